@@ -1,1 +1,90 @@
+//! The one value that control hands to the workers, and the accounts that come back.
+//!
+//! Data only: everything here is decided before the first packet and never changes under a worker.
+#![forbid(unsafe_code)]
 
+mod account;
+mod view;
+
+pub use account::{Account, Shed};
+pub use view::{Action, Expose, Field, Transforms, ViewSpec};
+
+use flame_abi::manifest::Manifest;
+use std::sync::Arc;
+
+/// What runs, and over how many workers.
+#[derive(Clone)]
+pub struct Plan {
+    pub modules: Vec<ModulePlan>,
+    pub workers: usize,
+    /// `--interval` in nanoseconds of packet time; 0 when none was asked for.
+    pub interval_ns: u64,
+}
+
+/// Time between ticks when no interval was asked for.
+pub const DEFAULT_TICK_NS: u64 = 1_000_000_000;
+
+impl Plan {
+    /// Nanoseconds of packet time between two ticks. Ticks fall on multiples of it since 1970, so
+    /// that two monitors tick alike.
+    pub fn tick_ns(&self) -> u64 {
+        if self.interval_ns == 0 { DEFAULT_TICK_NS } else { self.interval_ns }
+    }
+}
+
+/// One module, ready to run.
+#[derive(Clone)]
+pub struct ModulePlan {
+    /// Unique within the plan; the manifest's name unless two modules share it.
+    pub name: String,
+    /// SHA-256 of the `.wasm` file.
+    pub hash: [u8; 32],
+    pub manifest: Arc<Manifest>,
+    /// Machine code that this node's own compiler made. Never bytes from outside.
+    pub code: Arc<[u8]>,
+    pub view: ViewSpec,
+    pub limits: Limits,
+    /// Encoded parameters, see [`flame_abi::config`].
+    pub parameters: Vec<u8>,
+    pub on_fault: OnFault,
+}
+
+/// What happens after a trap, a budget overrun or a wild record. The faulty store is always dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFault {
+    /// The module gets no more packets on that worker; they are counted as shed.
+    Stop,
+    /// A new, empty instance takes over, at most this many times per worker.
+    Restart(u32),
+}
+
+/// Per instance. Exceeding one ends the instance, named, and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of linear memory the module may own.
+    pub memory: u32,
+    /// Elements of all its tables together.
+    pub table_elements: u32,
+    /// Units of work one packet may cost: executed loop iterations and calls, weighted by the
+    /// instructions in them. Counted by the module's own rewritten code, so it replays exactly.
+    pub packet_budget: u64,
+    /// Units of work one call of init, tick, end or message may cost.
+    pub call_budget: u64,
+    /// Bytes one call may return as output.
+    pub output_per_call: u32,
+    /// Calls of tick or end that may follow because the module has more output.
+    pub continuations: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: 256 << 20,
+            table_elements: 65_536,
+            packet_budget: 1_000_000,
+            call_budget: 1_000_000_000,
+            output_per_call: 16 << 20,
+            continuations: 65_536,
+        }
+    }
+}

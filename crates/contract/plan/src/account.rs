@@ -1,0 +1,73 @@
+/// Why a packet that was offered to a module did not reach it whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shed {
+    /// The module trapped on it, or in the batch it was in.
+    Trap,
+    /// It used up its budget.
+    Budget,
+    /// The module wrote output that does not fit its manifest, in the batch of this packet.
+    Output,
+    /// The instance had been stopped before.
+    Stopped,
+    /// The block was lost because the module fell behind its buffer.
+    Behind,
+}
+
+impl Shed {
+    pub const ALL: [Self; 5] = [Self::Trap, Self::Budget, Self::Output, Self::Stopped, Self::Behind];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trap => "trap",
+            Self::Budget => "budget",
+            Self::Output => "output",
+            Self::Stopped => "stopped",
+            Self::Behind => "behind",
+        }
+    }
+}
+
+/// Where every packet went: `offered = processed + filtered + sum(shed)`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Packets the source delivered.
+    pub offered: u64,
+    /// Packets the module was given and returned from.
+    pub processed: u64,
+    /// Packets its filter left out.
+    pub filtered: u64,
+    shed: [u64; Shed::ALL.len()],
+    /// Records that reached the sink.
+    pub records: u64,
+    /// Records the module itself reported as dropped.
+    pub records_lost: u64,
+    /// Instances that were ended by a fault.
+    pub faults: u64,
+}
+
+impl Account {
+    pub fn shed(&mut self, cause: Shed, packets: u64) {
+        self.shed[cause as usize] += packets;
+    }
+
+    pub fn shed_by(&self, cause: Shed) -> u64 {
+        self.shed[cause as usize]
+    }
+
+    /// Whether every offered packet is accounted for exactly once.
+    pub fn adds_up(&self) -> bool {
+        self.offered == self.processed + self.filtered + self.shed.iter().sum::<u64>()
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.offered += other.offered;
+        self.processed += other.processed;
+        self.filtered += other.filtered;
+        self.records += other.records;
+        self.records_lost += other.records_lost;
+        self.faults += other.faults;
+        for (mine, theirs) in self.shed.iter_mut().zip(other.shed) {
+            *mine += theirs;
+        }
+    }
+}
