@@ -10,10 +10,12 @@ pub mod config;
 pub mod descriptor;
 pub mod header;
 pub mod layout;
+pub mod link;
 #[cfg(feature = "manifest")]
 pub mod manifest;
 pub mod output;
 
+pub use link::LinkType;
 pub use descriptor::{Descriptor, flags, tcp};
 pub use header::{BatchHeader, InitHeader, batch_flags, role};
 

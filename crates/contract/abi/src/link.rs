@@ -1,0 +1,38 @@
+//! Link types by their number in capture files (the registry at tcpdump.org/linktypes.html).
+
+/// How a packet's bytes begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkType(pub u16);
+
+impl LinkType {
+    pub const NULL: Self = Self(0);
+    pub const ETHERNET: Self = Self(1);
+    /// DLT_RAW as some systems wrote it into files.
+    pub const RAW_BSD: Self = Self(12);
+    pub const RAW_OPENBSD: Self = Self(14);
+    pub const RAW: Self = Self(101);
+    pub const LOOP: Self = Self(108);
+    pub const LINUX_SLL: Self = Self(113);
+    pub const IPV4: Self = Self(228);
+    pub const IPV6: Self = Self(229);
+    pub const LINUX_SLL2: Self = Self(276);
+
+    /// Every link type whose packets are decoded.
+    pub const DECODED: [Self; 10] = [
+        Self::NULL,
+        Self::ETHERNET,
+        Self::RAW_BSD,
+        Self::RAW_OPENBSD,
+        Self::RAW,
+        Self::LOOP,
+        Self::LINUX_SLL,
+        Self::IPV4,
+        Self::IPV6,
+        Self::LINUX_SLL2,
+    ];
+
+    /// Whether packets of this type are decoded; others count as not IP.
+    pub fn is_decoded(self) -> bool {
+        Self::DECODED.contains(&self)
+    }
+}
