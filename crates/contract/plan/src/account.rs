@@ -54,9 +54,14 @@ impl Account {
         self.shed[cause as usize]
     }
 
+    /// Packets accounted for so far: the number, from 0, of the next one.
+    pub fn accounted(&self) -> u64 {
+        self.processed + self.filtered + self.shed.iter().sum::<u64>()
+    }
+
     /// Whether every offered packet is accounted for exactly once.
     pub fn adds_up(&self) -> bool {
-        self.offered == self.processed + self.filtered + self.shed.iter().sum::<u64>()
+        self.offered == self.accounted()
     }
 
     pub fn add(&mut self, other: &Self) {

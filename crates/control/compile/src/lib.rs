@@ -1,1 +1,100 @@
+//! From a `.wasm` file to machine code: check, rewrite, compile, cache.
+//!
+//! Only WebAssembly comes in. Machine code is made here or read back from this node's own cache,
+//! whose entries carry a MAC under a key that never leaves the node.
+#![forbid(unsafe_code)]
 
+mod cache;
+
+pub use cache::{Cache, CacheError};
+
+use flame_abi::manifest::{Manifest, ManifestError};
+use flame_bounds::{ModuleError, RewriteOptions, Rules};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use wasmtime::Engine;
+
+/// Why a module is not run.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    #[error("this is not WebAssembly but {0}: only .wasm files are accepted")]
+    NotWasm(&'static str),
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// Valid Wasm that Wasmtime could not compile.
+    #[error("compiling: {0}")]
+    Compile(String),
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+}
+
+/// What compiling one module made.
+pub struct Compiled {
+    /// SHA-256 of the file as it came.
+    pub hash: [u8; 32],
+    pub manifest: Arc<Manifest>,
+    pub code: Arc<[u8]>,
+    /// Whether the code was in the cache.
+    pub cached: bool,
+}
+
+/// Settings that change the code, and therefore its place in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// As shipped: work is counted and cut off at its budget.
+    Metered,
+    /// No counters: for measuring what they cost. Such a module may never return.
+    Unchecked,
+}
+
+pub struct Compiler {
+    engine: Engine,
+    cache: Option<Cache>,
+}
+
+impl Compiler {
+    /// Without a cache every module is compiled anew.
+    pub fn new(engine: &Engine, cache: Option<Cache>) -> Self {
+        Self { engine: engine.clone(), cache }
+    }
+
+    pub fn compile(&self, wasm: &[u8], protection: Protection) -> Result<Compiled, CompileError> {
+        only_wasm(wasm)?;
+        let checked = flame_bounds::check(wasm, &Rules::default())?;
+        let manifest = Arc::new(Manifest::parse(&checked.manifest)?);
+        let hash: [u8; 32] = Sha256::digest(wasm).into();
+        let name = cache::entry_name(&hash, protection);
+        if let Some(cache) = &self.cache
+            && let Some(code) = cache.get(&name)
+            // A new Wasmtime or another machine type reads its entry as foreign and compiles anew.
+            && wasmtime::Engine::detect_precompiled(&code) == Some(wasmtime::Precompiled::Module)
+        {
+            return Ok(Compiled { hash, manifest, code: code.into(), cached: true });
+        }
+        let rewritten =
+            flame_bounds::rewrite(wasm, &RewriteOptions { meter: protection == Protection::Metered })?;
+        let code = self
+            .engine
+            .precompile_module(&rewritten)
+            .map_err(|e| CompileError::Compile(format!("{e:#}")))?;
+        if let Some(cache) = &self.cache {
+            cache.put(&name, &code)?;
+        }
+        Ok(Compiled { hash, manifest, code: code.into(), cached: false })
+    }
+}
+
+/// Refuses, by what they are, the files that people hand over instead of Wasm.
+fn only_wasm(bytes: &[u8]) -> Result<(), CompileError> {
+    let what = match bytes {
+        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => return Ok(()),
+        [0, b'a', b's', b'm', ..] => "a component or another version of Wasm",
+        [0x7f, b'E', b'L', b'F', ..] => "an ELF file (compiled code is never taken from outside)",
+        [b'(', ..] => "the text format",
+        [] => "an empty file",
+        _ => "something else",
+    };
+    Err(CompileError::NotWasm(what))
+}

@@ -1,1 +1,13 @@
+//! Runs modules: windows mapped read-only into their memory, batch calls, budgets, limits.
+//!
+//! This crate never compiles. It takes machine code that this node's compiler made ([`engine`] is
+//! the configuration both share), so that the process which runs foreign code need not hold one.
 
+pub mod engine;
+mod fault;
+mod instance;
+mod memory;
+
+pub use fault::{Fault, FaultKind, Frame};
+pub use instance::{Instance, Loaded, Output, Role};
+pub use memory::Mapping;

@@ -1,0 +1,48 @@
+//! The one Wasmtime configuration: what compiles and what runs must agree on it.
+
+use crate::memory::WindowMemory;
+use std::sync::Arc;
+use wasmtime::{Config, Engine, Inlining, OptLevel, WasmBacktraceDetails, WasmFeatures};
+
+/// Native stack of one call in bytes. A call that needs more traps.
+pub const STACK_BYTES: usize = 512 << 10;
+
+/// Linear memory spans 4 GiB of address space, so 32-bit addresses need no checks; the guard behind
+/// it catches what an instruction's offset adds.
+const RESERVATION: u64 = 4 << 30;
+const GUARD: u64 = 32 << 20;
+
+/// Core Wasm 2.0: what LLVM emits for C and Rust. Nothing else, not even what Wasmtime has on.
+fn features() -> WasmFeatures {
+    WasmFeatures::MUTABLE_GLOBAL
+        | WasmFeatures::SIGN_EXTENSION
+        | WasmFeatures::SATURATING_FLOAT_TO_INT
+        | WasmFeatures::MULTI_VALUE
+        | WasmFeatures::BULK_MEMORY
+        | WasmFeatures::REFERENCE_TYPES
+        | WasmFeatures::SIMD
+        | WasmFeatures::FLOATS
+        | WasmFeatures::GC_TYPES
+}
+
+/// An engine for this machine. Fails only if Wasmtime does not support the machine.
+pub fn engine() -> Result<Engine, wasmtime::Error> {
+    let mut config = Config::new();
+    config.wasm_features(WasmFeatures::all(), false);
+    config.wasm_features(features(), true);
+    config
+        .cranelift_opt_level(OptLevel::Speed)
+        // Results are the same on every machine: one NaN.
+        .cranelift_nan_canonicalization(true)
+        .compiler_inlining(Inlining::Yes)
+        .memory_reservation(RESERVATION)
+        .memory_guard_size(GUARD)
+        .memory_reservation_for_growth(0)
+        .memory_may_move(false)
+        .guard_before_linear_memory(false)
+        .memory_init_cow(false)
+        .max_wasm_stack(STACK_BYTES)
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable)
+        .with_host_memory(Arc::new(WindowMemory));
+    Engine::new(&config)
+}

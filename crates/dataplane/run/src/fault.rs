@@ -1,0 +1,85 @@
+use flame_plan::Shed;
+use flame_record::OutputError;
+use std::fmt;
+
+/// What ended an instance. Its store is dropped; nothing else is touched.
+#[derive(Debug)]
+pub struct Fault {
+    /// The export that was running.
+    pub call: &'static str,
+    pub kind: FaultKind,
+    /// Index in the batch of the packet it was at, if the module marks its packets.
+    pub packet: Option<u32>,
+    /// Innermost first.
+    pub backtrace: Vec<Frame>,
+    /// What the module itself said, such as a Rust panic's message.
+    pub said: Option<String>,
+}
+
+#[derive(Debug)]
+pub enum FaultKind {
+    /// A Wasm trap, in Wasmtime's words.
+    Trap(String),
+    /// The work of one packet or one call exceeded its budget.
+    Budget { limit: u64 },
+    /// The output does not fit the manifest.
+    Output(OutputError),
+    /// The output lies outside the module's memory or is too large.
+    OutputPlace { address: u32, bytes: u32, memory: usize, limit: u32 },
+    /// It asked to be called again more often than it may.
+    Continuations(u32),
+    /// It could not be instantiated.
+    Start(String),
+}
+
+/// One function of a backtrace.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The name section's, demangled, or the function's number.
+    pub function: String,
+    /// Offset in the rewritten module's code.
+    pub offset: Option<usize>,
+}
+
+impl Fault {
+    /// What the packets it was given count as.
+    pub fn cause(&self) -> Shed {
+        match self.kind {
+            FaultKind::Budget { .. } => Shed::Budget,
+            FaultKind::Trap(_) | FaultKind::Start(_) => Shed::Trap,
+            FaultKind::Output(_) | FaultKind::OutputPlace { .. } | FaultKind::Continuations(_) => Shed::Output,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.call)?;
+        match &self.kind {
+            FaultKind::Trap(text) => write!(f, "trap: {text}")?,
+            FaultKind::Budget { limit } => write!(
+                f,
+                "cut off: used up its budget of {limit} (raise limits.packet_budget or call_budget in its manifest)"
+            )?,
+            FaultKind::Output(error) => write!(f, "{error}")?,
+            FaultKind::OutputPlace { address, bytes, memory, limit } => write!(
+                f,
+                "output of {bytes} bytes at {address:#x}: expected at most {limit} bytes inside its {memory} bytes of memory"
+            )?,
+            FaultKind::Continuations(limit) => write!(f, "asked for more than {limit} further calls")?,
+            FaultKind::Start(text) => f.write_str(text)?,
+        }
+        if let Some(said) = &self.said {
+            write!(f, "\n  it said: {said}")?;
+        }
+        for (i, frame) in self.backtrace.iter().enumerate() {
+            write!(f, "\n  {i}: {}", frame.function)?;
+            if let Some(offset) = frame.offset {
+                write!(f, " +{offset:#x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,362 @@
+use crate::fault::{Fault, FaultKind, Frame};
+use crate::memory::{Mapping, load, map_window};
+use flame_abi::layout::{self, names};
+use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
+use flame_block::SharedMemory;
+use flame_plan::{Limits, ModulePlan};
+use flame_record::{FrameCounts, Schema};
+use std::sync::Arc;
+use wasmtime::{
+    Engine, Extern, Global, Linker, Memory, Module, ResourceLimiter, Store, Trap, TypedFunc, Val, WasmBacktrace,
+};
+
+/// A module's code, loaded once for all its instances.
+#[derive(Clone)]
+pub struct Loaded {
+    engine: Engine,
+    module: Module,
+    schema: Arc<Schema>,
+    limits: Limits,
+    parameters: Arc<[u8]>,
+    has_slow_path: bool,
+    marks_packets: bool,
+}
+
+/// Which part of a module an instance is, and of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Gets packets on this worker.
+    Fast { worker: usize },
+    /// Gets the fast instances' messages.
+    Slow,
+}
+
+/// Checked output of one call, in the module's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Output<'a> {
+    pub bytes: &'a [u8],
+    pub counts: FrameCounts,
+}
+
+impl Loaded {
+    /// Fails only if `plan.code` was not compiled for this engine.
+    pub fn new(engine: &Engine, plan: &ModulePlan) -> Result<Self, wasmtime::Error> {
+        let module = load(engine, &plan.code)?;
+        Ok(Self {
+            engine: engine.clone(),
+            has_slow_path: module.get_export(names::MESSAGE).is_some(),
+            marks_packets: module.imports().any(|i| i.name() == names::PACKET),
+            module,
+            schema: Arc::new(Schema::new(&plan.manifest)),
+            limits: plan.limits,
+            parameters: plan.parameters.as_slice().into(),
+        })
+    }
+
+    /// Whether the module merges its fast instances' messages in a slow one.
+    pub fn has_slow_path(&self) -> bool {
+        self.has_slow_path
+    }
+}
+
+/// Counts what a store may still allocate.
+struct Quota {
+    memory: usize,
+    table_elements: usize,
+}
+
+impl ResourceLimiter for Quota {
+    fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(desired <= self.memory)
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        // The quota is over all tables together, so each growth uses it up.
+        match self.table_elements.checked_sub(desired.saturating_sub(current)) {
+            Some(rest) => self.table_elements = rest,
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// The counters that the rewriter put into the module (see `flame_bounds::rewrite`).
+struct Meter {
+    fuel: Global,
+    packet_budget: Global,
+    packet: Global,
+    count: Global,
+}
+
+/// One running module: a store of its own, its windows, and the calls.
+///
+/// After a [`Fault`] the instance must be dropped: its memory may be inconsistent.
+pub struct Instance {
+    store: Store<Quota>,
+    memory: Memory,
+    control: SharedMemory,
+    init: Option<TypedFunc<(i32, i32), i64>>,
+    batch: TypedFunc<i32, i64>,
+    tick: Option<TypedFunc<i64, i64>>,
+    end: Option<TypedFunc<i64, i64>>,
+    message: Option<TypedFunc<(i32, i32), i64>>,
+    meter: Option<Meter>,
+    panic_text: Option<u32>,
+    loaded: Loaded,
+    restarted: bool,
+}
+
+const CONTROL_AT: i32 = layout::WINDOW as i32;
+const DATA_AT: i32 = (layout::WINDOW + layout::DATA_OFFSET) as i32;
+
+impl Instance {
+    /// Instantiates and maps `windows`; [`Instance::start`] comes next.
+    pub fn new(loaded: &Loaded, windows: &[Mapping], restarted: bool) -> Result<Self, Fault> {
+        let start = |text: String| Fault {
+            call: "instantiation",
+            kind: FaultKind::Start(text),
+            packet: None,
+            backtrace: Vec::new(),
+            said: None,
+        };
+        let limits = &loaded.limits;
+        let quota = Quota { memory: limits.memory as usize, table_elements: limits.table_elements as usize };
+        let mut store = Store::new(&loaded.engine, quota);
+        store.limiter(|quota| quota);
+        let mut linker = Linker::new(&loaded.engine);
+        // The rewriter replaced every direct call; what remains can only come through a table.
+        linker.func_wrap(names::IMPORTS, names::PACKET, |_: i32| {}).map_err(|e| start(e.to_string()))?;
+        let instance =
+            linker.instantiate(&mut store, &loaded.module).map_err(|e| start(root_cause(&e)))?;
+        let memory = instance
+            .get_memory(&mut store, names::MEMORY)
+            .ok_or_else(|| start(format!("export {:?}: expected a memory", names::MEMORY)))?;
+        let base = memory.data_ptr(&store);
+        let control = SharedMemory::new(layout::CONTROL_BYTES as usize).map_err(|e| start(e.to_string()))?;
+        let own = Mapping { fd: control.fd(), offset: 0, bytes: control.bytes(), at: layout::WINDOW };
+        for window in [own].iter().chain(windows) {
+            map_window(base, *window).map_err(|e| start(format!("mapping a window: {e}")))?;
+        }
+        let batch = instance.get_typed_func(&mut store, names::BATCH).map_err(|e| start(e.to_string()))?;
+        let mut global = |name: &str| instance.get_global(&mut store, name);
+        let meter = match (
+            global("flame:fuel"),
+            global("flame:packet_budget"),
+            global("flame:packet"),
+            global("flame:count"),
+        ) {
+            (Some(fuel), Some(packet_budget), Some(packet), Some(count)) => {
+                Some(Meter { fuel, packet_budget, packet, count })
+            }
+            _ => None,
+        };
+        let panic_text = match instance.get_export(&mut store, names::PANIC) {
+            Some(Extern::Global(g)) => g.get(&mut store).i32().map(|address| address as u32),
+            _ => None,
+        };
+        let init = instance.get_typed_func(&mut store, names::INIT).ok();
+        let tick = instance.get_typed_func(&mut store, names::TICK).ok();
+        let end = instance.get_typed_func(&mut store, names::END).ok();
+        let message = instance.get_typed_func(&mut store, names::MESSAGE).ok();
+        let loaded = loaded.clone();
+        Ok(Self { store, memory, control, init, batch, tick, end, message, meter, panic_text, loaded, restarted })
+    }
+
+    /// Calls `flame_init` with the parameters.
+    pub fn start(&mut self, who: Role, workers: usize, tick_ns: u64, interval_ns: u64) -> Result<(), Fault> {
+        let Some(init) = self.init.clone() else { return Ok(()) };
+        let (role, worker) = match who {
+            Role::Fast { worker } => (role::FAST, worker as u32),
+            Role::Slow => (role::SLOW, 0),
+        };
+        let header =
+            InitHeader { abi: flame_abi::VERSION, role, worker, workers: workers as u32, tick_ns, interval_ns };
+        let parameters = self.loaded.parameters.clone();
+        let len = InitHeader::SIZE + parameters.len();
+        let area = self.control.slice_mut(layout::DATA_OFFSET as usize, layout::MAX_DATA as usize);
+        let Some(area) = area.get_mut(..len) else {
+            return Err(self.fault(names::INIT, FaultKind::Start(format!(
+                "parameters of {len} bytes, at most {} fit", layout::MAX_DATA
+            ))));
+        };
+        area[..InitHeader::SIZE].copy_from_slice(&header.to_bytes());
+        area[InitHeader::SIZE..].copy_from_slice(&parameters);
+        self.refuel(names::INIT)?;
+        let result = init.call(&mut self.store, (DATA_AT, len as i32));
+        self.output(names::INIT, result).map(drop)
+    }
+
+    /// Calls `flame_batch` on `count` descriptors that begin at `descriptors` in the window. On a
+    /// fault, `Fault::packet` tells how far it came.
+    pub fn batch(&mut self, descriptors: u32, count: u32, lost: u64) -> Result<Output<'_>, Fault> {
+        let flags = if self.restarted { batch_flags::RESTARTED } else { 0 };
+        self.restarted = false;
+        let header = BatchHeader { descriptors, count, lost, flags, reserved: 0 };
+        self.control
+            .slice_mut(layout::BATCH_OFFSET as usize, BatchHeader::SIZE)
+            .copy_from_slice(&header.to_bytes());
+        if let Some(meter) = &self.meter {
+            // A module that marks its packets gets each one's budget at its mark; another one all at
+            // once for the batch.
+            let budget = self.loaded.limits.packet_budget.min(i64::MAX as u64 / 512) as i64;
+            let fuel = if self.loaded.marks_packets { budget } else { budget * i64::from(count) };
+            let store = &mut self.store;
+            let set = [
+                meter.fuel.set(&mut *store, Val::I64(fuel)),
+                meter.packet_budget.set(&mut *store, Val::I64(budget)),
+                meter.packet.set(&mut *store, Val::I32(-1)),
+                meter.count.set(&mut *store, Val::I32(count as i32)),
+            ];
+            if let Some(e) = set.into_iter().find_map(Result::err) {
+                return Err(self.fault(names::BATCH, FaultKind::Start(e.to_string())));
+            }
+        }
+        let result = self.batch.call(&mut self.store, CONTROL_AT + layout::BATCH_OFFSET as i32);
+        self.output(names::BATCH, result).map(|(out, _)| out)
+    }
+
+    /// Calls `flame_tick` until it has no more output, which `each` gets piece by piece.
+    pub fn tick(&mut self, now_ns: u64, each: impl FnMut(Output<'_>)) -> Result<(), Fault> {
+        let tick = self.tick.clone();
+        self.drain(names::TICK, tick, now_ns, each)
+    }
+
+    /// Calls `flame_end` likewise; the instance gets no further call.
+    pub fn end(&mut self, now_ns: u64, each: impl FnMut(Output<'_>)) -> Result<(), Fault> {
+        let end = self.end.clone();
+        self.drain(names::END, end, now_ns, each)
+    }
+
+    /// Calls `flame_message` with bytes that another instance of this module sent.
+    pub fn message(&mut self, bytes: &[u8]) -> Result<Output<'_>, Fault> {
+        let message = self.message.clone();
+        let area = self.control.slice_mut(layout::DATA_OFFSET as usize, layout::MAX_DATA as usize);
+        let (Some(message), Some(area)) = (message, area.get_mut(..bytes.len())) else {
+            let text = format!("a message of {} bytes, at most {} fit", bytes.len(), layout::MAX_DATA);
+            return Err(self.fault(names::MESSAGE, FaultKind::Start(text)));
+        };
+        area.copy_from_slice(bytes);
+        self.refuel(names::MESSAGE)?;
+        let result = message.call(&mut self.store, (DATA_AT, bytes.len() as i32));
+        self.output(names::MESSAGE, result).map(|(out, _)| out)
+    }
+
+    /// All memory the module owns, for tests that look for what it must not hold.
+    pub fn owned_memory(&self) -> &[u8] {
+        self.memory.data(&self.store)
+    }
+
+    fn drain(
+        &mut self,
+        call: &'static str,
+        function: Option<TypedFunc<i64, i64>>,
+        now_ns: u64,
+        mut each: impl FnMut(Output<'_>),
+    ) -> Result<(), Fault> {
+        let Some(function) = function else { return Ok(()) };
+        let limit = self.loaded.limits.continuations;
+        for _ in 0..=limit {
+            self.refuel(call)?;
+            let result = function.call(&mut self.store, now_ns as i64);
+            let (output, more) = self.output(call, result)?;
+            each(output);
+            if !more {
+                return Ok(());
+            }
+        }
+        Err(self.fault(call, FaultKind::Continuations(limit)))
+    }
+
+    /// Fills the counters for a call that is not a batch.
+    fn refuel(&mut self, call: &'static str) -> Result<(), Fault> {
+        let Some(meter) = &self.meter else { return Ok(()) };
+        let budget = self.loaded.limits.call_budget.min(i64::MAX as u64) as i64;
+        let store = &mut self.store;
+        let set = [
+            meter.fuel.set(&mut *store, Val::I64(budget)),
+            meter.packet.set(&mut *store, Val::I32(-1)),
+            meter.count.set(&mut *store, Val::I32(0)),
+        ];
+        match set.into_iter().find_map(Result::err) {
+            Some(e) => Err(self.fault(call, FaultKind::Start(e.to_string()))),
+            None => Ok(()),
+        }
+    }
+
+    /// Finds and checks what a call returned.
+    fn output(&mut self, call: &'static str, result: wasmtime::Result<i64>) -> Result<(Output<'_>, bool), Fault> {
+        let value = match result {
+            Ok(value) => value as u64,
+            Err(error) => return Err(self.trapped(call, &error)),
+        };
+        let (address, bytes, more) = output::unpack(value);
+        let limit = self.loaded.limits.output_per_call;
+        let size = self.memory.data_size(&self.store);
+        let outside = u64::from(address) + u64::from(bytes) > size as u64;
+        if bytes > limit || (bytes > 0 && outside) {
+            return Err(self.fault(call, FaultKind::OutputPlace { address, bytes, memory: size, limit }));
+        }
+        let range = if bytes == 0 { 0..0 } else { address as usize..address as usize + bytes as usize };
+        let checked =
+            self.loaded.schema.check(&self.memory.data(&self.store)[range.clone()], self.loaded.has_slow_path);
+        match checked {
+            Ok(counts) => Ok((Output { bytes: &self.memory.data(&self.store)[range], counts }, more)),
+            Err(error) => Err(self.fault(call, FaultKind::Output(error))),
+        }
+    }
+
+    fn trapped(&mut self, call: &'static str, error: &wasmtime::Error) -> Fault {
+        let trap = error.downcast_ref::<Trap>();
+        let spent = match &self.meter {
+            Some(meter) => meter.fuel.get(&mut self.store).i64().is_some_and(|fuel| fuel < 0),
+            None => false,
+        };
+        let limits = &self.loaded.limits;
+        let limit = if call == names::BATCH { limits.packet_budget } else { limits.call_budget };
+        let kind = if spent && trap == Some(&Trap::UnreachableCodeReached) {
+            FaultKind::Budget { limit }
+        } else {
+            FaultKind::Trap(trap.map_or_else(|| root_cause(error), Trap::to_string))
+        };
+        let mut fault = self.fault(call, kind);
+        if let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() {
+            fault.backtrace = backtrace
+                .frames()
+                .iter()
+                .map(|frame| Frame {
+                    function: frame
+                        .func_name()
+                        .map_or_else(|| format!("function {}", frame.func_index()), demangle),
+                    offset: frame.func_offset(),
+                })
+                .collect();
+        }
+        fault
+    }
+
+    fn fault(&mut self, call: &'static str, kind: FaultKind) -> Fault {
+        let packet = match &self.meter {
+            Some(meter) if self.loaded.marks_packets && call == names::BATCH => {
+                meter.packet.get(&mut self.store).i32().and_then(|p| u32::try_from(p).ok())
+            }
+            _ => None,
+        };
+        let said = self.panic_text.and_then(|address| {
+            let text = self.memory.data(&self.store).get(address as usize..)?;
+            let text = &text[..text.iter().take(512).position(|b| *b == 0).unwrap_or(0)];
+            // The module wrote it: only printable characters reach a terminal.
+            let clean = String::from_utf8_lossy(text).replace(char::is_control, " ");
+            (!clean.is_empty()).then_some(clean)
+        });
+        Fault { call, kind, packet, backtrace: Vec::new(), said }
+    }
+}
+
+fn root_cause(error: &wasmtime::Error) -> String {
+    error.root_cause().to_string()
+}
+
+/// The readable part of a Rust name: `crate::module::function`, without the hash.
+fn demangle(name: &str) -> String {
+    format!("{:#}", rustc_demangle::demangle(name)).replace(char::is_control, " ")
+}

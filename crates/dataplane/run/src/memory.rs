@@ -1,0 +1,143 @@
+#![allow(unsafe_code)] // Maps the linear memories of modules.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
+
+/// Something to map into a window, read-only.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapping {
+    pub fd: RawFd,
+    /// Page-aligned offset in `fd`.
+    pub offset: usize,
+    /// Bytes; whole pages.
+    pub bytes: usize,
+    /// Page-aligned address in the module's memory, at or behind `layout::WINDOW`.
+    pub at: u32,
+}
+
+/// Makes linear memories whose upper half is left for windows.
+pub(crate) struct WindowMemory;
+
+/// Address space of one module: what it owns at the bottom, windows from `layout::WINDOW` on, guard
+/// at the end; everything not mapped is inaccessible.
+struct Reservation {
+    start: NonNull<u8>,
+    reserved: usize,
+    size: usize,
+    maximum: usize,
+}
+
+// SAFETY: the mapping is not tied to a thread.
+unsafe impl Send for Reservation {}
+// SAFETY: `&Reservation` gives only numbers and the base pointer, whose use Wasmtime governs.
+unsafe impl Sync for Reservation {}
+
+// SAFETY: memory is zero-filled, never moves, and all of the reservation and guard that is not
+// explicitly made accessible traps.
+unsafe impl MemoryCreator for WindowMemory {
+    fn new_memory(
+        &self,
+        _ty: MemoryType,
+        minimum: usize,
+        maximum: Option<usize>,
+        reserved: Option<usize>,
+        guard: usize,
+    ) -> Result<Box<dyn LinearMemory>, String> {
+        let limit = flame_abi::layout::MAX_MEMORY as usize;
+        if minimum > limit {
+            return Err(format!("a memory of {minimum} bytes, at most {limit} are possible"));
+        }
+        let reserved = reserved.unwrap_or(0) + guard;
+        // SAFETY: a fresh inaccessible mapping wherever the kernel likes; the result is checked.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                reserved,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(format!("reserving {reserved} bytes of address space: {}", io::Error::last_os_error()));
+        }
+        let start = NonNull::new(start.cast()).ok_or("address 0 was mapped")?;
+        let mut memory =
+            Reservation { start, reserved, size: 0, maximum: maximum.unwrap_or(limit).min(limit) };
+        memory.grow_to(minimum).map_err(|e| e.to_string())?;
+        Ok(Box::new(memory))
+    }
+}
+
+// SAFETY: `byte_size` bytes at `as_ptr` are readable and writable and stay where they are.
+unsafe impl LinearMemory for Reservation {
+    fn byte_size(&self) -> usize {
+        self.size
+    }
+
+    fn byte_capacity(&self) -> usize {
+        self.maximum
+    }
+
+    fn grow_to(&mut self, new_size: usize) -> wasmtime::Result<()> {
+        if new_size > self.maximum {
+            wasmtime::bail!("a memory of {new_size} bytes, at most {} are possible", self.maximum);
+        }
+        // SAFETY: inside the reservation and below WINDOW, so no window changes its protection.
+        let ok = unsafe {
+            libc::mprotect(self.start.as_ptr().cast(), new_size, libc::PROT_READ | libc::PROT_WRITE)
+        };
+        if ok != 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        self.size = new_size;
+        Ok(())
+    }
+
+    fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made above with every window in it; the store that used it is gone.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.reserved) };
+    }
+}
+
+/// Maps `window` read-only into the linear memory that starts at `base`.
+///
+/// `base` must be the base of a live memory that [`WindowMemory`] made, which is why this is called
+/// only by `Instance::new`.
+pub(crate) fn map_window(base: *mut u8, window: Mapping) -> io::Result<()> {
+    let end = u64::from(window.at) + window.bytes as u64;
+    let aligned = window.at.is_multiple_of(4096) && window.offset.is_multiple_of(4096);
+    if window.at < flame_abi::layout::WINDOW || end > 1 << 32 || !aligned {
+        return Err(io::Error::other(format!("a window at {:#x} of {} bytes", window.at, window.bytes)));
+    }
+    // SAFETY: the range was just checked to lie in the reservation, above what the module owns;
+    // MAP_FIXED replaces only our own inaccessible pages. PROT_READ: a store from Wasm traps.
+    let mapped = unsafe {
+        libc::mmap(
+            base.add(window.at as usize).cast(),
+            window.bytes,
+            libc::PROT_READ,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+            window.fd,
+            window.offset as libc::off_t,
+        )
+    };
+    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Loads machine code that this node compiled.
+pub(crate) fn load(engine: &wasmtime::Engine, code: &[u8]) -> wasmtime::Result<wasmtime::Module> {
+    // SAFETY: `ModulePlan::code` is by contract the output of this node's own compiler with this
+    // engine's configuration: the compile crate makes it, and its cache verifies a keyed MAC.
+    // Wasmtime checks version and configuration on top.
+    unsafe { wasmtime::Module::deserialize(engine, code) }
+}

@@ -1,0 +1,157 @@
+use crate::lane::Outlet;
+use crate::report::FaultReport;
+use crate::run::RunError;
+use flame_abi::output;
+use flame_plan::{Account, Plan};
+use flame_record::{Rows, Sink, frames};
+use flame_run::{Fault, Instance, Loaded, Output, Role};
+
+/// The end of the way: messages go to the slow instances, rows to the sink.
+///
+/// Slow instances tick only when every worker has passed the tick, so that what they report does not
+/// depend on how workers are scheduled.
+pub struct Collector<'a> {
+    modules: Vec<Collected>,
+    sink: &'a mut dyn Sink,
+    pub faults: Vec<FaultReport>,
+    /// Per worker: the last tick it passed.
+    passed: Vec<u64>,
+    ticked: u64,
+}
+
+struct Collected {
+    name: String,
+    rows: Rows,
+    slow: Option<Instance>,
+    account: Account,
+}
+
+impl<'a> Collector<'a> {
+    pub fn new(plan: &Plan, loaded: &[Loaded], sink: &'a mut dyn Sink) -> Result<Self, RunError> {
+        let mut collector = Self {
+            modules: Vec::new(),
+            sink,
+            faults: Vec::new(),
+            passed: vec![0; plan.workers],
+            ticked: 0,
+        };
+        for (p, loaded) in plan.modules.iter().zip(loaded) {
+            let rows = Rows::new(&p.name, &p.manifest, p.hash);
+            let mut module =
+                Collected { name: p.name.clone(), rows, slow: None, account: Account::default() };
+            if loaded.has_slow_path() {
+                let made = Instance::new(loaded, &[], false).and_then(|mut slow| {
+                    slow.start(Role::Slow, plan.workers, plan.tick_ns(), plan.interval_ns)?;
+                    Ok(slow)
+                });
+                match made {
+                    Ok(slow) => module.slow = Some(slow),
+                    Err(fault) => collector.faults.push(module.ended(&fault)),
+                }
+            }
+            collector.modules.push(module);
+        }
+        Ok(collector)
+    }
+
+    /// Takes checked output of a fast instance.
+    pub fn output(&mut self, module: usize, bytes: &[u8]) -> Result<(), RunError> {
+        let m = &mut self.modules[module];
+        for frame in frames(bytes) {
+            if frame.kind != output::MESSAGE {
+                m.take(frame.kind, frame.payload, self.sink)?;
+                continue;
+            }
+            let Some(slow) = &mut m.slow else { continue };
+            match slow.message(frame.payload) {
+                Ok(reply) => m.rows_of(reply, self.sink)?,
+                Err(fault) => self.faults.push(m.ended(&fault)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Worker `worker` has passed the tick at `now_ns`.
+    pub fn tick(&mut self, worker: usize, now_ns: u64) -> Result<(), RunError> {
+        self.passed[worker] = now_ns;
+        let all = self.passed.iter().copied().min().unwrap_or(0);
+        if all > self.ticked {
+            self.ticked = all;
+            self.slow(|slow, each| slow.tick(all, each))?;
+            self.sink.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the slow instances and gives out the records and losses of each module.
+    pub fn end(mut self, now_ns: u64) -> Result<(Vec<Account>, Vec<FaultReport>), RunError> {
+        self.slow(|slow, each| slow.end(now_ns, each))?;
+        for m in &mut self.modules {
+            m.rows.finish(self.sink)?;
+        }
+        Ok((self.modules.into_iter().map(|m| m.account).collect(), self.faults))
+    }
+
+    fn slow(
+        &mut self,
+        call: impl Fn(&mut Instance, &mut dyn FnMut(Output<'_>)) -> Result<(), Fault>,
+    ) -> Result<(), RunError> {
+        for m in &mut self.modules {
+            let Some(mut slow) = m.slow.take() else { continue };
+            let mut taken = Ok(());
+            let called = call(&mut slow, &mut |output| {
+                if taken.is_ok() {
+                    taken = m.rows_of(output, self.sink);
+                }
+            });
+            taken?;
+            match called {
+                Ok(()) => m.slow = Some(slow),
+                Err(fault) => self.faults.push(m.ended(&fault)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Collected {
+    fn take(&mut self, kind: u16, payload: &[u8], sink: &mut dyn Sink) -> Result<(), RunError> {
+        match kind {
+            output::LOST => {
+                let lost = payload.try_into().map_or(0, u64::from_le_bytes);
+                self.account.records_lost += lost;
+            }
+            // The slow path has nobody to send messages to.
+            output::MESSAGE => {}
+            table => {
+                self.account.records += 1;
+                self.rows.push(table, payload, sink)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rows_of(&mut self, output: Output<'_>, sink: &mut dyn Sink) -> Result<(), RunError> {
+        frames(output.bytes).try_for_each(|frame| self.take(frame.kind, frame.payload, sink))
+    }
+
+    /// The slow instance is gone; what the fast ones send it from now on is not merged.
+    fn ended(&mut self, fault: &Fault) -> FaultReport {
+        self.slow = None;
+        self.account.faults += 1;
+        let text = fault.to_string();
+        FaultReport { module: self.name.clone(), worker: None, packet: None, text, restarted: false }
+    }
+}
+
+/// For one worker: the lane's output needs no queue.
+impl Outlet for Collector<'_> {
+    fn output(&mut self, module: usize, output: Output<'_>) -> Result<(), RunError> {
+        Collector::output(self, module, output.bytes)
+    }
+
+    fn fault(&mut self, _: usize, report: FaultReport) -> Result<(), RunError> {
+        self.faults.push(report);
+        Ok(())
+    }
+}

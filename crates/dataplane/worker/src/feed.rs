@@ -1,0 +1,107 @@
+use crate::clock::Clock;
+use crate::report::Observer;
+use crate::run::RunError;
+use flame_abi::Descriptor;
+use flame_source::{Next, RawBlock, RawPacket, Source};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Some packets of one block with their descriptors, between two ticks.
+#[derive(Clone, Copy)]
+pub struct Part<'a> {
+    pub block: &'a RawBlock,
+    pub packets: &'a [RawPacket],
+    /// `addr` is the offset in `block.data`.
+    pub descriptors: &'a [Descriptor],
+}
+
+/// Takes what the source gives, in order.
+pub trait Eater {
+    fn part(&mut self, part: Part<'_>) -> Result<(), RunError>;
+    fn tick(&mut self, now_ns: u64) -> Result<(), RunError>;
+    fn end(&mut self, now_ns: u64) -> Result<(), RunError>;
+}
+
+/// What was read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fed {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// Reads `source` to its end, to `count` packets, or until `stop`; decodes once per packet.
+pub fn feed(
+    source: &mut dyn Source,
+    eater: &mut dyn Eater,
+    observer: &mut dyn Observer,
+    options: &FeedOptions<'_>,
+) -> Result<Fed, RunError> {
+    let decode = flame_decode::Options { decapsulate: options.decapsulate };
+    let mut clock = Clock::new(options.tick_ns);
+    let mut block = RawBlock::default();
+    let mut descriptors: Vec<Descriptor> = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
+    let mut fed = Fed::default();
+    let mut failed = None;
+    while !options.stop.load(Ordering::Relaxed) && fed.packets < options.count {
+        match source.next(&mut block) {
+            Ok(Next::Packets) => {}
+            Ok(Next::End) => break,
+            Ok(Next::Idle) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                if let Some(tick) = clock.advance(now.as_nanos() as u64) {
+                    eater.tick(tick)?;
+                }
+                continue;
+            }
+            Err(e) => {
+                // What came before still counts: the modules end as usual.
+                failed = Some(RunError::from(e));
+                break;
+            }
+        }
+        let wanted = (options.count - fed.packets).min(block.packets.len() as u64) as usize;
+        block.packets.truncate(wanted);
+        descriptors.clear();
+        for p in &block.packets {
+            let bytes = &block.data[p.offset as usize..(p.offset + p.cap_len) as usize];
+            let mut d = flame_decode::decode(p.link, bytes, p.wire_len, decode);
+            d.ts_ns = p.ts_ns;
+            d.addr = p.offset;
+            fed.bytes += u64::from(p.cap_len);
+            descriptors.push(d);
+        }
+        fed.packets += wanted as u64;
+        let mut start = 0;
+        for i in 0..wanted {
+            if let Some(tick) = clock.advance(block.packets[i].ts_ns) {
+                send(eater, &block, &descriptors, start..i)?;
+                eater.tick(tick)?;
+                start = i;
+            }
+        }
+        send(eater, &block, &descriptors, start..wanted)?;
+        observer.progress(fed.packets, source.progress());
+    }
+    eater.end(clock.now)?;
+    failed.map_or(Ok(fed), Err)
+}
+
+fn send(
+    eater: &mut dyn Eater,
+    block: &RawBlock,
+    descriptors: &[Descriptor],
+    range: std::ops::Range<usize>,
+) -> Result<(), RunError> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    eater.part(Part { block, packets: &block.packets[range.clone()], descriptors: &descriptors[range] })
+}
+
+pub struct FeedOptions<'a> {
+    pub decapsulate: bool,
+    pub tick_ns: u64,
+    /// Packets to take at most.
+    pub count: u64,
+    pub stop: &'a AtomicBool,
+}

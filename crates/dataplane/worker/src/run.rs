@@ -1,0 +1,404 @@
+use crate::collect::Collector;
+use crate::feed::{Eater, Fed, FeedOptions, Part, feed};
+use crate::lane::{Lane, LaneOptions, Outlet};
+use crate::report::{FaultReport, Observer, Report};
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use flame_abi::Descriptor;
+use flame_plan::{Account, Plan};
+use flame_record::Sink;
+use flame_run::{Loaded, Output};
+use flame_source::{RawBlock, RawPacket, Source};
+use flame_view::Key;
+use std::sync::atomic::AtomicBool;
+
+/// Blocks that may wait for one worker, and outputs that may wait for the collector. A full queue
+/// holds the sender up: capture files are read no faster, a live source counts kernel drops.
+const QUEUE: usize = 16;
+
+/// Why a run could not begin or go on. What a module does wrong is never such an error.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Source(#[from] flame_source::SourceError),
+    #[error(transparent)]
+    View(#[from] flame_view::ViewError),
+    #[error(transparent)]
+    Block(#[from] flame_block::BlockError),
+    #[error(transparent)]
+    Sink(#[from] flame_record::SinkError),
+    #[error("engine: {0}")]
+    Engine(#[from] wasmtime::Error),
+    #[error("more than {} modules share a view: run them in two commands", flame_block::MAX_READERS)]
+    TooManyModules,
+    #[error("a live source for each of {expected} workers, found {found}")]
+    Sources { expected: usize, found: usize },
+    /// A worker ended before its work did; its own error is reported instead of this one.
+    #[error("a worker stopped early")]
+    Broken,
+}
+
+/// Where packets come from.
+pub enum Input {
+    /// One source; with several workers its packets are dealt out by flow hash.
+    Shared(Box<dyn Source>),
+    /// One source a worker, the flows dealt out by the kernel.
+    PerWorker(Vec<Box<dyn Source>>),
+}
+
+pub struct Options<'a> {
+    pub decapsulate: bool,
+    /// Packets to take at most, over all workers (a shared source only).
+    pub count: u64,
+    /// Packets in a batch, 1 to 256.
+    pub batch: usize,
+    /// For the transforms `prefix` and `hash`.
+    pub key: Option<&'a Key>,
+    /// Set it to end the run: all that was read is still processed and reported.
+    pub stop: &'a AtomicBool,
+}
+
+/// Wires sources, views, modules and a sink.
+pub struct Run<'a> {
+    pub plan: &'a Plan,
+    pub engine: &'a wasmtime::Engine,
+    pub options: Options<'a>,
+}
+
+impl Run<'_> {
+    pub fn execute(
+        &self,
+        input: Input,
+        sink: &mut dyn Sink,
+        observer: &mut dyn Observer,
+    ) -> Result<Report, RunError> {
+        let loaded = self
+            .plan
+            .modules
+            .iter()
+            .map(|m| Loaded::new(self.engine, m))
+            .collect::<Result<Vec<_>, _>>()?;
+        let collector = Collector::new(self.plan, &loaded, sink)?;
+        match input {
+            Input::Shared(source) if self.plan.workers == 1 => {
+                self.alone(&loaded, source, collector, observer)
+            }
+            Input::Shared(source) => self.dealt(&loaded, source, collector, observer),
+            Input::PerWorker(sources) => self.parallel(&loaded, sources, collector, observer),
+        }
+    }
+
+    fn lane_options(&self, worker: usize, source: &dyn Source) -> LaneOptions<'_> {
+        let Options { batch, decapsulate, key, .. } = self.options;
+        LaneOptions { worker, batch, decapsulate, key, shared: source.shared() }
+    }
+
+    fn feed_options(&self) -> FeedOptions<'_> {
+        FeedOptions {
+            decapsulate: self.options.decapsulate,
+            tick_ns: self.plan.tick_ns(),
+            count: self.options.count,
+            stop: self.options.stop,
+        }
+    }
+
+    /// One worker: everything on this thread.
+    fn alone(
+        &self,
+        loaded: &[Loaded],
+        mut source: Box<dyn Source>,
+        mut collector: Collector<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Report, RunError> {
+        let lane = Lane::new(self.plan, loaded, &self.lane_options(0, &*source), &mut collector)?;
+        let mut eater = Alone { lane, collector, end: None };
+        let fed = feed(&mut *source, &mut eater, observer, &self.feed_options());
+        let Alone { collector, end, .. } = eater;
+        let Some((accounts, now)) = end else { return Err(fed.err().unwrap_or(RunError::Broken)) };
+        let mut report = self.report(collector, now, accounts)?;
+        finish(&mut report, fed?, &*source);
+        Ok(report)
+    }
+
+    /// One source, several workers: a thread reads and deals, each worker has one.
+    fn dealt(
+        &self,
+        loaded: &[Loaded],
+        mut source: Box<dyn Source>,
+        mut collector: Collector<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Report, RunError> {
+        let (events, inbox) = bounded(QUEUE * self.plan.workers);
+        let (fed, ends) = std::thread::scope(|scope| {
+            let mut lanes = Vec::new();
+            for worker in 0..self.plan.workers {
+                let (work, todo) = bounded(QUEUE);
+                lanes.push(work);
+                // The packets' memory is dealt out with them, so the lane copies what it exposes.
+                let options = LaneOptions { shared: None, ..self.lane_options(worker, &*source) };
+                let events = events.clone();
+                scope.spawn(move || {
+                    let mut outlet = Queue { worker, events: &events };
+                    if let Err(e) = worker_loop(self.plan, loaded, &options, &todo, &mut outlet) {
+                        let _ = events.send(Event::Failed(e));
+                    }
+                });
+            }
+            drop(events);
+            let options = self.feed_options();
+            let source = &mut *source;
+            let reader = scope.spawn(move || feed(source, &mut Dealer { lanes }, observer, &options));
+            let ends = collect(&inbox, &mut collector);
+            drop(inbox);
+            (reader.join().unwrap_or(Err(RunError::Broken)), ends)
+        });
+        let (accounts, now) = ends?;
+        let mut report = self.report(collector, now, accounts)?;
+        finish(&mut report, fed?, &*source);
+        Ok(report)
+    }
+
+    /// A source for each worker.
+    fn parallel(
+        &self,
+        loaded: &[Loaded],
+        mut sources: Vec<Box<dyn Source>>,
+        mut collector: Collector<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Report, RunError> {
+        if sources.len() != self.plan.workers {
+            return Err(RunError::Sources { expected: self.plan.workers, found: sources.len() });
+        }
+        let (events, inbox) = bounded(QUEUE * self.plan.workers);
+        let mut observer = Some(observer);
+        let (feds, ends) = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (worker, source) in sources.iter_mut().enumerate() {
+                let events = events.clone();
+                // One worker shows progress for all; the others are as fast by the same hash.
+                let observer = observer.take();
+                threads.push(scope.spawn(move || {
+                    let options = self.lane_options(worker, &**source);
+                    let mut outlet = Queue { worker, events: &events };
+                    let run = || {
+                        let lane = Lane::new(self.plan, loaded, &options, &mut outlet)?;
+                        let mut eater = Parallel { lane, outlet };
+                        let mut silent = crate::report::Silent;
+                        let observer = observer.unwrap_or(&mut silent);
+                        feed(&mut **source, &mut eater, observer, &self.feed_options())
+                    };
+                    let fed = run();
+                    if let Err(e) = fed {
+                        let _ = events.send(Event::Failed(e));
+                        return Fed::default();
+                    }
+                    fed.unwrap_or_default()
+                }));
+            }
+            drop(events);
+            let ends = collect(&inbox, &mut collector);
+            drop(inbox);
+            let feds: Vec<Fed> = threads.into_iter().map(|t| t.join().unwrap_or_default()).collect();
+            (feds, ends)
+        });
+        let (accounts, now) = ends?;
+        let mut report = self.report(collector, now, accounts)?;
+        for (fed, source) in feds.into_iter().zip(&sources) {
+            finish(&mut report, fed, &**source);
+        }
+        Ok(report)
+    }
+
+    fn report(
+        &self,
+        collector: Collector<'_>,
+        now: u64,
+        accounts: Vec<(usize, Account)>,
+    ) -> Result<Report, RunError> {
+        let (mut totals, faults) = collector.end(now)?;
+        for (module, account) in accounts {
+            totals[module].add(&account);
+        }
+        let names = self.plan.modules.iter().map(|m| m.name.clone());
+        Ok(Report { accounts: names.zip(totals).collect(), faults, ..Report::default() })
+    }
+}
+
+fn finish(report: &mut Report, fed: Fed, source: &dyn Source) {
+    report.packets += fed.packets;
+    report.bytes += fed.bytes;
+    report.kernel_drops += source.progress().kernel_drops;
+    report.damage.extend_from_slice(source.damage());
+}
+
+struct Alone<'a> {
+    lane: Lane,
+    collector: Collector<'a>,
+    end: Option<(Vec<(usize, Account)>, u64)>,
+}
+
+impl Eater for Alone<'_> {
+    fn part(&mut self, part: Part<'_>) -> Result<(), RunError> {
+        self.lane.part(part, &mut self.collector)
+    }
+
+    fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.lane.tick(now_ns, &mut self.collector)?;
+        self.collector.tick(0, now_ns)
+    }
+
+    fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.end = Some((self.lane.end(now_ns, &mut self.collector)?, now_ns));
+        Ok(())
+    }
+}
+
+/// What a worker is dealt.
+enum Work {
+    Part { data: Bytes, packets: Vec<RawPacket>, descriptors: Vec<Descriptor> },
+    Tick(u64),
+    End(u64),
+}
+
+/// What workers tell the collector.
+enum Event {
+    Output { module: usize, bytes: Vec<u8> },
+    Fault(FaultReport),
+    Tick { worker: usize, now_ns: u64 },
+    End { accounts: Vec<(usize, Account)>, now_ns: u64 },
+    Failed(RunError),
+}
+
+struct Dealer {
+    lanes: Vec<Sender<Work>>,
+}
+
+impl Dealer {
+    fn all(&self, work: impl Fn() -> Work) -> Result<(), RunError> {
+        self.lanes.iter().try_for_each(|lane| lane.send(work()).map_err(|_| RunError::Broken))
+    }
+}
+
+impl Eater for Dealer {
+    /// Both directions of a flow go to the same worker; so do all packets without a flow.
+    fn part(&mut self, part: Part<'_>) -> Result<(), RunError> {
+        let workers = self.lanes.len();
+        let mut dealt = vec![(Vec::new(), Vec::new()); workers];
+        for (packet, descriptor) in part.packets.iter().zip(part.descriptors) {
+            let worker = (u64::from(descriptor.hash) * workers as u64 >> 32) as usize;
+            dealt[worker].0.push(*packet);
+            dealt[worker].1.push(*descriptor);
+        }
+        for (lane, (packets, descriptors)) in self.lanes.iter().zip(dealt) {
+            if !packets.is_empty() {
+                let data = part.block.data.clone();
+                lane.send(Work::Part { data, packets, descriptors }).map_err(|_| RunError::Broken)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.all(|| Work::Tick(now_ns))
+    }
+
+    fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.all(|| Work::End(now_ns))
+    }
+}
+
+fn worker_loop(
+    plan: &Plan,
+    loaded: &[Loaded],
+    options: &LaneOptions<'_>,
+    todo: &Receiver<Work>,
+    outlet: &mut Queue<'_>,
+) -> Result<(), RunError> {
+    let mut lane = Lane::new(plan, loaded, options, outlet)?;
+    for work in todo {
+        match work {
+            Work::Part { data, packets, descriptors } => {
+                let block = RawBlock { data, packets: Vec::new(), shared_offset: None };
+                let part = Part { block: &block, packets: &packets, descriptors: &descriptors };
+                lane.part(part, outlet)?;
+            }
+            Work::Tick(now_ns) => {
+                lane.tick(now_ns, outlet)?;
+                outlet.send(Event::Tick { worker: outlet.worker, now_ns })?;
+            }
+            Work::End(now_ns) => {
+                let accounts = lane.end(now_ns, outlet)?;
+                return outlet.send(Event::End { accounts, now_ns });
+            }
+        }
+    }
+    Err(RunError::Broken)
+}
+
+struct Parallel<'a> {
+    lane: Lane,
+    outlet: Queue<'a>,
+}
+
+impl Eater for Parallel<'_> {
+    fn part(&mut self, part: Part<'_>) -> Result<(), RunError> {
+        self.lane.part(part, &mut self.outlet)
+    }
+
+    fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.lane.tick(now_ns, &mut self.outlet)?;
+        self.outlet.send(Event::Tick { worker: self.outlet.worker, now_ns })
+    }
+
+    fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
+        let accounts = self.lane.end(now_ns, &mut self.outlet)?;
+        self.outlet.send(Event::End { accounts, now_ns })
+    }
+}
+
+/// A worker's way to the collector. Only output is copied, never a packet.
+struct Queue<'a> {
+    worker: usize,
+    events: &'a Sender<Event>,
+}
+
+impl Queue<'_> {
+    fn send(&self, event: Event) -> Result<(), RunError> {
+        self.events.send(event).map_err(|_| RunError::Broken)
+    }
+}
+
+impl Outlet for Queue<'_> {
+    fn output(&mut self, module: usize, output: Output<'_>) -> Result<(), RunError> {
+        self.send(Event::Output { module, bytes: output.bytes.to_vec() })
+    }
+
+    fn fault(&mut self, _: usize, report: FaultReport) -> Result<(), RunError> {
+        self.send(Event::Fault(report))
+    }
+}
+
+/// Collects until every worker has ended or one has failed.
+fn collect(
+    inbox: &Receiver<Event>,
+    collector: &mut Collector<'_>,
+) -> Result<(Vec<(usize, Account)>, u64), RunError> {
+    let mut all = Vec::new();
+    let mut last = 0;
+    let mut failed = None;
+    for event in inbox {
+        match event {
+            Event::Output { module, bytes } => collector.output(module, &bytes)?,
+            Event::Fault(report) => collector.faults.push(report),
+            Event::Tick { worker, now_ns } => collector.tick(worker, now_ns)?,
+            Event::End { accounts, now_ns } => {
+                all.extend(accounts);
+                last = last.max(now_ns);
+            }
+            // The first true reason wins over those who only saw the line go dead.
+            Event::Failed(RunError::Broken) => failed = failed.or(Some(RunError::Broken)),
+            Event::Failed(e) => return Err(e),
+        }
+    }
+    failed.map_or(Ok((all, last)), Err)
+}
