@@ -1,1 +1,42 @@
+//! From the output of a module to rows, and from rows to where people and programs read them.
+//!
+//! ```text
+//! bytes of one call → Schema::check → frames → Rows → RecordBatch → Sink
+//! ```
+//!
+//! The bytes are untrusted: [`Schema::check`] is the only door, and its error names the frame, the
+//! byte, the table and the column. What follows it never fails on a row.
+//!
+//! Types of the columns are the same in every format:
+//!
+//! | manifest | Arrow and Parquet | JSON | CSV |
+//! | --- | --- | --- | --- |
+//! | bool | Boolean | `true` | `true` |
+//! | u8, u16, u32, u64, i64 | the same | number | number |
+//! | f64 | Float64 | number; `null` if not finite | number, `NaN`, `inf`, `-inf` |
+//! | time | UInt64, ns since 1970 | number | number |
+//! | duration | Int64, ns | number | number |
+//! | mac | Utf8, `02:00:00:00:00:01` | text | text |
+//! | ip | Utf8, RFC 5952 | text | text |
+//! | text | Utf8 | text | text |
+//! | enum | Dictionary(UInt8, Utf8) | text | text |
+//!
+//! Times stay integers in Parquet too: a column `first_ns` then means the same in every format, and
+//! no reader rounds it to its own resolution. `make_timestamp_ns(first_ns)` in DuckDB, or a cast to
+//! `timestamp("ns")` in pyarrow, gives a timestamp. Units are in the metadata (see [`rows`]).
+#![forbid(unsafe_code)]
 
+mod accounts;
+mod cell;
+mod check;
+mod error;
+pub mod people;
+pub mod rows;
+pub mod sink;
+
+pub use accounts::{AccountForm, account_json, write_accounts};
+pub use arrow_array::RecordBatch;
+pub use check::{Frame, FrameCounts, Frames, Schema, frames};
+pub use error::{Fault, OutputError};
+pub use rows::Rows;
+pub use sink::{Format, Options, Sink, SinkError, open};

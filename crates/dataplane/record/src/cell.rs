@@ -1,0 +1,76 @@
+//! Single values of a batch, for the sinks that write text.
+
+use crate::sink::SinkError;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, BooleanArray, RecordBatch, StringArray};
+use arrow_schema::DataType;
+
+/// One column of a batch.
+pub(crate) enum Cells<'a> {
+    Bool(&'a BooleanArray),
+    U8(&'a [u8]),
+    U16(&'a [u16]),
+    U32(&'a [u32]),
+    U64(&'a [u64]),
+    I64(&'a [i64]),
+    F64(&'a [f64]),
+    Text(&'a StringArray),
+    Words(&'a [u8], &'a StringArray),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Cell<'a> {
+    Bool(bool),
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Text(&'a str),
+}
+
+/// The columns of a batch as [`crate::Rows`] builds them; any other type is an error.
+pub(crate) fn cells(batch: &RecordBatch) -> Result<Vec<Cells<'_>>, SinkError> {
+    let columns = batch.columns().iter().zip(batch.schema_ref().fields());
+    columns
+        .map(|(array, field)| {
+            let found = || field.data_type().to_string();
+            open(array).ok_or_else(|| SinkError::Type { column: field.name().clone(), found: found() })
+        })
+        .collect()
+}
+
+fn open(array: &std::sync::Arc<dyn Array>) -> Option<Cells<'_>> {
+    Some(match array.data_type() {
+        DataType::Boolean => Cells::Bool(array.as_boolean_opt()?),
+        DataType::UInt8 => Cells::U8(array.as_primitive_opt::<UInt8Type>()?.values()),
+        DataType::UInt16 => Cells::U16(array.as_primitive_opt::<UInt16Type>()?.values()),
+        DataType::UInt32 => Cells::U32(array.as_primitive_opt::<UInt32Type>()?.values()),
+        DataType::UInt64 => Cells::U64(array.as_primitive_opt::<UInt64Type>()?.values()),
+        DataType::Int64 => Cells::I64(array.as_primitive_opt::<Int64Type>()?.values()),
+        DataType::Float64 => Cells::F64(array.as_primitive_opt::<Float64Type>()?.values()),
+        DataType::Utf8 => Cells::Text(array.as_string_opt()?),
+        DataType::Dictionary(..) => {
+            let words = array.as_dictionary_opt::<UInt8Type>()?;
+            Cells::Words(words.keys().values(), words.values().as_string_opt()?)
+        }
+        _ => return None,
+    })
+}
+
+impl<'a> Cells<'a> {
+    /// `row` is below the batch's number of rows.
+    #[inline]
+    pub(crate) fn get(&self, row: usize) -> Cell<'a> {
+        match *self {
+            Self::Bool(a) => Cell::Bool(a.value(row)),
+            Self::U8(v) => Cell::Unsigned(v[row].into()),
+            Self::U16(v) => Cell::Unsigned(v[row].into()),
+            Self::U32(v) => Cell::Unsigned(v[row].into()),
+            Self::U64(v) => Cell::Unsigned(v[row]),
+            Self::I64(v) => Cell::Signed(v[row]),
+            Self::F64(v) => Cell::Float(v[row]),
+            Self::Text(a) => Cell::Text(a.value(row)),
+            Self::Words(keys, words) => Cell::Text(words.value(keys[row].into())),
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The door for untrusted output: frames and rows as laid out in [`flame_abi::output`].
+
+use crate::error::{Fault, OutputError};
+use flame_abi::manifest::{ColumnType, Manifest};
+use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE};
+
+/// What one module may write: its tables, compiled to the few checks that a row needs.
+#[derive(Debug, Clone)]
+pub struct Schema {
+    tables: Vec<Shape>,
+}
+
+/// What an output holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FrameCounts {
+    pub records: u64,
+    pub messages: u64,
+    /// Records that the module says it dropped; saturates, for the number is the module's own.
+    pub lost: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Shape {
+    name: String,
+    columns: Vec<(String, Step)>,
+    /// The columns with runs of bytes that may hold anything merged into one step.
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// This many bytes of any value.
+    Any(usize),
+    Bool,
+    /// One byte below this.
+    Enum(u8),
+    Ip,
+    Text,
+}
+
+/// Bytes of an `ip`: family and 16 bytes of address.
+const IP: usize = 17;
+
+impl Schema {
+    pub fn new(manifest: &Manifest) -> Self {
+        let shape = |table: &flame_abi::manifest::Table| {
+            let step = |c: &flame_abi::manifest::Column| (c.name.clone(), Step::of(c.kind, c.values.len()));
+            let columns: Vec<_> = table.columns.iter().map(step).collect();
+            let mut steps: Vec<Step> = Vec::with_capacity(columns.len());
+            for (_, step) in &columns {
+                match (steps.last_mut(), *step) {
+                    (Some(Step::Any(run)), Step::Any(n)) => *run += n,
+                    (_, step) => steps.push(step),
+                }
+            }
+            Shape { name: table.name.clone(), columns, steps }
+        };
+        Self { tables: manifest.tables.iter().map(shape).collect() }
+    }
+
+    /// Walks `output`, the bytes one call returned, and says what they hold or what is wrong first.
+    /// After `Ok`, [`frames`] and [`crate::Rows`] read it without any further failure.
+    /// `has_slow_path`: a message has somewhere to go. Allocates only for an error.
+    pub fn check(&self, output: &[u8], has_slow_path: bool) -> Result<FrameCounts, OutputError> {
+        let mut counts = FrameCounts::default();
+        let (mut rest, mut frame) = (output, 0);
+        while !rest.is_empty() {
+            let start = output.len() - rest.len();
+            let fail = |inside: usize, fault| OutputError { frame, offset: start + inside, fault };
+            let Some((head, after)) = rest.split_first_chunk::<FRAME>() else {
+                return Err(fail(0, Fault::Head { left: rest.len() }));
+            };
+            let (length, kind, reserved) = split_head(head);
+            if length as usize > MAX_PAYLOAD {
+                return Err(fail(0, Fault::TooLong { length }));
+            }
+            if reserved != 0 {
+                return Err(fail(6, Fault::Reserved { found: reserved }));
+            }
+            let Some((payload, next)) = after.split_at_checked(length as usize) else {
+                return Err(fail(0, Fault::Beyond { length, left: after.len() }));
+            };
+            match kind {
+                MESSAGE if has_slow_path => counts.messages += 1,
+                MESSAGE => return Err(fail(4, Fault::Message)),
+                LOST => match payload.try_into() {
+                    Ok(n) => counts.lost = counts.lost.saturating_add(u64::from_le_bytes(n)),
+                    Err(_) => return Err(fail(FRAME, Fault::Lost { length: payload.len() })),
+                },
+                _ => {
+                    let Some(shape) = self.tables.get(usize::from(kind)) else {
+                        return Err(fail(4, Fault::Kind { found: kind, tables: self.tables.len() }));
+                    };
+                    if !shape.fits(payload) {
+                        let (inside, fault) = shape.explain(payload);
+                        return Err(fail(FRAME + inside, fault));
+                    }
+                    counts.records += 1;
+                }
+            }
+            rest = next;
+            frame += 1;
+        }
+        Ok(counts)
+    }
+}
+
+impl Step {
+    fn of(kind: ColumnType, values: usize) -> Self {
+        match kind {
+            ColumnType::Bool => Self::Bool,
+            ColumnType::U8 => Self::Any(1),
+            ColumnType::U16 => Self::Any(2),
+            ColumnType::U32 => Self::Any(4),
+            ColumnType::U64 | ColumnType::I64 | ColumnType::F64 | ColumnType::Time | ColumnType::Duration => {
+                Self::Any(8)
+            }
+            ColumnType::Mac => Self::Any(6),
+            ColumnType::Ip => Self::Ip,
+            ColumnType::Text => Self::Text,
+            // The manifest's parser allows 255 at most; a longer list could not be indexed anyway.
+            ColumnType::Enum => Self::Enum(u8::try_from(values).unwrap_or(u8::MAX)),
+        }
+    }
+
+    /// What follows this step in `row`, if the row passes it.
+    #[inline]
+    fn pass(self, row: &[u8]) -> Option<&[u8]> {
+        match self {
+            Self::Any(n) => row.get(n..),
+            Self::Bool => row.split_first().filter(|(b, _)| **b <= 1).map(|(_, rest)| rest),
+            Self::Enum(n) => row.split_first().filter(|(b, _)| **b < n).map(|(_, rest)| rest),
+            Self::Ip => {
+                let (ip, rest) = row.split_first_chunk::<IP>()?;
+                (ip[0] == 6 || (ip[0] == 4 && ip[5..] == [0; 12])).then_some(rest)
+            }
+            Self::Text => {
+                let (length, rest) = row.split_first_chunk::<2>()?;
+                let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+                std::str::from_utf8(text).is_ok().then_some(rest)
+            }
+        }
+    }
+
+    /// Why `row` does not pass this step, and how many bytes in.
+    fn fault(self, row: &[u8], at: String) -> (usize, Fault) {
+        let needs = match self {
+            Self::Any(n) => n,
+            Self::Bool | Self::Enum(_) => 1,
+            Self::Ip => IP,
+            Self::Text => 2 + row.first_chunk().map_or(0, |n| usize::from(u16::from_le_bytes(*n))),
+        };
+        let Some(bytes) = row.get(..needs) else {
+            return (0, Fault::Short { at, needs, left: row.len() });
+        };
+        match self {
+            Self::Any(_) => (0, Fault::Short { at, needs, left: row.len() }),
+            Self::Bool => (0, Fault::Bool { at, found: bytes[0] }),
+            Self::Enum(n) => (0, Fault::Enum { at, found: bytes[0], values: n.into() }),
+            Self::Ip if bytes[0] == 4 => (5, Fault::Padding { at }),
+            Self::Ip => (0, Fault::Family { at, found: bytes[0] }),
+            Self::Text => {
+                let valid = std::str::from_utf8(&bytes[2..]).map_or_else(|e| e.valid_up_to(), str::len);
+                (2 + valid, Fault::Text { at, valid, length: needs - 2 })
+            }
+        }
+    }
+}
+
+impl Shape {
+    #[inline]
+    fn fits(&self, row: &[u8]) -> bool {
+        let mut rest = row;
+        for step in &self.steps {
+            match step.pass(rest) {
+                Some(r) => rest = r,
+                None => return false,
+            }
+        }
+        rest.is_empty()
+    }
+
+    /// Walks a row that does not fit once more, column by column, to name the place.
+    fn explain(&self, row: &[u8]) -> (usize, Fault) {
+        let mut rest = row;
+        for (name, step) in &self.columns {
+            match step.pass(rest) {
+                Some(r) => rest = r,
+                None => {
+                    let (inside, fault) = step.fault(rest, format!("{}.{name}", self.name));
+                    return (row.len() - rest.len() + inside, fault);
+                }
+            }
+        }
+        (row.len() - rest.len(), Fault::Extra { table: self.name.clone(), extra: rest.len() })
+    }
+}
+
+fn split_head(head: &[u8; FRAME]) -> (u32, u16, u16) {
+    let [a, b, c, d, e, f, g, h] = *head;
+    (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f]), u16::from_le_bytes([g, h]))
+}
+
+/// One frame of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame<'a> {
+    Record { table: u16, row: &'a [u8] },
+    Message(&'a [u8]),
+    Lost(u64),
+}
+
+/// The frames of an output that passed [`Schema::check`], in order. On other bytes it ends early.
+pub fn frames(output: &[u8]) -> Frames<'_> {
+    Frames { rest: output }
+}
+
+#[derive(Debug, Clone)]
+pub struct Frames<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Frame<'a>;
+
+    fn next(&mut self) -> Option<Frame<'a>> {
+        let (head, after) = self.rest.split_first_chunk::<FRAME>()?;
+        let (length, kind, _) = split_head(head);
+        let (payload, rest) = after.split_at_checked(length as usize)?;
+        self.rest = rest;
+        Some(match kind {
+            MESSAGE => Frame::Message(payload),
+            LOST => Frame::Lost(u64::from_le_bytes(payload.try_into().ok()?)),
+            table => Frame::Record { table, row: payload },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema() -> Schema {
+        let text = r#"
+            abi = 1
+            name = "probe"
+            version = "1.0.0"
+            description = "one of each checked type"
+            [[tables]]
+            name = "t"
+            columns = [
+                { name = "n", type = "u32" }, { name = "m", type = "u16" }, { name = "ok", type = "bool" },
+                { name = "end", type = "enum", values = ["a", "b"] }, { name = "ip", type = "ip" },
+                { name = "note", type = "text" },
+            ]
+        "#;
+        Schema::new(&Manifest::parse(text.as_bytes()).unwrap())
+    }
+
+    fn frame(kind: u16, payload: &[u8]) -> Vec<u8> {
+        let mut f = (payload.len() as u32).to_le_bytes().to_vec();
+        f.extend(kind.to_le_bytes());
+        f.extend([0, 0]);
+        f.extend(payload);
+        f
+    }
+
+    /// n, m | ok | end | ip | note
+    fn row() -> Vec<u8> {
+        let mut r = vec![1, 0, 0, 0, 2, 0, 1, 1, 4, 192, 0, 2, 1];
+        r.extend([0; 12]);
+        r.extend([2, 0, b'h', b'i']);
+        r
+    }
+
+    #[test]
+    fn runs_are_merged_and_good_output_counts() {
+        let s = schema();
+        assert_eq!(s.tables[0].steps[..2], [Step::Any(6), Step::Bool]);
+        let mut output = frame(0, &row());
+        output.extend(frame(MESSAGE, b"hello"));
+        output.extend(frame(LOST, &7u64.to_le_bytes()));
+        output.extend(frame(LOST, &u64::MAX.to_le_bytes()));
+        let counts = FrameCounts { records: 1, messages: 1, lost: u64::MAX };
+        assert_eq!(s.check(&output, true), Ok(counts));
+        assert_eq!(s.check(&[], true), Ok(FrameCounts::default()));
+        let row = row();
+        let expected = [
+            Frame::Record { table: 0, row: &row },
+            Frame::Message(b"hello"),
+            Frame::Lost(7),
+            Frame::Lost(u64::MAX),
+        ];
+        assert_eq!(frames(&output).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn each_fault_names_its_place() {
+        let changed = |at: usize, to: u8| {
+            let mut r = row();
+            r[at] = to;
+            frame(0, &r)
+        };
+        let mut long = frame(0, &row());
+        long[..4].copy_from_slice(&65_537u32.to_le_bytes());
+        let mut beyond = frame(0, &row());
+        beyond[..4].copy_from_slice(&60u32.to_le_bytes());
+        let mut reserved = frame(0, &row());
+        reserved[6] = 9;
+        let mut extra = row();
+        extra.extend([0; 3]);
+        let cases = [
+            (vec![0; 7], "frame 1, byte 37: a frame's head is 8 bytes, 7 are left"),
+            (long, "frame 1, byte 37: payload is 65537 bytes, at most 65536"),
+            (beyond, "frame 1, byte 37: payload is 60 bytes, 29 are left"),
+            (reserved, "frame 1, byte 43: the last two bytes of a frame's head are 0x0009"),
+            (frame(1, &[]), "frame 1, byte 41: kind 1 is no table: the manifest lists 1"),
+            (frame(MESSAGE, &[]), "frame 1, byte 41: a message, but nothing here takes one"),
+            (frame(LOST, &[0; 7]), "frame 1, byte 45: a count of lost records is 8 bytes, found 7"),
+            (frame(0, &row()[..3]), "frame 1, byte 45: t.n: needs 4 bytes, 3 are left"),
+            (frame(0, &row()[..5]), "frame 1, byte 49: t.m: needs 2 bytes, 1 are left"),
+            (frame(0, &row()[..6]), "frame 1, byte 51: t.ok: needs 1 bytes, 0 are left"),
+            (frame(0, &row()[..20]), "frame 1, byte 53: t.ip: needs 17 bytes, 12 are left"),
+            (frame(0, &row()[..26]), "frame 1, byte 70: t.note: needs 2 bytes, 1 are left"),
+            (frame(0, &row()[..28]), "frame 1, byte 70: t.note: needs 4 bytes, 3 are left"),
+            (frame(0, &extra), "frame 1, byte 74: t: 3 bytes after the last column"),
+            (changed(6, 2), "frame 1, byte 51: t.ok: expected 0 or 1, found 2"),
+            (changed(7, 2), "frame 1, byte 52: t.end: index 2, the manifest lists 2 values"),
+            (changed(8, 5), "frame 1, byte 53: t.ip: address family 5, expected 4 or 6"),
+            (changed(24, 1), "frame 1, byte 58: t.ip: an IPv4 address is followed by 12 zero bytes"),
+            (changed(28, 0xff), "frame 1, byte 73: t.note: not UTF-8 from byte 1 of 2"),
+        ];
+        for (bad, expected) in cases {
+            let mut output = frame(0, &row());
+            output.extend(bad);
+            let error = schema().check(&output, false).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("output {expected}")), "{expected}\n{error}");
+        }
+    }
+
+    #[test]
+    fn frames_end_early_on_unchecked_bytes() {
+        assert_eq!(frames(&[1, 2, 3]).count(), 0);
+        assert_eq!(frames(&[255; 64]).count(), 0);
+    }
+}

@@ -1,0 +1,47 @@
+//! What can be wrong with a module's output. The module is always at fault.
+
+use flame_abi::output::{FRAME, MAX_PAYLOAD};
+
+/// The first fault in the output of one call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("output frame {frame}, byte {offset}: {fault}")]
+pub struct OutputError {
+    /// Number of the frame in this output, from 0.
+    pub frame: usize,
+    /// Byte of the output where the fault is.
+    pub offset: usize,
+    pub fault: Fault,
+}
+
+/// `at` is `table.column`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("a frame's head is {FRAME} bytes, {left} are left")]
+    Head { left: usize },
+    #[error("payload is {length} bytes, at most {MAX_PAYLOAD} are allowed")]
+    TooLong { length: u32 },
+    #[error("payload is {length} bytes, {left} are left in the output")]
+    Beyond { length: u32, left: usize },
+    #[error("the last two bytes of a frame's head are {found:#06x}, expected 0")]
+    Reserved { found: u16 },
+    #[error("kind {found} is no table: the manifest lists {tables}")]
+    Kind { found: u16, tables: usize },
+    #[error("a message, but nothing here takes one: export flame_message, and send from the fast path only")]
+    Message,
+    #[error("a count of lost records is 8 bytes, found {length}")]
+    Lost { length: usize },
+    #[error("{at}: needs {needs} bytes, {left} are left in the row: does it match the manifest?")]
+    Short { at: String, needs: usize, left: usize },
+    #[error("{table}: {extra} bytes after the last column: does the row match the manifest?")]
+    Extra { table: String, extra: usize },
+    #[error("{at}: expected 0 or 1, found {found}")]
+    Bool { at: String, found: u8 },
+    #[error("{at}: index {found}, the manifest lists {values} values")]
+    Enum { at: String, found: u8, values: usize },
+    #[error("{at}: address family {found}, expected 4 or 6")]
+    Family { at: String, found: u8 },
+    #[error("{at}: an IPv4 address is followed by 12 zero bytes")]
+    Padding { at: String },
+    #[error("{at}: not UTF-8 from byte {valid} of {length}")]
+    Text { at: String, valid: usize, length: usize },
+}

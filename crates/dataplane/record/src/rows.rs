@@ -1,0 +1,262 @@
+//! Checked rows of one module, gathered into Arrow batches.
+//!
+//! A batch's schema carries what the manifest says:
+//!
+//! | metadata of | key | value |
+//! | --- | --- | --- |
+//! | a column | `unit` | as in the manifest; `ns` for `time` and `duration` if it names none |
+//! | a column | `type` | as in the manifest: `ip`, `time`, … |
+//! | the table | `flame.module`, `flame.version` | the name in the plan, the manifest's version |
+//! | the table | `flame.sha256` | of the `.wasm` file, in hexadecimal |
+//! | the table | `flame.table`, `flame.description` | as in the manifest |
+//!
+//! A batch is full at [`MAX_ROWS`] rows or [`MAX_TEXT`] bytes of text, whichever is first.
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::types::UInt8Type;
+use arrow_array::{
+    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int64Array, RecordBatch, RecordBatchOptions,
+    StringArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use flame_abi::manifest::{Column, ColumnType, Table};
+use flame_plan::ModulePlan;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::mem::take;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+/// Rows of one table that are gathered before they are handed on.
+pub const MAX_ROWS: usize = 8192;
+/// Bytes of text, addresses included, of one table that are gathered before they are handed on.
+pub const MAX_TEXT: usize = 8 << 20;
+
+/// The rows of one module, by table.
+pub struct Rows {
+    module: String,
+    tables: Vec<TableRows>,
+}
+
+struct TableRows {
+    table: Table,
+    schema: SchemaRef,
+    columns: Vec<Values>,
+    rows: usize,
+    text: usize,
+}
+
+enum Values {
+    Bool(Vec<bool>),
+    U8(Vec<u8>),
+    U16(Vec<u16>),
+    U32(Vec<u32>),
+    U64(Vec<u64>),
+    I64(Vec<i64>),
+    F64(Vec<f64>),
+    Mac(StringBuilder),
+    Ip(StringBuilder),
+    Text(StringBuilder),
+    Enum { keys: Vec<u8>, words: ArrayRef },
+}
+
+impl Rows {
+    pub fn new(module: &ModulePlan) -> Self {
+        let rows = |table: &Table| TableRows {
+            schema: arrow_schema(module, table),
+            columns: table.columns.iter().map(Values::new).collect(),
+            table: table.clone(),
+            rows: 0,
+            text: 0,
+        };
+        Self { module: module.name.clone(), tables: module.manifest.tables.iter().map(rows).collect() }
+    }
+
+    /// The module's name in the plan.
+    pub fn module(&self) -> &str {
+        &self.module
+    }
+
+    /// Adds one row that passed [`crate::Schema::check`]; gives the table's batch when it is full.
+    /// A row that was not checked is stored as far as it goes, the rest as zeros; an unknown table
+    /// is ignored.
+    #[must_use = "a full batch goes to the sink"]
+    pub fn push(&mut self, table: u16, row: &[u8]) -> Option<(&Table, RecordBatch)> {
+        let rows = self.tables.get_mut(usize::from(table))?;
+        let mut rest = row;
+        for column in &mut rows.columns {
+            rows.text += column.push(&mut rest);
+        }
+        rows.rows += 1;
+        if rows.rows < MAX_ROWS && rows.text < MAX_TEXT {
+            return None;
+        }
+        let batch = rows.take();
+        Some((&rows.table, batch))
+    }
+
+    /// What is gathered so far, table by table, without those that have no rows.
+    pub fn drain(&mut self) -> impl Iterator<Item = (&Table, RecordBatch)> {
+        self.tables.iter_mut().filter(|t| t.rows > 0).map(|t| {
+            let batch = t.take();
+            (&t.table, batch)
+        })
+    }
+}
+
+impl TableRows {
+    fn take(&mut self) -> RecordBatch {
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        let columns = self.columns.iter_mut().map(Values::take).collect();
+        (self.rows, self.text) = (0, 0);
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)
+            .expect("schema and columns come from the same table, and each push adds one value to each")
+    }
+}
+
+/// Takes `N` bytes; zeros if they are not there.
+fn take_bytes<const N: usize>(row: &mut &[u8]) -> [u8; N] {
+    match row.split_first_chunk::<N>() {
+        Some((bytes, rest)) => {
+            *row = rest;
+            *bytes
+        }
+        None => {
+            *row = &[];
+            [0; N]
+        }
+    }
+}
+
+impl Values {
+    fn new(column: &Column) -> Self {
+        match column.kind {
+            ColumnType::Bool => Self::Bool(Vec::new()),
+            ColumnType::U8 => Self::U8(Vec::new()),
+            ColumnType::U16 => Self::U16(Vec::new()),
+            ColumnType::U32 => Self::U32(Vec::new()),
+            ColumnType::U64 | ColumnType::Time => Self::U64(Vec::new()),
+            ColumnType::I64 | ColumnType::Duration => Self::I64(Vec::new()),
+            ColumnType::F64 => Self::F64(Vec::new()),
+            ColumnType::Mac => Self::Mac(StringBuilder::new()),
+            ColumnType::Ip => Self::Ip(StringBuilder::new()),
+            ColumnType::Text => Self::Text(StringBuilder::new()),
+            ColumnType::Enum => {
+                let words = Arc::new(StringArray::from_iter_values(&column.values));
+                Self::Enum { keys: Vec::new(), words }
+            }
+        }
+    }
+
+    /// Moves one value from the front of `row`; returns the bytes of text that it became.
+    fn push(&mut self, row: &mut &[u8]) -> usize {
+        match self {
+            Self::Bool(v) => v.push(take_bytes::<1>(row) != [0]),
+            Self::U8(v) => v.push(u8::from_le_bytes(take_bytes(row))),
+            Self::U16(v) => v.push(u16::from_le_bytes(take_bytes(row))),
+            Self::U32(v) => v.push(u32::from_le_bytes(take_bytes(row))),
+            Self::U64(v) => v.push(u64::from_le_bytes(take_bytes(row))),
+            Self::I64(v) => v.push(i64::from_le_bytes(take_bytes(row))),
+            Self::F64(v) => v.push(f64::from_le_bytes(take_bytes(row))),
+            Self::Enum { keys, words } => {
+                let [key] = take_bytes(row);
+                keys.push(if usize::from(key) < words.len() { key } else { 0 });
+            }
+            Self::Mac(v) => {
+                let [a, b, c, d, e, f] = take_bytes(row);
+                let _ = write!(v, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+                v.append_value("");
+                return 17;
+            }
+            Self::Ip(v) => {
+                let [family] = take_bytes(row);
+                let bytes: [u8; 16] = take_bytes(row);
+                let before = v.values_slice().len();
+                let [a, b, c, d, ..] = bytes;
+                // Writing to a builder cannot fail.
+                let _ = match family {
+                    6 => write!(v, "{}", Ipv6Addr::from(bytes)),
+                    _ => write!(v, "{}", Ipv4Addr::new(a, b, c, d)),
+                };
+                let text = v.values_slice().len() - before;
+                v.append_value("");
+                return text;
+            }
+            Self::Text(v) => {
+                let length = u16::from_le_bytes(take_bytes(row));
+                let (text, rest) = row.split_at_checked(length.into()).unwrap_or((*row, &[]));
+                *row = rest;
+                let text = std::str::from_utf8(text).unwrap_or_default();
+                v.append_value(text);
+                return text.len();
+            }
+        }
+        0
+    }
+
+    fn take(&mut self) -> ArrayRef {
+        match self {
+            Self::Bool(v) => Arc::new(BooleanArray::from(take(v))),
+            Self::U8(v) => Arc::new(UInt8Array::from(take(v))),
+            Self::U16(v) => Arc::new(UInt16Array::from(take(v))),
+            Self::U32(v) => Arc::new(UInt32Array::from(take(v))),
+            Self::U64(v) => Arc::new(UInt64Array::from(take(v))),
+            Self::I64(v) => Arc::new(Int64Array::from(take(v))),
+            Self::F64(v) => Arc::new(Float64Array::from(take(v))),
+            Self::Mac(v) | Self::Ip(v) | Self::Text(v) => Arc::new(v.finish()),
+            Self::Enum { keys, words } => {
+                Arc::new(DictionaryArray::<UInt8Type>::new(UInt8Array::from(take(keys)), words.clone()))
+            }
+        }
+    }
+}
+
+/// The schema of one table's batches, the same for every sink.
+pub fn arrow_schema(module: &ModulePlan, table: &Table) -> SchemaRef {
+    let fields: Vec<Field> = table.columns.iter().map(field).collect();
+    let hash = module.hash.iter().fold(String::new(), |mut s, b| {
+        let _ = write!(s, "{b:02x}");
+        s
+    });
+    let metadata = [
+        ("flame.module", &module.name),
+        ("flame.version", &module.manifest.version),
+        ("flame.sha256", &hash),
+        ("flame.table", &table.name),
+        ("flame.description", &table.description),
+    ];
+    let metadata: HashMap<String, String> =
+        metadata.into_iter().map(|(k, v)| (k.to_owned(), v.clone())).collect();
+    Arc::new(Schema::new_with_metadata(fields, metadata))
+}
+
+/// The unit of a column: the manifest's, or `ns` for times and durations.
+pub fn unit(column: &Column) -> Option<&str> {
+    let implied = matches!(column.kind, ColumnType::Time | ColumnType::Duration).then_some("ns");
+    column.unit.as_deref().or(implied)
+}
+
+fn field(column: &Column) -> Field {
+    let (kind, data_type) = match column.kind {
+        ColumnType::Bool => ("bool", DataType::Boolean),
+        ColumnType::U8 => ("u8", DataType::UInt8),
+        ColumnType::U16 => ("u16", DataType::UInt16),
+        ColumnType::U32 => ("u32", DataType::UInt32),
+        ColumnType::U64 => ("u64", DataType::UInt64),
+        ColumnType::I64 => ("i64", DataType::Int64),
+        ColumnType::F64 => ("f64", DataType::Float64),
+        ColumnType::Time => ("time", DataType::UInt64),
+        ColumnType::Duration => ("duration", DataType::Int64),
+        ColumnType::Mac => ("mac", DataType::Utf8),
+        ColumnType::Ip => ("ip", DataType::Utf8),
+        ColumnType::Text => ("text", DataType::Utf8),
+        ColumnType::Enum => {
+            ("enum", DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Utf8)))
+        }
+    };
+    let mut metadata = HashMap::from([("type".to_owned(), kind.to_owned())]);
+    if let Some(unit) = unit(column) {
+        metadata.insert("unit".to_owned(), unit.to_owned());
+    }
+    Field::new(&column.name, data_type, false).with_metadata(metadata)
+}

@@ -1,0 +1,102 @@
+//! CSV (RFC 4180): a header, then one line a row, lines ending in a line feed.
+//!
+//! Text is quoted only where it must be. A table without rows still has its header.
+//!
+//! ```text
+//! port,packets,wire_bytes
+//! 80,12,9120
+//! ```
+
+use super::out::{Layout, Out};
+use super::{Sink, SinkError};
+use crate::cell::{Cell, cells};
+use arrow_array::RecordBatch;
+use flame_abi::manifest::Table;
+use flame_plan::Plan;
+use std::collections::HashMap;
+use std::io::Write;
+
+pub(crate) struct CsvSink {
+    /// By module, then table.
+    files: HashMap<String, HashMap<String, Out>>,
+    lines: Vec<u8>,
+}
+
+impl CsvSink {
+    /// A file for each table, by `layout`.
+    pub(crate) fn new(layout: Layout, plan: &Plan) -> Result<Self, SinkError> {
+        Self::with(plan, |module, table| layout.open(module, table))
+    }
+
+    /// The plan has one table at most.
+    pub(crate) fn stdout(plan: &Plan) -> Result<Self, SinkError> {
+        Self::with(plan, |_, _| Out::open(None))
+    }
+
+    fn with(plan: &Plan, open: impl Fn(&str, &str) -> Result<Out, SinkError>) -> Result<Self, SinkError> {
+        let mut files: HashMap<String, HashMap<String, Out>> = HashMap::new();
+        for module in &plan.modules {
+            for table in &module.manifest.tables {
+                let mut out = open(&module.name, &table.name)?;
+                let header: Vec<&str> = table.columns.iter().map(|c| c.name.as_str()).collect();
+                out.write(format!("{}\n", header.join(",")).as_bytes())?;
+                files.entry(module.name.clone()).or_default().insert(table.name.clone(), out);
+            }
+        }
+        Ok(Self { files, lines: Vec::new() })
+    }
+}
+
+impl Sink for CsvSink {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        let Some(out) = self.files.get_mut(module).and_then(|tables| tables.get_mut(&table.name)) else {
+            return Err(SinkError::Unplanned { module: module.to_owned(), table: table.name.clone() });
+        };
+        let columns = cells(batch)?;
+        let lines = &mut self.lines;
+        for row in 0..batch.num_rows() {
+            for (i, column) in columns.iter().enumerate() {
+                if i > 0 {
+                    lines.push(b',');
+                }
+                // Writing to a vector cannot fail.
+                let _ = match column.get(row) {
+                    Cell::Bool(b) => write!(lines, "{b}"),
+                    Cell::Unsigned(n) => write!(lines, "{n}"),
+                    Cell::Signed(n) => write!(lines, "{n}"),
+                    Cell::Float(x) => write!(lines, "{x}"),
+                    Cell::Text(s) => {
+                        quote(lines, s);
+                        Ok(())
+                    }
+                };
+            }
+            lines.push(b'\n');
+        }
+        out.write(lines)?;
+        lines.clear();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.files.values_mut().flat_map(HashMap::values_mut).try_for_each(Out::flush)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        self.files.into_values().flat_map(HashMap::into_values).try_for_each(Out::finish)
+    }
+
+    fn closed(&self) -> bool {
+        self.files.values().flat_map(HashMap::values).any(Out::closed)
+    }
+}
+
+fn quote(line: &mut Vec<u8>, text: &str) {
+    if !text.contains([',', '"', '\n', '\r']) {
+        line.extend(text.as_bytes());
+        return;
+    }
+    line.push(b'"');
+    line.extend(text.replace('"', "\"\"").as_bytes());
+    line.push(b'"');
+}

@@ -1,0 +1,88 @@
+//! JSON: one object a line, `{"module":"flow","table":"flow",COLUMNS…}`.
+//!
+//! Integers are exact at any size; readers that keep numbers as doubles round above 2^53. Numbers
+//! that are not finite are `null`. Every batch is written in whole lines.
+//!
+//! ```text
+//! {"module":"http","table":"port","port":80,"packets":12,"wire_bytes":9120}
+//! ```
+
+use super::out::Out;
+use super::{Sink, SinkError};
+use crate::cell::{Cell, cells};
+use arrow_array::RecordBatch;
+use flame_abi::manifest::Table;
+
+pub(crate) struct JsonSink {
+    out: Out,
+    lines: Vec<u8>,
+}
+
+impl JsonSink {
+    pub(crate) fn new(out: Out) -> Self {
+        Self { out, lines: Vec::new() }
+    }
+}
+
+/// Names of modules, tables and columns are plain, but a plan may be built by hand.
+fn key(name: &str) -> String {
+    serde_json::Value::from(name).to_string()
+}
+
+impl Sink for JsonSink {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        let columns = cells(batch)?;
+        let start = format!("{{\"module\":{},\"table\":{}", key(module), key(&table.name));
+        let keys: Vec<String> =
+            batch.schema_ref().fields().iter().map(|f| format!(",{}:", key(f.name()))).collect();
+        let lines = &mut self.lines;
+        for row in 0..batch.num_rows() {
+            lines.extend(start.as_bytes());
+            for (key, column) in keys.iter().zip(&columns) {
+                lines.extend(key.as_bytes());
+                // Writing to a vector cannot fail, and none of these types can.
+                let _ = match column.get(row) {
+                    Cell::Unsigned(n) => serde_json::to_writer(&mut *lines, &n),
+                    Cell::Signed(n) => serde_json::to_writer(&mut *lines, &n),
+                    Cell::Float(x) => serde_json::to_writer(&mut *lines, &x),
+                    Cell::Text(s) => serde_json::to_writer(&mut *lines, s),
+                    Cell::Bool(b) => {
+                        lines.extend(if b { &b"true"[..] } else { b"false" });
+                        Ok(())
+                    }
+                };
+            }
+            lines.extend(b"}\n");
+        }
+        self.out.write(lines)?;
+        lines.clear();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.out.flush()
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        self.out.finish()
+    }
+
+    fn closed(&self) -> bool {
+        self.out.closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_pipe_is_no_error() {
+        let mut sink = JsonSink::new(Out::broken());
+        assert!(!sink.closed());
+        let _ = sink.out.write(b"{}\n");
+        sink.flush().unwrap();
+        assert!(sink.closed());
+        Box::new(sink).finish().unwrap();
+    }
+}

@@ -1,0 +1,150 @@
+//! Where records go. One file each; [`open`] is the registry.
+//!
+//! | format | `-o` missing | `-o PATH` |
+//! | --- | --- | --- |
+//! | `table` | standard output | a file |
+//! | `json` | standard output | a file |
+//! | `csv` | standard output, if there is one table | `NAME.csv`: that file, if there is one table; else a folder of `MODULE.TABLE.csv` |
+//! | `parquet` | an error | `NAME.parquet`: that file, if there is one table; else a folder of `MODULE.TABLE.parquet` |
+//!
+//! `-o -` is standard output. A file appears under its name when the run ends well, whole and
+//! synced; until then it is `NAME.PID.partial`, which is removed when the run fails. A reader that
+//! closes the pipe is no error: the rest is not written, and [`Sink::closed`] tells the loop.
+
+mod csv;
+mod json;
+mod out;
+mod parquet;
+mod table;
+
+use arrow_array::RecordBatch;
+use flame_abi::manifest::Table;
+use flame_plan::Plan;
+use out::{Layout, Out};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Takes batches of any table of the plan, in any order.
+pub trait Sink: Send {
+    /// `module` is the name in the plan.
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError>;
+
+    /// Makes visible what was written, where the format allows it; called at ticks.
+    fn flush(&mut self) -> Result<(), SinkError>;
+
+    /// Ends the output and gives files their names. Without it they are removed.
+    fn finish(self: Box<Self>) -> Result<(), SinkError>;
+
+    /// Whether nobody reads any more, so that a run may end early.
+    fn closed(&self) -> bool {
+        false
+    }
+}
+
+/// What is wrong with an output: the command line, the file system or us.
+#[derive(Debug, thiserror::Error)]
+pub enum SinkError {
+    #[error("{0:?} is no format: expected table, json, csv or parquet")]
+    Format(String),
+    #[error("parquet is not written to a terminal or pipe: add -o NAME.parquet or -o FOLDER")]
+    NeedsPath,
+    #[error(
+        "csv on standard output holds one table, here are {tables}: {list}; add -o FOLDER or use --format json"
+    )]
+    ManyOnStdout { tables: usize, list: String },
+    #[error("{}: one file holds one table, here are {tables}: {list}; give a folder (a name without .{extension})", path.display())]
+    ManyInFile { path: PathBuf, extension: &'static str, tables: usize, list: String },
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: parquet: {source}", path.display())]
+    Parquet { path: PathBuf, source: ::parquet::errors::ParquetError },
+    #[error("{module}.{table} is not in the plan that this output was opened for (a bug: please report it)")]
+    Unplanned { module: String, table: String },
+    #[error("column {column} has type {found}, which no manifest gives (a bug: please report it)")]
+    Type { column: String, found: String },
+}
+
+impl SinkError {
+    fn io(path: &Path, source: std::io::Error) -> Self {
+        Self::Io { path: path.to_owned(), source }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// One object a line.
+    Json,
+    Csv,
+    Parquet,
+}
+
+impl Format {
+    pub const ALL: [Self; 4] = [Self::Table, Self::Json, Self::Csv, Self::Parquet];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Table => "table",
+            Self::Json => "json",
+            Self::Csv => "csv",
+            Self::Parquet => "parquet",
+        }
+    }
+}
+
+impl FromStr for Format {
+    type Err = SinkError;
+
+    fn from_str(s: &str) -> Result<Self, SinkError> {
+        Self::ALL.into_iter().find(|f| f.name() == s).ok_or_else(|| SinkError::Format(s.to_owned()))
+    }
+}
+
+/// How tables for people look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Rows of a table that are shown; the rest is counted.
+    pub rows: usize,
+    /// Columns of characters; by default the terminal's, unlimited if there is none.
+    pub width: Option<u16>,
+    /// Show tables at every flush, each time up to `rows` rows, instead of once at the end.
+    pub live: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { rows: 40, width: None, live: false }
+    }
+}
+
+/// Opens where the records of `plan` go. Files that exist are replaced at the end.
+pub fn open(
+    format: Format,
+    output: Option<PathBuf>,
+    plan: &Plan,
+    options: &Options,
+) -> Result<Box<dyn Sink>, SinkError> {
+    let output = output.filter(|path| path.as_os_str() != "-");
+    let tables: Vec<String> = plan
+        .modules
+        .iter()
+        .flat_map(|m| m.manifest.tables.iter().map(|t| format!("{}.{}", m.name, t.name)))
+        .collect();
+    Ok(match format {
+        Format::Table => Box::new(table::TableSink::new(Out::open(output.as_deref())?, plan, options)),
+        Format::Json => Box::new(json::JsonSink::new(Out::open(output.as_deref())?)),
+        Format::Csv => match output {
+            Some(path) => Box::new(csv::CsvSink::new(Layout::new(path, "csv", &tables)?, plan)?),
+            None if tables.len() > 1 => {
+                return Err(SinkError::ManyOnStdout { tables: tables.len(), list: tables.join(", ") });
+            }
+            None => Box::new(csv::CsvSink::stdout(plan)?),
+        },
+        Format::Parquet => {
+            let layout = Layout::new(output.ok_or(SinkError::NeedsPath)?, "parquet", &tables)?;
+            Box::new(parquet::ParquetSink::new(&layout, plan)?)
+        }
+    })
+}

@@ -1,0 +1,196 @@
+//! Bytes to standard output or a file: staged, and deaf to closed pipes.
+
+use super::SinkError;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+const BUFFER: usize = 256 * 1024;
+
+/// A buffered output. Dropped without [`Out::finish`], a staged file is removed.
+pub(crate) struct Out {
+    /// For errors: `standard output` or the name that was asked for.
+    path: PathBuf,
+    writer: BufWriter<Target>,
+    closed: bool,
+}
+
+enum Target {
+    Stdout(std::io::Stdout),
+    Staged(Staged),
+    /// A device, pipe or socket that exists already: it can be neither renamed nor replaced.
+    Direct(File),
+    #[cfg(test)]
+    Broken,
+}
+
+struct Staged {
+    file: File,
+    partial: PathBuf,
+    target: PathBuf,
+    finished: bool,
+}
+
+impl Out {
+    pub(crate) fn open(path: Option<&Path>) -> Result<Self, SinkError> {
+        let target = match path {
+            None => Target::Stdout(std::io::stdout()),
+            Some(path) => target(path).map_err(|e| SinkError::io(path, e))?,
+        };
+        let path = path.map_or_else(|| PathBuf::from("standard output"), Path::to_owned);
+        Ok(Self { path, writer: BufWriter::with_capacity(BUFFER, target), closed: false })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn broken() -> Self {
+        Self { path: "broken".into(), writer: BufWriter::new(Target::Broken), closed: false }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn is_terminal(&self) -> bool {
+        matches!(self.writer.get_ref(), Target::Stdout(out) if out.is_terminal())
+    }
+
+    pub(crate) fn closed(&self) -> bool {
+        self.closed
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
+        if self.closed {
+            return Ok(());
+        }
+        let result = self.writer.write_all(bytes);
+        self.judge(result)
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), SinkError> {
+        if self.closed {
+            return Ok(());
+        }
+        let result = self.writer.flush();
+        self.judge(result)
+    }
+
+    /// Flushes, and gives a staged file its name.
+    pub(crate) fn finish(mut self) -> Result<(), SinkError> {
+        self.flush()?;
+        match self.writer.get_mut() {
+            Target::Staged(staged) => staged.finish().map_err(|e| SinkError::io(&self.path, e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn judge(&mut self, result: std::io::Result<()>) -> Result<(), SinkError> {
+        match result {
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(())
+            }
+            Err(e) => Err(SinkError::io(&self.path, e)),
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Stdout(out) => out.write(bytes),
+            Self::Staged(staged) => staged.file.write(bytes),
+            Self::Direct(file) => file.write(bytes),
+            #[cfg(test)]
+            Self::Broken => Err(ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Stdout(out) => out.flush(),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn target(path: &Path) -> std::io::Result<Target> {
+    if std::fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+        return Ok(Target::Direct(OpenOptions::new().write(true).open(path)?));
+    }
+    if path.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    // Through a link to what it points at, so that the link stays.
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut partial: OsString = target.clone().into_os_string();
+    partial.push(format!(".{}.partial", std::process::id()));
+    let partial = PathBuf::from(partial);
+    let file = File::create(&partial)?;
+    Ok(Target::Staged(Staged { file, partial, target, finished: false }))
+}
+
+impl Staged {
+    fn finish(&mut self) -> std::io::Result<()> {
+        self.file.sync_all()?;
+        std::fs::rename(&self.partial, &self.target)?;
+        self.finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Nothing can be done about a partial file that cannot be removed; its name says what it is.
+            let _ = std::fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// Which file each table gets, for formats that hold one table a file.
+pub(crate) enum Layout {
+    One(PathBuf),
+    Folder(PathBuf, &'static str),
+}
+
+impl Layout {
+    /// `NAME.extension` is a file, anything else a folder, which is made.
+    pub(crate) fn new(path: PathBuf, extension: &'static str, tables: &[String]) -> Result<Self, SinkError> {
+        let special = std::fs::metadata(&path).is_ok_and(|m| !m.is_dir() && !m.is_file());
+        let named = path.extension().is_some_and(|e| e == extension) && !path.is_dir();
+        if special || named {
+            if tables.len() == 1 {
+                return Ok(Self::One(path));
+            }
+            return Err(SinkError::ManyInFile {
+                path,
+                extension,
+                tables: tables.len(),
+                list: tables.join(", "),
+            });
+        }
+        std::fs::create_dir_all(&path).map_err(|e| SinkError::io(&path, e))?;
+        Ok(Self::Folder(path, extension))
+    }
+
+    pub(crate) fn open(&self, module: &str, table: &str) -> Result<Out, SinkError> {
+        match self {
+            Self::One(path) => Out::open(Some(path)),
+            Self::Folder(path, extension) => {
+                Out::open(Some(&path.join(format!("{module}.{table}.{extension}"))))
+            }
+        }
+    }
+}

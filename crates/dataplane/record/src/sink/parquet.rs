@@ -1,0 +1,89 @@
+//! Parquet: one file a table, compressed with zstd; a table without rows is a file with its schema.
+//!
+//! Units are in each column's Arrow metadata (pyarrow: `schema.field("rtt_ns").metadata`) and, for
+//! readers that do not know Arrow, in the file's key-value metadata as `flame.unit.COLUMN` beside
+//! the keys of [`crate::rows`] (DuckDB: `parquet_kv_metadata('flow.parquet')`).
+//!
+//! The file can be read only after the run: Parquet's index is at its end. Row groups of up to
+//! 262,144 rows are written as they fill, which bounds the memory of a long run.
+
+use super::out::{Layout, Out};
+use super::{Sink, SinkError};
+use crate::rows::arrow_schema;
+use arrow_array::RecordBatch;
+use flame_abi::manifest::Table;
+use flame_plan::Plan;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+const ROW_GROUP: usize = 262_144;
+
+pub(crate) struct ParquetSink {
+    /// By module, then table.
+    files: HashMap<String, HashMap<String, (PathBuf, ArrowWriter<Out>)>>,
+}
+
+impl ParquetSink {
+    pub(crate) fn new(layout: &Layout, plan: &Plan) -> Result<Self, SinkError> {
+        let mut files: HashMap<String, HashMap<String, _>> = HashMap::new();
+        for module in &plan.modules {
+            for table in &module.manifest.tables {
+                let out = layout.open(&module.name, &table.name)?;
+                let path = out.path().to_owned();
+                let schema = arrow_schema(module, table);
+                let properties = WriterProperties::builder()
+                    .set_compression(Compression::ZSTD(ZstdLevel::default()))
+                    .set_max_row_group_row_count(Some(ROW_GROUP))
+                    .set_created_by(concat!("flame ", env!("CARGO_PKG_VERSION")).to_owned())
+                    .set_key_value_metadata(Some(key_values(&schema)))
+                    .build();
+                let writer =
+                    ArrowWriter::try_new(out, schema, Some(properties)).map_err(|e| error(&path, e))?;
+                files.entry(module.name.clone()).or_default().insert(table.name.clone(), (path, writer));
+            }
+        }
+        Ok(Self { files })
+    }
+}
+
+/// What the Arrow schema says, for readers that do not decode it; sorted, so files are reproducible.
+fn key_values(schema: &arrow_schema::Schema) -> Vec<KeyValue> {
+    let table = schema.metadata().iter().map(|(k, v)| KeyValue::new(k.clone(), v.clone()));
+    let units = schema.fields().iter().filter_map(|f| {
+        let unit = f.metadata().get("unit")?;
+        Some(KeyValue::new(format!("flame.unit.{}", f.name()), unit.clone()))
+    });
+    let mut all: Vec<KeyValue> = table.chain(units).collect();
+    all.sort_by(|a, b| a.key.cmp(&b.key));
+    all
+}
+
+fn error(path: &Path, source: ParquetError) -> SinkError {
+    SinkError::Parquet { path: path.to_owned(), source }
+}
+
+impl Sink for ParquetSink {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        let Some((path, writer)) = self.files.get_mut(module).and_then(|t| t.get_mut(&table.name)) else {
+            return Err(SinkError::Unplanned { module: module.to_owned(), table: table.name.clone() });
+        };
+        writer.write(batch).map_err(|e| error(path, e))
+    }
+
+    /// Nothing to do: see the module's page.
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        for (path, writer) in self.files.into_values().flat_map(HashMap::into_values) {
+            writer.into_inner().map_err(|e| error(&path, e))?.finish()?;
+        }
+        Ok(())
+    }
+}

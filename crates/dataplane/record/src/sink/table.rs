@@ -1,0 +1,170 @@
+//! Tables for people: a heading `module.table`, units in the header, numbers to the right.
+//!
+//! | type | shown as |
+//! | --- | --- |
+//! | u8, u16 without a unit (ports, flags) | `8080` |
+//! | other integers | `1,234,567` |
+//! | f64 | at most three digits after the point |
+//! | time | `2026-01-31 23:59:59.123456`, UTC; `_ns` leaves the header |
+//! | duration | `12.3 ms`; `_ns` leaves the header |
+//! | text | control characters escaped |
+//!
+//! At most [`Options::rows`] rows a table, then how many more there are. Fits the terminal's width.
+
+use super::out::Out;
+use super::{Options, Sink, SinkError};
+use crate::cell::{Cell, Cells, cells};
+use crate::people;
+use crate::rows::unit;
+use arrow_array::RecordBatch;
+use comfy_table::{Cell as GridCell, CellAlignment, ContentArrangement, Table as Grid};
+use flame_abi::manifest::{Column, ColumnType, Table};
+use flame_plan::Plan;
+use std::fmt::Write;
+
+pub(crate) struct TableSink {
+    out: Out,
+    options: Options,
+    /// In the plan's order.
+    tables: Vec<Section>,
+}
+
+struct Section {
+    module: String,
+    table: Table,
+    rows: Vec<Vec<String>>,
+    more: u64,
+}
+
+impl TableSink {
+    pub(crate) fn new(out: Out, plan: &Plan, options: &Options) -> Self {
+        let section = |module: &str, table: &Table| Section {
+            module: module.to_owned(),
+            table: table.clone(),
+            rows: Vec::new(),
+            more: 0,
+        };
+        let tables =
+            plan.modules.iter().flat_map(|m| m.manifest.tables.iter().map(|t| section(&m.name, t))).collect();
+        Self { out, options: options.clone(), tables }
+    }
+
+    fn show(&mut self, empty_too: bool) -> Result<(), SinkError> {
+        for section in &mut self.tables {
+            if empty_too || !section.rows.is_empty() {
+                let text = section.text(&self.options, self.out.is_terminal());
+                self.out.write(text.as_bytes())?;
+            }
+            section.rows.clear();
+            section.more = 0;
+        }
+        self.out.flush()
+    }
+}
+
+impl Sink for TableSink {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        let limit = self.options.rows;
+        let section = self.tables.iter_mut().find(|s| s.module == module && s.table.name == table.name);
+        let Some(section) = section else {
+            return Err(SinkError::Unplanned { module: module.to_owned(), table: table.name.clone() });
+        };
+        let columns = cells(batch)?;
+        let shown = limit.saturating_sub(section.rows.len()).min(batch.num_rows());
+        section.rows.extend((0..shown).map(|row| section.table.row(&columns, row)));
+        section.more += (batch.num_rows() - shown) as u64;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        if self.options.live { self.show(false) } else { Ok(()) }
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), SinkError> {
+        let empty_too = !self.options.live;
+        self.show(empty_too)?;
+        self.out.finish()
+    }
+
+    fn closed(&self) -> bool {
+        self.out.closed()
+    }
+}
+
+trait Row {
+    fn row(&self, columns: &[Cells<'_>], row: usize) -> Vec<String>;
+}
+
+impl Row for Table {
+    fn row(&self, columns: &[Cells<'_>], row: usize) -> Vec<String> {
+        self.columns.iter().zip(columns).map(|(column, cells)| shown(column, cells.get(row))).collect()
+    }
+}
+
+fn shown(column: &Column, cell: Cell<'_>) -> String {
+    let identifier = matches!(column.kind, ColumnType::U8 | ColumnType::U16) && column.unit.is_none();
+    match (column.kind, cell) {
+        (ColumnType::Time, Cell::Unsigned(ns)) => people::time(ns),
+        (ColumnType::Duration, Cell::Signed(ns)) => people::duration(ns),
+        (_, Cell::Unsigned(n)) if identifier => n.to_string(),
+        (_, Cell::Unsigned(n)) => people::grouped(n),
+        (_, Cell::Signed(n)) => people::grouped_signed(n),
+        (_, Cell::Float(x)) => people::float(x),
+        (_, Cell::Bool(b)) => if b { "yes" } else { "no" }.to_owned(),
+        (_, Cell::Text(s)) => people::plain(s),
+    }
+}
+
+/// Name and, below it, unit. Times and durations carry their unit themselves.
+fn header(column: &Column) -> String {
+    let bare = column.name.strip_suffix("_ns").unwrap_or(&column.name);
+    match (column.kind, unit(column)) {
+        (ColumnType::Time, _) => format!("{bare}\nUTC"),
+        (ColumnType::Duration, _) => bare.to_owned(),
+        // A column `packets` in packets needs no second line.
+        (_, Some(unit)) if !column.name.split('_').any(|word| word == unit) => {
+            format!("{}\n{}", column.name, people::plain(unit))
+        }
+        _ => column.name.clone(),
+    }
+}
+
+fn to_the_right(kind: ColumnType) -> bool {
+    !matches!(kind, ColumnType::Text | ColumnType::Enum | ColumnType::Ip | ColumnType::Mac | ColumnType::Bool)
+}
+
+impl Section {
+    fn text(&self, options: &Options, terminal: bool) -> String {
+        let columns = &self.table.columns;
+        let mut text = format!("{}.{}", self.module, self.table.name);
+        if !self.table.description.is_empty() {
+            let _ = write!(text, ": {}", people::plain(&self.table.description));
+        }
+        text.push('\n');
+        if self.rows.is_empty() && self.more == 0 {
+            text.push_str("no records\n\n");
+            return text;
+        }
+        let mut grid = Grid::new();
+        grid.load_style(people::GRID);
+        if terminal || options.width.is_some() {
+            grid.set_content_arrangement(ContentArrangement::Dynamic);
+        }
+        if let Some(width) = options.width {
+            grid.set_width(width);
+        }
+        let align = |kind| if to_the_right(kind) { CellAlignment::Right } else { CellAlignment::Left };
+        grid.set_header(columns.iter().map(|c| GridCell::new(header(c)).set_alignment(align(c.kind))));
+        for row in &self.rows {
+            let cells =
+                row.iter().zip(columns).map(|(cell, c)| GridCell::new(cell).set_alignment(align(c.kind)));
+            grid.add_row(cells);
+        }
+        let _ = writeln!(text, "{}", grid.trim_fmt());
+        if self.more > 0 {
+            let _ = writeln!(text, "… and {} more (use --format json)", people::grouped(self.more));
+        }
+        text.push('\n');
+        text
+    }
+}

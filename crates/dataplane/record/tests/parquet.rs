@@ -1,0 +1,39 @@
+//! DuckDB and pyarrow read our Parquet: values, types and units. `FLAME_PYTHON` names an
+//! interpreter that has both.
+
+mod common;
+
+use common::*;
+use flame_record::{Format, Options, open};
+use std::process::Command;
+use tempfile::TempDir;
+
+#[test]
+fn duckdb_and_pyarrow_read_what_json_says() {
+    let Some(python) = std::env::var_os("FLAME_PYTHON") else {
+        println!("skipped: FLAME_PYTHON names no interpreter with duckdb and pyarrow");
+        return;
+    };
+    let imports = Command::new(&python).args(["-c", "import duckdb, pyarrow"]).output();
+    if !imports.is_ok_and(|o| o.status.success()) {
+        println!("skipped: {} cannot import duckdb and pyarrow", python.display());
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let plan = plan(vec![module("probe", vec![every_type(), table("empty", every_type().columns)])]);
+    let mut output = Vec::new();
+    // Several batches, and every row of the list.
+    for _ in 0..5_000 {
+        every_row().iter().for_each(|row| record(&mut output, 0, row));
+    }
+    for (format, name) in [(Format::Parquet, "parquet"), (Format::Json, "records.json")] {
+        let mut sink = open(format, Some(dir.path().join(name)), &plan, &Options::default()).unwrap();
+        send(&plan.modules[0], &output, &mut *sink);
+        sink.finish().unwrap();
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/read_parquet.py");
+    let out = Command::new(&python).arg(script).arg(dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout) + String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    println!("{said}");
+}

@@ -1,0 +1,223 @@
+//! Every type in every format, and where the output goes.
+
+mod common;
+
+use common::*;
+use flame_abi::manifest::ColumnType;
+use flame_plan::{ModulePlan, Plan};
+use flame_record::{Format, Options, SinkError, open};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+fn one() -> (Plan, Vec<u8>) {
+    let mut output = Vec::new();
+    every_row().iter().for_each(|row| record(&mut output, 0, row));
+    (plan(vec![module("probe", vec![every_type()])]), output)
+}
+
+fn small(name: &str) -> ModulePlan {
+    module(name, vec![table("n", vec![column("n", ColumnType::U32, None)])])
+}
+
+/// Names in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn written(format: Format, options: &Options, name: &str) -> String {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join(name);
+    let (plan, output) = one();
+    let mut sink = open(format, Some(path.clone()), &plan, options).unwrap();
+    assert_eq!(send(&plan.modules[0], &output, &mut *sink), 4);
+    sink.finish().unwrap();
+    assert_eq!(names(dir.path()), [name]);
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn json() {
+    let text = written(Format::Json, &Options::default(), "out.json");
+    let expected = [
+        r#"{"module":"probe","table":"all","ok":true,"ttl":64,"port":8080,"packets":1234,"wire":1234567,"drift":-42,"load":1234.5,"first_ns":1700000000123456789,"rtt_ns":12345678,"mac":"02:00:00:00:00:01","src":"192.0.2.1","note":"größe","end":"fin"}"#,
+        r#"{"module":"probe","table":"all","ok":false,"ttl":0,"port":0,"packets":0,"wire":0,"drift":-9223372036854775808,"load":-0.0,"first_ns":0,"rtt_ns":-1500,"mac":"00:00:00:00:00:00","src":"2001:db8::1","note":"","end":"idle"}"#,
+        r#"{"module":"probe","table":"all","ok":true,"ttl":255,"port":65535,"packets":4294967295,"wire":18446744073709551615,"drift":9223372036854775807,"load":2.2250738585072014e-308,"first_ns":9223372036854775807,"rtt_ns":0,"mac":"ff:ff:ff:ff:ff:ff","src":"::ffff:192.0.2.9","note":"a,\"b\"\n\u001b[2J\r","end":"rst"}"#,
+        r#"{"module":"probe","table":"all","ok":false,"ttl":1,"port":1,"packets":1,"wire":1,"drift":1,"load":null,"first_ns":1,"rtt_ns":1,"mac":"01:01:01:01:01:01","src":"0.0.0.0","note":"\u0000","end":"idle"}"#,
+    ];
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn csv() {
+    let text = written(Format::Csv, &Options::default(), "out.csv");
+    let mut lines = text.split('\n');
+    assert_eq!(lines.next(), Some("ok,ttl,port,packets,wire,drift,load,first_ns,rtt_ns,mac,src,note,end"));
+    let first = "true,64,8080,1234,1234567,-42,1234.5,1700000000123456789,12345678,02:00:00:00:00:01,192.0.2.1,größe,fin";
+    assert_eq!(lines.next(), Some(first));
+    assert!(text.contains(",\"a,\"\"b\"\"\n\u{1b}[2J\r\",rst\n"), "{text}");
+    assert!(text.contains(",NaN,"), "{text}");
+}
+
+#[test]
+fn table_for_people() {
+    let text = written(Format::Table, &wide(), "out.txt");
+    assert!(text.starts_with("probe.all\n"), "{text}");
+    for part in [
+        " 1,234,567 ",
+        " 8080 ",
+        " 65535 ",
+        " 2023-11-14 22:13:20.123456 ",
+        " 12.346 ms ",
+        " -1.5 µs ",
+        " 1,234.5 ",
+        " 192.0.2.1 ",
+        " größe ",
+        "\\u{1b}[2J",
+        " yes ",
+        " ppb ",
+        " Mbit/s ",
+        " UTC",
+        " rtt ",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing\n{text}");
+    }
+    assert!(!text.contains('\u{1b}') && !text.contains("_ns"), "{text}");
+}
+
+#[test]
+fn long_tables_are_cut_and_counted() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("out.txt");
+    let plan = plan(vec![small("a"), small("b")]);
+    let mut output = Vec::new();
+    (0..20_000).for_each(|n| record(&mut output, 0, &[Value::U32(n)]));
+    let mut sink = open(Format::Table, Some(path.clone()), &plan, &Options::default()).unwrap();
+    assert_eq!(send(&plan.modules[0], &output, &mut *sink), 20_000);
+    sink.finish().unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains(" 39\n") && !text.contains(" 40\n"), "{text}");
+    assert!(text.contains("… and 19,960 more (use --format json)"), "{text}");
+    assert!(text.ends_with("b.n\nno records\n\n"), "{text}");
+}
+
+#[test]
+fn a_narrow_table_fits() {
+    let text = written(Format::Table, &Options { width: Some(100), ..Options::default() }, "out.txt");
+    let widest = text.lines().map(|l| l.chars().count()).max().unwrap();
+    assert!(widest <= 100, "{widest}\n{text}");
+}
+
+#[test]
+fn live_tables_show_at_each_flush() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("out.txt");
+    let plan = plan(vec![small("a"), small("b")]);
+    let mut sink = open(Format::Table, Some(path.clone()), &plan, &Options { live: true, ..wide() }).unwrap();
+    for n in [7, 8] {
+        let mut output = Vec::new();
+        record(&mut output, 0, &[Value::U32(n)]);
+        send(&plan.modules[0], &output, &mut *sink);
+        sink.flush().unwrap();
+    }
+    sink.finish().unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!((text.matches("a.n\n").count(), text.matches("b.n").count()), (2, 0), "{text}");
+}
+
+#[test]
+fn a_table_a_file() {
+    let dir = TempDir::new().unwrap();
+    let plan = plan(vec![small("a"), small("b")]);
+    for (format, extension) in [(Format::Csv, "csv"), (Format::Parquet, "parquet")] {
+        let folder = dir.path().join(format!("out-{extension}/deep"));
+        let sink = open(format, Some(folder.clone()), &plan, &Options::default()).unwrap();
+        sink.finish().unwrap();
+        assert_eq!(names(&folder), [format!("a.n.{extension}"), format!("b.n.{extension}")]);
+        let file: PathBuf = dir.path().join(format!("one.{extension}"));
+        let error = open(format, Some(file), &plan, &Options::default()).err().unwrap().to_string();
+        assert!(error.contains("here are 2: a.n, b.n; give a folder"), "{error}");
+    }
+    assert_eq!(fs::read_to_string(dir.path().join("out-csv/deep/a.n.csv")).unwrap(), "n\n");
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_before_the_run() {
+    let two = plan(vec![small("a"), small("b")]);
+    let error = |format, output: Option<&str>| {
+        open(format, output.map(PathBuf::from), &two, &Options::default()).err().unwrap().to_string()
+    };
+    assert!(error(Format::Csv, None).contains("here are 2: a.n, b.n; add -o FOLDER or use --format json"));
+    assert!(error(Format::Csv, Some("-")).contains("here are 2"));
+    assert!(error(Format::Parquet, None).contains("add -o NAME.parquet"));
+    assert!(error(Format::Json, Some("no/such/folder/x")).starts_with("no/such/folder/x: "));
+    assert!(error(Format::Json, Some(".")).starts_with(".: "));
+    assert!(
+        "xml"
+            .parse::<Format>()
+            .unwrap_err()
+            .to_string()
+            .contains("\"xml\" is no format: expected table, json")
+    );
+    assert!(Format::ALL.iter().all(|f| f.name().parse::<Format>().unwrap() == *f));
+}
+
+#[test]
+fn an_aborted_run_leaves_no_file_and_keeps_the_old_one() {
+    let dir = TempDir::new().unwrap();
+    let (plan, output) = one();
+    for (format, name) in [(Format::Json, "x.json"), (Format::Csv, "x.csv"), (Format::Parquet, "x.parquet")] {
+        let path = dir.path().join(name);
+        fs::write(&path, "old").unwrap();
+        let mut sink = open(format, Some(path.clone()), &plan, &Options::default()).unwrap();
+        send(&plan.modules[0], &output, &mut *sink);
+        sink.flush().unwrap();
+        assert_eq!(names(dir.path()).len(), 2);
+        drop(sink);
+        assert_eq!(names(dir.path()), [name]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn flushed_lines_can_be_followed() {
+    let dir = TempDir::new().unwrap();
+    let (plan, output) = one();
+    let mut sink = open(Format::Json, Some(dir.path().join("x")), &plan, &Options::default()).unwrap();
+    send(&plan.modules[0], &output, &mut *sink);
+    sink.flush().unwrap();
+    let partial = dir.path().join(&names(dir.path())[0]);
+    assert_eq!(fs::read_to_string(partial).unwrap().lines().count(), 4);
+}
+
+#[cfg(unix)]
+#[test]
+fn devices_are_written_in_place() {
+    let (plan, output) = one();
+    for (format, path) in
+        [(Format::Json, "/dev/null"), (Format::Csv, "/dev/null"), (Format::Parquet, "/dev/null")]
+    {
+        let mut sink = open(format, Some(path.into()), &plan, &Options::default()).unwrap();
+        send(&plan.modules[0], &output, &mut *sink);
+        sink.finish().unwrap();
+    }
+}
+
+#[test]
+fn a_table_outside_the_plan_is_an_error() {
+    let dir = TempDir::new().unwrap();
+    let (plan, mut output) = (plan(vec![small("a")]), Vec::new());
+    record(&mut output, 0, &[Value::U32(1)]);
+    let mut rows = flame_record::Rows::new(&plan.modules[0]);
+    assert!(rows.push(0, &output[8..]).is_none());
+    let batches: Vec<_> = rows.drain().map(|(t, b)| (t.clone(), b)).collect();
+    for format in [Format::Table, Format::Csv, Format::Parquet] {
+        let mut sink = open(format, Some(dir.path().join("o")), &plan, &Options::default()).unwrap();
+        let error = sink.write("z", &batches[0].0, &batches[0].1).unwrap_err();
+        assert!(matches!(error, SinkError::Unplanned { .. }), "{error}");
+    }
+}
