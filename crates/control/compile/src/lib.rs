@@ -5,8 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod install;
 
 pub use cache::{Cache, CacheError};
+
+pub use install::{InstallError, Installed, Request};
 
 use flame_abi::manifest::{Manifest, ManifestError};
 use flame_bounds::{ModuleError, RewriteOptions, Rules};

@@ -22,7 +22,6 @@ fn features() -> WasmFeatures {
         | WasmFeatures::REFERENCE_TYPES
         | WasmFeatures::SIMD
         | WasmFeatures::FLOATS
-        | WasmFeatures::GC_TYPES
 }
 
 /// An engine for this machine. Fails only if Wasmtime does not support the machine.

@@ -42,10 +42,12 @@ impl Loaded {
     /// Fails only if `plan.code` was not compiled for this engine.
     pub fn new(engine: &Engine, plan: &ModulePlan) -> Result<Self, wasmtime::Error> {
         let module = load(engine, &plan.code)?;
+        let has_slow_path = module.get_export(names::MESSAGE).is_some();
+        let marks_packets = module.imports().any(|i| i.name() == names::PACKET);
         Ok(Self {
             engine: engine.clone(),
-            has_slow_path: module.get_export(names::MESSAGE).is_some(),
-            marks_packets: module.imports().any(|i| i.name() == names::PACKET),
+            has_slow_path,
+            marks_packets,
             module,
             schema: Arc::new(Schema::new(&plan.manifest)),
             limits: plan.limits,

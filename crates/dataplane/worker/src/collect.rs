@@ -1,9 +1,8 @@
 use crate::lane::Outlet;
 use crate::report::FaultReport;
 use crate::run::RunError;
-use flame_abi::output;
 use flame_plan::{Account, Plan};
-use flame_record::{Rows, Sink, frames};
+use flame_record::{Frame, Rows, Sink, frames};
 use flame_run::{Fault, Instance, Loaded, Output, Role};
 
 /// The end of the way: messages go to the slow instances, rows to the sink.
@@ -36,7 +35,7 @@ impl<'a> Collector<'a> {
             ticked: 0,
         };
         for (p, loaded) in plan.modules.iter().zip(loaded) {
-            let rows = Rows::new(&p.name, &p.manifest, p.hash);
+            let rows = Rows::new(p);
             let mut module =
                 Collected { name: p.name.clone(), rows, slow: None, account: Account::default() };
             if loaded.has_slow_path() {
@@ -58,13 +57,16 @@ impl<'a> Collector<'a> {
     pub fn output(&mut self, module: usize, bytes: &[u8]) -> Result<(), RunError> {
         let m = &mut self.modules[module];
         for frame in frames(bytes) {
-            if frame.kind != output::MESSAGE {
-                m.take(frame.kind, frame.payload, self.sink)?;
+            let Frame::Message(message) = frame else {
+                m.take(frame, self.sink)?;
                 continue;
-            }
-            let Some(slow) = &mut m.slow else { continue };
-            match slow.message(frame.payload) {
-                Ok(reply) => m.rows_of(reply, self.sink)?,
+            };
+            let Some(mut slow) = m.slow.take() else { continue };
+            match slow.message(message) {
+                Ok(reply) => {
+                    m.rows_of(reply, self.sink)?;
+                    m.slow = Some(slow);
+                }
                 Err(fault) => self.faults.push(m.ended(&fault)),
             }
         }
@@ -78,6 +80,9 @@ impl<'a> Collector<'a> {
         if all > self.ticked {
             self.ticked = all;
             self.slow(|slow, each| slow.tick(all, each))?;
+            for m in &mut self.modules {
+                m.flush(self.sink)?;
+            }
             self.sink.flush()?;
         }
         Ok(())
@@ -87,7 +92,7 @@ impl<'a> Collector<'a> {
     pub fn end(mut self, now_ns: u64) -> Result<(Vec<Account>, Vec<FaultReport>), RunError> {
         self.slow(|slow, each| slow.end(now_ns, each))?;
         for m in &mut self.modules {
-            m.rows.finish(self.sink)?;
+            m.flush(self.sink)?;
         }
         Ok((self.modules.into_iter().map(|m| m.account).collect(), self.faults))
     }
@@ -115,24 +120,30 @@ impl<'a> Collector<'a> {
 }
 
 impl Collected {
-    fn take(&mut self, kind: u16, payload: &[u8], sink: &mut dyn Sink) -> Result<(), RunError> {
-        match kind {
-            output::LOST => {
-                let lost = payload.try_into().map_or(0, u64::from_le_bytes);
-                self.account.records_lost += lost;
-            }
+    fn take(&mut self, frame: Frame<'_>, sink: &mut dyn Sink) -> Result<(), RunError> {
+        match frame {
+            Frame::Lost(records) => self.account.records_lost += records,
             // The slow path has nobody to send messages to.
-            output::MESSAGE => {}
-            table => {
+            Frame::Message(_) => {}
+            Frame::Record { table, row } => {
                 self.account.records += 1;
-                self.rows.push(table, payload, sink)?;
+                if let Some((table, batch)) = self.rows.push(table, row) {
+                    sink.write(&self.name, table, &batch)?;
+                }
             }
         }
         Ok(())
     }
 
+    fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), RunError> {
+        for (table, batch) in self.rows.drain() {
+            sink.write(&self.name, table, &batch)?;
+        }
+        Ok(())
+    }
+
     fn rows_of(&mut self, output: Output<'_>, sink: &mut dyn Sink) -> Result<(), RunError> {
-        frames(output.bytes).try_for_each(|frame| self.take(frame.kind, frame.payload, sink))
+        frames(output.bytes).try_for_each(|frame| self.take(frame, sink))
     }
 
     /// The slow instance is gone; what the fast ones send it from now on is not merged.

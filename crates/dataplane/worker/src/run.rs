@@ -28,7 +28,7 @@ pub enum RunError {
     #[error(transparent)]
     Sink(#[from] flame_record::SinkError),
     #[error("engine: {0}")]
-    Engine(#[from] wasmtime::Error),
+    Engine(#[from] flame_run::EngineError),
     #[error("more than {} modules share a view: run them in two commands", flame_block::MAX_READERS)]
     TooManyModules,
     #[error("a live source for each of {expected} workers, found {found}")]
@@ -61,7 +61,7 @@ pub struct Options<'a> {
 /// Wires sources, views, modules and a sink.
 pub struct Run<'a> {
     pub plan: &'a Plan,
-    pub engine: &'a wasmtime::Engine,
+    pub engine: &'a flame_run::Engine,
     pub options: Options<'a>,
 }
 

@@ -1,0 +1,48 @@
+# Every chore of the project. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# Build results stay between checkouts if CARGO_TARGET_DIR points outside.
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),$(CURDIR)/target)
+FLAME := $(TARGET)/release/flame
+MODULES := $(TARGET)/release/modules
+VENV := $(TARGET)/venv
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: ## Install what is missing: system packages, Rust, the wasm32 target
+	@scripts/setup.sh
+
+build: setup ## Build the command and the standard modules
+	@cargo build --release -p flame
+	@for m in modules/*/; do $(FLAME) build $$m --output $(MODULES) || exit 1; done
+
+demo: build ## Run the standard modules over the recorded capture
+	@scripts/demo.sh $(FLAME)
+
+test: build $(VENV)/ready ## Run every test
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_PYTHON=$(VENV)/bin/python cargo test --release --workspace
+
+$(VENV)/ready: tests/requirements.txt
+	@echo "setup: Python packages of tests/requirements.txt into $(VENV)"
+	@python3 -m venv $(VENV) && $(VENV)/bin/pip install -q -r tests/requirements.txt && touch $@
+
+bench: build ## Measure against native code and rivals; TRACE=file to choose the trace
+	@scripts/setup.sh bench
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) cargo run -q --release -p flame-bench -- $(if $(TRACE),--trace $(TRACE))
+
+fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
+	@fuzz/run.sh $(or $(SECONDS_EACH),60)
+
+lint: ## rustfmt, clippy
+	@cargo fmt --check && cargo clippy --release --workspace --all-targets -- -D warnings
+
+install: build ## Install to PREFIX (default /usr/local)
+	install -D $(FLAME) $(or $(PREFIX),/usr/local)/bin/flame
+	mkdir -p $(or $(PREFIX),/usr/local)/share/flame/modules $(or $(PREFIX),/usr/local)/share/flame/sdk
+	cp $(MODULES)/*.wasm $(or $(PREFIX),/usr/local)/share/flame/modules/
+	cp -r sdk/c sdk/rust $(or $(PREFIX),/usr/local)/share/flame/sdk/
+
+.PHONY: help setup build demo test bench fuzz lint install

@@ -1,0 +1,149 @@
+//! From a module file and what the operator asked for to its place in the plan.
+
+use crate::{CompileError, Compiler, Protection};
+use flame_abi::manifest::Manifest;
+use flame_plan::{Expose, Limits, ModulePlan, OnFault, ViewSpec};
+use std::collections::BTreeMap;
+
+/// What the operator asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What may be seen, whatever a module needs.
+    pub view: ViewSpec,
+    /// Values of parameters by name, as written.
+    pub settings: BTreeMap<String, String>,
+    pub on_fault: OnFault,
+    /// Upper limits; a manifest may ask for less.
+    pub limits: Limits,
+    pub protection: Protection,
+}
+
+/// A module's place in the plan, and what its author may not have expected.
+pub struct Installed {
+    pub plan: ModulePlan,
+    pub cached: bool,
+    /// For people: what the module asked for and does not get.
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    #[error("{module} has no parameter {name:?}; it has {known}")]
+    UnknownParameter { module: String, name: String, known: String },
+    #[error("parameter {module}.{name}: {reason}")]
+    Parameter { module: String, name: String, reason: String },
+    #[error("manifest of {module}: needs.expose: {reason}")]
+    Expose { module: String, reason: String },
+}
+
+impl Compiler {
+    /// Checks and compiles `wasm` and gives it the meet of what it needs and what it may see.
+    pub fn install(&self, wasm: &[u8], request: &Request) -> Result<Installed, InstallError> {
+        let compiled = self.compile(wasm, request.protection)?;
+        let manifest = compiled.manifest;
+        let (view, notes) = meet(&manifest, &request.view)?;
+        let parameters = parameters(&manifest, &request.settings)?;
+        let plan = ModulePlan {
+            name: manifest.name.clone(),
+            hash: compiled.hash,
+            limits: limits(&manifest, request.limits),
+            manifest,
+            code: compiled.code,
+            view,
+            parameters,
+            on_fault: request.on_fault,
+        };
+        Ok(Installed { plan, cached: compiled.cached, notes })
+    }
+}
+
+/// The smaller of what the module needs and what it may see.
+fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String>), InstallError> {
+    let needed = match &manifest.needs.expose {
+        None => Expose::Headers,
+        Some(text) => text
+            .parse()
+            .map_err(|reason| InstallError::Expose { module: manifest.name.clone(), reason })?,
+    };
+    let mut notes = Vec::new();
+    if needed > allowed.expose {
+        notes.push(format!(
+            "{} asks for expose = {needed} and sees {}: its results may be reduced (--expose {needed} gives it all)",
+            manifest.name, allowed.expose
+        ));
+    }
+    let mut select = allowed.select.clone();
+    select.extend(manifest.needs.select.clone());
+    Ok((ViewSpec { select, expose: needed.meet(allowed.expose), transforms: allowed.transforms.clone() }, notes))
+}
+
+fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
+    let asked = &manifest.limits;
+    Limits {
+        memory: asked.memory_mib.map_or(allowed.memory, |mib| mib.saturating_mul(1 << 20).min(allowed.memory)),
+        packet_budget: asked.packet_budget.unwrap_or(allowed.packet_budget).min(allowed.packet_budget),
+        call_budget: asked.call_budget.unwrap_or(allowed.call_budget).min(allowed.call_budget),
+        ..allowed
+    }
+}
+
+/// All parameters of the manifest, set or default, as `flame_abi::config` lays them out.
+fn parameters(manifest: &Manifest, settings: &BTreeMap<String, String>) -> Result<Vec<u8>, InstallError> {
+    let module = || manifest.name.clone();
+    if let Some(name) = settings.keys().find(|name| !manifest.parameters.contains_key(*name)) {
+        let known: Vec<_> = manifest.parameters.keys().map(String::as_str).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        return Err(InstallError::UnknownParameter { module: module(), name: name.clone(), known });
+    }
+    let mut encoded = Vec::new();
+    for (name, parameter) in &manifest.parameters {
+        let wrong = |reason| InstallError::Parameter { module: module(), name: name.clone(), reason };
+        let value = match settings.get(name) {
+            Some(text) => parameter.parse(text).map_err(wrong)?,
+            None => parameter.default.clone(),
+        };
+        let bytes = parameter.encode(&value).map_err(wrong)?;
+        encoded.extend((name.len() as u16).to_le_bytes());
+        encoded.extend([0; 2]);
+        encoded.extend((bytes.len() as u32).to_le_bytes());
+        encoded.extend(name.as_bytes());
+        encoded.extend(bytes);
+    }
+    Ok(encoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(needs: &str) -> Manifest {
+        let text = format!(
+            "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n[needs]\n{needs}\n\
+             [parameters.port]\ntype = \"integer\"\ndefault = 80\nmax = 65535\ndescription = \"d\""
+        );
+        Manifest::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_module_never_sees_more_than_it_needs_nor_than_it_may() {
+        let allowed = ViewSpec { select: vec!["tcp".into()], ..ViewSpec::default() };
+        let (view, notes) = meet(&manifest("expose = \"none\"\nselect = \"port 80\""), &allowed).unwrap();
+        assert_eq!((view.expose, view.select, notes.len()), (Expose::None, vec!["tcp".into(), "port 80".into()], 0));
+        let (view, notes) = meet(&manifest("expose = \"all\""), &allowed).unwrap();
+        assert_eq!((view.expose, notes.len()), (Expose::Headers, 1));
+        assert!(meet(&manifest("expose = \"much\""), &allowed).is_err());
+    }
+
+    #[test]
+    fn parameters_are_checked_and_complete() {
+        let m = manifest("");
+        let set = |name: &str, value: &str| parameters(&m, &[(name.into(), value.into())].into());
+        let port = |bytes: &[u8]| flame_abi::config::find(bytes, "port").map(<[u8]>::to_vec);
+        assert_eq!(port(&parameters(&m, &BTreeMap::new()).unwrap()), Some(80i64.to_le_bytes().to_vec()));
+        assert_eq!(port(&set("port", "443").unwrap()), Some(443i64.to_le_bytes().to_vec()));
+        assert!(set("port", "65536").unwrap_err().to_string().contains("65535"));
+        assert!(set("prot", "1").unwrap_err().to_string().contains("it has port"));
+    }
+}

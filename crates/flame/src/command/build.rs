@@ -1,0 +1,119 @@
+use crate::command::{Error, read};
+use crate::exit::Status;
+use crate::places;
+use clap::Args;
+use flame_abi::layout::names::MANIFEST_SECTION;
+use flame_abi::manifest::Manifest;
+use flame_bounds::Rules;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compile a module's folder to one .wasm file with its manifest inside
+///
+/// The folder holds module.toml and either Cargo.toml (Rust) or .c files (C).
+#[derive(Args)]
+pub struct Build {
+    /// The module's folder
+    #[arg(default_value = ".")]
+    folder: PathBuf,
+
+    /// Folder to put NAME.wasm into; default the module's own
+    #[arg(short, long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+}
+
+impl Build {
+    pub fn run(self) -> Result<Status, Error> {
+        let path = self.folder.join("module.toml");
+        let text = read(&path)?;
+        let manifest = Manifest::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let wasm = if self.folder.join("Cargo.toml").is_file() {
+            rust(&self.folder)?
+        } else {
+            c(&self.folder)?
+        };
+        let wasm = with_manifest(wasm, &text);
+        flame_bounds::check(&wasm, &Rules::default())
+            .map_err(|e| format!("{}: built, but it is no module: {e}", self.folder.display()))?;
+        let folder = self.output.as_deref().unwrap_or(&self.folder);
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let file = folder.join(format!("{}.wasm", manifest.name));
+        std::fs::write(&file, &wasm).map_err(|e| format!("{}: {e}", file.display()))?;
+        println!("{} ({} bytes)", file.display(), wasm.len());
+        Ok(Status::Done)
+    }
+}
+
+/// Appends the manifest as a custom section (id 0: length, name, contents).
+fn with_manifest(mut wasm: Vec<u8>, manifest: &[u8]) -> Vec<u8> {
+    use wasm_encoder::{CustomSection, Section};
+    CustomSection { name: MANIFEST_SECTION.into(), data: manifest.into() }.append_to(&mut wasm);
+    wasm
+}
+
+fn rust(folder: &Path) -> Result<Vec<u8>, Error> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .current_dir(folder)
+        .args(["build", "--lib", "--target", "wasm32-unknown-unknown", "--release"])
+        .args(["--message-format", "json-render-diagnostics"])
+        // SIMD is part of the ABI's Wasm; a module is one file, so everything is inlined into it.
+        .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", "-C target-feature=+simd128 -C link-arg=-zstack-size=131072")
+        .env("CARGO_PROFILE_RELEASE_LTO", "true")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
+        .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+    let output = run(&mut cargo, "needs cargo and `rustup target add wasm32-unknown-unknown`")?;
+    let files = String::from_utf8_lossy(&output);
+    let here = folder.canonicalize()?.join("Cargo.toml");
+    // The last artefact that belongs to this folder's package: dependencies come before it.
+    let file = files
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|v| v["reason"] == "compiler-artifact")
+        .filter(|v| v["manifest_path"].as_str().is_some_and(|p| Path::new(p) == here))
+        .filter_map(|v| v["filenames"].as_array().cloned())
+        .flatten()
+        .filter_map(|f| f.as_str().filter(|f| f.ends_with(".wasm")).map(PathBuf::from))
+        .next_back();
+    let file = file.ok_or("cargo made no .wasm: Cargo.toml needs [lib] crate-type = [\"cdylib\", \"rlib\"]")?;
+    read(&file)
+}
+
+fn c(folder: &Path) -> Result<Vec<u8>, Error> {
+    let mut sources: Vec<PathBuf> = std::fs::read_dir(folder)
+        .map_err(|e| format!("{}: {e}", folder.display()))?
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == "c"))
+        .collect();
+    sources.sort();
+    if sources.is_empty() {
+        return Err(format!("{}: neither Cargo.toml nor a .c file", folder.display()).into());
+    }
+    let object = tempfile::Builder::new().suffix(".wasm").tempfile()?;
+    let mut clang = Command::new(std::env::var_os("FLAME_CLANG").unwrap_or_else(|| "clang".into()));
+    clang
+        .args(["--target=wasm32", "-std=c11", "-O3", "-flto", "-msimd128", "-mbulk-memory", "-msign-ext"])
+        .args(["-mnontrapping-fptoint", "-ffreestanding", "-nostdlib", "-Wall", "-Wextra", "-Werror"])
+        .args(["-Wl,--no-entry", "-Wl,--export-dynamic", "-Wl,-z,stack-size=131072", "-Wl,--lto-O3"])
+        .arg("-I")
+        .arg(places::sdk()?.join("c"))
+        .args(&sources)
+        .arg("-o")
+        .arg(object.path());
+    run(&mut clang, "needs clang and lld")?;
+    read(object.path())
+}
+
+fn run(command: &mut Command, needs: &str) -> Result<Vec<u8>, Error> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .map_err(|e| format!("{name}: {e} ({needs})"))?;
+    if !output.status.success() {
+        return Err(format!("{name} failed ({}); {needs}", output.status).into());
+    }
+    Ok(output.stdout)
+}

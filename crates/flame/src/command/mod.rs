@@ -1,0 +1,39 @@
+//! The commands: one file each, and one line in each list here.
+
+mod build;
+mod inspect;
+mod modules;
+mod new;
+mod run;
+
+use crate::exit::Status;
+use clap::Subcommand;
+
+/// What a person is told; the messages carry place and remedy themselves.
+pub type Error = Box<dyn std::error::Error>;
+
+#[derive(Subcommand)]
+pub enum Command {
+    Run(Box<run::Run>),
+    New(new::New),
+    Build(build::Build),
+    Modules(modules::Modules),
+    Inspect(inspect::Inspect),
+}
+
+impl Command {
+    pub fn run(self) -> Result<Status, Error> {
+        match self {
+            Self::Run(c) => c.run(),
+            Self::New(c) => c.run(),
+            Self::Build(c) => c.run(),
+            Self::Modules(c) => c.run(),
+            Self::Inspect(c) => c.run(),
+        }
+    }
+}
+
+/// Reads a file, naming it in the error.
+pub fn read(path: &std::path::Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()).into())
+}

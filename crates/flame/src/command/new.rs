@@ -1,0 +1,57 @@
+use crate::command::Error;
+use crate::exit::Status;
+use crate::places;
+use clap::{Args, ValueEnum};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Start a module: a folder that builds, runs and tests
+#[derive(Args)]
+pub struct New {
+    /// The module's name and folder
+    path: PathBuf,
+
+    /// Language
+    #[arg(long, default_value = "rust")]
+    lang: Language,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Language {
+    Rust,
+    C,
+}
+
+impl New {
+    pub fn run(self) -> Result<Status, Error> {
+        let name = self.path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+        let sdk = places::sdk()?;
+        let sdk = sdk.to_str().ok_or("the SDK's path is not UTF-8")?;
+        let fill = |text: &str| text.replace("{{name}}", &name).replace("{{sdk}}", sdk);
+        let manifest = fill(include_str!("../template/module.toml"));
+        // The manifest's own rules decide what a name is.
+        flame_abi::manifest::Manifest::parse(manifest.as_bytes())?;
+        let files: &[(&str, &str)] = match self.lang {
+            Language::Rust => &[
+                ("Cargo.toml", include_str!("../template/Cargo.toml.in")),
+                ("src/lib.rs", include_str!("../template/lib.rs.in")),
+            ],
+            Language::C => &[("module.c", include_str!("../template/module.c.in"))],
+        };
+        if self.path.exists() {
+            return Err(format!("{}: already exists", self.path.display()).into());
+        }
+        write(&self.path, "module.toml", &manifest)?;
+        for (file, text) in files {
+            write(&self.path, file, &fill(text))?;
+        }
+        println!("made {0}; next: flame build {0} && flame run {0}/{name}.wasm -r FILE", self.path.display());
+        Ok(Status::Done)
+    }
+}
+
+fn write(folder: &Path, file: &str, text: &str) -> Result<(), Error> {
+    let path = folder.join(file);
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
+    made.map_err(|e| format!("{}: {e}", path.display()).into())
+}

@@ -1,0 +1,340 @@
+use crate::command::{Error, read};
+use crate::exit::Status;
+use crate::{places, progress};
+use clap::{Args, ValueEnum};
+use flame_abi::manifest::duration_ns;
+use flame_compile::{Cache, Compiler, Protection, Request};
+use flame_plan::{Action, Expose, Field, Limits, OnFault, Plan, Transforms, ViewSpec};
+use flame_source::live::{self, LiveOptions};
+use flame_source::{FileOptions, Source};
+use flame_view::Key;
+use flame_worker::{Input, Observer, Options, Report, RunError, Silent};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Run modules over a capture or a live interface
+///
+/// Exit status: 0 all went well; 1 nothing or not all could be done; 2 wrong usage; 3 a capture was
+/// damaged (results cover the packets before the damage); 4 a module was ended by a fault (the other
+/// modules' results are complete).
+#[derive(Args)]
+pub struct Run {
+    /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`
+    #[arg(value_delimiter = ',', required = true)]
+    modules: Vec<String>,
+
+    /// Packets to look at, in pcap filter syntax: `tcp port 80`
+    #[arg(value_name = "FILTER")]
+    filter: Vec<String>,
+
+    /// Read captures: files, folders, or - for standard input (pcap, pcapng, also .gz and .zst)
+    #[arg(short, long, value_name = "FILE", num_args = 1, required_unless_present = "interface")]
+    read: Vec<PathBuf>,
+
+    /// Capture from this interface until Ctrl-C
+    #[arg(short, long, conflicts_with = "read")]
+    interface: Option<String>,
+
+    /// Stop after this many packets
+    #[arg(short, long)]
+    count: Option<u64>,
+
+    /// Bytes of each packet to look at
+    #[arg(short, long, value_name = "BYTES", default_value_t = 262_144)]
+    snaplen: u32,
+
+    /// Do not put the interface into promiscuous mode
+    #[arg(short = 'p', long)]
+    no_promiscuous: bool,
+
+    /// Take the network card's time stamps instead of the kernel's
+    #[arg(long)]
+    hardware_timestamps: bool,
+
+    /// Workers; both directions of a flow reach the same one
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
+
+    /// Like FILTER; may be given several times, a packet must pass all
+    #[arg(long, value_name = "FILTER")]
+    select: Vec<String>,
+
+    /// Bytes that modules may see: none, headers, payload:N or all
+    #[arg(long, default_value_t = Expose::Headers)]
+    expose: Expose,
+
+    /// Change a field before modules see it: FIELD is mac, ip, port or one side as in ip.src; ACTION
+    /// is keep, zero, truncate:BITS, hash or prefix
+    #[arg(long, value_name = "FIELD=ACTION", value_delimiter = ',')]
+    transform: Vec<String>,
+
+    /// Key for the transforms hash and prefix: a file of 32 bytes or 64 hex digits
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+
+    /// Look into GRE, ERSPAN, VXLAN, GENEVE and IP in IP
+    #[arg(long)]
+    decapsulate: bool,
+
+    /// Let modules report once per interval of packet time: 10s, 500ms, 1m
+    #[arg(long, value_name = "TIME")]
+    interval: Option<String>,
+
+    /// Set a module's parameter (see `flame inspect`)
+    #[arg(long, value_name = "MODULE.PARAMETER=VALUE")]
+    set: Vec<String>,
+
+    /// How records are written
+    #[arg(short, long, default_value = "table")]
+    format: Format,
+
+    /// Write records to this file; to a folder, one file a table
+    #[arg(short, long, value_name = "PATH")]
+    output: Option<PathBuf>,
+
+    /// How the account at the end is written, on standard error
+    #[arg(long, default_value = "table")]
+    account: AccountFormat,
+
+    /// Start a module anew after a fault, at most this many times on each worker
+    #[arg(long, value_name = "TIMES", default_value_t = 0)]
+    restart: u32,
+
+    /// Largest memory of one instance
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    memory: u32,
+
+    /// Work one packet may cost: loop iterations and calls, weighted by their instructions
+    #[arg(long, value_name = "UNITS", default_value_t = 1_000_000)]
+    packet_budget: u64,
+
+    /// Packets in one call of a module
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
+    batch: u16,
+
+    /// No progress and no account, only errors
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Run without budgets, to measure what they cost: a module may then never return
+    #[arg(long, hide = true)]
+    unchecked: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Csv,
+    Parquet,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum AccountFormat {
+    Table,
+    Json,
+    None,
+}
+
+impl Run {
+    pub fn run(self) -> Result<Status, Error> {
+        // A second Ctrl-C ends at once.
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
+            signal_hook::flag::register(signal, stop.clone())?;
+        }
+        let engine = flame_run::engine::engine()?;
+        let plan = self.plan(&engine)?;
+        let key = self.key.as_deref().map(Key::from_file).transpose()?;
+        let input = self.input()?;
+        let mut sink = self.sink(&plan)?;
+        let options = Options {
+            decapsulate: self.decapsulate,
+            count: self.count.unwrap_or(u64::MAX),
+            batch: self.batch.into(),
+            key: key.as_ref(),
+            stop: &stop,
+        };
+        let mut terminal = progress::Terminal::new(self.quiet);
+        let mut silent = Silent;
+        let observer: &mut dyn Observer = match &mut terminal {
+            Some(terminal) => terminal,
+            None => &mut silent,
+        };
+        let run = flame_worker::Run { plan: &plan, engine: &engine, options };
+        let result = run.execute(input, &mut *sink, observer);
+        if let Some(terminal) = &terminal {
+            terminal.clear();
+        }
+        let report = match result {
+            // The reader of our output went away: nobody is left to tell.
+            Err(RunError::Sink(e)) if e.is_broken_pipe() => return Ok(Status::Done),
+            other => other?,
+        };
+        match sink.finish() {
+            Err(e) if e.is_broken_pipe() => return Ok(Status::Done),
+            other => other?,
+        }
+        self.tell(&report)?;
+        Ok(status(&report))
+    }
+
+    fn plan(&self, engine: &flame_run::Engine) -> Result<Plan, Error> {
+        let compiler = Compiler::new(engine, Some(Cache::open(&places::cache())?));
+        let view = self.view()?;
+        let settings = settings(&self.set)?;
+        let mut modules = Vec::new();
+        for given in &self.modules {
+            let path = places::module(given)?;
+            let wasm = read(&path)?;
+            let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+            let request = Request {
+                view: view.clone(),
+                settings: settings.get(&name).cloned().unwrap_or_default(),
+                on_fault: if self.restart == 0 { OnFault::Stop } else { OnFault::Restart(self.restart) },
+                limits: Limits {
+                    memory: self.memory << 20,
+                    packet_budget: self.packet_budget,
+                    ..Limits::default()
+                },
+                protection: if self.unchecked { Protection::Unchecked } else { Protection::Metered },
+            };
+            let installed =
+                compiler.install(&wasm, &request).map_err(|e| format!("{}: {e}", path.display()))?;
+            if !self.quiet {
+                installed.notes.iter().for_each(|note| eprintln!("flame: note: {note}"));
+            }
+            modules.push(installed.plan);
+        }
+        if let Some(unused) = settings.keys().find(|k| !self.names(k)) {
+            return Err(format!("--set {unused}.…: no such module in this run").into());
+        }
+        number_doubles(&mut modules);
+        let interval_ns = match &self.interval {
+            None => 0,
+            Some(text) => match duration_ns(text) {
+                Ok(ns) if ns > 0 => ns as u64,
+                Ok(_) => return Err(format!("--interval {text}: must be longer than 0").into()),
+                Err(reason) => return Err(format!("--interval {reason}").into()),
+            },
+        };
+        Ok(Plan { modules, workers: self.workers.into(), interval_ns })
+    }
+
+    /// Whether one of the modules given has this file name.
+    fn names(&self, name: &str) -> bool {
+        let stem = |given: &String| PathBuf::from(given).file_stem().is_some_and(|s| s == name);
+        self.modules.iter().any(stem)
+    }
+
+    fn view(&self) -> Result<ViewSpec, Error> {
+        let mut select = self.select.clone();
+        if !self.filter.is_empty() {
+            select.push(self.filter.join(" "));
+        }
+        let mut transforms = Transforms::new();
+        for text in &self.transform {
+            let wrong = |e: String| format!("--transform {text}: {e}");
+            let (field, action) =
+                text.split_once('=').ok_or_else(|| wrong("expected FIELD=ACTION".to_owned()))?;
+            let action: Action = action.parse().map_err(wrong)?;
+            transforms.extend(Field::parse(field).map_err(wrong)?.into_iter().map(|f| (f, action)));
+        }
+        Ok(ViewSpec { select, expose: self.expose, transforms })
+    }
+
+    fn input(&self) -> Result<Input, Error> {
+        let Some(interface) = &self.interface else {
+            let options = FileOptions { snaplen: self.snaplen, ..FileOptions::default() };
+            return Ok(Input::Shared(flame_source::open(&self.read, &options)?));
+        };
+        let workers = self.workers;
+        let open = |fanout| -> Result<Box<dyn Source>, Error> {
+            let options = LiveOptions {
+                promiscuous: !self.no_promiscuous,
+                snaplen: self.snaplen,
+                fanout,
+                hardware_timestamps: self.hardware_timestamps,
+                ..LiveOptions::default()
+            };
+            Ok(Box::new(live::open(interface, &options)?))
+        };
+        // Packets are counted over all workers, so a count needs one source.
+        if workers == 1 || self.count.is_some() {
+            return Ok(Input::Shared(open(None)?));
+        }
+        let group = std::process::id() as u16;
+        Ok(Input::PerWorker((0..workers).map(|_| open(Some((group, workers)))).collect::<Result<_, _>>()?))
+    }
+
+    fn sink(&self, plan: &Plan) -> Result<Box<dyn flame_record::Sink>, Error> {
+        let format = match self.format {
+            Format::Table => flame_record::Format::Table,
+            Format::Json => flame_record::Format::Json,
+            Format::Csv => flame_record::Format::Csv,
+            Format::Parquet => flame_record::Format::Parquet,
+        };
+        let tables = plan.modules.iter().map(|m| m.manifest.tables.len()).sum();
+        Ok(flame_record::open(format, self.output.as_deref(), tables)?)
+    }
+
+    /// Says on standard error what went wrong and where every packet went.
+    fn tell(&self, report: &Report) -> Result<(), Error> {
+        for d in &report.damage {
+            eprintln!("flame: warning: {}: damaged at byte {}: {}", d.file, d.offset, d.reason);
+        }
+        for f in &report.faults {
+            let worker = f.worker.map_or("slow path".to_owned(), |w| format!("worker {w}"));
+            let packet = f.packet.map_or(String::new(), |p| format!(", packet {p}"));
+            let then = if f.restarted { "started anew" } else { "stopped" };
+            eprintln!("flame: module {} {then} ({worker}{packet}): {}", f.module, f.text);
+        }
+        if self.quiet || self.account == AccountFormat::None {
+            return Ok(());
+        }
+        let stderr = std::io::stderr().lock();
+        match self.account {
+            AccountFormat::Json => flame_record::account::json(stderr, report.packets, report.kernel_drops, &report.accounts)?,
+            _ => flame_record::account::table(stderr, report.packets, report.kernel_drops, &report.accounts)?,
+        }
+        Ok(())
+    }
+}
+
+fn status(report: &Report) -> Status {
+    if !report.faults.is_empty() {
+        Status::Faulted
+    } else if !report.damage.is_empty() {
+        Status::Damaged
+    } else {
+        Status::Done
+    }
+}
+
+/// `MODULE.PARAMETER=VALUE`, by module.
+fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
+    let mut settings: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    for text in set {
+        let parsed = text.split_once('=').and_then(|(k, v)| Some((k.split_once('.')?, v)));
+        let Some(((module, name), value)) = parsed else {
+            return Err(format!("--set {text}: expected MODULE.PARAMETER=VALUE").into());
+        };
+        settings.entry(module.to_owned()).or_default().insert(name.to_owned(), value.to_owned());
+    }
+    Ok(settings)
+}
+
+/// Two modules of one name become `name` and `name#2`, so that accounts and records tell them apart.
+fn number_doubles(modules: &mut [flame_plan::ModulePlan]) {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    for module in modules {
+        let times = seen.entry(module.name.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            module.name = format!("{}#{times}", module.name);
+        }
+    }
+}

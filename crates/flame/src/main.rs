@@ -1,0 +1,31 @@
+//! `flame`: words, no logic. Each command is one file under `command/`.
+#![forbid(unsafe_code)]
+
+mod command;
+mod exit;
+mod places;
+mod progress;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Run untrusted monitoring modules on network traffic: sandboxed, at line rate, seeing only what
+/// they may.
+#[derive(Parser)]
+#[command(version, propagate_version = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: command::Command,
+}
+
+fn main() -> ExitCode {
+    // A reader that goes away (`| head`) is an error to handle, not a signal to die from: results
+    // that go to files must still be finished. Rust ignores SIGPIPE for us.
+    match Cli::parse().command.run() {
+        Ok(status) => status.code(),
+        Err(error) => {
+            eprintln!("flame: {error}");
+            exit::Status::Failed.code()
+        }
+    }
+}

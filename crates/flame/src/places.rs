@@ -1,0 +1,51 @@
+//! Where things are found on this machine.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// Folders that hold standard modules, in order.
+pub fn module_folders() -> Vec<PathBuf> {
+    if let Some(folders) = env::var_os("FLAME_MODULES") {
+        return env::split_paths(&folders).collect();
+    }
+    let Some(bin) = env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned)) else {
+        return Vec::new();
+    };
+    vec![bin.join("modules"), bin.join("../share/flame/modules")]
+}
+
+/// The file of a module given as a path (it holds a `/` or ends in `.wasm`) or by name.
+pub fn module(given: &str) -> Result<PathBuf, String> {
+    if given.contains('/') || given.ends_with(".wasm") {
+        return Ok(PathBuf::from(given));
+    }
+    let folders = module_folders();
+    let found = folders.iter().map(|f| f.join(format!("{given}.wasm"))).find(|f| f.is_file());
+    found.ok_or_else(|| {
+        let folders: Vec<_> = folders.iter().map(|f| f.display().to_string()).collect();
+        format!(
+            "no module {given:?} in {} (see `flame modules`, or give a path that ends in .wasm)",
+            folders.join(", ")
+        )
+    })
+}
+
+/// Compiled code; `FLAME_CACHE` overrides the user's cache folder.
+pub fn cache() -> PathBuf {
+    if let Some(folder) = env::var_os("FLAME_CACHE") {
+        return folder.into();
+    }
+    let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+    let home = || env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
+    base.or_else(home).unwrap_or_else(|| PathBuf::from("/var/cache")).join("flame")
+}
+
+/// The SDKs: `FLAME_SDK`, an installed copy, or the source tree this was built from.
+pub fn sdk() -> Result<PathBuf, String> {
+    let installed = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("../share/flame/sdk")));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk");
+    let candidates = [env::var_os("FLAME_SDK").map(PathBuf::from), installed, Some(source)];
+    let found = candidates.into_iter().flatten().find(|p| p.join("c/flame.h").is_file());
+    let found = found.ok_or("the SDK is not installed here: set FLAME_SDK to the folder that holds c/ and rust/")?;
+    found.canonicalize().map_err(|e| format!("{}: {e}", found.display()))
+}

@@ -1,0 +1,57 @@
+use flame_source::Progress;
+use flame_worker::Observer;
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// A line on standard error: packets, rate, drops, time left. Drawn at most five times a second,
+/// and only if standard error is a terminal.
+pub struct Terminal {
+    bar: ProgressBar,
+    next: Instant,
+    start: Instant,
+}
+
+const PERIOD: Duration = Duration::from_millis(200);
+
+impl Terminal {
+    pub fn new(quiet: bool) -> Option<Self> {
+        if quiet || !std::io::stderr().is_terminal() {
+            return None;
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let now = Instant::now();
+        Some(Self { bar, next: now + PERIOD, start: now })
+    }
+
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for Terminal {
+    fn progress(&mut self, packets: u64, progress: Progress) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + PERIOD;
+        let template = match progress.total {
+            Some(_) => "{bar:30} {percent}%  {msg}  {eta} left",
+            None => "{spinner} {elapsed}  {msg}",
+        };
+        if let Some(total) = progress.total {
+            self.bar.set_length(total);
+        }
+        self.bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        self.bar.set_position(progress.bytes);
+        let rate = packets as f64 / now.duration_since(self.start).as_secs_f64();
+        self.bar.set_message(format!(
+            "{} packets  {}/s  {} dropped",
+            HumanCount(packets),
+            HumanCount(rate as u64),
+            HumanCount(progress.kernel_drops)
+        ));
+        self.bar.tick();
+    }
+}

@@ -1,0 +1,165 @@
+//! What several test programs share: packets from memory, records into memory, modules from text.
+#![allow(dead_code)] // Each test program uses its part.
+
+use bytes::Bytes;
+use flame_abi::LinkType;
+use flame_abi::manifest::Table;
+use flame_compile::{Compiler, InstallError, Protection, Request};
+use flame_plan::{Limits, ModulePlan, OnFault, Plan, ViewSpec};
+use flame_record::{RecordBatch, Sink, SinkError};
+use flame_source::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
+use flame_worker::{Input, Options, Report, Run, RunError, Silent};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+/// The workspace's folder.
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The shared captures, or nothing after saying that the test is skipped.
+pub fn traces() -> Option<PathBuf> {
+    let folder = std::env::var_os("FLAME_TRACES").map_or_else(|| root().join("../shared/traces"), PathBuf::from);
+    if folder.join("open/TRUTH.tsv").is_file() {
+        return Some(folder);
+    }
+    eprintln!("skipped: no captures in {} (set FLAME_TRACES)", folder.display());
+    None
+}
+
+/// The standard modules that `make build` made, or nothing after saying so.
+pub fn module(name: &str) -> Option<Vec<u8>> {
+    let folder = PathBuf::from(std::env::var_os("FLAME_MODULES")?);
+    match std::fs::read(folder.join(format!("{name}.wasm"))) {
+        Ok(wasm) => Some(wasm),
+        Err(e) => {
+            eprintln!("skipped: {name}.wasm in {}: {e} (run `make build`)", folder.display());
+            None
+        }
+    }
+}
+
+/// Packets from memory, `per_block` in a block.
+pub struct Memory {
+    pub packets: Vec<(u64, Vec<u8>)>,
+    pub per_block: usize,
+}
+
+impl Memory {
+    /// `n` TCP packets of as many flows as `flows`, a millisecond apart.
+    pub fn tcp(n: usize, flows: usize) -> Self {
+        let packet = |i: usize| (1_000_000_000 + i as u64 * 1_000_000, tcp_packet((i % flows) as u16, 80));
+        Self { packets: (0..n).map(packet).collect(), per_block: 1000 }
+    }
+}
+
+/// An Ethernet frame with a TCP SYN from 10.0.x.y:1024+flow to 192.0.2.1, 20 bytes of payload.
+pub fn tcp_packet(flow: u16, dport: u16) -> Vec<u8> {
+    let mut p = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0];
+    p.extend(flow.to_be_bytes());
+    p.extend([192, 0, 2, 1]);
+    p.extend((1024 + flow % 60_000).to_be_bytes());
+    p.extend(dport.to_be_bytes());
+    p.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 4, 0, 0, 0, 0, 0]);
+    p.extend([0x5a; 20]);
+    p
+}
+
+impl Source for Memory {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        let n = self.packets.len().min(self.per_block);
+        block.packets.clear();
+        let mut data = Vec::new();
+        for (ts_ns, bytes) in self.packets.drain(..n) {
+            let len = bytes.len() as u32;
+            let offset = data.len() as u32;
+            block.packets.push(RawPacket { ts_ns, offset, cap_len: len, wire_len: len, link: LinkType::ETHERNET });
+            data.extend(bytes);
+        }
+        block.data = Bytes::from(data);
+        block.shared_offset = None;
+        Ok(if n == 0 { Next::End } else { Next::Packets })
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+}
+
+/// Records as text, one line each: `module.table column=value …`, in no order but sorted.
+#[derive(Default)]
+pub struct Lines {
+    pub lines: Vec<String>,
+}
+
+impl Sink for Lines {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        let format = arrow::util::display::FormatOptions::default();
+        for row in 0..batch.num_rows() {
+            let mut line = format!("{module}.{}", table.name);
+            for (column, array) in table.columns.iter().zip(batch.columns()) {
+                let value = arrow::util::display::ArrayFormatter::try_new(array, &format)
+                    .expect("columns of records can be shown")
+                    .value(row)
+                    .to_string();
+                line += &format!(" {}={value}", column.name);
+            }
+            self.lines.push(line);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+pub const MANIFEST: &str = "abi = 1\nname = \"hostile\"\nversion = \"1\"\ndescription = \"test\"\n\
+    [[tables]]\nname = \"t\"\ncolumns = [{ name = \"packets\", type = \"u64\" }]\n";
+
+/// A module with its manifest.
+pub fn with_manifest(mut wasm: Vec<u8>, manifest: &[u8]) -> Vec<u8> {
+    use wasm_encoder::{CustomSection, Section};
+    CustomSection { name: "flame.manifest".into(), data: manifest.into() }.append_to(&mut wasm);
+    wasm
+}
+
+pub fn request() -> Request {
+    Request {
+        view: ViewSpec::default(),
+        settings: BTreeMap::new(),
+        on_fault: OnFault::Stop,
+        limits: Limits { call_budget: 10_000_000, ..Limits::default() },
+        protection: Protection::Metered,
+    }
+}
+
+pub fn install(engine: &flame_run::Engine, wasm: &[u8], request: &Request) -> Result<ModulePlan, InstallError> {
+    Ok(Compiler::new(engine, None).install(wasm, request)?.plan)
+}
+
+/// Runs `modules` and gives the report and the sorted records.
+pub fn run(
+    engine: &flame_run::Engine,
+    modules: Vec<ModulePlan>,
+    workers: usize,
+    source: Box<dyn Source>,
+    batch: usize,
+) -> Result<(Report, Vec<String>), RunError> {
+    let stop = AtomicBool::new(false);
+    let plan = Plan { modules, workers, interval_ns: 0 };
+    let options = Options { decapsulate: false, count: u64::MAX, batch, key: None, stop: &stop };
+    let mut sink = Lines::default();
+    let run = Run { plan: &plan, engine, options };
+    let report = run.execute(Input::Shared(source), &mut sink, &mut Silent)?;
+    for (name, account) in &report.accounts {
+        assert!(account.adds_up(), "{name}: {account:?}");
+    }
+    sink.lines.sort();
+    Ok((report, sink.lines))
+}

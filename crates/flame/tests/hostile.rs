@@ -1,0 +1,143 @@
+//! Modules that mean harm: contained, named, and their neighbour sees every packet.
+//!
+//! A case is a file of `tests/hostile/`; its first lines say what it does, whether it is refused at
+//! install or ended while running, and what the error must contain. Cases that are no valid text are
+//! below.
+
+mod common;
+
+use common::{MANIFEST, Memory, install, request, root, run, with_manifest};
+use flame_plan::OnFault;
+
+/// A neighbour in plain Wasm: counts its packets and reports them at the end.
+const NEIGHBOUR: &str = r#"(module
+  (memory (export "memory") 1)
+  (data (i32.const 0) "\08\00\00\00\00\00\00\00")
+  (func (export "flame_batch") (param i32) (result i64)
+    (i64.store (i32.const 8) (i64.add (i64.load (i32.const 8)) (i64.load32_u offset=4 (local.get 0))))
+    (i64.const 0))
+  (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
+
+const PACKETS: usize = 3000;
+
+fn neighbour() -> Vec<u8> {
+    let manifest = MANIFEST.replace("hostile", "neighbour");
+    with_manifest(wat::parse_str(NEIGHBOUR).unwrap(), manifest.as_bytes())
+}
+
+#[test]
+fn every_case_is_contained_and_named() {
+    let engine = flame_run::engine::engine().unwrap();
+    let neighbour = install(&engine, &neighbour(), &request()).unwrap();
+    let mut cases = 0;
+    let mut wrong = Vec::new();
+    for entry in std::fs::read_dir(root().join("tests/hostile")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let word = |key: &str| {
+            let line = text.lines().find_map(|l| l.strip_prefix(&format!(";; {key}:")));
+            line.unwrap_or_else(|| panic!("{name}: no line `;; {key}:`")).trim().to_owned()
+        };
+        let (stage, expect) = (word("stage"), word("expect"));
+        let wasm = with_manifest(wat::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {e}")), MANIFEST.as_bytes());
+        cases += 1;
+        match (stage.as_str(), install(&engine, &wasm, &request())) {
+            ("install", Err(error)) => {
+                if !error.to_string().to_lowercase().contains(&expect.to_lowercase()) {
+                    wrong.push(format!("{name}: expected {expect:?} in: {error}"));
+                }
+            }
+            ("install", Ok(_)) => wrong.push(format!("{name}: was installed")),
+            (_, Err(error)) => wrong.push(format!("{name}: not installed: {error}")),
+            (_, Ok(plan)) => {
+                for workers in [1, 2] {
+                    let modules = vec![plan.clone(), neighbour.clone()];
+                    let (report, records) =
+                        run(&engine, modules, workers, Box::new(Memory::tcp(PACKETS, 50)), 256).unwrap();
+                    let seen: u64 = records
+                        .iter()
+                        .filter_map(|r| r.strip_prefix("neighbour.t packets="))
+                        .map(|n| n.parse::<u64>().unwrap())
+                        .sum();
+                    if seen != PACKETS as u64 {
+                        wrong.push(format!("{name}: its neighbour saw {seen} packets"));
+                    }
+                    let named = |t: &str| t.to_lowercase().contains(&expect.to_lowercase());
+                    if !report.faults.iter().any(|f| f.module == "hostile" && named(&f.text)) {
+                        wrong.push(format!("{name}: expected {expect:?} in: {:?}", report.faults));
+                    }
+                    assert_eq!(report.accounts[1].1.processed, PACKETS as u64, "{name}");
+                }
+            }
+        }
+    }
+    assert!(cases >= 25, "only {cases} cases");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn malformed_files_are_refused_with_the_reason() {
+    let engine = flame_run::engine::engine().unwrap();
+    let good = neighbour();
+    let plain = wat::parse_str(NEIGHBOUR).unwrap();
+    let mut long_section = plain.clone();
+    long_section.extend([0, 0xff, 0xff, 0xff, 0xff, 0x0f]);
+    let mut twice = good.clone();
+    twice = with_manifest(twice, MANIFEST.as_bytes());
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("empty", vec![], "empty"),
+        ("elf", b"\x7fELF\x02\x01\x01".to_vec(), "compiled code is never taken"),
+        ("text", NEIGHBOUR.as_bytes().to_vec(), "text format"),
+        ("component", b"\0asm\x0d\0\x01\0".to_vec(), "component"),
+        ("no manifest", plain.clone(), "manifest"),
+        ("two manifests", twice, "manifest"),
+        ("manifest of 100 MB", with_manifest(plain.clone(), &vec![b'#'; 100 << 20]), ""),
+        ("manifest not text", with_manifest(plain.clone(), b"\xff\xfe"), "UTF-8"),
+        ("manifest of another abi", with_manifest(plain.clone(), MANIFEST.replace("abi = 1", "abi = 9").as_bytes()), "abi = 9"),
+        ("manifest with an unknown key", with_manifest(plain.clone(), MANIFEST.replace("version", "colour").as_bytes()), "colour"),
+        ("name that is a path", with_manifest(plain.clone(), MANIFEST.replace("hostile", "../../etc").as_bytes()), "not a name"),
+        ("section longer than the file", long_section, ""),
+    ];
+    for (name, wasm, expect) in cases {
+        let error = match install(&engine, &wasm, &request()) {
+            Ok(_) => panic!("{name}: was installed"),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains(expect), "{name}: expected {expect:?} in: {error}");
+    }
+    // Cut anywhere, it is refused or still whole in meaning; never a panic.
+    for end in 0..good.len() {
+        assert!(install(&engine, &good[..end], &request()).is_err(), "cut at {end}");
+    }
+}
+
+#[test]
+fn a_budget_cuts_off_at_the_same_packet_whatever_the_batches() {
+    // The thousandth packet, by its source port, loops for ever; marks give each packet its budget.
+    let text = r#"(module
+      (import "flame" "packet" (func $packet (param i32)))
+      (memory (export "memory") 1)
+      (func (export "flame_batch") (param $b i32) (result i64) (local $i i32) (local $d i32)
+        (local.set $d (i32.load (local.get $b)))
+        (loop $next
+          (call $packet (local.get $i))
+          (if (i64.eq (i64.load (local.get $d)) (i64.const 2000000000))
+            (then (loop $for_ever (br $for_ever))))
+          (local.set $d (i32.add (local.get $d) (i32.const 32)))
+          (local.set $i (i32.add (local.get $i) (i32.const 1)))
+          (br_if $next (i32.lt_u (local.get $i) (i32.load offset=4 (local.get $b)))))
+        (i64.const 0)))"#;
+    let engine = flame_run::engine::engine().unwrap();
+    let wasm = with_manifest(wat::parse_str(text).unwrap(), MANIFEST.as_bytes());
+    for batch in [1, 7, 64, 256] {
+        for (on_fault, processed) in [(OnFault::Stop, 1000), (OnFault::Restart(1), PACKETS as u64 - 1)] {
+            let plan = install(&engine, &wasm, &flame_compile::Request { on_fault, ..request() }).unwrap();
+            let (report, _) = run(&engine, vec![plan], 1, Box::new(Memory::tcp(PACKETS, 9)), batch).unwrap();
+            let account = &report.accounts[0].1;
+            assert_eq!(account.processed, processed, "batches of {batch}");
+            assert_eq!(account.shed_by(flame_plan::Shed::Budget), 1);
+            assert_eq!(report.faults[0].packet, Some(1000));
+        }
+    }
+}

@@ -1,0 +1,7 @@
+;; Returns a length of 2^32 - 1.
+;; stage: run
+;; expect: output of
+(module
+  (memory (export "memory") 1)
+  (func (export "flame_batch") (param i32) (result i64) (i64.const 0xffffffff00000000))
+)
