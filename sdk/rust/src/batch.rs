@@ -1,0 +1,215 @@
+#![allow(unsafe_code)] // Reads the window, which the host maps.
+
+use flame_abi::{BatchHeader, Descriptor, batch_flags, flags};
+use std::fmt;
+use std::ops::Deref;
+
+/// Packets of one call, at most 256. They stay readable during the call only.
+pub struct Batch<'a> {
+    descriptors: &'a [Descriptor],
+    /// Where address 0 of the module's memory lies: 0 on Wasm, elsewhere natively.
+    origin: *const u8,
+    lost: u64,
+    flags: u32,
+}
+
+impl<'a> Batch<'a> {
+    /// The batch that the host describes at `header`.
+    ///
+    /// # Safety
+    /// `header` is what the host passed to `flame_batch`, during that call.
+    #[cfg(target_family = "wasm")]
+    #[doc(hidden)]
+    pub unsafe fn from_host(header: u32) -> Self {
+        // SAFETY: the host guarantees a header, and behind its address `count` aligned descriptors.
+        unsafe {
+            let header = &*(header as usize as *const BatchHeader);
+            let descriptors =
+                std::slice::from_raw_parts(header.descriptors as usize as *const Descriptor, header.count as usize);
+            Self { descriptors, origin: std::ptr::null(), lost: header.lost, flags: header.flags }
+        }
+    }
+
+    /// Natively: descriptors whose `addr` minus `base` is an offset in `memory`.
+    ///
+    /// Panics if a packet does not lie inside.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn new(descriptors: &'a [Descriptor], memory: &'a [u8], base: u32, header: &BatchHeader) -> Self {
+        for d in descriptors {
+            let end = u64::from(d.addr.wrapping_sub(base)) + u64::from(d.cap_len);
+            assert!(d.addr >= base && end <= memory.len() as u64, "packet lies in the memory");
+        }
+        let origin = memory.as_ptr().wrapping_sub(base as usize);
+        Self { descriptors, origin, lost: header.lost, flags: header.flags }
+    }
+
+    /// Natively and unchecked, for measuring without the check: see [`Batch::new`].
+    ///
+    /// # Safety
+    /// Every packet lies in `memory` as [`Batch::new`] checks.
+    #[cfg(not(target_family = "wasm"))]
+    pub unsafe fn new_unchecked(descriptors: &'a [Descriptor], memory: *const u8, base: u32) -> Self {
+        Self { descriptors, origin: memory.wrapping_sub(base as usize), lost: 0, flags: 0 }
+    }
+
+    /// All descriptors at once, for work that needs no packet bytes and no budget per packet.
+    #[inline]
+    pub fn descriptors(&self) -> &'a [Descriptor] {
+        self.descriptors
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.descriptors.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.descriptors.is_empty()
+    }
+
+    /// The packets one by one; each gets its own budget of work.
+    #[inline]
+    pub fn packets(&self) -> impl Iterator<Item = Packet<'a>> {
+        let origin = self.origin;
+        self.descriptors.iter().enumerate().map(move |(index, descriptor)| {
+            crate::glue::begin_packet(index as u32);
+            Packet { descriptor, origin }
+        })
+    }
+
+    /// Packets this module lost since its last batch.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Whether an earlier instance of this module was ended by a fault and this is its successor's
+    /// first batch.
+    pub fn restarted(&self) -> bool {
+        self.flags & batch_flags::RESTARTED != 0
+    }
+}
+
+/// One packet: its descriptor's fields and its visible bytes.
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    descriptor: &'a Descriptor,
+    origin: *const u8,
+}
+
+impl Deref for Packet<'_> {
+    type Target = Descriptor;
+
+    #[inline]
+    fn deref(&self) -> &Descriptor {
+        self.descriptor
+    }
+}
+
+impl<'a> Packet<'a> {
+    /// What the view lets this module see, from the first byte of the packet.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        let d = self.descriptor;
+        if d.cap_len == 0 {
+            return &[];
+        }
+        // SAFETY: the host (natively, `Batch::new`) guarantees `cap_len` readable bytes at `addr`
+        // for as long as the batch lives.
+        unsafe { std::slice::from_raw_parts(self.origin.wrapping_add(d.addr as usize), d.cap_len as usize) }
+    }
+
+    /// From the IP header on; empty if the packet is not IP or the header is hidden.
+    #[inline]
+    pub fn l3(&self) -> &'a [u8] {
+        if self.is_ip() { self.from(self.l3.into()) } else { &[] }
+    }
+
+    /// From the transport header on; empty if there is none.
+    #[inline]
+    pub fn l4(&self) -> &'a [u8] {
+        if self.has(flags::LATER_FRAGMENT) { &[] } else { self.from(self.l4.into()) }
+    }
+
+    /// Behind the transport header.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        if self.has(flags::TRANSPORT) { self.from(Descriptor::payload(self) as usize) } else { &[] }
+    }
+
+    #[inline]
+    pub fn src(&self) -> Option<Ip> {
+        self.address(12, 8)
+    }
+
+    #[inline]
+    pub fn dst(&self) -> Option<Ip> {
+        self.address(16, 24)
+    }
+
+    /// Source port of TCP, UDP and SCTP, if its bytes are visible.
+    #[inline]
+    pub fn sport(&self) -> Option<u16> {
+        self.port(0)
+    }
+
+    #[inline]
+    pub fn dport(&self) -> Option<u16> {
+        self.port(2)
+    }
+
+    #[inline]
+    fn from(&self, offset: usize) -> &'a [u8] {
+        self.bytes().get(offset..).unwrap_or(&[])
+    }
+
+    #[inline]
+    fn address(&self, v4: usize, v6: usize) -> Option<Ip> {
+        if self.has(flags::IPV4) {
+            let bytes: [u8; 4] = self.l3().get(v4..v4 + 4)?.try_into().ok()?;
+            Some(Ip::v4(bytes))
+        } else {
+            let bytes: [u8; 16] = self.l3().get(v6..v6 + 16)?.try_into().ok()?;
+            Some(Ip::v6(bytes))
+        }
+    }
+
+    #[inline]
+    fn port(&self, at: usize) -> Option<u16> {
+        if !matches!(self.proto, 6 | 17 | 132) || !self.is_ip() {
+            return None;
+        }
+        let bytes = self.l4().get(at..at + 2)?;
+        Some(u16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+}
+
+/// An address as rows hold it: family, then 16 bytes (IPv4 in the first four).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ip {
+    pub family: u8,
+    pub bytes: [u8; 16],
+}
+
+impl Ip {
+    #[inline]
+    pub fn v4(b: [u8; 4]) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&b);
+        Self { family: 4, bytes }
+    }
+
+    #[inline]
+    pub fn v6(bytes: [u8; 16]) -> Self {
+        Self { family: 6, bytes }
+    }
+}
+
+impl fmt::Display for Ip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, ..] = self.bytes;
+        match self.family {
+            4 => std::net::Ipv4Addr::new(a, b, c, d).fmt(f),
+            _ => std::net::Ipv6Addr::from(self.bytes).fmt(f),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+#![allow(unsafe_code)] // The exports, and the one import.
+
+use crate::{Batch, Init, Module, Out, Progress, Slow};
+use flame_abi::output::MORE;
+
+/// Tells the host that packet `index` begins. The host replaces the call by two instructions.
+#[inline(always)]
+pub fn begin_packet(index: u32) {
+    #[cfg(target_family = "wasm")]
+    {
+        #[link(wasm_import_module = "flame")]
+        unsafe extern "C" {
+            #[link_name = "packet"]
+            fn packet(index: u32);
+        }
+        // SAFETY: takes a number and does nothing that Rust could see.
+        unsafe { packet(index) }
+    }
+    #[cfg(not(target_family = "wasm"))]
+    let _ = index;
+}
+
+/// The one instance of a module in its memory: fast or slow, as the host says at init.
+#[doc(hidden)]
+pub struct Slot<F, S> {
+    path: Path<F, S>,
+    out: Option<Out>,
+}
+
+enum Path<F, S> {
+    None,
+    Fast(F),
+    Slow(S),
+}
+
+impl<F: Module, S: Slow> Slot<F, S> {
+    pub const fn new() -> Self {
+        Self { path: Path::None, out: None }
+    }
+
+    pub fn init(&mut self, bytes: &[u8]) {
+        let init = Init::new(bytes);
+        self.out = Some(Out::default());
+        self.path = if init.is_slow() { Path::Slow(S::new(&init)) } else { Path::Fast(F::new(&init)) };
+    }
+
+    pub fn batch(&mut self, batch: &Batch) -> u64 {
+        self.call(|path, out| {
+            if let Path::Fast(fast) = path {
+                fast.batch(batch, out);
+            }
+            Progress::Done
+        })
+    }
+
+    pub fn tick(&mut self, now_ns: u64) -> u64 {
+        self.call(|path, out| match path {
+            Path::Fast(fast) => fast.tick(now_ns, out),
+            Path::Slow(slow) => slow.tick(now_ns, out),
+            Path::None => Progress::Done,
+        })
+    }
+
+    pub fn end(&mut self, now_ns: u64) -> u64 {
+        self.call(|path, out| match path {
+            Path::Fast(fast) => fast.end(now_ns, out),
+            Path::Slow(slow) => slow.end(now_ns, out),
+            Path::None => Progress::Done,
+        })
+    }
+
+    pub fn message(&mut self, bytes: &[u8]) -> u64 {
+        self.call(|path, out| {
+            if let Path::Slow(slow) = path {
+                slow.message(bytes, out);
+            }
+            Progress::Done
+        })
+    }
+
+    #[inline]
+    fn call(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out) -> Progress) -> u64 {
+        let Some(out) = &mut self.out else { return 0 };
+        let progress = call(&mut self.path, out);
+        let bytes = out.seal();
+        let more = if progress == Progress::More { MORE } else { 0 };
+        if bytes.is_empty() {
+            return more;
+        }
+        bytes.as_ptr() as u64 | (bytes.len() as u64) << 32 | more
+    }
+}
+
+impl<F: Module, S: Slow> Default for Slot<F, S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Exports a module: `export!(Fast)` or `export!(Fast, slow = Merge)`. Does nothing natively.
+#[macro_export]
+macro_rules! export {
+    ($fast:ty) => { $crate::export!(@all $fast, $crate::NoSlow); };
+    ($fast:ty, slow = $slow:ty) => {
+        $crate::export!(@all $fast, $slow);
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_message(at: u32, len: u32) -> u64 {
+                // SAFETY: see `flame_init`.
+                let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
+                slot().message(bytes)
+            }
+        };
+    };
+    (@all $fast:ty, $slow:ty) => {
+        #[cfg(target_family = "wasm")]
+        fn slot() -> &'static mut $crate::Slot<$fast, $slow> {
+            static mut SLOT: $crate::Slot<$fast, $slow> = $crate::Slot::new();
+            // SAFETY: one thread, and the host never calls an export from within another.
+            unsafe { &mut *&raw mut SLOT }
+        }
+
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            #[unsafe(no_mangle)]
+            pub static mut flame_panic_text: [u8; 512] = [0; 512];
+
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_init(at: u32, len: u32) -> u64 {
+                ::std::panic::set_hook(::std::boxed::Box::new(|info| {
+                    let text = ::std::string::ToString::to_string(info);
+                    let len = text.len().min(511);
+                    // SAFETY: one thread, and the module ends with this panic.
+                    let place = unsafe { &mut *&raw mut flame_panic_text };
+                    place[..len].copy_from_slice(&text.as_bytes()[..len]);
+                }));
+                // SAFETY: the host passes `len` readable bytes at `at` for the time of this call.
+                let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
+                slot().init(bytes);
+                0
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_batch(header: u32) -> u64 {
+                // SAFETY: this is the host's call of `flame_batch`.
+                slot().batch(&unsafe { $crate::Batch::from_host(header) })
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_tick(now_ns: u64) -> u64 {
+                slot().tick(now_ns)
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_end(now_ns: u64) -> u64 {
+                slot().end(now_ns)
+            }
+        };
+    };
+}

@@ -1,0 +1,62 @@
+use flame_abi::{InitHeader, config, role};
+
+/// What an instance is told at its start.
+#[derive(Clone, Debug)]
+pub struct Init<'a> {
+    /// Of `workers`, from 0.
+    pub worker: u32,
+    pub workers: u32,
+    /// Time between ticks, in nanoseconds of packet time.
+    pub tick_ns: u64,
+    /// `--interval`; 0 when none was asked for.
+    pub interval_ns: u64,
+    role: u32,
+    parameters: &'a [u8],
+}
+
+impl<'a> Init<'a> {
+    /// Reads what the host wrote; `bytes` is an `InitHeader` and the parameters.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        let word = |at: usize| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        Self {
+            role: word(4),
+            worker: word(8),
+            workers: word(12),
+            tick_ns: long(16),
+            interval_ns: long(24),
+            parameters: bytes.get(InitHeader::SIZE..).unwrap_or(&[]),
+        }
+    }
+
+    pub fn is_slow(&self) -> bool {
+        self.role == role::SLOW
+    }
+
+    /// Parameter `name` of the manifest; panics if the manifest has none of that name and size.
+    pub fn integer(&self, name: &str) -> i64 {
+        i64::from_le_bytes(self.value(name))
+    }
+
+    pub fn number(&self, name: &str) -> f64 {
+        f64::from_le_bytes(self.value(name))
+    }
+
+    pub fn boolean(&self, name: &str) -> bool {
+        self.integer(name) != 0
+    }
+
+    pub fn duration_ns(&self, name: &str) -> u64 {
+        self.integer(name) as u64
+    }
+
+    pub fn text(&self, name: &str) -> &'a str {
+        let bytes = config::find(self.parameters, name).expect("parameter is in module.toml");
+        std::str::from_utf8(bytes).expect("the host passes text as UTF-8")
+    }
+
+    fn value(&self, name: &str) -> [u8; 8] {
+        let bytes = config::find(self.parameters, name).expect("parameter is in module.toml");
+        bytes.try_into().expect("parameter has this type in module.toml")
+    }
+}

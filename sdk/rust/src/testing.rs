@@ -1,0 +1,135 @@
+//! Runs a module natively: the same code without the sandbox, for unit tests and as the baseline of
+//! benchmarks.
+
+use crate::{Batch, Init, Module, Out, Progress, Slow};
+use flame_abi::output::{FRAME, LOST, MESSAGE};
+use flame_abi::{BatchHeader, Descriptor, InitHeader, role};
+
+/// One row as the module wrote it: its table and bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowBytes {
+    pub table: u16,
+    pub bytes: Vec<u8>,
+}
+
+impl RowBytes {
+    /// The little-endian integer of `size` bytes at `offset`.
+    pub fn integer(&self, offset: usize, size: usize) -> u64 {
+        self.bytes[offset..offset + size].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
+    }
+}
+
+/// Parameters as the host would pass them.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters {
+    bytes: Vec<u8>,
+}
+
+impl Parameters {
+    pub fn with(mut self, name: &str, value: &[u8]) -> Self {
+        self.bytes.extend((name.len() as u16).to_le_bytes());
+        self.bytes.extend([0; 2]);
+        self.bytes.extend((value.len() as u32).to_le_bytes());
+        self.bytes.extend(name.as_bytes());
+        self.bytes.extend(value);
+        self
+    }
+
+    pub fn integer(self, name: &str, value: i64) -> Self {
+        self.with(name, &value.to_le_bytes())
+    }
+}
+
+/// A fast and a slow instance side by side, as with one worker.
+pub struct Native<F, S = crate::NoSlow> {
+    pub fast: F,
+    slow: Option<S>,
+    out: Out,
+    pub rows: Vec<RowBytes>,
+    /// Rows that the module had no room for.
+    pub lost: u64,
+}
+
+impl<F: Module> Native<F> {
+    pub fn new(parameters: &Parameters, interval_ns: u64) -> Self {
+        Self::make(parameters, interval_ns, |_| None)
+    }
+}
+
+impl<F: Module, S: Slow> Native<F, S> {
+    pub fn with_slow(parameters: &Parameters, interval_ns: u64) -> Self {
+        Self::make(parameters, interval_ns, |bytes| Some(S::new(&Init::new(bytes))))
+    }
+
+    fn make(parameters: &Parameters, interval_ns: u64, slow: impl FnOnce(&[u8]) -> Option<S>) -> Self {
+        let tick_ns = if interval_ns == 0 { 1_000_000_000 } else { interval_ns };
+        let header = |role| InitHeader { abi: flame_abi::VERSION, role, worker: 0, workers: 1, tick_ns, interval_ns };
+        let bytes = |role| [&header(role).to_bytes(), parameters.bytes.as_slice()].concat();
+        Self {
+            fast: F::new(&Init::new(&bytes(role::FAST))),
+            slow: slow(&bytes(role::SLOW)),
+            out: Out::default(),
+            rows: Vec::new(),
+            lost: 0,
+        }
+    }
+
+    /// Runs descriptors whose `addr` is an offset in `memory`, in batches of 256.
+    pub fn packets(&mut self, descriptors: &[Descriptor], memory: &[u8]) {
+        for some in descriptors.chunks(flame_abi::MAX_BATCH) {
+            let batch = Batch::new(some, memory, 0, &BatchHeader::default());
+            self.fast.batch(&batch, &mut self.out);
+            self.drain(true);
+        }
+    }
+
+    pub fn tick(&mut self, now_ns: u64) {
+        while self.fast.tick(now_ns, &mut self.out) == Progress::More {
+            self.drain(true);
+        }
+        self.drain(true);
+        if let Some(mut slow) = self.slow.take() {
+            while slow.tick(now_ns, &mut self.out) == Progress::More {
+                self.drain(false);
+            }
+            self.drain(false);
+            self.slow = Some(slow);
+        }
+    }
+
+    pub fn end(&mut self, now_ns: u64) {
+        while self.fast.end(now_ns, &mut self.out) == Progress::More {
+            self.drain(true);
+        }
+        self.drain(true);
+        if let Some(mut slow) = self.slow.take() {
+            while slow.end(now_ns, &mut self.out) == Progress::More {
+                self.drain(false);
+            }
+            self.drain(false);
+        }
+    }
+
+    fn drain(&mut self, messages: bool) {
+        let output = self.out.seal().to_vec();
+        let mut rest = output.as_slice();
+        while rest.len() >= FRAME {
+            let len = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+            let kind = u16::from_le_bytes([rest[4], rest[5]]);
+            let payload = &rest[FRAME..FRAME + len];
+            rest = &rest[FRAME + len..];
+            match kind {
+                MESSAGE if messages => {
+                    if let Some(mut slow) = self.slow.take() {
+                        slow.message(payload, &mut self.out);
+                        self.drain(false);
+                        self.slow = Some(slow);
+                    }
+                }
+                MESSAGE => {}
+                LOST => self.lost += u64::from_le_bytes(payload.try_into().expect("LOST holds a u64")),
+                table => self.rows.push(RowBytes { table, bytes: payload.to_vec() }),
+            }
+        }
+    }
+}
