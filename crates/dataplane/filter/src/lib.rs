@@ -1,1 +1,82 @@
+//! pcap filters as machine code.
+//!
+//! ```text
+//! text → libpcap → classic BPF → checked ([`Program`]) → Cranelift → [`Filter::matches`]
+//! ```
+//!
+//! libpcap decides what an expression means, so a filter here selects exactly the packets that
+//! tcpdump selects. Its program is not trusted: [`Program::check`] is the only way to a [`Program`],
+//! and every load in the machine code is preceded by a proof or a test that it lies in the packet.
+//!
+//! Limits: an expression has at most [`MAX_TEXT`] bytes and its program at most
+//! [`program::MAX_INSTRUCTIONS`] instructions. Host names in an expression are looked up when it is
+//! compiled, as tcpdump does. Cost: no allocation, lock or system call per packet.
 
+mod jit;
+pub mod program;
+#[doc(hidden)]
+pub mod reference;
+mod text;
+
+pub use program::{Instruction, Program, ProgramError};
+
+use flame_abi::LinkType;
+
+/// Longest expression in bytes.
+pub const MAX_TEXT: usize = 32 * 1024;
+
+/// One filter for packets of one link type. `Send` and `Sync`: compile once, share by reference.
+#[derive(Debug)]
+pub struct Filter {
+    code: jit::Code,
+    all: bool,
+}
+
+/// Why an expression gave no filter.
+#[derive(Debug, thiserror::Error)]
+pub enum FilterError {
+    #[error("filter is {found} bytes, at most {MAX_TEXT} are compiled: split it over several modules")]
+    TooLong { found: usize },
+    /// The expression is wrong, or asks what packets of this link type do not have.
+    #[error("filter {expr:?} (link type {link}): {message}")]
+    Syntax { expr: String, link: u16, message: String },
+    #[error("filter {expr:?}: {source}")]
+    Program {
+        expr: String,
+        #[source]
+        source: ProgramError,
+    },
+    /// Not the expression's fault.
+    #[error("filter {expr:?}: no machine code: {message} (a defect here, not in the filter)")]
+    Internal { expr: String, message: String },
+}
+
+impl Filter {
+    /// Compiles `expr` for packets of `link`. An empty expression matches every packet.
+    pub fn compile(expr: &str, link: LinkType) -> Result<Self, FilterError> {
+        let program = text::compile(expr, link)?;
+        Self::from_program(&program)
+            .map_err(|message| FilterError::Internal { expr: text::excerpt(expr), message })
+    }
+
+    /// A filter from a checked program; the error is a defect of the code generator.
+    pub fn from_program(program: &Program) -> Result<Self, String> {
+        Ok(Self { code: jit::Code::new(program)?, all: program.accepts_all() })
+    }
+
+    /// Whether a packet passes. `bytes` were captured of the `wire_len` that the packet had.
+    #[inline]
+    pub fn matches(&self, bytes: &[u8], wire_len: u32) -> bool {
+        self.all || self.code.run(bytes, wire_len) != 0
+    }
+
+    /// What the program returns: 0 for no match, otherwise the bytes to keep.
+    pub fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {
+        self.code.run(bytes, wire_len)
+    }
+
+    /// Whether every packet passes without being looked at.
+    pub fn accepts_all(&self) -> bool {
+        self.all
+    }
+}

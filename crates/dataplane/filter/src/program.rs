@@ -1,0 +1,249 @@
+//! Classic BPF: instructions, and the check that a program may run.
+//!
+//! Source: McCanne and Jacobson, "The BSD Packet Filter" (USENIX 1993), with the modulo and xor
+//! operations that libpcap added. All arithmetic is on 32 bits and wraps. A load outside the
+//! captured bytes and a division by zero end the program with 0 (no match); a shift by 32 or more
+//! gives 0. `A`, `X` and the scratch words start as 0.
+
+/// Longest program, as in the kernel (BPF_MAXINSNS).
+pub const MAX_INSTRUCTIONS: usize = 4096;
+/// Words of scratch memory.
+pub const SCRATCH: usize = 16;
+
+/// One instruction as libpcap and the kernel encode it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    pub code: u16,
+    /// Instructions to skip if the condition holds.
+    pub jt: u8,
+    /// The same if it does not.
+    pub jf: u8,
+    pub k: u32,
+}
+
+/// Bytes of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    Byte = 1,
+    Half = 2,
+    Word = 4,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alu {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+    And,
+    Or,
+    Xor,
+    Lsh,
+    Rsh,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Test {
+    Eq,
+    Gt,
+    Ge,
+    Set,
+}
+
+/// The second operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    K(u32),
+    X,
+}
+
+/// A decoded instruction. Jump targets are indices into the program, always ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    LoadAbs(Size, u32),
+    LoadInd(Size, u32),
+    LoadLen,
+    LoadImm(u32),
+    LoadScratch(u8),
+    LoadXImm(u32),
+    LoadXLen,
+    LoadXScratch(u8),
+    /// `X = 4 * (byte & 15)`: the length of an IPv4 header.
+    LoadXHeader(u32),
+    Store(u8),
+    StoreX(u8),
+    Alu(Alu, Operand),
+    Negate,
+    Jump(usize),
+    Branch(Test, Operand, usize, usize),
+    ReturnImm(u32),
+    ReturnA,
+    MoveToX,
+    MoveToA,
+}
+
+/// Why a program may not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProgramError {
+    #[error("the program is empty")]
+    Empty,
+    #[error("it compiles to {found} instructions, at most {MAX_INSTRUCTIONS} are run: use nets instead of hosts, or fewer terms")]
+    TooLong { found: usize },
+    #[error("instruction {at}: unknown operation {code:#06x}")]
+    Unknown { at: usize, code: u16 },
+    #[error("instruction {at}: jumps to {target}, the program ends at {len}")]
+    Jump { at: usize, target: u64, len: usize },
+    #[error("instruction {at}: scratch word {found}, there are {SCRATCH}")]
+    Scratch { at: usize, found: u32 },
+    #[error("instruction {at}: divides by the constant 0")]
+    Zero { at: usize },
+    #[error("the last instruction does not return")]
+    Open,
+}
+
+/// A program that was checked: known operations, jumps ahead and inside, scratch inside, ends in
+/// a return. It always terminates, after at most as many steps as it has instructions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program(Vec<Op>);
+
+impl Program {
+    /// The only door to a program.
+    pub fn check(code: &[Instruction]) -> Result<Self, ProgramError> {
+        if code.len() > MAX_INSTRUCTIONS {
+            return Err(ProgramError::TooLong { found: code.len() });
+        }
+        let ops = code.iter().enumerate().map(|(at, i)| decode(at, *i, code.len()));
+        let ops = ops.collect::<Result<Vec<_>, _>>()?;
+        match ops.last() {
+            None => Err(ProgramError::Empty),
+            Some(Op::ReturnImm(_) | Op::ReturnA) => Ok(Self(ops)),
+            Some(_) => Err(ProgramError::Open),
+        }
+    }
+
+    /// The program that every packet passes.
+    pub fn all() -> Self {
+        Self(vec![Op::ReturnImm(u32::MAX)])
+    }
+
+    /// Whether it passes every packet without looking at it.
+    pub fn accepts_all(&self) -> bool {
+        matches!(self.0[0], Op::ReturnImm(1..))
+    }
+
+    /// Number of instructions.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn ops(&self) -> &[Op] {
+        &self.0
+    }
+}
+
+// Fields of an operation code.
+const CLASS: u16 = 0x07;
+const X: u16 = 0x08;
+
+fn decode(at: usize, i: Instruction, len: usize) -> Result<Op, ProgramError> {
+    let unknown = ProgramError::Unknown { at, code: i.code };
+    let operand = if i.code & X == 0 { Operand::K(i.k) } else { Operand::X };
+    let target = |skip: u32| {
+        let target = at as u64 + 1 + u64::from(skip);
+        if target < len as u64 { Ok(target as usize) } else { Err(ProgramError::Jump { at, target, len }) }
+    };
+    let scratch = || {
+        if (i.k as usize) < SCRATCH { Ok(i.k as u8) } else { Err(ProgramError::Scratch { at, found: i.k }) }
+    };
+    let alu = |alu: Alu| Ok(Op::Alu(alu, operand));
+    let branch =
+        |test: Test| Ok(Op::Branch(test, operand, target(i.jt.into())?, target(i.jf.into())?));
+    match i.code & CLASS {
+        0 => Ok(match i.code {
+            0x20 => Op::LoadAbs(Size::Word, i.k),
+            0x28 => Op::LoadAbs(Size::Half, i.k),
+            0x30 => Op::LoadAbs(Size::Byte, i.k),
+            0x40 => Op::LoadInd(Size::Word, i.k),
+            0x48 => Op::LoadInd(Size::Half, i.k),
+            0x50 => Op::LoadInd(Size::Byte, i.k),
+            0x80 => Op::LoadLen,
+            0x00 => Op::LoadImm(i.k),
+            0x60 => Op::LoadScratch(scratch()?),
+            _ => return Err(unknown),
+        }),
+        1 => Ok(match i.code {
+            0x01 => Op::LoadXImm(i.k),
+            0x81 => Op::LoadXLen,
+            0x61 => Op::LoadXScratch(scratch()?),
+            0xb1 => Op::LoadXHeader(i.k),
+            _ => return Err(unknown),
+        }),
+        2 if i.code == 0x02 => Ok(Op::Store(scratch()?)),
+        3 if i.code == 0x03 => Ok(Op::StoreX(scratch()?)),
+        4 => match (i.code & !X, operand) {
+            (0x34 | 0x94, Operand::K(0)) => Err(ProgramError::Zero { at }),
+            (0x04, _) => alu(Alu::Add),
+            (0x14, _) => alu(Alu::Sub),
+            (0x24, _) => alu(Alu::Mul),
+            (0x34, _) => alu(Alu::Div),
+            (0x44, _) => alu(Alu::Or),
+            (0x54, _) => alu(Alu::And),
+            (0x64, _) => alu(Alu::Lsh),
+            (0x74, _) => alu(Alu::Rsh),
+            (0x84, Operand::K(_)) => Ok(Op::Negate),
+            (0x94, _) => alu(Alu::Mod),
+            (0xa4, _) => alu(Alu::Xor),
+            _ => Err(unknown),
+        },
+        5 => match (i.code & !X, operand) {
+            (0x05, Operand::K(k)) => Ok(Op::Jump(target(k)?)),
+            (0x15, _) => branch(Test::Eq),
+            (0x25, _) => branch(Test::Gt),
+            (0x35, _) => branch(Test::Ge),
+            (0x45, _) => branch(Test::Set),
+            _ => Err(unknown),
+        },
+        6 => match i.code {
+            0x06 => Ok(Op::ReturnImm(i.k)),
+            0x16 => Ok(Op::ReturnA),
+            _ => Err(unknown),
+        },
+        7 => match i.code {
+            0x07 => Ok(Op::MoveToX),
+            0x87 => Ok(Op::MoveToA),
+            _ => Err(unknown),
+        },
+        _ => Err(unknown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn i(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
+        Instruction { code, jt, jf, k }
+    }
+
+    #[test]
+    fn each_fault_is_named() {
+        let ret = i(0x06, 0, 0, 1);
+        let cases: [(&[Instruction], ProgramError); 8] = [
+            (&[], ProgramError::Empty),
+            (&[i(0x20, 0, 0, 0)], ProgramError::Open),
+            (&[i(0xffff, 0, 0, 0), ret], ProgramError::Unknown { at: 0, code: 0xffff }),
+            (&[i(0x05, 0, 0, u32::MAX), ret], ProgramError::Jump { at: 0, target: 1 << 32, len: 2 }),
+            (&[i(0x15, 0, 1, 0), ret], ProgramError::Jump { at: 0, target: 2, len: 2 }),
+            (&[i(0x02, 0, 0, 16), ret], ProgramError::Scratch { at: 0, found: 16 }),
+            (&[i(0x34, 0, 0, 0), ret], ProgramError::Zero { at: 0 }),
+            (&[ret; 4097], ProgramError::TooLong { found: 4097 }),
+        ];
+        for (code, expected) in cases {
+            assert_eq!(Program::check(code), Err(expected));
+        }
+        assert!(Program::check(&[ret]).unwrap().accepts_all());
+        assert!(!Program::check(&[i(0x06, 0, 0, 0)]).unwrap().accepts_all());
+    }
+}

@@ -1,0 +1,72 @@
+//! Expression to classic BPF, by libpcap.
+
+use crate::{FilterError, Instruction, MAX_TEXT, Program, ProgramError};
+use flame_abi::LinkType;
+use pcap::{Capture, Linktype};
+
+/// Compiles and checks; an empty expression needs no libpcap, so it works for any link type.
+pub(crate) fn compile(expr: &str, link: LinkType) -> Result<Program, FilterError> {
+    if expr.len() > MAX_TEXT {
+        return Err(FilterError::TooLong { found: expr.len() });
+    }
+    if expr.trim().is_empty() {
+        return Ok(Program::all());
+    }
+    let syntax = |e: pcap::Error| FilterError::Syntax {
+        expr: excerpt(expr),
+        link: link.0,
+        message: match e {
+            pcap::Error::PcapError(message) => message,
+            pcap::Error::InvalidInputString => "it contains a NUL character".to_owned(),
+            other => other.to_string(),
+        },
+    };
+    let dead = Capture::dead(Linktype(data_link(link))).map_err(syntax)?;
+    let compiled = dead.compile(expr, true).map_err(syntax)?;
+    let wrong = |source| FilterError::Program { expr: excerpt(expr), source };
+    let found = compiled.get_instructions().len();
+    if found > crate::program::MAX_INSTRUCTIONS {
+        return Err(wrong(ProgramError::TooLong { found }));
+    }
+    // The crate shows an instruction only as text: "code jt jf k".
+    let code: Option<Vec<Instruction>> =
+        compiled.get_instructions().iter().map(|i| instruction(&i.to_string())).collect();
+    let code = code.ok_or_else(|| FilterError::Internal {
+        expr: excerpt(expr),
+        message: "an instruction of libpcap was not understood".to_owned(),
+    })?;
+    Program::check(&code).map_err(wrong)
+}
+
+/// The first part of an expression, for messages.
+pub(crate) fn excerpt(expr: &str) -> String {
+    const SHOWN: usize = 120;
+    match expr.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &expr[..at]),
+        None => expr.to_owned(),
+    }
+}
+
+fn instruction(text: &str) -> Option<Instruction> {
+    let mut words = text.split(' ');
+    let i = Instruction {
+        code: words.next()?.parse().ok()?,
+        jt: words.next()?.parse().ok()?,
+        jf: words.next()?.parse().ok()?,
+        k: words.next()?.parse().ok()?,
+    };
+    words.next().is_none().then_some(i)
+}
+
+/// libpcap's number (DLT) for a link type of a file; they differ where systems disagreed.
+fn data_link(link: LinkType) -> i32 {
+    const DLT_RAW: i32 = if cfg!(target_os = "openbsd") { 14 } else { 12 };
+    match link {
+        LinkType::RAW | LinkType::RAW_BSD | LinkType::RAW_OPENBSD => DLT_RAW,
+        LinkType(100) => 11, // ATM, RFC 1483
+        LinkType(102) => 15, // SLIP of BSD/OS
+        LinkType(103) => 16, // PPP of BSD/OS
+        LinkType(106) => 19, // classical IP over ATM
+        LinkType(other) => i32::from(other),
+    }
+}

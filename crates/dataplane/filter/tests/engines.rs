@@ -1,0 +1,67 @@
+//! The machine code against the interpreter: random checked programs over random packets.
+
+use flame_filter::{Filter, Instruction, Program, reference};
+use proptest::prelude::*;
+
+const LOADS: [u16; 10] = [0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x80, 0x00, 0x81, 0xb1];
+const OTHERS: [u16; 6] = [0x01, 0x87, 0x07, 0x84, 0x16, 0x06];
+const SCRATCH: [u16; 4] = [0x60, 0x61, 0x02, 0x03];
+const ALU: [u16; 10] = [0x04, 0x14, 0x24, 0x34, 0x44, 0x54, 0x64, 0x74, 0x94, 0xa4];
+const JUMPS: [u16; 4] = [0x15, 0x25, 0x35, 0x45];
+
+/// Offsets near the packet's bounds and near overflow, and anything.
+fn constant() -> impl Strategy<Value = u32> {
+    prop_oneof![6 => 0u32..96, 2 => any::<u32>(), 1 => u32::MAX - 8..=u32::MAX, 1 => 30u32..36]
+}
+
+fn instruction() -> impl Strategy<Value = Instruction> {
+    let plain = |codes: &'static [u16]| {
+        (prop::sample::select(codes), constant()).prop_map(|(code, k)| Instruction { code, jt: 0, jf: 0, k })
+    };
+    prop_oneof![
+        6 => plain(&LOADS),
+        // Returns are rare, or most programs would be short.
+        1 => plain(&OTHERS),
+        2 => plain(&SCRATCH).prop_map(|i| Instruction { k: i.k % 16, ..i }),
+        4 => (prop::sample::select(&ALU[..]), any::<bool>(), constant())
+            .prop_map(|(code, x, k)| Instruction { code: code | u16::from(x) << 3, jt: 0, jf: 0, k: k.max(1) }),
+        4 => (prop::sample::select(&JUMPS[..]), any::<bool>(), 0u8..6, 0u8..6, constant())
+            .prop_map(|(code, x, jt, jf, k)| Instruction { code: code | u16::from(x) << 3, jt, jf, k }),
+        1 => (0u32..5).prop_map(|k| Instruction { code: 0x05, jt: 0, jf: 0, k }),
+    ]
+}
+
+fn program() -> impl Strategy<Value = Program> {
+    prop::collection::vec(instruction(), 0..60).prop_map(|mut code| {
+        // Whatever jumps at the end lands in returns.
+        code.extend([Instruction { code: 0x16, jt: 0, jf: 0, k: 0 }; 8]);
+        Program::check(&code).expect("built to be valid")
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn agree(program in program(), packets in prop::collection::vec(
+        (prop::collection::vec(any::<u8>(), 0..96), any::<u32>()), 8)
+    ) {
+        let filter = Filter::from_program(&program).unwrap();
+        for (bytes, wire_len) in packets {
+            let expected = reference::run(&program, &bytes, wire_len);
+            prop_assert_eq!(filter.run(&bytes, wire_len), expected, "{:?}", bytes);
+            prop_assert_eq!(filter.matches(&bytes, wire_len), expected != 0);
+        }
+    }
+}
+
+#[test]
+fn filters_are_shared_between_threads_and_freed() {
+    fn shared<T: Send + Sync>(_: &T) {}
+    for _ in 0..50 {
+        let f = Filter::compile("tcp port 80", flame_abi::LinkType::ETHERNET).unwrap();
+        shared(&f);
+        std::thread::scope(|s| {
+            s.spawn(|| assert!(!f.matches(&[0; 60], 60)));
+        });
+    }
+}
