@@ -26,7 +26,7 @@
 //! `timestamp("ns")` in pyarrow, gives a timestamp. Units are in the metadata (see [`rows`]).
 #![forbid(unsafe_code)]
 
-mod accounts;
+pub mod account;
 mod cell;
 mod check;
 mod error;
@@ -34,7 +34,6 @@ pub mod people;
 pub mod rows;
 pub mod sink;
 
-pub use accounts::{AccountForm, account_json, write_accounts};
 pub use arrow_array::RecordBatch;
 pub use check::{Frame, FrameCounts, Frames, Schema, frames};
 pub use error::{Fault, OutputError};

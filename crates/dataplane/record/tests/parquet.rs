@@ -27,7 +27,7 @@ fn duckdb_and_pyarrow_read_what_json_says() {
         every_row().iter().for_each(|row| record(&mut output, 0, row));
     }
     for (format, name) in [(Format::Parquet, "parquet"), (Format::Json, "records.json")] {
-        let mut sink = open(format, Some(dir.path().join(name)), &plan, &Options::default()).unwrap();
+        let mut sink = open(format, Some(&dir.path().join(name)), &plan, &Options::default()).unwrap();
         send(&plan.modules[0], &output, &mut *sink);
         sink.finish().unwrap();
     }

@@ -94,7 +94,7 @@ proptest! {
 
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("out.json");
-        let mut sink = open(Format::Json, Some(path.clone()), &plan, &Options::default()).unwrap();
+        let mut sink = open(Format::Json, Some(&path), &plan, &Options::default()).unwrap();
         send(&plan.modules[0], &output, &mut *sink);
         sink.finish().unwrap();
         let text = std::fs::read_to_string(path).unwrap();
@@ -134,7 +134,7 @@ proptest! {
             Ok(_) => {
                 let dir = TempDir::new().unwrap();
                 let path = dir.path().join("out");
-                let mut sink = open(Format::Table, Some(path), &plan, &Options::default()).unwrap();
+                let mut sink = open(Format::Table, Some(&path), &plan, &Options::default()).unwrap();
                 send(&plan.modules[0], &output, &mut *sink);
                 sink.finish().unwrap();
             }

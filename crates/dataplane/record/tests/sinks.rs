@@ -32,7 +32,7 @@ fn written(format: Format, options: &Options, name: &str) -> String {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join(name);
     let (plan, output) = one();
-    let mut sink = open(format, Some(path.clone()), &plan, options).unwrap();
+    let mut sink = open(format, Some(&path), &plan, options).unwrap();
     assert_eq!(send(&plan.modules[0], &output, &mut *sink), 4);
     sink.finish().unwrap();
     assert_eq!(names(dir.path()), [name]);
@@ -95,7 +95,7 @@ fn long_tables_are_cut_and_counted() {
     let plan = plan(vec![small("a"), small("b")]);
     let mut output = Vec::new();
     (0..20_000).for_each(|n| record(&mut output, 0, &[Value::U32(n)]));
-    let mut sink = open(Format::Table, Some(path.clone()), &plan, &Options::default()).unwrap();
+    let mut sink = open(Format::Table, Some(&path), &plan, &Options::default()).unwrap();
     assert_eq!(send(&plan.modules[0], &output, &mut *sink), 20_000);
     sink.finish().unwrap();
     let text = fs::read_to_string(&path).unwrap();
@@ -116,7 +116,7 @@ fn live_tables_show_at_each_flush() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("out.txt");
     let plan = plan(vec![small("a"), small("b")]);
-    let mut sink = open(Format::Table, Some(path.clone()), &plan, &Options { live: true, ..wide() }).unwrap();
+    let mut sink = open(Format::Table, Some(&path), &plan, &Options { live: true, ..wide() }).unwrap();
     for n in [7, 8] {
         let mut output = Vec::new();
         record(&mut output, 0, &[Value::U32(n)]);
@@ -134,11 +134,11 @@ fn a_table_a_file() {
     let plan = plan(vec![small("a"), small("b")]);
     for (format, extension) in [(Format::Csv, "csv"), (Format::Parquet, "parquet")] {
         let folder = dir.path().join(format!("out-{extension}/deep"));
-        let sink = open(format, Some(folder.clone()), &plan, &Options::default()).unwrap();
+        let sink = open(format, Some(&folder), &plan, &Options::default()).unwrap();
         sink.finish().unwrap();
         assert_eq!(names(&folder), [format!("a.n.{extension}"), format!("b.n.{extension}")]);
         let file: PathBuf = dir.path().join(format!("one.{extension}"));
-        let error = open(format, Some(file), &plan, &Options::default()).err().unwrap().to_string();
+        let error = open(format, Some(&file), &plan, &Options::default()).err().unwrap().to_string();
         assert!(error.contains("here are 2: a.n, b.n; give a folder"), "{error}");
     }
     assert_eq!(fs::read_to_string(dir.path().join("out-csv/deep/a.n.csv")).unwrap(), "n\n");
@@ -148,7 +148,7 @@ fn a_table_a_file() {
 fn what_cannot_be_written_is_refused_before_the_run() {
     let two = plan(vec![small("a"), small("b")]);
     let error = |format, output: Option<&str>| {
-        open(format, output.map(PathBuf::from), &two, &Options::default()).err().unwrap().to_string()
+        open(format, output.map(Path::new), &two, &Options::default()).err().unwrap().to_string()
     };
     assert!(error(Format::Csv, None).contains("here are 2: a.n, b.n; add -o FOLDER or use --format json"));
     assert!(error(Format::Csv, Some("-")).contains("here are 2"));
@@ -172,7 +172,7 @@ fn an_aborted_run_leaves_no_file_and_keeps_the_old_one() {
     for (format, name) in [(Format::Json, "x.json"), (Format::Csv, "x.csv"), (Format::Parquet, "x.parquet")] {
         let path = dir.path().join(name);
         fs::write(&path, "old").unwrap();
-        let mut sink = open(format, Some(path.clone()), &plan, &Options::default()).unwrap();
+        let mut sink = open(format, Some(&path), &plan, &Options::default()).unwrap();
         send(&plan.modules[0], &output, &mut *sink);
         sink.flush().unwrap();
         assert_eq!(names(dir.path()).len(), 2);
@@ -187,7 +187,7 @@ fn an_aborted_run_leaves_no_file_and_keeps_the_old_one() {
 fn flushed_lines_can_be_followed() {
     let dir = TempDir::new().unwrap();
     let (plan, output) = one();
-    let mut sink = open(Format::Json, Some(dir.path().join("x")), &plan, &Options::default()).unwrap();
+    let mut sink = open(Format::Json, Some(&dir.path().join("x")), &plan, &Options::default()).unwrap();
     send(&plan.modules[0], &output, &mut *sink);
     sink.flush().unwrap();
     let partial = dir.path().join(&names(dir.path())[0]);
@@ -201,7 +201,7 @@ fn devices_are_written_in_place() {
     for (format, path) in
         [(Format::Json, "/dev/null"), (Format::Csv, "/dev/null"), (Format::Parquet, "/dev/null")]
     {
-        let mut sink = open(format, Some(path.into()), &plan, &Options::default()).unwrap();
+        let mut sink = open(format, Some(path.as_ref()), &plan, &Options::default()).unwrap();
         send(&plan.modules[0], &output, &mut *sink);
         sink.finish().unwrap();
     }
@@ -216,7 +216,7 @@ fn a_table_outside_the_plan_is_an_error() {
     assert!(rows.push(0, &output[8..]).is_none());
     let batches: Vec<_> = rows.drain().map(|(t, b)| (t.clone(), b)).collect();
     for format in [Format::Table, Format::Csv, Format::Parquet] {
-        let mut sink = open(format, Some(dir.path().join("o")), &plan, &Options::default()).unwrap();
+        let mut sink = open(format, Some(&dir.path().join("o")), &plan, &Options::default()).unwrap();
         let error = sink.write("z", &batches[0].0, &batches[0].1).unwrap_err();
         assert!(matches!(error, SinkError::Unplanned { .. }), "{error}");
     }

@@ -122,7 +122,7 @@ impl Default for Options {
 /// Opens where the records of `plan` go. Files that exist are replaced at the end.
 pub fn open(
     format: Format,
-    output: Option<PathBuf>,
+    output: Option<&Path>,
     plan: &Plan,
     options: &Options,
 ) -> Result<Box<dyn Sink>, SinkError> {
@@ -133,8 +133,8 @@ pub fn open(
         .flat_map(|m| m.manifest.tables.iter().map(|t| format!("{}.{}", m.name, t.name)))
         .collect();
     Ok(match format {
-        Format::Table => Box::new(table::TableSink::new(Out::open(output.as_deref())?, plan, options)),
-        Format::Json => Box::new(json::JsonSink::new(Out::open(output.as_deref())?)),
+        Format::Table => Box::new(table::TableSink::new(Out::open(output)?, plan, options)),
+        Format::Json => Box::new(json::JsonSink::new(Out::open(output)?)),
         Format::Csv => match output {
             Some(path) => Box::new(csv::CsvSink::new(Layout::new(path, "csv", &tables)?, plan)?),
             None if tables.len() > 1 => {

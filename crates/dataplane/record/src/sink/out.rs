@@ -167,22 +167,22 @@ pub(crate) enum Layout {
 
 impl Layout {
     /// `NAME.extension` is a file, anything else a folder, which is made.
-    pub(crate) fn new(path: PathBuf, extension: &'static str, tables: &[String]) -> Result<Self, SinkError> {
-        let special = std::fs::metadata(&path).is_ok_and(|m| !m.is_dir() && !m.is_file());
+    pub(crate) fn new(path: &Path, extension: &'static str, tables: &[String]) -> Result<Self, SinkError> {
+        let special = std::fs::metadata(path).is_ok_and(|m| !m.is_dir() && !m.is_file());
         let named = path.extension().is_some_and(|e| e == extension) && !path.is_dir();
         if special || named {
             if tables.len() == 1 {
-                return Ok(Self::One(path));
+                return Ok(Self::One(path.to_owned()));
             }
             return Err(SinkError::ManyInFile {
-                path,
+                path: path.to_owned(),
                 extension,
                 tables: tables.len(),
                 list: tables.join(", "),
             });
         }
-        std::fs::create_dir_all(&path).map_err(|e| SinkError::io(&path, e))?;
-        Ok(Self::Folder(path, extension))
+        std::fs::create_dir_all(path).map_err(|e| SinkError::io(path, e))?;
+        Ok(Self::Folder(path.to_owned(), extension))
     }
 
     pub(crate) fn open(&self, module: &str, table: &str) -> Result<Out, SinkError> {

@@ -6,30 +6,24 @@ use flame_plan::{Account, Shed};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccountForm {
-    /// One table of all modules.
-    Table,
-    /// One object a line: `{"module":"flow","account":{…}}`, apart from records by its keys.
-    Json,
-}
-
-/// Writes the accounts of the modules, named as in the plan.
-pub fn write_accounts<'a>(
+/// One object in one line: packets the source delivered, packets the kernel dropped before that, and
+/// the account of each module by its name in the plan.
+///
+/// ```text
+/// {"kernel_drops":0,"modules":{"flow":{"offered":9,…}},"packets":9}
+/// ```
+pub fn json(
     mut out: impl Write,
-    form: AccountForm,
-    accounts: impl IntoIterator<Item = (&'a str, &'a Account)>,
+    packets: u64,
+    kernel_drops: u64,
+    accounts: &[(String, Account)],
 ) -> io::Result<()> {
-    match form {
-        AccountForm::Json => accounts.into_iter().try_for_each(|(module, account)| {
-            writeln!(out, "{}", json!({ "module": module, "account": account_json(account) }))
-        }),
-        AccountForm::Table => write_table(out, &accounts.into_iter().collect::<Vec<_>>()),
-    }
+    let modules: Map<String, Value> = accounts.iter().map(|(name, a)| (name.clone(), object(a))).collect();
+    writeln!(out, "{}", json!({ "packets": packets, "kernel_drops": kernel_drops, "modules": modules }))
 }
 
 /// Counts are packets, but for `records`, `records_lost` and `faults`.
-pub fn account_json(account: &Account) -> Value {
+pub fn object(account: &Account) -> Value {
     let shed: Map<String, Value> =
         Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause).into())).collect();
     json!({
@@ -44,8 +38,17 @@ pub fn account_json(account: &Account) -> Value {
     })
 }
 
-/// Causes that shed nothing anywhere have no column.
-fn write_table(mut out: impl Write, accounts: &[(&str, &Account)]) -> io::Result<()> {
+/// The same for people. Causes that shed nothing anywhere have no column.
+pub fn table(
+    mut out: impl Write,
+    packets: u64,
+    kernel_drops: u64,
+    accounts: &[(String, Account)],
+) -> io::Result<()> {
+    writeln!(out, "{} packets read, {} dropped by the kernel", grouped(packets), grouped(kernel_drops))?;
+    if accounts.is_empty() {
+        return Ok(());
+    }
     let causes: Vec<Shed> =
         Shed::ALL.into_iter().filter(|c| accounts.iter().any(|(_, a)| a.shed_by(*c) > 0)).collect();
     let sum = |of: fn(&Account) -> u64| accounts.iter().any(|(_, a)| of(a) > 0);
@@ -103,29 +106,31 @@ mod tests {
         a
     }
 
-    fn text(form: AccountForm, accounts: &[(&str, &Account)]) -> String {
+    fn text(accounts: &[(&str, Account)]) -> String {
+        let accounts: Vec<_> = accounts.iter().map(|(n, a)| (n.to_string(), a.clone())).collect();
         let mut out = Vec::new();
-        write_accounts(&mut out, form, accounts.iter().copied()).unwrap();
+        table(&mut out, 12_345, 0, &accounts).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn json_names_every_cause() {
-        let line = text(AccountForm::Json, &[("flow", &account())]);
-        let value: Value = serde_json::from_str(&line).unwrap();
-        let expected = json!({"module": "flow", "account": {
+        let mut line = Vec::new();
+        json(&mut line, 12_345, 2, &[("flow".to_owned(), account())]).unwrap();
+        let value: Value = serde_json::from_slice(&line).unwrap();
+        let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {
             "offered": 12345, "processed": 12000, "filtered": 300,
             "shed": {"trap": 40, "budget": 0, "output": 0, "stopped": 5, "behind": 0},
             "records": 7, "records_lost": 0, "faults": 1, "adds_up": true,
-        }});
+        }}});
         assert_eq!(value, expected);
     }
 
     #[test]
     fn the_table_shows_what_moved() {
-        let plain = text(AccountForm::Table, &[("count", &simple(1, 1))]);
+        let plain = text(&[("count", simple(1, 1))]);
         assert!(plain.contains("+ shed ") && !plain.contains("trap") && !plain.contains("faults"), "{plain}");
-        let both = text(AccountForm::Table, &[("count", &Account::default()), ("flow", &account())]);
+        let both = text(&[("count", Account::default()), ("flow", account())]);
         for part in ["12,345", "+ shed: trap", "+ shed: stopped", "faults"] {
             assert!(both.contains(part), "{part}\n{both}");
         }
@@ -135,6 +140,6 @@ mod tests {
     #[test]
     fn a_sum_that_is_wrong_is_said() {
         let wrong = simple(2, 1);
-        assert!(text(AccountForm::Table, &[("flow", &wrong)]).contains("flow: the account does not add up"));
+        assert!(text(&[("flow", wrong)]).contains("flow: the account does not add up"));
     }
 }
