@@ -1,0 +1,118 @@
+//! One flow in one cache line.
+
+use crate::key::{Key, Long, META};
+use flame_module::{Descriptor, Out, tcp};
+
+/// Why a record was written; the order of the manifest's `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Idle,
+    Active,
+    Fin,
+    Rst,
+    Evicted,
+    End,
+}
+
+/// Bytes of a row with its frame, rounded up: what must be free to write one.
+pub const ROW: usize = 128;
+
+/// Index 0 of [`crate::table::Table`]'s chains: no flow.
+pub const NONE: u32 = 0;
+
+/// Times in nanoseconds; arrays are forward, reverse.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flow {
+    pub address: u64,
+    /// The key's word, then the TCP flags seen: forward from bit 48, reverse from bit 56.
+    pub meta: u64,
+    pub first: u64,
+    pub last: u64,
+    pub bytes: [u64; 2],
+    pub packets: [u32; 2],
+    pub hash: u32,
+    /// Next of the chain: index + 1, or [`NONE`].
+    pub next: u32,
+}
+
+const _: () = assert!(size_of::<Flow>() == 64);
+
+impl Flow {
+    /// A flow that begins with `d` and has not counted it yet.
+    pub fn new(key: Key, d: &Descriptor) -> Self {
+        Self {
+            address: key.address,
+            meta: key.meta,
+            first: d.ts_ns,
+            last: d.ts_ns,
+            hash: d.hash,
+            ..Self::default()
+        }
+    }
+
+    #[inline]
+    pub fn is(&self, key: Key) -> bool {
+        self.address == key.address && self.meta & META == key.meta
+    }
+
+    /// A freed slot has no IP version.
+    pub fn is_used(&self) -> bool {
+        self.meta != 0
+    }
+
+    pub fn tcp_flags(&self, reverse: usize) -> u8 {
+        (self.meta >> (48 + 8 * reverse)) as u8
+    }
+
+    /// FIN in both directions, or RST in one.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        let (forward, reverse) = (self.tcp_flags(0), self.tcp_flags(1));
+        forward & reverse & tcp::FIN != 0 || (forward | reverse) & tcp::RST != 0
+    }
+
+    /// `reason`, unless the flow had closed before.
+    pub fn end(&self, reason: End) -> End {
+        if !self.is_closed() {
+            reason
+        } else if (self.tcp_flags(0) | self.tcp_flags(1)) & tcp::RST != 0 {
+            End::Rst
+        } else {
+            End::Fin
+        }
+    }
+
+    #[inline]
+    pub fn count(&mut self, d: &Descriptor, reverse: usize) {
+        self.packets[reverse] += 1;
+        self.bytes[reverse] += u64::from(d.wire_len);
+        self.meta |= u64::from(d.tcp_flags) << (48 + 8 * reverse);
+        if d.ts_ns >= self.last {
+            self.last = d.ts_ns;
+        } else if d.ts_ns < self.first {
+            self.first = d.ts_ns;
+        }
+    }
+
+    pub fn write(&self, long: &Long, end: End, out: &mut Out) {
+        let key = Key { address: self.address, meta: self.meta & META };
+        let (src, dst) = key.addresses(long);
+        out.row(0)
+            .u8(key.proto())
+            .ip(src)
+            .u16(key.sport())
+            .ip(dst)
+            .u16(key.dport())
+            .time(self.first)
+            .time(self.last)
+            .u64(self.packets[0].into())
+            .u64(self.packets[1].into())
+            .u64(self.bytes[0])
+            .u64(self.bytes[1])
+            .u8(self.tcp_flags(0))
+            .u8(self.tcp_flags(1))
+            .enumeration(end as u8)
+            .finish();
+    }
+}

@@ -1,0 +1,140 @@
+//! What tells flows apart: both addresses, both ports, the protocol, the IP version.
+//!
+//! A key has two words, whatever the IP version, so that one comparison decides IPv4:
+//!
+//! ```text
+//! address   IPv4: source << 32 | destination; IPv6: a 32-bit fold of each, and the 32 bytes aside
+//! meta      0 << 48 | version (4, 6) << 40 | protocol << 32 | source port << 16 | destination port
+//! ```
+//!
+//! Ports of anything but TCP, UDP and SCTP are 0. Packets without readable ports must not look like
+//! a conversation on port 0, so they go under a protocol that has none: [`FRAGMENT`] for all but the
+//! first fragment of a datagram, [`CUT`] for a TCP, UDP or SCTP packet that ends before its ports.
+
+use flame_module::{Descriptor, Ip, flags};
+
+/// Protocol of later fragments: that of the IPv6 fragment header (RFC 8200, section 4.5).
+pub const FRAGMENT: u8 = 44;
+/// Protocol of packets whose ports were not captured: reserved (RFC 5237).
+pub const CUT: u8 = 255;
+/// Bits of a `meta` word that belong to the key.
+pub const META: u64 = (1 << 48) - 1;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const SCTP: u8 = 132;
+
+/// A flow's key as one packet shows it: from its source to its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    pub address: u64,
+    pub meta: u64,
+}
+
+/// Both IPv6 addresses, source first.
+pub type Long = [u8; 32];
+
+impl Key {
+    /// The key of an IP packet, or nothing if its addresses were not captured.
+    #[inline]
+    pub fn of<'a>(d: &Descriptor, bytes: &'a [u8]) -> Option<(Self, Option<&'a Long>)> {
+        let l3 = usize::from(d.l3);
+        let ports = if d.has(flags::TRANSPORT) { ports(d, bytes) } else { unusual(d, bytes) };
+        if d.has(flags::IPV4) {
+            let b: &[u8; 8] = bytes.get(l3 + 12..l3 + 20)?.try_into().ok()?;
+            Some((Self { address: u64::from_be_bytes(*b), meta: 4 << 40 | ports }, None))
+        } else {
+            let long: &Long = bytes.get(l3 + 8..l3 + 40)?.try_into().ok()?;
+            let address = fold(&long[..16]) << 32 | fold(&long[16..]);
+            Some((Self { address, meta: 6 << 40 | ports }, Some(long)))
+        }
+    }
+
+    /// The same flow seen from the other side.
+    #[inline]
+    pub fn reversed(self) -> Self {
+        let ports = (self.meta as u32).rotate_left(16);
+        Self { address: self.address.rotate_left(32), meta: self.meta & !0xffff_ffff | u64::from(ports) }
+    }
+
+    pub fn is_v6(self) -> bool {
+        self.meta >> 40 & 0xff == 6
+    }
+
+    pub fn proto(self) -> u8 {
+        (self.meta >> 32) as u8
+    }
+
+    pub fn sport(self) -> u16 {
+        (self.meta >> 16) as u16
+    }
+
+    pub fn dport(self) -> u16 {
+        self.meta as u16
+    }
+
+    /// Source and destination; `long` is used for IPv6.
+    pub fn addresses(self, long: &Long) -> (Ip, Ip) {
+        if self.is_v6() {
+            let (mut src, mut dst) = ([0; 16], [0; 16]);
+            src.copy_from_slice(&long[..16]);
+            dst.copy_from_slice(&long[16..]);
+            (Ip::v6(src), Ip::v6(dst))
+        } else {
+            (Ip::v4(((self.address >> 32) as u32).to_be_bytes()), Ip::v4((self.address as u32).to_be_bytes()))
+        }
+    }
+}
+
+/// Whether `a` is `b` with source and destination exchanged.
+#[inline]
+pub fn is_reverse(a: &Long, b: &Long) -> bool {
+    a[..16] == b[16..] && a[16..] == b[..16]
+}
+
+pub fn reverse(long: &Long) -> Long {
+    let mut out = [0; 32];
+    out[..16].copy_from_slice(&long[16..]);
+    out[16..].copy_from_slice(&long[..16]);
+    out
+}
+
+/// Not a good hash, and it need not be: equal folds are compared in full.
+#[inline]
+fn fold(b: &[u8]) -> u64 {
+    let word = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
+    u64::from(word(0) ^ word(4).rotate_left(8) ^ word(8).rotate_left(16) ^ word(12).rotate_left(24))
+}
+
+/// Protocol and ports of a packet with a whole transport header.
+#[inline]
+fn ports(d: &Descriptor, bytes: &[u8]) -> u64 {
+    let proto = u64::from(d.proto) << 32;
+    if !matches!(d.proto, TCP | UDP | SCTP) {
+        return proto;
+    }
+    let l4 = usize::from(d.l4);
+    match bytes.get(l4..l4 + 4) {
+        Some(b) => proto | u64::from(u32::from_be_bytes([b[0], b[1], b[2], b[3]])),
+        None => u64::from(CUT) << 32,
+    }
+}
+
+/// The same of a packet without one: the ports may be there all the same.
+#[cold]
+fn unusual(d: &Descriptor, bytes: &[u8]) -> u64 {
+    if d.has(flags::LATER_FRAGMENT) {
+        return u64::from(FRAGMENT) << 32;
+    }
+    if !matches!(d.proto, TCP | UDP | SCTP) {
+        return u64::from(d.proto) << 32;
+    }
+    // Behind the datagram's end lies the link's padding, not ports.
+    let (l3, l4) = (usize::from(d.l3), usize::from(d.l4));
+    let field =
+        |at: usize| bytes.get(l3 + at..l3 + at + 2).map_or(0, |b| usize::from(b[0]) << 8 | usize::from(b[1]));
+    let end = l3 + if d.has(flags::IPV4) { field(2) } else { 40 + field(4) };
+    // A total length of 0 is what segmentation offload leaves behind.
+    let whole = end >= l4 + 4 || end == l3 || (!d.has(flags::IPV4) && end == l3 + 40);
+    if whole { ports(d, bytes) } else { u64::from(CUT) << 32 }
+}

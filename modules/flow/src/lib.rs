@@ -1,0 +1,70 @@
+//! `flow`: one record for each flow of packets, as routers export them.
+//!
+//! Expects IP headers; other packets are no part of a flow. Gives the tables `flow` and `state` of
+//! `module.toml`. The README has the method, the parameters and what bounds the memory.
+#![forbid(unsafe_code)]
+
+mod flow;
+mod key;
+mod table;
+
+pub use flow::End;
+pub use key::{CUT, FRAGMENT, Key};
+pub use table::{Table, Timeouts};
+
+use flame_module::{Batch, Init, Module, Out, Progress};
+
+pub struct Flow {
+    table: Table,
+    worker: u32,
+    /// Packets whose addresses were not captured or are hidden.
+    unreadable: u64,
+    scan: usize,
+    dump: usize,
+}
+
+impl Module for Flow {
+    fn new(init: &Init) -> Self {
+        let timeouts = Timeouts {
+            idle: init.duration_ns("idle_timeout"),
+            active: init.duration_ns("active_timeout"),
+            linger: init.duration_ns("linger"),
+        };
+        let table = Table::new(init.integer("max_flows") as usize, timeouts);
+        Self { table, worker: init.worker, unreadable: 0, scan: 0, dump: 0 }
+    }
+
+    fn batch(&mut self, batch: &Batch, out: &mut Out) {
+        for packet in batch.packets() {
+            if !packet.is_ip() {
+                continue;
+            }
+            match Key::of(&packet, packet.bytes()) {
+                Some((key, long)) => self.table.packet(&packet, key, long, out),
+                None => self.unreadable += 1,
+            }
+        }
+    }
+
+    fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
+        self.table.scan(&mut self.scan, now_ns, out);
+        Progress::Done
+    }
+
+    fn end(&mut self, _: u64, out: &mut Out) -> Progress {
+        if self.table.dump(&mut self.dump, out) || out.room() < flow::ROW {
+            return Progress::More;
+        }
+        if self.table.evicted + self.unreadable > 0 {
+            out.row(1)
+                .u32(self.worker)
+                .u64(self.table.peak)
+                .u64(self.table.evicted)
+                .u64(self.unreadable)
+                .finish();
+        }
+        Progress::Done
+    }
+}
+
+flame_module::export!(Flow);

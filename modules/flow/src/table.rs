@@ -1,0 +1,260 @@
+//! The flow table: a hash table with chaining over a pool that never grows beyond its bound.
+//!
+//! Flows are named by index. The pool's memory is reserved at the start and first touched when a
+//! flow needs it, so an idle instance costs its buckets only. A chain holds at most [`MAX_CHAIN`]
+//! flows, which bounds the work for a packet also when someone aims for one bucket.
+
+use crate::flow::{End, Flow, NONE, ROW};
+use crate::key::{Key, Long, is_reverse, reverse};
+use flame_module::{Descriptor, Out, tcp};
+
+/// Flows in one chain; another one evicts its least recently active.
+pub const MAX_CHAIN: usize = 32;
+/// Flows looked at for the least recently active when the pool is full.
+const CANDIDATES: usize = 8;
+/// Slots that one call of [`Table::dump`] looks at.
+const DUMP_SLOTS: usize = 16_384;
+/// How far a packet may come too late and still find its flow where [`Table::scan`] might have
+/// ended it. Late packets never change what a flow's own packets decide.
+const SLACK_NS: u64 = 10_000_000_000;
+
+/// Nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    pub idle: u64,
+    pub active: u64,
+    pub linger: u64,
+}
+
+pub struct Table {
+    /// First of each chain: index + 1, or [`NONE`].
+    buckets: Box<[u32]>,
+    shift: u32,
+    flows: Vec<Flow>,
+    /// IPv6 addresses of the flow of the same index; IPv4 leaves them as they are.
+    long: Vec<Long>,
+    max_flows: usize,
+    /// Freed slots, chained by `next`.
+    free: u32,
+    timeouts: Timeouts,
+    used: u64,
+    hand: usize,
+    pub peak: u64,
+    pub evicted: u64,
+}
+
+impl Table {
+    pub fn new(max_flows: usize, timeouts: Timeouts) -> Self {
+        let max_flows = max_flows.max(1);
+        let buckets = max_flows.next_power_of_two().max(2);
+        Self {
+            buckets: vec![NONE; buckets].into_boxed_slice(),
+            shift: 32 - buckets.trailing_zeros(),
+            flows: Vec::with_capacity(max_flows),
+            long: Vec::with_capacity(max_flows),
+            max_flows,
+            free: NONE,
+            timeouts,
+            used: 0,
+            hand: 0,
+            peak: 0,
+            evicted: 0,
+        }
+    }
+
+    /// Multiplied, because workers may have been chosen by the low bits.
+    #[inline]
+    fn bucket(&self, hash: u32) -> usize {
+        (hash.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
+    }
+
+    /// Counts one packet, and writes the record that it ends, if it ends one.
+    #[inline]
+    pub fn packet(&mut self, d: &Descriptor, key: Key, long: Option<&Long>, out: &mut Out) {
+        let reversed = key.reversed();
+        let bucket = self.bucket(d.hash);
+        let mut at = self.buckets[bucket];
+        for _ in 0..MAX_CHAIN {
+            if at == NONE {
+                break;
+            }
+            let index = at as usize - 1;
+            let flow = &mut self.flows[index];
+            let direction = if flow.is(key) && long.is_none_or(|l| *l == self.long[index]) {
+                0
+            } else if flow.is(reversed) && long.is_none_or(|l| is_reverse(l, &self.long[index])) {
+                1
+            } else {
+                at = flow.next;
+                continue;
+            };
+            let limit = if flow.is_closed() { self.timeouts.linger } else { self.timeouts.idle };
+            if d.ts_ns.saturating_sub(flow.last) > limit
+                || d.ts_ns.saturating_sub(flow.first) > self.timeouts.active
+                || (d.tcp_flags & (tcp::SYN | tcp::ACK) == tcp::SYN && flow.is_closed())
+                || flow.packets[direction] == u32::MAX
+            {
+                self.restart(index, d, key, long, direction, out);
+            } else {
+                flow.count(d, direction);
+            }
+            return;
+        }
+        self.insert(bucket, d, key, long, out);
+    }
+
+    /// Ends the flow that a packet found, and begins the next with the packet.
+    #[cold]
+    fn restart(
+        &mut self,
+        index: usize,
+        d: &Descriptor,
+        key: Key,
+        long: Option<&Long>,
+        direction: usize,
+        out: &mut Out,
+    ) {
+        let flow = self.flows[index];
+        let silent = d.ts_ns.saturating_sub(flow.last);
+        let end = flow.end(if silent > self.timeouts.idle { End::Idle } else { End::Active });
+        flow.write(&self.long[index], end, out);
+        if end == End::Active {
+            // The same conversation goes on: it keeps its direction.
+            let same = if direction == 0 { key } else { key.reversed() };
+            let mut next = Flow::new(same, d);
+            next.next = flow.next;
+            next.count(d, direction);
+            self.flows[index] = next;
+        } else {
+            self.begin(index, flow.next, d, key, long);
+        }
+    }
+
+    /// Puts a new flow with its first packet into a slot.
+    fn begin(&mut self, index: usize, next: u32, d: &Descriptor, key: Key, long: Option<&Long>) {
+        // The answer to a SYN that was not captured still tells who asked.
+        let answer = d.tcp_flags & (tcp::SYN | tcp::ACK) == tcp::SYN | tcp::ACK;
+        let mut flow = Flow::new(if answer { key.reversed() } else { key }, d);
+        flow.next = next;
+        flow.count(d, usize::from(answer));
+        self.flows[index] = flow;
+        if let Some(long) = long {
+            self.long[index] = if answer { reverse(long) } else { *long };
+        }
+    }
+
+    #[inline(never)]
+    fn insert(&mut self, bucket: usize, d: &Descriptor, key: Key, long: Option<&Long>, out: &mut Out) {
+        let index = self.slot(bucket, out);
+        // Read after making room: that may have changed the chain.
+        let head = self.buckets[bucket];
+        self.begin(index, head, d, key, long);
+        self.buckets[bucket] = index as u32 + 1;
+        self.used += 1;
+        self.peak = self.peak.max(self.used);
+    }
+
+    /// A free slot, made by eviction if need be.
+    fn slot(&mut self, bucket: usize, out: &mut Out) -> usize {
+        if let Some(oldest) = self.oldest_of_full_chain(bucket) {
+            self.evict(oldest, out);
+        } else if self.free == NONE && self.flows.len() == self.max_flows {
+            let mut oldest = self.hand % self.flows.len();
+            for step in 1..CANDIDATES {
+                let candidate = (self.hand + step) % self.flows.len();
+                if self.flows[candidate].last < self.flows[oldest].last {
+                    oldest = candidate;
+                }
+            }
+            self.hand = (self.hand + CANDIDATES) % self.flows.len();
+            self.evict(oldest, out);
+        }
+        if self.free != NONE {
+            let index = self.free as usize - 1;
+            self.free = self.flows[index].next;
+            return index;
+        }
+        self.flows.push(Flow::default());
+        self.long.push([0; 32]);
+        self.flows.len() - 1
+    }
+
+    fn oldest_of_full_chain(&self, bucket: usize) -> Option<usize> {
+        let mut at = self.buckets[bucket];
+        let mut oldest: Option<usize> = None;
+        for _ in 0..MAX_CHAIN {
+            let index = (at as usize).checked_sub(1)?;
+            if oldest.is_none_or(|o| self.flows[index].last < self.flows[o].last) {
+                oldest = Some(index);
+            }
+            at = self.flows[index].next;
+        }
+        oldest
+    }
+
+    fn evict(&mut self, index: usize, out: &mut Out) {
+        self.evicted += 1;
+        self.flows[index].write(&self.long[index], End::Evicted, out);
+        self.remove(index);
+    }
+
+    /// Takes a flow out of its chain and frees its slot.
+    fn remove(&mut self, index: usize) {
+        let name = index as u32 + 1;
+        let bucket = self.bucket(self.flows[index].hash);
+        let next = self.flows[index].next;
+        if self.buckets[bucket] == name {
+            self.buckets[bucket] = next;
+        } else {
+            let mut at = self.buckets[bucket];
+            for _ in 0..MAX_CHAIN {
+                if at == NONE {
+                    break;
+                }
+                let flow = &mut self.flows[at as usize - 1];
+                if flow.next == name {
+                    flow.next = next;
+                    break;
+                }
+                at = flow.next;
+            }
+        }
+        self.flows[index] = Flow { next: self.free, ..Flow::default() };
+        self.free = name;
+        self.used -= 1;
+    }
+
+    /// Looks at a sixteenth of the flows and ends those that have been silent for too long.
+    pub fn scan(&mut self, cursor: &mut usize, now_ns: u64, out: &mut Out) {
+        for _ in 0..(self.flows.len() / 16 + 64).min(self.flows.len()) {
+            if out.room() < ROW {
+                return;
+            }
+            if *cursor >= self.flows.len() {
+                *cursor = 0;
+            }
+            let flow = self.flows[*cursor];
+            let limit = if flow.is_closed() { self.timeouts.linger } else { self.timeouts.idle };
+            if flow.is_used() && now_ns.saturating_sub(flow.last) > limit.saturating_add(SLACK_NS) {
+                flow.write(&self.long[*cursor], flow.end(End::Idle), out);
+                self.remove(*cursor);
+            }
+            *cursor += 1;
+        }
+    }
+
+    /// Writes the flows from slot `cursor` on, as many as fit; whether there may be more.
+    pub fn dump(&mut self, cursor: &mut usize, out: &mut Out) -> bool {
+        for _ in 0..DUMP_SLOTS {
+            let Some(flow) = self.flows.get(*cursor) else { return false };
+            if out.room() < ROW {
+                return true;
+            }
+            if flow.is_used() {
+                flow.write(&self.long[*cursor], flow.end(End::End), out);
+            }
+            *cursor += 1;
+        }
+        true
+    }
+}
