@@ -233,8 +233,7 @@ impl<'a> Translator<'a> {
             Alu::Xor => self.b.ins().bxor(a, b),
             // Cranelift takes the amount modulo 32.
             Alu::Lsh | Alu::Rsh => {
-                let shifted =
-                    if alu == Alu::Lsh { self.b.ins().ishl(a, b) } else { self.b.ins().ushr(a, b) };
+                let shifted = if alu == Alu::Lsh { self.b.ins().ishl(a, b) } else { self.b.ins().ushr(a, b) };
                 let (limit, zero) = (self.imm(32), self.imm(0));
                 let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, b, limit);
                 self.b.ins().select(inside, shifted, zero)

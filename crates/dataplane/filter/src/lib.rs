@@ -8,8 +8,8 @@
 //! tcpdump selects. Its program is not trusted: [`Program::check`] is the only way to a [`Program`],
 //! and every load in the machine code is preceded by a proof or a test that it lies in the packet.
 //!
-//! Limits: an expression has at most [`MAX_TEXT`] bytes and its program at most
-//! [`program::MAX_INSTRUCTIONS`] instructions. Host names in an expression are looked up when it is
+//! Limits: an expression has at most [`MAX_TEXT`] bytes, its program at most [`MAX_UNOPTIMIZED`]
+//! instructions before and [`program::MAX_INSTRUCTIONS`] after optimization. Host names in an expression are looked up when it is
 //! compiled, as tcpdump does. Cost: no allocation, lock or system call per packet.
 
 mod jit;
@@ -24,6 +24,8 @@ use flame_abi::LinkType;
 
 /// Longest expression in bytes.
 pub const MAX_TEXT: usize = 32 * 1024;
+/// Most instructions before optimization: some 300 hosts, for which libpcap takes about a second.
+pub const MAX_UNOPTIMIZED: usize = 10_000;
 
 /// One filter for packets of one link type. `Send` and `Sync`: compile once, share by reference.
 #[derive(Debug)]
@@ -40,6 +42,11 @@ pub enum FilterError {
     /// The expression is wrong, or asks what packets of this link type do not have.
     #[error("filter {expr:?} (link type {link}): {message}")]
     Syntax { expr: String, link: u16, message: String },
+    #[error(
+        "filter {expr:?} takes {found} instructions, at most {MAX_UNOPTIMIZED} are optimized: \
+         use nets instead of hosts, or fewer terms"
+    )]
+    TooComplex { expr: String, found: usize },
     #[error("filter {expr:?}: {source}")]
     Program {
         expr: String,

@@ -88,7 +88,9 @@ pub(crate) enum Op {
 pub enum ProgramError {
     #[error("the program is empty")]
     Empty,
-    #[error("it compiles to {found} instructions, at most {MAX_INSTRUCTIONS} are run: use nets instead of hosts, or fewer terms")]
+    #[error(
+        "it compiles to {found} instructions, at most {MAX_INSTRUCTIONS} are run: use nets instead of hosts, or fewer terms"
+    )]
     TooLong { found: usize },
     #[error("instruction {at}: unknown operation {code:#06x}")]
     Unknown { at: usize, code: u16 },
@@ -158,8 +160,7 @@ fn decode(at: usize, i: Instruction, len: usize) -> Result<Op, ProgramError> {
         if (i.k as usize) < SCRATCH { Ok(i.k as u8) } else { Err(ProgramError::Scratch { at, found: i.k }) }
     };
     let alu = |alu: Alu| Ok(Op::Alu(alu, operand));
-    let branch =
-        |test: Test| Ok(Op::Branch(test, operand, target(i.jt.into())?, target(i.jf.into())?));
+    let branch = |test: Test| Ok(Op::Branch(test, operand, target(i.jt.into())?, target(i.jf.into())?));
     match i.code & CLASS {
         0 => Ok(match i.code {
             0x20 => Op::LoadAbs(Size::Word, i.k),

@@ -1,6 +1,6 @@
 //! Expression to classic BPF, by libpcap.
 
-use crate::{FilterError, Instruction, MAX_TEXT, Program, ProgramError};
+use crate::{FilterError, Instruction, MAX_TEXT, MAX_UNOPTIMIZED, Program, ProgramError};
 use flame_abi::LinkType;
 use pcap::{Capture, Linktype};
 
@@ -22,6 +22,12 @@ pub(crate) fn compile(expr: &str, link: LinkType) -> Result<Program, FilterError
         },
     };
     let dead = Capture::dead(Linktype(data_link(link))).map_err(syntax)?;
+    // libpcap's optimizer takes more than quadratic time (a minute for 1200 hosts), its code
+    // generator does not: it says beforehand whether optimizing is affordable.
+    let found = dead.compile(expr, false).map_err(syntax)?.get_instructions().len();
+    if found > MAX_UNOPTIMIZED {
+        return Err(FilterError::TooComplex { expr: excerpt(expr), found });
+    }
     let compiled = dead.compile(expr, true).map_err(syntax)?;
     let wrong = |source| FilterError::Program { expr: excerpt(expr), source };
     let found = compiled.get_instructions().len();

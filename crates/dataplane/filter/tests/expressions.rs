@@ -45,12 +45,9 @@ fn long_expressions_end_in_a_filter_or_an_error_in_bounded_time() {
         let hosts: Vec<String> = (0..n).map(|i| format!("host 10.{}.{}.1", i / 250, i % 250)).collect();
         hosts.join(" or ")
     };
-    let f = Filter::compile(&hosts(300), LinkType::ETHERNET).unwrap();
+    let f = Filter::compile(&hosts(100), LinkType::ETHERNET).unwrap();
     assert!(!f.matches(&[0; 60], 60));
-    assert!(matches!(
-        Filter::compile(&hosts(1200), LinkType::ETHERNET),
-        Err(FilterError::Program { .. }) | Ok(_)
-    ));
+    assert!(matches!(Filter::compile(&hosts(1200), LinkType::ETHERNET), Err(FilterError::TooComplex { .. })));
     assert!(matches!(Filter::compile(&hosts(4000), LinkType::ETHERNET), Err(FilterError::TooLong { .. })));
     let deep = format!("{}ip{}", "(".repeat(15_000), ")".repeat(15_000));
     assert!(error(&deep, LinkType::ETHERNET).len() < 400);

@@ -92,7 +92,8 @@ fn as_many_packets_as_tcpdump() {
             compared += 1;
             let filter =
                 filters.entry((expr, capture.link)).or_insert_with(|| Filter::compile(expr, link).ok());
-            let output = Command::new("tcpdump").arg("-r").arg(file).args(["-w", "-", expr]).output().unwrap();
+            let output =
+                Command::new("tcpdump").arg("-r").arg(file).args(["-w", "-", expr]).output().unwrap();
             let Some(filter) = filter else {
                 assert!(!output.status.success(), "{expr} on {link:?} compiles for tcpdump");
                 continue;
