@@ -1,0 +1,170 @@
+//! What instructions weigh, and which functions are small enough for their callers to pay.
+
+use wasmparser::{FunctionBody, Operator};
+
+/// Weight up to which a function may be small, with all it calls. Larger ones count by themselves,
+/// which costs them less than 5 % then; and a call to a small one in a branch not taken is charged.
+pub(crate) const SMALL: u64 = 128;
+/// Charged by `memory.grow` besides its 1: about a system call.
+pub(crate) const GROW: u64 = 1024;
+/// Charged by a bulk memory instruction besides its length.
+pub(crate) const BULK: i64 = 8;
+/// A bulk memory instruction charges its length in bytes shifted right by this.
+pub(crate) const BULK_SHIFT: i64 = 4;
+
+/// Weight of one instruction, calls and loops aside.
+pub(crate) fn weight(operator: &Operator<'_>) -> u64 {
+    match operator {
+        Operator::Nop
+        | Operator::Drop
+        | Operator::Block { .. }
+        | Operator::Loop { .. }
+        | Operator::Else
+        | Operator::End
+        | Operator::Return
+        | Operator::Unreachable => 0,
+        _ => 1,
+    }
+}
+
+/// What the first walk over a function finds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Summary {
+    /// Weight of its own instructions.
+    weight: u64,
+    /// Whether it could be small if those it calls are.
+    candidate: bool,
+    /// Functions it calls, once for each call; only kept for candidates.
+    callees: Vec<u32>,
+}
+
+/// Instructions that need an added function, found anywhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Uses {
+    pub(crate) copy: bool,
+    /// `memory.fill` or `memory.init`.
+    pub(crate) length: bool,
+}
+
+/// Walks over one function. `imported` is the number of imported functions.
+pub(crate) fn summarize(
+    body: &FunctionBody<'_>,
+    imported: u32,
+    uses: &mut Uses,
+) -> Result<Summary, wasmparser::Error> {
+    let mut summary = Summary { candidate: true, ..Summary::default() };
+    let mut reader = body.get_operators_reader()?;
+    while !reader.eof() {
+        let operator = reader.read()?;
+        summary.weight += weight(&operator);
+        match operator {
+            Operator::Call { function_index } if function_index >= imported => {
+                if summary.candidate {
+                    summary.callees.push(function_index);
+                }
+            }
+            Operator::Call { .. }
+            | Operator::CallIndirect { .. }
+            | Operator::Loop { .. }
+            | Operator::MemoryGrow { .. } => summary.candidate = false,
+            Operator::MemoryCopy { .. } => (uses.copy, summary.candidate) = (true, false),
+            Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
+                (uses.length, summary.candidate) = (true, false);
+            }
+            _ => {}
+        }
+        if summary.weight > SMALL {
+            summary.candidate = false;
+        }
+    }
+    if !summary.candidate {
+        summary.callees = Vec::new();
+    }
+    Ok(summary)
+}
+
+/// The weight of each small function, by its index behind the imports; nothing for the others.
+///
+/// Works from those that call nothing upwards, so functions on a cycle are never reached.
+pub(crate) fn small(mut summaries: Vec<Summary>, imported: u32, taken: &[bool]) -> Vec<Option<u64>> {
+    let at = |function: u32| function.checked_sub(imported).map(|i| i as usize);
+    let mut calls: Vec<(u32, u32)> = Vec::new();
+    let mut waiting = vec![0_u32; summaries.len()];
+    for (i, summary) in summaries.iter_mut().enumerate() {
+        summary.candidate &= !taken.get(i).copied().unwrap_or(false);
+        if summary.candidate {
+            waiting[i] = summary.callees.len() as u32;
+            calls.extend(summary.callees.iter().filter_map(|c| Some((at(*c)? as u32, i as u32))));
+        }
+        summary.callees = Vec::new();
+    }
+    calls.sort_unstable();
+    let mut small = vec![None; summaries.len()];
+    let ready = |i: &usize| summaries[*i].candidate && waiting[*i] == 0;
+    let mut queue: Vec<usize> = (0..summaries.len()).filter(ready).collect();
+    let mut weights: Vec<u64> = summaries.iter().map(|s| s.weight).collect();
+    while let Some(callee) = queue.pop() {
+        if weights[callee] > SMALL {
+            continue;
+        }
+        small[callee] = Some(weights[callee]);
+        let from = calls.partition_point(|c| (c.0 as usize) < callee);
+        for (_, caller) in calls[from..].iter().take_while(|c| c.0 as usize == callee) {
+            let caller = *caller as usize;
+            weights[caller] = weights[caller].saturating_add(weights[callee]);
+            waiting[caller] -= 1;
+            if waiting[caller] == 0 {
+                queue.push(caller);
+            }
+        }
+    }
+    small
+}
+
+/// What the second walk over a function finds: all it must know before it writes the first byte.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    /// Charge at entry.
+    pub(crate) entry: u64,
+    /// Charge of each loop, in the order of their heads.
+    pub(crate) loops: Vec<u64>,
+    /// Whether it marks packets.
+    pub(crate) marks: bool,
+}
+
+/// Sums the weights between checks. `call` gives the weight of what a call runs without counting.
+pub(crate) fn regions(
+    body: &FunctionBody<'_>,
+    small: impl Fn(u32) -> u64,
+    marker: impl Fn(u32) -> bool,
+) -> Result<Regions, wasmparser::Error> {
+    let mut regions = Regions::default();
+    // The loop each open frame lies in, and the one that instructions now belong to.
+    let mut outer: Vec<Option<u32>> = Vec::new();
+    let mut now: Option<u32> = None;
+    let mut reader = body.get_operators_reader()?;
+    while !reader.eof() {
+        let operator = reader.read()?;
+        let mut weight = weight(&operator);
+        match operator {
+            Operator::Block { .. } | Operator::If { .. } => outer.push(now),
+            Operator::Loop { .. } => {
+                outer.push(now);
+                now = u32::try_from(regions.loops.len()).ok();
+                regions.loops.push(1);
+                continue;
+            }
+            Operator::End => now = outer.pop().flatten(),
+            Operator::Call { function_index } => {
+                weight += small(function_index);
+                regions.marks |= marker(function_index);
+            }
+            _ => {}
+        }
+        match now.and_then(|n| regions.loops.get_mut(n as usize)) {
+            Some(charge) => *charge = charge.saturating_add(weight),
+            None => regions.entry = regions.entry.saturating_add(weight),
+        }
+    }
+    Ok(regions)
+}

@@ -1,0 +1,267 @@
+//! Writes one function anew: its own bytes, with charges and replacements between them.
+
+use crate::charge::{GROW, Regions};
+use wasm_encoder::{BlockType, Encode, InstructionSink, ValType};
+use wasmparser::{FunctionBody, Operator};
+
+/// Indices of what the rewriter added, and facts about the module.
+pub(crate) struct Added {
+    pub(crate) meter: bool,
+    pub(crate) fuel: u32,
+    pub(crate) packet_budget: u32,
+    pub(crate) packet: u32,
+    pub(crate) count: u32,
+    /// The function that copies, if the module copies.
+    pub(crate) copy: Option<u32>,
+    /// The function that charges for a length, if the module needs it.
+    pub(crate) charge: Option<u32>,
+}
+
+/// How a function keeps fuel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keep {
+    /// It does not count.
+    Nowhere,
+    /// In the global.
+    Global,
+    /// In a local of its own.
+    Local,
+}
+
+/// One function to rewrite.
+pub(crate) struct Function<'a> {
+    /// The whole module, for the bytes that stay.
+    pub(crate) wasm: &'a [u8],
+    pub(crate) body: FunctionBody<'a>,
+    pub(crate) params: u32,
+    /// A block type without parameters and with the function's results.
+    pub(crate) results: BlockType,
+    pub(crate) regions: Regions,
+    /// Its callers pay.
+    pub(crate) small: bool,
+}
+
+/// What a direct call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Callee {
+    /// Its weight is part of the caller's charge.
+    Small,
+    /// It may change fuel.
+    Counting,
+    /// `flame.packet`.
+    Marker,
+}
+
+impl Function<'_> {
+    /// The new body, without its length.
+    pub(crate) fn write(
+        &self,
+        added: &Added,
+        callee: impl Fn(u32) -> Callee,
+    ) -> Result<Vec<u8>, wasmparser::Error> {
+        let keep = match () {
+            () if !added.meter || self.small => Keep::Nowhere,
+            () if self.regions.loops.is_empty() => Keep::Global,
+            () => Keep::Local,
+        };
+        let mut out = Writer { bytes: Vec::new(), added, keep, fuel: 0, temporary: 0 };
+        self.locals(&mut out)?;
+        if keep == Keep::Local {
+            out.sink().block(BlockType::Empty).block(self.results);
+            out.reload();
+        }
+        out.charge(self.regions.entry, 0);
+
+        let mut loops = self.regions.loops.iter();
+        // Frames of the original function that are open here, besides its own.
+        let mut depth = 0_u32;
+        let mut reader = self.body.get_operators_reader()?;
+        // Bytes from here on are not written yet.
+        let mut kept = reader.original_position();
+        while !reader.eof() {
+            let (operator, start) = reader.read_with_offset()?;
+            let end = reader.original_position();
+            let mut keep_to = |out: &mut Writer<'_>, to: usize| {
+                out.bytes.extend_from_slice(self.wasm.get(kept..to).unwrap_or_default());
+                kept = end;
+            };
+            match operator {
+                Operator::Block { .. } | Operator::If { .. } => depth += 1,
+                Operator::Loop { .. } => {
+                    depth += 1;
+                    keep_to(&mut out, end);
+                    out.charge(loops.next().copied().unwrap_or(1), depth);
+                }
+                Operator::End if depth > 0 => depth -= 1,
+                // The function's own end.
+                Operator::End => {
+                    keep_to(&mut out, start);
+                    self.finish(&mut out);
+                }
+                Operator::Return if keep == Keep::Local => {
+                    keep_to(&mut out, start);
+                    out.sink().br(depth);
+                }
+                Operator::Call { function_index } => match callee(function_index) {
+                    Callee::Small => {}
+                    Callee::Marker => {
+                        keep_to(&mut out, start);
+                        out.mark();
+                    }
+                    Callee::Counting => {
+                        keep_to(&mut out, start);
+                        out.flush();
+                        out.sink().call(function_index);
+                        out.reload();
+                    }
+                },
+                Operator::CallIndirect { type_index, table_index } => {
+                    keep_to(&mut out, start);
+                    out.flush();
+                    out.sink().call_indirect(table_index, type_index);
+                    out.reload();
+                }
+                Operator::MemoryCopy { .. } => {
+                    if let Some(copy) = added.copy {
+                        keep_to(&mut out, start);
+                        out.flush();
+                        out.sink().call(copy);
+                        out.reload();
+                    }
+                }
+                Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
+                    if let Some(charge) = added.charge {
+                        keep_to(&mut out, start);
+                        out.flush();
+                        out.sink().call(charge);
+                        out.reload();
+                        out.bytes.extend_from_slice(self.wasm.get(start..end).unwrap_or_default());
+                    }
+                }
+                Operator::MemoryGrow { .. } => {
+                    keep_to(&mut out, start);
+                    out.charge(GROW, depth);
+                    out.bytes.extend_from_slice(self.wasm.get(start..end).unwrap_or_default());
+                }
+                _ => {}
+            }
+        }
+        Ok(out.bytes)
+    }
+
+    /// Writes the declared locals and those added behind them.
+    fn locals(&self, out: &mut Writer<'_>) -> Result<(), wasmparser::Error> {
+        let mut reader = self.body.get_locals_reader()?;
+        let groups = reader.get_count();
+        let start = reader.original_position();
+        let mut next = self.params;
+        for _ in 0..groups {
+            next = next.saturating_add(reader.read()?.0);
+        }
+        let declared = self.wasm.get(start..reader.original_position()).unwrap_or_default();
+        let fuel = out.keep != Keep::Nowhere;
+        (groups + u32::from(fuel) + u32::from(self.regions.marks)).encode(&mut out.bytes);
+        out.bytes.extend_from_slice(declared);
+        if fuel {
+            1_u32.encode(&mut out.bytes);
+            ValType::I64.encode(&mut out.bytes);
+            out.fuel = next;
+            next += 1;
+        }
+        if self.regions.marks {
+            1_u32.encode(&mut out.bytes);
+            ValType::I32.encode(&mut out.bytes);
+            out.temporary = next;
+        }
+        Ok(())
+    }
+
+    /// What comes instead of the last `end`. All ways out but traps lead to the end of the inner block;
+    /// all exhausted loops to the end of the outer one, far from the loops' own code.
+    fn finish(&self, out: &mut Writer<'_>) {
+        if out.keep == Keep::Local {
+            out.sink().end();
+            out.flush();
+            out.sink().return_().end();
+            let fuel = out.added.fuel;
+            out.sink().i64_const(-1).global_set(fuel).unreachable();
+        }
+        out.sink().end();
+    }
+}
+
+struct Writer<'a> {
+    bytes: Vec<u8>,
+    added: &'a Added,
+    keep: Keep,
+    /// Local that holds fuel, if one does, else that is free.
+    fuel: u32,
+    /// A free i32 local, in functions that mark packets.
+    temporary: u32,
+}
+
+impl Writer<'_> {
+    fn sink(&mut self) -> InstructionSink<'_> {
+        InstructionSink::new(&mut self.bytes)
+    }
+
+    /// Takes `charge` from fuel and traps if that makes it negative. `depth` frames are open.
+    fn charge(&mut self, charge: u64, depth: u32) {
+        if charge == 0 {
+            return;
+        }
+        let charge = i64::try_from(charge).unwrap_or(i64::MAX);
+        let (global, local) = (self.added.fuel, self.fuel);
+        match self.keep {
+            Keep::Nowhere => {}
+            Keep::Global => {
+                self.sink()
+                    .global_get(global)
+                    .i64_const(charge)
+                    .i64_sub()
+                    .local_tee(local)
+                    .global_set(global);
+                self.sink().local_get(local).i64_const(0).i64_lt_s();
+                self.sink().if_(BlockType::Empty).unreachable().end();
+            }
+            Keep::Local => {
+                self.sink().local_get(local).i64_const(charge).i64_sub().local_tee(local);
+                // Label `depth` is the block that all ways out lead to, the next one is the trap.
+                self.sink().i64_const(0).i64_lt_s().br_if(depth + 1);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let (global, local) = (self.added.fuel, self.fuel);
+        if self.keep == Keep::Local {
+            self.sink().local_get(local).global_set(global);
+        }
+    }
+
+    fn reload(&mut self) {
+        let (global, local) = (self.added.fuel, self.fuel);
+        if self.keep == Keep::Local {
+            self.sink().global_get(global).local_set(local);
+        }
+    }
+
+    /// A packet begins: its index is on the stack.
+    fn mark(&mut self) {
+        let (added, index) = (self.added, self.temporary);
+        self.sink().local_tee(index).global_get(added.packet).i32_le_s();
+        self.sink().local_get(index).global_get(added.count).i32_ge_u().i32_or();
+        self.sink().if_(BlockType::Empty).unreachable().end();
+        self.sink().local_get(index).global_set(added.packet);
+        let fuel = self.fuel;
+        match self.keep {
+            Keep::Nowhere => {}
+            Keep::Global => {
+                self.sink().global_get(added.packet_budget).global_set(added.fuel);
+            }
+            Keep::Local => {
+                self.sink().global_get(added.packet_budget).local_set(fuel);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The functions that the rewriter adds.
+
+use crate::charge::{BULK, BULK_SHIFT};
+use flame_abi::layout::WINDOW;
+use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
+
+/// `(dst, src, n)`: `memory.copy` that may also read from the window, without its length in the
+/// body. `fuel` is the global to charge, if any.
+///
+/// A copy from the window cannot overlap, since a store into the window traps, so it goes upwards in
+/// steps of 16 bytes; the last step overlaps the one before. Nothing beyond 4 GiB is read: that would
+/// wrap to the module's own memory.
+pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
+    const DST: u32 = 0;
+    const SRC: u32 = 1;
+    const N: u32 = 2;
+    /// End of the source that lies a whole step before the real one.
+    const LAST: u32 = 3;
+    const FUEL: u32 = 4;
+    let mut out = locals(&[(1, ValType::I32), (u32::from(fuel.is_some()), ValType::I64)]);
+    let mut code = InstructionSink::new(&mut out);
+    if let Some(fuel) = fuel {
+        charge(&mut code, N, FUEL, fuel);
+    }
+    code.local_get(SRC).i32_const(WINDOW as i32).i32_lt_u();
+    code.if_(BlockType::Empty);
+    code.local_get(DST).local_get(SRC).local_get(N).memory_copy(0, 0).return_();
+    code.end();
+
+    // src + n > 2^32, which is n > -src since src is not 0.
+    code.local_get(N).i32_const(0).local_get(SRC).i32_sub().i32_gt_u();
+    code.if_(BlockType::Empty).unreachable().end();
+
+    code.local_get(N).i32_const(16).i32_lt_u();
+    code.if_(BlockType::Empty);
+    {
+        // 8 to 15 bytes, and 4 to 7, are two overlapping accesses; the rest goes byte by byte.
+        for (half, load) in [(8, Access::I64), (4, Access::I32)] {
+            code.local_get(N).i32_const(half).i32_ge_u();
+            code.if_(BlockType::Empty);
+            // Both are read before either is written, as for any move.
+            code.local_get(DST).local_get(SRC);
+            load.load(&mut code);
+            code.local_get(DST).local_get(N).i32_add().i32_const(half).i32_sub();
+            code.local_get(SRC).local_get(N).i32_add().i32_const(half).i32_sub();
+            load.load(&mut code);
+            load.store(&mut code);
+            load.store(&mut code);
+            code.return_().end();
+        }
+        code.block(BlockType::Empty).loop_(BlockType::Empty);
+        code.local_get(N).i32_eqz().br_if(1);
+        code.local_get(N).i32_const(1).i32_sub().local_set(N);
+        code.local_get(DST).local_get(N).i32_add();
+        code.local_get(SRC).local_get(N).i32_add().i32_load8_u(at(0)).i32_store8(at(0));
+        code.br(0).end().end().return_();
+    }
+    code.end();
+
+    code.local_get(SRC).local_get(N).i32_add().i32_const(16).i32_sub().local_set(LAST);
+    // From here on local N holds dst - src.
+    code.local_get(DST).local_get(SRC).i32_sub().local_set(N);
+    code.block(BlockType::Empty).loop_(BlockType::Empty);
+    code.local_get(SRC).local_get(LAST).i32_ge_u().br_if(1);
+    code.local_get(SRC).local_get(N).i32_add().local_get(SRC).v128_load(at(0)).v128_store(at(0));
+    code.local_get(SRC).i32_const(16).i32_add().local_set(SRC);
+    code.br(0).end().end();
+    code.local_get(LAST).local_get(N).i32_add().local_get(LAST).v128_load(at(0)).v128_store(at(0));
+    code.end();
+    out
+}
+
+/// `(n) -> n`: charges for a bulk memory instruction of n bytes.
+pub(crate) fn charge_length(fuel: u32) -> Vec<u8> {
+    let mut out = locals(&[(1, ValType::I64)]);
+    let mut code = InstructionSink::new(&mut out);
+    charge(&mut code, 0, 1, fuel);
+    code.local_get(0).end();
+    out
+}
+
+/// Charges for the length in local `n`, with local `temporary`.
+fn charge(code: &mut InstructionSink<'_>, n: u32, temporary: u32, fuel: u32) {
+    code.global_get(fuel).local_get(n).i64_extend_i32_u().i64_const(BULK_SHIFT).i64_shr_u();
+    code.i64_const(BULK).i64_add().i64_sub().local_tee(temporary).global_set(fuel);
+    code.local_get(temporary).i64_const(0).i64_lt_s();
+    code.if_(BlockType::Empty).unreachable().end();
+}
+
+fn locals(groups: &[(u32, ValType)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    (groups.len() as u32).encode(&mut out);
+    for (count, ty) in groups {
+        count.encode(&mut out);
+        ty.encode(&mut out);
+    }
+    out
+}
+
+enum Access {
+    I32,
+    I64,
+}
+
+impl Access {
+    fn load(&self, code: &mut InstructionSink<'_>) {
+        match self {
+            Self::I32 => code.i32_load(at(0)),
+            Self::I64 => code.i64_load(at(0)),
+        };
+    }
+
+    fn store(&self, code: &mut InstructionSink<'_>) {
+        match self {
+            Self::I32 => code.i32_store(at(0)),
+            Self::I64 => code.i64_store(at(0)),
+        };
+    }
+}
+
+/// Any address: the module's own alignment is not known.
+fn at(offset: u64) -> MemArg {
+    MemArg { offset, align: 0, memory_index: 0 }
+}

@@ -1,0 +1,398 @@
+//! The module with counters: see the crate's documentation for what is charged and why it ends.
+//!
+//! Types, functions, globals and exports are only added behind the module's own, and locals behind a
+//! function's own, so everything but the changed instructions is copied as bytes.
+
+use crate::append::Appended;
+use crate::charge::{self, Regions, Uses};
+use crate::check::RESERVED;
+use crate::code::{Added, Callee, Function};
+use crate::copy;
+use crate::error::{ModuleError, Place, printable};
+use crate::features::{self, FEATURES};
+use flame_abi::layout::names;
+use std::collections::HashMap;
+use wasm_encoder::{
+    BlockType, CodeSection, ConstExpr, CustomSection, Encode, ExportKind, Module, NameMap, NameSection,
+    RawSection, ValType,
+};
+use wasmparser::{
+    ElementItems, Encoding, ExternalKind, FuncType, FunctionBody, KnownCustom, Name, Operator, Parser,
+    Payload, TypeRef, Validator,
+};
+
+/// What to add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RewriteOptions {
+    /// Count and cut off. Without it only `memory.copy` and `flame.packet` are replaced, for measuring
+    /// what counting costs; such a module may never return.
+    pub meter: bool,
+}
+
+const TYPES: u8 = 1;
+const FUNCTIONS: u8 = 3;
+const GLOBALS: u8 = 6;
+const EXPORTS: u8 = 7;
+const CODE: u8 = 10;
+/// All sections that the features allow, in the order they must have (12 is the data count).
+const ORDER: [u8; 12] = [TYPES, 2, FUNCTIONS, 4, 5, GLOBALS, EXPORTS, 8, 9, 12, CODE, 11];
+
+/// Makes `wasm` end within its budget. The result is valid and computes what `wasm` does, unless it
+/// is cut off.
+///
+/// Any bytes may be given; modules that [`crate::check`] refuses may still be rewritten.
+pub fn rewrite(wasm: &[u8], options: &RewriteOptions) -> Result<Vec<u8>, ModuleError> {
+    let module = |offset| Place { section: "module", function: None, offset };
+    let refused = |e: wasmparser::Error| features::refused(&e, module(e.offset()));
+    if let Some(Ok(Payload::Version { encoding: Encoding::Component, .. })) =
+        Parser::new(0).parse_all(wasm).next()
+    {
+        return Err(features::component());
+    }
+    Validator::new_with_features(FEATURES).validate_all(wasm).map_err(refused)?;
+    let source = Source::read(wasm).map_err(refused)?;
+    if let Some((name, offset)) = source.reserved {
+        let place = Place { section: "export section", function: None, offset };
+        return Err(ModuleError::ReservedExport { name: printable(name), place });
+    }
+    let out = source.write(*options).map_err(refused)?;
+    // Only a module near Wasm's own limits fails here: the counters took it beyond one.
+    match Validator::new_with_features(FEATURES).validate_all(&out) {
+        Ok(_) => Ok(out),
+        Err(e) => Err(ModuleError::Grown { reason: printable(e.message()) }),
+    }
+}
+
+/// What is read of a valid module before anything is written.
+struct Source<'a> {
+    wasm: &'a [u8],
+    sections: [Option<&'a [u8]>; 14],
+    custom: Vec<(&'a str, &'a [u8])>,
+    names: Option<NameSection>,
+    function_names: NameMap,
+    types: Vec<FuncType>,
+    /// Type of each function, imports first.
+    functions: Vec<u32>,
+    imported: u32,
+    /// Whether each import is `flame.packet`.
+    markers: Vec<bool>,
+    imported_globals: u32,
+    bodies: Vec<FunctionBody<'a>>,
+    /// Functions that are exported or have an address, without the imports.
+    taken: Vec<bool>,
+    reserved: Option<(&'a str, usize)>,
+    uses: Uses,
+}
+
+type Result2<T> = Result<T, wasmparser::Error>;
+
+impl<'a> Source<'a> {
+    fn read(wasm: &'a [u8]) -> Result2<Self> {
+        let mut source = Self {
+            wasm,
+            sections: [None; 14],
+            custom: Vec::new(),
+            names: None,
+            function_names: NameMap::new(),
+            types: Vec::new(),
+            functions: Vec::new(),
+            imported: 0,
+            markers: Vec::new(),
+            imported_globals: 0,
+            bodies: Vec::new(),
+            taken: Vec::new(),
+            reserved: None,
+            uses: Uses::default(),
+        };
+        let mut taken: Vec<u32> = Vec::new();
+        for payload in Parser::new(0).parse_all(wasm) {
+            let payload = payload?;
+            if let Some((id, range)) = payload.as_section()
+                && let Some(slot) = source.sections.get_mut(usize::from(id))
+            {
+                *slot = wasm.get(range);
+            }
+            match payload {
+                Payload::TypeSection(section) => {
+                    for group in section {
+                        for ty in group?.types() {
+                            if let wasmparser::CompositeInnerType::Func(ty) = &ty.composite_type.inner {
+                                source.types.push(ty.clone());
+                            }
+                        }
+                    }
+                }
+                Payload::ImportSection(section) => {
+                    for import in section.into_imports() {
+                        let import = import?;
+                        match import.ty {
+                            TypeRef::Func(ty) | TypeRef::FuncExact(ty) => {
+                                source.import(ty, import.module, import.name)
+                            }
+                            TypeRef::Global(_) => source.imported_globals += 1,
+                            TypeRef::Table(_) | TypeRef::Memory(_) | TypeRef::Tag(_) => {}
+                        }
+                    }
+                }
+                Payload::FunctionSection(section) => {
+                    for ty in section {
+                        source.functions.push(ty?);
+                    }
+                }
+                Payload::GlobalSection(section) => {
+                    for global in section {
+                        taken.extend(referenced(&global?.init_expr)?);
+                    }
+                }
+                Payload::ExportSection(section) => {
+                    for export in section.into_iter_with_offsets() {
+                        let (offset, export) = export?;
+                        if export.kind == ExternalKind::Func {
+                            taken.push(export.index);
+                        }
+                        if export.name.starts_with(RESERVED) {
+                            source.reserved.get_or_insert((export.name, offset));
+                        }
+                    }
+                }
+                Payload::ElementSection(section) => {
+                    for element in section {
+                        match element?.items {
+                            ElementItems::Functions(functions) => {
+                                for function in functions {
+                                    taken.push(function?);
+                                }
+                            }
+                            ElementItems::Expressions(_, expressions) => {
+                                for expression in expressions {
+                                    taken.extend(referenced(&expression?)?);
+                                }
+                            }
+                        }
+                    }
+                }
+                Payload::CodeSectionEntry(body) => source.bodies.push(body),
+                Payload::CustomSection(section) => match (section.name(), section.as_known()) {
+                    ("name", KnownCustom::Name(reader)) if source.names.is_none() => {
+                        // Debugging only: what is damaged is left out.
+                        source.names = Some(NameSection::new());
+                        source.read_names(reader).ok();
+                    }
+                    (name @ ("producers" | "target_features"), _) => {
+                        source.custom.push((name, section.data()))
+                    }
+                    (name, _) if name.starts_with("flame.") => source.custom.push((name, section.data())),
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+        source.taken = vec![false; source.bodies.len()];
+        for function in taken {
+            let defined = function.checked_sub(source.imported);
+            if let Some(taken) = defined.and_then(|i| source.taken.get_mut(i as usize)) {
+                *taken = true;
+            }
+        }
+        Ok(source)
+    }
+
+    fn import(&mut self, ty: u32, module: &str, name: &str) {
+        let typed = self
+            .types
+            .get(ty as usize)
+            .is_some_and(|ty| ty.params() == [wasmparser::ValType::I32] && ty.results().is_empty());
+        self.markers.push(typed && (module, name) == (names::IMPORTS, names::PACKET));
+        self.functions.push(ty);
+        self.imported += 1;
+    }
+
+    fn read_names(&mut self, reader: wasmparser::NameSectionReader<'a>) -> Result2<()> {
+        for subsection in reader {
+            match (subsection?, &mut self.names) {
+                (Name::Module { name, .. }, Some(names)) => names.module(name),
+                (Name::Function(map), _) => {
+                    let mut next = 0_u32;
+                    for naming in map {
+                        let naming = naming?;
+                        // Names must be in order, or engines refuse the section.
+                        if naming.index < next || naming.index as usize >= self.functions.len() {
+                            break;
+                        }
+                        next = naming.index + 1;
+                        self.function_names.append(naming.index, naming.name);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn write(mut self, options: RewriteOptions) -> Result2<Vec<u8>> {
+        let section = |id: u8| self.sections.get(usize::from(id)).copied().flatten();
+        let appended = |id: u8| section(id).map_or_else(|| Ok(Appended::default()), Appended::new);
+        let mut types = appended(TYPES)?;
+        let mut functions = appended(FUNCTIONS)?;
+        let mut globals = appended(GLOBALS)?;
+        let mut exports = appended(EXPORTS)?;
+        let mut summaries = Vec::with_capacity(self.bodies.len());
+        for body in &self.bodies {
+            summaries.push(charge::summarize(body, self.imported, &mut self.uses)?);
+        }
+
+        let mut global = |name: &str, ty: ValType, value: ConstExpr| {
+            let index = self.imported_globals
+                + globals.push(|out| {
+                    ty.encode(out);
+                    out.push(1);
+                    value.encode(out);
+                });
+            exports.push(|out| {
+                name.encode(out);
+                ExportKind::Global.encode(out);
+                index.encode(out);
+            });
+            index
+        };
+        let mut added = Added {
+            meter: options.meter,
+            fuel: global("flame:fuel", ValType::I64, ConstExpr::i64_const(0)),
+            packet_budget: global("flame:packet_budget", ValType::I64, ConstExpr::i64_const(0)),
+            packet: global("flame:packet", ValType::I32, ConstExpr::i32_const(-1)),
+            count: global("flame:count", ValType::I32, ConstExpr::i32_const(0)),
+            copy: None,
+            charge: None,
+        };
+        let mut helpers: Vec<Vec<u8>> = Vec::new();
+        let mut function = |name: &str, params: &[ValType], results: &[ValType], body: Vec<u8>| {
+            let ty = types.push(|out| signature(out, params, results));
+            let index = self.imported + functions.push(|out| ty.encode(out));
+            self.function_names.append(index, name);
+            helpers.push(body);
+            index
+        };
+        let i32 = ValType::I32;
+        if self.uses.copy {
+            let body = copy::copy(options.meter.then_some(added.fuel));
+            added.copy = Some(function("flame:copy", &[i32; 3], &[], body));
+        }
+        if self.uses.length && options.meter {
+            let body = copy::charge_length(added.fuel);
+            added.charge = Some(function("flame:charge", &[i32], &[i32], body));
+        }
+
+        let small = charge::small(summaries, self.imported, &self.taken);
+        let code = self.code(&added, &small, &mut types, &helpers)?;
+        let mut module = Module::new();
+        for id in ORDER {
+            let data = match id {
+                TYPES => types.finish(),
+                FUNCTIONS => functions.finish(),
+                GLOBALS => globals.finish(),
+                EXPORTS => exports.finish(),
+                CODE => {
+                    module.section(&code);
+                    continue;
+                }
+                _ => {
+                    if let Some(data) = self.sections.get(usize::from(id)).copied().flatten() {
+                        module.section(&RawSection { id, data });
+                    }
+                    continue;
+                }
+            };
+            module.section(&RawSection { id, data: &data });
+        }
+        if let Some(mut names) = self.names.take() {
+            names.functions(&self.function_names);
+            module.section(&names);
+        }
+        for (name, data) in &self.custom {
+            module.section(&CustomSection { name: (*name).into(), data: (*data).into() });
+        }
+        Ok(module.finish())
+    }
+
+    fn code(
+        &self,
+        added: &Added,
+        small: &[Option<u64>],
+        types: &mut Appended<'a>,
+        helpers: &[Vec<u8>],
+    ) -> Result2<CodeSection> {
+        let small_weight = |function: u32| -> Option<u64> {
+            let defined = function.checked_sub(self.imported)?;
+            small.get(defined as usize).copied().flatten()
+        };
+        let marker = |function: u32| self.markers.get(function as usize).copied().unwrap_or(false);
+        let callee = |function: u32| match () {
+            () if marker(function) => Callee::Marker,
+            () if small_weight(function).is_some() => Callee::Small,
+            () => Callee::Counting,
+        };
+        let mut block_types: HashMap<u32, u32> = HashMap::new();
+        let mut code = CodeSection::new();
+        for (i, body) in self.bodies.iter().enumerate() {
+            let ty = self.functions.get(self.imported as usize + i).copied().unwrap_or(u32::MAX);
+            let (params, results) =
+                self.types.get(ty as usize).map_or((&[][..], &[][..]), |ty| (ty.params(), ty.results()));
+            let regions: Regions = charge::regions(body, |f| small_weight(f).unwrap_or(0), marker)?;
+            let results = match results {
+                [] => BlockType::Empty,
+                [one] => BlockType::Result(value_type(*one)),
+                // A type of its own, once for each function type; only blocks around loops need it.
+                several if !regions.loops.is_empty() => {
+                    let several: Vec<ValType> = several.iter().map(|t| value_type(*t)).collect();
+                    let index = *block_types
+                        .entry(ty)
+                        .or_insert_with(|| types.push(|out| signature(out, &[], &several)));
+                    BlockType::FunctionType(index)
+                }
+                _ => BlockType::Empty,
+            };
+            let function = Function {
+                wasm: self.wasm,
+                body: body.clone(),
+                params: params.len() as u32,
+                results,
+                regions,
+                small: small.get(i).copied().flatten().is_some(),
+            };
+            code.raw(&function.write(added, callee)?);
+        }
+        for helper in helpers {
+            code.raw(helper);
+        }
+        Ok(code)
+    }
+}
+
+/// Functions whose address a constant expression takes.
+fn referenced(expression: &wasmparser::ConstExpr<'_>) -> Result2<Vec<u32>> {
+    let mut functions = Vec::new();
+    for operator in expression.get_operators_reader() {
+        if let Operator::RefFunc { function_index } = operator? {
+            functions.push(function_index);
+        }
+    }
+    Ok(functions)
+}
+
+fn signature(out: &mut Vec<u8>, params: &[ValType], results: &[ValType]) {
+    out.push(0x60);
+    params.encode(out);
+    results.encode(out);
+}
+
+/// The features leave numbers, vectors and function references.
+fn value_type(ty: wasmparser::ValType) -> ValType {
+    match ty {
+        wasmparser::ValType::I32 => ValType::I32,
+        wasmparser::ValType::I64 => ValType::I64,
+        wasmparser::ValType::F32 => ValType::F32,
+        wasmparser::ValType::F64 => ValType::F64,
+        wasmparser::ValType::V128 => ValType::V128,
+        wasmparser::ValType::Ref(_) => ValType::FUNCREF,
+    }
+}

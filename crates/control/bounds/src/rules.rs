@@ -1,0 +1,57 @@
+//! How large a module may be. Every limit but the first bounds what compiling and running it costs.
+
+use flame_abi::layout;
+
+/// Limits of [`crate::check`]. A module at the limit passes, one above it is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Bytes of the file.
+    pub module_bytes: usize,
+    pub types: u32,
+    /// Parameters of one function or block type. Validation takes time by instructions times this.
+    pub params: u32,
+    /// Results likewise.
+    pub results: u32,
+    /// Imports; only one name is known, but it may be declared repeatedly.
+    pub imports: u32,
+    pub functions: u32,
+    /// Locals of one function, without its parameters.
+    pub locals: u32,
+    /// Locals of all functions together: they are run-length encoded, so few bytes can declare many.
+    pub total_locals: u64,
+    pub globals: u32,
+    pub exports: u32,
+    pub tables: u32,
+    /// Elements of all tables together at the start (tables cannot grow).
+    pub table_elements: u64,
+    /// Element and data segments, each.
+    pub segments: u32,
+    /// Bytes of all data segments together.
+    pub data_bytes: u64,
+    pub custom_sections: u32,
+    /// Bytes of memory the module starts with.
+    pub memory_bytes: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            module_bytes: 32 << 20,
+            types: 10_000,
+            params: 64,
+            results: 16,
+            imports: 16,
+            functions: 100_000,
+            locals: 20_000,
+            total_locals: 4_000_000,
+            globals: 10_000,
+            exports: 10_000,
+            tables: 4,
+            table_elements: 65_536,
+            segments: 20_000,
+            data_bytes: 16 << 20,
+            custom_sections: 64,
+            memory_bytes: layout::MAX_MEMORY as u64,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Runs original and rewritten modules side by side.
+#![allow(dead_code)] // Each test file uses a part.
+
+use flame_bounds::{RewriteOptions, rewrite};
+use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val, WasmFeatures};
+
+/// Fuel that no terminating test uses up.
+pub const PLENTY: i64 = 1 << 40;
+
+pub fn engine(fuel: bool) -> Engine {
+    let mut config = Config::new();
+    config.wasm_features(WasmFeatures::all(), false);
+    config.wasm_features(
+        WasmFeatures::MUTABLE_GLOBAL
+            | WasmFeatures::SIGN_EXTENSION
+            | WasmFeatures::SATURATING_FLOAT_TO_INT
+            | WasmFeatures::MULTI_VALUE
+            | WasmFeatures::BULK_MEMORY
+            | WasmFeatures::REFERENCE_TYPES
+            | WasmFeatures::SIMD
+            | WasmFeatures::FLOATS,
+        true,
+    );
+    config.consume_fuel(fuel).cranelift_nan_canonicalization(true);
+    Engine::new(&config).expect("this machine compiles Wasm")
+}
+
+pub fn metered(wasm: &[u8]) -> Vec<u8> {
+    rewrite(wasm, &RewriteOptions { meter: true }).expect("rewrites")
+}
+
+pub struct Run {
+    pub store: Store<()>,
+    pub instance: Instance,
+}
+
+/// What one call did.
+#[derive(Debug, PartialEq)]
+pub struct Outcome {
+    /// Results as text (NaN equals itself), or the trap.
+    pub results: Result<Vec<String>, String>,
+    pub memory: Vec<u8>,
+}
+
+impl Run {
+    pub fn new(engine: &Engine, wasm: &[u8]) -> Self {
+        let module = Module::new(engine, wasm).expect("compiles");
+        let mut store = Store::new(engine, ());
+        store.set_fuel(PLENTY as u64).ok();
+        let mut linker = Linker::new(engine);
+        linker.func_wrap("flame", "packet", |_: i32| {}).expect("links");
+        let instance = linker.instantiate(&mut store, &module).expect("instantiates");
+        Self { store, instance }
+    }
+
+    /// The rewritten module, with plenty of fuel.
+    pub fn metered(wasm: &[u8]) -> Self {
+        let mut run = Self::new(&engine(false), &metered(wasm));
+        run.set("flame:fuel", PLENTY);
+        run.set("flame:packet_budget", PLENTY);
+        run
+    }
+
+    pub fn set(&mut self, name: &str, value: i64) {
+        let global = self.instance.get_global(&mut self.store, name).expect("exported");
+        let value = match global.ty(&self.store).content() {
+            wasmtime::ValType::I64 => Val::I64(value),
+            _ => Val::I32(value as i32),
+        };
+        global.set(&mut self.store, value).expect("mutable");
+    }
+
+    pub fn get(&mut self, name: &str) -> i64 {
+        match self.instance.get_global(&mut self.store, name).expect("exported").get(&mut self.store) {
+            Val::I64(v) => v,
+            Val::I32(v) => v.into(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn call(&mut self, name: &str, args: &[Val]) -> Outcome {
+        let function = self.instance.get_func(&mut self.store, name).expect("exported");
+        let mut results = vec![Val::I32(0); function.ty(&self.store).results().len()];
+        let called = function.call(&mut self.store, args, &mut results);
+        let results = match called {
+            Ok(()) => Ok(results.iter().map(|v| format!("{v:?}")).collect()),
+            Err(e) => Err(e.root_cause().to_string()),
+        };
+        let memory = match self.instance.get_memory(&mut self.store, "memory") {
+            Some(memory) => memory.data(&self.store).to_vec(),
+            None => Vec::new(),
+        };
+        Outcome { results, memory }
+    }
+
+    /// As `call`, for a function that returns one i32.
+    pub fn i32(&mut self, name: &str, args: &[i32]) -> Result<i32, String> {
+        let args: Vec<Val> = args.iter().map(|v| Val::I32(*v)).collect();
+        let results = self.call(name, &args).results?;
+        Ok(results[0].trim_start_matches("I32(").trim_end_matches(')').parse().expect("an i32"))
+    }
+}
+
+/// Fuel that the original spent by Wasmtime's own meter, and what the rewritten module charged, for one call
+/// whose outcome must be the same.
+pub fn compare(wasm: &[u8], name: &str, args: &[Val]) -> (u64, u64, Outcome) {
+    let mut original = Run::new(&engine(true), wasm);
+    let expected = original.call(name, args);
+    let spent = PLENTY as u64 - original.store.get_fuel().expect("counts fuel");
+    let mut run = Run::metered(wasm);
+    let found = run.call(name, args);
+    assert_eq!(found, expected, "{name}");
+    let charged = (PLENTY - run.get("flame:fuel")) as u64;
+    (spent, charged, found)
+}
