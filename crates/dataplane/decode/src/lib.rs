@@ -1,1 +1,94 @@
+//! From bytes to the 32-byte descriptor: once per packet, for all modules.
+//!
+//! A packet is walked header by header, each in its own file: link, IP, transport, tunnel. No byte is
+//! trusted: every read goes through [`read`], so an offset in a [`Descriptor`] always lies inside the
+//! captured bytes. What contradicts itself sets `MALFORMED`, and what was understood before is kept.
+//!
+//! [`layers`] walks the same headers and lists them all, for views that must find every address.
+#![no_std]
+#![forbid(unsafe_code)]
 
+mod hash;
+mod ip;
+pub mod layers;
+mod link;
+mod read;
+mod transport;
+mod tunnel;
+
+pub use hash::flow_hash;
+pub use layers::{Kind, Layer, Layers, layers};
+
+use flame_abi::{Descriptor, LinkType, flags};
+
+/// How far to look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Describe the innermost packet of GRE, ERSPAN, VXLAN, GENEVE and IP in IP.
+    pub decapsulate: bool,
+}
+
+/// Tunnels inside tunnels that are followed.
+const MAX_TUNNELS: usize = 4;
+
+/// Describes a packet; `ts_ns` and `addr` are left 0. Packets of link types that are not decoded, and
+/// those that are not IP, have neither `IPV4` nor `IPV6` and a hash of 0; their `l4` is the length of
+/// the link header, as far as it was understood.
+pub fn decode(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descriptor {
+    let mut d = Descriptor { wire_len, cap_len: bytes.len() as u32, ..Descriptor::default() };
+    if d.cap_len < wire_len {
+        d.flags |= flags::TRUNCATED;
+    }
+    let found = link::walk(link, bytes, &mut |_, _| {});
+    network(bytes, found, &mut d);
+    if options.decapsulate {
+        for _ in 0..MAX_TUNNELS {
+            let Some(inner) = tunnel::inside(bytes, &d) else { break };
+            let mut of_inner = Descriptor { wire_len, cap_len: d.cap_len, ..Descriptor::default() };
+            let found = match inner {
+                tunnel::Inside::Ethernet(at) => link::ethernet(bytes, at, &mut |_, _| {}),
+                tunnel::Inside::Ip(at) => link::Found { at, is_ip: true, malformed: false },
+            };
+            if !found.is_ip {
+                break;
+            }
+            of_inner.flags = d.flags & flags::TRUNCATED | flags::TUNNEL;
+            network(bytes, found, &mut of_inner);
+            if !of_inner.is_ip() {
+                break;
+            }
+            d = of_inner;
+        }
+    }
+    if d.is_ip() {
+        d.hash = flow_hash(bytes, &d);
+    }
+    d
+}
+
+/// IP and what it carries, from `found` on.
+fn network(bytes: &[u8], found: link::Found, d: &mut Descriptor) {
+    let at = found.at.min(bytes.len());
+    if found.malformed {
+        d.flags |= flags::MALFORMED;
+    }
+    if !found.is_ip || at > usize::from(u16::MAX) - 1024 {
+        d.l4 = at.min(usize::from(u16::MAX)) as u16;
+        return;
+    }
+    let ip = ip::walk(bytes, at);
+    d.flags |= ip.flags;
+    d.proto = ip.proto;
+    d.l3 = at as u16;
+    d.l4 = ip.end_of_headers.min(bytes.len()).min(usize::from(u16::MAX)) as u16;
+    if ip.flags & (flags::IPV4 | flags::IPV6) == 0 {
+        (d.l3, d.l4, d.proto) = (0, at as u16, 0);
+        return;
+    }
+    if ip.whole && ip.flags & flags::LATER_FRAGMENT == 0 {
+        transport::walk(&bytes[..ip.end.min(bytes.len())], usize::from(d.l4), d);
+    }
+}
+
+#[cfg(test)]
+mod tests;

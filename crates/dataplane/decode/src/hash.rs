@@ -1,0 +1,54 @@
+//! The symmetric flow hash.
+
+use flame_abi::{Descriptor, flags};
+
+/// Equal for both directions of a 5-tuple: what decides a packet's worker, and what flow tables use.
+///
+/// It is not keyed and not a secret: whoever sees the 5-tuple can compute it, and an attacker can
+/// choose flows that collide, so tables must bound their chains. Later fragments have no ports; they
+/// hash by addresses and protocol. A view that changes addresses or ports must compute it anew from
+/// the changed bytes. 0 if the packet is not IP.
+#[inline]
+pub fn flow_hash(bytes: &[u8], d: &Descriptor) -> u32 {
+    let l3 = usize::from(d.l3);
+    let (a, b) = if d.has(flags::IPV4) {
+        let Some(header) = bytes.get(l3 + 12..l3 + 20) else { return 0 };
+        (u64::from(word(header, 0)), u64::from(word(header, 4)))
+    } else if d.has(flags::IPV6) {
+        let Some(header) = bytes.get(l3 + 8..l3 + 40) else { return 0 };
+        (fold(header, 0), fold(header, 16))
+    } else {
+        return 0;
+    };
+    let ports = matches!(d.proto, 6 | 17 | 33 | 132 | 136) && !d.has(flags::LATER_FRAGMENT);
+    let l4 = usize::from(d.l4);
+    let (p, q) = match bytes.get(l4..l4 + 4) {
+        Some(b) if ports => (u16::from_be_bytes([b[0], b[1]]), u16::from_be_bytes([b[2], b[3]])),
+        _ => (0, 0),
+    };
+    let one = mix(a ^ u64::from(p) << 48);
+    let other = mix(b ^ u64::from(q) << 48);
+    // Sum and product do not depend on the order, and together lose nothing that matters.
+    let both = one.wrapping_add(other) ^ (one ^ other).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let h = mix(both ^ u64::from(d.proto));
+    (h >> 32) as u32 ^ h as u32
+}
+
+#[inline]
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[inline]
+fn fold(bytes: &[u8], at: usize) -> u64 {
+    let high = u64::from(word(bytes, at)) << 32 | u64::from(word(bytes, at + 4));
+    let low = u64::from(word(bytes, at + 8)) << 32 | u64::from(word(bytes, at + 12));
+    mix(high).wrapping_add(low)
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014), shortened by its last step.
+#[inline]
+fn mix(x: u64) -> u64 {
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb)
+}

@@ -1,0 +1,122 @@
+//! IPv4 (RFC 791) and IPv6 with extension headers (RFC 8200).
+
+use crate::read::{be16, u8};
+use flame_abi::flags;
+
+/// What an IP header says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ip {
+    /// IPV4 or IPV6, FRAGMENT, LATER_FRAGMENT, MALFORMED.
+    pub flags: u8,
+    pub proto: u8,
+    /// Offset behind the header and its extensions.
+    pub end_of_headers: usize,
+    /// Offset behind the datagram: what follows is padding of the link.
+    pub end: usize,
+    /// Whether all headers were captured and make sense, so that a transport header may follow.
+    pub whole: bool,
+}
+
+/// Extension headers that are followed.
+const MAX_EXTENSIONS: usize = 16;
+
+/// The IP header at `at`, by its version.
+#[inline]
+pub fn walk(bytes: &[u8], at: usize) -> Ip {
+    match u8(bytes, at).map(|b| b >> 4) {
+        Some(4) => ipv4(bytes, at),
+        Some(6) => ipv6(bytes, at),
+        _ => Ip { flags: flags::MALFORMED, end_of_headers: at, end: bytes.len(), ..Ip::default() },
+    }
+}
+
+#[inline]
+fn ipv4(bytes: &[u8], at: usize) -> Ip {
+    let mut ip = Ip { flags: flags::IPV4, end_of_headers: at, end: bytes.len(), ..Ip::default() };
+    let header = bytes.get(at..at + 20);
+    let Some(header) = header else {
+        ip.flags |= flags::MALFORMED;
+        return ip;
+    };
+    let length = usize::from(header[0] & 15) * 4;
+    let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if length < 20 {
+        ip.flags |= flags::MALFORMED;
+        return ip;
+    }
+    let fragment = u16::from_be_bytes([header[6], header[7]]);
+    if fragment & 0x3fff != 0 {
+        ip.flags |= flags::FRAGMENT;
+        if fragment & 0x1fff != 0 {
+            ip.flags |= flags::LATER_FRAGMENT;
+        }
+    }
+    ip.proto = header[9];
+    ip.end_of_headers = at + length;
+    // 0 is what segmentation offload leaves to the network card: the datagram fills the frame.
+    if total >= length {
+        ip.end = (at + total).min(bytes.len());
+    } else if total != 0 {
+        ip.flags |= flags::MALFORMED;
+    }
+    ip.whole = at + length <= bytes.len();
+    if !ip.whole {
+        ip.flags |= flags::MALFORMED;
+    }
+    ip
+}
+
+fn ipv6(bytes: &[u8], at: usize) -> Ip {
+    let mut ip = Ip { flags: flags::IPV6, end_of_headers: at, end: bytes.len(), ..Ip::default() };
+    let (Some(payload), Some(next), true) = (be16(bytes, at + 4), u8(bytes, at + 6), bytes.len() >= at + 40) else {
+        ip.flags |= flags::MALFORMED;
+        return ip;
+    };
+    // 0 is a jumbogram (RFC 2675) or segmentation offload.
+    if payload != 0 {
+        ip.end = (at + 40 + usize::from(payload)).min(bytes.len());
+    }
+    let (mut next, mut place) = (next, at + 40);
+    for _ in 0..MAX_EXTENSIONS {
+        let length = match next {
+            // Hop-by-hop, routing, destination options, mobility, HIP, shim6: in units of 8 bytes.
+            0 | 43 | 60 | 135 | 139 | 140 => u8(bytes, place + 1).map(|n| 8 + usize::from(n) * 8),
+            // Fragment (RFC 8200, section 4.5).
+            44 => be16(bytes, place + 2).map(|fragment| {
+                ip.flags |= flags::FRAGMENT;
+                if fragment & 0xfff8 != 0 {
+                    ip.flags |= flags::LATER_FRAGMENT;
+                }
+                8
+            }),
+            // Authentication (RFC 4302): in units of 4 bytes, less 2.
+            51 => u8(bytes, place + 1).map(|n| 8 + usize::from(n) * 4),
+            _ => {
+                ip.proto = next;
+                ip.end_of_headers = place;
+                ip.whole = true;
+                return ip;
+            }
+        };
+        let Some(length) = length.filter(|l| place + l <= bytes.len()) else {
+            ip.proto = next;
+            ip.end_of_headers = place;
+            ip.flags |= flags::MALFORMED;
+            return ip;
+        };
+        // The first word of every extension begins with what follows it.
+        next = bytes[place];
+        place += length;
+        if ip.flags & flags::LATER_FRAGMENT != 0 {
+            // The rest of the chain is in the first fragment.
+            ip.proto = next;
+            ip.end_of_headers = place;
+            ip.whole = true;
+            return ip;
+        }
+    }
+    ip.proto = next;
+    ip.end_of_headers = place;
+    ip.flags |= flags::MALFORMED;
+    ip
+}

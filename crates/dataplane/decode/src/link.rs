@@ -1,0 +1,134 @@
+//! Link headers: what lies before IP.
+
+use crate::layers::Kind;
+use crate::read::{be16, be32, u8};
+use flame_abi::LinkType;
+
+/// Where the network header begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    pub at: usize,
+    /// Whether the link header says (or, without one, the first nibble will) that IP follows.
+    pub is_ip: bool,
+    pub malformed: bool,
+}
+
+/// Tags and labels before IP that are followed; real networks have at most four.
+const MAX_TAGS: usize = 16;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_ARP: u16 = 0x0806;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+
+/// Walks the link header of a packet; `seen` is told of every header that holds addresses.
+#[inline]
+pub fn walk(link: LinkType, bytes: &[u8], seen: &mut impl FnMut(Kind, usize)) -> Found {
+    match link {
+        LinkType::ETHERNET => ethernet(bytes, 0, seen),
+        LinkType::RAW | LinkType::RAW_BSD | LinkType::RAW_OPENBSD | LinkType::IPV4 | LinkType::IPV6 => ip(0),
+        LinkType::NULL | LinkType::LOOP => family(bytes),
+        // Both cooked headers give the protocol as Ethernet does (LINKTYPE_LINUX_SLL, _SLL2).
+        LinkType::LINUX_SLL => protocol(bytes, be16(bytes, 14), 16, seen),
+        LinkType::LINUX_SLL2 => protocol(bytes, be16(bytes, 0), 20, seen),
+        _ => not_ip(0),
+    }
+}
+
+/// IEEE 802.3: two addresses of six bytes, then a type, or a length and LLC.
+#[inline]
+pub fn ethernet(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize)) -> Found {
+    let kind = be16(bytes, at + 12);
+    if kind.is_some() {
+        seen(Kind::Ethernet, at);
+    }
+    if kind == Some(ETHERTYPE_IPV4) {
+        return ip(at + 14);
+    }
+    protocol(bytes, kind, at + 14, seen)
+}
+
+fn protocol(bytes: &[u8], kind: Option<u16>, at: usize, seen: &mut impl FnMut(Kind, usize)) -> Found {
+    let (mut kind, mut at) = (kind, at);
+    for _ in 0..MAX_TAGS {
+        match kind {
+            None => return Found { at: bytes.len(), is_ip: false, malformed: true },
+            Some(ETHERTYPE_IPV4 | ETHERTYPE_IPV6) => return ip(at),
+            Some(ETHERTYPE_ARP) => {
+                seen(Kind::Arp, at);
+                return not_ip(at);
+            }
+            // IEEE 802.1Q and 802.1ad, and the numbers used before the latter.
+            Some(0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300) => {
+                kind = be16(bytes, at + 2);
+                at += 4;
+            }
+            // RFC 5332: MPLS, unicast and upstream-assigned.
+            Some(0x8847 | 0x8848) => return mpls(bytes, at, seen),
+            // RFC 2516: PPPoE session; code 0, then PPP's protocol.
+            Some(0x8864) => {
+                return match be16(bytes, at + 6) {
+                    Some(0x0021 | 0x0057) => ip(at + 8),
+                    Some(_) => not_ip(at + 8),
+                    None => Found { at: bytes.len(), is_ip: false, malformed: true },
+                };
+            }
+            // A length: IEEE 802.2 LLC, with SNAP (RFC 1042) or the SAP of IP.
+            Some(length) if length <= 1500 => {
+                let (control, oui) = (be32(bytes, at), be16(bytes, at + 3));
+                match control {
+                    Some(c) if c >> 8 == 0x00aa_aa03 && c & 0xff == 0 && oui == Some(0) => {
+                        // What the OUI 0 gives is an EtherType.
+                        kind = be16(bytes, at + 6);
+                        at += 8;
+                    }
+                    Some(c) if c >> 8 == 0x0006_0603 => return ip(at + 3),
+                    _ => return not_ip(at),
+                }
+            }
+            Some(_) => return not_ip(at),
+        }
+    }
+    Found { at, is_ip: false, malformed: true }
+}
+
+/// RFC 3032: labels of four bytes until the bottom of the stack; the first nibble behind it tells
+/// what is carried, since MPLS does not. A control word (RFC 4385) begins with the nibble 0.
+fn mpls(bytes: &[u8], start: usize, seen: &mut impl FnMut(Kind, usize)) -> Found {
+    let mut at = start;
+    for _ in 0..MAX_TAGS {
+        let Some(label) = be32(bytes, at) else { break };
+        at += 4;
+        if label & 0x100 == 0 {
+            continue;
+        }
+        return match u8(bytes, at).map(|b| b >> 4) {
+            Some(4 | 6) => ip(at),
+            Some(0) if u8(bytes, at) == Some(0) && is_ethernet(bytes, at + 4) => ethernet(bytes, at + 4, seen),
+            _ => not_ip(at),
+        };
+    }
+    Found { at: at.min(bytes.len()), is_ip: false, malformed: true }
+}
+
+/// Whether an Ethernet header with a type that we know lies there (a pseudowire does not say).
+fn is_ethernet(bytes: &[u8], at: usize) -> bool {
+    matches!(be16(bytes, at + 12), Some(ETHERTYPE_IPV4 | ETHERTYPE_IPV6 | ETHERTYPE_ARP | 0x8100))
+}
+
+/// LINKTYPE_NULL is an address family in the byte order of the machine that captured, LINKTYPE_LOOP
+/// in network order; the values of IPv6 differ by system.
+fn family(bytes: &[u8]) -> Found {
+    let Some(value) = be32(bytes, 0) else {
+        return Found { at: bytes.len(), is_ip: false, malformed: true };
+    };
+    let value = if value > 0xffff { value.swap_bytes() } else { value };
+    Found { at: 4, is_ip: matches!(value, 2 | 10 | 23 | 24 | 28 | 30), malformed: false }
+}
+
+fn ip(at: usize) -> Found {
+    Found { at, is_ip: true, malformed: false }
+}
+
+fn not_ip(at: usize) -> Found {
+    Found { at, is_ip: false, malformed: false }
+}

@@ -1,0 +1,187 @@
+extern crate std;
+
+use super::*;
+use flame_abi::tcp;
+use proptest::prelude::*;
+use std::vec;
+use std::vec::Vec;
+
+const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+
+fn ipv4(proto: u8, payload: &[u8]) -> Vec<u8> {
+    let total = (20 + payload.len()) as u16;
+    let mut p = vec![0x45, 0, (total >> 8) as u8, total as u8, 0, 1, 0, 0, 64, proto, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    p.extend(payload);
+    p
+}
+
+fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
+    let mut p = vec![0x60, 0, 0, 0, 0, payload.len() as u8, next, 64];
+    p.extend([0x20; 16]);
+    p.extend([0x21; 16]);
+    p.extend(payload);
+    p
+}
+
+const SYN: [u8; 20] = [4, 210, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 4, 0, 0, 0, 0, 0];
+const UDP: [u8; 8] = [0, 53, 4, 210, 0, 8, 0, 0];
+
+fn frame(kind: &[u8], rest: &[u8]) -> Vec<u8> {
+    [&MACS[..], kind, rest].concat()
+}
+
+fn eth(bytes: &[u8]) -> Descriptor {
+    decode(LinkType::ETHERNET, bytes, bytes.len() as u32, Options::default())
+}
+
+#[test]
+fn ethernet_ipv4_tcp() {
+    let d = eth(&frame(&[8, 0], &ipv4(6, &SYN)));
+    assert_eq!((d.l3, d.l4, d.l4_len, d.proto, d.tcp_flags), (14, 34, 20, 6, tcp::SYN));
+    assert_eq!(d.flags, flags::IPV4 | flags::TRANSPORT);
+}
+
+#[test]
+fn what_lies_between_link_and_ip() {
+    let ip = ipv4(17, &UDP);
+    let cases: [(&[u8], u16); 7] = [
+        (&[0x81, 0, 0, 5, 8, 0], 18),
+        (&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 8, 0], 22),
+        (&[0x88, 0x47, 0, 1, 0, 64, 0, 2, 1, 64], 22),
+        (&[0x88, 0x64, 0x11, 0, 0, 1, 0, 30, 0, 0x21], 22),
+        (&[0, 36, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0], 22),
+        (&[0, 31, 6, 6, 3], 17),
+        (&[0x88, 0x47, 0, 1, 1, 64], 18),
+    ];
+    for (kind, l3) in cases {
+        let d = eth(&frame(kind, &ip));
+        assert_eq!((d.l3, d.l4, d.proto), (l3, l3 + 20, 17), "{kind:x?}");
+        assert!(d.has(flags::TRANSPORT) && !d.has(flags::MALFORMED));
+    }
+}
+
+#[test]
+fn other_links() {
+    let v4 = ipv4(17, &UDP);
+    let v6 = ipv6(17, &UDP);
+    for link in [LinkType::RAW, LinkType::RAW_BSD, LinkType::RAW_OPENBSD, LinkType::IPV4] {
+        assert_eq!(decode(link, &v4, 28, Options::default()).proto, 17);
+    }
+    let d = decode(LinkType::IPV6, &v6, 48, Options::default());
+    assert!(d.has(flags::IPV6) && d.l3 == 0 && d.l4 == 40);
+    for head in [[2, 0, 0, 0], [0, 0, 0, 2]] {
+        let d = decode(LinkType::NULL, &[&head[..], &v4].concat(), 32, Options::default());
+        assert_eq!((d.l3, d.proto), (4, 17));
+    }
+    let d = decode(LinkType::NULL, &[&[30, 0, 0, 0][..], &v6].concat(), 52, Options::default());
+    assert!(d.has(flags::IPV6));
+    let sll = [&[0, 0, 0, 1, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0, 8, 0][..], &v4].concat();
+    assert_eq!(decode(LinkType::LINUX_SLL, &sll, 44, Options::default()).l3, 16);
+    let sll2 = [&[8, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0][..], &v4].concat();
+    assert_eq!(decode(LinkType::LINUX_SLL2, &sll2, 48, Options::default()).l3, 20);
+    let d = decode(LinkType(105), &v4, 28, Options::default());
+    assert!(!d.is_ip() && d.hash == 0);
+}
+
+#[test]
+fn extensions_and_fragments() {
+    let options = [&[17, 0, 1, 4, 0, 0, 0, 0][..], &UDP].concat();
+    let d = eth(&frame(&[0x86, 0xdd], &ipv6(0, &options)));
+    assert_eq!((d.l3, d.l4, d.proto), (14, 62, 17));
+    let later = [&[17, 0, 0, 8, 0, 0, 0, 1][..], &UDP].concat();
+    let d = eth(&frame(&[0x86, 0xdd], &ipv6(44, &later)));
+    assert!(d.has(flags::LATER_FRAGMENT) && !d.has(flags::TRANSPORT) && d.l4_len == 0);
+    let mut v4 = ipv4(6, &SYN);
+    v4[7] = 1;
+    let d = eth(&frame(&[8, 0], &v4));
+    assert!(d.has(flags::LATER_FRAGMENT) && d.tcp_flags == 0 && d.proto == 6);
+}
+
+#[test]
+fn tunnels_on_request() {
+    let inner = frame(&[8, 0], &ipv4(6, &SYN));
+    let udp = |port: u16, rest: &[u8]| {
+        let mut u = vec![0x12, 0x34, (port >> 8) as u8, port as u8, 0, 8, 0, 0];
+        u.extend(rest);
+        ipv4(17, &u)
+    };
+    let vxlan = udp(4789, &[&[8, 0, 0, 0, 0, 0, 1, 0][..], &inner].concat());
+    let geneve = udp(6081, &[&[1, 0, 0x65, 0x58, 0, 0, 1, 0, 9, 9, 9, 9][..], &inner].concat());
+    let gre = ipv4(47, &[&[0x20, 0, 8, 0, 0, 0, 0, 7][..], &ipv4(6, &SYN)].concat());
+    let erspan1 = ipv4(47, &[&[0, 0, 0x88, 0xbe][..], &inner].concat());
+    let erspan2 = ipv4(47, &[&[0x10, 0, 0x88, 0xbe, 0, 0, 0, 1, 16, 0, 0, 0, 0, 0, 0, 0][..], &inner].concat());
+    let erspan3 =
+        ipv4(47, &[&[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 8], &inner].concat());
+    let ipip = ipv4(4, &ipv4(6, &SYN));
+    let sit = ipv4(41, &ipv6(6, &SYN));
+    for outer in [vxlan, geneve, gre, erspan1, erspan2, erspan3, ipip, sit] {
+        let bytes = frame(&[8, 0], &outer);
+        assert_ne!(eth(&bytes).proto, 6);
+        let d = decode(LinkType::ETHERNET, &bytes, bytes.len() as u32, Options { decapsulate: true });
+        assert_eq!((d.proto, d.tcp_flags), (6, tcp::SYN), "{outer:x?}");
+        assert!(d.has(flags::TUNNEL));
+        let l = layers(LinkType::ETHERNET, &bytes);
+        assert!(l.complete && l.iter().any(|l| l.kind == Kind::Tcp), "{outer:x?}");
+    }
+}
+
+#[test]
+fn quoted_packets_are_listed() {
+    let quoted = ipv4(17, &UDP);
+    let error = ipv4(1, &[&[3, 3, 0, 0, 0, 0, 0, 0][..], &quoted].concat());
+    let l = layers(LinkType::ETHERNET, &frame(&[8, 0], &error));
+    let kinds: Vec<_> = l.iter().map(|l| (l.kind, l.at, l.quoted)).collect();
+    assert_eq!(
+        kinds,
+        [
+            (Kind::Ethernet, 0, false),
+            (Kind::Ipv4, 14, false),
+            (Kind::Icmp, 34, false),
+            (Kind::Ipv4, 42, true),
+            (Kind::Udp, 62, true)
+        ]
+    );
+}
+
+#[test]
+fn padding_is_no_payload_and_truncation_is_flagged() {
+    let mut bytes = frame(&[8, 0], &ipv4(17, &UDP[..4]));
+    bytes.extend([0; 20]);
+    let d = eth(&bytes);
+    assert!(d.has(flags::MALFORMED) && !d.has(flags::TRANSPORT), "UDP header ends in the padding");
+    let whole = frame(&[8, 0], &ipv4(6, &SYN));
+    let d = decode(LinkType::ETHERNET, &whole[..48], 54, Options::default());
+    assert!(d.has(flags::TRUNCATED) && !d.has(flags::TRANSPORT) && !d.has(flags::MALFORMED));
+    assert_eq!(d.tcp_flags, tcp::SYN);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_give_offsets_inside(
+        link in prop::sample::select(LinkType::DECODED.to_vec()),
+        head in prop::sample::select(vec![vec![], frame(&[8, 0], &[]), frame(&[0x86, 0xdd], &[]), frame(&[8, 0], &ipv4(47, &[]))]),
+        tail in prop::collection::vec(any::<u8>(), 0..200),
+        decapsulate in any::<bool>(),
+    ) {
+        let bytes = [head, tail].concat();
+        let d = decode(link, &bytes, 1500, Options { decapsulate });
+        prop_assert!(u32::from(d.l3) <= d.cap_len && u32::from(d.l4) <= d.cap_len && d.payload() <= d.cap_len);
+        prop_assert!(!d.has(flags::TRANSPORT) || d.l4_len > 0);
+        let l = layers(link, &bytes);
+        prop_assert!(l.understood <= bytes.len());
+        prop_assert!(l.iter().all(|l| l.at <= l.end.max(l.at) && l.end <= bytes.len()));
+    }
+
+    #[test]
+    fn the_hash_is_symmetric(a in any::<[u8; 6]>(), b in any::<[u8; 6]>(), tcp in any::<bool>()) {
+        let packet = |x: [u8; 6], y: [u8; 6]| {
+            let mut p = ipv4(if tcp { 6 } else { 17 }, &SYN);
+            p[12..16].copy_from_slice(&x[..4]);
+            p[16..20].copy_from_slice(&y[..4]);
+            p[20..22].copy_from_slice(&x[4..]);
+            p[22..24].copy_from_slice(&y[4..]);
+            frame(&[8, 0], &p)
+        };
+        prop_assert_eq!(eth(&packet(a, b)).hash, eth(&packet(b, a)).hash);
+    }
+}
