@@ -3,6 +3,12 @@
 //! A [`Source`] hands out [`RawBlock`]s: packets captured together, in memory that the block shares
 //! (a mapped file, a decompressed buffer, the kernel's ring). Nothing is copied per packet.
 
+mod files;
+mod names;
+
+pub use files::{FileOptions, open, parse};
+pub use names::link_name;
+
 use bytes::Bytes;
 use flame_abi::LinkType;
 
@@ -94,4 +100,14 @@ pub trait Source: Send {
 pub enum SourceError {
     #[error("{place}: {error}")]
     Io { place: String, error: std::io::Error },
+    #[error(
+        "{file}: not a capture file: it begins with {found} (expected pcap or pcapng, plain, gzip or zstd)"
+    )]
+    NotACapture { file: String, found: String },
+    #[error(
+        "{file}: link type {number} ({name}) is not decoded; what is: Ethernet, raw IP, Linux cooked, null, loop"
+    )]
+    LinkType { file: String, number: u16, name: &'static str },
+    #[error("{0}: no capture files in this folder")]
+    EmptyFolder(String),
 }

@@ -1,0 +1,152 @@
+//! Several files as one source, in time order.
+
+use super::reader::Reader;
+use crate::{Damage, Next, Progress, RawBlock, Source, SourceError};
+use bytes::Bytes;
+use flame_abi::{MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
+
+/// From this many packets of one file in a row on, they are handed out where they lie.
+const LONG_RUN: usize = 32;
+
+pub struct Files {
+    files: Vec<Open>,
+    /// Bytes of files that have ended, and of all files, as far as known.
+    ended_bytes: u64,
+    damage: Vec<Damage>,
+    started: bool,
+}
+
+struct Open {
+    reader: Reader,
+    block: RawBlock,
+    /// The next packet in `block`.
+    next: usize,
+}
+
+impl Open {
+    /// Time of the next packet.
+    fn time(&self) -> u64 {
+        self.block.packets[self.next].ts_ns
+    }
+
+    /// How many of the following packets are not newer than `until`.
+    fn run(&self, until: u64, most: usize) -> usize {
+        self.block.packets[self.next..].iter().take(most).take_while(|p| p.ts_ns <= until).count()
+    }
+}
+
+impl Files {
+    pub fn new(readers: Vec<Reader>, damage: Vec<Damage>) -> Self {
+        let open = |reader| Open { reader, block: RawBlock::default(), next: 0 };
+        Self { files: readers.into_iter().map(open).collect(), ended_bytes: 0, damage, started: false }
+    }
+
+    /// Makes sure that file `i` has a next packet, or removes it.
+    fn refill(&mut self, i: usize) -> Result<bool, SourceError> {
+        let file = &mut self.files[i];
+        if file.next < file.block.packets.len() {
+            return Ok(true);
+        }
+        file.next = 0;
+        if file.reader.next(&mut file.block, &mut self.damage)? {
+            return Ok(true);
+        }
+        self.ended_bytes += file.reader.consumed().0;
+        self.files.remove(i);
+        Ok(false)
+    }
+
+    fn fill_all(&mut self) -> Result<(), SourceError> {
+        let mut i = 0;
+        while i < self.files.len() {
+            if self.refill(i)? {
+                i += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file whose next packet is the oldest, and the time up to which it stays so.
+    fn oldest(&self) -> Option<(usize, u64)> {
+        let (mut best, mut until) = (None::<(usize, u64)>, u64::MAX);
+        for (i, time) in self.files.iter().map(Open::time).enumerate() {
+            match best {
+                Some((_, t)) if time >= t => until = until.min(time),
+                _ => {
+                    until = best.map_or(until, |(_, t)| t.min(until));
+                    best = Some((i, time));
+                }
+            }
+        }
+        best.map(|(i, _)| (i, until))
+    }
+
+    /// Packets of files that overlap in time are copied together.
+    fn interleaved(&mut self, block: &mut RawBlock) -> Result<(), SourceError> {
+        let mut data = Vec::with_capacity(MAX_BLOCK_BYTES / 4);
+        while let Some((i, until)) = self.oldest() {
+            let room = MAX_BLOCK_PACKETS - block.packets.len();
+            let run = self.files[i].run(until, room.min(LONG_RUN));
+            if room == 0 || data.len() >= MAX_BLOCK_BYTES || (run == LONG_RUN && !data.is_empty()) {
+                break;
+            }
+            let file = &mut self.files[i];
+            // At least one: the oldest packet is where it is even if its own file goes back in time.
+            for p in &file.block.packets[file.next..file.next + run.max(1)] {
+                let mut copy = *p;
+                copy.offset = data.len() as u32;
+                data.extend_from_slice(&file.block.data[p.offset as usize..(p.offset + p.cap_len) as usize]);
+                block.packets.push(copy);
+            }
+            file.next += run.max(1);
+            self.refill(i)?;
+        }
+        block.data = Bytes::from(data);
+        Ok(())
+    }
+}
+
+impl Source for Files {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        block.packets.clear();
+        block.shared_offset = None;
+        block.data = Bytes::new();
+        if let [only] = self.files.as_mut_slice()
+            && only.next >= only.block.packets.len()
+        {
+            let more = only.reader.next(block, &mut self.damage)?;
+            return Ok(if more { Next::Packets } else { Next::End });
+        }
+        if !self.started {
+            self.started = true;
+            self.fill_all()?;
+        }
+        let Some((i, until)) = self.oldest() else { return Ok(Next::End) };
+        let file = &mut self.files[i];
+        let run = file.run(until, MAX_BLOCK_PACKETS);
+        if run >= LONG_RUN || until == u64::MAX || run == file.block.packets.len() {
+            block.packets.extend_from_slice(&file.block.packets[file.next..file.next + run]);
+            block.data = file.block.data.clone();
+            file.next += run;
+            self.refill(i)?;
+        } else {
+            self.interleaved(block)?;
+        }
+        Ok(Next::Packets)
+    }
+
+    fn progress(&self) -> Progress {
+        let mut progress =
+            Progress { bytes: self.ended_bytes, total: Some(self.ended_bytes), kernel_drops: 0 };
+        for file in &self.files {
+            let (bytes, total) = file.reader.consumed();
+            progress.bytes += bytes;
+            progress.total = progress.total.zip(total).map(|(a, b)| a + b);
+        }
+        progress
+    }
+
+    fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+}

@@ -1,0 +1,88 @@
+//! Capture files: pcap and pcapng, plain, gzip or zstd, several in time order.
+
+mod input;
+mod merge;
+mod mmap;
+mod pcap;
+mod pcapng;
+mod reader;
+
+use crate::{Damage, Source, SourceError};
+use bytes::Bytes;
+use flame_abi::MAX_PACKET;
+use std::path::{Path, PathBuf};
+
+/// How files are read.
+#[derive(Clone, Copy, Debug)]
+pub struct FileOptions {
+    /// Bytes of each packet that are looked at.
+    pub snaplen: u32,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self { snaplen: MAX_PACKET as u32 }
+    }
+}
+
+/// Opens files, folders (all captures in them) and `-` (standard input), in time order.
+///
+/// A file that is no capture, or whose link type is not decoded, is an error; in a folder it is
+/// skipped and told of in [`Source::damage`].
+pub fn open(paths: &[PathBuf], options: &FileOptions) -> Result<Box<dyn Source>, SourceError> {
+    let mut readers = Vec::new();
+    let mut skipped = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            readers.push(reader::Reader::open(path, options.snaplen)?);
+            continue;
+        }
+        let before = readers.len();
+        for file in folder(path)? {
+            match reader::Reader::open(&file, options.snaplen) {
+                Ok(reader) => readers.push(reader),
+                Err(e @ (SourceError::NotACapture { .. } | SourceError::LinkType { .. })) => {
+                    let (file, reason) = (file.display().to_string(), e.to_string());
+                    skipped.push(Damage { file, offset: 0, reason });
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        if readers.len() == before {
+            return Err(SourceError::EmptyFolder(path.display().to_string()));
+        }
+    }
+    Ok(Box::new(merge::Files::new(readers, skipped)))
+}
+
+/// The files of a folder by name, not those of folders in it.
+fn folder(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
+    let fail = |error| SourceError::Io { place: path.display().to_string(), error };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(fail)? {
+        let file = entry.map_err(fail)?.path();
+        if file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads a capture from memory to its end: packets, and what was damaged. For fuzzing.
+pub fn parse(bytes: &[u8]) -> Result<(u64, Vec<Damage>), SourceError> {
+    let reader = reader::Reader::from_memory("memory", Bytes::copy_from_slice(bytes), MAX_PACKET as u32)?;
+    let mut files = merge::Files::new(vec![reader], Vec::new());
+    let mut block = crate::RawBlock::default();
+    let mut packets = 0;
+    while files.next(&mut block)? == crate::Next::Packets {
+        for p in &block.packets {
+            assert!((p.offset + p.cap_len) as usize <= block.data.len(), "packet lies in its block");
+        }
+        packets += block.packets.len() as u64;
+    }
+    Ok((packets, files.damage().to_vec()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The pcapng format (draft-ietf-opsawg-pcapng): blocks of a type, a length, a body, and the length
+//! again.
+
+use super::reader::Step;
+use crate::RawPacket;
+use flame_abi::{LinkType, MAX_PACKET};
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+/// Obsolete, but still found.
+const PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const ENHANCED_PACKET: u32 = 6;
+
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+/// A block that is longer is damage; real ones (decryption secrets, name tables) stay far below.
+const MAX_BLOCK: usize = 16 << 20;
+/// Interfaces of one section.
+const MAX_INTERFACES: usize = 65_536;
+
+#[derive(Debug, Default)]
+pub struct Pcapng {
+    big_endian: bool,
+    begun: bool,
+    interfaces: Vec<Interface>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    link: LinkType,
+    snaplen: u32,
+    scale: Scale,
+    offset_s: i64,
+}
+
+/// How a time stamp becomes nanoseconds.
+#[derive(Clone, Copy, Debug)]
+enum Scale {
+    Times(u64),
+    Over(u64),
+    /// Units of 2^-n seconds.
+    Binary(u32),
+}
+
+impl Interface {
+    fn ns(&self, units: u64) -> u64 {
+        let ns = match self.scale {
+            Scale::Times(n) => u128::from(units) * u128::from(n),
+            Scale::Over(n) => u128::from(units / n),
+            Scale::Binary(bits) => (u128::from(units) * 1_000_000_000) >> bits,
+        };
+        let ns =
+            i128::try_from(ns).unwrap_or(i128::MAX).saturating_add(i128::from(self.offset_s) * 1_000_000_000);
+        u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+impl Pcapng {
+    pub fn begins(bytes: &[u8]) -> bool {
+        bytes.starts_with(&SECTION.to_le_bytes())
+    }
+
+    /// Whether any interface of this section is decoded.
+    pub fn any_decoded(&self) -> bool {
+        self.interfaces.iter().any(|i| i.link.is_decoded())
+    }
+
+    pub fn step(&mut self, bytes: &[u8]) -> (Step, usize) {
+        let Some(head) = bytes.get(..12) else { return (Step::More, 0) };
+        let mut kind = self.u32(head, 0);
+        // A section block reads the same in both orders; its body tells which one it is.
+        if head[..4] == SECTION.to_le_bytes() {
+            kind = SECTION;
+            match u32::from_le_bytes([head[8], head[9], head[10], head[11]]) {
+                BYTE_ORDER => self.big_endian = false,
+                m if m.swap_bytes() == BYTE_ORDER => self.big_endian = true,
+                m => {
+                    return damage(format!(
+                        "a section with byte-order magic {m:#x}, expected {BYTE_ORDER:#x}"
+                    ));
+                }
+            }
+        } else if !self.begun {
+            return damage(format!("a block of type {kind:#x} before the first section"));
+        }
+        let length = self.u32(head, 4) as usize;
+        if length < 12 || !length.is_multiple_of(4) {
+            return damage(format!("a block of {length} bytes, expected a multiple of 4, at least 12"));
+        }
+        if length > MAX_BLOCK {
+            return damage(format!("a block of {length} bytes, at most {MAX_BLOCK} are read"));
+        }
+        let Some(block) = bytes.get(..length) else { return (Step::More, 0) };
+        let again = self.u32(block, length - 4) as usize;
+        if again != length {
+            return damage(format!("a block that begins as {length} bytes and ends as {again}"));
+        }
+        let body = &block[8..length - 4];
+        let step = match kind {
+            SECTION => {
+                self.begun = true;
+                self.interfaces.clear();
+                Ok(Step::Skip)
+            }
+            INTERFACE => self.interface(body),
+            ENHANCED_PACKET => self.enhanced(body),
+            PACKET => self.packet(body),
+            SIMPLE_PACKET => self.simple(body),
+            _ => Ok(Step::Skip),
+        };
+        match step {
+            Ok(step) => (step, length),
+            Err(reason) => damage(reason),
+        }
+    }
+
+    fn interface(&mut self, body: &[u8]) -> Result<Step, String> {
+        if body.len() < 8 {
+            return Err(format!("an interface block of {} bytes, expected at least 8", body.len()));
+        }
+        if self.interfaces.len() == MAX_INTERFACES {
+            return Err(format!("more than {MAX_INTERFACES} interfaces in a section"));
+        }
+        let mut interface = Interface {
+            link: LinkType(self.u16(body, 0)),
+            snaplen: self.u32(body, 4),
+            scale: Scale::Times(1000),
+            offset_s: 0,
+        };
+        let mut options = &body[8..];
+        while options.len() >= 4 {
+            let (code, length) = (self.u16(options, 0), usize::from(self.u16(options, 2)));
+            let Some(value) = options.get(4..4 + length) else { break };
+            match code {
+                0 => break,
+                9 if length == 1 => interface.scale = scale(value[0])?,
+                14 if length == 8 => {
+                    let bytes = value.try_into().map_err(|_| "an offset of 8 bytes".to_owned())?;
+                    interface.offset_s =
+                        if self.big_endian { i64::from_be_bytes(bytes) } else { i64::from_le_bytes(bytes) };
+                }
+                _ => {}
+            }
+            options = options.get(4 + length.next_multiple_of(4)..).unwrap_or(&[]);
+        }
+        self.interfaces.push(interface);
+        Ok(Step::Skip)
+    }
+
+    fn enhanced(&self, body: &[u8]) -> Result<Step, String> {
+        if body.len() < 20 {
+            return Err(format!("an enhanced packet block of {} bytes, expected at least 20", body.len()));
+        }
+        self.whole(body, self.u32(body, 0) as usize, 20)
+    }
+
+    fn packet(&self, body: &[u8]) -> Result<Step, String> {
+        if body.len() < 20 {
+            return Err(format!("a packet block of {} bytes, expected at least 20", body.len()));
+        }
+        self.whole(body, usize::from(self.u16(body, 0)), 20)
+    }
+
+    /// What enhanced and obsolete packet blocks share: time at 4, lengths at 12 and 16, data at 20.
+    fn whole(&self, body: &[u8], number: usize, data: usize) -> Result<Step, String> {
+        let interface = self.get(number)?;
+        let units = u64::from(self.u32(body, 4)) << 32 | u64::from(self.u32(body, 8));
+        let (cap_len, wire_len) = (self.u32(body, 12), self.u32(body, 16));
+        fits(cap_len, body.len() - data)?;
+        // The block's type and length come before its body.
+        let offset = 8 + data as u32;
+        Ok(Step::Packet(RawPacket {
+            ts_ns: interface.ns(units),
+            offset,
+            cap_len,
+            wire_len,
+            link: interface.link,
+        }))
+    }
+
+    /// A packet of the first interface without time; its length is the wire's, cut to the snaplen.
+    fn simple(&self, body: &[u8]) -> Result<Step, String> {
+        if body.len() < 4 {
+            return Err("a simple packet block without a length".to_owned());
+        }
+        let interface = self.get(0)?;
+        let wire_len = self.u32(body, 0);
+        let limit = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
+        let cap_len = wire_len.min(limit);
+        fits(cap_len, body.len() - 4)?;
+        Ok(Step::Packet(RawPacket { ts_ns: 0, offset: 12, cap_len, wire_len, link: interface.link }))
+    }
+
+    fn get(&self, number: usize) -> Result<&Interface, String> {
+        let count = self.interfaces.len();
+        self.interfaces
+            .get(number)
+            .ok_or_else(|| format!("a packet of interface {number}, {count} are described"))
+    }
+
+    fn u16(&self, bytes: &[u8], at: usize) -> u16 {
+        let word = [bytes[at], bytes[at + 1]];
+        if self.big_endian { u16::from_be_bytes(word) } else { u16::from_le_bytes(word) }
+    }
+
+    fn u32(&self, bytes: &[u8], at: usize) -> u32 {
+        let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        if self.big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+    }
+}
+
+fn fits(cap_len: u32, room: usize) -> Result<(), String> {
+    if cap_len as usize > MAX_PACKET {
+        return Err(format!("a packet of {cap_len} bytes, at most {MAX_PACKET} are possible"));
+    }
+    if cap_len as usize > room {
+        return Err(format!("a packet of {cap_len} bytes in a block with room for {room}"));
+    }
+    Ok(())
+}
+
+/// `if_tsresol`: a power of ten, or of two if the first bit is set.
+fn scale(resolution: u8) -> Result<Scale, String> {
+    let exponent = u32::from(resolution & 0x7f);
+    match resolution {
+        0..=9 => Ok(Scale::Times(10u64.pow(9 - exponent))),
+        10..=19 => Ok(Scale::Over(10u64.pow(exponent - 9))),
+        0x80.. if exponent <= 63 => Ok(Scale::Binary(exponent)),
+        _ => Err(format!("a time resolution of {resolution:#x}: finer than 64 bits can hold")),
+    }
+}
+
+fn damage(reason: String) -> (Step, usize) {
+    (Step::Damage(reason), 0)
+}

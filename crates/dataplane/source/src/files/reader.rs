@@ -1,0 +1,191 @@
+//! One file: finds its format, and fills blocks from it.
+
+use super::input::Input;
+use super::{pcap, pcapng};
+use crate::{Damage, RawBlock, RawPacket, SourceError};
+use bytes::Bytes;
+use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
+use std::path::Path;
+
+/// What a parser made of the bytes at its place.
+pub enum Step {
+    /// A packet; `offset` is relative to the bytes given.
+    Packet(RawPacket),
+    /// Something else that takes this many bytes.
+    Skip,
+    /// It does not end in these bytes.
+    More,
+    /// Nothing from here on can be read.
+    Damage(String),
+}
+
+/// A capture format: told the bytes from its place on, it says what is there and how long it is.
+pub enum Parser {
+    Pcap(pcap::Pcap),
+    Pcapng(pcapng::Pcapng),
+}
+
+impl Parser {
+    fn step(&mut self, bytes: &[u8]) -> (Step, usize) {
+        match self {
+            Self::Pcap(p) => p.step(bytes),
+            Self::Pcapng(p) => p.step(bytes),
+        }
+    }
+}
+
+pub struct Reader {
+    pub file: String,
+    input: Input,
+    parser: Parser,
+    /// Place in the mapped file, or in the stream's chunk.
+    at: usize,
+    snaplen: u32,
+    ended: bool,
+    /// Whether a packet has been seen: its link type decides about the file.
+    begun: bool,
+}
+
+impl Reader {
+    pub fn open(path: &Path, snaplen: u32) -> Result<Self, SourceError> {
+        let file =
+            if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() };
+        Self::new(file, Input::open(path)?, snaplen)
+    }
+
+    pub fn from_memory(file: &str, bytes: Bytes, snaplen: u32) -> Result<Self, SourceError> {
+        Self::new(file.to_owned(), Input::Mapped(bytes), snaplen)
+    }
+
+    fn new(file: String, mut input: Input, snaplen: u32) -> Result<Self, SourceError> {
+        if let Input::Stream(stream) = &mut input {
+            while stream.chunk.len() < pcap::HEADER && !stream.ended {
+                stream.advance(0);
+            }
+        }
+        let head = match &input {
+            Input::Mapped(bytes) => bytes,
+            Input::Stream(stream) => &stream.chunk,
+        };
+        let (parser, at) = if let Some(found) = pcap::Pcap::new(head) {
+            (Parser::Pcap(found), pcap::HEADER)
+        } else if pcapng::Pcapng::begins(head) {
+            (Parser::Pcapng(pcapng::Pcapng::default()), 0)
+        } else {
+            let bytes = &head[..head.len().min(4)];
+            let found = if bytes.is_empty() { "nothing".to_owned() } else { format!("{bytes:02x?}") };
+            return Err(SourceError::NotACapture { file, found });
+        };
+        if let Parser::Pcap(p) = &parser
+            && !p.link.is_decoded()
+        {
+            return Err(not_decoded(file, p.link));
+        }
+        Ok(Self { file, input, parser, at, snaplen, ended: false, begun: false })
+    }
+
+    pub fn consumed(&self) -> (u64, Option<u64>) {
+        self.input.consumed(self.at as u64)
+    }
+
+    /// Fills `block`; false at the end. Damage ends the file, after the packets before it.
+    pub fn next(&mut self, block: &mut RawBlock, damage: &mut Vec<Damage>) -> Result<bool, SourceError> {
+        block.packets.clear();
+        block.shared_offset = None;
+        // Given back, so that a stream can use its chunk again.
+        block.data = Bytes::new();
+        let mut start = self.at;
+        let mut captured = 0;
+        while !self.ended && block.packets.len() < MAX_BLOCK_PACKETS && captured < MAX_BLOCK_BYTES {
+            let bytes = match &self.input {
+                Input::Mapped(bytes) => bytes,
+                Input::Stream(stream) => &stream.chunk,
+            };
+            // What is skipped between packets must not stretch a block beyond 32-bit offsets.
+            if self.at - start > 1 << 28 && !block.packets.is_empty() {
+                break;
+            }
+            let (step, length) = self.parser.step(&bytes[self.at..]);
+            match step {
+                Step::Packet(mut p) => {
+                    if !self.begun {
+                        self.begun = true;
+                        if let Some(link) = self.undecoded(p.link) {
+                            return Err(not_decoded(self.file.clone(), link));
+                        }
+                    }
+                    if block.packets.is_empty() {
+                        start = self.at;
+                    }
+                    p.offset += (self.at - start) as u32;
+                    p.cap_len = p.cap_len.min(self.snaplen);
+                    captured += p.cap_len as usize;
+                    block.packets.push(p);
+                    self.at += length;
+                }
+                Step::Skip => self.at += length,
+                Step::Damage(reason) => self.damaged(reason, damage),
+                Step::More => match &mut self.input {
+                    Input::Mapped(bytes) => {
+                        let left = bytes.len() - self.at;
+                        self.ended = true;
+                        if left > 0 {
+                            let reason = format!("cut short: {left} bytes are left of what begins here");
+                            self.damaged(reason, damage);
+                        }
+                    }
+                    // The block's packets lie in this chunk, so the next one begins another block.
+                    Input::Stream(_) if !block.packets.is_empty() => break,
+                    Input::Stream(stream) => {
+                        if stream.ended {
+                            self.ended = true;
+                            let left = stream.chunk.len() - self.at;
+                            let reason = match stream.broken.take() {
+                                Some(error) => format!("decompressing: {error}"),
+                                None if left > 0 => {
+                                    format!("cut short: {left} bytes are left of what begins here")
+                                }
+                                None => continue,
+                            };
+                            self.damaged(reason, damage);
+                        } else {
+                            stream.advance(self.at);
+                            (self.at, start) = (0, 0);
+                        }
+                    }
+                },
+            }
+        }
+        if block.packets.is_empty() {
+            return Ok(false);
+        }
+        let bytes = match &self.input {
+            Input::Mapped(bytes) => bytes,
+            Input::Stream(stream) => &stream.chunk,
+        };
+        block.data = bytes.slice(start..self.at);
+        Ok(true)
+    }
+
+    fn damaged(&mut self, reason: String, damage: &mut Vec<Damage>) {
+        self.ended = true;
+        let base = match &self.input {
+            Input::Mapped(_) => 0,
+            Input::Stream(stream) => stream.base,
+        };
+        damage.push(Damage { file: self.file.clone(), offset: base + self.at as u64, reason });
+    }
+
+    /// The link type of a file of which nothing is decoded.
+    fn undecoded(&self, link: LinkType) -> Option<LinkType> {
+        let any = match &self.parser {
+            Parser::Pcap(_) => true,
+            Parser::Pcapng(p) => p.any_decoded(),
+        };
+        (!any).then_some(link)
+    }
+}
+
+fn not_decoded(file: String, link: LinkType) -> SourceError {
+    SourceError::LinkType { file, number: link.0, name: crate::link_name(link) }
+}

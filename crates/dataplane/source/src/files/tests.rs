@@ -1,0 +1,193 @@
+use super::*;
+use crate::{Next, RawBlock};
+use flame_abi::LinkType;
+use proptest::prelude::*;
+use std::io::Write;
+
+type Packet = (u64, Vec<u8>);
+
+fn pcap(packets: &[Packet], big: bool, nano: bool) -> Vec<u8> {
+    let w = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+    let h = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+    let magic = if nano { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
+    let mut f = [&w(magic)[..], &h(2), &h(4), &w(0), &w(0), &w(65535), &w(1)].concat();
+    for (ts, bytes) in packets {
+        let fraction = ts % 1_000_000_000 / if nano { 1 } else { 1000 };
+        f.extend(
+            [
+                w((ts / 1_000_000_000) as u32),
+                w(fraction as u32),
+                w(bytes.len() as u32),
+                w(bytes.len() as u32),
+            ]
+            .concat(),
+        );
+        f.extend(bytes);
+    }
+    f
+}
+
+fn block(big: bool, kind: u32, body: &[u8]) -> Vec<u8> {
+    let w = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+    let mut body = body.to_vec();
+    body.resize(body.len().next_multiple_of(4), 0);
+    let length = w(body.len() as u32 + 12);
+    [&w(kind)[..], &length, &body, &length].concat()
+}
+
+/// A section with interfaces of link 1 (microseconds), link 101 (nanoseconds, one second later).
+fn pcapng(packets: &[Packet], big: bool) -> Vec<u8> {
+    let w = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+    let h = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
+    let offset = if big { 1i64.to_be_bytes() } else { 1i64.to_le_bytes() };
+    let mut f = block(big, 0x0a0d_0d0a, &[&w(0x1a2b_3c4d)[..], &h(1), &h(0), &[0xff; 8]].concat());
+    f.extend(block(big, 1, &[&h(1)[..], &h(0), &w(0)].concat()));
+    let options = [&h(9)[..], &h(1), &[9, 0, 0, 0], &h(14), &h(8), &offset, &h(0), &h(0)].concat();
+    f.extend(block(big, 1, &[&h(101)[..], &h(0), &w(0), &options].concat()));
+    for (i, (ts, bytes)) in packets.iter().enumerate() {
+        let interface = i as u32 % 2;
+        let units = if interface == 0 { ts / 1000 } else { ts - 1_000_000_000 };
+        let lengths = [w(bytes.len() as u32), w(bytes.len() as u32)].concat();
+        let body = [&w(interface)[..], &w((units >> 32) as u32), &w(units as u32), &lengths, bytes].concat();
+        f.extend(block(big, 6, &body));
+        f.extend(block(big, 0xbad, b"unknown"));
+    }
+    f
+}
+
+fn read(mut source: Box<dyn Source>) -> (Vec<Packet>, Vec<Damage>) {
+    let (mut all, mut block) = (Vec::new(), RawBlock::default());
+    while source.next(&mut block).unwrap() == Next::Packets {
+        for p in &block.packets {
+            all.push((p.ts_ns, block.data[p.offset as usize..(p.offset + p.cap_len) as usize].to_vec()));
+        }
+    }
+    (all, source.damage().to_vec())
+}
+
+fn read_bytes(bytes: &[u8]) -> (Vec<Packet>, Vec<Damage>) {
+    let reader = reader::Reader::from_memory("m", Bytes::copy_from_slice(bytes), MAX_PACKET as u32).unwrap();
+    read(Box::new(merge::Files::new(vec![reader], vec![])))
+}
+
+fn some(n: u64) -> Vec<Packet> {
+    (0..n).map(|i| (5_000_000_000 + i * 1_000_000, vec![i as u8; 20 + i as usize % 50])).collect()
+}
+
+#[test]
+fn every_variant_reads_the_same() {
+    let packets = some(3000);
+    for big in [false, true] {
+        for nano in [false, true] {
+            assert_eq!(read_bytes(&pcap(&packets, big, nano)), (packets.clone(), vec![]));
+        }
+        assert_eq!(read_bytes(&pcapng(&packets, big)), (packets.clone(), vec![]));
+    }
+    // Two sections in different orders follow each other.
+    let both = [pcapng(&packets, false), pcapng(&packets, true)].concat();
+    assert_eq!(read_bytes(&both).0, [packets.clone(), packets].concat());
+}
+
+#[test]
+fn compressed_files_read_like_plain_ones() {
+    let packets = some(5000);
+    let folder = tempfile::tempdir().unwrap();
+    for (name, plain) in [("a", pcap(&packets, false, true)), ("b", pcapng(&packets, true))] {
+        let half = plain.len() / 2;
+        let gz = |part: &[u8]| {
+            let mut w = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            w.write_all(part).unwrap();
+            w.finish().unwrap()
+        };
+        let zst = |part: &[u8]| zstd::stream::encode_all(part, 1).unwrap();
+        let cases = [
+            ("gz", [gz(&plain[..half]), gz(&plain[half..])].concat()),
+            ("zst", [zst(&plain[..half]), zst(&plain[half..])].concat()),
+        ];
+        for (kind, bytes) in cases {
+            let path = folder.path().join(format!("{name}.{kind}"));
+            std::fs::write(&path, &bytes).unwrap();
+            let (read_back, damage) = read(open(&[path.clone()], &FileOptions::default()).unwrap());
+            assert!(
+                read_back == packets && damage.is_empty(),
+                "{name}.{kind}: {} {damage:?}",
+                read_back.len()
+            );
+            // Cut in the middle: everything before the cut, then one warning.
+            std::fs::write(&path, &bytes[..bytes.len() * 3 / 4]).unwrap();
+            let (part, damage) = read(open(&[path], &FileOptions::default()).unwrap());
+            assert!(!part.is_empty() && packets.starts_with(&part) && damage.len() == 1, "{name}.{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_simple_packet_has_the_first_interface_and_no_time() {
+    let mut f = pcapng(&[], false);
+    f.extend(block(false, 3, &[&5u32.to_le_bytes()[..], b"hello"].concat()));
+    assert_eq!(read_bytes(&f), (vec![(0, b"hello".to_vec())], vec![]));
+}
+
+#[test]
+fn what_is_no_capture_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let mut wifi = pcap(&some(3), false, false);
+    wifi[20] = 105;
+    for (bytes, expected) in
+        [(&b"GIF89a"[..], "47, 49, 46, 38"), (&[], "nothing"), (&wifi, "link type 105 (802.11)")]
+    {
+        std::fs::write(&path, bytes).unwrap();
+        let error = open(&[path.clone()], &FileOptions::default()).err().unwrap().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    // In a folder it is told of, and the others are read.
+    std::fs::write(folder.path().join("y"), pcap(&some(3), true, true)).unwrap();
+    let (packets, damage) = read(open(&[folder.path().to_owned()], &FileOptions::default()).unwrap());
+    assert_eq!((packets, damage.len()), (some(3), 1));
+    assert_eq!(crate::link_name(LinkType(105)), "802.11");
+}
+
+#[test]
+fn any_cut_gives_the_packets_before_it() {
+    let packets = some(5);
+    for whole in [pcap(&packets, false, false), pcapng(&packets, true)] {
+        for end in 24..whole.len() {
+            let Ok(reader) = reader::Reader::from_memory("m", Bytes::copy_from_slice(&whole[..end]), 65535)
+            else {
+                continue;
+            };
+            let (part, damage) = read(Box::new(merge::Files::new(vec![reader], vec![])));
+            assert!(packets.starts_with(&part) && damage.len() <= 1);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn files_come_in_time_order(sizes in prop::collection::vec(0u64..300, 1..5), step in 1u64..5, seed in any::<u64>()) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all = Vec::new();
+        for (i, n) in sizes.iter().enumerate() {
+            let start = seed % 7 * i as u64 * 100;
+            let packets: Vec<Packet> =
+                (0..*n).map(|k| (1_000_000_000 + (start + k * step) * 1000 * (1 + i as u64 % 2), vec![i as u8, k as u8])).collect();
+            std::fs::write(folder.path().join(i.to_string()), pcap(&packets, false, true)).unwrap();
+            all.extend(packets);
+        }
+        let (read_back, _) = read(open(&[folder.path().to_owned()], &FileOptions::default()).unwrap());
+        prop_assert!(read_back.is_sorted_by_key(|p| p.0));
+        let mut sorted = read_back.clone();
+        sorted.sort();
+        all.sort();
+        prop_assert_eq!(sorted, all);
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(format in 0..3, bytes in prop::collection::vec(any::<u8>(), 0..600), at in 0usize..400) {
+        let mut file = match format { 0 => vec![], 1 => pcap(&some(5), false, true), _ => pcapng(&some(5), false) };
+        let at = at.min(file.len());
+        file.splice(at..at, bytes);
+        let _ = parse(&file);
+    }
+}
