@@ -1,0 +1,84 @@
+//! Output of a module of any bytes: refused with a place inside it, or every record reaches a sink.
+#![no_main]
+
+use flame_abi::manifest::Manifest;
+use flame_plan::{Limits, ModulePlan, OnFault, Plan, ViewSpec};
+use flame_record::{Format, Frame, Options, Rows, Schema, frames, open};
+use libfuzzer_sys::fuzz_target;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+const MANIFEST: &str = r#"
+abi = 1
+name = "fuzz"
+version = "1"
+description = "every type"
+[[tables]]
+name = "all"
+columns = [
+    { name = "ok", type = "bool" }, { name = "a", type = "u8" }, { name = "b", type = "u16" },
+    { name = "c", type = "u32" }, { name = "d", type = "u64" }, { name = "e", type = "i64" },
+    { name = "f", type = "f64" }, { name = "first_ns", type = "time" },
+    { name = "rtt_ns", type = "duration" }, { name = "mac", type = "mac" },
+    { name = "ip", type = "ip" }, { name = "note", type = "text" },
+    { name = "end", type = "enum", values = ["idle", "fin"] },
+]
+[[tables]]
+name = "short"
+columns = [{ name = "note", type = "text" }, { name = "ip", type = "ip" }]
+[[tables]]
+name = "byte"
+columns = [{ name = "n", type = "u8" }]
+"#;
+
+static PLAN: LazyLock<Plan> = LazyLock::new(|| {
+    let module = ModulePlan {
+        name: "fuzz".into(),
+        hash: [0; 32],
+        manifest: Arc::new(Manifest::parse(MANIFEST.as_bytes()).expect("the manifest above is good")),
+        code: Arc::new([]),
+        view: ViewSpec::default(),
+        limits: Limits::default(),
+        parameters: Vec::new(),
+        on_fault: OnFault::Stop,
+    };
+    Plan { modules: vec![module], workers: 1, interval_ns: 0 }
+});
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choice, output)) = data.split_first() else { return };
+    let module = &PLAN.modules[0];
+    let counts = match Schema::new(&module.manifest).check(output, choice & 1 == 0) {
+        Ok(counts) => counts,
+        Err(e) => {
+            assert!(e.offset <= output.len() && !e.to_string().is_empty(), "{e}");
+            // The rest of the way holds even if someone forgets the check.
+            let mut rows = Rows::new(module);
+            for frame in frames(output) {
+                if let Frame::Record { table, row } = frame {
+                    let _ = rows.push(table, row);
+                }
+            }
+            assert!(rows.drain().all(|(_, batch)| batch.num_rows() > 0));
+            return;
+        }
+    };
+    // Parquet takes its time; the formats for text take whatever the rows hold.
+    let format = if choice & 2 == 0 { Format::Json } else { Format::Table };
+    let mut sink = open(format, Some(Path::new("/dev/null")), &PLAN, &Options::default()).expect("/dev/null opens");
+    let mut rows = Rows::new(module);
+    let mut seen = 0;
+    for frame in frames(output) {
+        if let Frame::Record { table, row } = frame {
+            seen += 1;
+            if let Some((table, batch)) = rows.push(table, row) {
+                sink.write("fuzz", table, &batch).expect("/dev/null takes all");
+            }
+        }
+    }
+    assert_eq!(seen, counts.records);
+    for (table, batch) in rows.drain() {
+        sink.write("fuzz", table, &batch).expect("/dev/null takes all");
+    }
+    sink.finish().expect("/dev/null takes all");
+});

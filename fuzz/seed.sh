@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Fills fuzz/corpus from real captures and from the project's own files. FLAME_TRACES is a folder
+# with open/files; without it only the small seeds written here are made.
+set -euo pipefail
+cd "$(dirname "$0")"
+traces="${FLAME_TRACES:-../../shared/traces}/open/files"
+corpus=corpus
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter}
+
+# Captures up to 64 KiB: larger ones only slow the fuzzer down.
+if [ -d "$traces" ]; then
+    find "$traces" -size -65k \( -name '*.pcap' -o -name '*.cap' \) -exec cp -t $corpus/pcap {} +
+    find "$traces" -size -65k -name '*.pcapng' -exec cp -t $corpus/pcapng {} +
+else
+    echo "skipped: $traces is missing (set FLAME_TRACES); captures and packets are not seeded"
+fi
+
+# Packets for decode: link type (u16, little-endian), then the bytes. The first four of each capture.
+python3 - $corpus/pcap $corpus/decode <<'PY'
+import hashlib, pathlib, struct, sys
+source, target = map(pathlib.Path, sys.argv[1:])
+for path in source.iterdir():
+    data = path.read_bytes()
+    order = {b"\xd4\xc3\xb2\xa1": "<", b"\x4d\x3c\xb2\xa1": "<"}.get(data[:4], ">")
+    if len(data) < 24:
+        continue
+    link = struct.unpack_from(order + "I", data, 20)[0] & 0xFFFF
+    at = 24
+    for _ in range(4):
+        if at + 16 > len(data):
+            break
+        size = struct.unpack_from(order + "I", data, at + 8)[0]
+        packet = data[at + 16 : at + 16 + size]
+        at += 16 + size
+        if len(packet) != size or size > 2048:
+            break
+        seed = struct.pack("<H", link) + packet
+        (target / hashlib.sha1(seed).hexdigest()).write_bytes(seed)
+PY
+
+# One expression a file.
+n=0
+while IFS= read -r expression; do
+    n=$((n + 1))
+    printf '%s' "$expression" > "$corpus/filter/$n"
+done <<'FILTERS'
+tcp
+udp port 53
+tcp dst port 80
+host 192.0.2.1 and not port 22
+net 10.0.0.0/8
+ip6 and tcp
+ip6 host 2001:db8::1
+vlan 5 and ip
+vlan and vlan and ip6
+mpls and ip
+pppoes and ip
+icmp or icmp6
+tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn
+ip[0] & 0xf != 5
+ether host 02:00:00:00:00:01
+ether proto 0x88cc
+greater 1000
+portrange 1000-2000
+ip[6:2] & 0x1fff != 0
+len - ip[2:2] > 14
+FILTERS
+
+# Output frames for the tables of fuzz_targets/records.rs: a byte of choices, then frames.
+row='\x05\x00gr\xc3\xb6e\x06\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01'
+printf '\x00\x18\x00\x00\x00\x01\x00\x00\x00'"$row" > $corpus/records/short
+printf '\x00\x01\x00\x00\x00\x02\x00\x00\x00\x07\x01\x00\x00\x00\x02\x00\x00\x00\x08' > $corpus/records/bytes
+printf '\x00\x02\x00\x00\x00\xff\xff\x00\x00hi\x08\x00\x00\x00\xfe\xff\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00' \
+    > $corpus/records/message-lost
+{
+    printf '\x02\x4f\x00\x00\x00\x00\x00\x00\x00\x01\x40\x50\x00\x04\x03\x02\x01' # ok a b c
+    printf '\x01\x02\x03\x04\x05\x06\x07\x08\xff\xff\xff\xff\xff\xff\xff\xff'     # d e
+    printf '\x00\x00\x00\x00\x00\x00\xf0\x3f\x15\xcd\x5b\x07\x2a\x1f\x98\x17'     # f first_ns
+    printf '\x40\xe2\x01\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x01'             # rtt_ns mac
+    printf '\x04\xc0\x00\x02\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00' # ip
+    printf '\x05\x00hello\x01'                                                    # note end
+} > $corpus/records/all
+
+for file in ../modules/*/module.toml ../crates/flame/src/template/*/module.toml; do
+    [ -f "$file" ] && cp "$file" "$corpus/manifest/$(basename "$(dirname "$file")").toml"
+done
+printf 'abi = 1\nname = "a"\nversion = "1"\ndescription = ""\n[parameters.p]\ntype = "duration"\ndefault = "10s"\ndescription = ""\n' \
+    > $corpus/manifest/parameter.toml
+
+printf '\x00asm\x01\x00\x00\x00' > $corpus/rewriter/empty.wasm
+for file in "${FLAME_MODULES:-../target/release/modules}"/*.wasm; do
+    [ -f "$file" ] && cp "$file" $corpus/rewriter/
+done
+
+for target in $corpus/*/; do
+    printf '%6d seeds for %s\n' "$(find "$target" -type f | wc -l)" "$(basename "$target")"
+done
