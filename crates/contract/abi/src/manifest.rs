@@ -181,6 +181,10 @@ impl Manifest {
             }
             for column in &table.columns {
                 name(&place, &column.name)?;
+                // A record in JSON says where it is from under these keys.
+                if column.name == "module" || column.name == "table" {
+                    return Err(invalid(&format!("{place}.{}", column.name), "this name is taken: choose another"));
+                }
                 let is_enum = column.kind == ColumnType::Enum;
                 if is_enum != !column.values.is_empty() {
                     let place = format!("{place}.{}", column.name);
@@ -316,6 +320,7 @@ mod tests {
             ("values = [\"idle\"]", "values = []", "tables.total.end"),
             ("version = \"1.0.0\"", "colour = \"red\"", "colour"),
             ("\"packets\"", "\"end\"", "appears twice"),
+            ("\"packets\"", "\"module\"", "tables.total.module: this name is taken"),
         ];
         for (old, new, expected) in cases {
             let text = GOOD.replacen(old, new, 1);
