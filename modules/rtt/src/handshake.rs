@@ -1,0 +1,175 @@
+//! From a SYN to the first ACK in the same direction.
+//!
+//! The FLAME paper keys this by the SYN's sequence number plus one, which the first ACK carries, and
+//! so do we, within the connection's endpoints. The time is put together from two halves that meet
+//! at the capture point: SYN to SYN-ACK, and SYN-ACK to ACK. If nothing was sent twice that is the
+//! paper's difference. If something was, a half is only known when it is clear which of the copies
+//! was answered (Karn's rule): by the order of packets, or because the answer echoes that copy's TCP
+//! timestamp. A handshake with an unknown half has no value and is counted as ambiguous.
+
+use crate::segment::{Segment, Timestamps, Tuple};
+use crate::sets::{Entry, Sets};
+use flame_module::{Out, tcp};
+
+/// Two equal SYNs closer than this were copied by the capture, not sent again: the shortest
+/// retransmission timeout in use for SYNs is far above it (RFC 6298 asks for a second).
+const COPY_NS: u64 = 10_000_000;
+
+/// A packet of the handshake and its repetitions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    /// How often it was sent; 0 if not yet.
+    times: u32,
+    first: u64,
+    last: u64,
+    first_clock: u32,
+    last_clock: u32,
+    has_clock: bool,
+}
+
+impl Sent {
+    /// Notes one more copy; whether it was sent again rather than captured twice.
+    fn again(&mut self, s: &Segment) -> bool {
+        if self.times > 0 && s.at.saturating_sub(self.last) < COPY_NS {
+            return false;
+        }
+        let clock = s.timestamps.map(|t| t.value);
+        if self.times == 0 {
+            (self.first, self.first_clock, self.has_clock) = (s.at, clock.unwrap_or(0), clock.is_some());
+        }
+        self.has_clock &= clock.is_some();
+        (self.last, self.last_clock) = (s.at, clock.unwrap_or(0));
+        self.times = self.times.saturating_add(1);
+        true
+    }
+
+    /// When the copy was sent that an answer with these timestamps answers, if that is certain.
+    fn answered(&self, answer: Option<Timestamps>) -> Option<u64> {
+        if self.times == 1 {
+            return Some(self.first);
+        }
+        let echo = answer?.echo;
+        if !self.has_clock || self.first_clock == self.last_clock {
+            None
+        } else if echo == self.last_clock {
+            Some(self.last)
+        } else if echo == self.first_clock {
+            Some(self.first)
+        } else {
+            None
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    tuple: Tuple,
+    /// The SYN's sequence number plus one.
+    next: u32,
+    /// The first ACK's sequence number: `next`, or behind the data that the SYN-ACK took.
+    expect: u32,
+    /// Bytes of data the SYN carried (TCP Fast Open, RFC 7413).
+    data: u32,
+    syn: Sent,
+    synack: Sent,
+    /// SYN to SYN-ACK in nanoseconds.
+    half: Option<u64>,
+}
+
+impl Entry for Pending {
+    fn used(&self) -> u64 {
+        self.syn.last
+    }
+}
+
+/// All handshakes under way.
+pub struct Handshakes {
+    pending: Sets<Pending>,
+    require_synack: bool,
+    /// Handshakes without a value because something in them was sent twice.
+    pub ambiguous: u64,
+}
+
+impl Handshakes {
+    pub fn new(capacity: usize, timeout: u64, require_synack: bool) -> Self {
+        Self { pending: Sets::new(capacity, timeout), require_synack, ambiguous: 0 }
+    }
+
+    pub fn evicted(&self) -> u64 {
+        self.pending.evicted
+    }
+
+    /// Takes one segment; gives the round-trip time in nanoseconds of a handshake that it completes.
+    #[inline]
+    pub fn segment(&mut self, s: &Segment, out: &mut Out) -> Option<u64> {
+        match s.flags & (tcp::SYN | tcp::ACK | tcp::RST) {
+            tcp::ACK => self.ack(s, out),
+            tcp::SYN => {
+                self.syn(s);
+                None
+            }
+            f if f == tcp::SYN | tcp::ACK => {
+                self.synack(s);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn syn(&mut self, s: &Segment) {
+        let next = s.seq.wrapping_add(1);
+        if let Some(index) = self.pending.find(s.hash, s.at, |p| p.next == next && p.tuple == s.tuple) {
+            self.pending.get(index).syn.again(s);
+        } else {
+            let mut new = Pending { tuple: s.tuple, next, expect: next, data: s.len, ..Pending::default() };
+            new.syn.again(s);
+            self.pending.insert(s.hash, s.at, new);
+        }
+    }
+
+    fn synack(&mut self, s: &Segment) {
+        let tuple = s.tuple.reversed();
+        let is = |p: &Pending| s.ack.wrapping_sub(p.next) <= p.data && p.tuple == tuple;
+        let Some(index) = self.pending.find(s.hash, s.at, is) else { return };
+        let p = self.pending.get(index);
+        if !p.synack.again(s) {
+            return;
+        }
+        p.expect = s.ack;
+        // A later SYN-ACK answers a SYN only if it says so: it may have been sent by its own clock.
+        if p.half.is_none() && (p.synack.times == 1 || p.syn.times > 1) {
+            p.half = p.syn.answered(s.timestamps).map(|syn| s.at.saturating_sub(syn));
+        }
+    }
+
+    #[inline]
+    fn ack(&mut self, s: &Segment, out: &mut Out) -> Option<u64> {
+        let required = self.require_synack;
+        let is = |p: &Pending| p.expect == s.seq && p.tuple == s.tuple && (p.synack.times > 0 || !required);
+        let index = self.pending.find(s.hash, s.at, is)?;
+        let p = *self.pending.get(index);
+        self.pending.remove(index);
+        let rtt = if p.synack.times > 0 {
+            p.half
+                .zip(p.synack.answered(s.timestamps))
+                .map(|(half, synack)| half + s.at.saturating_sub(synack))
+        } else {
+            (p.syn.times == 1).then(|| s.at.saturating_sub(p.syn.first))
+        };
+        let Some(rtt) = rtt else {
+            self.ambiguous += 1;
+            return None;
+        };
+        let t = &p.tuple;
+        out.row(0)
+            .ip(t.src())
+            .u16(t.sport)
+            .ip(t.dst())
+            .u16(t.dport)
+            .time(p.syn.first)
+            .duration(rtt as i64)
+            .u32(p.syn.times - 1)
+            .finish();
+        Some(rtt)
+    }
+}

@@ -1,0 +1,81 @@
+//! `rtt`: round-trip times of TCP connections, from what passes one point.
+//!
+//! Expects TCP headers with their options. Gives the tables `handshake`, `sample`, `histogram` and
+//! `state` of `module.toml`. The README has the method, the parameters and what bounds the memory.
+#![forbid(unsafe_code)]
+
+mod handshake;
+mod histogram;
+mod sample;
+mod segment;
+mod sets;
+
+pub use histogram::{BINS, Histogram, bin, lower};
+
+use flame_module::{Batch, Init, Module, Out, Progress};
+use handshake::Handshakes;
+use histogram::Counts;
+use sample::Samples;
+use segment::Segment;
+
+/// The fast path.
+pub struct Rtt {
+    handshakes: Handshakes,
+    samples: Option<Samples>,
+    /// All since the start, and what of it was sent to the slow path.
+    counts: Counts,
+    sent: Counts,
+}
+
+impl Module for Rtt {
+    fn new(init: &Init) -> Self {
+        let capacity = |name| init.integer(name) as usize;
+        Self {
+            handshakes: Handshakes::new(
+                capacity("max_handshakes"),
+                init.duration_ns("handshake_timeout"),
+                init.boolean("require_synack"),
+            ),
+            samples: init.boolean("samples").then(|| Samples::new(capacity("max_connections"))),
+            counts: Counts::default(),
+            sent: Counts::default(),
+        }
+    }
+
+    fn batch(&mut self, batch: &Batch, out: &mut Out) {
+        for packet in batch.packets() {
+            let Some(segment) = Segment::of(&packet, packet.bytes()) else { continue };
+            if let Some(rtt) = self.handshakes.segment(&segment, out) {
+                self.counts.bins[bin(rtt)] += 1;
+            }
+            if let Some(samples) = &mut self.samples {
+                samples.segment(&segment, out);
+            }
+        }
+    }
+
+    fn tick(&mut self, _: u64, out: &mut Out) -> Progress {
+        self.send(out);
+        Progress::Done
+    }
+
+    fn end(&mut self, _: u64, out: &mut Out) -> Progress {
+        self.send(out);
+        Progress::Done
+    }
+}
+
+impl Rtt {
+    /// Sends what was counted since the last time. Often, so that little is lost if the instance is.
+    fn send(&mut self, out: &mut Out) {
+        self.counts.ambiguous = self.handshakes.ambiguous;
+        self.counts.evicted_handshakes = self.handshakes.evicted();
+        self.counts.evicted_connections = self.samples.as_ref().map_or(0, Samples::evicted);
+        if self.counts != self.sent {
+            out.message(&self.counts.since(&self.sent).to_bytes());
+            self.sent = self.counts.clone();
+        }
+    }
+}
+
+flame_module::export!(Rtt, slow = Histogram);

@@ -1,0 +1,152 @@
+//! Round-trip times while a connection lasts: from a segment to its answer.
+//!
+//! Two methods, each with one segment under way a direction:
+//!
+//! - *timestamp*: the first segment with data that carries a new TCP timestamp, until that timestamp
+//!   is echoed for the first time (as pping does). A repeated segment has a new timestamp or is no
+//!   longer the first with its own, so it cannot mislead.
+//! - *sequence*: a segment with new data until an acknowledgement covers it. Any segment that
+//!   repeats old data takes the measurement back (Karn's rule).
+//!
+//! Both include how long the receiver delays its acknowledgements.
+
+use crate::segment::{Segment, Tuple, at_or_after};
+use crate::sets::{Entry, Sets};
+use flame_module::{Out, tcp};
+
+/// Values of the column `method`.
+const TIMESTAMP: u8 = 0;
+const SEQUENCE: u8 = 1;
+
+/// What one side has sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Side {
+    /// When the timed segments were seen; 0 when none is under way.
+    clock_at: u64,
+    seq_at: u64,
+    /// The timestamp to be echoed; also the newest seen.
+    clock: u32,
+    newest_clock: u32,
+    /// The acknowledgement to come, and the end of all data seen.
+    seq: u32,
+    newest_seq: u32,
+    has_clock: bool,
+    has_seq: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Connection {
+    /// As its first segment with data went.
+    tuple: Tuple,
+    used: u64,
+    sides: [Side; 2],
+}
+
+impl Entry for Connection {
+    fn used(&self) -> u64 {
+        self.used
+    }
+}
+
+/// A connection silent for longer starts anew.
+const IDLE_NS: u64 = 300_000_000_000;
+
+pub struct Samples {
+    connections: Sets<Connection>,
+}
+
+impl Samples {
+    pub fn new(capacity: usize) -> Self {
+        Self { connections: Sets::new(capacity, IDLE_NS) }
+    }
+
+    pub fn evicted(&self) -> u64 {
+        self.connections.evicted
+    }
+
+    #[inline]
+    pub fn segment(&mut self, s: &Segment, out: &mut Out) {
+        let reversed = s.tuple.reversed();
+        let is = |c: &Connection| c.tuple == s.tuple || c.tuple == reversed;
+        let found = self.connections.find(s.hash, s.at, is);
+        if s.flags & (tcp::SYN | tcp::RST) != 0 {
+            // Sequence numbers and clocks of a next connection have nothing to do with these.
+            if let Some(index) = found {
+                self.connections.remove(index);
+            }
+            return;
+        }
+        let index = match found {
+            Some(index) => index,
+            None if s.len == 0 => return,
+            None => {
+                let new = Connection { tuple: s.tuple, used: s.at, ..Connection::default() };
+                self.connections.insert(s.hash, s.at, new)
+            }
+        };
+        let connection = self.connections.get(index);
+        connection.used = connection.used.max(s.at);
+        let from = usize::from(connection.tuple != s.tuple);
+        if s.flags & tcp::ACK != 0 {
+            connection.sides[1 - from].answered(s, &reversed, out);
+        }
+        if s.len > 0 {
+            connection.sides[from].sent(s);
+        }
+    }
+}
+
+impl Side {
+    fn answered(&mut self, s: &Segment, sender: &Tuple, out: &mut Out) {
+        if let Some(t) = s.timestamps
+            && self.clock_at != 0
+            && at_or_after(t.echo, self.clock)
+        {
+            // A later echo means that this one was passed over: no value.
+            if t.echo == self.clock {
+                write(s, sender, self.clock_at, TIMESTAMP, out);
+            }
+            self.clock_at = 0;
+        }
+        if self.seq_at != 0 && at_or_after(s.ack, self.seq) {
+            write(s, sender, self.seq_at, SEQUENCE, out);
+            self.seq_at = 0;
+        }
+    }
+
+    fn sent(&mut self, s: &Segment) {
+        let end = s.seq.wrapping_add(s.len);
+        if self.has_seq && !at_or_after(s.seq, self.newest_seq) {
+            self.seq_at = 0;
+        } else if self.seq_at == 0 {
+            (self.seq_at, self.seq) = (s.at, end);
+        }
+        if !self.has_seq || at_or_after(end, self.newest_seq) {
+            (self.newest_seq, self.has_seq) = (end, true);
+        }
+        if let Some(t) = s.timestamps
+            && (!self.has_clock || (t.value != self.newest_clock && at_or_after(t.value, self.newest_clock)))
+        {
+            (self.newest_clock, self.has_clock) = (t.value, true);
+            if self.clock_at == 0 {
+                (self.clock_at, self.clock) = (s.at, t.value);
+            }
+        }
+    }
+}
+
+/// One row, unless time went backwards.
+fn write(s: &Segment, sender: &Tuple, since: u64, method: u8, out: &mut Out) {
+    if s.at < since {
+        return;
+    }
+    out.row(1)
+        .ip(sender.src())
+        .u16(sender.sport)
+        .ip(sender.dst())
+        .u16(sender.dport)
+        .time(s.at)
+        .duration((s.at - since) as i64)
+        .enumeration(method)
+        .finish();
+}

@@ -1,0 +1,114 @@
+//! A table of fixed size: sets of eight entries, found by hash, with the oldest replaced.
+//!
+//! The tags of a set share half a cache line, so that a packet that concerns no entry costs one load.
+
+const WAYS: usize = 8;
+
+pub trait Entry: Copy + Default {
+    /// Time in nanoseconds at which the entry was last used.
+    fn used(&self) -> u64;
+}
+
+pub struct Sets<T> {
+    /// 0 where there is no entry.
+    tags: Box<[[u32; WAYS]]>,
+    entries: Box<[T]>,
+    shift: u32,
+    timeout: u64,
+    /// Entries that were replaced before `timeout` was over.
+    pub evicted: u64,
+}
+
+impl<T: Entry> Sets<T> {
+    /// Room for `capacity` entries (rounded up to a power of two), which are forgotten `timeout`
+    /// nanoseconds after their last use.
+    pub fn new(capacity: usize, timeout: u64) -> Self {
+        let sets = capacity.div_ceil(WAYS).next_power_of_two().max(2);
+        Self {
+            tags: vec![[0; WAYS]; sets].into_boxed_slice(),
+            entries: vec![T::default(); sets * WAYS].into_boxed_slice(),
+            shift: 32 - sets.trailing_zeros(),
+            timeout,
+            evicted: 0,
+        }
+    }
+
+    /// Multiplied, because workers may have been chosen by the low bits.
+    #[inline]
+    fn set(&self, hash: u32) -> usize {
+        (hash.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
+    }
+
+    /// The first entry under `hash` that `is` accepts, if it has not timed out at `now`.
+    #[inline]
+    pub fn find(&self, hash: u32, now: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
+        let set = self.set(hash);
+        for (way, tag) in self.tags[set].iter().enumerate() {
+            if *tag == hash | 1 {
+                let entry = &self.entries[set * WAYS + way];
+                if is(entry) && now.saturating_sub(entry.used()) <= self.timeout {
+                    return Some(set * WAYS + way);
+                }
+            }
+        }
+        None
+    }
+
+    pub fn get(&mut self, index: usize) -> &mut T {
+        &mut self.entries[index]
+    }
+
+    pub fn remove(&mut self, index: usize) {
+        self.tags[index / WAYS][index % WAYS] = 0;
+    }
+
+    /// Puts `entry` in a free place, or in that of the set's least recently used.
+    pub fn insert(&mut self, hash: u32, now: u64, entry: T) -> usize {
+        let set = self.set(hash);
+        let mut chosen = 0;
+        for way in 0..WAYS {
+            if self.tags[set][way] == 0 {
+                chosen = way;
+                break;
+            }
+            if self.entries[set * WAYS + way].used() < self.entries[set * WAYS + chosen].used() {
+                chosen = way;
+            }
+        }
+        let index = set * WAYS + chosen;
+        if self.tags[set][chosen] != 0 && now.saturating_sub(self.entries[index].used()) <= self.timeout {
+            self.evicted += 1;
+        }
+        self.tags[set][chosen] = hash | 1;
+        self.entries[index] = entry;
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Entry for u64 {
+        fn used(&self) -> u64 {
+            *self
+        }
+    }
+
+    #[test]
+    fn the_oldest_gives_way_and_only_the_living_count_as_evicted() {
+        let mut sets = Sets::new(16, 100);
+        for n in 1..=8 {
+            sets.insert(7, n, n);
+        }
+        assert_eq!((sets.find(7, 8, |e| *e == 1).is_some(), sets.evicted), (true, 0));
+        sets.insert(7, 9, 9);
+        assert_eq!((sets.find(7, 9, |e| *e == 1), sets.evicted), (None, 1));
+        assert_eq!(sets.find(7, 109, |e| *e == 2), None, "timed out");
+        sets.insert(7, 103, 103);
+        assert_eq!((sets.find(7, 103, |e| *e == 2), sets.evicted), (None, 1), "it had timed out");
+        let index = sets.find(7, 103, |e| *e == 103).expect("is there");
+        sets.remove(index);
+        assert_eq!(sets.find(7, 103, |e| *e == 103), None);
+    }
+}
