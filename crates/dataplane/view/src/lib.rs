@@ -1,1 +1,212 @@
+//! What one grant lets a module see: which packets (*select*), which bytes (*expose*), in what form
+//! (*transform*).
+//!
+//! [`View::copy`] reads packets and their descriptors and writes what may be seen of them, packed,
+//! with descriptors of its own. Nothing else of a packet is written anywhere, not even for a moment.
+//! A view that [hides nothing](View::hides_nothing) can instead [select](View::select) from the
+//! packets where they lie.
+//!
+//! **Exposed bytes** run from the start of the packet. *Headers* end behind the transport header;
+//! behind the IP headers when there is none; behind link header and tags when the packet is not IP.
+//! Packets of link types that are not decoded have no headers: 0 bytes.
+//!
+//! **Under any transform, exposure ends where understanding ends**, so that no address hides in what
+//! was not parsed: payload of TCP, UDP and ICMP echo is exposed as granted; what other protocols,
+//! later fragments, malformed headers and the link's padding hold is not. See [`transform`] for the
+//! fields that are found.
+//!
+//! **A descriptor tells what the packet is** even if its bytes are hidden: time, lengths, protocol,
+//! TCP flags and the flags of the decoder stay. Offsets are limited to the exposed bytes; `TRANSPORT`
+//! is cleared if the header is not wholly exposed. The flow hash is that of the transformed packet.
 
+mod checksum;
+mod crc;
+mod expose;
+mod headers;
+mod key;
+mod select;
+pub mod transform;
+
+pub use key::{Key, KeyError};
+
+use expose::exposed;
+use flame_abi::{Descriptor, LinkType, flags};
+use flame_filter::FilterError;
+use flame_plan::{Expose, ViewSpec};
+use select::Select;
+use transform::Rewriter;
+
+/// One view, with its caches: one per worker.
+pub struct View {
+    select: Select,
+    expose: Expose,
+    rewriter: Option<Rewriter>,
+    /// The packet being transformed.
+    scratch: Vec<u8>,
+}
+
+/// What [`View::copy`] or [`View::select`] wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Descriptors; the packets that are missing were filtered out.
+    pub packets: u32,
+    /// Bytes of packets.
+    pub bytes: usize,
+}
+
+/// Why a view cannot be made or went wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewError {
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error("transform {field}={action} needs a key: give one with --key FILE")]
+    NoKey { field: &'static str, action: &'static str },
+    #[error("transform {field}=prefix: only addresses of IP have prefixes: use hash, truncate:BITS or zero")]
+    NotIp { field: &'static str },
+    #[error("transform {field}=truncate:{bits}: the field has {width} bits")]
+    Width { field: &'static str, bits: u8, width: u8 },
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A defect of the caller: a descriptor outside its block, or a slot smaller than a block.
+    #[error("packet {packet} of a block: {reason} (a defect here, not in the input)")]
+    Internal { packet: usize, reason: &'static str },
+}
+
+impl View {
+    /// Checks everything but the filter's meaning for link types other than the first that fits.
+    pub fn new(spec: &ViewSpec, key: Option<&Key>) -> Result<Self, ViewError> {
+        Ok(Self {
+            select: Select::new(&spec.select)?,
+            expose: spec.expose,
+            rewriter: Rewriter::new(&spec.transforms, key)?,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Whether every byte of every selected packet is shown as it is.
+    pub fn hides_nothing(&self) -> bool {
+        self.expose == Expose::All && self.rewriter.is_none()
+    }
+
+    /// Whether every packet is shown.
+    pub fn selects_all(&self) -> bool {
+        self.select.is_all()
+    }
+
+    /// Descriptors of the selected packets, for packets that stay where they are: `base` is the
+    /// address of `data` in the module's memory. Only for a view that hides nothing.
+    pub fn select(
+        &mut self,
+        packets: &[Descriptor],
+        link: impl Fn(usize) -> LinkType,
+        data: &[u8],
+        out: &mut [Descriptor],
+        base: u32,
+    ) -> Result<Written, ViewError> {
+        let mut written = Written::default();
+        for (i, d) in packets.iter().enumerate() {
+            let bytes = packet(d, data, i)?;
+            if !self.select.passes(link(i), bytes, d.wire_len)? {
+                continue;
+            }
+            let reason = "no room for its descriptor";
+            let slot = out.get_mut(written.packets as usize);
+            *slot.ok_or(ViewError::Internal { packet: i, reason })? =
+                Descriptor { addr: base.wrapping_add(d.addr), ..*d };
+            written.packets += 1;
+            written.bytes += bytes.len();
+        }
+        Ok(written)
+    }
+
+    /// Copies what may be seen of the selected packets to the start of `out_data`; `base` is the
+    /// address of `out_data` in the module's memory.
+    ///
+    /// `packets[i].addr` is the packet's offset in `data`. Bytes behind those it wrote are left as
+    /// they were.
+    pub fn copy(
+        &mut self,
+        packets: &[Descriptor],
+        link: impl Fn(usize) -> LinkType,
+        data: &[u8],
+        out: &mut [Descriptor],
+        out_data: &mut [u8],
+        base: u32,
+    ) -> Result<Written, ViewError> {
+        let mut written = Written::default();
+        for (i, d) in packets.iter().enumerate() {
+            let bytes = packet(d, data, i)?;
+            let link = link(i);
+            if !self.select.passes(link, bytes, d.wire_len)? {
+                continue;
+            }
+            let room = |reason| ViewError::Internal { packet: i, reason };
+            let slot = out.get_mut(written.packets as usize).ok_or(room("no room for its descriptor"))?;
+            let end = exposed(self.expose, link, d, bytes);
+            let at = written.bytes;
+            let mut seen = Descriptor { addr: base.wrapping_add(at as u32), ..*d };
+            let shown = match &mut self.rewriter {
+                None => &bytes[..end],
+                Some(rewriter) => {
+                    // Not in place: other instances can read a slot while it is being filled. The
+                    // headers are there even if they are not exposed, for the hash.
+                    let headers = (d.payload() as usize).clamp(end, bytes.len());
+                    self.scratch.clear();
+                    self.scratch.extend_from_slice(&bytes[..headers]);
+                    let understood = rewriter.rewrite(link, &mut self.scratch);
+                    let changed = &self.scratch[..understood];
+                    if rewriter.changes_flow() {
+                        seen.hash = flame_decode::flow_hash(changed, d);
+                    }
+                    &changed[..end.min(understood)]
+                }
+            };
+            let visible = out_data.get_mut(at..at + shown.len());
+            copy_exact(visible.ok_or(room("no room for its bytes"))?, shown);
+            limit(&mut seen, shown.len() as u32);
+            *slot = seen;
+            written.packets += 1;
+            written.bytes += shown.len();
+        }
+        Ok(written)
+    }
+}
+
+/// The bytes that a host's descriptor describes.
+#[inline]
+fn packet<'a>(d: &Descriptor, data: &'a [u8], i: usize) -> Result<&'a [u8], ViewError> {
+    let reason = "its descriptor points outside the block";
+    let range = d.addr as usize..d.addr as usize + d.cap_len as usize;
+    data.get(range).ok_or(ViewError::Internal { packet: i, reason })
+}
+
+/// Makes a descriptor agree with `cap_len` exposed bytes.
+#[inline]
+fn limit(d: &mut Descriptor, cap_len: u32) {
+    d.cap_len = cap_len;
+    if d.payload() > cap_len {
+        let most = cap_len.min(u32::from(u16::MAX)) as u16;
+        d.l3 = d.l3.min(most);
+        d.l4 = d.l4.min(most);
+        d.l4_len = 0;
+        d.flags &= !flags::TRANSPORT;
+    }
+}
+
+/// Copies exactly `from.len()` bytes. Headers have odd lengths of 34 to 128 bytes, for which two
+/// overlapping moves of fixed size beat a call; unlike one rounded-up move, they leave no hidden
+/// byte behind.
+#[inline]
+fn copy_exact(to: &mut [u8], from: &[u8]) {
+    #[inline]
+    fn ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+        let n = from.len();
+        to[..N].copy_from_slice(&from[..N]);
+        to[n - N..].copy_from_slice(&from[n - N..]);
+    }
+    match from.len() {
+        32..=64 => ends::<32>(to, from),
+        65..=128 => ends::<64>(to, from),
+        _ => to.copy_from_slice(from),
+    }
+}

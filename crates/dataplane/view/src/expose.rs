@@ -1,0 +1,18 @@
+//! How many bytes of a packet may be seen.
+
+use flame_abi::{Descriptor, LinkType};
+use flame_plan::Expose;
+
+/// Exposed bytes of a packet, before transforms; at most what was captured.
+#[inline]
+pub(crate) fn exposed(expose: Expose, link: LinkType, d: &Descriptor, bytes: &[u8]) -> usize {
+    let more = match expose {
+        Expose::None => return 0,
+        Expose::All => return bytes.len(),
+        Expose::Headers => 0,
+        Expose::Payload(n) => n as usize,
+    };
+    // The decoder sets `l4` behind the link header if there is no IP, and to 0 if it knows no header.
+    let headers = if d.is_ip() || link.is_decoded() { d.payload() as usize } else { 0 };
+    headers.saturating_add(more).min(bytes.len())
+}

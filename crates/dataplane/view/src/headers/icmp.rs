@@ -1,0 +1,81 @@
+//! ICMP (RFC 792), ICMPv6 (RFC 4443), neighbour discovery (RFC 4861), listener discovery (RFC 2710).
+//!
+//! The packet that an error quotes is a layer of its own. What follows the quoted headers is not
+//! shown: extensions (RFC 4884) hold addresses of interfaces.
+
+use super::{End, Packet};
+use flame_plan::Field;
+
+impl Packet<'_> {
+    pub(super) fn icmp(&mut self, at: usize) -> End {
+        if !self.has(at + 8) {
+            return Err(at);
+        }
+        self.sums.open(self.bytes, at, at + 2, 0, false);
+        match self.byte(at) {
+            // Echo and timestamp.
+            0 | 8 | 13 | 14 => self.payload = true,
+            // Redirect: the gateway.
+            5 => {
+                self.sideless::<4>(at + 4);
+            }
+            3 | 4 | 11 | 12 => {}
+            _ => return Err(at + 8),
+        }
+        Ok(at + 8)
+    }
+
+    pub(super) fn icmpv6(&mut self, at: usize, end: usize) -> End {
+        if !self.has(at + 8) {
+            return Err(at);
+        }
+        self.sums.open(self.bytes, at, at + 2, self.pseudo, false);
+        match self.byte(at) {
+            128 | 129 => self.payload = true,
+            1..=4 => {}
+            133 => return self.neighbour_options(at + 8, end),
+            134 => return self.neighbour_options(at + 16, end),
+            135 | 136 => return self.target(at + 8).and_then(|at| self.neighbour_options(at, end)),
+            137 => {
+                let behind = self.target(at + 8).and_then(|at| self.target(at));
+                return behind.and_then(|at| self.neighbour_options(at, end));
+            }
+            130..=132 => return Err(self.target(at + 8).unwrap_or(at + 8)),
+            _ => return Err(at + 8),
+        }
+        Ok(at + 8)
+    }
+
+    /// An address of 16 bytes.
+    fn target(&mut self, at: usize) -> End {
+        if !self.has(at + 16) {
+            return Err(at);
+        }
+        self.sideless::<16>(at);
+        Ok(at + 16)
+    }
+
+    /// Options of neighbour discovery, up to the first that is not known.
+    fn neighbour_options(&mut self, mut at: usize, end: usize) -> End {
+        let end = end.min(self.bytes.len());
+        while at + 8 <= end {
+            let n = usize::from(self.byte(at + 1)) * 8;
+            if n == 0 || at + n > end {
+                break;
+            }
+            match (self.byte(at), n) {
+                (1, 8) => self.field::<6>(at + 2, Field::MacSrc),
+                (2, 8) => {
+                    let dst = self.rewriter.changes(Field::MacDst);
+                    self.field::<6>(at + 2, if dst { Field::MacDst } else { Field::MacSrc })
+                }
+                (3, 32) => self.sideless::<16>(at + 16),
+                // Maximum transmission unit, nonce.
+                (5 | 14, 8) => 0,
+                _ => break,
+            };
+            at += n;
+        }
+        Err(at.min(end))
+    }
+}

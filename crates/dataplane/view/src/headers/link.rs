@@ -1,0 +1,49 @@
+//! Ethernet, Linux cooked headers, ARP.
+
+use super::{End, Packet};
+use flame_abi::LinkType;
+use flame_plan::Field;
+
+impl Packet<'_> {
+    /// Cooked headers (LINKTYPE_LINUX_SLL, _SLL2) hold the sender's address: a MAC address, or for
+    /// tunnel interfaces an IP address, in 8 bytes of which the rest is padding.
+    pub(super) fn cooked(&mut self, link: LinkType) -> End {
+        let (length, address, end) = match link {
+            LinkType::LINUX_SLL => (usize::from(self.be16(4)), 6, 16),
+            LinkType::LINUX_SLL2 => (usize::from(self.byte(11)), 12, 20),
+            _ => return Ok(0),
+        };
+        if !self.has(end) {
+            return Err(0);
+        }
+        if length == 6 {
+            self.field::<6>(address, Field::MacSrc);
+            self.blank(address + 6, address + 8);
+        } else if length != 0 && (self.rewriter.changes_mac() || self.rewriter.changes_ip()) {
+            self.blank(address, address + 8);
+        }
+        Ok(end)
+    }
+
+    pub(super) fn ethernet(&mut self, at: usize) -> End {
+        if !self.has(at + 14) {
+            return Err(at);
+        }
+        self.field::<6>(at, Field::MacDst);
+        self.field::<6>(at + 6, Field::MacSrc);
+        Ok(at + 14)
+    }
+
+    /// RFC 826 for Ethernet and IPv4; other forms are not understood.
+    pub(super) fn arp(&mut self, at: usize) -> End {
+        let ours = [self.be16(at + 2), self.be16(at + 4)] == [0x0800, 0x0604];
+        if !ours || !self.has(at + 28) {
+            return Err(at);
+        }
+        self.field::<6>(at + 8, Field::MacSrc);
+        self.field::<4>(at + 14, Field::IpSrc);
+        self.field::<6>(at + 18, Field::MacDst);
+        self.field::<4>(at + 24, Field::IpDst);
+        Ok(at + 28)
+    }
+}

@@ -1,0 +1,123 @@
+//! How fields are changed, and which.
+//!
+//! | field | where |
+//! | --- | --- |
+//! | `mac.*` | Ethernet (also in tunnels), Linux cooked headers, ARP, link-layer options of neighbour discovery |
+//! | `ip.*` | IPv4 and IPv6 headers (outer, in tunnels, quoted by ICMP errors), ARP, routing headers, home addresses, neighbour discovery, gateways of ICMP redirects |
+//! | `port.*` | TCP, UDP, SCTP (outer, in tunnels, quoted) |
+//!
+//! An address that has no side (a gateway, a hop) is changed as `ip.dst`, or as `ip.src` if that is
+//! kept. IPv4 options, IPv6 options and TCP options that can hold addresses in other ways are zeroed
+//! when addresses are changed. Addresses in payload (DNS, SIP) are payload.
+//!
+//! Checksums follow: IPv4, TCP, UDP, ICMP, ICMPv6, GRE, CRC32c of SCTP.
+
+mod hash;
+mod prefix;
+mod truncate;
+mod zero;
+
+use crate::headers;
+use crate::{Key, ViewError};
+use flame_abi::LinkType;
+use flame_plan::{Action, Field, Transforms};
+
+pub use prefix::Prefix;
+
+/// Actions per field, with what they need.
+pub(crate) struct Rewriter {
+    actions: [Action; Field::ALL.len()],
+    hash: Option<hash::Hash>,
+    prefix: Option<Prefix>,
+}
+
+impl Rewriter {
+    /// Nothing if every field is kept.
+    pub(crate) fn new(transforms: &Transforms, key: Option<&Key>) -> Result<Option<Self>, ViewError> {
+        let mut r = Self { actions: [Action::Keep; Field::ALL.len()], hash: None, prefix: None };
+        for (field, action) in transforms {
+            let keyed = |action| key.ok_or(ViewError::NoKey { field: field.name(), action });
+            let width = width(*field);
+            match *action {
+                Action::Prefix if width != 128 => return Err(ViewError::NotIp { field: field.name() }),
+                Action::Prefix => {
+                    let key = keyed("prefix")?;
+                    r.prefix.get_or_insert_with(|| Prefix::new(key));
+                }
+                Action::Hash => {
+                    let key = keyed("hash")?;
+                    r.hash.get_or_insert_with(|| hash::Hash::new(key));
+                }
+                Action::Truncate(bits) if bits > width => {
+                    return Err(ViewError::Width { field: field.name(), bits, width });
+                }
+                Action::Keep | Action::Zero | Action::Truncate(_) => {}
+            }
+            r.actions[*field as usize] = *action;
+        }
+        Ok(r.actions.iter().any(|a| *a != Action::Keep).then_some(r))
+    }
+
+    /// Changes the packet's fields in place. What lies behind the returned length was not
+    /// understood, may hold original addresses, and must not be shown.
+    pub(crate) fn rewrite(&mut self, link: LinkType, bytes: &mut [u8]) -> usize {
+        headers::rewrite(self, link, bytes)
+    }
+
+    /// Whether the flow hash changes.
+    pub(crate) fn changes_flow(&self) -> bool {
+        self.changes_ip() || self.changes(Field::PortSrc) || self.changes(Field::PortDst)
+    }
+
+    pub(crate) fn changes_ip(&self) -> bool {
+        self.changes(Field::IpSrc) || self.changes(Field::IpDst)
+    }
+
+    pub(crate) fn changes_mac(&self) -> bool {
+        self.changes(Field::MacSrc) || self.changes(Field::MacDst)
+    }
+
+    pub(crate) fn changes(&self, field: Field) -> bool {
+        self.actions[field as usize] != Action::Keep
+    }
+
+    /// What `old` (2, 4, 6 or 16 bytes) becomes, in the first bytes of the result.
+    #[inline]
+    pub(crate) fn map(&mut self, field: Field, old: &[u8]) -> [u8; 16] {
+        let mut new = [0; 16];
+        new[..old.len()].copy_from_slice(old);
+        let value = &mut new[..old.len()];
+        match self.actions[field as usize] {
+            Action::Keep => {}
+            Action::Zero => zero::apply(value),
+            Action::Truncate(bits) => truncate::apply(value, bits),
+            Action::Hash => match &self.hash {
+                Some(hash) => hash.apply(kind(field), value),
+                None => zero::apply(value),
+            },
+            Action::Prefix => match &mut self.prefix {
+                Some(prefix) => prefix.apply(value),
+                None => zero::apply(value),
+            },
+        }
+        new
+    }
+}
+
+/// Bits of the widest form of a field.
+fn width(field: Field) -> u8 {
+    match field {
+        Field::MacSrc | Field::MacDst => 48,
+        Field::IpSrc | Field::IpDst => 128,
+        Field::PortSrc | Field::PortDst => 16,
+    }
+}
+
+/// Both sides share a number: the same address hashes alike wherever it stands.
+fn kind(field: Field) -> u8 {
+    match field {
+        Field::MacSrc | Field::MacDst => 1,
+        Field::IpSrc | Field::IpDst => 2,
+        Field::PortSrc | Field::PortDst => 3,
+    }
+}

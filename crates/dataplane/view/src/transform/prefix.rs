@@ -1,0 +1,100 @@
+//! `prefix`: prefix-preserving, one to one: two addresses that share exactly k leading bits become
+//! addresses that share exactly k.
+//!
+//! Crypto-PAn (Xu, Fan, Ammar, Moon, "Prefix-Preserving IP Address Anonymization", ICNP 2002), for
+//! IPv6 by the same construction on 128 bits. Bit i of the result is bit i of the address, flipped
+//! by the first bit of AES(first i bits of the address, then padding from bit i on). The padding is
+//! AES of the second half of the key. IPv4 and IPv6 are mapped independently of each other.
+//!
+//! The 32 or 128 blocks of an address do not depend on each other and are encrypted together, so
+//! that the AES unit's pipeline is full. Results are kept in direct-mapped caches of fixed size.
+//!
+//! What it does not hide: the structure of the address space. Who can inject packets, or knows some
+//! pairs, learns the prefixes that others share with them (section 5 of the paper).
+
+use crate::Key;
+use aes::Aes128Enc;
+use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
+
+/// Log2 of entries: 64 KiB for IPv4, 64 KiB for IPv6.
+const CACHE_V4: u32 = 13;
+const CACHE_V6: u32 = 11;
+
+/// Encrypted at a time.
+const LANES: usize = 32;
+
+/// The mapping under one key.
+pub struct Prefix {
+    aes: Aes128Enc,
+    pad: u128,
+    v4: Box<[(u32, u32)]>,
+    v6: Box<[(u128, u128)]>,
+}
+
+impl Prefix {
+    pub fn new(key: &Key) -> Self {
+        let (mut aes_key, mut pad) = ([0; 16], Array::from([0; 16]));
+        aes_key.copy_from_slice(&key.bytes()[..16]);
+        pad.copy_from_slice(&key.bytes()[16..]);
+        let aes = Aes128Enc::new(&aes_key.into());
+        aes.encrypt_block(&mut pad);
+        let mut p =
+            Self { aes, pad: u128::from_be_bytes(pad.into()), v4: Box::default(), v6: Box::default() };
+        // A true entry for address 0 everywhere: no entry needs a mark of being filled.
+        let (zero4, zero6) = (p.flips(0, 32), p.flips(0, 128));
+        p.v4 = vec![(0, (zero4 >> 96) as u32); 1 << CACHE_V4].into();
+        p.v6 = vec![(0, zero6); 1 << CACHE_V6].into();
+        p
+    }
+
+    pub fn ipv4(&mut self, address: u32) -> u32 {
+        let slot = (address.wrapping_mul(0x9e37_79b1) >> (32 - CACHE_V4)) as usize;
+        let (known, mapped) = self.v4[slot];
+        if known == address {
+            return mapped;
+        }
+        let mapped = address ^ (self.flips(u128::from(address) << 96, 32) >> 96) as u32;
+        self.v4[slot] = (address, mapped);
+        mapped
+    }
+
+    pub fn ipv6(&mut self, address: u128) -> u128 {
+        let folded = (address >> 64) as u64 ^ (address as u64).rotate_left(32);
+        let slot = (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - CACHE_V6)) as usize;
+        let (known, mapped) = self.v6[slot];
+        if known == address {
+            return mapped;
+        }
+        let mapped = address ^ self.flips(address, 128);
+        self.v6[slot] = (address, mapped);
+        mapped
+    }
+
+    pub(super) fn apply(&mut self, value: &mut [u8]) {
+        if let Ok(v4) = <[u8; 4]>::try_from(&*value) {
+            value.copy_from_slice(&self.ipv4(u32::from_be_bytes(v4)).to_be_bytes());
+        } else if let Ok(v6) = <[u8; 16]>::try_from(&*value) {
+            value.copy_from_slice(&self.ipv6(u128::from_be_bytes(v6)).to_be_bytes());
+        } else {
+            value.fill(0);
+        }
+    }
+
+    /// The bits to flip in an address of `bits` bits (a multiple of 32), both left-aligned.
+    fn flips(&self, address: u128, bits: u32) -> u128 {
+        let mut flips = 0;
+        for start in (0..bits).step_by(LANES) {
+            let mut blocks = [Array::from([0; 16]); LANES];
+            for (i, block) in (start..).zip(&mut blocks) {
+                // i < 128, so the shift is defined.
+                let rest = u128::MAX >> i;
+                *block = Array::from((address & !rest | self.pad & rest).to_be_bytes());
+            }
+            self.aes.encrypt_blocks(&mut blocks);
+            for (i, block) in (start..).zip(&blocks) {
+                flips |= u128::from(block[0] >> 7) << (127 - i);
+            }
+        }
+        flips
+    }
+}

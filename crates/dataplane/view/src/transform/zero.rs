@@ -1,0 +1,5 @@
+//! `zero`: every bit becomes 0.
+
+pub(super) fn apply(value: &mut [u8]) {
+    value.fill(0);
+}
