@@ -69,7 +69,8 @@ impl Account {
         self.processed += other.processed;
         self.filtered += other.filtered;
         self.records += other.records;
-        self.records_lost += other.records_lost;
+        // The module's own number, so it may be anything.
+        self.records_lost = self.records_lost.saturating_add(other.records_lost);
         self.faults += other.faults;
         for (mine, theirs) in self.shed.iter_mut().zip(other.shed) {
             *mine += theirs;

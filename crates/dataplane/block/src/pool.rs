@@ -1,5 +1,6 @@
 use crate::memfd::{BlockError, SharedMemory};
 use crate::{SLOT_BYTES, SLOT_DATA, SLOT_DESCRIPTORS};
+use flame_abi::Descriptor;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +18,7 @@ const QUEUE_HELD: usize = 9; // entries it has released
 const QUEUE_LOST: usize = 1; // packets lost because it held `depth` slots
 const QUEUE_ENTRIES: usize = 16;
 const HEAD_WORDS: usize = MAX_SLOTS + MAX_READERS * QUEUE;
+const _: () = assert!(SLOT_BYTES.is_multiple_of(4096));
 const HEAD_BYTES: usize = (HEAD_WORDS * 8).next_multiple_of(4096);
 
 /// The writer's end.
@@ -55,13 +57,18 @@ mod mapping {
     }
 
     impl Pool {
-        /// The descriptors' and the packets' bytes of a claimed slot.
-        pub fn slot(&mut self, slot: usize) -> (&mut [u8], &mut [u8]) {
+        /// The descriptors and the packets' bytes of a claimed slot.
+        pub fn slot(&mut self, slot: usize) -> (&mut [Descriptor], &mut [u8]) {
             assert!(slot < self.slots && self.memory.word(slot).load(Ordering::Acquire) == 0, "slot is claimed");
             // SAFETY: `&mut self` is the one writer, no reader holds the slot, and the range lies
             // behind the head, so nothing else refers to these bytes.
             let memory = unsafe { &mut *self.memory.memory.get() };
-            memory.slice_mut(HEAD_BYTES + slot * SLOT_BYTES, SLOT_BYTES).split_at_mut(SLOT_DESCRIPTORS)
+            let bytes = memory.slice_mut(HEAD_BYTES + slot * SLOT_BYTES, SLOT_BYTES);
+            let (descriptors, data) = bytes.split_at_mut(SLOT_DESCRIPTORS);
+            // SAFETY: a descriptor is plain numbers, so any bytes are one; slots are page-aligned.
+            let (before, descriptors, after) = unsafe { descriptors.align_to_mut::<Descriptor>() };
+            debug_assert!(before.is_empty() && after.is_empty());
+            (descriptors, data)
         }
     }
 }

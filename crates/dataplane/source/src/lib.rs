@@ -4,6 +4,7 @@
 //! (a mapped file, a decompressed buffer, the kernel's ring). Nothing is copied per packet.
 
 mod files;
+pub mod live;
 mod names;
 
 pub use files::{FileOptions, open, parse};

@@ -57,7 +57,6 @@ struct Start {
 pub struct LaneOptions<'a> {
     pub worker: usize,
     pub batch: usize,
-    pub decapsulate: bool,
     pub key: Option<&'a Key>,
     pub shared: Option<Shared>,
 }
@@ -76,7 +75,7 @@ impl Lane {
                 // A pool has room for so many readers; past them the view is computed once more.
                 Some(i) if lane.views[i].members.len() < flame_block::MAX_READERS => i,
                 _ => {
-                    let view = View::new(&p.view, options.key, options.decapsulate)?;
+                    let view = View::new(&p.view, options.key)?;
                     let pool = Pool::new(SLOTS)?;
                     let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && view.hides_nothing();
                     specs.push(&p.view);

@@ -89,8 +89,8 @@ impl Run<'_> {
     }
 
     fn lane_options(&self, worker: usize, source: &dyn Source) -> LaneOptions<'_> {
-        let Options { batch, decapsulate, key, .. } = self.options;
-        LaneOptions { worker, batch, decapsulate, key, shared: source.shared() }
+        let Options { batch, key, .. } = self.options;
+        LaneOptions { worker, batch, key, shared: source.shared() }
     }
 
     fn feed_options(&self) -> FeedOptions<'_> {

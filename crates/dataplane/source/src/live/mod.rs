@@ -1,0 +1,138 @@
+//! Live packets by AF_PACKET with a TPACKET_V3 ring (packet(7), `packet_mmap` in the kernel's docs).
+//!
+//! The kernel fills blocks of the ring; each is handed out where it lies and goes back when the last
+//! reference to it is dropped. What nobody takes in time the kernel drops and counts.
+
+mod ring;
+mod socket;
+
+use crate::{Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
+use bytes::Bytes;
+use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
+use ring::{Frame, Ring};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How an interface is captured.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveOptions {
+    /// Take packets for other machines too.
+    pub promiscuous: bool,
+    /// Bytes of each packet that the kernel keeps.
+    pub snaplen: u32,
+    /// A group of this number and size shares the interface, each flow wholly on one member.
+    pub fanout: Option<(u16, u16)>,
+    /// Bytes of one block; a power of two from 128 KiB to 1 MiB.
+    pub block_bytes: usize,
+    pub blocks: usize,
+    /// After this long a block is handed out as full as it is, and `next` returns.
+    pub timeout_ms: u32,
+    /// The network card's time stamps, where it has them.
+    pub hardware_timestamps: bool,
+}
+
+impl Default for LiveOptions {
+    fn default() -> Self {
+        Self {
+            promiscuous: true,
+            snaplen: MAX_PACKET as u32,
+            fanout: None,
+            block_bytes: MAX_BLOCK_BYTES,
+            blocks: 64,
+            timeout_ms: 20,
+            hardware_timestamps: false,
+        }
+    }
+}
+
+/// An interface being captured.
+pub struct Live {
+    interface: String,
+    ring: Arc<Ring>,
+    link: LinkType,
+    /// Both directions of a loopback packet pass the interface; one of them is enough.
+    skip_outgoing: bool,
+    timeout_ms: u32,
+    /// The block that is next in turn.
+    head: usize,
+    /// A block of which packets are left, and its next frame.
+    current: Option<(Bytes, usize, Frame)>,
+    bytes: u64,
+    drops: AtomicU64,
+}
+
+/// Opens `interface`; needs CAP_NET_RAW.
+pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError> {
+    let io = |step: &str, error| SourceError::Io { place: format!("interface {interface}: {step}"), error };
+    let (socket, link) = socket::open(interface, options)?;
+    let ring = Ring::new(socket, options.block_bytes, options.blocks).map_err(|e| io("mapping the ring", e))?;
+    Ok(Live {
+        interface: interface.to_owned(),
+        skip_outgoing: link.is_loopback,
+        link: link.link,
+        ring: Arc::new(ring),
+        timeout_ms: options.timeout_ms,
+        head: 0,
+        current: None,
+        bytes: 0,
+        drops: AtomicU64::new(0),
+    })
+}
+
+impl Source for Live {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        block.packets.clear();
+        block.data = Bytes::new();
+        block.shared_offset = None;
+        if self.current.is_none() {
+            if !self.ring.is_ready(self.head) {
+                let ready = self.ring.socket().wait(self.timeout_ms);
+                ready.map_err(|e| socket::lost(&self.interface, e))?;
+                if !self.ring.is_ready(self.head) {
+                    return Ok(Next::Idle);
+                }
+            }
+            let (data, frame) = Ring::take(&self.ring, self.head);
+            self.current = Some((data, self.head, frame));
+            self.head = (self.head + 1) % self.ring.blocks();
+        }
+        let Some((data, index, mut frame)) = self.current.take() else { return Ok(Next::Idle) };
+        let mut captured = 0;
+        while block.packets.len() < MAX_BLOCK_PACKETS && captured < MAX_BLOCK_BYTES {
+            let Some(found) = frame.next(&data) else { break };
+            if self.skip_outgoing && found.outgoing {
+                continue;
+            }
+            captured += found.cap_len as usize;
+            block.packets.push(RawPacket {
+                ts_ns: found.ts_ns,
+                offset: found.offset,
+                cap_len: found.cap_len,
+                wire_len: found.wire_len,
+                link: self.link,
+            });
+        }
+        self.bytes += captured as u64;
+        block.data = data.clone();
+        block.shared_offset = Some(self.ring.offset(index) as u64);
+        if !frame.is_last() {
+            self.current = Some((data, index, frame));
+        }
+        if block.packets.is_empty() {
+            block.data = Bytes::new();
+            return Ok(Next::Idle);
+        }
+        Ok(Next::Packets)
+    }
+
+    fn progress(&self) -> Progress {
+        // The kernel's counter starts anew at each look.
+        let new = self.ring.socket().drops();
+        let kernel_drops = self.drops.fetch_add(new, Ordering::Relaxed) + new;
+        Progress { bytes: self.bytes, total: None, kernel_drops }
+    }
+
+    fn shared(&self) -> Option<Shared> {
+        Some(Shared { fd: self.ring.socket().fd(), bytes: self.ring.bytes() })
+    }
+}
