@@ -72,8 +72,10 @@ struct Pending {
     data: u32,
     syn: Sent,
     synack: Sent,
-    /// SYN to SYN-ACK in nanoseconds.
-    half: Option<u64>,
+    /// An RST answered the SYN: the next SYN is a new attempt, even with the same sequence number.
+    refused: bool,
+    /// SYN to SYN-ACK in nanoseconds; below 0 if the capture's clock went back in between.
+    half: Option<i64>,
 }
 
 impl Entry for Pending {
@@ -112,18 +114,39 @@ impl Handshakes {
                 self.synack(s);
                 None
             }
+            f if f == tcp::RST | tcp::ACK => {
+                self.refusal(s);
+                None
+            }
             _ => None,
         }
     }
 
     fn syn(&mut self, s: &Segment) {
         let next = s.seq.wrapping_add(1);
-        if let Some(index) = self.pending.find(s.hash, s.at, |p| p.next == next && p.tuple == s.tuple) {
-            self.pending.get(index).syn.again(s);
-        } else {
-            let mut new = Pending { tuple: s.tuple, next, expect: next, data: s.len, ..Pending::default() };
-            new.syn.again(s);
-            self.pending.insert(s.hash, s.at, new);
+        let mut new = Pending { tuple: s.tuple, next, expect: next, data: s.len, ..Pending::default() };
+        match self.pending.find(s.hash, s.at, |p| p.next == next && p.tuple == s.tuple) {
+            Some(index) if self.pending.get(index).refused => {
+                new.syn.again(s);
+                *self.pending.get(index) = new;
+            }
+            Some(index) => {
+                self.pending.get(index).syn.again(s);
+            }
+            None => {
+                new.syn.again(s);
+                self.pending.insert(s.hash, s.at, new);
+            }
+        }
+    }
+
+    /// It may be forged, so the handshake is not given up.
+    fn refusal(&mut self, s: &Segment) {
+        let tuple = s.tuple.reversed();
+        let is =
+            |p: &Pending| s.ack.wrapping_sub(p.next) <= p.data && p.tuple == tuple && p.synack.times == 0;
+        if let Some(index) = self.pending.find(s.hash, s.at, is) {
+            self.pending.get(index).refused = true;
         }
     }
 
@@ -138,7 +161,7 @@ impl Handshakes {
         p.expect = s.ack;
         // A later SYN-ACK answers a SYN only if it says so: it may have been sent by its own clock.
         if p.half.is_none() && (p.synack.times == 1 || p.syn.times > 1) {
-            p.half = p.syn.answered(s.timestamps).map(|syn| s.at.saturating_sub(syn));
+            p.half = p.syn.answered(s.timestamps).map(|syn| between(syn, s.at));
         }
     }
 
@@ -152,11 +175,12 @@ impl Handshakes {
         let rtt = if p.synack.times > 0 {
             p.half
                 .zip(p.synack.answered(s.timestamps))
-                .map(|(half, synack)| half + s.at.saturating_sub(synack))
+                .map(|(half, synack)| half.wrapping_add(between(synack, s.at)))
         } else {
-            (p.syn.times == 1).then(|| s.at.saturating_sub(p.syn.first))
+            (p.syn.times == 1).then(|| between(p.syn.first, s.at))
         };
-        let Some(rtt) = rtt else {
+        // A clock that went back over the whole handshake leaves no value either.
+        let Some(rtt) = rtt.and_then(|ns| u64::try_from(ns).ok()) else {
             self.ambiguous += 1;
             return None;
         };
@@ -172,4 +196,9 @@ impl Handshakes {
             .finish();
         Some(rtt)
     }
+}
+
+/// Nanoseconds from `earlier` to `later`.
+fn between(earlier: u64, later: u64) -> i64 {
+    later.wrapping_sub(earlier) as i64
 }

@@ -145,6 +145,17 @@ fn a_refused_or_unanswered_syn_has_no_value() {
 }
 
 #[test]
+fn a_syn_after_a_refusal_is_a_new_attempt() {
+    let mut t = Trace::default();
+    t.add(0, Client, SYN, 100, 0, 0, None);
+    t.add(20, Server, ACK | tcp::RST, 0, 101, 0, None);
+    t.add(520, Client, SYN, 100, 0, 0, None);
+    t.add(540, Server, SYNACK, 900, 101, 0, None);
+    t.add(550, Client, ACK, 101, 901, 0, None);
+    assert_eq!(t.handshakes(), (vec![(30, 0)], 0));
+}
+
+#[test]
 fn one_direction_is_enough_if_asked_for() {
     let mut t = Trace::default();
     t.add(0, Client, SYN, 100, 0, 0, None);

@@ -1,0 +1,65 @@
+//! Conversations in real captures: as many as another program finds.
+
+mod common;
+
+use flame_flow::Flow;
+use flame_module::testing::{Native, Parameters};
+use std::collections::BTreeSet;
+
+/// Captures where ours is right, with the reason from the bytes.
+const EXCEPTIONS: &[(&str, [usize; 2], &str)] = &[];
+
+fn parameters() -> Parameters {
+    let second = 1_000_000_000;
+    Parameters::default()
+        .integer("max_flows", 1 << 18)
+        .integer("idle_timeout", 60 * second)
+        .integer("active_timeout", 1800 * second)
+        .integer("linger", 5 * second)
+}
+
+#[test]
+fn distinct_conversations_agree() {
+    let Some(folder) = common::traces() else { return };
+    let (mut read, mut different) = (0, Vec::new());
+    for (file, expected) in common::truth(&folder, ["tcp_flows", "udp_flows"]) {
+        let mut native = Native::<Flow>::new(&parameters(), 0);
+        let mut packets = [0u64; 2];
+        let opened = common::blocks(folder.join("files").join(&file), |descriptors, memory| {
+            native.packets(descriptors, memory);
+            let ip = descriptors.iter().filter(|d| d.is_ip());
+            packets[0] += ip.clone().count() as u64;
+            native.tick(descriptors.iter().map(|d| d.ts_ns).max().unwrap_or(0));
+        });
+        if !opened {
+            continue;
+        }
+        read += 1;
+        native.end(0);
+        assert_eq!(native.lost, 0, "{file}");
+        let mut distinct = [BTreeSet::new(), BTreeSet::new()];
+        for row in &native.rows {
+            if row.table == 1 {
+                packets[1] += row.integer(20, 8);
+                continue;
+            }
+            packets[1] += row.integer(55, 8) + row.integer(63, 8);
+            let (a, b) = (row.bytes[1..20].to_vec(), row.bytes[20..39].to_vec());
+            let pair = if a < b { (a, b) } else { (b, a) };
+            match row.bytes[0] {
+                6 => distinct[0].insert(pair),
+                17 => distinct[1].insert(pair),
+                _ => false,
+            };
+        }
+        assert_eq!(packets[0], packets[1], "{file}: every IP packet is in one record");
+        let ours = distinct.map(|d| d.len());
+        let expected = expected.map(|n| n.parse().unwrap_or(usize::MAX));
+        let exception = EXCEPTIONS.iter().find(|e| e.0 == file);
+        if ours != exception.map_or(expected, |e| e.1) {
+            different.push(format!("{file}: tcp, udp {ours:?}, expected {expected:?}"));
+        }
+    }
+    println!("{read} captures");
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+}
