@@ -7,7 +7,8 @@ use std::path::PathBuf;
 /// The folder of captures: `FLAME_TRACES`, else `../shared/traces` beside the workspace.
 pub fn traces() -> Option<PathBuf> {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
-    let folder = std::env::var_os("FLAME_TRACES").map_or_else(|| PathBuf::from(default), PathBuf::from).join("open");
+    let folder =
+        std::env::var_os("FLAME_TRACES").map_or_else(|| PathBuf::from(default), PathBuf::from).join("open");
     if !folder.join("TRUTH.tsv").is_file() {
         println!("skipped: no captures at {}", folder.display());
         return None;
@@ -26,7 +27,9 @@ pub fn truth<const N: usize>(folder: &std::path::Path, columns: [&str; N]) -> Ve
 
 /// Gives each block's decoded packets to `f`; whether the file could be opened.
 pub fn blocks(file: PathBuf, mut f: impl FnMut(&[Descriptor], &[u8])) -> bool {
-    let Ok(mut source) = flame_source::open(&[file], &FileOptions { snaplen: MAX_PACKET as u32 }) else { return false };
+    let Ok(mut source) = flame_source::open(&[file], &FileOptions { snaplen: MAX_PACKET as u32 }) else {
+        return false;
+    };
     let mut block = RawBlock::default();
     let mut descriptors = Vec::new();
     while let Ok(Next::Packets) = source.next(&mut block) {
