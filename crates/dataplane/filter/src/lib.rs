@@ -31,6 +31,8 @@ pub const MAX_UNOPTIMIZED: usize = 10_000;
 #[derive(Debug)]
 pub struct Filter {
     code: jit::Code,
+    /// For LINKTYPE_NULL: packets of machines of the other byte order.
+    other_order: Option<jit::Code>,
     all: bool,
 }
 
@@ -61,24 +63,35 @@ pub enum FilterError {
 impl Filter {
     /// Compiles `expr` for packets of `link`. An empty expression matches every packet.
     pub fn compile(expr: &str, link: LinkType) -> Result<Self, FilterError> {
-        let program = text::compile(expr, link)?;
-        Self::from_program(&program)
-            .map_err(|message| FilterError::Internal { expr: text::excerpt(expr), message })
+        let program = Program::compile(expr, link)?;
+        let internal = |message| FilterError::Internal { expr: text::excerpt(expr), message };
+        let mut filter = Self::from_program(&program).map_err(internal)?;
+        if link == LinkType::NULL && !filter.all {
+            let code = jit::Code::new(&program.for_other_order()).map_err(internal)?;
+            filter.other_order = Some(code);
+        }
+        Ok(filter)
     }
 
     /// A filter from a checked program; the error is a defect of the code generator.
     pub fn from_program(program: &Program) -> Result<Self, String> {
-        Ok(Self { code: jit::Code::new(program)?, all: program.accepts_all() })
+        Ok(Self { code: jit::Code::new(program)?, other_order: None, all: program.accepts_all() })
     }
 
     /// Whether a packet passes. `bytes` were captured of the `wire_len` that the packet had.
     #[inline]
     pub fn matches(&self, bytes: &[u8], wire_len: u32) -> bool {
-        self.all || self.code.run(bytes, wire_len) != 0
+        self.all || self.run(bytes, wire_len) != 0
     }
 
     /// What the program returns: 0 for no match, otherwise the bytes to keep.
+    #[inline]
     pub fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {
+        if let (Some(other), Some(family)) = (&self.other_order, bytes.first_chunk())
+            && u32::from_ne_bytes(*family) > 0xffff
+        {
+            return other.run(bytes, wire_len);
+        }
         self.code.run(bytes, wire_len)
     }
 

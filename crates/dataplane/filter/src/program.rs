@@ -140,6 +140,37 @@ impl Program {
         self.0.len()
     }
 
+    /// The same filter for packets of LINKTYPE_NULL that a machine of the other byte order captured:
+    /// their address family, the first word, is compared the other way round.
+    ///
+    /// libpcap knows the order from the file; here each packet shows it, since families are small.
+    pub(crate) fn for_other_order(&self) -> Self {
+        let mut ops = self.0.clone();
+        // Whether A holds the first word, per instruction: predecessors all come before.
+        let mut holds: Vec<Option<bool>> = vec![None; ops.len() + 1];
+        holds[0] = Some(false);
+        for at in 0..ops.len() {
+            let Some(now) = holds[at] else { continue };
+            let mut reach = |to: usize, value: bool| holds[to] = Some(holds[to].unwrap_or(value) && value);
+            match &mut ops[at] {
+                Op::LoadAbs(size, k) => reach(at + 1, *size == Size::Word && *k == 0),
+                Op::LoadInd(..) | Op::LoadLen | Op::LoadImm(_) | Op::LoadScratch(_) => reach(at + 1, false),
+                Op::Alu(..) | Op::Negate | Op::MoveToA => reach(at + 1, false),
+                Op::Branch(test, operand, yes, no) => {
+                    if let (true, Test::Eq, Operand::K(family)) = (now, &test, operand) {
+                        *family = family.swap_bytes();
+                    }
+                    reach(*yes, now);
+                    reach(*no, now);
+                }
+                Op::Jump(to) => reach(*to, now),
+                Op::ReturnImm(_) | Op::ReturnA => {}
+                _ => reach(at + 1, now),
+            }
+        }
+        Self(ops)
+    }
+
     pub(crate) fn ops(&self) -> &[Op] {
         &self.0
     }

@@ -4,8 +4,15 @@ use crate::{FilterError, Instruction, MAX_TEXT, MAX_UNOPTIMIZED, Program, Progra
 use flame_abi::LinkType;
 use pcap::{Capture, Linktype};
 
-/// Compiles and checks; an empty expression needs no libpcap, so it works for any link type.
-pub(crate) fn compile(expr: &str, link: LinkType) -> Result<Program, FilterError> {
+impl Program {
+    /// What libpcap makes of `expr`, checked. An empty expression needs no libpcap, so it works for
+    /// any link type.
+    pub fn compile(expr: &str, link: LinkType) -> Result<Self, FilterError> {
+        compile(expr, link)
+    }
+}
+
+fn compile(expr: &str, link: LinkType) -> Result<Program, FilterError> {
     if expr.len() > MAX_TEXT {
         return Err(FilterError::TooLong { found: expr.len() });
     }

@@ -40,7 +40,7 @@ fn program() -> impl Strategy<Value = Program> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn agree(program in program(), packets in prop::collection::vec(
         (prop::collection::vec(any::<u8>(), 0..96), any::<u32>()), 8)

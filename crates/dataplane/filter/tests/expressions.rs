@@ -68,3 +68,17 @@ fn vlan_and_lengths() {
     assert!(ok("greater 1500", &vlan, 1500) && !ok("greater 1500", &vlan, 64));
     assert!(!ok("ip", &vlan[..13], 64));
 }
+
+#[test]
+fn loopback_packets_of_either_byte_order() {
+    let f = |expr: &str| Filter::compile(expr, LinkType::NULL).unwrap();
+    let (tcp, ip6, both) = (f("tcp port 80"), f("ip6"), f("ip6 or udp or tcp dst port 80"));
+    for family in [[2, 0, 0, 0], [0, 0, 0, 2]] {
+        let mut packet = [0u8; 44];
+        packet[..4].copy_from_slice(&family);
+        (packet[4], packet[13], packet[27]) = (0x45, 6, 80);
+        assert!(tcp.matches(&packet, 44) && both.matches(&packet, 44) && !ip6.matches(&packet, 44));
+        packet[13] = 1;
+        assert!(!tcp.matches(&packet, 44) && !both.matches(&packet, 44));
+    }
+}

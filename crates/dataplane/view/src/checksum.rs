@@ -8,8 +8,9 @@
 //! What this reveals: the difference of a checksum is that of the fields, which the reader of the
 //! transformed packet could know anyway except for 16 bits about the original address.
 
-/// Checksums open at once: each layer has at most two (GRE's, and the transport's).
-const MAX_OPEN: usize = 32;
+/// Checksums open at once: the decoder follows five IP headers, each with one checksum behind it, and
+/// the innermost IPv4 header has its own.
+const MAX_OPEN: usize = 8;
 
 #[derive(Clone, Copy, Default)]
 struct Sum {
@@ -51,7 +52,7 @@ impl Sums {
         old.copy_from_slice(new);
         for s in &mut self.open[..self.len] {
             // 256 * 256 = 1 (mod 65535): shifting by a byte is multiplying by 256.
-            s.change += if (at - s.start) % 2 == 0 { change } else { change * 256 };
+            s.change += if (at - s.start).is_multiple_of(2) { change } else { change * 256 };
         }
         change
     }

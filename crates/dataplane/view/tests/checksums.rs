@@ -113,7 +113,7 @@ fn right_ones_stay_right() {
     for (packet, keep, places) in packets() {
         places.iter().for_each(|at| right(&packet, *at));
         for mut view in views() {
-            let seen = see(&mut view, LinkType::ETHERNET, &[packet.clone()]);
+            let seen = see(&mut view, LinkType::ETHERNET, std::slice::from_ref(&packet));
             let shown = seen.packet(0);
             assert_eq!(shown.len(), keep, "{packet:02x?}");
             assert_ne!(shown, packet);
@@ -147,6 +147,9 @@ fn a_wrong_one_stays_wrong_by_the_same_difference() {
 fn no_udp_checksum_stays_none() {
     let packet = ethernet(0x0800, &ipv4(17, &[], &udp(5000, b"x")));
     for mut view in views() {
-        assert_eq!(see(&mut view, LinkType::ETHERNET, &[packet.clone()]).packet(0)[40..42], [0, 0]);
+        assert_eq!(
+            see(&mut view, LinkType::ETHERNET, std::slice::from_ref(&packet)).packet(0)[40..42],
+            [0, 0]
+        );
     }
 }

@@ -143,7 +143,7 @@ fn published_vectors() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn shares_exactly_the_prefix_that_was_shared(
         key: [u8; 32], a: u128, shared in 0u32..=128, noise: u128

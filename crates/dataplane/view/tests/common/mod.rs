@@ -112,7 +112,7 @@ pub fn ipv6(proto: u8, rest: &[u8]) -> Vec<u8> {
 /// TCP from 51234 to 8081; the checksum is left 0.
 pub fn tcp(options: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut p = vec![0xc8, 0x22, 0x1f, 0x91, 0, 0, 0, 1, 0, 0, 0, 2];
-    p.extend([((20 + options.len()) / 4 << 4) as u8, 0x18, 1, 0, 0, 0, 0, 0]);
+    p.extend([((20 + options.len()) * 4) as u8, 0x18, 1, 0, 0, 0, 0, 0]);
     p.extend(options);
     p.extend(payload);
     p

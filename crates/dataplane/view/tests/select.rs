@@ -1,0 +1,95 @@
+//! Selecting, mapping in place, and what is refused.
+
+mod common;
+use common::*;
+use flame_abi::{Descriptor, LinkType};
+use flame_plan::{Action, Expose, Field, Transforms, ViewSpec};
+use flame_view::{Key, View, ViewError};
+
+fn spec(select: &[&str], expose: Expose, transforms: &[(Field, Action)]) -> ViewSpec {
+    let select = select.iter().map(|s| (*s).to_owned()).collect();
+    ViewSpec { select, expose, transforms: transforms.iter().copied().collect::<Transforms>() }
+}
+
+fn error(spec: &ViewSpec) -> String {
+    View::new(spec, None).map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn every_filter_must_pass() {
+    let packets: Vec<Vec<u8>> = [(53, 1), (53, 400), (80, 400)]
+        .map(|(port, n)| ethernet(0x0800, &ipv4(17, &[], &udp(port, &vec![0; n]))))
+        .to_vec();
+    let mut v = View::new(&spec(&["udp port 53", "", "greater 300"], Expose::Headers, &[]), None).unwrap();
+    let seen = see(&mut v, LinkType::ETHERNET, &packets);
+    assert_eq!(seen.descriptors.len(), 1);
+    assert_eq!(seen.descriptors[0].wire_len, 14 + 28 + 400);
+    assert_eq!(seen.packet(0), &packets[1][..42]);
+    assert_eq!(seen.descriptors[0].addr, BASE);
+}
+
+#[test]
+fn packets_stay_where_they_are_when_nothing_is_hidden() {
+    let packets: Vec<Vec<u8>> =
+        [80, 53].map(|port| ethernet(0x0800, &ipv4(17, &[], &udp(port, b"hello")))).to_vec();
+    let mut v = View::new(&spec(&["port 53"], Expose::All, &[]), None).unwrap();
+    assert!(v.hides_nothing() && !v.selects_all());
+    let (descriptors, data) = block(LinkType::ETHERNET, &packets);
+    let mut out = [Descriptor::default(); 2];
+    let written = v.select(&descriptors, |_| LinkType::ETHERNET, &data, &mut out, 1000).unwrap();
+    assert_eq!(written.packets, 1);
+    assert_eq!(out[0], Descriptor { addr: 1000 + descriptors[1].addr, ..descriptors[1] });
+    for hiding in
+        [spec(&[], Expose::Payload(u32::MAX), &[]), spec(&[], Expose::All, &[(Field::MacSrc, Action::Zero)])]
+    {
+        assert!(!View::new(&hiding, None).unwrap().hides_nothing());
+    }
+    assert!(
+        View::new(&spec(&[], Expose::All, &[(Field::IpSrc, Action::Keep)]), None).unwrap().hides_nothing()
+    );
+}
+
+#[test]
+fn link_types_may_be_mixed() {
+    let mut v = View::new(&spec(&["udp"], Expose::Headers, &[]), None).unwrap();
+    let raw = ipv4(17, &[], &udp(53, b"x"));
+    let packets = [ethernet(0x0800, &raw), raw.clone(), raw];
+    let links = [LinkType::ETHERNET, LinkType::RAW, LinkType(189)];
+    let (mut descriptors, mut data) = (Vec::new(), Vec::new());
+    for (bytes, link) in packets.iter().zip(links) {
+        let (d, _) = block(link, std::slice::from_ref(bytes));
+        descriptors.push(Descriptor { addr: data.len() as u32, ..d[0] });
+        data.extend_from_slice(bytes);
+    }
+    let (mut out, mut out_data) = ([Descriptor::default(); 3], vec![0; data.len()]);
+    let written = v.copy(&descriptors, |i| links[i], &data, &mut out, &mut out_data, BASE).unwrap();
+    // Nothing can be asked of USB packets, so they are not UDP.
+    assert_eq!((written.packets, written.bytes), (2, 42 + 28));
+}
+
+#[test]
+fn what_is_refused_says_why() {
+    let ip = (Field::IpSrc, Action::Prefix);
+    assert!(error(&spec(&[], Expose::All, &[ip])).contains("ip.src=prefix needs a key"));
+    assert!(error(&spec(&[], Expose::All, &[(Field::PortDst, Action::Hash)])).contains("port.dst=hash"));
+    let wide = (Field::PortDst, Action::Truncate(17));
+    assert!(error(&spec(&[], Expose::All, &[wide])).contains("has 16 bits"));
+    assert!(error(&spec(&["tcp prot 80"], Expose::All, &[])).contains("tcp prot 80"));
+    let key = Key::new([1; 32]);
+    let mac = View::new(&spec(&[], Expose::All, &[(Field::MacDst, Action::Prefix)]), Some(&key));
+    assert!(matches!(mac, Err(ViewError::NotIp { field: "mac.dst" })));
+    // Asks for what only cooked headers have: a filter, though not for Ethernet.
+    assert!(View::new(&spec(&["inbound"], Expose::All, &[]), None).is_ok());
+}
+
+#[test]
+fn a_slot_too_small_is_an_error_and_never_overrun() {
+    let packets = vec![ethernet(0x0800, &ipv4(17, &[], &udp(53, b"x")))];
+    let (descriptors, data) = block(LinkType::ETHERNET, &packets);
+    let mut v = view(Expose::All, &[]);
+    let link = |_| LinkType::ETHERNET;
+    let mut out = [Descriptor::default(); 1];
+    assert!(v.copy(&descriptors, link, &data, &mut out, &mut [0; 10], BASE).is_err());
+    assert!(v.copy(&descriptors, link, &data, &mut [], &mut [0; 100], BASE).is_err());
+    assert!(v.copy(&descriptors, link, &data[..20], &mut out, &mut [0; 100], BASE).is_err());
+}
