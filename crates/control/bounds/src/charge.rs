@@ -5,6 +5,8 @@ use wasmparser::{FunctionBody, Operator};
 /// Weight up to which a function may be small, with all it calls. Larger ones count by themselves,
 /// which costs them less than 5 % then; and a call to a small one in a branch not taken is charged.
 pub(crate) const SMALL: u64 = 128;
+/// Charged for entering a function. Not 0, so that recursion always costs something.
+pub(crate) const ENTRY: u64 = 1;
 /// Charged by `memory.grow` besides its 1: about a system call.
 pub(crate) const GROW: u64 = 1024;
 /// Charged by a bulk memory instruction besides its length.
@@ -52,7 +54,7 @@ pub(crate) fn summarize(
     imported: u32,
     uses: &mut Uses,
 ) -> Result<Summary, wasmparser::Error> {
-    let mut summary = Summary { candidate: true, ..Summary::default() };
+    let mut summary = Summary { weight: ENTRY, candidate: true, callees: Vec::new() };
     let mut reader = body.get_operators_reader()?;
     while !reader.eof() {
         let operator = reader.read()?;
@@ -138,7 +140,7 @@ pub(crate) fn regions(
     small: impl Fn(u32) -> u64,
     marker: impl Fn(u32) -> bool,
 ) -> Result<Regions, wasmparser::Error> {
-    let mut regions = Regions::default();
+    let mut regions = Regions { entry: ENTRY, ..Regions::default() };
     // The loop each open frame lies in, and the one that instructions now belong to.
     let mut outer: Vec<Option<u32>> = Vec::new();
     let mut now: Option<u32> = None;

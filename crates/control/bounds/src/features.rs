@@ -43,6 +43,8 @@ pub(crate) fn refused(error: &wasmparser::Error, place: Place) -> ModuleError {
     let missing = error.missing_wasm_feature();
     let known = KNOWN.iter().find(|(feature, name, _)| match missing {
         Some(missing) => missing.intersects(*feature),
+        // The messages that say it in other words.
+        None if *feature == WasmFeatures::MULTI_MEMORY => message == "multiple memories",
         None => message.starts_with(name) && message.contains("not enabled"),
     });
     let reason = crate::error::printable(message.lines().next().unwrap_or_default());

@@ -18,7 +18,7 @@
 //! # Charges
 //!
 //! An instruction weighs 1, as in Wasmtime's own fuel; `nop`, `drop`, `block`, `loop`, `else`, `end`,
-//! `return` and `unreachable` weigh 0. A function charges, when it is entered, all its instructions
+//! `return` and `unreachable` weigh 0; entering a function weighs 1. A function charges, when it is entered, all its instructions
 //! that lie outside loops; a loop charges, at each iteration, all its instructions that lie outside
 //! inner loops (at least 1). When that makes fuel negative the module traps. So the charge for a run
 //! is at least the instructions executed: the branches not taken are charged too, as the price of one
@@ -39,7 +39,7 @@
 //! 2. Each entry to a loop's head charges at least 1.
 //! 3. An infinitely deep chain of calls passes infinitely many functions that are not small (small
 //!    ones call only small ones that were classified before them, so their calls form no cycle), and
-//!    each of those that calls charges at least 1 at its entry. (The native stack ends it earlier.)
+//!    each of those charges at least 1 at its entry. (The native stack often ends it earlier.)
 //!    A function called through a table has an address, so it is not small.
 //! 4. The instructions that run for longer than a constant, bulk memory ones, charge for their length
 //!    before they begin.

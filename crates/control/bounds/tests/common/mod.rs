@@ -2,12 +2,19 @@
 #![allow(dead_code)] // Each test file uses a part.
 
 use flame_bounds::{RewriteOptions, rewrite};
+use std::sync::OnceLock;
 use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val, WasmFeatures};
 
 /// Fuel that no terminating test uses up.
 pub const PLENTY: i64 = 1 << 40;
 
+/// One engine with Wasmtime's own meter and one without: making one takes longer than a test's run.
 pub fn engine(fuel: bool) -> Engine {
+    static ENGINES: [OnceLock<Engine>; 2] = [OnceLock::new(), OnceLock::new()];
+    ENGINES[usize::from(fuel)].get_or_init(|| new_engine(fuel)).clone()
+}
+
+fn new_engine(fuel: bool) -> Engine {
     let mut config = Config::new();
     config.wasm_features(WasmFeatures::all(), false);
     config.wasm_features(
