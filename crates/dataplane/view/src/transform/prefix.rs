@@ -7,7 +7,7 @@
 //! AES of the second half of the key. IPv4 and IPv6 are mapped independently of each other.
 //!
 //! The 32 or 128 blocks of an address do not depend on each other and are encrypted together, so
-//! that the AES unit's pipeline is full. Results are kept in direct-mapped caches of fixed size.
+//! that the AES unit's pipeline is full. Results are kept in two-way caches of fixed size.
 //!
 //! What it does not hide: the structure of the address space. Who can inject packets, or knows some
 //! pairs, learns the prefixes that others share with them (section 5 of the paper).
@@ -16,9 +16,12 @@ use crate::Key;
 use aes::Aes128Enc;
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
 
-/// Log2 of entries: 64 KiB for IPv4, 64 KiB for IPv6.
+/// Log2 of sets: 128 KiB for IPv4, 128 KiB for IPv6.
 const CACHE_V4: u32 = 13;
 const CACHE_V6: u32 = 11;
+
+/// An address and what it becomes; the one used later comes first.
+type Set<A> = [(A, A); 2];
 
 /// Encrypted at a time.
 const LANES: usize = 32;
@@ -27,8 +30,8 @@ const LANES: usize = 32;
 pub struct Prefix {
     aes: Aes128Enc,
     pad: u128,
-    v4: Box<[(u32, u32)]>,
-    v6: Box<[(u128, u128)]>,
+    v4: Box<[Set<u32>]>,
+    v6: Box<[Set<u128>]>,
 }
 
 impl Prefix {
@@ -42,31 +45,29 @@ impl Prefix {
             Self { aes, pad: u128::from_be_bytes(pad.into()), v4: Box::default(), v6: Box::default() };
         // A true entry for address 0 everywhere: no entry needs a mark of being filled.
         let (zero4, zero6) = (p.flips(0, 32), p.flips(0, 128));
-        p.v4 = vec![(0, (zero4 >> 96) as u32); 1 << CACHE_V4].into();
-        p.v6 = vec![(0, zero6); 1 << CACHE_V6].into();
+        p.v4 = vec![[(0, (zero4 >> 96) as u32); 2]; 1 << CACHE_V4].into();
+        p.v6 = vec![[(0, zero6); 2]; 1 << CACHE_V6].into();
         p
     }
 
     pub fn ipv4(&mut self, address: u32) -> u32 {
         let slot = (address.wrapping_mul(0x9e37_79b1) >> (32 - CACHE_V4)) as usize;
-        let (known, mapped) = self.v4[slot];
-        if known == address {
+        if let Some(mapped) = recall(&mut self.v4[slot], address) {
             return mapped;
         }
         let mapped = address ^ (self.flips(u128::from(address) << 96, 32) >> 96) as u32;
-        self.v4[slot] = (address, mapped);
+        self.v4[slot] = [(address, mapped), self.v4[slot][0]];
         mapped
     }
 
     pub fn ipv6(&mut self, address: u128) -> u128 {
         let folded = (address >> 64) as u64 ^ (address as u64).rotate_left(32);
         let slot = (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - CACHE_V6)) as usize;
-        let (known, mapped) = self.v6[slot];
-        if known == address {
+        if let Some(mapped) = recall(&mut self.v6[slot], address) {
             return mapped;
         }
         let mapped = address ^ self.flips(address, 128);
-        self.v6[slot] = (address, mapped);
+        self.v6[slot] = [(address, mapped), self.v6[slot][0]];
         mapped
     }
 
@@ -97,4 +98,12 @@ impl Prefix {
         }
         flips
     }
+}
+
+#[inline]
+fn recall<A: Copy + PartialEq>(set: &mut Set<A>, address: A) -> Option<A> {
+    if set[1].0 == address {
+        set.swap(0, 1);
+    }
+    (set[0].0 == address).then_some(set[0].1)
 }
