@@ -4,6 +4,7 @@ use crate::run::RunError;
 use flame_plan::{Account, Plan};
 use flame_record::{Frame, Rows, Sink, frames};
 use flame_run::{Fault, Instance, Loaded, Output, Role};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The end of the way: messages go to the slow instances, rows to the sink.
 ///
@@ -12,6 +13,8 @@ use flame_run::{Fault, Instance, Loaded, Output, Role};
 pub struct Collector<'a> {
     modules: Vec<Collected>,
     sink: &'a mut dyn Sink,
+    /// Set when nobody reads the output any more.
+    stop: &'a AtomicBool,
     pub faults: Vec<FaultReport>,
     /// Per worker: the last tick it passed.
     passed: Vec<u64>,
@@ -26,10 +29,16 @@ struct Collected {
 }
 
 impl<'a> Collector<'a> {
-    pub fn new(plan: &Plan, loaded: &[Loaded], sink: &'a mut dyn Sink) -> Result<Self, RunError> {
+    pub fn new(
+        plan: &Plan,
+        loaded: &[Loaded],
+        sink: &'a mut dyn Sink,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, RunError> {
         let mut collector = Self {
             modules: Vec::new(),
             sink,
+            stop,
             faults: Vec::new(),
             passed: vec![0; plan.workers],
             ticked: 0,
@@ -84,6 +93,9 @@ impl<'a> Collector<'a> {
                 m.flush(self.sink)?;
             }
             self.sink.flush()?;
+            if self.sink.closed() {
+                self.stop.store(true, Ordering::Relaxed);
+            }
         }
         Ok(())
     }

@@ -78,7 +78,7 @@ impl Run<'_> {
             .iter()
             .map(|m| Loaded::new(self.engine, m))
             .collect::<Result<Vec<_>, _>>()?;
-        let collector = Collector::new(self.plan, &loaded, sink)?;
+        let collector = Collector::new(self.plan, &loaded, sink, self.options.stop)?;
         match input {
             Input::Shared(source) if self.plan.workers == 1 => {
                 self.alone(&loaded, source, collector, observer)

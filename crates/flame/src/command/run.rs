@@ -8,7 +8,7 @@ use flame_plan::{Action, Expose, Field, Limits, OnFault, Plan, Transforms, ViewS
 use flame_source::live::{self, LiveOptions};
 use flame_source::{FileOptions, Source};
 use flame_view::Key;
-use flame_worker::{Input, Observer, Options, Report, RunError, Silent};
+use flame_worker::{Input, Observer, Options, Report, Silent};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -169,15 +169,8 @@ impl Run {
         if let Some(terminal) = &terminal {
             terminal.clear();
         }
-        let report = match result {
-            // The reader of our output went away: nobody is left to tell.
-            Err(RunError::Sink(e)) if e.is_broken_pipe() => return Ok(Status::Done),
-            other => other?,
-        };
-        match sink.finish() {
-            Err(e) if e.is_broken_pipe() => return Ok(Status::Done),
-            other => other?,
-        }
+        let report = result?;
+        sink.finish()?;
         self.tell(&report)?;
         Ok(status(&report))
     }
@@ -277,8 +270,9 @@ impl Run {
             Format::Csv => flame_record::Format::Csv,
             Format::Parquet => flame_record::Format::Parquet,
         };
-        let tables = plan.modules.iter().map(|m| m.manifest.tables.len()).sum();
-        Ok(flame_record::open(format, self.output.as_deref(), tables)?)
+        let live = self.interface.is_some() || self.interval.is_some();
+        let options = flame_record::Options { live, ..flame_record::Options::default() };
+        Ok(flame_record::open(format, self.output.as_deref(), plan, &options)?)
     }
 
     /// Says on standard error what went wrong and where every packet went.

@@ -1,0 +1,71 @@
+/* Packets and bytes by protocol: the module count, in C. See modules/count/README.md. */
+#include "flame.h"
+
+enum { PACKETS, WIRE_BYTES, IPV4, IPV6, TCP, UDP, ICMP, SCTP, TCP_SYN, OTHER, COLUMNS };
+
+static uint64_t sums[COLUMNS]; /* fast: since the last message; slow: since the last interval */
+static uint64_t total[COLUMNS];
+static int slow, per_interval;
+
+static void write_row(uint16_t table, const uint64_t *columns, uint64_t now_ns) {
+  flame_row(table);
+  if (table == 1) flame_u64(now_ns);
+  for (int i = 0; i < COLUMNS; i++) flame_u64(columns[i]);
+  flame_finish();
+}
+
+/* Slow: closes an interval. Fast: sends what was counted since the last time. */
+static void close_interval(uint64_t now_ns) {
+  if (slow) {
+    for (int i = 0; i < COLUMNS; i++) total[i] += sums[i];
+    if (per_interval) write_row(1, sums, now_ns);
+  } else {
+    flame_send(sums, sizeof sums);
+  }
+  __builtin_memset(sums, 0, sizeof sums);
+}
+
+FLAME_EXPORT(flame_init) uint64_t flame_init(const struct flame_init *init, uint32_t len) {
+  (void)len;
+  slow = init->role == FLAME_SLOW;
+  per_interval = init->interval_ns != 0;
+  return flame_output(FLAME_DONE);
+}
+
+FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) {
+  const struct flame_packet *d = flame_descriptors(batch);
+  for (uint32_t i = 0; i < batch->count; i++, d++) {
+    uint64_t ip = (d->flags & (FLAME_IPV4 | FLAME_IPV6)) != 0;
+    uint64_t whole = ip & !(d->flags & FLAME_LATER_FRAGMENT);
+    sums[WIRE_BYTES] += d->wire_len;
+    sums[IPV4] += (d->flags & FLAME_IPV4) != 0;
+    sums[IPV6] += (d->flags & FLAME_IPV6) != 0;
+    sums[TCP] += whole & (d->proto == 6);
+    sums[UDP] += whole & (d->proto == 17);
+    sums[ICMP] += whole & ((d->proto == 1) | (d->proto == 58));
+    sums[SCTP] += whole & (d->proto == 132);
+    sums[TCP_SYN] += whole & (d->proto == 6) & ((d->tcp_flags & (FLAME_SYN | FLAME_ACK)) == FLAME_SYN);
+    sums[OTHER] += !ip;
+  }
+  sums[PACKETS] += batch->count;
+  return flame_output(FLAME_DONE);
+}
+
+FLAME_EXPORT(flame_message) uint64_t flame_message(const uint8_t *bytes, uint32_t len) {
+  uint64_t part[COLUMNS];
+  if (len != sizeof part) __builtin_trap();
+  __builtin_memcpy(part, bytes, sizeof part);
+  for (int i = 0; i < COLUMNS; i++) sums[i] += part[i];
+  return flame_output(FLAME_DONE);
+}
+
+FLAME_EXPORT(flame_tick) uint64_t flame_tick(uint64_t now_ns) {
+  if (per_interval) close_interval(now_ns);
+  return flame_output(FLAME_DONE);
+}
+
+FLAME_EXPORT(flame_end) uint64_t flame_end(uint64_t now_ns) {
+  close_interval(now_ns);
+  if (slow) write_row(0, total, now_ns);
+  return flame_output(FLAME_DONE);
+}
