@@ -22,8 +22,8 @@ use std::sync::atomic::AtomicBool;
 #[derive(Args)]
 pub struct Run {
     /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`
-    #[arg(value_delimiter = ',', required = true)]
-    modules: Vec<String>,
+    #[arg(value_name = "MODULES")]
+    modules: String,
 
     /// Packets to look at, in pcap filter syntax: `tcp port 80`
     #[arg(value_name = "FILTER")]
@@ -180,7 +180,7 @@ impl Run {
         let view = self.view()?;
         let settings = settings(&self.set)?;
         let mut modules = Vec::new();
-        for given in &self.modules {
+        for given in self.given() {
             let path = places::module(given)?;
             let wasm = read(&path)?;
             let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
@@ -219,8 +219,11 @@ impl Run {
 
     /// Whether one of the modules given has this file name.
     fn names(&self, name: &str) -> bool {
-        let stem = |given: &String| PathBuf::from(given).file_stem().is_some_and(|s| s == name);
-        self.modules.iter().any(stem)
+        self.given().any(|given| PathBuf::from(given).file_stem().is_some_and(|s| s == name))
+    }
+
+    fn given(&self) -> impl Iterator<Item = &str> {
+        self.modules.split(',').filter(|given| !given.is_empty())
     }
 
     fn view(&self) -> Result<ViewSpec, Error> {
