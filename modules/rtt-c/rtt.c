@@ -1,115 +1,13 @@
 /* rtt-c: the module rtt in C, with the same records. ../rtt/README.md has the method; the names here
  * are those of the Rust source, file by file: segment, sets, handshake, sample, histogram. */
-#define FLAME_TICK
-#define FLAME_END
-#define FLAME_SLOW
-#include "flame.h"
+#include "segment.h"
 
-/* Segment: what the measurements need of one TCP segment (RFC 9293, section 3.1). */
-
-#define PROTO_TCP 6
-#define TCP_LEAST 14 /* bytes that must be there: up to and with the flags */
-#define TCP_OPTIONS 20
-
-/* Two endpoints, from the sender to the receiver; IPv4 in the first four bytes of an address. */
-struct tuple {
-  uint64_t src[2], dst[2];
-  uint16_t sport, dport;
-  uint32_t family;
-};
-
-struct segment {
-  struct tuple tuple;
-  uint64_t at;
-  uint32_t hash, seq, ack, len;
-  uint32_t clock, echo; /* TCP timestamps (RFC 7323), if has_clock */
-  uint8_t flags, has_clock;
-};
-
-static uint64_t load64(const uint8_t *b) {
-  uint64_t value;
-  __builtin_memcpy(&value, b, 8);
-  return value;
+/* `size` bytes of new memory, all 0: the instance's own grows and never shrinks. */
+static void *take(uint64_t size) {
+  size_t pages = __builtin_wasm_memory_grow(0, (size_t)((size + 65535) / 65536));
+  if (pages == (size_t)-1) __builtin_trap();
+  return (void *)(pages * 65536);
 }
-
-static uint32_t load32(const uint8_t *b) {
-  uint32_t value;
-  __builtin_memcpy(&value, b, 4);
-  return value;
-}
-
-static int same(const struct tuple *a, const struct tuple *b) {
-  return a->src[0] == b->src[0] && a->src[1] == b->src[1] && a->dst[0] == b->dst[0] && a->dst[1] == b->dst[1] &&
-         a->sport == b->sport && a->dport == b->dport && a->family == b->family;
-}
-
-static struct tuple reversed(const struct tuple *t) {
-  return (struct tuple){{t->dst[0], t->dst[1]}, {t->src[0], t->src[1]}, t->dport, t->sport, t->family};
-}
-
-static void timestamps(struct segment *s, const uint8_t *options, uint32_t len) {
-  uint32_t at = 0;
-  if (len >= 12 && load32(options) == 0x0a080101) { /* as nearly all stacks align it */
-    at = 2;
-  } else {
-    for (int i = 0; i < 40; i++) {
-      if (at >= len || options[at] == 0) return;
-      if (options[at] == 1) {
-        at++;
-        continue;
-      }
-      if (at + 1 >= len) return;
-      uint32_t size = options[at + 1];
-      if (options[at] == 8 && size == 10 && len >= at + 10) break;
-      if (size < 2) return;
-      at += size;
-    }
-    if (at + 10 > len || options[at] != 8) return;
-  }
-  s->has_clock = 1;
-  s->clock = flame_be32(options + at + 2);
-  s->echo = flame_be32(options + at + 6);
-}
-
-/* Whether the packet is a TCP segment, captured up to the flags. */
-static int segment_of(const struct flame_packet *p, struct segment *s) {
-  if (p->proto != PROTO_TCP || p->flags & FLAME_LATER_FRAGMENT || !flame_is_ip(p)) return 0;
-  uint64_t ip_len;
-  if (p->flags & FLAME_IPV4) {
-    const uint8_t *ip = flame_bytes(p, p->l3, 20);
-    if (!ip) return 0;
-    s->tuple = (struct tuple){{load32(ip + 12), 0}, {load32(ip + 16), 0}, 0, 0, 4};
-    ip_len = flame_be16(ip + 2);
-  } else {
-    const uint8_t *ip = flame_bytes(p, p->l3, 40);
-    if (!ip) return 0;
-    s->tuple = (struct tuple){{load64(ip + 8), load64(ip + 16)}, {load64(ip + 24), load64(ip + 32)}, 0, 0, 6};
-    uint32_t len = flame_be16(ip + 4);
-    ip_len = len == 0 ? 0 : 40 + len;
-  }
-  /* Segmentation offload leaves no length behind; then the frame's says it. */
-  uint64_t end = ip_len == 0 ? p->wire_len : p->l3 + ip_len;
-  uint64_t captured = end < p->cap_len ? end : p->cap_len;
-  if (captured < (uint64_t)p->l4 + TCP_LEAST) return 0;
-  uint32_t visible = (uint32_t)captured - p->l4;
-  const uint8_t *tcp = flame_bytes(p, p->l4, visible);
-  if (!tcp) return 0;
-  s->tuple.sport = flame_be16(tcp);
-  s->tuple.dport = flame_be16(tcp + 2);
-  s->at = p->ts_ns;
-  s->hash = p->hash;
-  s->seq = flame_be32(tcp + 4);
-  s->ack = flame_be32(tcp + 8);
-  s->flags = tcp[13];
-  uint32_t header = (uint32_t)(tcp[12] >> 4) * 4;
-  s->len = end > p->l4 + header ? (uint32_t)(end - p->l4 - header) : 0;
-  s->has_clock = 0;
-  uint32_t options_end = header < visible ? header : visible;
-  if (options_end > TCP_OPTIONS) timestamps(s, tcp + TCP_OPTIONS, options_end - TCP_OPTIONS);
-  return 1;
-}
-
-static int at_or_after(uint32_t a, uint32_t b) { return (int32_t)(a - b) >= 0; }
 
 /* Sets of eight entries, found by hash, the least recently used replaced. */
 
@@ -127,7 +25,7 @@ static uint32_t sets_init(struct sets *t, uint64_t capacity, uint64_t timeout) {
   while (((uint64_t)WAYS << bits) < capacity) bits++;
   t->shift = 32 - bits;
   t->timeout = timeout;
-  t->tags = flame_alloc(sizeof(*t->tags) << bits);
+  t->tags = take((uint64_t)sizeof *t->tags << bits);
   return WAYS << bits;
 }
 
@@ -229,9 +127,9 @@ static void endpoints(uint16_t table, const struct tuple *t) {
   __builtin_memcpy(src.bytes, t->src, 16);
   __builtin_memcpy(dst.bytes, t->dst, 16);
   flame_row(table);
-  flame_ip(src);
+  flame_put_ip(&src);
   flame_u16(t->sport);
-  flame_ip(dst);
+  flame_put_ip(&dst);
   flame_u16(t->dport);
 }
 
@@ -426,51 +324,51 @@ static void tell(void) {
   uint64_t any = 0;
   for (uint32_t i = 0; i < 3 + BINS; i++) any |= news.values[i] = counted.values[i] - told.values[i];
   if (!any) return;
-  flame_message(&news, sizeof news);
+  flame_send(&news, sizeof news);
   told = counted;
 }
 
 /* The calls. */
 
-void module_init(const struct flame_init *init) {
-  (void)init;
-  if (flame_is_slow()) return;
-  require_synack = flame_integer("require_synack") != 0;
-  samples = flame_integer("samples") != 0;
-  uint64_t timeout = (uint64_t)flame_integer("handshake_timeout");
-  pending = flame_alloc(sets_init(&pending_sets, (uint64_t)flame_integer("max_handshakes"), timeout) * sizeof *pending);
+static int slow;
+
+FLAME_EXPORT(flame_init) uint64_t flame_init(const struct flame_init *init, uint32_t len) {
+  slow = init->role == FLAME_SLOW;
+  if (slow) return flame_output(FLAME_DONE);
+  require_synack = flame_integer(init, len, "require_synack") != 0;
+  samples = flame_integer(init, len, "samples") != 0;
+  uint64_t timeout = (uint64_t)flame_integer(init, len, "handshake_timeout");
+  uint64_t capacity = (uint64_t)flame_integer(init, len, "max_handshakes");
+  pending = take(sets_init(&pending_sets, capacity, timeout) * (uint64_t)sizeof *pending);
   if (samples) {
-    uint64_t capacity = (uint64_t)flame_integer("max_connections");
-    connections = flame_alloc(sets_init(&connection_sets, capacity, IDLE_NS) * sizeof *connections);
+    capacity = (uint64_t)flame_integer(init, len, "max_connections");
+    connections = take(sets_init(&connection_sets, capacity, IDLE_NS) * (uint64_t)sizeof *connections);
   }
+  return flame_output(FLAME_DONE);
 }
 
-void module_batch(const struct flame_batch *batch) {
-  for FLAME_PACKETS(batch, p) {
+FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) {
+  for (uint32_t i = 0; i < batch->count; i++) {
     struct segment s;
-    if (!segment_of(p, &s)) continue;
+    if (!segment_of(flame_packet(batch, i), &s)) continue;
     handshake(&s);
     if (samples) sample(&s);
   }
+  return flame_output(FLAME_DONE);
 }
 
-int module_tick(uint64_t now_ns) {
+FLAME_EXPORT(flame_tick) uint64_t flame_tick(uint64_t now_ns) {
   (void)now_ns;
-  if (!flame_is_slow()) tell();
-  return FLAME_DONE;
+  if (!slow) tell();
+  return flame_output(FLAME_DONE);
 }
 
-void module_message(const uint8_t *bytes, uint32_t len) {
-  if (len != sizeof counted) return;
-  for (uint32_t i = 0; i < 3 + BINS; i++) counted.values[i] += load64(bytes + 8 * i);
+FLAME_EXPORT(flame_message) uint64_t flame_message(const uint8_t *bytes, uint32_t len) {
+  for (uint32_t i = 0; len == sizeof counted && i < 3 + BINS; i++) counted.values[i] += load64(bytes + 8 * i);
+  return flame_output(FLAME_DONE);
 }
 
-int module_end(uint64_t now_ns) {
-  (void)now_ns;
-  if (!flame_is_slow()) {
-    tell();
-    return FLAME_DONE;
-  }
+static void report(void) {
   uint64_t handshakes = 0;
   for (uint32_t i = 0; i < BINS; i++) {
     uint64_t n = counted.values[3 + i];
@@ -486,5 +384,14 @@ int module_end(uint64_t now_ns) {
   flame_u64(handshakes);
   for (uint32_t i = 0; i < 3; i++) flame_u64(counted.values[i]);
   flame_finish();
-  return FLAME_DONE;
+}
+
+FLAME_EXPORT(flame_end) uint64_t flame_end(uint64_t now_ns) {
+  (void)now_ns;
+  if (slow) {
+    report();
+  } else {
+    tell();
+  }
+  return flame_output(FLAME_DONE);
 }
