@@ -1,5 +1,6 @@
 //! What instructions weigh, and which functions are small enough for their callers to pay.
 
+use crate::unroll::{self, Tight};
 use wasmparser::{FunctionBody, Operator};
 
 /// Weight up to which a function may be small, with all it calls. Larger ones count by themselves,
@@ -60,10 +61,8 @@ pub(crate) fn summarize(
         let operator = reader.read()?;
         summary.weight += weight(&operator);
         match operator {
-            Operator::Call { function_index } if function_index >= imported => {
-                if summary.candidate {
-                    summary.callees.push(function_index);
-                }
+            Operator::Call { function_index } if function_index >= imported && summary.candidate => {
+                summary.callees.push(function_index);
             }
             Operator::Call { .. }
             | Operator::CallIndirect { .. }
@@ -128,43 +127,103 @@ pub(crate) fn small(mut summaries: Vec<Summary>, imported: u32, taken: &[bool]) 
 pub(crate) struct Regions {
     /// Charge at entry.
     pub(crate) entry: u64,
-    /// Charge of each loop, in the order of their heads.
-    pub(crate) loops: Vec<u64>,
+    /// In the order of their heads.
+    pub(crate) loops: Vec<Loop>,
     /// Whether it marks packets.
     pub(crate) marks: bool,
 }
 
-/// Sums the weights between checks. `call` gives the weight of what a call runs without counting.
+#[derive(Debug)]
+pub(crate) struct Loop {
+    /// Charge of one iteration.
+    pub(crate) charge: u64,
+    /// Set if it shall be written several times.
+    pub(crate) tight: Option<Tight>,
+}
+
+/// An open frame.
+struct Frame {
+    /// The loop that the code around it belongs to.
+    outer: Option<usize>,
+    /// If it is a loop that may be tight: its body so far, and whether a branch goes back.
+    candidate: Option<(Tight, bool)>,
+}
+
+/// Sums the weights between checks. `small` gives the weight of what a call runs without counting.
 pub(crate) fn regions(
     body: &FunctionBody<'_>,
     small: impl Fn(u32) -> u64,
     marker: impl Fn(u32) -> bool,
 ) -> Result<Regions, wasmparser::Error> {
     let mut regions = Regions { entry: ENTRY, ..Regions::default() };
-    // The loop each open frame lies in, and the one that instructions now belong to.
-    let mut outer: Vec<Option<u32>> = Vec::new();
-    let mut now: Option<u32> = None;
+    let mut frames: Vec<Frame> = Vec::new();
+    // Where in `frames` the innermost loop is that may be tight; there is none around another loop.
+    let mut candidate: Option<usize> = None;
+    // The loop that instructions now belong to.
+    let mut now: Option<usize> = None;
     let mut reader = body.get_operators_reader()?;
     while !reader.eof() {
-        let operator = reader.read()?;
+        let (operator, offset) = reader.read_with_offset()?;
         let mut weight = weight(&operator);
-        match operator {
-            Operator::Block { .. } | Operator::If { .. } => outer.push(now),
-            Operator::Loop { .. } => {
-                outer.push(now);
-                now = u32::try_from(regions.loops.len()).ok();
-                regions.loops.push(1);
+        let back = |frames: &mut [Frame], label: u32| {
+            let at = frames.len().checked_sub(1 + label as usize);
+            if at.is_some()
+                && at == candidate
+                && let Some((_, back)) = at.and_then(|i| frames.get_mut(i)).and_then(|f| f.candidate.as_mut())
+            {
+                *back = true;
+            }
+        };
+        match &operator {
+            Operator::Block { .. } | Operator::If { .. } => {
+                frames.push(Frame { outer: now, candidate: None })
+            }
+            Operator::Loop { blockty } => {
+                let start = reader.original_position();
+                let tight = unroll::simple(*blockty).map(|results| Tight { start, end: start, results });
+                frames.push(Frame { outer: now, candidate: tight.map(|t| (t, false)) });
+                candidate = tight.map(|_| frames.len() - 1);
+                now = Some(regions.loops.len());
+                regions.loops.push(Loop { charge: 1, tight: None });
                 continue;
             }
-            Operator::End => now = outer.pop().flatten(),
-            Operator::Call { function_index } => {
-                weight += small(function_index);
-                regions.marks |= marker(function_index);
+            Operator::End => {
+                let ended = frames.pop();
+                if candidate == Some(frames.len()) {
+                    candidate = None;
+                    if let Some((mut tight, true)) = ended.as_ref().and_then(|f| f.candidate)
+                        && offset - tight.start <= unroll::MAX_BYTES
+                        && let Some(ended) = now.and_then(|n| regions.loops.get_mut(n))
+                    {
+                        tight.end = offset;
+                        ended.tight = Some(tight);
+                    }
+                }
+                now = ended.and_then(|f| f.outer);
             }
+            Operator::Br { relative_depth } | Operator::BrIf { relative_depth } => {
+                back(&mut frames, *relative_depth)
+            }
+            Operator::BrTable { targets } => {
+                for target in targets.targets() {
+                    back(&mut frames, target?);
+                }
+                back(&mut frames, targets.default());
+            }
+            Operator::Call { function_index } => {
+                weight += small(*function_index);
+                regions.marks |= marker(*function_index);
+                candidate = None;
+            }
+            Operator::CallIndirect { .. }
+            | Operator::MemoryCopy { .. }
+            | Operator::MemoryFill { .. }
+            | Operator::MemoryInit { .. }
+            | Operator::MemoryGrow { .. } => candidate = None,
             _ => {}
         }
-        match now.and_then(|n| regions.loops.get_mut(n as usize)) {
-            Some(charge) => *charge = charge.saturating_add(weight),
+        match now.and_then(|n| regions.loops.get_mut(n)) {
+            Some(now) => now.charge = now.charge.saturating_add(weight),
             None => regions.entry = regions.entry.saturating_add(weight),
         }
     }

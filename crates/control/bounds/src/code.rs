@@ -1,6 +1,7 @@
 //! Writes one function anew: its own bytes, with charges and replacements between them.
 
 use crate::charge::{GROW, Regions};
+use crate::unroll;
 use wasm_encoder::{BlockType, Encode, InstructionSink, ValType};
 use wasmparser::{FunctionBody, Operator};
 
@@ -78,9 +79,16 @@ impl Function<'_> {
         let mut reader = self.body.get_operators_reader()?;
         // Bytes from here on are not written yet.
         let mut kept = reader.original_position();
+        // Offset of the last instruction that was written with its loop.
+        let mut written_to = 0;
         while !reader.eof() {
             let (operator, start) = reader.read_with_offset()?;
             let end = reader.original_position();
+            if start <= written_to {
+                // Its last byte is the `end` of a loop that was written whole.
+                kept = end;
+                continue;
+            }
             let mut keep_to = |out: &mut Writer<'_>, to: usize| {
                 out.bytes.extend_from_slice(self.wasm.get(kept..to).unwrap_or_default());
                 kept = end;
@@ -88,9 +96,23 @@ impl Function<'_> {
             match operator {
                 Operator::Block { .. } | Operator::If { .. } => depth += 1,
                 Operator::Loop { .. } => {
-                    depth += 1;
-                    keep_to(&mut out, end);
-                    out.charge(loops.next().copied().unwrap_or(1), depth);
+                    let found = loops.next();
+                    let charge = found.map_or(1, |l| l.charge);
+                    match found.and_then(|l| l.tight) {
+                        Some(tight) if keep == Keep::Local => {
+                            keep_to(&mut out, start);
+                            out.sink().block(tight.results).loop_(tight.results);
+                            out.charge(charge.saturating_mul(unroll::TIMES), depth + 2);
+                            unroll::copies(self.wasm, tight, depth + 1, &mut out.bytes)?;
+                            out.sink().end().end();
+                            written_to = tight.end;
+                        }
+                        _ => {
+                            depth += 1;
+                            keep_to(&mut out, end);
+                            out.charge(charge, depth);
+                        }
+                    }
                 }
                 Operator::End if depth > 0 => depth -= 1,
                 // The function's own end.

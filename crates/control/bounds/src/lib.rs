@@ -27,6 +27,8 @@
 //!
 //! - A *small* function has no loop, no address, no export, calls only small ones, and weighs at most
 //!   128 with them. It counts nothing: its callers charge its weight with the call.
+//! - A small loop without calls or loops inside is written four times over and charges four iterations
+//!   at once: on tight byte loops a check per iteration would cost half as much again.
 //! - A function with a loop keeps fuel in a local. It is written back before, and read again after,
 //!   calls that count. Other functions count in the global.
 //! - `memory.copy`, `memory.fill` and `memory.init` of n bytes charge n / 16 + 8 more. `memory.grow`
@@ -66,6 +68,7 @@ mod error;
 mod features;
 mod rewrite;
 mod rules;
+mod unroll;
 
 pub use check::check;
 pub use check::{Checked, Exports};

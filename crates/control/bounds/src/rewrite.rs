@@ -386,7 +386,7 @@ fn signature(out: &mut Vec<u8>, params: &[ValType], results: &[ValType]) {
 }
 
 /// The features leave numbers, vectors and function references.
-fn value_type(ty: wasmparser::ValType) -> ValType {
+pub(crate) fn value_type(ty: wasmparser::ValType) -> ValType {
     match ty {
         wasmparser::ValType::I32 => ValType::I32,
         wasmparser::ValType::I64 => ValType::I64,

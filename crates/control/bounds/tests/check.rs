@@ -211,6 +211,9 @@ fn raw(code: &[u8]) -> Vec<u8> {
     module.finish()
 }
 
+/// Code of a given size.
+type Shape = Box<dyn Fn(usize) -> Vec<u8>>;
+
 /// Nesting, counts and sizes at the edge: an answer in time that grows with the bytes, whatever it is.
 #[test]
 fn hostile_shapes_are_answered_in_linear_time() {
@@ -223,7 +226,7 @@ fn hostile_shapes_are_answered_in_linear_time() {
         code.extend(vec![0; n + 1]);
         [&[0x03, 0x40][..], &code, &[0x0b]].concat()
     };
-    let shapes: Vec<(&str, Box<dyn Fn(usize) -> Vec<u8>>)> = vec![
+    let shapes: Vec<(&str, Shape)> = vec![
         ("nested blocks", Box::new(move |n| nest(&[0x02, 0x40], n))),
         ("nested loops", Box::new(move |n| nest(&[0x03, 0x40], n))),
         ("nested ifs", Box::new(move |n| nest(&[0x41, 0, 0x04, 0x40], n))),
