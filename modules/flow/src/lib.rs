@@ -51,8 +51,8 @@ impl Module for Flow {
         Progress::Done
     }
 
-    fn end(&mut self, _: u64, out: &mut Out) -> Progress {
-        if self.table.dump(&mut self.dump, out) || out.room() < flow::ROW {
+    fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
+        if self.table.dump(&mut self.dump, now_ns, out) || out.room() < flow::ROW {
             return Progress::More;
         }
         if self.table.evicted + self.unreadable > 0 {

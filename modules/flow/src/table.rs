@@ -234,8 +234,7 @@ impl Table {
                 *cursor = 0;
             }
             let flow = self.flows[*cursor];
-            let limit = if flow.is_closed() { self.timeouts.linger } else { self.timeouts.idle };
-            if flow.is_used() && now_ns.saturating_sub(flow.last) > limit.saturating_add(SLACK_NS) {
+            if flow.is_used() && self.is_silent(&flow, now_ns) {
                 flow.write(&self.long[*cursor], flow.end(End::Idle), out);
                 self.remove(*cursor);
             }
@@ -243,15 +242,23 @@ impl Table {
         }
     }
 
-    /// Writes the flows from slot `cursor` on, as many as fit; whether there may be more.
-    pub fn dump(&mut self, cursor: &mut usize, out: &mut Out) -> bool {
+    /// Whether a flow has been silent for so long that a scan ends it.
+    fn is_silent(&self, flow: &Flow, now_ns: u64) -> bool {
+        let limit = if flow.is_closed() { self.timeouts.linger } else { self.timeouts.idle };
+        now_ns.saturating_sub(flow.last) > limit.saturating_add(SLACK_NS)
+    }
+
+    /// Writes the flows from slot `cursor` on, as many as fit; whether there may be more. A flow that
+    /// no scan has reached yet ends as it would have, so that records do not depend on scans.
+    pub fn dump(&mut self, cursor: &mut usize, now_ns: u64, out: &mut Out) -> bool {
         for _ in 0..DUMP_SLOTS {
             let Some(flow) = self.flows.get(*cursor) else { return false };
             if out.room() < ROW {
                 return true;
             }
             if flow.is_used() {
-                flow.write(&self.long[*cursor], flow.end(End::End), out);
+                let end = if self.is_silent(flow, now_ns) { End::Idle } else { End::End };
+                flow.write(&self.long[*cursor], flow.end(end), out);
             }
             *cursor += 1;
         }

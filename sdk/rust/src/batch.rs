@@ -24,8 +24,10 @@ impl<'a> Batch<'a> {
         // SAFETY: the host guarantees a header, and behind its address `count` aligned descriptors.
         unsafe {
             let header = &*(header as usize as *const BatchHeader);
-            let descriptors =
-                std::slice::from_raw_parts(header.descriptors as usize as *const Descriptor, header.count as usize);
+            let descriptors = std::slice::from_raw_parts(
+                header.descriptors as usize as *const Descriptor,
+                header.count as usize,
+            );
             Self { descriptors, origin: std::ptr::null(), lost: header.lost, flags: header.flags }
         }
     }

@@ -17,7 +17,8 @@ pub struct Init<'a> {
 impl<'a> Init<'a> {
     /// Reads what the host wrote; `bytes` is an `InitHeader` and the parameters.
     pub fn new(bytes: &'a [u8]) -> Self {
-        let word = |at: usize| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let word =
+            |at: usize| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         Self {
             role: word(4),

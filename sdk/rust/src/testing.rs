@@ -63,7 +63,8 @@ impl<F: Module, S: Slow> Native<F, S> {
 
     fn make(parameters: &Parameters, interval_ns: u64, slow: impl FnOnce(&[u8]) -> Option<S>) -> Self {
         let tick_ns = if interval_ns == 0 { 1_000_000_000 } else { interval_ns };
-        let header = |role| InitHeader { abi: flame_abi::VERSION, role, worker: 0, workers: 1, tick_ns, interval_ns };
+        let header =
+            |role| InitHeader { abi: flame_abi::VERSION, role, worker: 0, workers: 1, tick_ns, interval_ns };
         let bytes = |role| [&header(role).to_bytes(), parameters.bytes.as_slice()].concat();
         Self {
             fast: F::new(&Init::new(&bytes(role::FAST))),

@@ -17,15 +17,23 @@ pub struct Ip {
     pub whole: bool,
 }
 
+const AH: u8 = 51;
+
 /// Extension headers that are followed.
 const MAX_EXTENSIONS: usize = 16;
 
-/// The IP header at `at`, by its version.
+/// The IP header at `at`; `version` is what the link header names, 0 if it names none. A header that
+/// contradicts IPv4 is IPv4 and malformed, one that contradicts IPv6 no IP (as tshark has it).
 #[inline]
-pub fn walk(bytes: &[u8], at: usize) -> Ip {
-    match u8(bytes, at).map(|b| b >> 4) {
-        Some(4) => ipv4(bytes, at),
-        Some(6) => ipv6(bytes, at),
+pub fn walk(bytes: &[u8], at: usize, version: u8) -> Ip {
+    let found = u8(bytes, at).map(|b| b >> 4);
+    match (found, version) {
+        (Some(4), 4 | 0) => ipv4(bytes, at),
+        (Some(6), 6 | 0) => ipv6(bytes, at),
+        (_, 4) => {
+            let flags = flags::IPV4 | flags::MALFORMED;
+            Ip { flags, end_of_headers: at, end: bytes.len(), ..Ip::default() }
+        }
         _ => Ip { flags: flags::MALFORMED, end_of_headers: at, end: bytes.len(), ..Ip::default() },
     }
 }
@@ -60,6 +68,16 @@ fn ipv4(bytes: &[u8], at: usize) -> Ip {
         ip.flags |= flags::MALFORMED;
     }
     ip.whole = at + length <= bytes.len();
+    // Authentication (RFC 4302) stands between IP and the transport header here too.
+    if ip.proto == AH && ip.whole && ip.flags & flags::LATER_FRAGMENT == 0 {
+        match (u8(bytes, ip.end_of_headers), u8(bytes, ip.end_of_headers + 1)) {
+            (Some(next), Some(words)) if ip.end_of_headers + 8 + usize::from(words) * 4 <= bytes.len() => {
+                ip.proto = next;
+                ip.end_of_headers += 8 + usize::from(words) * 4;
+            }
+            _ => ip.whole = false,
+        }
+    }
     if !ip.whole {
         ip.flags |= flags::MALFORMED;
     }
@@ -68,7 +86,8 @@ fn ipv4(bytes: &[u8], at: usize) -> Ip {
 
 fn ipv6(bytes: &[u8], at: usize) -> Ip {
     let mut ip = Ip { flags: flags::IPV6, end_of_headers: at, end: bytes.len(), ..Ip::default() };
-    let (Some(payload), Some(next), true) = (be16(bytes, at + 4), u8(bytes, at + 6), bytes.len() >= at + 40) else {
+    let (Some(payload), Some(next), true) = (be16(bytes, at + 4), u8(bytes, at + 6), bytes.len() >= at + 40)
+    else {
         ip.flags |= flags::MALFORMED;
         return ip;
     };
@@ -90,7 +109,7 @@ fn ipv6(bytes: &[u8], at: usize) -> Ip {
                 8
             }),
             // Authentication (RFC 4302): in units of 4 bytes, less 2.
-            51 => u8(bytes, place + 1).map(|n| 8 + usize::from(n) * 4),
+            AH => u8(bytes, place + 1).map(|n| 8 + usize::from(n) * 4),
             _ => {
                 ip.proto = next;
                 ip.end_of_headers = place;

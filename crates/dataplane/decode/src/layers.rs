@@ -87,7 +87,7 @@ fn network(bytes: &[u8], found: link::Found, quoted: bool, depth: usize, l: &mut
         l.complete = false;
         return;
     }
-    let ip = ip::walk(bytes, found.at.min(bytes.len()));
+    let ip = ip::walk(bytes, found.at.min(bytes.len()), found.version);
     let kind = match ip.flags & (flags::IPV4 | flags::IPV6) {
         flags::IPV4 => Kind::Ipv4,
         flags::IPV6 => Kind::Ipv6,
@@ -135,13 +135,13 @@ fn network(bytes: &[u8], found: link::Found, quoted: bool, depth: usize, l: &mut
         l.understood = at + usize::from(d.l4_len);
     }
     if is_icmp_error(ip.proto, bytes.get(at).copied()) {
-        let quote = link::Found { at: at + 8, is_ip: true, malformed: false };
+        let quote = link::Found { at: at + 8, is_ip: true, version: 0, malformed: false };
         network(inner, quote, true, depth - 1, l);
         return;
     }
     match tunnel::inside(inner, &d) {
         Some(tunnel::Inside::Ip(at)) => {
-            let found = link::Found { at, is_ip: true, malformed: false };
+            let found = link::Found { at, is_ip: true, version: 0, malformed: false };
             network(inner, found, quoted, depth - 1, l);
         }
         Some(tunnel::Inside::Ethernet(at)) => {

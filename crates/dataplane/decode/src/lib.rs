@@ -47,7 +47,7 @@ pub fn decode(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> 
             let mut of_inner = Descriptor { wire_len, cap_len: d.cap_len, ..Descriptor::default() };
             let found = match inner {
                 tunnel::Inside::Ethernet(at) => link::ethernet(bytes, at, &mut |_, _| {}),
-                tunnel::Inside::Ip(at) => link::Found { at, is_ip: true, malformed: false },
+                tunnel::Inside::Ip(at) => link::Found { at, is_ip: true, version: 0, malformed: false },
             };
             if !found.is_ip {
                 break;
@@ -76,7 +76,7 @@ fn network(bytes: &[u8], found: link::Found, d: &mut Descriptor) {
         d.l4 = at.min(usize::from(u16::MAX)) as u16;
         return;
     }
-    let ip = ip::walk(bytes, at);
+    let ip = ip::walk(bytes, at, found.version);
     d.flags |= ip.flags;
     d.proto = ip.proto;
     d.l3 = at as u16;

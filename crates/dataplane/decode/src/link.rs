@@ -10,6 +10,8 @@ pub struct Found {
     pub at: usize,
     /// Whether the link header says (or, without one, the first nibble will) that IP follows.
     pub is_ip: bool,
+    /// The IP version that the link header names; 0: the header's own first nibble decides.
+    pub version: u8,
     pub malformed: bool,
 }
 
@@ -28,8 +30,8 @@ pub fn walk(link: LinkType, bytes: &[u8], seen: &mut impl FnMut(Kind, usize)) ->
         LinkType::RAW | LinkType::RAW_BSD | LinkType::RAW_OPENBSD | LinkType::IPV4 | LinkType::IPV6 => ip(0),
         LinkType::NULL | LinkType::LOOP => family(bytes),
         // Both cooked headers give the protocol as Ethernet does (LINKTYPE_LINUX_SLL, _SLL2).
-        LinkType::LINUX_SLL => protocol(bytes, be16(bytes, 14), 16, seen),
-        LinkType::LINUX_SLL2 => protocol(bytes, be16(bytes, 0), 20, seen),
+        LinkType::LINUX_SLL => protocol(bytes, be16(bytes, 14), 16, MAX_FRAMES, seen),
+        LinkType::LINUX_SLL2 => protocol(bytes, be16(bytes, 0), 20, MAX_FRAMES, seen),
         _ => not_ip(0),
     }
 }
@@ -37,22 +39,34 @@ pub fn walk(link: LinkType, bytes: &[u8], seen: &mut impl FnMut(Kind, usize)) ->
 /// IEEE 802.3: two addresses of six bytes, then a type, or a length and LLC.
 #[inline]
 pub fn ethernet(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize)) -> Found {
+    frame(bytes, at, MAX_FRAMES, seen)
+}
+
+/// Frames inside frames of one link header that are followed.
+const MAX_FRAMES: usize = 4;
+
+#[inline]
+fn frame(bytes: &[u8], at: usize, depth: usize, seen: &mut impl FnMut(Kind, usize)) -> Found {
     let kind = be16(bytes, at + 12);
     if kind.is_some() {
         seen(Kind::Ethernet, at);
     }
-    if kind == Some(ETHERTYPE_IPV4) {
-        return ip(at + 14);
-    }
-    protocol(bytes, kind, at + 14, seen)
+    protocol(bytes, kind, at + 14, depth, seen)
 }
 
-fn protocol(bytes: &[u8], kind: Option<u16>, at: usize, seen: &mut impl FnMut(Kind, usize)) -> Found {
+fn protocol(
+    bytes: &[u8],
+    kind: Option<u16>,
+    at: usize,
+    depth: usize,
+    seen: &mut impl FnMut(Kind, usize),
+) -> Found {
     let (mut kind, mut at) = (kind, at);
     for _ in 0..MAX_TAGS {
         match kind {
-            None => return Found { at: bytes.len(), is_ip: false, malformed: true },
-            Some(ETHERTYPE_IPV4 | ETHERTYPE_IPV6) => return ip(at),
+            None => return Found { at: bytes.len(), is_ip: false, version: 0, malformed: true },
+            Some(ETHERTYPE_IPV4) => return named(at, 4),
+            Some(ETHERTYPE_IPV6) => return named(at, 6),
             Some(ETHERTYPE_ARP) => {
                 seen(Kind::Arp, at);
                 return not_ip(at);
@@ -62,14 +76,37 @@ fn protocol(bytes: &[u8], kind: Option<u16>, at: usize, seen: &mut impl FnMut(Ki
                 kind = be16(bytes, at + 2);
                 at += 4;
             }
+            // E-TAG (802.1BR) and VN-Tag, its predecessor.
+            Some(0x893f) => {
+                kind = be16(bytes, at + 6);
+                at += 8;
+            }
+            Some(0x8926) => {
+                kind = be16(bytes, at + 4);
+                at += 6;
+            }
+            // Whole frames inside: provider backbone (802.1ah) behind its I-TAG, FabricPath behind its tag.
+            Some(0x88e7) if depth > 0 => return frame(bytes, at + 4, depth - 1, seen),
+            Some(0x8903) if depth > 0 => return frame(bytes, at + 2, depth - 1, seen),
+            // Network service header (RFC 8300): length in words, then what follows.
+            Some(0x894f) => {
+                let behind = at + usize::from(u8(bytes, at + 1).unwrap_or(0) & 0x3f) * 4;
+                return match u8(bytes, at + 3) {
+                    Some(1) => named(behind, 4),
+                    Some(2) => named(behind, 6),
+                    Some(3) if depth > 0 => frame(bytes, behind, depth - 1, seen),
+                    _ => not_ip(at),
+                };
+            }
             // RFC 5332: MPLS, unicast and upstream-assigned.
             Some(0x8847 | 0x8848) => return mpls(bytes, at, seen),
             // RFC 2516: PPPoE session; code 0, then PPP's protocol.
             Some(0x8864) => {
                 return match be16(bytes, at + 6) {
-                    Some(0x0021 | 0x0057) => ip(at + 8),
+                    Some(0x0021) => named(at + 8, 4),
+                    Some(0x0057) => named(at + 8, 6),
                     Some(_) => not_ip(at + 8),
-                    None => Found { at: bytes.len(), is_ip: false, malformed: true },
+                    None => Found { at: bytes.len(), is_ip: false, version: 0, malformed: true },
                 };
             }
             // A length: IEEE 802.2 LLC, with SNAP (RFC 1042) or the SAP of IP.
@@ -88,7 +125,7 @@ fn protocol(bytes: &[u8], kind: Option<u16>, at: usize, seen: &mut impl FnMut(Ki
             Some(_) => return not_ip(at),
         }
     }
-    Found { at, is_ip: false, malformed: true }
+    Found { at, is_ip: false, version: 0, malformed: true }
 }
 
 /// RFC 3032: labels of four bytes until the bottom of the stack; the first nibble behind it tells
@@ -101,13 +138,21 @@ fn mpls(bytes: &[u8], start: usize, seen: &mut impl FnMut(Kind, usize)) -> Found
         if label & 0x100 == 0 {
             continue;
         }
+        // Explicit null labels name what follows.
+        match label >> 12 {
+            0 => return named(at, 4),
+            2 => return named(at, 6),
+            _ => {}
+        }
         return match u8(bytes, at).map(|b| b >> 4) {
             Some(4 | 6) => ip(at),
-            Some(0) if u8(bytes, at) == Some(0) && is_ethernet(bytes, at + 4) => ethernet(bytes, at + 4, seen),
+            Some(0) if u8(bytes, at) == Some(0) && is_ethernet(bytes, at + 4) => {
+                ethernet(bytes, at + 4, seen)
+            }
             _ => not_ip(at),
         };
     }
-    Found { at: at.min(bytes.len()), is_ip: false, malformed: true }
+    Found { at: at.min(bytes.len()), is_ip: false, version: 0, malformed: true }
 }
 
 /// Whether an Ethernet header with a type that we know lies there (a pseudowire does not say).
@@ -119,16 +164,20 @@ fn is_ethernet(bytes: &[u8], at: usize) -> bool {
 /// in network order; the values of IPv6 differ by system.
 fn family(bytes: &[u8]) -> Found {
     let Some(value) = be32(bytes, 0) else {
-        return Found { at: bytes.len(), is_ip: false, malformed: true };
+        return Found { at: bytes.len(), is_ip: false, version: 0, malformed: true };
     };
     let value = if value > 0xffff { value.swap_bytes() } else { value };
-    Found { at: 4, is_ip: matches!(value, 2 | 10 | 23 | 24 | 28 | 30), malformed: false }
+    Found { at: 4, is_ip: matches!(value, 2 | 10 | 23 | 24 | 28 | 30), version: 0, malformed: false }
 }
 
 fn ip(at: usize) -> Found {
-    Found { at, is_ip: true, malformed: false }
+    Found { at, is_ip: true, version: 0, malformed: false }
+}
+
+fn named(at: usize, version: u8) -> Found {
+    Found { at, is_ip: true, version, malformed: false }
 }
 
 fn not_ip(at: usize) -> Found {
-    Found { at, is_ip: false, malformed: false }
+    Found { at, is_ip: false, version: 0, malformed: false }
 }

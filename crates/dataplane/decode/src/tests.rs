@@ -10,7 +10,8 @@ const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
 
 fn ipv4(proto: u8, payload: &[u8]) -> Vec<u8> {
     let total = (20 + payload.len()) as u16;
-    let mut p = vec![0x45, 0, (total >> 8) as u8, total as u8, 0, 1, 0, 0, 64, proto, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    let mut p =
+        vec![0x45, 0, (total >> 8) as u8, total as u8, 0, 1, 0, 0, 64, proto, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     p.extend(payload);
     p
 }
@@ -109,9 +110,13 @@ fn tunnels_on_request() {
     let geneve = udp(6081, &[&[1, 0, 0x65, 0x58, 0, 0, 1, 0, 9, 9, 9, 9][..], &inner].concat());
     let gre = ipv4(47, &[&[0x20, 0, 8, 0, 0, 0, 0, 7][..], &ipv4(6, &SYN)].concat());
     let erspan1 = ipv4(47, &[&[0, 0, 0x88, 0xbe][..], &inner].concat());
-    let erspan2 = ipv4(47, &[&[0x10, 0, 0x88, 0xbe, 0, 0, 0, 1, 16, 0, 0, 0, 0, 0, 0, 0][..], &inner].concat());
-    let erspan3 =
-        ipv4(47, &[&[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 8], &inner].concat());
+    let erspan2 =
+        ipv4(47, &[&[0x10, 0, 0x88, 0xbe, 0, 0, 0, 1, 16, 0, 0, 0, 0, 0, 0, 0][..], &inner].concat());
+    let erspan3 = ipv4(
+        47,
+        &[&[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 8], &inner]
+            .concat(),
+    );
     let ipip = ipv4(4, &ipv4(6, &SYN));
     let sit = ipv4(41, &ipv6(6, &SYN));
     for outer in [vxlan, geneve, gre, erspan1, erspan2, erspan3, ipip, sit] {
