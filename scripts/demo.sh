@@ -2,8 +2,9 @@
 # The main job on the recorded capture: what `make demo` prints.
 set -euo pipefail
 flame=$1
-capture=$(dirname "$0")/../demo/demo.pcapng
-show() { echo; echo "\$ flame $*"; "$flame" "$@"; }
+cd "$(dirname "$0")/.."
+show() { printf '\n$ flame %s\n' "$*"; "$flame" "$@"; }
 
-show run count,http,flow,rtt -r "$capture"
-show run flow -r "$capture" --transform ip=truncate:16,mac=zero --format json --quiet tcp port 443 | head -4
+show run count,http,rtt -r demo/demo.pcap --set rtt.samples=false
+show run flow -r demo/demo.pcap --quiet tcp port 443 or udp port 53
+show run flow -r demo/demo.pcap --quiet --transform ip=truncate:16,mac=zero --format json icmp or port 53
