@@ -1,0 +1,129 @@
+//! The command as a person uses it: exit statuses, errors, formats, and what docs/modules.md says.
+
+mod common;
+
+use common::root;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn flame(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_flame")).args(args).current_dir(root()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn has_modules() -> bool {
+    common::module("count").is_some()
+}
+
+#[test]
+fn the_recorded_capture_counts_what_tcpdump_counts() {
+    if !has_modules() {
+        return;
+    }
+    let out = flame(&["run", "count", "-r", "demo/demo.pcap", "--format", "json", "--account", "json"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let row: serde_json::Value = serde_json::from_str(text(&out.stdout).lines().next().unwrap()).unwrap();
+    let account: serde_json::Value = serde_json::from_str(&text(&out.stderr)).unwrap();
+    assert_eq!(account["modules"]["count"]["adds_up"], true);
+    for (column, filter) in [("packets", ""), ("ipv6", "ip6 or (vlan and ip6)"), ("tcp_syn", "")] {
+        if column == "tcp_syn" {
+            assert_eq!(row[column], 24);
+            continue;
+        }
+        let Ok(tcpdump) = Command::new("tcpdump")
+            .args(["-nr", "demo/demo.pcap", filter])
+            .current_dir(root())
+            .output()
+        else {
+            eprintln!("skipped: no tcpdump");
+            return;
+        };
+        assert_eq!(row[column], text(&tcpdump.stdout).lines().count(), "{column}");
+    }
+}
+
+#[test]
+fn statuses_and_errors_tell_what_to_do() {
+    if !has_modules() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let cut = folder.path().join("cut.pcap");
+    let whole = std::fs::read(root().join("demo/demo.pcap")).unwrap();
+    std::fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
+    let cut = cut.to_str().unwrap();
+    let demo = "demo/demo.pcap";
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["run", "count", "-r", cut], 3, "damaged at byte"),
+        (&["run", "count", "-r", "nowhere.pcap"], 1, "nowhere.pcap: No such file"),
+        (&["run", "count", "-r", "README.md"], 1, "not a capture file"),
+        (&["run", "counts", "-r", demo], 1, "no module \"counts\""),
+        (&["run", "count", "-r", demo, "tcp", "porrt", "80"], 1, "porrt"),
+        (&["run", "count", "-r", demo, "--set", "count.x=1"], 1, "no parameter \"x\""),
+        (&["run", "http", "-r", demo, "--set", "http.port=70000"], 1, "0 to 65535"),
+        (&["run", "http", "-r", demo, "--transform", "ip=prefix"], 1, "--key FILE"),
+        (&["run", "http", "-r", demo, "--transform", "colour=zero"], 1, "expected mac, ip or port"),
+        (&["run", "count", "-r", demo, "--interval", "soon"], 1, "expected a number"),
+        (&["run", "count", "-r", demo, "--format", "parquet"], 1, "-o"),
+        (&["run", "count", "-i", "nosuch0"], 1, "nosuch0"),
+        (&["run", "count"], 2, "--read"),
+    ];
+    for (args, status, expected) in cases {
+        let out = flame(args);
+        let error = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(*status), "{args:?}: {error}");
+        assert!(error.contains(expected), "{args:?}: expected {expected:?} in: {error}");
+    }
+}
+
+#[test]
+fn views_select_and_change_what_modules_see() {
+    if !has_modules() {
+        return;
+    }
+    let rows = |args: &[&str]| {
+        let all = [&["run", "flow", "-q", "--format", "json", "-r", "demo/demo.pcap"], args].concat();
+        let out = flame(&all);
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        text(&out.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(rows(&["tcp", "port", "443"]).iter().all(|r| r.contains("\"dport\":443")));
+    let hidden = rows(&["--transform", "ip=zero"]);
+    assert!(!hidden.is_empty() && hidden.iter().all(|r| !r.contains("10.9.0.") && !r.contains("fd00:9")));
+    let (one, two) = (rows(&[]), rows(&["--workers", "2"]));
+    let sorted = |mut rows: Vec<String>| {
+        rows.sort();
+        rows
+    };
+    assert_eq!(sorted(one), sorted(two));
+}
+
+/// Runs every shell block of docs/modules.md, in order, in an empty folder.
+#[test]
+fn docs_modules_works_as_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let bin = Path::new(env!("CARGO_BIN_EXE_flame")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let page = std::fs::read_to_string(root().join("docs/modules.md")).unwrap();
+    let mut ran = 0;
+    for block in page.split("```sh\n").skip(1).map(|b| b.split("```").next().unwrap()) {
+        let out = Command::new("bash")
+            .args(["-euc", block])
+            .current_dir(folder.path())
+            .env("PATH", &path)
+            .env("CARGO_TARGET_DIR", folder.path().join("target"))
+            .env("CAPTURE", root().join("demo/demo.pcap").canonicalize().unwrap())
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{block}\n{}\n{}", text(&out.stdout), text(&out.stderr));
+        if block.contains("--lang") {
+            // Port 443 of the recorded capture, seen from the packets' first bytes to the record.
+            assert!(text(&out.stdout).contains("\"packets\":"), "{}", text(&out.stdout));
+        }
+        ran += 1;
+    }
+    assert!(ran >= 4, "{ran} blocks");
+}
