@@ -1,0 +1,61 @@
+//! Whole commands on one core, against what people use today.
+
+use crate::Row;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// A rival is timed against ours in turn; the ratio is how many times longer it takes.
+pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Vec<Row> {
+    let flame = flame.to_string_lossy().into_owned();
+    let trace = trace.to_string_lossy().into_owned();
+    let scratch = std::env::temp_dir().join(format!("flame-bench-{}", std::process::id()));
+    let _ = std::fs::create_dir_all(&scratch);
+    let scratch = scratch.to_string_lossy().into_owned();
+    let run = |module: &str| -> Vec<String> {
+        [&flame, "run", module, "-r", &trace, "-q", "--format", "json", "-o", "/dev/null"].map(str::to_owned).into()
+    };
+    let rival = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+    let pairs = [
+        ("tcpdump -w /dev/null / count", rival(&["tcpdump", "-r", &trace, "-w", "/dev/null"]), run("count")),
+        (
+            "tcpdump 'tcp dst port 80' / http",
+            rival(&["tcpdump", "-r", &trace, "-w", "/dev/null", "tcp dst port 80"]),
+            run("http"),
+        ),
+        ("softflowd / flow", rival(&["softflowd", "-r", &trace, "-d", "-n", "127.0.0.1:9995"]), run("flow")),
+        ("nfpcapd / flow", rival(&["nfpcapd", "-r", &trace, "-w", &scratch]), run("flow")),
+    ];
+    let mut rows = Vec::new();
+    for (name, theirs, ours) in pairs {
+        match compare(&theirs, &ours, rounds) {
+            Ok((ratio, detail)) => rows.push(Row::new(name.to_owned(), ratio, detail)),
+            Err(reason) => eprintln!("left out: {name}: {reason}"),
+        }
+    }
+    let _ = std::fs::remove_dir_all(&scratch);
+    rows
+}
+
+fn compare(theirs: &[String], ours: &[String], rounds: usize) -> Result<(f64, String), String> {
+    let (mut ratios, mut a, mut b) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=rounds {
+        let (t, o) = (time(theirs)?, time(ours)?);
+        if round > 0 {
+            ratios.push(t / o);
+            a.push(t);
+            b.push(o);
+        }
+    }
+    Ok((crate::median(ratios), format!("{:.3} / {:.3} s", crate::median(a), crate::median(b))))
+}
+
+fn time(words: &[String]) -> Result<f64, String> {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let start = Instant::now();
+    let status = command.status().map_err(|e| format!("taskset: {e}"))?;
+    let took = start.elapsed().as_secs_f64();
+    // taskset says 127 if the program is not there.
+    if status.code() == Some(127) || !status.success() { Err(format!("{}: {status}", words[0])) } else { Ok(took) }
+}
