@@ -13,7 +13,9 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Vec<Row> {
     let _ = std::fs::create_dir_all(&scratch);
     let scratch = scratch.to_string_lossy().into_owned();
     let run = |module: &str| -> Vec<String> {
-        [&flame, "run", module, "-r", &trace, "-q", "--format", "json", "-o", "/dev/null"].map(str::to_owned).into()
+        [&flame, "run", module, "-r", &trace, "-q", "--format", "json", "-o", "/dev/null"]
+            .map(str::to_owned)
+            .into()
     };
     let rival = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
     let pairs = [
@@ -57,5 +59,9 @@ fn time(words: &[String]) -> Result<f64, String> {
     let status = command.status().map_err(|e| format!("taskset: {e}"))?;
     let took = start.elapsed().as_secs_f64();
     // taskset says 127 if the program is not there.
-    if status.code() == Some(127) || !status.success() { Err(format!("{}: {status}", words[0])) } else { Ok(took) }
+    if status.code() == Some(127) || !status.success() {
+        Err(format!("{}: {status}", words[0]))
+    } else {
+        Ok(took)
+    }
 }

@@ -18,7 +18,12 @@ use std::time::{Duration, Instant};
 /// Blocks of the trace that fit the pool; measured over and over, so that all three see warm memory.
 const SLOTS: usize = 16;
 
-pub fn rows(engine: &Engine, trace: &Path, folder: &Path, rounds: usize) -> Result<Vec<Row>, Box<dyn std::error::Error>> {
+pub fn rows(
+    engine: &Engine,
+    trace: &Path,
+    folder: &Path,
+    rounds: usize,
+) -> Result<Vec<Row>, Box<dyn std::error::Error>> {
     let mut rows = Vec::new();
     rows.extend(module::<flame_count::Count>(engine, trace, folder, "count", rounds)?);
     rows.extend(module::<flame_flow::Flow>(engine, trace, folder, "flow", rounds)?);
@@ -135,8 +140,7 @@ fn fill(pool: &mut Pool, trace: &Path, spec: &ViewSpec) -> Result<Vec<usize>, Bo
         let slot = filled.len();
         let base = layout::VIEW + (Pool::offset(slot) + SLOT_DESCRIPTORS) as u32;
         let (descriptors, data) = pool.slot(slot);
-        let written =
-            view.copy(&decoded, |i| block.packets[i].link, &block.data, descriptors, data, base)?;
+        let written = view.copy(&decoded, |i| block.packets[i].link, &block.data, descriptors, data, base)?;
         filled.push(written.packets as usize);
     }
     Ok(filled)

@@ -46,6 +46,7 @@ pub fn sdk() -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk");
     let candidates = [env::var_os("FLAME_SDK").map(PathBuf::from), installed, Some(source)];
     let found = candidates.into_iter().flatten().find(|p| p.join("c/flame.h").is_file());
-    let found = found.ok_or("the SDK is not installed here: set FLAME_SDK to the folder that holds c/ and rust/")?;
+    let found =
+        found.ok_or("the SDK is not installed here: set FLAME_SDK to the folder that holds c/ and rust/")?;
     found.canonicalize().map_err(|e| format!("{}: {e}", found.display()))
 }

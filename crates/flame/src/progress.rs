@@ -43,7 +43,9 @@ impl Observer for Terminal {
         if let Some(total) = progress.total {
             self.bar.set_length(total);
         }
-        self.bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+        self.bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
         self.bar.set_position(progress.bytes);
         let rate = packets as f64 / now.duration_since(self.start).as_secs_f64();
         self.bar.set_message(format!(

@@ -33,10 +33,8 @@ fn the_recorded_capture_counts_what_tcpdump_counts() {
             assert_eq!(row[column], 24);
             continue;
         }
-        let Ok(tcpdump) = Command::new("tcpdump")
-            .args(["-nr", "demo/demo.pcap", filter])
-            .current_dir(root())
-            .output()
+        let Ok(tcpdump) =
+            Command::new("tcpdump").args(["-nr", "demo/demo.pcap", filter]).current_dir(root()).output()
         else {
             eprintln!("skipped: no tcpdump");
             return;

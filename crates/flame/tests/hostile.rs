@@ -40,7 +40,10 @@ fn every_case_is_contained_and_named() {
             line.unwrap_or_else(|| panic!("{name}: no line `;; {key}:`")).trim().to_owned()
         };
         let (stage, expect) = (word("stage"), word("expect"));
-        let wasm = with_manifest(wat::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {e}")), MANIFEST.as_bytes());
+        let wasm = with_manifest(
+            wat::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {e}")),
+            MANIFEST.as_bytes(),
+        );
         cases += 1;
         match (stage.as_str(), install(&engine, &wasm, &request())) {
             ("install", Err(error)) => {
@@ -94,9 +97,21 @@ fn malformed_files_are_refused_with_the_reason() {
         ("two manifests", twice, "manifest"),
         ("manifest of 100 MB", with_manifest(plain.clone(), &vec![b'#'; 100 << 20]), ""),
         ("manifest not text", with_manifest(plain.clone(), b"\xff\xfe"), "UTF-8"),
-        ("manifest of another abi", with_manifest(plain.clone(), MANIFEST.replace("abi = 1", "abi = 9").as_bytes()), "abi = 9"),
-        ("manifest with an unknown key", with_manifest(plain.clone(), MANIFEST.replace("version", "colour").as_bytes()), "colour"),
-        ("name that is a path", with_manifest(plain.clone(), MANIFEST.replace("hostile", "../../etc").as_bytes()), "not a name"),
+        (
+            "manifest of another abi",
+            with_manifest(plain.clone(), MANIFEST.replace("abi = 1", "abi = 9").as_bytes()),
+            "abi = 9",
+        ),
+        (
+            "manifest with an unknown key",
+            with_manifest(plain.clone(), MANIFEST.replace("version", "colour").as_bytes()),
+            "colour",
+        ),
+        (
+            "name that is a path",
+            with_manifest(plain.clone(), MANIFEST.replace("hostile", "../../etc").as_bytes()),
+            "not a name",
+        ),
         ("section longer than the file", long_section, ""),
     ];
     for (name, wasm, expect) in cases {

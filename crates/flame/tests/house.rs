@@ -74,7 +74,9 @@ fn unsafe_stands_only_where_a_file_allows_it_and_no_file_is_endless() {
 
 #[test]
 fn documents_name_what_exists() {
-    for page in ["ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "docs/abi.md", "docs/modules.md", "SECURITY.md"] {
+    for page in
+        ["ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "docs/abi.md", "docs/modules.md", "SECURITY.md"]
+    {
         let text = std::fs::read_to_string(root().join(page)).unwrap();
         let linked = text.split("](").skip(1).filter_map(|s| s.split(')').next());
         for link in linked.filter(|l| !l.starts_with("http")) {
@@ -83,7 +85,8 @@ fn documents_name_what_exists() {
         }
         for word in text.split('`').skip(1).step_by(2) {
             let first = word.split('/').next().unwrap_or("");
-            let ours = ["crates", "docs", "demo", "bench", "fuzz", "tests", "modules", "sdk"].contains(&first);
+            let ours =
+                ["crates", "docs", "demo", "bench", "fuzz", "tests", "modules", "sdk"].contains(&first);
             if ours && word.contains('/') && !word.contains([' ', '*']) {
                 assert!(root().join(word).exists(), "{page} names {word}");
             }

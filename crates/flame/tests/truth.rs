@@ -21,7 +21,8 @@ fn table(path: &Path) -> Vec<Row> {
 /// Rows `| file | column | ours | tshark | why |` of a page.
 fn exceptions(page: &str) -> BTreeMap<(String, String), (String, String)> {
     let text = std::fs::read_to_string(root().join(page)).unwrap_or_default();
-    let cells = |l: &str| l.trim_matches('|').split('|').map(|c| c.trim().trim_matches('`').to_owned()).collect();
+    let cells =
+        |l: &str| l.trim_matches('|').split('|').map(|c| c.trim().trim_matches('`').to_owned()).collect();
     let rows = text.lines().filter(|l| l.starts_with("| `")).map(cells);
     rows.map(|c: Vec<String>| ((c[0].clone(), c[1].clone()), (c[2].clone(), c[3].clone()))).collect()
 }
@@ -41,7 +42,8 @@ fn ours(records: &[String]) -> Row {
     row.insert("tcp_dport80".into(), value(one("http.http "), "packets").into());
     let mut pairs: BTreeMap<&str, BTreeSet<[String; 2]>> = BTreeMap::new();
     for r in records.iter().filter(|r| r.starts_with("flow.flow ")) {
-        let mut ends = [("src", "sport"), ("dst", "dport")].map(|(a, p)| format!("{} {}", value(r, a), value(r, p)));
+        let mut ends =
+            [("src", "sport"), ("dst", "dport")].map(|(a, p)| format!("{} {}", value(r, a), value(r, p)));
         ends.sort();
         pairs.entry(value(r, "proto")).or_default().insert(ends);
     }
@@ -119,5 +121,10 @@ fn counts_and_conversations_equal_the_truth() {
     }
     let stale: Vec<_> = known.keys().filter(|k| !used.contains(*k)).collect();
     println!("{files} captures, {undecoded} of link types that are not decoded, {} exceptions", used.len());
-    assert!(wrong.is_empty() && stale.is_empty(), "{} differences:\n{}\nstale: {stale:?}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty() && stale.is_empty(),
+        "{} differences:\n{}\nstale: {stale:?}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }

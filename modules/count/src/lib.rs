@@ -24,7 +24,11 @@ impl Sums {
             let whole = (v4 | v6) & u64::from(d.flags & flags::LATER_FRAGMENT == 0);
             let is = |proto: u8| u64::from(d.proto == proto);
             let syn = u64::from(d.tcp_flags & (tcp::SYN | tcp::ACK) == tcp::SYN);
-            low += v4 | v6 << 12 | (whole & is(6)) << 24 | (whole & is(17)) << 36 | (whole & (is(1) | is(58))) << 48;
+            low += v4
+                | v6 << 12
+                | (whole & is(6)) << 24
+                | (whole & is(17)) << 36
+                | (whole & (is(1) | is(58))) << 48;
             high += (whole & is(132)) | (whole & is(6) & syn) << 12 | (1 ^ (v4 | v6)) << 24;
         }
         let field = |word: u64, n: u32| word >> (12 * n) & 0xfff;

@@ -15,9 +15,9 @@ pub mod link;
 pub mod manifest;
 pub mod output;
 
-pub use link::LinkType;
 pub use descriptor::{Descriptor, flags, tcp};
 pub use header::{BatchHeader, InitHeader, batch_flags, role};
+pub use link::LinkType;
 
 /// Version of this contract. A module states it in its manifest as `abi = 1`.
 pub const VERSION: u32 = 1;

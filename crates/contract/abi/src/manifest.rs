@@ -167,7 +167,9 @@ impl Manifest {
         for (key, parameter) in &self.parameters {
             name("parameters", key)?;
             let place = format!("parameters.{key}.default");
-            parameter.encode(&parameter.default).map_err(|reason| ManifestError::Invalid { place, reason })?;
+            parameter
+                .encode(&parameter.default)
+                .map_err(|reason| ManifestError::Invalid { place, reason })?;
         }
         at_most("tables", self.tables.len(), MAX_TABLES)?;
         unique("tables", self.tables.iter().map(|t| &t.name))?;
@@ -183,10 +185,13 @@ impl Manifest {
                 name(&place, &column.name)?;
                 // A record in JSON says where it is from under these keys.
                 if column.name == "module" || column.name == "table" {
-                    return Err(invalid(&format!("{place}.{}", column.name), "this name is taken: choose another"));
+                    return Err(invalid(
+                        &format!("{place}.{}", column.name),
+                        "this name is taken: choose another",
+                    ));
                 }
                 let is_enum = column.kind == ColumnType::Enum;
-                if is_enum != !column.values.is_empty() {
+                if is_enum == column.values.is_empty() {
                     let place = format!("{place}.{}", column.name);
                     return Err(invalid(&place, "an enum, and only an enum, lists its values"));
                 }
@@ -273,7 +278,11 @@ fn unique<'a>(place: &str, names: impl Iterator<Item = &'a String>) -> Result<()
 /// Names become file names, JSON keys and column names, so they are plain.
 fn name(place: &str, found: &str) -> Result<(), ManifestError> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
-    if found.is_empty() || found.len() > 32 || !found.bytes().all(plain) || !found.as_bytes()[0].is_ascii_lowercase() {
+    if found.is_empty()
+        || found.len() > 32
+        || !found.bytes().all(plain)
+        || !found.as_bytes()[0].is_ascii_lowercase()
+    {
         return Err(ManifestError::Name {
             place: place.to_owned(),
             found: found.chars().take(40).collect(),

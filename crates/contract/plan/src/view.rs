@@ -84,8 +84,10 @@ impl Field {
 
     /// `mac.src` is one field, `mac` both.
     pub fn parse(s: &str) -> Result<Vec<Self>, String> {
-        let fields: Vec<Self> =
-            Self::ALL.into_iter().filter(|f| f.name() == s || f.name().split('.').next() == Some(s)).collect();
+        let fields: Vec<Self> = Self::ALL
+            .into_iter()
+            .filter(|f| f.name() == s || f.name().split('.').next() == Some(s))
+            .collect();
         if fields.is_empty() {
             return Err(format!(
                 "{s:?} is no field: expected mac, ip or port, or one side as in mac.src, ip.dst, port.src"

@@ -63,9 +63,9 @@ impl Compiler {
 fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String>), InstallError> {
     let needed = match &manifest.needs.expose {
         None => Expose::Headers,
-        Some(text) => text
-            .parse()
-            .map_err(|reason| InstallError::Expose { module: manifest.name.clone(), reason })?,
+        Some(text) => {
+            text.parse().map_err(|reason| InstallError::Expose { module: manifest.name.clone(), reason })?
+        }
     };
     let mut notes = Vec::new();
     if needed > allowed.expose {
@@ -76,13 +76,18 @@ fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String
     }
     let mut select = allowed.select.clone();
     select.extend(manifest.needs.select.clone());
-    Ok((ViewSpec { select, expose: needed.meet(allowed.expose), transforms: allowed.transforms.clone() }, notes))
+    Ok((
+        ViewSpec { select, expose: needed.meet(allowed.expose), transforms: allowed.transforms.clone() },
+        notes,
+    ))
 }
 
 fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
     let asked = &manifest.limits;
     Limits {
-        memory: asked.memory_mib.map_or(allowed.memory, |mib| mib.saturating_mul(1 << 20).min(allowed.memory)),
+        memory: asked
+            .memory_mib
+            .map_or(allowed.memory, |mib| mib.saturating_mul(1 << 20).min(allowed.memory)),
         packet_budget: asked.packet_budget.unwrap_or(allowed.packet_budget).min(allowed.packet_budget),
         call_budget: asked.call_budget.unwrap_or(allowed.call_budget).min(allowed.call_budget),
         ..allowed
@@ -130,7 +135,10 @@ mod tests {
     fn a_module_never_sees_more_than_it_needs_nor_than_it_may() {
         let allowed = ViewSpec { select: vec!["tcp".into()], ..ViewSpec::default() };
         let (view, notes) = meet(&manifest("expose = \"none\"\nselect = \"port 80\""), &allowed).unwrap();
-        assert_eq!((view.expose, view.select, notes.len()), (Expose::None, vec!["tcp".into(), "port 80".into()], 0));
+        assert_eq!(
+            (view.expose, view.select, notes.len()),
+            (Expose::None, vec!["tcp".into(), "port 80".into()], 0)
+        );
         let (view, notes) = meet(&manifest("expose = \"all\""), &allowed).unwrap();
         assert_eq!((view.expose, notes.len()), (Expose::Headers, 1));
         assert!(meet(&manifest("expose = \"much\""), &allowed).is_err());

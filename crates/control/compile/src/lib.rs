@@ -78,10 +78,8 @@ impl Compiler {
         }
         let rewritten =
             flame_bounds::rewrite(wasm, &RewriteOptions { meter: protection == Protection::Metered })?;
-        let code = self
-            .engine
-            .precompile_module(&rewritten)
-            .map_err(|e| CompileError::Compile(format!("{e:#}")))?;
+        let code =
+            self.engine.precompile_module(&rewritten).map_err(|e| CompileError::Compile(format!("{e:#}")))?;
         if let Some(cache) = &self.cache {
             cache.put(&name, &code)?;
         }

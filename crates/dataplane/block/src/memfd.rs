@@ -49,7 +49,14 @@ impl SharedMemory {
         }
         // SAFETY: a new mapping at an address the kernel picks; the result is checked.
         let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            )
         };
         if start == libc::MAP_FAILED {
             return Err(fail("mmap"));

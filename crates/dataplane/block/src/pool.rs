@@ -59,7 +59,10 @@ mod mapping {
     impl Pool {
         /// The descriptors and the packets' bytes of a claimed slot.
         pub fn slot(&mut self, slot: usize) -> (&mut [Descriptor], &mut [u8]) {
-            assert!(slot < self.slots && self.memory.word(slot).load(Ordering::Acquire) == 0, "slot is claimed");
+            assert!(
+                slot < self.slots && self.memory.word(slot).load(Ordering::Acquire) == 0,
+                "slot is claimed"
+            );
             // SAFETY: `&mut self` is the one writer, no reader holds the slot, and the range lies
             // behind the head, so nothing else refers to these bytes.
             let memory = unsafe { &mut *self.memory.memory.get() };
@@ -161,7 +164,8 @@ impl Reader {
         if tail == self.memory.word(queue + QUEUE_HEAD).load(Ordering::Acquire) {
             return None;
         }
-        let entry = self.memory.word(queue + QUEUE_ENTRIES + tail as usize % QUEUE_ENTRIES).load(Ordering::Relaxed);
+        let entry =
+            self.memory.word(queue + QUEUE_ENTRIES + tail as usize % QUEUE_ENTRIES).load(Ordering::Relaxed);
         self.memory.word(queue + QUEUE_TAIL).store(tail + 1, Ordering::Relaxed);
         Some(((entry >> 32) as usize, entry as u32))
     }

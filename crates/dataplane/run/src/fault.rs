@@ -47,7 +47,9 @@ impl Fault {
         match self.kind {
             FaultKind::Budget { .. } => Shed::Budget,
             FaultKind::Trap(_) | FaultKind::Start(_) => Shed::Trap,
-            FaultKind::Output(_) | FaultKind::OutputPlace { .. } | FaultKind::Continuations(_) => Shed::Output,
+            FaultKind::Output(_) | FaultKind::OutputPlace { .. } | FaultKind::Continuations(_) => {
+                Shed::Output
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ use flame_plan::{Limits, ModulePlan};
 use flame_record::{FrameCounts, Schema};
 use std::sync::Arc;
 use wasmtime::{
-    Engine, Extern, Global, Linker, Memory, Module, ResourceLimiter, Store, Trap, TypedFunc, Val, WasmBacktrace,
+    Engine, Extern, Global, Linker, Memory, Module, ResourceLimiter, Store, Trap, TypedFunc, Val,
+    WasmBacktrace,
 };
 
 /// A module's code, loaded once for all its instances.
@@ -128,8 +129,7 @@ impl Instance {
         let mut linker = Linker::new(&loaded.engine);
         // The rewriter replaced every direct call; what remains can only come through a table.
         linker.func_wrap(names::IMPORTS, names::PACKET, |_: i32| {}).map_err(|e| start(e.to_string()))?;
-        let instance =
-            linker.instantiate(&mut store, &loaded.module).map_err(|e| start(root_cause(&e)))?;
+        let instance = linker.instantiate(&mut store, &loaded.module).map_err(|e| start(root_cause(&e)))?;
         let memory = instance
             .get_memory(&mut store, names::MEMORY)
             .ok_or_else(|| start(format!("export {:?}: expected a memory", names::MEMORY)))?;
@@ -161,7 +161,20 @@ impl Instance {
         let end = instance.get_typed_func(&mut store, names::END).ok();
         let message = instance.get_typed_func(&mut store, names::MESSAGE).ok();
         let loaded = loaded.clone();
-        Ok(Self { store, memory, control, init, batch, tick, end, message, meter, panic_text, loaded, restarted })
+        Ok(Self {
+            store,
+            memory,
+            control,
+            init,
+            batch,
+            tick,
+            end,
+            message,
+            meter,
+            panic_text,
+            loaded,
+            restarted,
+        })
     }
 
     /// Calls `flame_init` with the parameters.
@@ -171,15 +184,22 @@ impl Instance {
             Role::Fast { worker } => (role::FAST, worker as u32),
             Role::Slow => (role::SLOW, 0),
         };
-        let header =
-            InitHeader { abi: flame_abi::VERSION, role, worker, workers: workers as u32, tick_ns, interval_ns };
+        let header = InitHeader {
+            abi: flame_abi::VERSION,
+            role,
+            worker,
+            workers: workers as u32,
+            tick_ns,
+            interval_ns,
+        };
         let parameters = self.loaded.parameters.clone();
         let len = InitHeader::SIZE + parameters.len();
         let area = self.control.slice_mut(layout::DATA_OFFSET as usize, layout::MAX_DATA as usize);
         let Some(area) = area.get_mut(..len) else {
-            return Err(self.fault(names::INIT, FaultKind::Start(format!(
-                "parameters of {len} bytes, at most {} fit", layout::MAX_DATA
-            ))));
+            return Err(self.fault(
+                names::INIT,
+                FaultKind::Start(format!("parameters of {len} bytes, at most {} fit", layout::MAX_DATA)),
+            ));
         };
         area[..InitHeader::SIZE].copy_from_slice(&header.to_bytes());
         area[InitHeader::SIZE..].copy_from_slice(&parameters);
@@ -286,7 +306,11 @@ impl Instance {
     }
 
     /// Finds and checks what a call returned.
-    fn output(&mut self, call: &'static str, result: wasmtime::Result<i64>) -> Result<(Output<'_>, bool), Fault> {
+    fn output(
+        &mut self,
+        call: &'static str,
+        result: wasmtime::Result<i64>,
+    ) -> Result<(Output<'_>, bool), Fault> {
         let value = match result {
             Ok(value) => value as u64,
             Err(error) => return Err(self.trapped(call, &error)),
@@ -299,8 +323,10 @@ impl Instance {
             return Err(self.fault(call, FaultKind::OutputPlace { address, bytes, memory: size, limit }));
         }
         let range = if bytes == 0 { 0..0 } else { address as usize..address as usize + bytes as usize };
-        let checked =
-            self.loaded.schema.check(&self.memory.data(&self.store)[range.clone()], self.loaded.has_slow_path);
+        let checked = self
+            .loaded
+            .schema
+            .check(&self.memory.data(&self.store)[range.clone()], self.loaded.has_slow_path);
         match checked {
             Ok(counts) => Ok((Output { bytes: &self.memory.data(&self.store)[range], counts }, more)),
             Err(error) => Err(self.fault(call, FaultKind::Output(error))),

@@ -8,7 +8,7 @@ mod fault;
 mod instance;
 mod memory;
 
-pub use wasmtime::{Engine, Error as EngineError};
 pub use fault::{Fault, FaultKind, Frame};
 pub use instance::{Instance, Loaded, Output, Role};
 pub use memory::Mapping;
+pub use wasmtime::{Engine, Error as EngineError};

@@ -62,7 +62,10 @@ unsafe impl MemoryCreator for WindowMemory {
             )
         };
         if start == libc::MAP_FAILED {
-            return Err(format!("reserving {reserved} bytes of address space: {}", io::Error::last_os_error()));
+            return Err(format!(
+                "reserving {reserved} bytes of address space: {}",
+                io::Error::last_os_error()
+            ));
         }
         let start = NonNull::new(start.cast()).ok_or("address 0 was mapped")?;
         let mut memory =

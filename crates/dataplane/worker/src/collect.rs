@@ -134,7 +134,9 @@ impl<'a> Collector<'a> {
 impl Collected {
     fn take(&mut self, frame: Frame<'_>, sink: &mut dyn Sink) -> Result<(), RunError> {
         match frame {
-            Frame::Lost(records) => self.account.records_lost = self.account.records_lost.saturating_add(records),
+            Frame::Lost(records) => {
+                self.account.records_lost = self.account.records_lost.saturating_add(records)
+            }
             // The slow path has nobody to send messages to.
             Frame::Message(_) => {}
             Frame::Record { table, row } => {

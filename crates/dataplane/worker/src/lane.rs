@@ -77,7 +77,8 @@ impl Lane {
                 _ => {
                     let view = View::new(&p.view, options.key)?;
                     let pool = Pool::new(SLOTS)?;
-                    let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && view.hides_nothing();
+                    let mapped =
+                        options.shared.is_some_and(|s| fits_window(s, &pool)) && view.hides_nothing();
                     specs.push(&p.view);
                     lane.views.push(ViewLane { view, pool, mapped, members: Vec::new() });
                     lane.views.len() - 1

@@ -72,12 +72,8 @@ impl Run<'_> {
         sink: &mut dyn Sink,
         observer: &mut dyn Observer,
     ) -> Result<Report, RunError> {
-        let loaded = self
-            .plan
-            .modules
-            .iter()
-            .map(|m| Loaded::new(self.engine, m))
-            .collect::<Result<Vec<_>, _>>()?;
+        let loaded =
+            self.plan.modules.iter().map(|m| Loaded::new(self.engine, m)).collect::<Result<Vec<_>, _>>()?;
         let collector = Collector::new(self.plan, &loaded, sink, self.options.stop)?;
         match input {
             Input::Shared(source) if self.plan.workers == 1 => {

@@ -27,11 +27,8 @@ impl Build {
         let path = self.folder.join("module.toml");
         let text = read(&path)?;
         let manifest = Manifest::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-        let wasm = if self.folder.join("Cargo.toml").is_file() {
-            rust(&self.folder)?
-        } else {
-            c(&self.folder)?
-        };
+        let wasm =
+            if self.folder.join("Cargo.toml").is_file() { rust(&self.folder)? } else { c(&self.folder)? };
         let wasm = with_manifest(wasm, &text);
         flame_bounds::check(&wasm, &Rules::default())
             .map_err(|e| format!("{}: built, but it is no module: {e}", self.folder.display()))?;
@@ -58,7 +55,10 @@ fn rust(folder: &Path) -> Result<Vec<u8>, Error> {
         .args(["build", "--lib", "--target", "wasm32-unknown-unknown", "--release"])
         .args(["--message-format", "json-render-diagnostics"])
         // SIMD is part of the ABI's Wasm; a module is one file, so everything is inlined into it.
-        .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", "-C target-feature=+simd128 -C link-arg=-zstack-size=131072")
+        .env(
+            "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS",
+            "-C target-feature=+simd128 -C link-arg=-zstack-size=131072",
+        )
         .env("CARGO_PROFILE_RELEASE_LTO", "true")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
@@ -76,7 +76,8 @@ fn rust(folder: &Path) -> Result<Vec<u8>, Error> {
         .flatten()
         .filter_map(|f| f.as_str().filter(|f| f.ends_with(".wasm")).map(PathBuf::from))
         .next_back();
-    let file = file.ok_or("cargo made no .wasm: Cargo.toml needs [lib] crate-type = [\"cdylib\", \"rlib\"]")?;
+    let file =
+        file.ok_or("cargo made no .wasm: Cargo.toml needs [lib] crate-type = [\"cdylib\", \"rlib\"]")?;
     read(&file)
 }
 

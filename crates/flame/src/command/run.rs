@@ -294,7 +294,9 @@ impl Run {
         }
         let stderr = std::io::stderr().lock();
         match self.account {
-            AccountFormat::Json => flame_record::account::json(stderr, report.packets, report.kernel_drops, &report.accounts)?,
+            AccountFormat::Json => {
+                flame_record::account::json(stderr, report.packets, report.kernel_drops, &report.accounts)?
+            }
             _ => flame_record::account::table(stderr, report.packets, report.kernel_drops, &report.accounts)?,
         }
         Ok(())

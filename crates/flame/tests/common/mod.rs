@@ -20,7 +20,8 @@ pub fn root() -> PathBuf {
 
 /// The shared captures, or nothing after saying that the test is skipped.
 pub fn traces() -> Option<PathBuf> {
-    let folder = std::env::var_os("FLAME_TRACES").map_or_else(|| root().join("../shared/traces"), PathBuf::from);
+    let folder =
+        std::env::var_os("FLAME_TRACES").map_or_else(|| root().join("../shared/traces"), PathBuf::from);
     if folder.join("open/TRUTH.tsv").is_file() {
         return Some(folder);
     }
@@ -56,7 +57,8 @@ impl Memory {
 
 /// An Ethernet frame with a TCP SYN from 10.0.x.y:1024+flow to 192.0.2.1, 20 bytes of payload.
 pub fn tcp_packet(flow: u16, dport: u16) -> Vec<u8> {
-    let mut p = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0];
+    let mut p =
+        vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0];
     p.extend(flow.to_be_bytes());
     p.extend([192, 0, 2, 1]);
     p.extend((1024 + flow % 60_000).to_be_bytes());
@@ -74,7 +76,13 @@ impl Source for Memory {
         for (ts_ns, bytes) in self.packets.drain(..n) {
             let len = bytes.len() as u32;
             let offset = data.len() as u32;
-            block.packets.push(RawPacket { ts_ns, offset, cap_len: len, wire_len: len, link: LinkType::ETHERNET });
+            block.packets.push(RawPacket {
+                ts_ns,
+                offset,
+                cap_len: len,
+                wire_len: len,
+                link: LinkType::ETHERNET,
+            });
             data.extend(bytes);
         }
         block.data = Bytes::from(data);
@@ -139,7 +147,11 @@ pub fn request() -> Request {
     }
 }
 
-pub fn install(engine: &flame_run::Engine, wasm: &[u8], request: &Request) -> Result<ModulePlan, InstallError> {
+pub fn install(
+    engine: &flame_run::Engine,
+    wasm: &[u8],
+    request: &Request,
+) -> Result<ModulePlan, InstallError> {
     Ok(Compiler::new(engine, None).install(wasm, request)?.plan)
 }
 

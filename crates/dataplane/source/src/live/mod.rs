@@ -65,7 +65,8 @@ pub struct Live {
 pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError> {
     let io = |step: &str, error| SourceError::Io { place: format!("interface {interface}: {step}"), error };
     let (socket, link) = socket::open(interface, options)?;
-    let ring = Ring::new(socket, options.block_bytes, options.blocks).map_err(|e| io("mapping the ring", e))?;
+    let ring =
+        Ring::new(socket, options.block_bytes, options.blocks).map_err(|e| io("mapping the ring", e))?;
     Ok(Live {
         interface: interface.to_owned(),
         skip_outgoing: link.is_loopback,

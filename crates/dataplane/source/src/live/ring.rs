@@ -149,7 +149,8 @@ fn half(bytes: &[u8], at: usize) -> u16 {
 fn restore_tag(bytes: &mut [u8], at: usize) {
     const ADDRESSES: usize = 12;
     let status = word(bytes, at + packet::STATUS);
-    let (mac, captured) = (usize::from(half(bytes, at + packet::MAC)), word(bytes, at + packet::CAPTURED) as usize);
+    let (mac, captured) =
+        (usize::from(half(bytes, at + packet::MAC)), word(bytes, at + packet::CAPTURED) as usize);
     let start = at + mac;
     let room = mac >= packet::HEAD + 4 && captured >= ADDRESSES && start + captured <= bytes.len();
     if status & libc::TP_STATUS_VLAN_VALID as u32 == 0 || !room {
@@ -164,7 +165,8 @@ fn restore_tag(bytes: &mut [u8], at: usize) {
     bytes[start + 8..start + 10].copy_from_slice(&tpid.to_be_bytes());
     bytes[start + 10..start + 12].copy_from_slice(&tci.to_be_bytes());
     bytes[at + packet::MAC..at + packet::MAC + 2].copy_from_slice(&((mac - 4) as u16).to_ne_bytes());
-    bytes[at + packet::CAPTURED..at + packet::CAPTURED + 4].copy_from_slice(&((captured + 4) as u32).to_ne_bytes());
+    bytes[at + packet::CAPTURED..at + packet::CAPTURED + 4]
+        .copy_from_slice(&((captured + 4) as u32).to_ne_bytes());
     let length = word(bytes, at + packet::LENGTH).saturating_add(4);
     bytes[at + packet::LENGTH..at + packet::LENGTH + 4].copy_from_slice(&length.to_ne_bytes());
 }
@@ -212,7 +214,8 @@ impl Frame {
             if offset + cap_len as usize > bytes.len() {
                 continue;
             }
-            let ts_ns = u64::from(word(bytes, at + packet::SEC)) * 1_000_000_000 + u64::from(word(bytes, at + packet::NSEC));
+            let ts_ns = u64::from(word(bytes, at + packet::SEC)) * 1_000_000_000
+                + u64::from(word(bytes, at + packet::NSEC));
             return Some(Found {
                 ts_ns,
                 offset: offset as u32,

@@ -184,7 +184,8 @@ impl Socket {
                 (LinkType::RAW, false)
             }
             other => {
-                let text = format!("hardware type {other} is not decoded; what is: Ethernet, loopback, tunnels");
+                let text =
+                    format!("hardware type {other} is not decoded; what is: Ethernet, loopback, tunnels");
                 return Err(SourceError::Io { place, error: io::Error::other(text) });
             }
         };
