@@ -45,8 +45,8 @@ pub fn trace(out: &mut impl Write, seed: u64, packets: u64) -> io::Result<()> {
 }
 
 fn frame(flow: u64, back: bool, size: usize, seq: u32, syn: bool) -> Vec<u8> {
-    let (tcp, v6) = (flow % 10 != 0, flow % 8 == 0);
-    let ports = [(1024 + flow * 7 % 60_000) as u16, if flow % 3 == 0 { 80 } else { 443 }];
+    let (tcp, v6) = (!flow.is_multiple_of(10), flow.is_multiple_of(8));
+    let ports = [(1024 + flow * 7 % 60_000) as u16, if flow.is_multiple_of(3) { 80 } else { 443 }];
     let ports = if back { [ports[1], ports[0]] } else { ports };
     let mut transport = [ports[0].to_be_bytes(), ports[1].to_be_bytes()].concat();
     if tcp {

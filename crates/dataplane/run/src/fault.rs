@@ -23,7 +23,7 @@ pub enum FaultKind {
     /// The work of one packet or one call exceeded its budget.
     Budget { limit: u64 },
     /// The output does not fit the manifest.
-    Output(OutputError),
+    Output(Box<OutputError>),
     /// The output lies outside the module's memory or is too large.
     OutputPlace { address: u32, bytes: u32, memory: usize, limit: u32 },
     /// It asked to be called again more often than it may.

@@ -329,7 +329,7 @@ impl Instance {
             .check(&self.memory.data(&self.store)[range.clone()], self.loaded.has_slow_path);
         match checked {
             Ok(counts) => Ok((Output { bytes: &self.memory.data(&self.store)[range], counts }, more)),
-            Err(error) => Err(self.fault(call, FaultKind::Output(error))),
+            Err(error) => Err(self.fault(call, FaultKind::Output(Box::new(error)))),
         }
     }
 

@@ -281,7 +281,7 @@ impl Eater for Dealer {
         let workers = self.lanes.len();
         let mut dealt = vec![(Vec::new(), Vec::new()); workers];
         for (packet, descriptor) in part.packets.iter().zip(part.descriptors) {
-            let worker = (u64::from(descriptor.hash) * workers as u64 >> 32) as usize;
+            let worker = ((u64::from(descriptor.hash) * workers as u64) >> 32) as usize;
             dealt[worker].0.push(*packet);
             dealt[worker].1.push(*descriptor);
         }

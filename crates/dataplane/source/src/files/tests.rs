@@ -107,7 +107,7 @@ fn compressed_files_read_like_plain_ones() {
         for (kind, bytes) in cases {
             let path = folder.path().join(format!("{name}.{kind}"));
             std::fs::write(&path, &bytes).unwrap();
-            let (read_back, damage) = read(open(&[path.clone()], &FileOptions::default()).unwrap());
+            let (read_back, damage) = read(open(std::slice::from_ref(&path), &FileOptions::default()).unwrap());
             assert!(
                 read_back == packets && damage.is_empty(),
                 "{name}.{kind}: {} {damage:?}",
@@ -138,7 +138,7 @@ fn what_is_no_capture_is_named() {
         [(&b"GIF89a"[..], "47, 49, 46, 38"), (&[], "nothing"), (&wifi, "link type 105 (802.11)")]
     {
         std::fs::write(&path, bytes).unwrap();
-        let error = open(&[path.clone()], &FileOptions::default()).err().unwrap().to_string();
+        let error = open(std::slice::from_ref(&path), &FileOptions::default()).err().unwrap().to_string();
         assert!(error.contains(expected), "{error}");
     }
     // In a folder it is told of, and the others are read.

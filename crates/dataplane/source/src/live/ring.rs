@@ -58,7 +58,7 @@ impl AsRef<[u8]> for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.ring.status(self.index).store(libc::TP_STATUS_KERNEL as u32, Ordering::Release);
+        self.ring.status(self.index).store(libc::TP_STATUS_KERNEL, Ordering::Release);
     }
 }
 
@@ -111,7 +111,7 @@ impl Ring {
 
     /// Whether the kernel has handed block `index` over.
     pub fn is_ready(&self, index: usize) -> bool {
-        self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER as u32 != 0
+        self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
     /// Takes a ready block. VLAN tags that the network card took off are put back first, so that
@@ -153,11 +153,11 @@ fn restore_tag(bytes: &mut [u8], at: usize) {
         (usize::from(half(bytes, at + packet::MAC)), word(bytes, at + packet::CAPTURED) as usize);
     let start = at + mac;
     let room = mac >= packet::HEAD + 4 && captured >= ADDRESSES && start + captured <= bytes.len();
-    if status & libc::TP_STATUS_VLAN_VALID as u32 == 0 || !room {
+    if status & libc::TP_STATUS_VLAN_VALID == 0 || !room {
         return;
     }
     let tpid = match half(bytes, at + packet::VLAN_TPID) {
-        tpid if tpid != 0 && status & libc::TP_STATUS_VLAN_TPID_VALID as u32 != 0 => tpid,
+        tpid if tpid != 0 && status & libc::TP_STATUS_VLAN_TPID_VALID != 0 => tpid,
         _ => 0x8100,
     };
     let tci = word(bytes, at + packet::VLAN_TCI) as u16;
