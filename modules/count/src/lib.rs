@@ -6,43 +6,95 @@ const COUNT: u16 = 0;
 const INTERVAL: u16 = 1;
 const COLUMNS: usize = 10;
 
+// Seven counters in one word: nine bits hold a batch's 256.
+const WIDTH: u32 = 9;
+const V4: u32 = 0;
+const V6: u32 = 1;
+const TCP: u32 = 2;
+const UDP: u32 = 3;
+const ICMP: u32 = 4;
+const SCTP: u32 = 5;
+const SYN: u32 = 6;
+
+const fn one(field: u32) -> u64 {
+    1 << (WIDTH * field)
+}
+
+/// What a descriptor's flags add, and whether its protocol's header is there to be counted.
+#[derive(Clone, Copy)]
+struct OfFlags {
+    adds: u64,
+    keeps: u64,
+}
+
+static BY_FLAGS: [OfFlags; 256] = {
+    let mut table = [OfFlags { adds: 0, keeps: 0 }; 256];
+    let mut i = 0;
+    while i < 256 {
+        let v4 = i as u8 & flags::IPV4 != 0;
+        let v6 = i as u8 & flags::IPV6 != 0;
+        // A later fragment carries a protocol's number, but not the protocol's header.
+        let whole = (v4 || v6) && i as u8 & flags::LATER_FRAGMENT == 0;
+        let adds = if v4 { one(V4) } else { 0 } + if v6 { one(V6) } else { 0 };
+        table[i] = OfFlags { adds, keeps: if whole { u64::MAX } else { 0 } };
+        i += 1;
+    }
+    table
+};
+
+static BY_PROTO: [u64; 256] = {
+    let mut table = [0; 256];
+    table[6] = one(TCP) | one(SYN);
+    table[17] = one(UDP);
+    table[1] = one(ICMP);
+    table[58] = one(ICMP);
+    table[132] = one(SCTP);
+    table
+};
+
+/// All fields, without SYN's unless the flags are a connection request's.
+static KEEPS_SYN: [u64; 256] = {
+    let mut table = [!one(SYN); 256];
+    let mut i = 0;
+    while i < 256 {
+        if i as u8 & (tcp::SYN | tcp::ACK) == tcp::SYN {
+            table[i] = u64::MAX;
+        }
+        i += 1;
+    }
+    table
+};
+
 /// The columns of the manifest, in its order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums([u64; COLUMNS]);
 
 impl Sums {
-    /// Adds a batch. Without branches: what a packet is depends on the traffic, so a predictor would
-    /// guess wrong. Nine counters of a batch (at most 256 packets) share two words of 12-bit fields.
+    /// Adds a batch. Without branches, since what comes next depends on the traffic: three look-ups
+    /// give what a packet adds to seven counters, which share one word for a batch.
     #[inline]
     pub fn add(&mut self, descriptors: &[Descriptor]) {
-        let (mut low, mut high, mut bytes) = (0u64, 0u64, 0u64);
+        let (mut word, mut bytes) = (0u64, 0u64);
         for d in descriptors {
             bytes += u64::from(d.wire_len);
-            let v4 = u64::from(d.flags & flags::IPV4 != 0);
-            let v6 = u64::from(d.flags & flags::IPV6 != 0);
-            // A later fragment carries a protocol's number, but not the protocol's header.
-            let whole = (v4 | v6) & u64::from(d.flags & flags::LATER_FRAGMENT == 0);
-            let is = |proto: u8| u64::from(d.proto == proto);
-            let syn = u64::from(d.tcp_flags & (tcp::SYN | tcp::ACK) == tcp::SYN);
-            low += v4
-                | v6 << 12
-                | (whole & is(6)) << 24
-                | (whole & is(17)) << 36
-                | (whole & (is(1) | is(58))) << 48;
-            high += (whole & is(132)) | (whole & is(6) & syn) << 12 | (1 ^ (v4 | v6)) << 24;
+            let of_flags = &BY_FLAGS[usize::from(d.flags)];
+            let of_proto = BY_PROTO[usize::from(d.proto)];
+            word += of_flags.adds + (of_proto & of_flags.keeps & KEEPS_SYN[usize::from(d.tcp_flags)]);
         }
-        let field = |word: u64, n: u32| word >> (12 * n) & 0xfff;
+        let field = |n: u32| word >> (WIDTH * n) & ((1 << WIDTH) - 1);
+        let packets = descriptors.len() as u64;
+        let other = packets - field(V4) - field(V6);
         let batch = [
-            descriptors.len() as u64,
+            packets,
             bytes,
-            field(low, 0),
-            field(low, 1),
-            field(low, 2),
-            field(low, 3),
-            field(low, 4),
-            field(high, 0),
-            field(high, 1),
-            field(high, 2),
+            field(V4),
+            field(V6),
+            field(TCP),
+            field(UDP),
+            field(ICMP),
+            field(SCTP),
+            field(SYN),
+            other,
         ];
         for (sum, n) in self.0.iter_mut().zip(batch) {
             *sum += n;

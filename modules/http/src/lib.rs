@@ -17,7 +17,7 @@ impl Module for Http {
     }
 
     fn batch(&mut self, batch: &Batch, _: &mut Out) {
-        for packet in batch.packets() {
+        for packet in batch.packets_together() {
             if packet.proto == TCP && packet.is_ip() && !packet.has(flags::LATER_FRAGMENT) {
                 let to_port = packet.dport() == Some(self.port);
                 self.packets += u64::from(to_port);

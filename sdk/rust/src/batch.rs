@@ -80,6 +80,15 @@ impl<'a> Batch<'a> {
         })
     }
 
+    /// The packets one by one, with the budget of all of them together: for work that is small and
+    /// the same for each packet. If the budget runs out, the whole batch counts as shed; a module that
+    /// calls [`Batch::packets`] anywhere must call it everywhere.
+    #[inline]
+    pub fn packets_together(&self) -> impl Iterator<Item = Packet<'a>> {
+        let origin = self.origin;
+        self.descriptors.iter().map(move |descriptor| Packet { descriptor, origin })
+    }
+
     /// Packets this module lost since its last batch.
     pub fn lost(&self) -> u64 {
         self.lost

@@ -244,7 +244,7 @@ impl Run {
 
     fn input(&self) -> Result<Input, Error> {
         let Some(interface) = &self.interface else {
-            let options = FileOptions { snaplen: self.snaplen, ..FileOptions::default() };
+            let options = FileOptions { snaplen: self.snaplen };
             return Ok(Input::Shared(flame_source::open(&self.read, &options)?));
         };
         let workers = self.workers;
