@@ -1,4 +1,8 @@
-//! Bytes of a file: mapped whole, or streamed in chunks when compressed or from a pipe.
+//! Bytes of a file, in chunks.
+//!
+//! Files are read, not mapped: the kernel copies in long runs, which the processor's prefetcher likes, and
+//! the packets are then in its cache. Walking a mapping from packet to packet took nearly twice as long
+//! (1.1 million packets, 360 MB), and a file that is cut short under a mapping ends the process.
 
 use crate::SourceError;
 use bytes::{Bytes, BytesMut};
@@ -8,11 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes read from a stream at a time.
-const CHUNK: usize = 1 << 20;
+/// Bytes read at a time: chunk and blocks stay in the second-level cache.
+const CHUNK: usize = 1 << 18;
 
 pub enum Input {
-    Mapped(Bytes),
+    Memory(Bytes),
     Stream(Stream),
 }
 
@@ -42,21 +46,13 @@ impl Input {
         if !meta.is_file() {
             return stream(Box::new(file), None).map_err(fail);
         }
-        if meta.len() == 0 {
-            return Ok(Self::Mapped(Bytes::new()));
-        }
-        let map = super::mmap::map(&file).map_err(fail)?;
-        if is_compressed(&map) {
-            stream(Box::new(file), Some(meta.len())).map_err(fail)
-        } else {
-            Ok(Self::Mapped(map))
-        }
+        stream(Box::new(file), Some(meta.len())).map_err(fail)
     }
 
     /// Bytes of the file read so far, and in all.
     pub fn consumed(&self, position: u64) -> (u64, Option<u64>) {
         match self {
-            Self::Mapped(map) => (position, Some(map.len() as u64)),
+            Self::Memory(map) => (position, Some(map.len() as u64)),
             Self::Stream(s) => (s.consumed.load(Ordering::Relaxed), s.total),
         }
     }
@@ -64,10 +60,6 @@ impl Input {
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-
-fn is_compressed(bytes: &[u8]) -> bool {
-    bytes.starts_with(&GZIP) || bytes.starts_with(&ZSTD)
-}
 
 struct Counted<R> {
     inner: R,

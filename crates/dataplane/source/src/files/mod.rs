@@ -2,7 +2,6 @@
 
 mod input;
 mod merge;
-mod mmap;
 mod pcap;
 mod pcapng;
 mod reader;

@@ -38,7 +38,7 @@ pub struct Reader {
     pub file: String,
     input: Input,
     parser: Parser,
-    /// Place in the mapped file, or in the stream's chunk.
+    /// Place in memory, or in the stream's chunk.
     at: usize,
     snaplen: u32,
     ended: bool,
@@ -54,7 +54,7 @@ impl Reader {
     }
 
     pub fn from_memory(file: &str, bytes: Bytes, snaplen: u32) -> Result<Self, SourceError> {
-        Self::new(file.to_owned(), Input::Mapped(bytes), snaplen)
+        Self::new(file.to_owned(), Input::Memory(bytes), snaplen)
     }
 
     fn new(file: String, mut input: Input, snaplen: u32) -> Result<Self, SourceError> {
@@ -64,7 +64,7 @@ impl Reader {
             }
         }
         let head = match &input {
-            Input::Mapped(bytes) => bytes,
+            Input::Memory(bytes) => bytes,
             Input::Stream(stream) => &stream.chunk,
         };
         let (parser, at) = if let Some(found) = pcap::Pcap::new(head) {
@@ -98,7 +98,7 @@ impl Reader {
         let mut captured = 0;
         while !self.ended && block.packets.len() < MAX_BLOCK_PACKETS && captured < MAX_BLOCK_BYTES {
             let bytes = match &self.input {
-                Input::Mapped(bytes) => bytes,
+                Input::Memory(bytes) => bytes,
                 Input::Stream(stream) => &stream.chunk,
             };
             // What is skipped between packets must not stretch a block beyond 32-bit offsets.
@@ -126,7 +126,7 @@ impl Reader {
                 Step::Skip => self.at += length,
                 Step::Damage(reason) => self.damaged(reason, damage),
                 Step::More => match &mut self.input {
-                    Input::Mapped(bytes) => {
+                    Input::Memory(bytes) => {
                         let left = bytes.len() - self.at;
                         self.ended = true;
                         if left > 0 {
@@ -160,7 +160,7 @@ impl Reader {
             return Ok(false);
         }
         let bytes = match &self.input {
-            Input::Mapped(bytes) => bytes,
+            Input::Memory(bytes) => bytes,
             Input::Stream(stream) => &stream.chunk,
         };
         block.data = bytes.slice(start..self.at);
@@ -170,7 +170,7 @@ impl Reader {
     fn damaged(&mut self, reason: String, damage: &mut Vec<Damage>) {
         self.ended = true;
         let base = match &self.input {
-            Input::Mapped(_) => 0,
+            Input::Memory(_) => 0,
             Input::Stream(stream) => stream.base,
         };
         damage.push(Damage { file: self.file.clone(), offset: base + self.at as u64, reason });

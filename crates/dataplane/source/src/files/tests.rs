@@ -107,7 +107,8 @@ fn compressed_files_read_like_plain_ones() {
         for (kind, bytes) in cases {
             let path = folder.path().join(format!("{name}.{kind}"));
             std::fs::write(&path, &bytes).unwrap();
-            let (read_back, damage) = read(open(std::slice::from_ref(&path), &FileOptions::default()).unwrap());
+            let (read_back, damage) =
+                read(open(std::slice::from_ref(&path), &FileOptions::default()).unwrap());
             assert!(
                 read_back == packets && damage.is_empty(),
                 "{name}.{kind}: {} {damage:?}",
