@@ -152,6 +152,10 @@ impl Instance {
             }
             _ => None,
         };
+        if let Some(meter) = &meter {
+            let budget = Val::I64(packet_budget(limits));
+            meter.packet_budget.set(&mut store, budget).map_err(|e| start(e.to_string()))?;
+        }
         let panic_text = match instance.get_export(&mut store, names::PANIC) {
             Some(Extern::Global(g)) => g.get(&mut store).i32().map(|address| address as u32),
             _ => None,
@@ -219,17 +223,17 @@ impl Instance {
             .copy_from_slice(&header.to_bytes());
         if let Some(meter) = &self.meter {
             // A module that marks its packets gets each one's budget at its mark; another one all at
-            // once for the batch.
-            let budget = self.loaded.limits.packet_budget.min(i64::MAX as u64 / 512) as i64;
-            let fuel = if self.loaded.marks_packets { budget } else { budget * i64::from(count) };
+            // once for the batch, and its marks need not be set up.
+            let budget = packet_budget(&self.loaded.limits);
             let store = &mut self.store;
-            let set = [
-                meter.fuel.set(&mut *store, Val::I64(fuel)),
-                meter.packet_budget.set(&mut *store, Val::I64(budget)),
-                meter.packet.set(&mut *store, Val::I32(-1)),
-                meter.count.set(&mut *store, Val::I32(count as i32)),
-            ];
-            if let Some(e) = set.into_iter().find_map(Result::err) {
+            let set = if self.loaded.marks_packets {
+                let first = meter.fuel.set(&mut *store, Val::I64(budget));
+                let second = meter.packet.set(&mut *store, Val::I32(-1));
+                first.and(second).and(meter.count.set(&mut *store, Val::I32(count as i32)))
+            } else {
+                meter.fuel.set(&mut *store, Val::I64(budget * i64::from(count)))
+            };
+            if let Err(e) = set {
                 return Err(self.fault(names::BATCH, FaultKind::Start(e.to_string())));
             }
         }
@@ -378,6 +382,11 @@ impl Instance {
         });
         Fault { call, kind, packet, backtrace: Vec::new(), said }
     }
+}
+
+/// A packet's budget, such that a batch's does not overflow.
+fn packet_budget(limits: &Limits) -> i64 {
+    limits.packet_budget.min(i64::MAX as u64 / 512) as i64
 }
 
 fn root_cause(error: &wasmtime::Error) -> String {
