@@ -16,7 +16,8 @@ pub fn flow_hash(bytes: &[u8], d: &Descriptor) -> u32 {
         (u64::from(word(header, 0)), u64::from(word(header, 4)))
     } else if d.has(flags::IPV6) {
         let Some(header) = bytes.get(l3 + 8..l3 + 40) else { return 0 };
-        (fold(header, 0), fold(header, 16))
+        let half = |at: usize| u64::from(word(header, at)) << 32 | u64::from(word(header, at + 4));
+        (fold(half(0), half(8)), fold(half(16), half(24)))
     } else {
         return 0;
     };
@@ -26,11 +27,17 @@ pub fn flow_hash(bytes: &[u8], d: &Descriptor) -> u32 {
         Some(b) if ports => (u16::from_be_bytes([b[0], b[1]]), u16::from_be_bytes([b[2], b[3]])),
         _ => (0, 0),
     };
+    of(a, b, p, q, d.proto)
+}
+
+/// The hash of two addresses (an IPv6 one folded), two ports and a protocol.
+#[inline]
+pub fn of(a: u64, b: u64, p: u16, q: u16, proto: u8) -> u32 {
     let one = mix(a ^ u64::from(p) << 48);
     let other = mix(b ^ u64::from(q) << 48);
     // Sum and product do not depend on the order, and together lose nothing that matters.
     let both = one.wrapping_add(other) ^ (one ^ other).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let h = mix(both ^ u64::from(d.proto));
+    let h = mix(both ^ u64::from(proto));
     (h >> 32) as u32 ^ h as u32
 }
 
@@ -39,10 +46,9 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
+/// An IPv6 address in one word.
 #[inline]
-fn fold(bytes: &[u8], at: usize) -> u64 {
-    let high = u64::from(word(bytes, at)) << 32 | u64::from(word(bytes, at + 4));
-    let low = u64::from(word(bytes, at + 8)) << 32 | u64::from(word(bytes, at + 12));
+pub fn fold(high: u64, low: u64) -> u64 {
     mix(high).wrapping_add(low)
 }
 

@@ -12,6 +12,7 @@ mod hash;
 mod ip;
 pub mod layers;
 mod link;
+mod plain;
 mod read;
 mod transport;
 mod tunnel;
@@ -34,7 +35,18 @@ const MAX_TUNNELS: usize = 4;
 /// Describes a packet; `ts_ns` and `addr` are left 0. Packets of link types that are not decoded, and
 /// those that are not IP, have neither `IPV4` nor `IPV6` and a hash of 0; their `l4` is the length of
 /// the link header, as far as it was understood.
+#[inline]
 pub fn decode(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descriptor {
+    // What a tunnel carries is found by the walk alone.
+    if link == LinkType::ETHERNET && !options.decapsulate {
+        if let Some(d) = plain::decode(bytes, wire_len) {
+            return d;
+        }
+    }
+    walk(link, bytes, wire_len, options)
+}
+
+fn walk(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descriptor {
     let mut d = Descriptor { wire_len, cap_len: bytes.len() as u32, ..Descriptor::default() };
     if d.cap_len < wire_len {
         d.flags |= flags::TRUNCATED;

@@ -190,3 +190,39 @@ proptest! {
         prop_assert_eq!(eth(&packet(a, b)).hash, eth(&packet(b, a)).hash);
     }
 }
+
+proptest! {
+    /// What is read at fixed offsets is what the walk finds: on plain packets, and on those nearly so.
+    #[test]
+    fn plain_packets_are_as_the_walk_finds_them(
+        v6: bool,
+        proto in prop::sample::select(vec![6u8, 17, 1, 58, 132, 44, 51]),
+        payload in prop::collection::vec(any::<u8>(), 0..64),
+        changes in prop::collection::vec((0usize..90, any::<u8>()), 0..3),
+        cut in 0usize..140,
+        more in 0u32..100,
+    ) {
+        let mut segment = SYN.to_vec();
+        segment.extend(payload);
+        let mut bytes = if v6 { frame(&[0x86, 0xdd], &ipv6(proto, &segment)) } else { frame(&[8, 0], &ipv4(proto, &segment)) };
+        for (at, to) in changes {
+            if let Some(b) = bytes.get_mut(at) {
+                *b = to;
+            }
+        }
+        bytes.truncate(cut.max(40));
+        let wire_len = bytes.len() as u32 + more;
+        if let Some(plain) = plain::decode(&bytes, wire_len) {
+            prop_assert_eq!(plain, walk(LinkType::ETHERNET, &bytes, wire_len, Options::default()));
+        }
+    }
+}
+
+#[test]
+fn ordinary_packets_are_plain() {
+    for bytes in
+        [frame(&[8, 0], &ipv4(6, &SYN)), frame(&[0x86, 0xdd], &ipv6(17, &[&UDP[..], &[0; 20]].concat()))]
+    {
+        assert!(plain::decode(&bytes, 100).is_some());
+    }
+}

@@ -111,7 +111,7 @@ impl View {
             }
             let reason = "no room for its descriptor";
             let slot = out.get_mut(written.packets as usize);
-            *slot.ok_or(ViewError::Internal { packet: i, reason })? =
+            *slot.ok_or_else(|| ViewError::Internal { packet: i, reason })? =
                 Descriptor { addr: base.wrapping_add(d.addr), ..*d };
             written.packets += 1;
             written.bytes += bytes.len();
@@ -141,7 +141,8 @@ impl View {
                 continue;
             }
             let room = |reason| ViewError::Internal { packet: i, reason };
-            let slot = out.get_mut(written.packets as usize).ok_or(room("no room for its descriptor"))?;
+            let slot =
+                out.get_mut(written.packets as usize).ok_or_else(|| room("no room for its descriptor"))?;
             let end = exposed(self.expose, link, d, bytes);
             let at = written.bytes;
             let mut seen = Descriptor { addr: base.wrapping_add(at as u32), ..*d };
@@ -162,7 +163,7 @@ impl View {
                 }
             };
             let visible = out_data.get_mut(at..at + shown.len());
-            copy_exact(visible.ok_or(room("no room for its bytes"))?, shown);
+            copy_exact(visible.ok_or_else(|| room("no room for its bytes"))?, shown);
             limit(&mut seen, shown.len() as u32);
             *slot = seen;
             written.packets += 1;
@@ -177,7 +178,7 @@ impl View {
 fn packet<'a>(d: &Descriptor, data: &'a [u8], i: usize) -> Result<&'a [u8], ViewError> {
     let reason = "its descriptor points outside the block";
     let range = d.addr as usize..d.addr as usize + d.cap_len as usize;
-    data.get(range).ok_or(ViewError::Internal { packet: i, reason })
+    data.get(range).ok_or_else(|| ViewError::Internal { packet: i, reason })
 }
 
 /// Makes a descriptor agree with `cap_len` exposed bytes.

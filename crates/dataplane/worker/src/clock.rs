@@ -12,6 +12,15 @@ impl Clock {
         Self { period: period_ns.max(1), next: None, now: 0 }
     }
 
+    /// Goes on over packets of which the latest is from `latest_ns`, if no tick falls before any of them.
+    pub fn quiet(&mut self, latest_ns: u64) -> bool {
+        let quiet = self.next.is_some_and(|next| latest_ns < next);
+        if quiet {
+            self.now = self.now.max(latest_ns);
+        }
+        quiet
+    }
+
     /// Goes on to `ts_ns`; the tick that falls before it, if one does. Time never goes back.
     pub fn advance(&mut self, ts_ns: u64) -> Option<u64> {
         self.now = self.now.max(ts_ns);
@@ -40,5 +49,7 @@ mod tests {
         let ticks: Vec<_> = [13, 19, 20, 21, 12, 55, 59, 60].map(|t| clock.advance(t)).into();
         assert_eq!(ticks, [None, None, Some(20), None, None, Some(50), None, Some(60)]);
         assert_eq!(clock.now, 60);
+        assert!(!clock.quiet(70) && clock.now == 60);
+        assert!(clock.quiet(69) && clock.now == 69);
     }
 }

@@ -62,17 +62,18 @@ pub fn feed(
         let wanted = (options.count - fed.packets).min(block.packets.len() as u64) as usize;
         block.packets.truncate(wanted);
         descriptors.clear();
-        for p in &block.packets {
-            let bytes = &block.data[p.offset as usize..(p.offset + p.cap_len) as usize];
-            let mut d = flame_decode::decode(p.link, bytes, p.wire_len, decode);
-            d.ts_ns = p.ts_ns;
-            d.addr = p.offset;
+        let (data, mut latest) = (&block.data[..], 0);
+        descriptors.extend(block.packets.iter().map(|p| {
+            let bytes = &data[p.offset as usize..(p.offset + p.cap_len) as usize];
             fed.bytes += u64::from(p.cap_len);
-            descriptors.push(d);
-        }
+            latest = p.ts_ns.max(latest);
+            let d = flame_decode::decode(p.link, bytes, p.wire_len, decode);
+            Descriptor { ts_ns: p.ts_ns, addr: p.offset, ..d }
+        }));
         fed.packets += wanted as u64;
         let mut start = 0;
-        for i in 0..wanted {
+        let ticking = if clock.quiet(latest) { 0..0 } else { 0..wanted };
+        for i in ticking {
             if let Some(tick) = clock.advance(block.packets[i].ts_ns) {
                 send(eater, &block, &descriptors, start..i)?;
                 eater.tick(tick)?;

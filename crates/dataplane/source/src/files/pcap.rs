@@ -2,7 +2,7 @@
 
 use super::reader::Step;
 use crate::RawPacket;
-use flame_abi::{LinkType, MAX_PACKET};
+use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
 
 pub const HEADER: usize = 24;
 
@@ -61,4 +61,54 @@ impl Pcap {
         let offset = self.record as u32;
         (Step::Packet(RawPacket { ts_ns, offset, cap_len, wire_len, link: self.link }), length)
     }
+
+    /// Takes whole packets from `at` on, until one is not plainly there or `block` is full; the place behind
+    /// them. What [`Pcap::step`] does, without its questions: files are packets and little else.
+    pub fn run(&self, bytes: &[u8], at: usize, start: usize, snaplen: u32, block: &mut Room<'_>) -> usize {
+        if self.record != 16 {
+            at
+        } else if self.big_endian {
+            self.packets(bytes, at, start, snaplen, block, u32::from_be_bytes)
+        } else {
+            self.packets(bytes, at, start, snaplen, block, u32::from_le_bytes)
+        }
+    }
+
+    #[inline]
+    fn packets(
+        &self,
+        bytes: &[u8],
+        mut at: usize,
+        start: usize,
+        snaplen: u32,
+        block: &mut Room<'_>,
+        word: impl Fn([u8; 4]) -> u32,
+    ) -> usize {
+        let unit = u64::from(self.unit);
+        while block.packets.len() < MAX_BLOCK_PACKETS && *block.captured < MAX_BLOCK_BYTES {
+            let Some((head, data)) = bytes.get(at..).and_then(|b| b.split_first_chunk::<16>()) else { break };
+            let word = |i: usize| word([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+            let cap_len = word(8);
+            if cap_len as usize > data.len().min(MAX_PACKET) {
+                break;
+            }
+            let kept = cap_len.min(snaplen);
+            block.packets.push(RawPacket {
+                ts_ns: u64::from(word(0)) * 1_000_000_000 + u64::from(word(4)) * unit,
+                offset: (at + 16 - start) as u32,
+                cap_len: kept,
+                wire_len: word(12),
+                link: self.link,
+            });
+            *block.captured += kept as usize;
+            at += 16 + cap_len as usize;
+        }
+        at
+    }
+}
+
+/// What a run of packets fills.
+pub struct Room<'a> {
+    pub packets: &'a mut Vec<RawPacket>,
+    pub captured: &'a mut usize,
 }

@@ -122,6 +122,10 @@ impl Reader {
                     captured += p.cap_len as usize;
                     block.packets.push(p);
                     self.at += length;
+                    if let Parser::Pcap(pcap) = &self.parser {
+                        let mut room = pcap::Room { packets: &mut block.packets, captured: &mut captured };
+                        self.at = pcap.run(bytes, self.at, start, self.snaplen, &mut room);
+                    }
                 }
                 Step::Skip => self.at += length,
                 Step::Damage(reason) => self.damaged(reason, damage),

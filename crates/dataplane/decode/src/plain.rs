@@ -1,0 +1,88 @@
+//! The shape of nearly all packets, read at fixed offsets: Ethernet II, IPv4 without options or IPv6
+//! without extensions, then a whole header of TCP, UDP or ICMP. It gives what the walk gives, in less than
+//! half the time; any other packet is left to the walk.
+
+use crate::hash;
+use crate::transport::{ICMP, ICMPV6, TCP, UDP};
+use flame_abi::{Descriptor, flags};
+
+/// Ethernet and IPv4 with TCP, or Ethernet and IPv6.
+const HEAD: usize = 54;
+
+const L3: usize = 14;
+
+#[inline]
+pub fn decode(bytes: &[u8], wire_len: u32) -> Option<Descriptor> {
+    let head: &[u8; HEAD] = bytes.first_chunk()?;
+    let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let be32 = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let be64 = |at: usize| u64::from(be32(at)) << 32 | u64::from(be32(at + 4));
+    // The version and what must not be there are one comparison each.
+    match (be16(12), head[L3] >> 4) {
+        (0x0800, 4) => {
+            let total = usize::from(be16(L3 + 2));
+            if head[L3] != 0x45 || be16(L3 + 6) & 0x3fff != 0 || total < 28 {
+                return None;
+            }
+            let l4: &[u8; 14] = head[34..48].try_into().ok()?;
+            let proto = head[L3 + 9];
+            let (l4_len, tcp_flags) = transport(proto, l4)?;
+            if 34 + l4_len > bytes.len().min(L3 + total) {
+                return None;
+            }
+            let (a, b) = (u64::from(be32(L3 + 12)), u64::from(be32(L3 + 16)));
+            Some(describe(bytes, wire_len, (flags::IPV4, proto, 34, l4_len, tcp_flags), (a, b), l4))
+        }
+        (0x86dd, 6) => {
+            let payload = usize::from(be16(L3 + 4));
+            let l4: &[u8; 14] = bytes.get(54..68)?.try_into().ok()?;
+            let proto = head[L3 + 6];
+            let (l4_len, tcp_flags) = transport(proto, l4)?;
+            if 54 + l4_len > bytes.len().min(54 + payload) {
+                return None;
+            }
+            let (a, b) = (hash::fold(be64(22), be64(30)), hash::fold(be64(38), be64(46)));
+            Some(describe(bytes, wire_len, (flags::IPV6, proto, 54, l4_len, tcp_flags), (a, b), l4))
+        }
+        _ => None,
+    }
+}
+
+/// Length of the header and TCP's flags.
+#[inline]
+fn transport(proto: u8, l4: &[u8; 14]) -> Option<(usize, u8)> {
+    match proto {
+        TCP if l4[12] >= 0x50 => Some((usize::from(l4[12] >> 4) * 4, l4[13])),
+        UDP | ICMP | ICMPV6 => Some((8, 0)),
+        _ => None,
+    }
+}
+
+#[inline]
+fn describe(
+    bytes: &[u8],
+    wire_len: u32,
+    (version, proto, l4, l4_len, tcp_flags): (u8, u8, u16, usize, u8),
+    (a, b): (u64, u64),
+    ports: &[u8; 14],
+) -> Descriptor {
+    let cap_len = bytes.len() as u32;
+    let cut = if cap_len < wire_len { flags::TRUNCATED } else { 0 };
+    let (p, q) = match proto {
+        TCP | UDP => (u16::from_be_bytes([ports[0], ports[1]]), u16::from_be_bytes([ports[2], ports[3]])),
+        _ => (0, 0),
+    };
+    Descriptor {
+        ts_ns: 0,
+        addr: 0,
+        hash: hash::of(a, b, p, q, proto),
+        wire_len,
+        cap_len,
+        l3: L3 as u16,
+        l4,
+        l4_len: l4_len as u8,
+        proto,
+        flags: version | flags::TRANSPORT | cut,
+        tcp_flags,
+    }
+}
