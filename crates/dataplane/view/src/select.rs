@@ -34,20 +34,22 @@ impl Select {
         Ok(Self { expressions, compiled: Vec::new(), last: 0 })
     }
 
+    #[inline]
     pub(crate) fn is_all(&self) -> bool {
         self.expressions.is_empty()
     }
 
-    #[inline]
+    #[inline(always)] // Most views select all: that must not cost a call.
     pub(crate) fn passes(
         &mut self,
         link: LinkType,
         bytes: &[u8],
         wire_len: u32,
     ) -> Result<bool, FilterError> {
-        if self.expressions.is_empty() {
-            return Ok(true);
-        }
+        if self.is_all() { Ok(true) } else { self.filtered(link, bytes, wire_len) }
+    }
+
+    fn filtered(&mut self, link: LinkType, bytes: &[u8], wire_len: u32) -> Result<bool, FilterError> {
         if self.compiled.get(self.last).is_none_or(|(l, _)| *l != link) {
             self.turn_to(link)?;
         }

@@ -26,7 +26,9 @@ pub struct Stream {
     /// Offset in the stream of the first byte of `chunk`.
     pub base: u64,
     pub chunk: Bytes,
-    /// The last chunk given out, to be used again once nobody holds it.
+    /// All of the memory of which `chunk` is the part that was filled: it is zeroed once, not at every turn.
+    whole: Bytes,
+    /// The memory of the last chunk given out, to be used again once nobody holds it.
     spare: Bytes,
     pub ended: bool,
     /// Why it ended, if not where it should.
@@ -93,6 +95,7 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>) -> io::Result<Input> 
         reader,
         base: 0,
         chunk: Bytes::new(),
+        whole: Bytes::new(),
         spare: Bytes::new(),
         ended: false,
         broken: None,
@@ -108,13 +111,12 @@ impl Stream {
         self.base += from as u64;
         let wanted = CHUNK.max(rest.len() * 2);
         let mut buffer = match std::mem::take(&mut self.spare).try_into_mut() {
-            Ok(old) if old.capacity() >= wanted => old,
-            _ => BytesMut::with_capacity(wanted),
+            Ok(old) if old.len() >= wanted => old,
+            _ => BytesMut::zeroed(wanted),
         };
-        buffer.clear();
-        buffer.extend_from_slice(&rest);
-        let mut len = buffer.len();
-        buffer.resize(wanted, 0);
+        let wanted = buffer.len();
+        let mut len = rest.len();
+        buffer[..len].copy_from_slice(&rest);
         while len < wanted && !self.ended {
             match self.reader.read(&mut buffer[len..]) {
                 Ok(0) => self.ended = true,
@@ -132,7 +134,7 @@ impl Stream {
                 }
             }
         }
-        buffer.truncate(len);
-        self.spare = std::mem::replace(&mut self.chunk, buffer.freeze());
+        self.spare = std::mem::replace(&mut self.whole, buffer.freeze());
+        self.chunk = self.whole.slice(..len);
     }
 }
