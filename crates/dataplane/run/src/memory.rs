@@ -17,14 +17,24 @@ pub struct Mapping {
     pub at: u32,
 }
 
+/// A huge page. Tables of modules are larger than what 4 KiB pages reach without a walk of the page tables
+/// per access: flow's took a quarter less time in huge ones.
+const HUGE: usize = 2 << 20;
+
+/// Own memory from which on huge pages are asked for; a smaller module would only take more than it needs.
+const WORTH_HUGE: usize = 2 * HUGE;
+
 /// Makes linear memories whose upper half is left for windows.
 pub(crate) struct WindowMemory;
 
 /// Address space of one module: what it owns at the bottom, windows from `layout::WINDOW` on, guard
 /// at the end; everything not mapped is inaccessible.
 struct Reservation {
+    /// Aligned to [`HUGE`].
     start: NonNull<u8>,
-    reserved: usize,
+    /// What was mapped, for the alignment a little more.
+    mapping: NonNull<u8>,
+    mapped: usize,
     size: usize,
     maximum: usize,
 }
@@ -50,26 +60,29 @@ unsafe impl MemoryCreator for WindowMemory {
             return Err(format!("a memory of {minimum} bytes, at most {limit} are possible"));
         }
         let reserved = reserved.unwrap_or(0) + guard;
+        let mapped = reserved + HUGE;
         // SAFETY: a fresh inaccessible mapping wherever the kernel likes; the result is checked.
-        let start = unsafe {
+        let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                reserved,
+                mapped,
                 libc::PROT_NONE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
                 0,
             )
         };
-        if start == libc::MAP_FAILED {
+        if mapping == libc::MAP_FAILED {
             return Err(format!(
                 "reserving {reserved} bytes of address space: {}",
                 io::Error::last_os_error()
             ));
         }
-        let start = NonNull::new(start.cast()).ok_or("address 0 was mapped")?;
-        let mut memory =
-            Reservation { start, reserved, size: 0, maximum: maximum.unwrap_or(limit).min(limit) };
+        let mapping: NonNull<u8> = NonNull::new(mapping.cast()).ok_or("address 0 was mapped")?;
+        // SAFETY: less than HUGE on, which the mapping is larger than what is used of it.
+        let start = unsafe { mapping.add(mapping.as_ptr().align_offset(HUGE)) };
+        let maximum = maximum.unwrap_or(limit).min(limit);
+        let mut memory = Reservation { start, mapping, mapped, size: 0, maximum };
         memory.grow_to(minimum).map_err(|e| e.to_string())?;
         Ok(Box::new(memory))
     }
@@ -96,6 +109,10 @@ unsafe impl LinearMemory for Reservation {
         if ok != 0 {
             return Err(io::Error::last_os_error().into());
         }
+        if new_size >= WORTH_HUGE {
+            // SAFETY: own pages of the reservation; only a hint, so it may fail.
+            unsafe { libc::madvise(self.start.as_ptr().cast(), new_size, libc::MADV_HUGEPAGE) };
+        }
         self.size = new_size;
         Ok(())
     }
@@ -108,7 +125,7 @@ unsafe impl LinearMemory for Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: the mapping made above with every window in it; the store that used it is gone.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.reserved) };
+        unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapped) };
     }
 }
 

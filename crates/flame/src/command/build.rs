@@ -48,17 +48,24 @@ fn with_manifest(mut wasm: Vec<u8>, manifest: &[u8]) -> Vec<u8> {
     wasm
 }
 
+/// Where cargo finds the compiler's options for this target; what the author set there comes last.
+const RUSTFLAGS: &str = "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS";
+
+/// Loop strength reduction makes one pointer of several and reaches the others by negative offsets, which
+/// Wasm's loads do not have: without it, http takes a fifth less time.
+const NO_LSR: &str = "-disable-lsr";
+
 fn rust(folder: &Path) -> Result<Vec<u8>, Error> {
+    let own = std::env::var(RUSTFLAGS).unwrap_or_default();
+    let flags =
+        format!("-C target-feature=+simd128 -C link-arg=-zstack-size=131072 -C llvm-args={NO_LSR} {own}");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(folder)
         .args(["build", "--lib", "--target", "wasm32-unknown-unknown", "--release"])
         .args(["--message-format", "json-render-diagnostics"])
         // SIMD is part of the ABI's Wasm; a module is one file, so everything is inlined into it.
-        .env(
-            "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS",
-            "-C target-feature=+simd128 -C link-arg=-zstack-size=131072",
-        )
+        .env(RUSTFLAGS, flags)
         .env("CARGO_PROFILE_RELEASE_LTO", "true")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
@@ -98,6 +105,7 @@ fn c(folder: &Path) -> Result<Vec<u8>, Error> {
         .args(["--target=wasm32", "-std=c11", "-O3", "-flto", "-msimd128", "-mbulk-memory", "-msign-ext"])
         .args(["-mnontrapping-fptoint", "-ffreestanding", "-nostdlib", "-Wall", "-Wextra", "-Werror"])
         .args(["-Wl,--no-entry", "-Wl,--export-dynamic", "-Wl,-z,stack-size=131072", "-Wl,--lto-O3"])
+        .arg(format!("-Wl,-mllvm,{NO_LSR}"))
         .arg("-I")
         .arg(places::sdk()?.join("c"))
         .args(&sources)
