@@ -78,6 +78,32 @@ fn statuses_and_errors_tell_what_to_do() {
 }
 
 #[test]
+fn a_parameter_can_be_a_files_text() {
+    if !has_modules() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let port = folder.path().join("port");
+    std::fs::write(&port, "443").unwrap();
+    let set = |value: &str| {
+        flame(&["run", "http", "-r", "demo/demo.pcap", "-q", "--format", "json", "--set", value])
+    };
+    let of_file = set(&format!("http.port=@{}", port.display()));
+    assert_eq!(of_file.stdout, set("http.port=443").stdout, "{}", text(&of_file.stderr));
+    assert_ne!(of_file.stdout, set("http.port=80").stdout);
+    std::fs::write(&port, [b'4', 0xff]).unwrap();
+    for (value, said) in [
+        ("http.port=@nowhere".to_owned(), "nowhere: No such file"),
+        (format!("http.port=@{}", port.display()), "byte 1 is not UTF-8"),
+        ("http.port=@@nowhere".to_owned(), "@nowhere"),
+    ] {
+        let out = set(&value);
+        assert_eq!(out.status.code(), Some(1));
+        assert!(text(&out.stderr).contains(said), "{}", text(&out.stderr));
+    }
+}
+
+#[test]
 fn views_select_and_change_what_modules_see() {
     if !has_modules() {
         return;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Which room a crate lives in, by its folder.
 fn room(manifest: &Path) -> &'static str {
     let path = manifest.to_string_lossy();
-    for room in ["contract", "dataplane", "control", "sdk", "modules"] {
+    for room in ["contract", "dataplane", "control", "result", "sdk", "modules"] {
         if path.contains(&format!("/{room}/")) {
             return room;
         }
@@ -34,13 +34,30 @@ fn edges_go_down() {
                 "dataplane" => matches!(there, "contract" | "dataplane" | "library"),
                 "control" => matches!(there, "contract" | "control" | "library"),
                 "sdk" => there == "contract",
-                "modules" => there == "sdk",
+                "result" => matches!(there, "contract" | "result" | "library") || name == "flame-record",
+                "modules" => matches!(there, "sdk" | "library"),
                 _ => true,
             };
             assert!(allowed, "{} ({here}) depends on {name} ({there})", package.name);
             let may_name_it = matches!(package.name.as_str(), "flame-run" | "flame-compile");
             assert!(name != "wasmtime" || may_name_it || here == "other", "{} names Wasmtime", package.name);
         }
+    }
+}
+
+/// The licences of all that is built in, against the list that `cargo deny` reads too.
+#[test]
+fn every_licence_is_on_the_list() {
+    let deny = std::fs::read_to_string(root().join("deny.toml")).unwrap();
+    let deny: toml::Table = toml::from_str(&deny).unwrap();
+    let allowed: Vec<_> =
+        deny["licenses"]["allow"].as_array().unwrap().iter().filter_map(|l| l.as_str()).collect();
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).exec().unwrap();
+    for package in &metadata.packages {
+        let licence = package.license.as_deref().unwrap_or("none named");
+        let fits = spdx::Expression::parse_mode(licence, spdx::ParseMode::LAX)
+            .is_ok_and(|e| e.evaluate(|needed| allowed.contains(&needed.to_string().as_str())));
+        assert!(fits, "{} {}: {licence}", package.name, package.version);
     }
 }
 

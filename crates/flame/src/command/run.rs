@@ -10,6 +10,7 @@ use flame_source::{FileOptions, Source};
 use flame_view::Key;
 use flame_worker::{Input, Observer, Options, Report, Silent};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -82,7 +83,7 @@ pub struct Run {
     #[arg(long, value_name = "TIME")]
     interval: Option<String>,
 
-    /// Set a module's parameter (see `flame inspect`)
+    /// Set a module's parameter (see `flame inspect`); @FILE stands for the file's text
     #[arg(long, value_name = "MODULE.PARAMETER=VALUE")]
     set: Vec<String>,
 
@@ -313,7 +314,7 @@ fn status(report: &Report) -> Status {
     }
 }
 
-/// `MODULE.PARAMETER=VALUE`, by module.
+/// `MODULE.PARAMETER=VALUE`, by module. A value `@FILE` is that file's text, and `@@…` begins with one `@`.
 fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
     let mut settings: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for text in set {
@@ -321,9 +322,27 @@ fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>
         let Some(((module, name), value)) = parsed else {
             return Err(format!("--set {text}: expected MODULE.PARAMETER=VALUE").into());
         };
-        settings.entry(module.to_owned()).or_default().insert(name.to_owned(), value.to_owned());
+        let value = match value.strip_prefix('@') {
+            Some(rest) if rest.starts_with('@') => rest.to_owned(),
+            Some(file) => text_of(file).map_err(|e| format!("--set {text}: {e}"))?,
+            None => value.to_owned(),
+        };
+        settings.entry(module.to_owned()).or_default().insert(name.to_owned(), value);
     }
     Ok(settings)
+}
+
+/// A file's text, of which more would not fit a module's parameters anyway.
+fn text_of(file: &str) -> Result<String, Error> {
+    let limit = u64::from(flame_abi::layout::MAX_DATA);
+    let mut text = Vec::new();
+    let read = std::fs::File::open(file).and_then(|f| f.take(limit + 1).read_to_end(&mut text));
+    read.map_err(|e| format!("{file}: {e}"))?;
+    if text.len() as u64 > limit {
+        return Err(format!("{file}: more than {limit} bytes, which is what fits parameters").into());
+    }
+    String::from_utf8(text)
+        .map_err(|e| format!("{file}: byte {} is not UTF-8", e.utf8_error().valid_up_to()).into())
 }
 
 /// Two modules of one name become `name` and `name#2`, so that accounts and records tell them apart.
