@@ -3,9 +3,12 @@
 //! A key has two words, whatever the IP version, so that one comparison decides IPv4:
 //!
 //! ```text
-//! address   IPv4: source << 32 | destination; IPv6: a 32-bit fold of each, and the 32 bytes aside
-//! meta      0 << 48 | version (4, 6) << 40 | protocol << 32 | source port << 16 | destination port
+//! address   IPv4: source | destination << 32; IPv6: a 32-bit fold of each, and the 32 bytes aside
+//! meta      0 << 48 | version (4, 6) << 40 | protocol << 32 | destination port << 16 | source port
 //! ```
+//!
+//! Addresses and ports are as they lie in the packet, read as little-endian words: nothing compares them
+//! but for equality, and turning them round takes several instructions in Wasm.
 //!
 //! Ports of anything but TCP, UDP and SCTP are 0. Packets without readable ports must not look like
 //! a conversation on port 0, so they go under a protocol that has none: [`FRAGMENT`] for all but the
@@ -23,6 +26,13 @@ pub const META: u64 = (1 << 48) - 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
+
+/// A look-up, where a `match` would be a jump that the processor must guess.
+static HAS_PORTS: [bool; 256] = {
+    let mut table = [false; 256];
+    (table[TCP as usize], table[UDP as usize], table[SCTP as usize]) = (true, true, true);
+    table
+};
 
 /// A flow's key as one packet shows it: from its source to its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +52,10 @@ impl Key {
         let ports = if d.has(flags::TRANSPORT) { ports(d, bytes) } else { unusual(d, bytes) };
         if d.has(flags::IPV4) {
             let b: &[u8; 8] = bytes.get(l3 + 12..l3 + 20)?.try_into().ok()?;
-            Some((Self { address: u64::from_be_bytes(*b), meta: 4 << 40 | ports }, None))
+            Some((Self { address: u64::from_le_bytes(*b), meta: 4 << 40 | ports }, None))
         } else {
             let long: &Long = bytes.get(l3 + 8..l3 + 40)?.try_into().ok()?;
-            let address = fold(&long[..16]) << 32 | fold(&long[16..]);
+            let address = fold(&long[..16]) | fold(&long[16..]) << 32;
             Some((Self { address, meta: 6 << 40 | ports }, Some(long)))
         }
     }
@@ -66,11 +76,11 @@ impl Key {
     }
 
     pub fn sport(self) -> u16 {
-        (self.meta >> 16) as u16
+        (self.meta as u16).swap_bytes()
     }
 
     pub fn dport(self) -> u16 {
-        self.meta as u16
+        ((self.meta >> 16) as u16).swap_bytes()
     }
 
     /// Source and destination; `long` is used for IPv6.
@@ -81,7 +91,7 @@ impl Key {
             dst.copy_from_slice(&long[16..]);
             (Ip::v6(src), Ip::v6(dst))
         } else {
-            (Ip::v4(((self.address >> 32) as u32).to_be_bytes()), Ip::v4((self.address as u32).to_be_bytes()))
+            (Ip::v4((self.address as u32).to_le_bytes()), Ip::v4(((self.address >> 32) as u32).to_le_bytes()))
         }
     }
 }
@@ -110,12 +120,12 @@ fn fold(b: &[u8]) -> u64 {
 #[inline]
 fn ports(d: &Descriptor, bytes: &[u8]) -> u64 {
     let proto = u64::from(d.proto) << 32;
-    if !matches!(d.proto, TCP | UDP | SCTP) {
+    if !HAS_PORTS[usize::from(d.proto)] {
         return proto;
     }
     let l4 = usize::from(d.l4);
     match bytes.get(l4..l4 + 4) {
-        Some(b) => proto | u64::from(u32::from_be_bytes([b[0], b[1], b[2], b[3]])),
+        Some(b) => proto | u64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]])),
         None => u64::from(CUT) << 32,
     }
 }
@@ -126,7 +136,7 @@ fn unusual(d: &Descriptor, bytes: &[u8]) -> u64 {
     if d.has(flags::LATER_FRAGMENT) {
         return u64::from(FRAGMENT) << 32;
     }
-    if !matches!(d.proto, TCP | UDP | SCTP) {
+    if !HAS_PORTS[usize::from(d.proto)] {
         return u64::from(d.proto) << 32;
     }
     // Behind the datagram's end lies the link's padding, not ports.
