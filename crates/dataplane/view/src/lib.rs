@@ -12,29 +12,24 @@
 //!
 //! **Under any transform, exposure ends where understanding ends**, so that no address hides in what
 //! was not parsed: payload of TCP, UDP and ICMP echo is exposed as granted; what other protocols,
-//! later fragments, malformed headers and the link's padding hold is not. See [`transform`] for the
-//! fields that are found.
+//! later fragments, malformed headers and the link's padding hold is not. See [`flame_transform`]
+//! for the fields that are found.
 //!
 //! **A descriptor tells what the packet is** even if its bytes are hidden: time, lengths, protocol,
 //! TCP flags and the flags of the decoder stay. Offsets are limited to the exposed bytes; `TRANSPORT`
 //! is cleared if the header is not wholly exposed. The flow hash is that of the transformed packet.
 
-mod checksum;
-mod crc;
 mod expose;
-mod headers;
-mod key;
 mod select;
-pub mod transform;
 
-pub use key::{Key, KeyError};
+pub use flame_transform::{Key, KeyError};
 
 use expose::exposed;
 use flame_abi::{Descriptor, LinkType, flags};
 use flame_filter::FilterError;
 use flame_plan::{Expose, ViewSpec};
+use flame_transform::{Rewriter, TransformError};
 use select::Select;
-use transform::Rewriter;
 
 /// One view, with its caches: one per worker.
 pub struct View {
@@ -59,12 +54,8 @@ pub struct Written {
 pub enum ViewError {
     #[error(transparent)]
     Filter(#[from] FilterError),
-    #[error("transform {field}={action} needs a key: give one with --key FILE")]
-    NoKey { field: &'static str, action: &'static str },
-    #[error("transform {field}=prefix: only addresses of IP have prefixes: use hash, truncate:BITS or zero")]
-    NotIp { field: &'static str },
-    #[error("transform {field}=truncate:{bits}: the field has {width} bits")]
-    Width { field: &'static str, bits: u8, width: u8 },
+    #[error(transparent)]
+    Transform(#[from] TransformError),
     #[error(transparent)]
     Key(#[from] KeyError),
     /// A defect of the caller: a descriptor outside its block, or a slot smaller than a block.

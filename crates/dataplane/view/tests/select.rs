@@ -4,6 +4,7 @@ mod common;
 use common::*;
 use flame_abi::{Descriptor, LinkType};
 use flame_plan::{Action, Expose, Field, Transforms, ViewSpec};
+use flame_transform::TransformError;
 use flame_view::{Key, View, ViewError};
 
 fn spec(select: &[&str], expose: Expose, transforms: &[(Field, Action)]) -> ViewSpec {
@@ -77,7 +78,7 @@ fn what_is_refused_says_why() {
     assert!(error(&spec(&["tcp prot 80"], Expose::All, &[])).contains("tcp prot 80"));
     let key = Key::new([1; 32]);
     let mac = View::new(&spec(&[], Expose::All, &[(Field::MacDst, Action::Prefix)]), Some(&key));
-    assert!(matches!(mac, Err(ViewError::NotIp { field: "mac.dst" })));
+    assert!(matches!(mac, Err(ViewError::Transform(TransformError::NotIp { field: "mac.dst" }))));
     // Asks for what only cooked headers have: a filter, though not for Ethernet.
     assert!(View::new(&spec(&["inbound"], Expose::All, &[]), None).is_ok());
 }

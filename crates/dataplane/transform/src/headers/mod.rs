@@ -8,8 +8,8 @@ mod ip;
 mod link;
 mod transport;
 
+use crate::Rewriter;
 use crate::checksum::Sums;
-use crate::transform::Rewriter;
 use flame_abi::LinkType;
 use flame_decode::{Kind, Layer};
 use flame_plan::Field;

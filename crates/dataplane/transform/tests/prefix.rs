@@ -1,6 +1,6 @@
 //! Crypto-PAn: the published vectors, and what the name promises.
 
-use flame_view::{Key, transform::Prefix};
+use flame_transform::{Key, Prefix};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -12,20 +12,38 @@
 //!
 //! Checksums follow: IPv4, TCP, UDP, ICMP, ICMPv6, GRE, CRC32c of SCTP.
 
+//!
+//! Used by views, outside the sandbox, and by the module `anonymize`, inside it: one meaning for both.
+#![forbid(unsafe_code)]
+
+mod checksum;
+mod crc;
 mod hash;
+mod headers;
+mod key;
 mod prefix;
 mod truncate;
 mod zero;
 
-use crate::headers;
-use crate::{Key, ViewError};
 use flame_abi::LinkType;
 use flame_plan::{Action, Field, Transforms};
 
+pub use key::{Key, KeyError};
 pub use prefix::Prefix;
 
+/// Why fields cannot be changed as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum TransformError {
+    #[error("transform {field}={action} needs a key: give one with --key FILE")]
+    NoKey { field: &'static str, action: &'static str },
+    #[error("transform {field}=prefix: only addresses of IP have prefixes: use hash, truncate:BITS or zero")]
+    NotIp { field: &'static str },
+    #[error("transform {field}=truncate:{bits}: the field has {width} bits")]
+    Width { field: &'static str, bits: u8, width: u8 },
+}
+
 /// Actions per field, with what they need.
-pub(crate) struct Rewriter {
+pub struct Rewriter {
     actions: [Action; Field::ALL.len()],
     hash: Option<hash::Hash>,
     prefix: Option<Prefix>,
@@ -33,13 +51,13 @@ pub(crate) struct Rewriter {
 
 impl Rewriter {
     /// Nothing if every field is kept.
-    pub(crate) fn new(transforms: &Transforms, key: Option<&Key>) -> Result<Option<Self>, ViewError> {
+    pub fn new(transforms: &Transforms, key: Option<&Key>) -> Result<Option<Self>, TransformError> {
         let mut r = Self { actions: [Action::Keep; Field::ALL.len()], hash: None, prefix: None };
         for (field, action) in transforms {
-            let keyed = |action| key.ok_or(ViewError::NoKey { field: field.name(), action });
+            let keyed = |action| key.ok_or(TransformError::NoKey { field: field.name(), action });
             let width = width(*field);
             match *action {
-                Action::Prefix if width != 128 => return Err(ViewError::NotIp { field: field.name() }),
+                Action::Prefix if width != 128 => return Err(TransformError::NotIp { field: field.name() }),
                 Action::Prefix => {
                     let key = keyed("prefix")?;
                     r.prefix.get_or_insert_with(|| Prefix::new(key));
@@ -49,7 +67,7 @@ impl Rewriter {
                     r.hash.get_or_insert_with(|| hash::Hash::new(key));
                 }
                 Action::Truncate(bits) if bits > width => {
-                    return Err(ViewError::Width { field: field.name(), bits, width });
+                    return Err(TransformError::Width { field: field.name(), bits, width });
                 }
                 Action::Keep | Action::Zero | Action::Truncate(_) => {}
             }
@@ -60,12 +78,12 @@ impl Rewriter {
 
     /// Changes the packet's fields in place. What lies behind the returned length was not
     /// understood, may hold original addresses, and must not be shown.
-    pub(crate) fn rewrite(&mut self, link: LinkType, bytes: &mut [u8]) -> usize {
+    pub fn rewrite(&mut self, link: LinkType, bytes: &mut [u8]) -> usize {
         headers::rewrite(self, link, bytes)
     }
 
     /// Whether the flow hash changes.
-    pub(crate) fn changes_flow(&self) -> bool {
+    pub fn changes_flow(&self) -> bool {
         self.changes_ip() || self.changes(Field::PortSrc) || self.changes(Field::PortDst)
     }
 
