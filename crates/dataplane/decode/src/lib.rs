@@ -38,10 +38,11 @@ const MAX_TUNNELS: usize = 4;
 #[inline]
 pub fn decode(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descriptor {
     // What a tunnel carries is found by the walk alone.
-    if link == LinkType::ETHERNET && !options.decapsulate {
-        if let Some(d) = plain::decode(bytes, wire_len) {
-            return d;
-        }
+    if link == LinkType::ETHERNET
+        && !options.decapsulate
+        && let Some(d) = plain::decode(bytes, wire_len)
+    {
+        return d;
     }
     walk(link, bytes, wire_len, options)
 }

@@ -100,10 +100,10 @@ impl View {
             if !self.select.passes(link(i), bytes, d.wire_len)? {
                 continue;
             }
-            let reason = "no room for its descriptor";
-            let slot = out.get_mut(written.packets as usize);
-            *slot.ok_or_else(|| ViewError::Internal { packet: i, reason })? =
-                Descriptor { addr: base.wrapping_add(d.addr), ..*d };
+            let Some(slot) = out.get_mut(written.packets as usize) else {
+                return Err(ViewError::Internal { packet: i, reason: "no room for its descriptor" });
+            };
+            *slot = Descriptor { addr: base.wrapping_add(d.addr), ..*d };
             written.packets += 1;
             written.bytes += bytes.len();
         }
@@ -184,7 +184,8 @@ fn descriptors_only(packets: &[Descriptor], out: &mut [Descriptor], base: u32) -
 fn packet<'a>(d: &Descriptor, data: &'a [u8], i: usize) -> Result<&'a [u8], ViewError> {
     let reason = "its descriptor points outside the block";
     let range = d.addr as usize..d.addr as usize + d.cap_len as usize;
-    data.get(range).ok_or_else(|| ViewError::Internal { packet: i, reason })
+    let Some(bytes) = data.get(range) else { return Err(ViewError::Internal { packet: i, reason }) };
+    Ok(bytes)
 }
 
 /// Makes a descriptor agree with `cap_len` exposed bytes.

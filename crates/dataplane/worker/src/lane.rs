@@ -77,8 +77,10 @@ impl Lane {
                 _ => {
                     let view = View::new(&p.view, options.key)?;
                     let pool = Pool::new(SLOTS)?;
-                    let mapped =
-                        options.shared.is_some_and(|s| fits_window(s, &pool)) && view.hides_nothing();
+                    // What a filter leaves out lies in the same ring, so only a view of all is mapped.
+                    let mapped = options.shared.is_some_and(|s| fits_window(s, &pool))
+                        && view.hides_nothing()
+                        && view.selects_all();
                     specs.push(&p.view);
                     lane.views.push(ViewLane { view, pool, mapped, members: Vec::new() });
                     lane.views.len() - 1

@@ -1,0 +1,152 @@
+//! A namespace with a veth pair `tx0`–`rx0`, a sender on the one, the command on the other.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Net {
+    pub namespace: String,
+    folder: tempfile::TempDir,
+}
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+fn ip(words: &str) -> bool {
+    Command::new("ip").args(words.split(' ')).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+}
+
+impl Net {
+    /// Nothing, after saying so, where namespaces cannot be made.
+    pub fn new() -> Option<Self> {
+        let namespace = format!("flame-t{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        if !ip(&format!("netns add {namespace}")) {
+            eprintln!("skipped: no network namespace can be made here (needs root and iproute2)");
+            return None;
+        }
+        let net = Self { namespace, folder: tempfile::tempdir().unwrap() };
+        // What the kernel would send of its own accord must not be counted.
+        net.shell("for c in all default; do echo 1 > /proc/sys/net/ipv6/conf/$c/disable_ipv6; done");
+        net.shell("ip link add tx0 type veth peer name rx0 && ip link set tx0 up && ip link set rx0 up");
+        Some(net)
+    }
+
+    /// A command in the namespace.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace, program]);
+        command
+    }
+
+    pub fn shell(&self, script: &str) {
+        let status = self.command("sh").args(["-ec", script]).status().unwrap();
+        assert!(status.success(), "{script}");
+    }
+
+    /// Sends `frames` from `tx0`, all of them, `times` over.
+    pub fn send(&self, frames: &[Vec<u8>], times: usize) {
+        let path: PathBuf = self.folder.path().join("frames");
+        let bytes: Vec<u8> =
+            frames.iter().flat_map(|f| [&(f.len() as u16).to_be_bytes()[..], f].concat()).collect();
+        std::fs::write(&path, bytes).unwrap();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/send.py");
+        let mut python = self.command("python3");
+        assert!(python.arg(script).arg("tx0").arg(path).arg(times.to_string()).status().unwrap().success());
+    }
+
+    /// `flame run … -i rx0`, once its `sockets` sockets receive.
+    pub fn capture(&self, arguments: &[&str], sockets: usize) -> Capture {
+        let mut flame = self.command(env!("CARGO_BIN_EXE_flame"));
+        flame.arg("run").args(arguments).args(["-i", "rx0", "--account", "json"]);
+        let child = flame.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut capture = Capture { child: Some(child) };
+        wait_for("the sockets", || {
+            let proc = self.command("cat").arg("/proc/net/packet").output().unwrap();
+            // Bound to all protocols, in state "running".
+            let bound =
+                String::from_utf8_lossy(&proc.stdout).lines().filter(|l| l.contains(" 0003 ")).count();
+            assert!(capture.is_running(), "ended early: {}", capture.rest());
+            bound == sockets
+        });
+        capture
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        ip(&format!("netns del {}", self.namespace));
+    }
+}
+
+pub struct Capture {
+    child: Option<Child>,
+}
+
+impl Capture {
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.child.as_mut().unwrap().try_wait().unwrap().is_none()
+    }
+
+    fn rest(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(mut pipe) = self.child.as_mut().and_then(|c| c.stderr.take()) {
+            let _ = pipe.read_to_string(&mut text);
+        }
+        text
+    }
+
+    /// Ctrl-C, once what was sent has had time to arrive; then everything it printed.
+    pub fn interrupt(self) -> Output {
+        // Longer than the ring holds a block back.
+        std::thread::sleep(Duration::from_millis(200));
+        self.signal("INT");
+        self.end()
+    }
+
+    /// What it printed, when it ends of its own accord.
+    pub fn end(mut self) -> Output {
+        wait_for("the end", || !self.is_running());
+        self.child.take().unwrap().wait_with_output().unwrap()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !there() {
+        assert!(start.elapsed() < PATIENCE, "waited for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+const MACS: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+
+/// A frame of `size` bytes from IPv4 10.0.`from` to 10.0.`to`, with whatever tags stand before IP.
+pub fn ipv4(tags: &[u8], proto: u8, from: (u16, u16), to: (u16, u16), size: usize) -> Vec<u8> {
+    let mut frame = [&MACS[..], tags, &[8, 0]].concat();
+    let total = size - frame.len();
+    frame.extend([0x45, 0, (total >> 8) as u8, total as u8, 0, 0, 0, 0, 64, proto, 0, 0]);
+    frame.extend([[10, 0], from.0.to_be_bytes(), [10, 0], to.0.to_be_bytes()].concat());
+    frame.extend([from.1.to_be_bytes(), to.1.to_be_bytes()].concat());
+    // A SYN for TCP; for UDP and ICMP only the length matters.
+    frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 4, 0, 0, 0, 0, 0]);
+    frame.resize(size, 0x5a);
+    frame
+}

@@ -1,0 +1,28 @@
+"""Sends the frames of a file (u16 length, bytes; network order) from an interface: send.py INTERFACE FILE [TIMES]"""
+
+import socket
+import struct
+import sys
+import time
+
+interface, path = sys.argv[1:3]
+times = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+data = open(path, "rb").read()
+frames, at = [], 0
+while at < len(data):
+    (n,) = struct.unpack_from(">H", data, at)
+    frames.append(data[at + 2 : at + 2 + n])
+    at += 2 + n
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+s.bind((interface, 0))
+for _ in range(times):
+    for frame in frames:
+        while True:
+            try:
+                s.send(frame)
+                break
+            except OSError as e:  # The queue is full for a moment.
+                if e.errno != 105:
+                    raise
+                time.sleep(0.0002)
