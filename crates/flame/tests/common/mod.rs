@@ -163,9 +163,21 @@ pub fn run(
     source: Box<dyn Source>,
     batch: usize,
 ) -> Result<(Report, Vec<String>), RunError> {
+    run_with(engine, modules, workers, source, batch, None)
+}
+
+/// The same with a key for transforms.
+pub fn run_with(
+    engine: &flame_run::Engine,
+    modules: Vec<ModulePlan>,
+    workers: usize,
+    source: Box<dyn Source>,
+    batch: usize,
+    key: Option<&flame_view::Key>,
+) -> Result<(Report, Vec<String>), RunError> {
     let stop = AtomicBool::new(false);
     let plan = Plan { modules, workers, interval_ns: 0 };
-    let options = Options { decapsulate: false, count: u64::MAX, batch, key: None, stop: &stop };
+    let options = Options { decapsulate: false, count: u64::MAX, batch, key, stop: &stop };
     let mut sink = Lines::default();
     let run = Run { plan: &plan, engine, options };
     let report = run.execute(Input::Shared(source), &mut sink, &mut Silent)?;

@@ -1,0 +1,42 @@
+//! What instances cost while they idle.
+
+mod common;
+
+use common::{install, request};
+use flame_abi::layout;
+use flame_plan::Limits;
+use flame_run::{Instance, Loaded, Mapping, Role};
+
+/// Resident bytes of this process.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Started, with a window, and called once each.
+#[test]
+fn a_hundred_idle_instances_of_flow_fit_in_a_gibibyte() {
+    let Some(wasm) = common::module("flow") else { return };
+    let engine = flame_run::engine::engine().unwrap();
+    let request = flame_compile::Request { limits: Limits::default(), ..request() };
+    let plan = install(&engine, &wasm, &request).unwrap();
+    let loaded = Loaded::new(&engine, &plan).unwrap();
+    let mut pool = flame_block::Pool::new(4).unwrap();
+    pool.slot(0).0[0] = Default::default();
+    let (fd, offset, bytes) = pool.window();
+    let before = resident();
+    let mut instances: Vec<Instance> = (0..100)
+        .map(|_| {
+            let window = Mapping { fd, offset, bytes, at: layout::VIEW };
+            let mut instance = Instance::new(&loaded, &[window], false).unwrap();
+            instance.start(Role::Fast { worker: 0 }, 1, 1_000_000_000, 0).unwrap();
+            instance
+        })
+        .collect();
+    for instance in &mut instances {
+        instance.batch(layout::VIEW, 1, 0).unwrap();
+    }
+    let each = (resident() - before) / instances.len();
+    println!("{} KiB each", each >> 10);
+    assert!(each * 100 < 1 << 30, "{each} bytes each");
+}
