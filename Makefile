@@ -31,7 +31,8 @@ $(VENV)/ready: tests/requirements.txt
 
 bench: build ## Measure against native code and rivals; TRACE=file to choose the trace
 	@scripts/setup.sh bench
-	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) cargo run -q --release -p flame-bench -- $(if $(TRACE),--trace $(TRACE))
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) cargo run -q --release -p flame-bench -- --json $(TARGET)/bench.json $(if $(TRACE),--trace $(TRACE))
+	@echo "also in $(TARGET)/bench.json"
 
 fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)

@@ -1,6 +1,6 @@
 //! Whole commands on one core, against what people use today.
 
-use crate::Row;
+use crate::row::{Row, Target, median};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -18,20 +18,29 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Vec<Row> {
             .into()
     };
     let rival = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+    let filter = "tcp dst port 80";
+    let filtered = [&run("count")[..], &[filter.to_owned()]].concat();
+    let tcpdump = ["tcpdump", "-r", &trace, "-w", "/dev/null"];
+    let with_filter = rival(&[&tcpdump[..], &[filter]].concat());
     let pairs = [
-        ("tcpdump -w /dev/null / count", rival(&["tcpdump", "-r", &trace, "-w", "/dev/null"]), run("count")),
+        ("tcpdump -w /dev/null / count", 3.0, rival(&tcpdump), run("count")),
+        ("tcpdump 'tcp dst port 80' / http", 2.0, with_filter.clone(), run("http")),
+        ("tcpdump 'tcp dst port 80' / count, filter", 0.0, with_filter, filtered),
         (
-            "tcpdump 'tcp dst port 80' / http",
-            rival(&["tcpdump", "-r", &trace, "-w", "/dev/null", "tcp dst port 80"]),
-            run("http"),
+            "softflowd / flow",
+            2.0,
+            rival(&["softflowd", "-r", &trace, "-d", "-n", "127.0.0.1:9995"]),
+            run("flow"),
         ),
-        ("softflowd / flow", rival(&["softflowd", "-r", &trace, "-d", "-n", "127.0.0.1:9995"]), run("flow")),
-        ("nfpcapd / flow", rival(&["nfpcapd", "-r", &trace, "-w", &scratch]), run("flow")),
+        ("nfpcapd / flow", 0.0, rival(&["nfpcapd", "-r", &trace, "-w", &scratch]), run("flow")),
     ];
     let mut rows = Vec::new();
-    for (name, theirs, ours) in pairs {
+    for (name, least, theirs, ours) in pairs {
         match compare(&theirs, &ours, rounds) {
-            Ok((ratio, detail)) => rows.push(Row::new(name.to_owned(), ratio, detail)),
+            Ok((ratio, detail)) => {
+                let row = Row::ratio("whole commands, one core: their time / ours", name, ratio, detail);
+                rows.push(if least > 0.0 { row.target(Target::AtLeast(least)) } else { row });
+            }
             Err(reason) => eprintln!("left out: {name}: {reason}"),
         }
     }
@@ -49,7 +58,7 @@ fn compare(theirs: &[String], ours: &[String], rounds: usize) -> Result<(f64, St
             b.push(o);
         }
     }
-    Ok((crate::median(ratios), format!("{:.3} / {:.3} s", crate::median(a), crate::median(b))))
+    Ok((median(ratios), format!("{:.3} / {:.3} s", median(a), median(b))))
 }
 
 fn time(words: &[String]) -> Result<f64, String> {

@@ -1,39 +1,29 @@
-//! `make bench`: ratios, each between two things measured in turn in one run.
+//! `make bench`: figures, each between two things measured in turn in one run.
 
 mod commands;
+mod dispatch;
+mod fixture;
 mod generate;
+mod live;
+mod memory;
 mod modules;
+mod row;
+mod views;
 
+use row::Row;
 use std::io::BufWriter;
 use std::path::PathBuf;
 
-/// One ratio.
-pub struct Row {
-    pub name: String,
-    pub ratio: f64,
-    /// What was divided.
-    pub detail: String,
-}
-
-impl Row {
-    fn new(name: String, ratio: f64, detail: String) -> Self {
-        Self { name, ratio, detail }
-    }
-}
-
-pub fn median(mut of: Vec<f64>) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut trace, mut json, mut packets, mut rounds) = (None, None, 1_000_000, 9);
+    let (mut trace, mut json, mut packets, mut rounds) = (None, None, 3_000_000, 9);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--trace" => trace = args.next().map(PathBuf::from),
             "--json" => json = args.next().map(PathBuf::from),
             "--quick" => (packets, rounds) = (20_000, 3),
+            // Not for people: what `live` starts in the namespace it makes.
+            "--bare-ring" => return Ok(live::bare(&args.next().unwrap_or_default())?),
             other => return Err(format!("{other}: expected --trace FILE, --json FILE or --quick").into()),
         }
     }
@@ -51,16 +41,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     let engine = flame_run::engine::engine()?;
-    let mut rows = modules::rows(&engine, &trace, &folder, rounds * 5)?;
-    rows.extend(commands::rows(&flame, &trace, rounds));
-    for row in &rows {
-        println!("{:44} {:6.2}  {}", row.name, row.ratio, row.detail);
-    }
+    let bench = modules::Bench { engine: &engine, trace: &trace, folder: &folder, rounds };
+    let mut rows: Vec<Row> = Vec::new();
+    let mut print = |some: Vec<Row>| {
+        for row in some {
+            if rows.last().is_none_or(|last| last.group != row.group) {
+                println!("{}", row.group);
+            }
+            println!("{row}");
+            rows.push(row);
+        }
+    };
+    // First, as it measures what the process takes.
+    print(memory::rows(&engine, &folder)?);
+    print(commands::rows(&flame, &trace, rounds));
+    print(bench.rows()?);
+    print(dispatch::rows(&engine, rounds)?);
+    print(views::rows(&trace, rounds)?);
+    print(live::rows(&flame, rounds));
     if let Some(path) = json {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|r| serde_json::json!({ "name": r.name, "ratio": r.ratio, "detail": r.detail }))
-            .collect();
+        let rows: Vec<_> = rows.iter().map(Row::json).collect();
         std::fs::write(path, serde_json::to_vec_pretty(&rows)?)?;
     }
     Ok(())

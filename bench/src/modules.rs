@@ -1,147 +1,167 @@
-//! Each module natively, as Wasm without budgets, and as shipped: the same batches over the same view.
+//! Each module natively, as Wasm without budgets, and as shipped: its calls alone, and the whole way of a
+//! packet from the file on.
 
 #![allow(unsafe_code)] // Batches without the check that Wasm does not make either.
 
-use crate::Row;
-use flame_abi::{Descriptor, MAX_BATCH, layout};
-use flame_block::{Pool, SLOT_DESCRIPTORS};
-use flame_compile::{Compiler, Protection, Request};
+use crate::fixture::{Error, base, blocks, decode, instance, plan, run_slot, view_into};
+use crate::row::{Row, Target, Way, geometric_mean, in_turn};
+use flame_abi::{Descriptor, MAX_BATCH};
+use flame_block::Pool;
+use flame_compile::Protection;
 use flame_module::{Batch, Init, Module, Out};
-use flame_plan::{Limits, OnFault, ViewSpec};
-use flame_run::{Engine, Instance, Loaded, Mapping, Role};
+use flame_run::Engine;
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::path::Path;
-use std::time::{Duration, Instant};
+
+const CALLS: &str = "modules: calls alone, warm memory";
+const WHOLE: &str = "modules: read, decode, view, call";
 
 /// Blocks of the trace that fit the pool; measured over and over, so that all three see warm memory.
 const SLOTS: usize = 16;
 
-pub fn rows(
-    engine: &Engine,
-    trace: &Path,
-    folder: &Path,
-    rounds: usize,
-) -> Result<Vec<Row>, Box<dyn std::error::Error>> {
-    let mut rows = Vec::new();
-    rows.extend(module::<flame_count::Count>(engine, trace, folder, "count", rounds)?);
-    rows.extend(module::<flame_flow::Flow>(engine, trace, folder, "flow", rounds)?);
-    rows.extend(module::<flame_http::Http>(engine, trace, folder, "http", rounds)?);
-    rows.extend(module::<flame_rtt::Rtt>(engine, trace, folder, "rtt", rounds)?);
-    for (name, suffix) in [("unchecked", "unchecked / native"), ("shipped", "shipped / native")] {
-        let of: Vec<f64> = rows.iter().filter(|r| r.name.ends_with(suffix)).map(|r| r.ratio).collect();
-        let mean = (of.iter().map(|r| r.ln()).sum::<f64>() / of.len() as f64).exp();
-        rows.push(Row::new(format!("geometric mean: {name} / native"), mean, String::new()));
-    }
-    Ok(rows)
+pub struct Bench<'a> {
+    pub engine: &'a Engine,
+    pub trace: &'a Path,
+    pub folder: &'a Path,
+    pub rounds: usize,
 }
 
-fn module<M: Module>(
-    engine: &Engine,
-    trace: &Path,
-    folder: &Path,
-    name: &str,
-    rounds: usize,
-) -> Result<Vec<Row>, Box<dyn std::error::Error>> {
-    let wasm = std::fs::read(folder.join(format!("{name}.wasm")))?;
-    let compiler = Compiler::new(engine, None);
-    let plan = |protection| {
-        let request = Request {
-            view: ViewSpec::default(),
-            settings: BTreeMap::new(),
-            on_fault: OnFault::Stop,
-            limits: Limits::default(),
-            protection,
-        };
-        compiler.install(&wasm, &request).map(|i| i.plan)
-    };
-    let plans = [plan(Protection::Unchecked)?, plan(Protection::Metered)?];
-    let mut pool = Pool::new(SLOTS)?;
-    let blocks = fill(&mut pool, trace, &plans[0].view)?;
-    let packets: usize = blocks.iter().sum();
-    let (fd, offset, bytes) = pool.window();
-    let mut instances = Vec::new();
-    for plan in &plans {
-        let loaded = Loaded::new(engine, plan)?;
-        let window = Mapping { fd, offset, bytes, at: layout::VIEW };
-        let mut instance = Instance::new(&loaded, &[window], false)?;
-        instance.start(Role::Fast { worker: 0 }, 1, 1_000_000_000, 0)?;
-        instances.push(instance);
+impl Bench<'_> {
+    pub fn rows(&self) -> Result<Vec<Row>, Error> {
+        let mut rows = Vec::new();
+        for group in [WHOLE, CALLS] {
+            let mut of_group = self.module::<flame_count::Count>(group, "count")?;
+            of_group.extend(self.module::<flame_flow::Flow>(group, "flow")?);
+            of_group.extend(self.module::<flame_http::Http>(group, "http")?);
+            of_group.extend(self.module::<flame_rtt::Rtt>(group, "rtt")?);
+            for (name, most) in [("unchecked", None), ("shipped", Some(1.15))] {
+                let of: Vec<f64> =
+                    of_group.iter().filter(|r| r.name.contains(name)).map(|r| r.value).collect();
+                let row = Row::ratio(
+                    group,
+                    format!("geometric mean: {name} / native"),
+                    geometric_mean(&of),
+                    String::new(),
+                );
+                of_group.push(match most {
+                    Some(most) => row.target(Target::AtMost(most)),
+                    None => row,
+                });
+            }
+            rows.extend(of_group);
+        }
+        Ok(rows)
     }
-    let header = flame_abi::InitHeader { abi: 1, workers: 1, tick_ns: 1_000_000_000, ..Default::default() };
-    let init = [&header.to_bytes()[..], &plans[0].parameters].concat();
-    let mut native = M::new(&Init::new(&init));
-    let mut out = Out::default();
 
-    let (mut times, mut ratios) = ([const { Vec::new() }; 3], [Vec::new(), Vec::new()]);
-    for round in 0..=rounds {
-        let mut took = [Duration::ZERO; 3];
-        let start = Instant::now();
-        for (slot, count) in blocks.iter().enumerate() {
+    fn module<M: Module>(&self, group: &'static str, name: &str) -> Result<Vec<Row>, Error> {
+        let wasm = std::fs::read(self.folder.join(format!("{name}.wasm")))?;
+        let plans = [
+            plan(self.engine, &wasm, Protection::Unchecked)?,
+            plan(self.engine, &wasm, Protection::Metered)?,
+        ];
+        let pool = RefCell::new(Pool::new(SLOTS)?);
+        let mut instances = Vec::new();
+        for plan in &plans {
+            instances.push(instance(self.engine, plan, &pool.borrow())?);
+        }
+        let header =
+            flame_abi::InitHeader { abi: 1, workers: 1, tick_ns: 1_000_000_000, ..Default::default() };
+        let init = [&header.to_bytes()[..], &plans[0].parameters].concat();
+        let native = RefCell::new((M::new(&Init::new(&init)), Out::default()));
+        let run_native = |slot: usize, packets: usize| {
+            let (module, out) = &mut *native.borrow_mut();
+            let mut pool = pool.borrow_mut();
             let (descriptors, data) = pool.slot(slot);
-            let base = layout::VIEW + (Pool::offset(slot) + SLOT_DESCRIPTORS) as u32;
-            for some in descriptors[..*count].chunks(MAX_BATCH) {
+            for some in descriptors[..packets].chunks(MAX_BATCH) {
                 // SAFETY: the view wrote these descriptors for exactly this memory.
-                let batch = unsafe { Batch::new_unchecked(some, data, base) };
-                native.batch(&batch, &mut out);
+                let batch = unsafe { Batch::new_unchecked(some, data, base(slot)) };
+                module.batch(&batch, out);
                 out.seal();
             }
-        }
-        took[0] = start.elapsed();
-        for (instance, took) in instances.iter_mut().zip(&mut took[1..]) {
-            let start = Instant::now();
-            for (slot, count) in blocks.iter().enumerate() {
-                let at = layout::VIEW + Pool::offset(slot) as u32;
-                let mut next = 0;
-                while next < *count {
-                    let n = MAX_BATCH.min(count - next);
-                    instance.batch(at + (next * Descriptor::SIZE) as u32, n as u32, 0)?;
-                    next += n;
-                }
+        };
+        let mut instances = instances.into_iter();
+        let [Some(mut unchecked), Some(mut shipped)] = [instances.next(), instances.next()] else {
+            return Err("two instances".into());
+        };
+
+        let (packets, (times, ratios));
+        if group == CALLS {
+            let mut view = View::new(&plans[0].view, None)?;
+            let mut filled = Vec::new();
+            for (slot, block) in blocks(self.trace, SLOTS)?.iter().enumerate() {
+                filled.push(view_into(&mut pool.borrow_mut(), slot, &mut view, block)?);
             }
-            *took = start.elapsed();
-        }
-        // The first round warms up.
-        if round > 0 {
-            for (i, t) in took.iter().enumerate() {
-                times[i].push(t.as_nanos() as f64 / packets as f64);
+            packets = filled.iter().sum::<usize>();
+            let each = |call: &mut dyn FnMut(usize, usize) -> Result<(), Error>| {
+                filled.iter().enumerate().try_for_each(|(slot, n)| call(slot, *n))
+            };
+            let mut ways: [Way<'_, Error>; 3] = [
+                Box::new(|| {
+                    each(&mut |slot, n| {
+                        run_native(slot, n);
+                        Ok(())
+                    })
+                }),
+                Box::new(|| each(&mut |slot, n| run_slot(&mut unchecked, slot, n, MAX_BATCH))),
+                Box::new(|| each(&mut |slot, n| run_slot(&mut shipped, slot, n, MAX_BATCH))),
+            ];
+            (times, ratios) = in_turn(self.rounds * 5, &mut ways)?;
+        } else {
+            let views = [&plans[0], &plans[0], &plans[1]].map(|p| View::new(&p.view, None));
+            let [mut a, mut b, mut c] = [None, None, None];
+            for (place, view) in [&mut a, &mut b, &mut c].into_iter().zip(views) {
+                *place = Some(view?);
             }
-            for i in 0..2 {
-                ratios[i].push(took[i + 1].as_secs_f64() / took[0].as_secs_f64());
-            }
+            let (Some(mut a), Some(mut b), Some(mut c)) = (a, b, c) else { return Err("three views".into()) };
+            let count = std::cell::Cell::new(0);
+            let way = |view: &mut View, call: &mut dyn FnMut(usize) -> Result<(), Error>| {
+                count.set(whole(self.trace, &pool, view, call)?);
+                Ok::<(), Error>(())
+            };
+            let mut ways: [Way<'_, Error>; 3] = [
+                Box::new(|| {
+                    way(&mut a, &mut |n| {
+                        run_native(0, n);
+                        Ok(())
+                    })
+                }),
+                Box::new(|| way(&mut b, &mut |n| run_slot(&mut unchecked, 0, n, MAX_BATCH))),
+                Box::new(|| way(&mut c, &mut |n| run_slot(&mut shipped, 0, n, MAX_BATCH))),
+            ];
+            (times, ratios) = in_turn(self.rounds, &mut ways)?;
+            drop(ways);
+            packets = count.get();
         }
+        let ns = |i: usize| times[i] * 1e9 / packets as f64;
+        let detail = |i: usize| format!("{:.2} / {:.2} ns a packet", ns(i), ns(0));
+        Ok(vec![
+            Row::ratio(group, format!("{name}: unchecked / native"), ratios[1], detail(1)),
+            Row::ratio(group, format!("{name}: shipped / native"), ratios[2], detail(2))
+                .target(Target::AtMost(1.35)),
+        ])
     }
-    let ns = times.map(crate::median);
-    let detail = |i: usize| format!("{:.2} / {:.2} ns a packet", ns[i], ns[0]);
-    let [unchecked, shipped] = ratios.map(crate::median);
-    Ok(vec![
-        Row::new(format!("{name}: unchecked / native"), unchecked, detail(1)),
-        Row::new(format!("{name}: shipped / native"), shipped, detail(2)),
-    ])
 }
 
-/// Views the first blocks of the trace into the pool's slots; the packets of each.
-fn fill(pool: &mut Pool, trace: &Path, spec: &ViewSpec) -> Result<Vec<usize>, Box<dyn std::error::Error>> {
+/// The whole trace through slot 0; its packets.
+fn whole(
+    trace: &Path,
+    pool: &RefCell<Pool>,
+    view: &mut View,
+    call: &mut dyn FnMut(usize) -> Result<(), Error>,
+) -> Result<usize, Error> {
     let mut source = flame_source::open(&[trace.to_owned()], &FileOptions::default())?;
-    let mut view = View::new(spec, None)?;
-    let mut block = RawBlock::default();
-    let mut filled = Vec::new();
-    while filled.len() < SLOTS && source.next(&mut block)? == Next::Packets {
-        let decoded: Vec<Descriptor> = block
-            .packets
-            .iter()
-            .map(|p| {
-                let bytes = &block.data[p.offset as usize..(p.offset + p.cap_len) as usize];
-                let d = flame_decode::decode(p.link, bytes, p.wire_len, flame_decode::Options::default());
-                Descriptor { ts_ns: p.ts_ns, addr: p.offset, ..d }
-            })
-            .collect();
-        let slot = filled.len();
-        let base = layout::VIEW + (Pool::offset(slot) + SLOT_DESCRIPTORS) as u32;
-        let (descriptors, data) = pool.slot(slot);
-        let written = view.copy(&decoded, |i| block.packets[i].link, &block.data, descriptors, data, base)?;
-        filled.push(written.packets as usize);
+    let (mut block, mut decoded, mut packets) = (RawBlock::default(), Vec::<Descriptor>::new(), 0);
+    while source.next(&mut block)? == Next::Packets {
+        decode(&block, &mut decoded);
+        let written = {
+            let mut pool = pool.borrow_mut();
+            let (descriptors, data) = pool.slot(0);
+            view.copy(&decoded, |i| block.packets[i].link, &block.data, descriptors, data, base(0))?
+        };
+        packets += decoded.len();
+        call(written.packets as usize)?;
     }
-    Ok(filled)
+    Ok(packets)
 }

@@ -1,0 +1,48 @@
+//! What a call costs: a module that does nothing, in batches of several sizes, against an indirect call.
+
+use crate::fixture::{Error, instance, plan, run_slot};
+use crate::row::{Row, Target, Way, in_turn};
+use flame_block::Pool;
+use flame_compile::Protection;
+use flame_run::Engine;
+use std::hint::black_box;
+
+const GROUP: &str = "dispatch: one call a batch";
+const PACKETS: usize = 1024;
+
+const EMPTY: &str = r#"(module (memory (export "memory") 1)
+    (func (export "flame_batch") (param i32) (result i64) (i64.const 0)))"#;
+const MANIFEST: &str = "abi = 1\nname = \"empty\"\nversion = \"1\"\ndescription = \"does nothing\"\n";
+
+pub fn rows(engine: &Engine, rounds: usize) -> Result<Vec<Row>, Error> {
+    let mut wasm = wat::parse_str(EMPTY)?;
+    // A custom section: id, length, then the length of its name, its name and its contents.
+    let name = flame_abi::layout::names::MANIFEST_SECTION;
+    let (length, all) = (name.len() as u8, (1 + name.len() + MANIFEST.len()) as u8);
+    wasm.extend([0, all, length]);
+    wasm.extend([name.as_bytes(), MANIFEST.as_bytes()].concat());
+    let plan = plan(engine, &wasm, Protection::Metered)?;
+    let pool = Pool::new(1)?;
+    let mut instance = instance(engine, &plan, &pool)?;
+    let mut rows = Vec::new();
+    for batch in [1, 4, 16, 64, 256] {
+        let call: fn(usize) -> usize = black_box(|n| n);
+        let again = 200;
+        let mut ways: [Way<'_, Error>; 2] = [
+            Box::new(|| {
+                for _ in 0..again * PACKETS / batch {
+                    black_box(call(black_box(batch)));
+                }
+                Ok(())
+            }),
+            Box::new(|| (0..again).try_for_each(|_| run_slot(&mut instance, 0, PACKETS, batch))),
+        ];
+        let (times, ratios) = in_turn(rounds, &mut ways)?;
+        let ns = |i: usize| times[i] * 1e9 / (again * PACKETS) as f64;
+        let name = format!("batches of {batch}");
+        let detail = format!("{:.1} times an indirect call of {:.3} ns a packet", ratios[1], ns(0));
+        let row = Row::ratio(GROUP, name, ns(1), detail).unit("ns");
+        rows.push(if batch == 256 { row.target(Target::AtMost(1.0)) } else { row });
+    }
+    Ok(rows)
+}

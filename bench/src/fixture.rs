@@ -1,0 +1,91 @@
+//! What several rows stand on: decoded blocks of the trace, plans, instances over a pool.
+
+use flame_abi::{Descriptor, layout};
+use flame_block::{Pool, SLOT_DESCRIPTORS};
+use flame_compile::{Compiler, Protection, Request};
+use flame_plan::{Limits, ModulePlan, OnFault, ViewSpec};
+use flame_run::{Engine, Instance, Loaded, Mapping, Role};
+use flame_source::{FileOptions, Next, RawBlock};
+use flame_view::View;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub type Error = Box<dyn std::error::Error>;
+
+/// A block with its descriptors.
+pub struct Decoded {
+    pub block: RawBlock,
+    pub descriptors: Vec<Descriptor>,
+}
+
+pub fn decode(block: &RawBlock, into: &mut Vec<Descriptor>) {
+    into.clear();
+    into.extend(block.packets.iter().map(|p| {
+        let bytes = &block.data[p.offset as usize..(p.offset + p.cap_len) as usize];
+        let d = flame_decode::decode(p.link, bytes, p.wire_len, flame_decode::Options::default());
+        Descriptor { ts_ns: p.ts_ns, addr: p.offset, ..d }
+    }));
+}
+
+/// The first `blocks` blocks of a trace.
+pub fn blocks(trace: &Path, blocks: usize) -> Result<Vec<Decoded>, Error> {
+    let mut source = flame_source::open(&[trace.to_owned()], &FileOptions::default())?;
+    let mut all = Vec::new();
+    while all.len() < blocks {
+        let mut block = RawBlock::default();
+        if source.next(&mut block)? != Next::Packets {
+            break;
+        }
+        // A copy: the source uses its memory again.
+        block.data = block.data.to_vec().into();
+        let mut descriptors = Vec::new();
+        decode(&block, &mut descriptors);
+        all.push(Decoded { block, descriptors });
+    }
+    Ok(all)
+}
+
+/// Where a slot's packets lie in a module's memory.
+pub fn base(slot: usize) -> u32 {
+    layout::VIEW + (Pool::offset(slot) + SLOT_DESCRIPTORS) as u32
+}
+
+/// Views a block into a slot; the packets that passed.
+pub fn view_into(pool: &mut Pool, slot: usize, view: &mut View, of: &Decoded) -> Result<usize, Error> {
+    let (descriptors, data) = pool.slot(slot);
+    let link = |i: usize| of.block.packets[i].link;
+    let written = view.copy(&of.descriptors, link, &of.block.data, descriptors, data, base(slot))?;
+    Ok(written.packets as usize)
+}
+
+pub fn plan(engine: &Engine, wasm: &[u8], protection: Protection) -> Result<ModulePlan, Error> {
+    let request = Request {
+        view: ViewSpec::default(),
+        settings: BTreeMap::new(),
+        on_fault: OnFault::Stop,
+        limits: Limits::default(),
+        protection,
+    };
+    Ok(Compiler::new(engine, None).install(wasm, &request)?.plan)
+}
+
+/// A started fast instance that sees the pool.
+pub fn instance(engine: &Engine, plan: &ModulePlan, pool: &Pool) -> Result<Instance, Error> {
+    let (fd, offset, bytes) = pool.window();
+    let loaded = Loaded::new(engine, plan)?;
+    let mut instance = Instance::new(&loaded, &[Mapping { fd, offset, bytes, at: layout::VIEW }], false)?;
+    instance.start(Role::Fast { worker: 0 }, 1, 1_000_000_000, 0)?;
+    Ok(instance)
+}
+
+/// Calls an instance for the first `packets` of a slot, `batch` at a time.
+pub fn run_slot(instance: &mut Instance, slot: usize, packets: usize, batch: usize) -> Result<(), Error> {
+    let at = layout::VIEW + Pool::offset(slot) as u32;
+    let mut next = 0;
+    while next < packets {
+        let n = batch.min(packets - next);
+        instance.batch(at + (next * Descriptor::SIZE) as u32, n as u32, 0)?;
+        next += n;
+    }
+    Ok(())
+}
