@@ -2,7 +2,7 @@ use crate::clock::Clock;
 use crate::report::Observer;
 use crate::run::RunError;
 use flame_abi::Descriptor;
-use flame_source::{Next, RawBlock, RawPacket, Source};
+use flame_source::{Next, RawBlock, RawPacket, Source, SourceError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,10 +23,12 @@ pub trait Eater {
 }
 
 /// What was read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Fed {
     pub packets: u64,
     pub bytes: u64,
+    /// Why the source could not go on. What came before is processed all the same.
+    pub failed: Option<SourceError>,
 }
 
 /// Reads `source` to its end, to `count` packets, or until `stop`; decodes once per packet.
@@ -41,7 +43,6 @@ pub fn feed(
     let mut block = RawBlock::default();
     let mut descriptors: Vec<Descriptor> = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
     let mut fed = Fed::default();
-    let mut failed = None;
     while !options.stop.load(Ordering::Relaxed) && fed.packets < options.count {
         match source.next(&mut block) {
             Ok(Next::Packets) => {}
@@ -54,8 +55,7 @@ pub fn feed(
                 continue;
             }
             Err(e) => {
-                // What came before still counts: the modules end as usual.
-                failed = Some(RunError::from(e));
+                fed.failed = Some(e);
                 break;
             }
         }
@@ -84,7 +84,7 @@ pub fn feed(
         observer.progress(fed.packets, source.progress());
     }
     eater.end(clock.now)?;
-    failed.map_or(Ok(fed), Err)
+    Ok(fed)
 }
 
 fn send(

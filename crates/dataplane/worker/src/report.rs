@@ -13,6 +13,8 @@ pub struct Report {
     pub faults: Vec<FaultReport>,
     /// Places from which on a capture file could not be read.
     pub damage: Vec<Damage>,
+    /// Why a source ended before its time; all that came before is in this report and in the records.
+    pub failed: Option<String>,
     /// Packets the kernel dropped because nobody took them in time.
     pub kernel_drops: u64,
 }

@@ -225,6 +225,7 @@ fn finish(report: &mut Report, fed: Fed, source: &dyn Source) {
     report.bytes += fed.bytes;
     report.kernel_drops += source.progress().kernel_drops;
     report.damage.extend_from_slice(source.damage());
+    report.failed = report.failed.take().or(fed.failed.map(|e| e.to_string()));
 }
 
 struct Alone<'a> {

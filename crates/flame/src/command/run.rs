@@ -173,7 +173,10 @@ impl Run {
         let report = result?;
         sink.finish()?;
         self.tell(&report)?;
-        Ok(status(&report))
+        match report.failed {
+            Some(reason) => Err(reason.into()),
+            None => Ok(status(&report)),
+        }
     }
 
     fn plan(&self, engine: &flame_run::Engine) -> Result<Plan, Error> {
