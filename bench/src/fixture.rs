@@ -1,6 +1,6 @@
 //! What several rows stand on: decoded blocks of the trace, plans, instances over a pool.
 
-use flame_abi::{Descriptor, layout};
+use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_compile::{Compiler, Protection, Request};
 use flame_plan::{Limits, ModulePlan, OnFault, ViewSpec};
@@ -84,7 +84,7 @@ pub fn run_slot(instance: &mut Instance, slot: usize, packets: usize, batch: usi
     let mut next = 0;
     while next < packets {
         let n = batch.min(packets - next);
-        instance.batch(at + (next * Descriptor::SIZE) as u32, n as u32, 0)?;
+        instance.batch(at + (next * Descriptor::SIZE) as u32, n as u32, 0, LinkType::ETHERNET)?;
         next += n;
     }
     Ok(())

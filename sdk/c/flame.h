@@ -40,7 +40,8 @@ struct flame_packet {
 struct flame_batch {
   uint32_t descriptors, count;
   uint64_t lost;
-  uint32_t flags, reserved;
+  uint32_t flags;
+  uint32_t link; /* LINKTYPE_ number of these packets */
 };
 
 struct flame_init {

@@ -42,6 +42,7 @@ fn searcher(bytes: usize) -> Vec<u8> {
         end = (layout::VIEW as usize + bytes) as u32 as i32,
     );
     let manifest = "abi = 1\nname = \"searcher\"\nversion = \"1\"\ndescription = \"test\"\n[needs]\nexpose = \"all\"\n\
+        [limits]\npacket_budget = 1000000000000\ncall_budget = 1000000000000\n\
         [[tables]]\nname = \"t\"\ncolumns = [{ name = \"found\", type = \"u64\" }]\n";
     with_manifest(wat::parse_str(wat).unwrap(), manifest.as_bytes())
 }

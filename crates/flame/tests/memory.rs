@@ -3,7 +3,7 @@
 mod common;
 
 use common::{install, request};
-use flame_abi::layout;
+use flame_abi::{LinkType, layout};
 use flame_plan::Limits;
 use flame_run::{Instance, Loaded, Mapping, Role};
 
@@ -34,7 +34,7 @@ fn a_hundred_idle_instances_of_flow_fit_in_a_gibibyte() {
         })
         .collect();
     for instance in &mut instances {
-        instance.batch(layout::VIEW, 1, 0).unwrap();
+        instance.batch(layout::VIEW, 1, 0, LinkType::ETHERNET).unwrap();
     }
     let each = (resident() - before) / instances.len();
     println!("{} KiB each", each >> 10);

@@ -11,6 +11,7 @@ pub struct Batch<'a> {
     origin: *const u8,
     lost: u64,
     flags: u32,
+    link: u32,
 }
 
 impl<'a> Batch<'a> {
@@ -28,7 +29,13 @@ impl<'a> Batch<'a> {
                 header.descriptors as usize as *const Descriptor,
                 header.count as usize,
             );
-            Self { descriptors, origin: std::ptr::null(), lost: header.lost, flags: header.flags }
+            Self {
+                descriptors,
+                origin: std::ptr::null(),
+                lost: header.lost,
+                flags: header.flags,
+                link: header.link,
+            }
         }
     }
 
@@ -42,7 +49,7 @@ impl<'a> Batch<'a> {
             assert!(d.addr >= base && end <= memory.len() as u64, "packet lies in the memory");
         }
         let origin = memory.as_ptr().wrapping_sub(base as usize);
-        Self { descriptors, origin, lost: header.lost, flags: header.flags }
+        Self { descriptors, origin, lost: header.lost, flags: header.flags, link: header.link }
     }
 
     /// As [`Batch::new`], without its check of every packet: for measuring.
@@ -52,7 +59,7 @@ impl<'a> Batch<'a> {
     #[cfg(not(target_family = "wasm"))]
     pub unsafe fn new_unchecked(descriptors: &'a [Descriptor], memory: &'a [u8], base: u32) -> Self {
         let origin = memory.as_ptr().wrapping_sub(base as usize);
-        Self { descriptors, origin, lost: 0, flags: 0 }
+        Self { descriptors, origin, lost: 0, flags: 0, link: 1 }
     }
 
     /// All descriptors at once, for work that needs no packet bytes and no budget per packet.
@@ -87,6 +94,11 @@ impl<'a> Batch<'a> {
     pub fn packets_together(&self) -> impl Iterator<Item = Packet<'a>> {
         let origin = self.origin;
         self.descriptors.iter().map(move |descriptor| Packet { descriptor, origin })
+    }
+
+    /// Link type of these packets (LINKTYPE_ number).
+    pub fn link(&self) -> u32 {
+        self.link
     }
 
     /// Packets this module lost since its last batch.

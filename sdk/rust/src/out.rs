@@ -1,21 +1,23 @@
 use crate::batch::Ip;
-use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE};
+use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
 
-/// Bytes of the output area: what one call can give out.
+/// Bytes of the output area: what one call can give out in rows and messages.
 pub const AREA: usize = 256 << 10;
+/// What it grows to for packets: a batch of the largest.
+const PACKETS_AREA: usize = 256 * (FRAME + MAX_PAYLOAD) + RESERVE;
 /// Kept free for the frame that tells what was lost.
 const RESERVE: usize = FRAME + 8;
 
 /// Where a call's rows and messages go.
 pub struct Out {
-    area: Box<[u8]>,
+    area: Vec<u8>,
     len: usize,
     lost: u64,
 }
 
 impl Default for Out {
     fn default() -> Self {
-        Self { area: vec![0; AREA].into_boxed_slice(), len: 0, lost: 0 }
+        Self { area: vec![0; AREA], len: 0, lost: 0 }
     }
 }
 
@@ -38,6 +40,19 @@ impl Out {
         let mut row = self.row(MESSAGE);
         row.put(bytes);
         row.finish();
+    }
+
+    /// Writes a packet to the capture file that the user named (`module.toml` needs `packets = true`). Of one
+    /// longer than 65,520 bytes only as many are kept. The area grows until it holds a batch of such packets.
+    pub fn packet(&mut self, ts_ns: u64, wire_len: u32, link: u32, bytes: &[u8]) -> bool {
+        let bytes = &bytes[..bytes.len().min(MAX_PAYLOAD - PACKET_HEAD)];
+        let needed = self.len + FRAME + PACKET_HEAD + bytes.len() + RESERVE;
+        if needed > self.area.len() && needed <= PACKETS_AREA {
+            self.area.resize(needed.next_power_of_two().min(PACKETS_AREA), 0);
+        }
+        let mut row = self.row(PACKET).u64(ts_ns).u32(wire_len).u32(link & 0xffff);
+        row.put(bytes);
+        row.finish()
     }
 
     /// Bytes of payload that certainly fit still.

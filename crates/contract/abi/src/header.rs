@@ -26,7 +26,8 @@ pub struct BatchHeader {
     pub lost: u64,
     /// See [`batch_flags`].
     pub flags: u32,
-    pub reserved: u32,
+    /// Link type of the packets (LINKTYPE_ number); all of a batch have the same.
+    pub link: u32,
 }
 
 /// At `WINDOW + DATA_OFFSET` during `flame_init`, followed by the parameters ([`crate::config`]).
@@ -56,6 +57,7 @@ impl BatchHeader {
         b[4..8].copy_from_slice(&self.count.to_le_bytes());
         b[8..16].copy_from_slice(&self.lost.to_le_bytes());
         b[16..20].copy_from_slice(&self.flags.to_le_bytes());
+        b[20..24].copy_from_slice(&self.link.to_le_bytes());
         b
     }
 }

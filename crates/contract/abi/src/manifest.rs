@@ -27,6 +27,9 @@ pub struct Manifest {
     pub needs: Needs,
     #[serde(default)]
     pub limits: ManifestLimits,
+    /// Whether it emits packets, which go to a capture file (`flame run -w FILE`).
+    #[serde(default)]
+    pub packets: bool,
     /// Parameters by name; set with `--set NAME.PARAMETER=VALUE`.
     #[serde(default)]
     pub parameters: BTreeMap<String, Parameter>,

@@ -34,6 +34,13 @@ pub const MESSAGE: u16 = 0xffff;
 /// Payload: u64, records the module had to drop since it last said so.
 pub const LOST: u16 = 0xfffe;
 
+/// Payload: a packet for the capture file that `-w` names, after a head of [`PACKET_HEAD`] bytes: u64 time in
+/// ns since 1970, u32 length on the wire, u16 link type, u16 0. Only if the manifest says `packets = true`.
+pub const PACKET: u16 = 0xfffd;
+
+/// Bytes before those of a packet.
+pub const PACKET_HEAD: usize = 16;
+
 /// Largest payload of one frame in bytes.
 pub const MAX_PAYLOAD: usize = 65_536;
 

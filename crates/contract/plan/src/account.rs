@@ -41,6 +41,8 @@ pub struct Account {
     pub records: u64,
     /// Records the module itself reported as dropped.
     pub records_lost: u64,
+    /// Packets it wrote to the capture file.
+    pub written: u64,
     /// Instances that were ended by a fault.
     pub faults: u64,
 }
@@ -69,6 +71,7 @@ impl Account {
         self.processed += other.processed;
         self.filtered += other.filtered;
         self.records += other.records;
+        self.written += other.written;
         // The module's own number, so it may be anything.
         self.records_lost = self.records_lost.saturating_add(other.records_lost);
         self.faults += other.faults;

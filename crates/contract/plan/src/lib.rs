@@ -83,7 +83,8 @@ impl Default for Limits {
             table_elements: 65_536,
             packet_budget: 1_000_000,
             call_budget: 1_000_000_000,
-            output_per_call: 16 << 20,
+            // A batch of the largest packets, written out again.
+            output_per_call: 17 << 20,
             continuations: 65_536,
         }
     }

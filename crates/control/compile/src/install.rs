@@ -88,7 +88,11 @@ fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
         memory: asked
             .memory_mib
             .map_or(allowed.memory, |mib| mib.saturating_mul(1 << 20).min(allowed.memory)),
-        packet_budget: asked.packet_budget.unwrap_or(allowed.packet_budget).min(allowed.packet_budget),
+        // More than the usual only for a module that asks, and where it is allowed.
+        packet_budget: asked
+            .packet_budget
+            .unwrap_or(Limits::default().packet_budget)
+            .min(allowed.packet_budget),
         call_budget: asked.call_budget.unwrap_or(allowed.call_budget).min(allowed.call_budget),
         ..allowed
     }

@@ -33,6 +33,7 @@ pub fn object(account: &Account) -> Value {
         "shed": shed,
         "records": account.records,
         "records_lost": account.records_lost,
+        "written": account.written,
         "faults": account.faults,
         "adds_up": account.adds_up(),
     })
@@ -121,7 +122,7 @@ mod tests {
         let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {
             "offered": 12345, "processed": 12000, "filtered": 300,
             "shed": {"trap": 40, "budget": 0, "output": 0, "stopped": 5, "behind": 0},
-            "records": 7, "records_lost": 0, "faults": 1, "adds_up": true,
+            "records": 7, "records_lost": 0, "written": 0, "faults": 1, "adds_up": true,
         }}});
         assert_eq!(value, expected);
     }

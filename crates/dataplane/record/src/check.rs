@@ -1,13 +1,15 @@
 //! The door for untrusted output: frames and rows as laid out in [`flame_abi::output`].
 
 use crate::error::{Fault, OutputError};
+use flame_abi::LinkType;
 use flame_abi::manifest::{ColumnType, Manifest};
-use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE};
+use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
 
 /// What one module may write: its tables, compiled to the few checks that a row needs.
 #[derive(Debug, Clone)]
 pub struct Schema {
     tables: Vec<Shape>,
+    packets: bool,
 }
 
 /// What an output holds.
@@ -15,6 +17,7 @@ pub struct Schema {
 pub struct FrameCounts {
     pub records: u64,
     pub messages: u64,
+    pub packets: u64,
     /// Records that the module says it dropped; saturates, for the number is the module's own.
     pub lost: u64,
 }
@@ -55,7 +58,7 @@ impl Schema {
             }
             Shape { name: table.name.clone(), columns, steps }
         };
-        Self { tables: manifest.tables.iter().map(shape).collect() }
+        Self { tables: manifest.tables.iter().map(shape).collect(), packets: manifest.packets }
     }
 
     /// Walks `output`, the bytes one call returned, and says what they hold or what is wrong first.
@@ -83,6 +86,11 @@ impl Schema {
             match kind {
                 MESSAGE if has_slow_path => counts.messages += 1,
                 MESSAGE => return Err(fail(4, Fault::Message)),
+                PACKET if !self.packets => return Err(fail(4, Fault::Packets)),
+                PACKET => match packet(payload) {
+                    Some(_) => counts.packets += 1,
+                    None => return Err(fail(FRAME, Fault::Packet { length: payload.len() })),
+                },
                 LOST => match payload.try_into() {
                     Ok(n) => counts.lost = counts.lost.saturating_add(u64::from_le_bytes(n)),
                     Err(_) => return Err(fail(FRAME, Fault::Lost { length: payload.len() })),
@@ -206,7 +214,30 @@ fn split_head(head: &[u8; FRAME]) -> (u32, u16, u16) {
 pub enum Frame<'a> {
     Record { table: u16, row: &'a [u8] },
     Message(&'a [u8]),
+    Packet(Packet<'a>),
     Lost(u64),
+}
+
+/// A packet that a module wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Nanoseconds since 1970.
+    pub ts_ns: u64,
+    /// Bytes on the wire.
+    pub wire_len: u32,
+    pub link: LinkType,
+    pub bytes: &'a [u8],
+}
+
+fn packet(payload: &[u8]) -> Option<Packet<'_>> {
+    let (head, bytes) = payload.split_first_chunk::<PACKET_HEAD>()?;
+    let [ts @ .., a, b, c, d, e, f, 0, 0] = *head else { return None };
+    Some(Packet {
+        ts_ns: u64::from_le_bytes(ts),
+        wire_len: u32::from_le_bytes([a, b, c, d]),
+        link: LinkType(u16::from_le_bytes([e, f])),
+        bytes,
+    })
 }
 
 /// The frames of an output that passed [`Schema::check`], in order. On other bytes it ends early.
@@ -229,6 +260,7 @@ impl<'a> Iterator for Frames<'a> {
         self.rest = rest;
         Some(match kind {
             MESSAGE => Frame::Message(payload),
+            PACKET => Frame::Packet(packet(payload)?),
             LOST => Frame::Lost(u64::from_le_bytes(payload.try_into().ok()?)),
             table => Frame::Record { table, row: payload },
         })
@@ -280,7 +312,7 @@ mod tests {
         output.extend(frame(MESSAGE, b"hello"));
         output.extend(frame(LOST, &7u64.to_le_bytes()));
         output.extend(frame(LOST, &u64::MAX.to_le_bytes()));
-        let counts = FrameCounts { records: 1, messages: 1, lost: u64::MAX };
+        let counts = FrameCounts { records: 1, messages: 1, packets: 0, lost: u64::MAX };
         assert_eq!(s.check(&output, true), Ok(counts));
         assert_eq!(s.check(&[], true), Ok(FrameCounts::default()));
         let row = row();

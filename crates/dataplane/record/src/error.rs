@@ -1,6 +1,6 @@
 //! What can be wrong with a module's output. The module is always at fault.
 
-use flame_abi::output::{FRAME, MAX_PAYLOAD};
+use flame_abi::output::{FRAME, MAX_PAYLOAD, PACKET_HEAD};
 
 /// The first fault in the output of one call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +28,12 @@ pub enum Fault {
     Kind { found: u16, tables: usize },
     #[error("a message, but nothing here takes one: export flame_message, and send from the fast path only")]
     Message,
+    #[error("a packet, but the manifest does not say `packets = true`")]
+    Packets,
+    #[error(
+        "a packet begins with {PACKET_HEAD} bytes: time, length, link type, 0; found {length} bytes that do not"
+    )]
+    Packet { length: usize },
     #[error("a count of lost records is 8 bytes, found {length}")]
     Lost { length: usize },
     #[error("{at}: needs {needs} bytes, {left} are left in the row: does it match the manifest?")]

@@ -35,7 +35,7 @@ pub mod rows;
 pub mod sink;
 
 pub use arrow_array::RecordBatch;
-pub use check::{Frame, FrameCounts, Frames, Schema, frames};
+pub use check::{Frame, FrameCounts, Frames, Packet, Schema, frames};
 pub use error::{Fault, OutputError};
 pub use rows::Rows;
-pub use sink::{Format, Options, Sink, SinkError, open};
+pub use sink::{Format, Options, Sink, SinkError, capture, open};

@@ -90,7 +90,7 @@ proptest! {
         let plan = plan(vec![module("probe", tables.clone())]);
         let n = rows.len() as u64;
         let counts = Schema::new(&plan.modules[0].manifest).check(&output, true);
-        prop_assert_eq!(counts, Ok(FrameCounts { records: n, messages: n, lost: 2 * n }));
+        prop_assert_eq!(counts, Ok(FrameCounts { records: n, messages: n, packets: 0, lost: 2 * n }));
 
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("out.json");

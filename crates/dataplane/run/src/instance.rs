@@ -1,7 +1,7 @@
 use crate::fault::{Fault, FaultKind, Frame};
 use crate::memory::{Mapping, load, map_window};
 use flame_abi::layout::{self, names};
-use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
+use flame_abi::{BatchHeader, InitHeader, LinkType, batch_flags, output, role};
 use flame_block::SharedMemory;
 use flame_plan::{Limits, ModulePlan};
 use flame_record::{FrameCounts, Schema};
@@ -212,12 +212,19 @@ impl Instance {
         self.output(names::INIT, result).map(drop)
     }
 
-    /// Calls `flame_batch` on `count` descriptors that begin at `descriptors` in the window. On a
+    /// Calls `flame_batch` on `count` descriptors of packets of one link type that begin at
+    /// `descriptors` in the window. On a
     /// fault, `Fault::packet` tells how far it came.
-    pub fn batch(&mut self, descriptors: u32, count: u32, lost: u64) -> Result<Output<'_>, Fault> {
+    pub fn batch(
+        &mut self,
+        descriptors: u32,
+        count: u32,
+        lost: u64,
+        link: LinkType,
+    ) -> Result<Output<'_>, Fault> {
         let flags = if self.restarted { batch_flags::RESTARTED } else { 0 };
         self.restarted = false;
-        let header = BatchHeader { descriptors, count, lost, flags, reserved: 0 };
+        let header = BatchHeader { descriptors, count, lost, flags, link: link.0.into() };
         self.control
             .slice_mut(layout::BATCH_OFFSET as usize, BatchHeader::SIZE)
             .copy_from_slice(&header.to_bytes());

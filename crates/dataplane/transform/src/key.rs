@@ -4,6 +4,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+/// Bytes of a key file that are read.
+const MOST: u64 = 256;
+
 /// 32 bytes: an AES-128 key, then the source of Crypto-PAn's padding, as the reference
 /// implementation takes them. Whoever has it can undo `prefix`, and test guesses against `hash`.
 #[derive(Clone)]
@@ -28,28 +31,31 @@ impl Key {
 
     /// Reads 32 raw bytes, or 64 hexadecimal digits with white space around them.
     pub fn from_file(path: &Path) -> Result<Self, KeyError> {
-        const MOST: u64 = 256;
         let shown = || path.display().to_string();
         let read = |error| KeyError::Read { path: shown(), error };
         let mut bytes = Vec::new();
         File::open(path).map_err(read)?.take(MOST + 1).read_to_end(&mut bytes).map_err(read)?;
-        if let Ok(raw) = <[u8; 32]>::try_from(&bytes[..]) {
+        Self::parse(&bytes).map_err(|found| KeyError::Form { path: shown(), found })
+    }
+
+    /// The same from what a file holds; the error says what was found instead, not its content.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        if let Ok(raw) = <[u8; 32]>::try_from(bytes) {
             return Ok(Self(raw));
         }
         let digits = bytes.trim_ascii();
-        let form = |found: String| KeyError::Form { path: shown(), found };
         if digits.len() != 64 {
-            return Err(form(match bytes.len() as u64 {
+            return Err(match bytes.len() as u64 {
                 0 => "it is empty".to_owned(),
                 n if n > MOST => format!("it has more than {MOST} bytes"),
                 n => format!("it has {n} bytes"),
-            }));
+            });
         }
         let mut key = [0; 32];
         for (byte, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
             let digit = |c: u8| char::from(c).to_digit(16);
             let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
-                return Err(form("its 64 characters are not all hexadecimal digits".to_owned()));
+                return Err("its 64 characters are not all hexadecimal digits".to_owned());
             };
             *byte = (high << 4 | low) as u8;
         }

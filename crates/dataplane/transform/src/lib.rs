@@ -42,6 +42,19 @@ pub enum TransformError {
     Width { field: &'static str, bits: u8, width: u8 },
 }
 
+/// `FIELD=ACTION`, several separated by commas: `ip=prefix,mac=zero`. The error names the part.
+pub fn parse(list: &str) -> Result<Transforms, String> {
+    let mut transforms = Transforms::new();
+    for part in list.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let wrong = |e: String| format!("{part}: {e}");
+        let (field, action) =
+            part.split_once('=').ok_or_else(|| wrong("expected FIELD=ACTION".to_owned()))?;
+        let action: Action = action.parse().map_err(wrong)?;
+        transforms.extend(Field::parse(field).map_err(wrong)?.into_iter().map(|f| (f, action)));
+    }
+    Ok(transforms)
+}
+
 /// Actions per field, with what they need.
 pub struct Rewriter {
     actions: [Action; Field::ALL.len()],

@@ -137,6 +137,10 @@ impl Collected {
             Frame::Lost(records) => {
                 self.account.records_lost = self.account.records_lost.saturating_add(records)
             }
+            Frame::Packet(packet) => {
+                self.account.written += 1;
+                sink.packet(packet)?;
+            }
             // The slow path has nobody to send messages to.
             Frame::Message(_) => {}
             Frame::Record { table, row } => {

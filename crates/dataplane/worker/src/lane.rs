@@ -1,11 +1,11 @@
 use crate::feed::Part;
 use crate::report::FaultReport;
 use crate::run::RunError;
-use flame_abi::{Descriptor, layout};
+use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, Reader, SLOT_DESCRIPTORS};
 use flame_plan::{Account, OnFault, Plan, Shed, ViewSpec};
 use flame_run::{Fault, Instance, Loaded, Mapping, Output, Role};
-use flame_source::Shared;
+use flame_source::{RawPacket, Shared};
 use flame_view::{Key, View};
 
 /// Blocks of one view; a module falls behind when it holds all of them.
@@ -121,8 +121,15 @@ impl Lane {
     }
 
     pub fn part(&mut self, part: Part<'_>, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        for view in &mut self.views {
-            view.part(part, self.batch, outlet)?;
+        // A batch has one link type; nearly every source has only one.
+        let mut start = 0;
+        for same in part.packets.chunk_by(|a, b| a.link == b.link) {
+            let range = start..start + same.len();
+            start = range.end;
+            let part = Part { packets: same, descriptors: &part.descriptors[range], ..part };
+            for view in &mut self.views {
+                view.part(part, self.batch, outlet)?;
+            }
         }
         Ok(())
     }
@@ -154,6 +161,7 @@ fn fits_window(shared: Shared, pool: &Pool) -> bool {
 impl ViewLane {
     fn part(&mut self, part: Part<'_>, batch: usize, outlet: &mut dyn Outlet) -> Result<(), RunError> {
         let offered = part.packets.len() as u64;
+        let Some(RawPacket { link, .. }) = part.packets.first().copied() else { return Ok(()) };
         let Some(slot) = self.pool.claim() else {
             for member in &mut self.members {
                 member.account.offered += offered;
@@ -168,14 +176,14 @@ impl ViewLane {
         let written = match (self.mapped, part.block.shared_offset) {
             (true, Some(offset)) => self.view.select(
                 part.descriptors,
-                |i| part.packets[i].link,
+                |_| link,
                 &part.block.data,
                 descriptors,
                 ring + offset as u32,
             )?,
             _ => self.view.copy(
                 part.descriptors,
-                |i| part.packets[i].link,
+                |_| link,
                 &part.block.data,
                 descriptors,
                 data,
@@ -192,7 +200,7 @@ impl ViewLane {
             member.lost += behind;
             while let Some((slot, packets)) = member.reader.take() {
                 let at = layout::VIEW + Pool::offset(slot) as u32;
-                let done = member.block(at, packets, batch as u32, outlet);
+                let done = member.block(at, packets, batch as u32, link, outlet);
                 member.reader.release(slot);
                 done?;
             }
@@ -222,7 +230,14 @@ impl Member {
     }
 
     /// Runs the descriptors at `at` in batches.
-    fn block(&mut self, at: u32, packets: u32, batch: u32, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    fn block(
+        &mut self,
+        at: u32,
+        packets: u32,
+        batch: u32,
+        link: LinkType,
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), RunError> {
         let mut next = 0;
         while next < packets {
             let count = batch.min(packets - next);
@@ -231,7 +246,7 @@ impl Member {
                 return Ok(());
             };
             let lost = std::mem::take(&mut self.lost);
-            match instance.batch(at + next * Descriptor::SIZE as u32, count, lost) {
+            match instance.batch(at + next * Descriptor::SIZE as u32, count, lost, link) {
                 Ok(output) => {
                     self.account.processed += u64::from(count);
                     next += count;

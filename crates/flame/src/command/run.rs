@@ -4,10 +4,10 @@ use crate::{places, progress};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_compile::{Cache, Compiler, Protection, Request};
-use flame_plan::{Action, Expose, Field, Limits, OnFault, Plan, Transforms, ViewSpec};
+use flame_plan::{Expose, Limits, OnFault, Plan, Transforms, ViewSpec};
 use flame_source::live::{self, LiveOptions};
 use flame_source::{FileOptions, Source};
-use flame_view::Key;
+use flame_transform::Key;
 use flame_worker::{Input, Observer, Options, Report, Silent};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -55,7 +55,7 @@ pub struct Run {
     hardware_timestamps: bool,
 
     /// Workers; both directions of a flow reach the same one
-    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 
     /// Like FILTER; may be given several times, a packet must pass all
@@ -91,6 +91,10 @@ pub struct Run {
     #[arg(short, long, default_value = "table")]
     format: Format,
 
+    /// Write the packets that modules write (`anonymize`) to this file, as pcapng
+    #[arg(short, long, value_name = "FILE")]
+    write: Option<PathBuf>,
+
     /// Write records to this file; to a folder, one file a table
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
@@ -107,8 +111,9 @@ pub struct Run {
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1024))]
     memory: u32,
 
-    /// Work one packet may cost: loop iterations and calls, weighted by their instructions
-    #[arg(long, value_name = "UNITS", default_value_t = 1_000_000)]
+    /// Most work that a packet may cost a module whose manifest asks for it; 1000000 if it does not ask.
+    /// Loop iterations and calls, weighted by their instructions
+    #[arg(long, value_name = "UNITS", default_value_t = 100_000_000)]
     packet_budget: u64,
 
     /// Packets in one call of a module
@@ -237,11 +242,7 @@ impl Run {
         }
         let mut transforms = Transforms::new();
         for text in &self.transform {
-            let wrong = |e: String| format!("--transform {text}: {e}");
-            let (field, action) =
-                text.split_once('=').ok_or_else(|| wrong("expected FIELD=ACTION".to_owned()))?;
-            let action: Action = action.parse().map_err(wrong)?;
-            transforms.extend(Field::parse(field).map_err(wrong)?.into_iter().map(|f| (f, action)));
+            transforms.extend(flame_transform::parse(text).map_err(|e| format!("--transform {e}"))?);
         }
         Ok(ViewSpec { select, expose: self.expose, transforms })
     }
@@ -279,7 +280,23 @@ impl Run {
         };
         let live = self.interface.is_some() || self.interval.is_some();
         let options = flame_record::Options { live, ..flame_record::Options::default() };
-        Ok(flame_record::open(format, self.output.as_deref(), plan, &options)?)
+        let records = flame_record::open(format, self.output.as_deref(), plan, &options)?;
+        let writes: Vec<_> = plan.modules.iter().filter(|m| m.manifest.packets).collect();
+        match (&self.write, writes.first()) {
+            (None, None) => Ok(records),
+            (None, Some(m)) => Err(format!("{} writes packets: give -w FILE", m.name).into()),
+            (Some(_), None) => Err("-w FILE: none of these modules writes packets".into()),
+            (Some(_), Some(m)) if plan.workers > 1 => {
+                Err(format!("{} writes packets, which one worker alone keeps in order: --workers 1", m.name)
+                    .into())
+            }
+            (Some(_), Some(_)) if writes.len() > 1 => Err(format!(
+                "-w FILE: {} and {} both write packets: run them in two commands",
+                writes[0].name, writes[1].name
+            )
+            .into()),
+            (Some(path), Some(_)) => Ok(flame_record::capture(path, records)?),
+        }
     }
 
     /// Says on standard error what went wrong and where every packet went.

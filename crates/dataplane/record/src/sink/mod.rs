@@ -11,12 +11,16 @@
 //! synced; until then it is `NAME.PID.partial`, which is removed when the run fails. A reader that
 //! closes the pipe is no error: the rest is not written, and [`Sink::closed`] tells the loop.
 
+mod capture;
 mod csv;
 mod json;
 mod out;
 mod parquet;
 mod table;
 
+pub use capture::capture;
+
+use crate::Packet;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
 use flame_plan::Plan;
@@ -28,6 +32,11 @@ use std::str::FromStr;
 pub trait Sink: Send {
     /// `module` is the name in the plan.
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError>;
+
+    /// A packet that a module wrote; goes nowhere but to a [`capture`] file.
+    fn packet(&mut self, _: Packet<'_>) -> Result<(), SinkError> {
+        Ok(())
+    }
 
     /// Makes visible what was written, where the format allows it; called at ticks.
     fn flush(&mut self) -> Result<(), SinkError>;

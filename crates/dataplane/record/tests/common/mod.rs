@@ -134,6 +134,7 @@ pub fn every_row() -> Vec<Vec<Value>> {
 
 pub fn module(name: &str, tables: Vec<Table>) -> ModulePlan {
     let manifest = Manifest {
+        packets: false,
         abi: 1,
         name: name.into(),
         version: "1.2.3".into(),

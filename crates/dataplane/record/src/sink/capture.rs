@@ -1,0 +1,91 @@
+//! Packets that modules write, to a pcapng file (draft-ietf-opsawg-pcapng): a section, an interface for each
+//! link type when its first packet comes, times in nanoseconds.
+
+use super::out::Out;
+use super::{Sink, SinkError};
+use crate::Packet;
+use arrow_array::RecordBatch;
+use flame_abi::LinkType;
+use flame_abi::manifest::Table;
+use std::path::Path;
+
+struct Capture {
+    records: Box<dyn Sink>,
+    out: Out,
+    interfaces: Vec<LinkType>,
+    block: Vec<u8>,
+}
+
+/// Writes packets to `path`, by the same rules as records to files; records go on to `records`.
+pub fn capture(path: &Path, records: Box<dyn Sink>) -> Result<Box<dyn Sink>, SinkError> {
+    let path = Some(path).filter(|p| p.as_os_str() != "-");
+    let mut capture = Capture { records, out: Out::open(path)?, interfaces: Vec::new(), block: Vec::new() };
+    // Byte order, version 1.0, length unknown.
+    let mut section = 0x1a2b_3c4du32.to_le_bytes().to_vec();
+    section.extend([1, 0, 0, 0]);
+    section.extend([0xff; 8]);
+    capture.write(0x0a0d_0d0a, &[&section])?;
+    Ok(Box::new(capture))
+}
+
+impl Capture {
+    /// One block: type, length, body padded to 32 bits, length.
+    fn write(&mut self, kind: u32, parts: &[&[u8]]) -> Result<(), SinkError> {
+        let body: usize = parts.iter().map(|p| p.len()).sum();
+        let length = (12 + body.next_multiple_of(4)) as u32;
+        self.block.clear();
+        self.block.extend(kind.to_le_bytes());
+        self.block.extend(length.to_le_bytes());
+        parts.iter().for_each(|part| self.block.extend_from_slice(part));
+        self.block.resize(length as usize - 4, 0);
+        self.block.extend(length.to_le_bytes());
+        self.out.write(&self.block)
+    }
+
+    fn interface(&mut self, link: LinkType) -> Result<u32, SinkError> {
+        if let Some(known) = self.interfaces.iter().position(|l| *l == link) {
+            return Ok(known as u32);
+        }
+        let [a, b] = link.0.to_le_bytes();
+        // No limit of length; option 9 (if_tsresol) is one byte, 10^-9; end of options.
+        self.write(1, &[&[a, b, 0, 0], &[0; 4], &[9, 0, 1, 0, 9, 0, 0, 0], &[0; 4]])?;
+        self.interfaces.push(link);
+        Ok(self.interfaces.len() as u32 - 1)
+    }
+}
+
+impl Sink for Capture {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        self.records.write(module, table, batch)
+    }
+
+    fn packet(&mut self, packet: Packet<'_>) -> Result<(), SinkError> {
+        let interface = self.interface(packet.link)?;
+        let words = [
+            interface,
+            (packet.ts_ns >> 32) as u32,
+            packet.ts_ns as u32,
+            packet.bytes.len() as u32,
+            packet.wire_len.max(packet.bytes.len() as u32),
+        ];
+        let mut head = [0; 20];
+        head.chunks_exact_mut(4)
+            .zip(words)
+            .for_each(|(place, word)| place.copy_from_slice(&word.to_le_bytes()));
+        self.write(6, &[&head, packet.bytes])
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.out.flush()?;
+        self.records.flush()
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        self.out.finish()?;
+        self.records.finish()
+    }
+
+    fn closed(&self) -> bool {
+        self.out.closed() || self.records.closed()
+    }
+}

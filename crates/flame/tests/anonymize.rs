@@ -1,0 +1,89 @@
+//! `anonymize` inside the sandbox writes what the trusted view's transform shows, byte for byte.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn flame(arguments: &[&str], capture: &Path, out: &Path) -> Output {
+    let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
+    flame.args(["run", "anonymize", "--expose", "all", "--format", "json", "-q", "-r"]).arg(capture);
+    flame.arg("-w").arg(out).args(arguments).output().unwrap()
+}
+
+#[test]
+fn inside_and_outside_the_sandbox_give_the_same_file() {
+    if common::module("anonymize").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "07".repeat(16) + &"2a".repeat(16)).unwrap();
+    let mut captures = vec![common::root().join("demo/demo.pcap")];
+    if let Some(traces) = common::traces() {
+        let mut all: Vec<PathBuf> =
+            std::fs::read_dir(traces.join("open/files")).unwrap().flatten().map(|e| e.path()).collect();
+        all.sort();
+        captures.extend(all.into_iter().step_by(9));
+    }
+    let (inside, outside) = (folder.path().join("inside.pcapng"), folder.path().join("outside.pcapng"));
+    let of_key = format!("anonymize.key=@{}", key.display());
+    let mut packets = 0;
+    for capture in &captures {
+        for transform in ["ip=prefix", "ip=hash,mac=zero,port=truncate:8"] {
+            let set = format!("anonymize.transform={transform}");
+            let a = flame(&["--set", &set, "--set", &of_key], capture, &inside);
+            let mut arguments = vec!["--set", "anonymize.transform=", "--key", key.to_str().unwrap()];
+            transform.split(',').for_each(|t| arguments.extend(["--transform", t]));
+            let b = flame(&arguments, capture, &outside);
+            assert_eq!(a.status.code(), b.status.code(), "{}", String::from_utf8_lossy(&a.stderr));
+            // A link type that is not decoded is refused, whoever asks.
+            if a.status.code() == Some(1) {
+                continue;
+            }
+            let (a, b) = (std::fs::read(&inside).unwrap(), std::fs::read(&outside).unwrap());
+            assert!(a == b, "{}, {transform}: the files differ", capture.display());
+            packets += a.len();
+        }
+    }
+    assert!(packets > 100_000);
+    // What it wrote is a capture, and hides the addresses.
+    let demo = common::root().join("demo/demo.pcap");
+    let out = flame(&["--set", &of_key], &demo, &inside);
+    assert_eq!(out.status.code(), Some(0));
+    let again = |filter: &[&str]| {
+        let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
+        let out =
+            flame.args(["run", "count", "--format", "json", "-q", "-r"]).arg(&inside).args(filter).output();
+        let row: serde_json::Value = serde_json::from_slice(&out.unwrap().stdout).unwrap();
+        row["packets"].as_u64().unwrap()
+    };
+    assert_eq!(again(&[]), 1244);
+    assert_eq!(again(&["net 10.9.0.0/16 or ip6 net fd00:9::/64 or arp net 10.9.0.0/16"]), 0);
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    if common::module("anonymize").is_none() {
+        return;
+    }
+    let demo = common::root().join("demo/demo.pcap");
+    let run = |arguments: &[&str]| {
+        let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
+        let out = flame.arg("run").args(arguments).arg("-r").arg(&demo).output().unwrap();
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["anonymize"], 1, "-w FILE"),
+        (&["count", "-w", "/dev/null"], 1, "none of these modules writes packets"),
+        (&["anonymize", "-w", "/dev/null", "--workers", "2"], 1, "--workers 1"),
+        (&["anonymize,anonymize", "-w", "/dev/null"], 1, "two commands"),
+        (&["anonymize", "-w", "/dev/null"], 4, "needs a key"),
+        (&["anonymize", "-w", "/dev/null", "--set", "anonymize.key=12"], 4, "64 hexadecimal digits"),
+    ];
+    for (arguments, status, said) in cases {
+        let (code, text) = run(arguments);
+        assert_eq!(code, Some(status), "{arguments:?}: {text}");
+        assert!(text.contains(said), "{arguments:?}: {text}");
+    }
+}
