@@ -6,8 +6,10 @@
 //! by the first bit of AES(first i bits of the address, then padding from bit i on). The padding is
 //! AES of the second half of the key. IPv4 and IPv6 are mapped independently of each other.
 //!
-//! The 32 or 128 blocks of an address do not depend on each other and are encrypted together, so
-//! that the AES unit's pipeline is full. Results are kept in two-way caches of fixed size.
+//! The blocks of an address do not depend on each other and are encrypted eight at a time, so that the AES
+//! unit's pipeline is full. Whole addresses are kept in two-way caches of fixed size, and so are the bits of
+//! the prefixes that addresses share: of an IPv4 address in a known /24 eight blocks are left, of an IPv6
+//! address in a known /64 sixty-four.
 //!
 //! What it does not hide: the structure of the address space. Who can inject packets, or knows some
 //! pairs, learns the prefixes that others share with them (section 5 of the paper).
@@ -19,12 +21,15 @@ use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
 /// Log2 of sets: 128 KiB for IPv4, 128 KiB for IPv6.
 const CACHE_V4: u32 = 13;
 const CACHE_V6: u32 = 11;
+/// Log2 of entries for prefixes: 64 KiB for /24, 32 KiB for /64; every /16 has its entry in 256 KiB.
+const CACHE_24: u32 = 13;
+const CACHE_64: u32 = 11;
 
 /// An address and what it becomes; the one used later comes first.
 type Set<A> = [(A, A); 2];
 
 /// Encrypted at a time.
-const LANES: usize = 32;
+const LANES: usize = 8;
 
 /// The mapping under one key.
 pub struct Prefix {
@@ -32,6 +37,12 @@ pub struct Prefix {
     pad: u128,
     v4: Box<[Set<u32>]>,
     v6: Box<[Set<u128>]>,
+    /// Flips of the first 16 bits, above a 1 once they are known.
+    p16: Box<[u32]>,
+    /// The first 24 bits above their flips' last 8, above a 1: one word is all of an entry.
+    p24: Box<[u64]>,
+    /// The first 64 bits and their flips.
+    p64: Box<[(u64, u64)]>,
 }
 
 impl Prefix {
@@ -41,12 +52,20 @@ impl Prefix {
         pad.copy_from_slice(&key.bytes()[16..]);
         let aes = Aes128Enc::new(&aes_key.into());
         aes.encrypt_block(&mut pad);
-        let mut p =
-            Self { aes, pad: u128::from_be_bytes(pad.into()), v4: Box::default(), v6: Box::default() };
+        let mut p = Self {
+            aes,
+            pad: u128::from_be_bytes(pad.into()),
+            v4: Box::default(),
+            v6: Box::default(),
+            p16: vec![0; 1 << 16].into(),
+            p24: vec![0; 1 << CACHE_24].into(),
+            p64: Box::default(),
+        };
         // A true entry for address 0 everywhere: no entry needs a mark of being filled.
-        let (zero4, zero6) = (p.flips(0, 32), p.flips(0, 128));
+        let (zero4, zero6) = (p.flips(0, 0, 32), p.flips(0, 0, 128));
         p.v4 = vec![[(0, (zero4 >> 96) as u32); 2]; 1 << CACHE_V4].into();
         p.v6 = vec![[(0, zero6); 2]; 1 << CACHE_V6].into();
+        p.p64 = vec![(0, (zero6 >> 64) as u64); 1 << CACHE_64].into();
         p
     }
 
@@ -55,18 +74,43 @@ impl Prefix {
         if let Some(mapped) = recall(&mut self.v4[slot], address) {
             return mapped;
         }
-        let mapped = address ^ (self.flips(u128::from(address) << 96, 32) >> 96) as u32;
+        let left = u128::from(address) << 96;
+        let last = (self.flips(left, 24, 32) >> 96) as u32;
+        let mapped = address ^ (self.first24(address, left) | last);
         self.v4[slot] = [(address, mapped), self.v4[slot][0]];
         mapped
     }
 
+    /// Flips of the first 24 bits, where they are in an address.
+    fn first24(&mut self, address: u32, left: u128) -> u32 {
+        const KNOWN: u32 = 1 << 16;
+        let (p16, p24) = ((address >> 16) as usize, u64::from(address >> 8));
+        if self.p16[p16] == 0 {
+            self.p16[p16] = KNOWN | (self.flips(left, 0, 16) >> 112) as u32;
+        }
+        let first = self.p16[p16] << 16;
+        let slot = ((address >> 8).wrapping_mul(0x9e37_79b1) >> (32 - CACHE_24)) as usize;
+        if self.p24[slot] >> 9 != p24 || self.p24[slot] & 0x100 == 0 {
+            let middle = (self.flips(left, 16, 24) >> 104) as u64 & 0xff;
+            self.p24[slot] = p24 << 9 | 0x100 | middle;
+        }
+        first | (self.p24[slot] as u32 & 0xff) << 8
+    }
+
     pub fn ipv6(&mut self, address: u128) -> u128 {
         let folded = (address >> 64) as u64 ^ (address as u64).rotate_left(32);
-        let slot = (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - CACHE_V6)) as usize;
+        let hash =
+            |folded: u64, bits: u32| (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize;
+        let slot = hash(folded, CACHE_V6);
         if let Some(mapped) = recall(&mut self.v6[slot], address) {
             return mapped;
         }
-        let mapped = address ^ self.flips(address, 128);
+        let prefix = (address >> 64) as u64;
+        let of_prefix = hash(prefix, CACHE_64);
+        if self.p64[of_prefix].0 != prefix {
+            self.p64[of_prefix] = (prefix, (self.flips(address, 0, 64) >> 64) as u64);
+        }
+        let mapped = address ^ (u128::from(self.p64[of_prefix].1) << 64 | self.flips(address, 64, 128));
         self.v6[slot] = [(address, mapped), self.v6[slot][0]];
         mapped
     }
@@ -81,10 +125,10 @@ impl Prefix {
         }
     }
 
-    /// The bits to flip in an address of `bits` bits (a multiple of 32), both left-aligned.
-    fn flips(&self, address: u128, bits: u32) -> u128 {
+    /// The bits `from..to` (multiples of 8) to flip in an address, both left-aligned.
+    fn flips(&self, address: u128, from: u32, to: u32) -> u128 {
         let mut flips = 0;
-        for start in (0..bits).step_by(LANES) {
+        for start in (from..to).step_by(LANES) {
             let mut blocks = [Array::from([0; 16]); LANES];
             for (i, block) in (start..).zip(&mut blocks) {
                 // i < 128, so the shift is defined.
