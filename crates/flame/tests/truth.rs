@@ -63,7 +63,7 @@ fn counts_and_conversations_equal_the_truth() {
         ..request()
     };
     let mut plans: Vec<ModulePlan> = Vec::new();
-    for name in ["count", "count-c", "http", "flow", "rtt"] {
+    for name in ["count", "count-c", "http", "flow", "rtt", "worm"] {
         let Some(wasm) = module(name) else { return };
         plans.push(install(&engine, &wasm, &allowed).unwrap());
     }

@@ -86,6 +86,12 @@ pub trait Source: Send {
 
     fn progress(&self) -> Progress;
 
+    /// Takes in nothing new from now on. Whether packets that have arrived are still to be handed out,
+    /// up to [`Next::End`]; a capture file just stays unread.
+    fn close(&mut self) -> bool {
+        false
+    }
+
     /// What was found damaged so far.
     fn damage(&self) -> &[Damage] {
         &[]

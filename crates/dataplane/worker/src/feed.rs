@@ -6,6 +6,10 @@ use flame_source::{Next, RawBlock, RawPacket, Source, SourceError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Packets that come after a live source was idle may be older than that by this much: the kernel fills
+/// a block for up to two of its timeouts. No tick may overtake them.
+const HELD_BACK_NS: u64 = 100_000_000;
+
 /// Some packets of one block with their descriptors, between two ticks.
 #[derive(Clone, Copy)]
 pub struct Part<'a> {
@@ -31,7 +35,8 @@ pub struct Fed {
     pub failed: Option<SourceError>,
 }
 
-/// Reads `source` to its end, to `count` packets, or until `stop`; decodes once per packet.
+/// Reads `source` to its end, to `count` packets, or until `stop` (of a live one, what had arrived by
+/// then); decodes once per packet.
 pub fn feed(
     source: &mut dyn Source,
     eater: &mut dyn Eater,
@@ -43,13 +48,21 @@ pub fn feed(
     let mut block = RawBlock::default();
     let mut descriptors: Vec<Descriptor> = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
     let mut fed = Fed::default();
-    while !options.stop.load(Ordering::Relaxed) && fed.packets < options.count {
+    let mut closed = false;
+    while fed.packets < options.count {
+        if !closed && options.stop.load(Ordering::Relaxed) {
+            if !source.close() {
+                break;
+            }
+            closed = true;
+        }
         match source.next(&mut block) {
             Ok(Next::Packets) => {}
             Ok(Next::End) => break,
             Ok(Next::Idle) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                if let Some(tick) = clock.advance(now.as_nanos() as u64) {
+                let past = (now.as_nanos() as u64).saturating_sub(HELD_BACK_NS);
+                if let Some(tick) = clock.advance(past) {
                     eater.tick(tick)?;
                 }
                 continue;

@@ -16,6 +16,11 @@ pub struct Net {
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
+/// The command under test.
+pub fn flame() -> String {
+    std::env::var("FLAME").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flame").to_owned())
+}
+
 fn ip(words: &str) -> bool {
     Command::new("ip").args(words.split(' ')).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
 }
@@ -47,30 +52,44 @@ impl Net {
         assert!(status.success(), "{script}");
     }
 
+    /// What a script prints, without the space around it.
+    pub fn said(&self, script: &str) -> String {
+        let out = self.command("sh").args(["-ec", script]).output().unwrap();
+        assert!(out.status.success(), "{script}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8_lossy(&out.stdout).trim().to_owned()
+    }
+
     /// Sends `frames` from `tx0`, all of them, `times` over.
     pub fn send(&self, frames: &[Vec<u8>], times: usize) {
+        assert!(self.sender(frames, times).wait().unwrap().success());
+    }
+
+    /// The same, at work.
+    pub fn sender(&self, frames: &[Vec<u8>], times: usize) -> Child {
         let path: PathBuf = self.folder.path().join("frames");
         let bytes: Vec<u8> =
             frames.iter().flat_map(|f| [&(f.len() as u16).to_be_bytes()[..], f].concat()).collect();
         std::fs::write(&path, bytes).unwrap();
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/send.py");
         let mut python = self.command("python3");
-        assert!(python.arg(script).arg("tx0").arg(path).arg(times.to_string()).status().unwrap().success());
+        python.arg(script).arg("tx0").arg(path).arg(times.to_string()).spawn().unwrap()
     }
 
     /// `flame run … -i rx0`, once its `sockets` sockets receive.
     pub fn capture(&self, arguments: &[&str], sockets: usize) -> Capture {
-        let mut flame = self.command(env!("CARGO_BIN_EXE_flame"));
-        flame.arg("run").args(arguments).args(["-i", "rx0", "--account", "json"]);
+        self.capture_on("rx0", arguments, sockets)
+    }
+
+    pub fn capture_on(&self, interface: &str, arguments: &[&str], sockets: usize) -> Capture {
+        let mut flame = self.command(&flame());
+        flame.arg("run").args(arguments).args(["-i", interface, "--account", "json"]);
         let child = flame.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut capture = Capture { child: Some(child) };
         wait_for("the sockets", || {
-            let proc = self.command("cat").arg("/proc/net/packet").output().unwrap();
-            // Bound to all protocols, in state "running".
-            let bound =
-                String::from_utf8_lossy(&proc.stdout).lines().filter(|l| l.contains(" 0003 ")).count();
             assert!(capture.is_running(), "ended early: {}", capture.rest());
-            bound == sockets
+            // Bound to all protocols, and none that still keeps every packet out.
+            self.said("grep -c ' 0003 ' /proc/net/packet || true") == sockets.to_string()
+                && !self.said("ss -0bn").contains("0x06 0 0 0,")
         });
         capture
     }
@@ -104,10 +123,8 @@ impl Capture {
         text
     }
 
-    /// Ctrl-C, once what was sent has had time to arrive; then everything it printed.
+    /// Ctrl-C at once, with packets in a block that the kernel still fills; then everything it printed.
     pub fn interrupt(self) -> Output {
-        // Longer than the ring holds a block back.
-        std::thread::sleep(Duration::from_millis(200));
         self.signal("INT");
         self.end()
     }
@@ -125,6 +142,16 @@ impl Drop for Capture {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+/// A process that ends with the test.
+pub struct Ended(pub Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -2,6 +2,10 @@
 //!
 //! The kernel fills blocks of the ring; each is handed out where it lies and goes back when the last
 //! reference to it is dropped. What nobody takes in time the kernel drops and counts.
+//!
+//! Members of a group see no packet before the first [`Source::next`]: a socket that is bound but has not
+//! joined yet would get every flow, also those of the others. When a capture is closed, or its interface
+//! goes away, what the kernel holds is handed out first.
 
 mod ring;
 mod socket;
@@ -12,6 +16,7 @@ use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
 use ring::{Frame, Ring};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// How an interface is captured.
 #[derive(Clone, Copy, Debug)]
@@ -53,12 +58,24 @@ pub struct Live {
     /// Both directions of a loopback packet pass the interface; one of them is enough.
     skip_outgoing: bool,
     timeout_ms: u32,
+    snaplen: u32,
+    /// Packets are kept out until the whole group is there.
+    gated: bool,
+    closing: Option<Closing>,
     /// The block that is next in turn.
     head: usize,
     /// A block of which packets are left, and its next frame.
     current: Option<(Bytes, usize, Frame)>,
     bytes: u64,
     drops: AtomicU64,
+}
+
+/// The end of a capture: no packet comes in any more.
+struct Closing {
+    /// By then the kernel has handed over the block it was filling.
+    until: Instant,
+    /// Why, if nobody asked for it.
+    error: Option<std::io::Error>,
 }
 
 /// Opens `interface`; needs CAP_NET_RAW.
@@ -73,11 +90,46 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
         link: link.link,
         ring: Arc::new(ring),
         timeout_ms: options.timeout_ms,
+        snaplen: options.snaplen,
+        gated: options.fanout.is_some(),
+        closing: None,
         head: 0,
         current: None,
         bytes: 0,
         drops: AtomicU64::new(0),
     })
+}
+
+impl Live {
+    /// Waits for the block that is next in turn; what else there is to say if it does not come.
+    fn wait(&mut self) -> Result<Option<Next>, SourceError> {
+        if self.gated {
+            self.ring.socket().admit(self.snaplen).map_err(|e| socket::lost(&self.interface, e))?;
+            self.gated = false;
+        }
+        while !self.ring.is_ready(self.head) {
+            let Some(closing) = &mut self.closing else {
+                if let Err(error) = self.ring.socket().wait(self.timeout_ms) {
+                    self.end(Some(error));
+                    continue;
+                }
+                return Ok((!self.ring.is_ready(self.head)).then_some(Next::Idle));
+            };
+            let left = closing.until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let error = closing.error.take();
+                return error.map_or(Ok(Some(Next::End)), |e| Err(socket::lost(&self.interface, e)));
+            }
+            std::thread::sleep(left.min(Duration::from_millis(5)));
+        }
+        Ok(None)
+    }
+
+    fn end(&mut self, error: Option<std::io::Error>) {
+        // A block is retired at the second timeout after its first packet at the latest.
+        let held_back = Duration::from_millis(u64::from(self.timeout_ms.max(1)) * 3);
+        self.closing.get_or_insert(Closing { until: Instant::now() + held_back, error });
+    }
 }
 
 impl Source for Live {
@@ -86,12 +138,8 @@ impl Source for Live {
         block.data = Bytes::new();
         block.shared_offset = None;
         if self.current.is_none() {
-            if !self.ring.is_ready(self.head) {
-                let ready = self.ring.socket().wait(self.timeout_ms);
-                ready.map_err(|e| socket::lost(&self.interface, e))?;
-                if !self.ring.is_ready(self.head) {
-                    return Ok(Next::Idle);
-                }
+            if let Some(other) = self.wait()? {
+                return Ok(other);
             }
             let (data, frame) = Ring::take(&self.ring, self.head);
             self.current = Some((data, self.head, frame));
@@ -131,6 +179,16 @@ impl Source for Live {
         let new = self.ring.socket().drops();
         let kernel_drops = self.drops.fetch_add(new, Ordering::Relaxed) + new;
         Progress { bytes: self.bytes, total: None, kernel_drops }
+    }
+
+    fn close(&mut self) -> bool {
+        // Were packets still let in, the end might never come.
+        let closed = self.ring.socket().cut(0).is_ok();
+        if closed {
+            self.gated = false;
+            self.end(None);
+        }
+        closed
     }
 
     fn shared(&self) -> Option<Shared> {

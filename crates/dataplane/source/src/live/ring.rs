@@ -2,6 +2,7 @@
 
 use super::socket::Socket;
 use bytes::Bytes;
+use flame_abi::MAX_PACKET;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -210,17 +211,19 @@ impl Frame {
         loop {
             let at = self.step(bytes)?;
             let offset = at + usize::from(half(bytes, at + packet::MAC));
-            let cap_len = word(bytes, at + packet::CAPTURED);
-            if offset + cap_len as usize > bytes.len() {
+            let captured = word(bytes, at + packet::CAPTURED);
+            if offset + captured as usize > bytes.len() {
                 continue;
             }
+            // Segments that were joined on the way (BIG TCP) can be longer than what a view has room for.
+            let cap_len = captured.min(MAX_PACKET as u32);
             let ts_ns = u64::from(word(bytes, at + packet::SEC)) * 1_000_000_000
                 + u64::from(word(bytes, at + packet::NSEC));
             return Some(Found {
                 ts_ns,
                 offset: offset as u32,
                 cap_len,
-                wire_len: word(bytes, at + packet::LENGTH).max(cap_len),
+                wire_len: word(bytes, at + packet::LENGTH).max(captured),
                 outgoing: bytes[at + packet::KIND] == libc::PACKET_OUTGOING,
             });
         }

@@ -44,9 +44,11 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<(Socket, Link), So
         let raw = libc::SOF_TIMESTAMPING_RAW_HARDWARE as libc::c_int;
         socket.set(libc::PACKET_TIMESTAMP, &raw).map_err(|e| io("PACKET_TIMESTAMP", e))?;
     }
-    if options.snaplen < flame_abi::MAX_PACKET as u32 {
-        socket.cut(options.snaplen).map_err(|e| io("SO_ATTACH_FILTER", e))?;
+    match options.fanout {
+        Some(_) => socket.cut(0),
+        None => socket.admit(options.snaplen),
     }
+    .map_err(|e| io("SO_ATTACH_FILTER", e))?;
     let request = libc::tpacket_req3 {
         tp_block_size: options.block_bytes as u32,
         tp_block_nr: options.blocks as u32,
@@ -138,8 +140,21 @@ impl Socket {
         }
     }
 
-    /// The kernel keeps this many bytes of a packet: a filter of one instruction that says so.
-    fn cut(&self, bytes: u32) -> io::Result<()> {
+    /// Lets packets in, so many bytes of each.
+    pub fn admit(&self, snaplen: u32) -> io::Result<()> {
+        if snaplen < flame_abi::MAX_PACKET as u32 {
+            return self.cut(snaplen.max(1));
+        }
+        match self.set_at(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0u32) {
+            // There was none.
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// The kernel keeps this many bytes of a packet, of 0 not even the packet: a filter of one
+    /// instruction that says so.
+    pub fn cut(&self, bytes: u32) -> io::Result<()> {
         let mut program = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: bytes }];
         let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
         self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)

@@ -1,0 +1,96 @@
+//! Worms by signature in payload: who sends them, to whom.
+//!
+//! The fast path searches payload with one automaton for all signatures and gathers what it finds per source
+//! and target; every tick it hands that to the slow path, which keeps the whole and reports. The README has the
+//! method and what bounds the memory.
+#![forbid(unsafe_code)]
+
+mod found;
+pub mod merge;
+mod search;
+pub mod signature;
+
+pub use search::{Place, Search};
+
+use flame_module::{Batch, Init, Module, Out, Packet, Progress, flags};
+use found::Found;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// The signatures of `init`, or the shipped ones.
+fn signatures(init: &Init) -> Vec<signature::Signature> {
+    let text = match init.text("signatures") {
+        "" => include_str!("../worms.txt"),
+        own => own,
+    };
+    signature::parse(text).unwrap_or_else(|e| panic!("parameter signatures: {e}"))
+}
+
+pub struct Worm {
+    search: Search,
+    found: Found,
+    searched: u64,
+    without_payload: u64,
+}
+
+impl Module for Worm {
+    fn new(init: &Init) -> Self {
+        let search = Search::new(&signatures(init), init.integer("max_pending") as usize);
+        let found = Found::new(init.integer("max_infections") as usize);
+        Self { search, found, searched: 0, without_payload: 0 }
+    }
+
+    fn batch(&mut self, batch: &Batch, _: &mut Out) {
+        for packet in batch.packets() {
+            if packet.is_ip() && matches!(packet.proto, TCP | UDP) && packet.has(flags::TRANSPORT) {
+                self.packet(&packet);
+            }
+        }
+    }
+
+    fn tick(&mut self, _: u64, out: &mut Out) -> Progress {
+        self.found.send(out)
+    }
+
+    fn end(&mut self, _: u64, out: &mut Out) -> Progress {
+        if self.found.send(out) == Progress::More {
+            return Progress::More;
+        }
+        let counts = [self.searched, self.without_payload, self.found.dropped, self.search.dropped];
+        merge::send_counts(&counts, out);
+        Progress::Done
+    }
+}
+
+impl Worm {
+    fn packet(&mut self, packet: &Packet<'_>) {
+        let (Some(src), Some(dst), Some(dport)) = (packet.src(), packet.dst(), packet.dport()) else {
+            return;
+        };
+        let payload = packet.payload();
+        if payload.is_empty() {
+            // A SYN has none; of a cut packet we cannot know.
+            self.without_payload +=
+                u64::from(packet.has(flags::TRUNCATED) || packet.cap_len < packet.wire_len);
+            return;
+        }
+        self.searched += 1;
+        let place = Place { proto: packet.proto, dport };
+        let found = &mut self.found;
+        let mut hit = |worm: u16| found.add(worm, src, dst, dport, packet.ts_ns);
+        if packet.proto == UDP {
+            self.search.datagram(place, payload, &mut hit);
+        } else {
+            let l4 = packet.l4();
+            let seq = u32::from_be_bytes([l4[4], l4[5], l4[6], l4[7]]);
+            let flow = search::direction(&src, &dst, packet.sport().unwrap_or(0), dport);
+            self.search.segment(place, flow, seq, payload, &mut hit);
+        }
+    }
+}
+
+flame_module::export!(Worm, slow = merge::Merge);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! The slow path: what all workers found, in order, and the records.
+
+use crate::found::{Infection, SIZE};
+use flame_module::{Init, Ip, Out, Progress, Slow};
+use std::collections::BTreeMap;
+
+const FIRST: u16 = 0;
+const INFECTION: u16 = 1;
+const SOURCE: u16 = 2;
+const STATE: u16 = 3;
+
+/// Room that a row certainly fits into.
+const ROW: usize = 512;
+
+type Target = (u16, Ip, Ip, u16);
+
+pub struct Merge {
+    names: Vec<String>,
+    all: BTreeMap<Target, Infection>,
+    limit: usize,
+    counts: [u64; 4],
+    /// What [`Slow::end`] has still to write.
+    left: Option<Left>,
+}
+
+struct Left {
+    infections: Vec<Infection>,
+    sources: Vec<(u16, Ip, Totals)>,
+}
+
+#[derive(Clone, Copy)]
+struct Totals {
+    targets: u64,
+    packets: u64,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+/// The counts of one worker, in the order of the table `state`.
+pub fn send_counts(counts: &[u64; 4], out: &mut Out) {
+    let mut bytes = [0; 32];
+    bytes.chunks_exact_mut(8).zip(counts).for_each(|(place, n)| place.copy_from_slice(&n.to_le_bytes()));
+    out.message(&bytes);
+}
+
+impl Slow for Merge {
+    fn new(init: &Init) -> Self {
+        let mut names: Vec<String> = Vec::new();
+        for signature in crate::signatures(init) {
+            if !names.contains(&signature.name) {
+                names.push(signature.name);
+            }
+        }
+        let limit = init.integer("max_infections") as usize;
+        Self { names, all: BTreeMap::new(), limit, counts: [0; 4], left: None }
+    }
+
+    fn message(&mut self, bytes: &[u8], out: &mut Out) {
+        if bytes.len() != SIZE {
+            for (sum, n) in self.counts.iter_mut().zip(bytes.chunks_exact(8)) {
+                *sum += n.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+            }
+            return;
+        }
+        let Some(new) = Infection::from_bytes(bytes) else { return };
+        let target = (new.worm, new.src, new.dst, new.dport);
+        if let Some(known) = self.all.get_mut(&target) {
+            known.packets += new.packets;
+            known.first_ns = known.first_ns.min(new.first_ns);
+            known.last_ns = known.last_ns.max(new.last_ns);
+        } else if self.all.len() < self.limit {
+            self.all.insert(target, new);
+            let row = out.row(FIRST).time(new.first_ns).text(self.name(new.worm));
+            row.ip(new.src).ip(new.dst).u16(new.dport).finish();
+        } else {
+            self.counts[2] += new.packets;
+        }
+    }
+
+    fn end(&mut self, _: u64, out: &mut Out) -> Progress {
+        let mut left = self.left.take().unwrap_or_else(|| self.sum_up());
+        while let Some(i) = left.infections.last() {
+            if out.room() < ROW {
+                self.left = Some(left);
+                return Progress::More;
+            }
+            let row = out.row(INFECTION).text(self.name(i.worm)).ip(i.src).ip(i.dst).u16(i.dport);
+            row.u64(i.packets).time(i.first_ns).time(i.last_ns).finish();
+            left.infections.pop();
+        }
+        while let Some((worm, src, t)) = left.sources.last() {
+            if out.room() < ROW {
+                self.left = Some(left);
+                return Progress::More;
+            }
+            let row = out.row(SOURCE).text(self.name(*worm)).ip(*src).u64(t.targets).u64(t.packets);
+            row.time(t.first_ns).time(t.last_ns).finish();
+            left.sources.pop();
+        }
+        self.counts.iter().fold(out.row(STATE), |row, n| row.u64(*n)).finish();
+        Progress::Done
+    }
+}
+
+impl Merge {
+    fn name(&self, worm: u16) -> &str {
+        self.names.get(usize::from(worm)).map_or("", String::as_str)
+    }
+
+    /// Both lists backwards, to be taken from the end.
+    fn sum_up(&mut self) -> Left {
+        let mut sources: BTreeMap<(u16, Ip), Totals> = BTreeMap::new();
+        for i in self.all.values() {
+            let none = Totals { targets: 0, packets: 0, first_ns: u64::MAX, last_ns: 0 };
+            let t = sources.entry((i.worm, i.src)).or_insert(none);
+            t.targets += 1;
+            t.packets += i.packets;
+            t.first_ns = t.first_ns.min(i.first_ns);
+            t.last_ns = t.last_ns.max(i.last_ns);
+        }
+        let infections = std::mem::take(&mut self.all).into_values().rev().collect();
+        let sources = sources.into_iter().rev().map(|((worm, src), t)| (worm, src, t)).collect();
+        Left { infections, sources }
+    }
+}

@@ -1,0 +1,153 @@
+//! One automaton (Aho and Corasick 1975) over all patterns, and what is carried from segment to segment.
+//!
+//! A segment that ends inside a pattern leaves the automaton's state behind, under its flow's direction and the
+//! sequence number that must come next. Whatever comes next but that begins anew.
+
+use crate::signature::Signature;
+use aho_corasick::Anchored;
+use aho_corasick::automaton::{Automaton, StateID};
+use aho_corasick::dfa::DFA;
+use flame_module::Ip;
+
+/// Where a payload was going.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub proto: u8,
+    pub dport: u16,
+}
+
+struct Rule {
+    worm: u16,
+    proto: u8,
+    port: Option<u16>,
+    offset: Option<u32>,
+    len: u32,
+}
+
+/// A TCP direction in the middle of a pattern.
+#[derive(Clone, Copy, Default)]
+struct Pending {
+    flow: u64,
+    seq: u32,
+    state: u32,
+    /// Bytes of its last segment: a pattern may have begun there, not before.
+    before: u32,
+    used: bool,
+}
+
+/// Places looked at for a direction, and for one to give up.
+const WAYS: usize = 4;
+
+pub struct Search {
+    automaton: DFA,
+    start: StateID,
+    rules: Vec<Rule>,
+    pending: Box<[Pending]>,
+    /// States given up for others.
+    pub dropped: u64,
+    /// Names by number, in the order of the list.
+    pub names: Vec<String>,
+}
+
+impl Search {
+    pub fn new(signatures: &[Signature], max_pending: usize) -> Self {
+        let mut names: Vec<String> = Vec::new();
+        let rules = signatures
+            .iter()
+            .map(|s| {
+                let known = names.iter().position(|n| *n == s.name);
+                let worm = known.unwrap_or_else(|| {
+                    names.push(s.name.clone());
+                    names.len() - 1
+                });
+                let len = s.pattern.len() as u32;
+                Rule { worm: worm as u16, proto: s.proto, port: s.port, offset: s.offset, len }
+            })
+            .collect();
+        let patterns = signatures.iter().map(|s| &s.pattern);
+        let automaton = DFA::new(patterns).expect("the list's limits keep the automaton small");
+        let start = automaton.start_state(Anchored::No).expect("it searches anywhere");
+        let sets = max_pending.max(WAYS).next_power_of_two();
+        Self { automaton, start, rules, pending: vec![Pending::default(); sets].into(), dropped: 0, names }
+    }
+
+    pub fn datagram(&mut self, place: Place, payload: &[u8], hit: &mut impl FnMut(u16)) {
+        self.run(place, self.start, 0, payload, hit);
+    }
+
+    /// A segment of the direction `flow` that begins at `seq`.
+    pub fn segment(&mut self, place: Place, flow: u64, seq: u32, payload: &[u8], hit: &mut impl FnMut(u16)) {
+        let set = (flow as usize).wrapping_mul(WAYS) & (self.pending.len() - 1) & !(WAYS - 1);
+        let ways = set..set + WAYS;
+        let known = ways.clone().find(|&i| self.pending[i].used && self.pending[i].flow == flow);
+        let (mut state, mut before) = (self.start, 0);
+        if let Some(i) = known {
+            let p = self.pending[i];
+            if p.seq == seq {
+                (state, before) = (StateID::new_unchecked(p.state as usize), p.before);
+            }
+            self.pending[i].used = false;
+        }
+        let state = self.run(place, state, before, payload, hit);
+        if state == self.start {
+            return;
+        }
+        let free = known.or_else(|| ways.clone().find(|&i| !self.pending[i].used));
+        let i = free.unwrap_or_else(|| {
+            self.dropped += 1;
+            set + (flow >> 32) as usize % WAYS
+        });
+        self.pending[i] = Pending {
+            flow,
+            seq: seq.wrapping_add(payload.len() as u32),
+            state: state.as_u32(),
+            before: payload.len() as u32,
+            used: true,
+        };
+    }
+
+    /// Runs the automaton over `payload`, `before` bytes of which went before; the state it ends in.
+    fn run(
+        &self,
+        place: Place,
+        mut state: StateID,
+        before: u32,
+        payload: &[u8],
+        hit: &mut impl FnMut(u16),
+    ) -> StateID {
+        for (i, byte) in payload.iter().enumerate() {
+            state = self.automaton.next_state(Anchored::No, state, *byte);
+            if self.automaton.is_match(state) {
+                for n in 0..self.automaton.match_len(state) {
+                    let rule = &self.rules[self.automaton.match_pattern(state, n).as_usize()];
+                    let fits = rule.proto == place.proto && rule.port.is_none_or(|p| p == place.dport);
+                    // A pattern that began in the segment before has its offset there.
+                    let end = i as u32 + 1;
+                    let begin =
+                        if end >= rule.len { end - rule.len } else { (before + end).wrapping_sub(rule.len) };
+                    if fits && rule.offset.is_none_or(|o| o == begin) {
+                        hit(rule.worm);
+                    }
+                }
+            }
+        }
+        state
+    }
+}
+
+/// Names one direction of a TCP connection. 64 bits: two directions that share them and a sequence number at the
+/// same time are as good as impossible by chance.
+pub fn direction(src: &Ip, dst: &Ip, sport: u16, dport: u16) -> u64 {
+    let mix = |x: u64| {
+        let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    };
+    let mut hash = u64::from(sport) << 16 | u64::from(dport);
+    for ip in [src, dst] {
+        for half in ip.bytes.as_chunks::<8>().0 {
+            hash = mix(hash ^ u64::from_le_bytes(*half)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+    mix(hash)
+}
