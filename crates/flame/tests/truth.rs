@@ -59,7 +59,7 @@ fn counts_and_conversations_equal_the_truth() {
     let engine = flame_run::engine::engine().unwrap();
     let allowed = flame_compile::Request {
         view: ViewSpec { expose: Expose::All, ..ViewSpec::default() },
-        limits: flame_plan::Limits::default(),
+        limits: flame_plan::Limits { packet_budget: 100_000_000, ..flame_plan::Limits::default() },
         ..request()
     };
     let mut plans: Vec<ModulePlan> = Vec::new();

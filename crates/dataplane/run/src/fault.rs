@@ -61,7 +61,7 @@ impl fmt::Display for Fault {
             FaultKind::Trap(text) => write!(f, "trap: {text}")?,
             FaultKind::Budget { limit } => write!(
                 f,
-                "cut off: used up its budget of {limit} (raise limits.packet_budget or call_budget in its manifest)"
+                "cut off: used up its budget of {limit} (its manifest may ask for more: limits.packet_budget, limits.call_budget; `--packet-budget` is what it may get)"
             )?,
             FaultKind::Output(error) => write!(f, "{error}")?,
             FaultKind::OutputPlace { address, bytes, memory, limit } => write!(

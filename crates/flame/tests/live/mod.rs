@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes, on a machine with much else to do.
@@ -83,8 +84,9 @@ impl Net {
     pub fn capture_on(&self, interface: &str, arguments: &[&str], sockets: usize) -> Capture {
         let mut flame = self.command(&flame());
         flame.arg("run").args(arguments).args(["-i", interface, "--account", "json"]);
-        let child = flame.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut capture = Capture { child: Some(child) };
+        let mut child = flame.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (stdout, stderr) = (drained(child.stdout.take()), drained(child.stderr.take()));
+        let mut capture = Capture { child, stdout, stderr };
         wait_for("the sockets", || {
             assert!(capture.is_running(), "ended early: {}", capture.rest());
             // Bound to all protocols, and none that still keeps every packet out.
@@ -102,25 +104,36 @@ impl Drop for Net {
 }
 
 pub struct Capture {
-    child: Option<Child>,
+    child: Child,
+    stdout: Option<Pipe>,
+    stderr: Option<Pipe>,
+}
+
+type Pipe = JoinHandle<Vec<u8>>;
+
+/// Reads a pipe to its end meanwhile; a full one would hold the command up.
+fn drained(pipe: Option<impl Read + Send + 'static>) -> Option<Pipe> {
+    let mut pipe = pipe?;
+    Some(std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).unwrap();
+        bytes
+    }))
 }
 
 impl Capture {
     pub fn signal(&self, name: &str) {
-        let pid = self.child.as_ref().unwrap().id().to_string();
+        let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
     fn is_running(&mut self) -> bool {
-        self.child.as_mut().unwrap().try_wait().unwrap().is_none()
+        self.child.try_wait().unwrap().is_none()
     }
 
     fn rest(&mut self) -> String {
-        let mut text = String::new();
-        if let Some(mut pipe) = self.child.as_mut().and_then(|c| c.stderr.take()) {
-            let _ = pipe.read_to_string(&mut text);
-        }
-        text
+        let bytes = self.stderr.take().map(|pipe| pipe.join().unwrap());
+        String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
     }
 
     /// Ctrl-C at once, with packets in a block that the kernel still fills; then everything it printed.
@@ -132,16 +145,19 @@ impl Capture {
     /// What it printed, when it ends of its own accord.
     pub fn end(mut self) -> Output {
         wait_for("the end", || !self.is_running());
-        self.child.take().unwrap().wait_with_output().unwrap()
+        let read = |pipe: Option<Pipe>| pipe.unwrap().join().unwrap();
+        Output {
+            status: self.child.wait().unwrap(),
+            stdout: read(self.stdout.take()),
+            stderr: read(self.stderr.take()),
+        }
     }
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
