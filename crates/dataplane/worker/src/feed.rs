@@ -97,7 +97,11 @@ pub fn feed(
         observer.progress(fed.packets, source.progress());
     }
     eater.end(clock.now)?;
-    Ok(fed)
+    match fed.failed.take() {
+        // Nothing was processed that could be reported.
+        Some(e) if fed.packets == 0 => Err(e.into()),
+        failed => Ok(Fed { failed, ..fed }),
+    }
 }
 
 fn send(
