@@ -65,8 +65,9 @@ fn every_frame_is_counted_until_ctrl_c() {
     let Some(net) = net() else { return };
     let (frames, expected) = mixed();
     let capture = net.capture(&["count", "--format", "json"], 1);
-    net.send(&frames, 1);
-    let out = interrupted(capture);
+    net.send_then(&frames, &format!("kill -INT {}", capture.pid()));
+    let out = capture.end();
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(rows(&out), [expected]);
     let account = account(&out);
     assert_eq!(account["modules"]["count"]["adds_up"], true, "{account}");
@@ -141,8 +142,8 @@ fn no_packet_is_seen_twice_while_workers_start() {
     let frames: Vec<_> = (0..250_000u32)
         .map(|i| ipv4(&[], 17, ((i >> 14) as u16, 1 + (i & 0x3fff) as u16), (1000, 53), 60))
         .collect();
-    let mut sender = net.sender(&frames, 1);
-    let capture = net.capture(&["flow", "--workers", "4", "--format", "json"], 4);
+    let mut sender = net.sender(&frames, 1, "");
+    let capture = net.capture(&["flow", "--workers", "8", "--format", "json"], 8);
     assert!(sender.wait().unwrap().success());
     let out = interrupted(capture);
     let mut flows: BTreeMap<_, u64> = BTreeMap::new();
@@ -298,8 +299,7 @@ fn an_interface_that_is_not_there_or_goes_away_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("records.json");
     let capture = net.capture(&["count", "--format", "json", "-o", file.to_str().unwrap()], 1);
-    net.send(&mixed().0, 1);
-    net.shell("ip link del rx0");
+    net.send_then(&mixed().0, "ip link del rx0");
     let out = capture.end();
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{said}");

@@ -62,18 +62,23 @@ impl Net {
 
     /// Sends `frames` from `tx0`, all of them, `times` over.
     pub fn send(&self, frames: &[Vec<u8>], times: usize) {
-        assert!(self.sender(frames, times).wait().unwrap().success());
+        assert!(self.sender(frames, times, "").wait().unwrap().success());
     }
 
-    /// The same, at work.
-    pub fn sender(&self, frames: &[Vec<u8>], times: usize) -> Child {
+    /// Sends them once, and runs a command while the last are in a block that the kernel still fills.
+    pub fn send_then(&self, frames: &[Vec<u8>], command: &str) {
+        assert!(self.sender(frames, 1, command).wait().unwrap().success());
+    }
+
+    /// Who sends them, at work.
+    pub fn sender(&self, frames: &[Vec<u8>], times: usize, then: &str) -> Child {
         let path: PathBuf = self.folder.path().join("frames");
         let bytes: Vec<u8> =
             frames.iter().flat_map(|f| [&(f.len() as u16).to_be_bytes()[..], f].concat()).collect();
         std::fs::write(&path, bytes).unwrap();
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/send.py");
         let mut python = self.command("python3");
-        python.arg(script).arg("tx0").arg(path).arg(times.to_string()).spawn().unwrap()
+        python.arg(script).arg("tx0").arg(path).args([&times.to_string(), then]).spawn().unwrap()
     }
 
     /// `flame run … -i rx0`, once its `sockets` sockets receive.
@@ -123,7 +128,7 @@ fn drained(pipe: Option<impl Read + Send + 'static>) -> Option<Pipe> {
 
 impl Capture {
     pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
+        let pid = self.pid().to_string();
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
@@ -136,7 +141,11 @@ impl Capture {
         String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
     }
 
-    /// Ctrl-C at once, with packets in a block that the kernel still fills; then everything it printed.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ctrl-C, then everything it printed.
     pub fn interrupt(self) -> Output {
         self.signal("INT");
         self.end()

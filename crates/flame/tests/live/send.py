@@ -1,5 +1,9 @@
-"""Sends the frames of a file (u16 length, bytes; network order) from an interface: send.py INTERFACE FILE [TIMES]"""
+"""Sends the frames of a file (u16 length, bytes; network order) from an interface: send.py INTERFACE FILE [TIMES [COMMAND]]
 
+COMMAND is run by the shell at once after the last frame.
+"""
+
+import os
 import socket
 import struct
 import sys
@@ -26,3 +30,5 @@ for _ in range(times):
                 if e.errno != 105:
                     raise
                 time.sleep(0.0002)
+if len(sys.argv) > 4 and os.system(sys.argv[4]):
+    sys.exit(1)
