@@ -4,7 +4,6 @@
 //! `flame run --transform` shows a module under the same key.
 #![forbid(unsafe_code)]
 
-use flame_abi::LinkType;
 use flame_module::{Batch, Init, Module, Out, Progress};
 use flame_transform::{Key, Rewriter};
 
@@ -36,7 +35,7 @@ impl Module for Anonymize {
     }
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
-        let link = LinkType(batch.link() as u16);
+        let link = batch.link();
         for packet in batch.packets() {
             let mut bytes = packet.bytes();
             if let Some(rewriter) = &mut self.rewriter {
@@ -46,7 +45,7 @@ impl Module for Anonymize {
                 self.withheld += (bytes.len() - understood) as u64;
                 bytes = &self.packet[..understood];
             }
-            if out.packet(packet.ts_ns, packet.wire_len, batch.link(), bytes) {
+            if out.packet(packet.ts_ns, packet.wire_len, link, bytes) {
                 self.packets += 1;
                 self.bytes += bytes.len() as u64;
             }

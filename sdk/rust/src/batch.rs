@@ -1,6 +1,6 @@
 #![allow(unsafe_code)] // Reads the window, which the host maps.
 
-use flame_abi::{BatchHeader, Descriptor, batch_flags, flags};
+use flame_abi::{BatchHeader, Descriptor, LinkType, batch_flags, flags};
 use std::fmt;
 use std::ops::Deref;
 
@@ -96,9 +96,9 @@ impl<'a> Batch<'a> {
         self.descriptors.iter().map(move |descriptor| Packet { descriptor, origin })
     }
 
-    /// Link type of these packets (LINKTYPE_ number).
-    pub fn link(&self) -> u32 {
-        self.link
+    /// Link type of these packets.
+    pub fn link(&self) -> LinkType {
+        LinkType(self.link as u16)
     }
 
     /// Packets this module lost since its last batch.

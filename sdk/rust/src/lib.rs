@@ -26,7 +26,7 @@ mod out;
 pub mod testing;
 
 pub use batch::{Batch, Ip, Packet};
-pub use flame_abi::{Descriptor, flags, tcp};
+pub use flame_abi::{Descriptor, LinkType, flags, tcp};
 #[doc(hidden)]
 pub use glue::Slot;
 pub use init::Init;

@@ -1,4 +1,5 @@
 use crate::batch::Ip;
+use flame_abi::LinkType;
 use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
 
 /// Bytes of the output area: what one call can give out in rows and messages.
@@ -44,13 +45,13 @@ impl Out {
 
     /// Writes a packet to the capture file that the user named (`module.toml` needs `packets = true`). Of one
     /// longer than 65,520 bytes only as many are kept. The area grows until it holds a batch of such packets.
-    pub fn packet(&mut self, ts_ns: u64, wire_len: u32, link: u32, bytes: &[u8]) -> bool {
+    pub fn packet(&mut self, ts_ns: u64, wire_len: u32, link: LinkType, bytes: &[u8]) -> bool {
         let bytes = &bytes[..bytes.len().min(MAX_PAYLOAD - PACKET_HEAD)];
         let needed = self.len + FRAME + PACKET_HEAD + bytes.len() + RESERVE;
         if needed > self.area.len() && needed <= PACKETS_AREA {
             self.area.resize(needed.next_power_of_two().min(PACKETS_AREA), 0);
         }
-        let mut row = self.row(PACKET).u64(ts_ns).u32(wire_len).u32(link & 0xffff);
+        let mut row = self.row(PACKET).u64(ts_ns).u32(wire_len).u16(link.0).u16(0);
         row.put(bytes);
         row.finish()
     }

@@ -1,5 +1,6 @@
 //! What instructions weigh, and which functions are small enough for their callers to pay.
 
+use crate::hoist::{Hoist, Scan};
 use crate::unroll::{self, Tight};
 use wasmparser::{FunctionBody, Operator};
 
@@ -139,6 +140,8 @@ pub(crate) struct Loop {
     pub(crate) charge: u64,
     /// Set if it shall be written several times.
     pub(crate) tight: Option<Tight>,
+    /// Set if all iterations are paid for in front of it.
+    pub(crate) hoist: Option<Hoist>,
 }
 
 /// An open frame.
@@ -149,16 +152,29 @@ struct Frame {
     candidate: Option<(Tight, bool)>,
 }
 
-/// Sums the weights between checks. `small` gives the weight of what a call runs without counting.
+/// Charge of an iteration below which 2^32 of them do not overflow.
+const MAX_HOISTED: u64 = 1 << 30;
+
+fn refused(mut scan: Option<(Scan, usize)>) -> Option<(Scan, usize)> {
+    if let Some((scan, _)) = &mut scan {
+        scan.refuse();
+    }
+    scan
+}
+
+/// Sums the weights between checks. `small` gives the weight of what a call runs without counting, if it does
+/// not count.
 pub(crate) fn regions(
     body: &FunctionBody<'_>,
-    small: impl Fn(u32) -> u64,
+    small: impl Fn(u32) -> Option<u64>,
     marker: impl Fn(u32) -> bool,
 ) -> Result<Regions, wasmparser::Error> {
     let mut regions = Regions { entry: ENTRY, ..Regions::default() };
     let mut frames: Vec<Frame> = Vec::new();
     // Where in `frames` the innermost loop is that may be tight; there is none around another loop.
     let mut candidate: Option<usize> = None;
+    // The innermost loop and its place in `frames`; none once an inner one has ended.
+    let mut scan: Option<(Scan, usize)> = None;
     // The loop that instructions now belong to.
     let mut now: Option<usize> = None;
     let mut reader = body.get_operators_reader()?;
@@ -174,6 +190,13 @@ pub(crate) fn regions(
                 *back = true;
             }
         };
+        if let Some((scan, at)) = &mut scan {
+            let inside = frames.len() - 1 - *at;
+            // The loop's own end comes after the last thing to see.
+            if inside > 0 || !matches!(operator, Operator::End) {
+                scan.see(&operator, inside as u32);
+            }
+        }
         match &operator {
             Operator::Block { .. } | Operator::If { .. } => {
                 frames.push(Frame { outer: now, candidate: None })
@@ -184,7 +207,8 @@ pub(crate) fn regions(
                 frames.push(Frame { outer: now, candidate: tight.map(|t| (t, false)) });
                 candidate = tight.map(|_| frames.len() - 1);
                 now = Some(regions.loops.len());
-                regions.loops.push(Loop { charge: 1, tight: None });
+                scan = Some((Scan::new(), frames.len() - 1));
+                regions.loops.push(Loop { charge: 1, tight: None, hoist: None });
                 continue;
             }
             Operator::End => {
@@ -199,6 +223,11 @@ pub(crate) fn regions(
                         ended.tight = Some(tight);
                     }
                 }
+                if let Some((of_loop, _)) = scan.take_if(|(_, at)| *at == frames.len())
+                    && let Some(ended) = now.and_then(|n| regions.loops.get_mut(n))
+                {
+                    ended.hoist = of_loop.hoist().filter(|_| ended.charge < MAX_HOISTED);
+                }
                 now = ended.and_then(|f| f.outer);
             }
             Operator::Br { relative_depth } | Operator::BrIf { relative_depth } => {
@@ -211,15 +240,21 @@ pub(crate) fn regions(
                 back(&mut frames, targets.default());
             }
             Operator::Call { function_index } => {
-                weight += small(*function_index);
+                weight += small(*function_index).unwrap_or(0);
                 regions.marks |= marker(*function_index);
                 candidate = None;
+                if small(*function_index).is_none() {
+                    scan = refused(scan);
+                }
             }
             Operator::CallIndirect { .. }
             | Operator::MemoryCopy { .. }
             | Operator::MemoryFill { .. }
             | Operator::MemoryInit { .. }
-            | Operator::MemoryGrow { .. } => candidate = None,
+            | Operator::MemoryGrow { .. } => {
+                candidate = None;
+                scan = refused(scan);
+            }
             _ => {}
         }
         match now.and_then(|n| regions.loops.get_mut(n)) {

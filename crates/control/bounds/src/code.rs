@@ -1,6 +1,7 @@
 //! Writes one function anew: its own bytes, with charges and replacements between them.
 
 use crate::charge::{GROW, Regions};
+use crate::hoist::Hoist;
 use crate::unroll;
 use wasm_encoder::{BlockType, Encode, InstructionSink, ValType};
 use wasmparser::{FunctionBody, Operator};
@@ -98,6 +99,13 @@ impl Function<'_> {
                 Operator::Loop { .. } => {
                     let found = loops.next();
                     let charge = found.map_or(1, |l| l.charge);
+                    if let (Keep::Local, Some(hoist)) = (keep, found.and_then(|l| l.hoist)) {
+                        keep_to(&mut out, start);
+                        out.charge_all(hoist, charge, depth);
+                        out.bytes.extend_from_slice(self.wasm.get(start..end).unwrap_or_default());
+                        depth += 1;
+                        continue;
+                    }
                     match found.and_then(|l| l.tight) {
                         Some(tight) if keep == Keep::Local => {
                             keep_to(&mut out, start);
@@ -182,7 +190,8 @@ impl Function<'_> {
         }
         let declared = self.wasm.get(start..reader.original_position()).unwrap_or_default();
         let fuel = out.keep != Keep::Nowhere;
-        (groups + u32::from(fuel) + u32::from(self.regions.marks)).encode(&mut out.bytes);
+        let temporary = self.regions.marks || (fuel && self.regions.loops.iter().any(|l| l.hoist.is_some()));
+        (groups + u32::from(fuel) + u32::from(temporary)).encode(&mut out.bytes);
         out.bytes.extend_from_slice(declared);
         if fuel {
             1_u32.encode(&mut out.bytes);
@@ -190,7 +199,7 @@ impl Function<'_> {
             out.fuel = next;
             next += 1;
         }
-        if self.regions.marks {
+        if temporary {
             1_u32.encode(&mut out.bytes);
             ValType::I32.encode(&mut out.bytes);
             out.temporary = next;
@@ -218,7 +227,7 @@ struct Writer<'a> {
     keep: Keep,
     /// Local that holds fuel, if one does, else that is free.
     fuel: u32,
-    /// A free i32 local, in functions that mark packets.
+    /// A free i32 local, in functions that mark packets or pay for loops in front of them.
     temporary: u32,
 }
 
@@ -252,6 +261,32 @@ impl Writer<'_> {
                 self.sink().i64_const(0).i64_lt_s().br_if(depth + 1);
             }
         }
+    }
+
+    /// In front of a loop: takes the charge of all its iterations. `depth` frames are open.
+    fn charge_all(&mut self, hoist: Hoist, charge: u64, depth: u32) {
+        let (fuel, left) = (self.fuel, self.temporary);
+        let Hoist { counter, end, log_step, down } = hoist;
+        let mut sink = self.sink();
+        sink.local_get(fuel);
+        let (from, to) = if down { (end, Some(counter)) } else { (Some(counter), end) };
+        for local in [to, from] {
+            match local {
+                Some(local) => sink.local_get(local),
+                None => sink.i32_const(0),
+            };
+        }
+        sink.i32_sub().local_tee(left);
+        if log_step > 0 {
+            // It never meets its end.
+            sink.i32_const((1 << log_step) - 1).i32_and().br_if(depth + 1);
+            sink.local_get(left);
+        }
+        // (d - 1) / step + 1, which also holds for d = 0.
+        sink.i32_const(1).i32_sub().i64_extend_i32_u();
+        sink.i64_const(log_step.into()).i64_shr_u().i64_const(1).i64_add();
+        sink.i64_const(charge as i64).i64_mul().i64_sub().local_tee(fuel);
+        sink.i64_const(0).i64_lt_s().br_if(depth + 1);
     }
 
     fn flush(&mut self) {

@@ -66,6 +66,7 @@ mod code;
 mod copy;
 mod error;
 mod features;
+mod hoist;
 mod rewrite;
 mod rules;
 mod unroll;

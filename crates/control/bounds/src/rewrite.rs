@@ -337,7 +337,7 @@ impl<'a> Source<'a> {
             let ty = self.functions.get(self.imported as usize + i).copied().unwrap_or(u32::MAX);
             let (params, results) =
                 self.types.get(ty as usize).map_or((&[][..], &[][..]), |ty| (ty.params(), ty.results()));
-            let regions: Regions = charge::regions(body, |f| small_weight(f).unwrap_or(0), marker)?;
+            let regions: Regions = charge::regions(body, small_weight, marker)?;
             let results = match results {
                 [] => BlockType::Empty,
                 [one] => BlockType::Result(value_type(*one)),

@@ -1,0 +1,126 @@
+//! Counted loops are paid for in front of them: the same results, the exact charge, and those that would never
+//! meet their end are cut off before they begin.
+
+mod common;
+
+use common::{PLENTY, Run, compare, metered};
+use proptest::prelude::*;
+use wasmtime::Val;
+
+/// A loop over local 0 to local 1 (or to 0), which counts its turns in local 2; `body` stands in it as well.
+fn module(step: i32, how: &str, until: &str, body: &str) -> Vec<u8> {
+    let next = format!("(local.tee 0 ({how} (local.get 0) (i32.const {step})))");
+    let condition = match until {
+        "end" => format!("(i32.ne {next} (local.get 1))"),
+        "end first" => format!("(i32.ne (local.get 1) {next})"),
+        _ => next,
+    };
+    let text = format!(
+        "(module (memory (export \"memory\") 1) (func (export \"f\") (param i32 i32) (result i32) (local i32)
+            (block $out (loop $top {body}
+                (local.set 2 (i32.add (local.get 2) (i32.const 1)))
+                (br_if $top {condition})))
+            (local.get 2)))"
+    );
+    wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+/// Checks in the loops of a rewritten module: none if it was paid for in front.
+fn checks_inside(wasm: &[u8]) -> bool {
+    let text = operators(&metered(wasm));
+    let inside = text.split("loop").nth(1).expect("a loop");
+    inside.split("br_if 0").next().is_some_and(|body| body.contains("i64.lt_s"))
+}
+
+/// The operators of all functions, by name.
+fn operators(wasm: &[u8]) -> String {
+    let mut out = String::new();
+    for payload in wasmparser::Parser::new(0).parse_all(wasm) {
+        if let wasmparser::Payload::CodeSectionEntry(body) = payload.unwrap() {
+            for operator in body.get_operators_reader().unwrap() {
+                out += &match operator.unwrap() {
+                    wasmparser::Operator::Loop { .. } => "loop ".to_owned(),
+                    wasmparser::Operator::BrIf { relative_depth } => format!("br_if {relative_depth} "),
+                    wasmparser::Operator::I64LtS => "i64.lt_s ".to_owned(),
+                    _ => ". ".to_owned(),
+                };
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn plain_counted_loops_have_no_check_inside_and_others_keep_theirs() {
+    for until in ["end", "end first", "zero"] {
+        for (step, how) in [(32, "i32.add"), (1, "i32.sub"), (-1, "i32.add"), (65_536, "i32.add")] {
+            assert!(!checks_inside(&module(step, how, until, "")), "{how} {step} {until}");
+        }
+    }
+    let kept = [
+        module(3, "i32.add", "end", ""),
+        module(0, "i32.add", "end", ""),
+        module(1, "i32.mul", "end", ""),
+        // Its counter or end is written, it may leave, or go on early.
+        module(1, "i32.add", "end", "(local.set 0 (i32.load8_u (i32.const 0)))"),
+        module(1, "i32.add", "end", "(local.set 1 (i32.load8_u (i32.const 0)))"),
+        module(1, "i32.add", "end", "(br_if $out (local.get 2))"),
+        module(1, "i32.add", "end", "(br_if $top (i32.eqz (local.get 2)))"),
+        module(1, "i32.add", "end", "(if (local.get 2) (then (return (local.get 2))))"),
+        module(1, "i32.add", "end", "(drop (memory.grow (i32.const 0)))"),
+    ];
+    for (i, wasm) in kept.iter().enumerate() {
+        assert!(checks_inside(wasm), "{i}");
+    }
+}
+
+/// What a call costs, if it ends.
+fn charge(wasm: &[u8], from: i32, to: i32) -> Result<i64, String> {
+    let mut run = Run::metered(wasm);
+    run.call("f", &[Val::I32(from), Val::I32(to)]).results?;
+    Ok(PLENTY - run.get("flame:fuel"))
+}
+
+#[test]
+fn a_loop_that_never_meets_its_end_is_cut_off_and_one_of_2_to_the_32_is_charged_in_full() {
+    for (step, how) in [(32, "i32.add"), (8, "i32.sub")] {
+        let mut run = Run::metered(&module(step, how, "end", ""));
+        let ended = run.call("f", &[Val::I32(5), Val::I32(0)]).results.unwrap_err();
+        assert!(ended.contains("unreachable") && run.get("flame:fuel") < 0, "{ended}");
+    }
+    // Once around all addresses: more than this budget, though not more than it could count.
+    let wasm = module(1, "i32.add", "end", "");
+    let mut run = Run::metered(&wasm);
+    run.set("flame:fuel", 1 << 32);
+    assert!(run.call("f", &[Val::I32(7), Val::I32(7)]).results.is_err());
+    assert!(run.get("flame:fuel") < 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_charge_is_that_of_the_turns(
+        from in -2000i32..2000, turns in 1i32..200, log in 0u32..8, down: bool, until in 0usize..3,
+    ) {
+        let step = 1 << log;
+        let signed: i32 = if down { -step } else { step };
+        let until = ["end", "end first", "zero"][until];
+        let (from, to) = if until == "zero" {
+            ((-signed).wrapping_mul(turns), 0)
+        } else {
+            (from, from.wrapping_add(signed.wrapping_mul(turns)))
+        };
+        let ways = [module(signed, "i32.add", until, ""), module(-signed, "i32.sub", until, "")];
+        for wasm in &ways {
+            let (spent, charged, outcome) = compare(wasm, "f", &[Val::I32(from), Val::I32(to)]);
+            prop_assert_eq!(outcome.results, Ok(vec![format!("I32({turns})")]));
+            prop_assert!(charged >= spent, "{} charged, {} spent", charged, spent);
+            // Each further turn costs the same.
+            let one_more = if until == "zero" { (from.wrapping_sub(signed), 0) } else { (from, to.wrapping_add(signed)) };
+            let more = charge(wasm, one_more.0, one_more.1).unwrap() - charged as i64;
+            let first = charge(wasm, if until == "zero" { -signed } else { from }, if until == "zero" { 0 } else { from.wrapping_add(signed) }).unwrap();
+            prop_assert_eq!(charged as i64, first + more * i64::from(turns - 1));
+        }
+    }
+}
