@@ -9,7 +9,8 @@
 //! | duration | `12.3 ms`; `_ns` leaves the header |
 //! | text | control characters escaped |
 //!
-//! At most [`Options::rows`] rows a table, then how many more there are. Fits the terminal's width.
+//! At most [`Options::rows`] rows a table, then how many more there are. Fits the terminal's width. A table
+//! without rows is shown only if its module has nothing else to show, in its first one's place.
 
 use super::out::Out;
 use super::{Options, Sink, SinkError};
@@ -50,13 +51,16 @@ impl TableSink {
     }
 
     fn show(&mut self, empty_too: bool) -> Result<(), SinkError> {
-        for section in &mut self.tables {
-            if empty_too || !section.rows.is_empty() {
-                let text = section.text(&self.options, self.out.is_terminal());
-                self.out.write(text.as_bytes())?;
+        for of_module in self.tables.chunk_by_mut(|a, b| a.module == b.module) {
+            let none = of_module.iter().all(|section| section.rows.is_empty());
+            for (i, section) in of_module.iter_mut().enumerate() {
+                if !section.rows.is_empty() || (empty_too && none && i == 0) {
+                    let text = section.text(&self.options, self.out.is_terminal());
+                    self.out.write(text.as_bytes())?;
+                }
+                section.rows.clear();
+                section.more = 0;
             }
-            section.rows.clear();
-            section.more = 0;
         }
         self.out.flush()
     }

@@ -79,6 +79,13 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<(Socket, Link), So
 
 /// The error of a socket whose interface went away.
 pub fn lost(interface: &str, error: io::Error) -> SourceError {
+    let error = match error.raw_os_error() {
+        Some(libc::ENETDOWN) => io::Error::new(
+            error.kind(),
+            format!("{error} (it is down, or was removed: `ip link set {interface} up`)"),
+        ),
+        _ => error,
+    };
     SourceError::Io { place: format!("interface {interface}: receiving"), error }
 }
 
