@@ -104,6 +104,48 @@ fn a_parameter_can_be_a_files_text() {
 }
 
 #[test]
+fn logs_of_two_monitors_join() {
+    if common::module("trajectory").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (here, there) = (folder.path().join("here.json"), folder.path().join("there.json"));
+    let view = ["--expose", "payload:64", "--set", "trajectory.sampling=0.2"];
+    let (out, demo) = (here.to_str().unwrap(), "demo/demo.pcap");
+    let run = ["run", "trajectory", "-r", demo, "-q", "--format", "json", "-o", out];
+    assert_eq!(flame(&[&run[..], &view].concat()).status.code(), Some(0));
+    // The other monitor sees all but each tenth log 5 ms later.
+    let (mut logs, mut late) = (0, String::new());
+    for line in std::fs::read_to_string(&here).unwrap().lines() {
+        let mut record: serde_json::Value = serde_json::from_str(line).unwrap();
+        if record["table"] == "log" {
+            logs += 1;
+            record["ts_ns"] = (record["ts_ns"].as_u64().unwrap() + 5_000_000).into();
+            if logs % 10 == 0 {
+                continue;
+            }
+        }
+        late += &format!("{record}\n");
+    }
+    std::fs::write(&there, late).unwrap();
+    let out = flame(&["join", "--format", "json", &format!("a={out}"), &format!("b={}", there.display())]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let first: serde_json::Value = serde_json::from_str(text(&out.stdout).lines().next().unwrap()).unwrap();
+    assert_eq!((&first["table"], &first["path"]), (&"path".into(), &"a > b".into()));
+    assert_eq!((&first["mean_ns"], &first["max_ns"]), (&5_000_000.into(), &5_000_000.into()));
+    let number = |name: &str| first[name].as_u64().unwrap();
+    assert!(number("packets") > 150 && number("lost") > 15, "{first}");
+    std::fs::write(&there, "{\n").unwrap();
+    let out = flame(&["join", out_path(&here), out_path(&there)]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("there, line 1"), "{}", text(&out.stderr));
+}
+
+fn out_path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
 fn views_select_and_change_what_modules_see() {
     if !has_modules() {
         return;

@@ -2,15 +2,36 @@
 
 mod build;
 mod inspect;
+mod join;
 mod modules;
 mod new;
 mod run;
 
 use crate::exit::Status;
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 
 /// What a person is told; the messages carry place and remedy themselves.
 pub type Error = Box<dyn std::error::Error>;
+
+/// `--format`.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum FormatArg {
+    Table,
+    Json,
+    Csv,
+    Parquet,
+}
+
+impl From<FormatArg> for flame_record::Format {
+    fn from(format: FormatArg) -> Self {
+        match format {
+            FormatArg::Table => Self::Table,
+            FormatArg::Json => Self::Json,
+            FormatArg::Csv => Self::Csv,
+            FormatArg::Parquet => Self::Parquet,
+        }
+    }
+}
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -19,6 +40,7 @@ pub enum Command {
     Build(build::Build),
     Modules(modules::Modules),
     Inspect(inspect::Inspect),
+    Join(join::Join),
 }
 
 impl Command {
@@ -29,6 +51,7 @@ impl Command {
             Self::Build(c) => c.run(),
             Self::Modules(c) => c.run(),
             Self::Inspect(c) => c.run(),
+            Self::Join(c) => c.run(),
         }
     }
 }

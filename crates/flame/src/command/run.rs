@@ -1,4 +1,4 @@
-use crate::command::{Error, read};
+use crate::command::{Error, FormatArg, read};
 use crate::exit::Status;
 use crate::{places, progress};
 use clap::{Args, ValueEnum};
@@ -89,7 +89,7 @@ pub struct Run {
 
     /// How records are written
     #[arg(short, long, default_value = "table")]
-    format: Format,
+    format: FormatArg,
 
     /// Write the packets that modules write (`anonymize`) to this file, as pcapng
     #[arg(short, long, value_name = "FILE")]
@@ -127,14 +127,6 @@ pub struct Run {
     /// Run without budgets, to measure what they cost: a module may then never return
     #[arg(long, hide = true)]
     unchecked: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    Table,
-    Json,
-    Csv,
-    Parquet,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -272,15 +264,9 @@ impl Run {
     }
 
     fn sink(&self, plan: &Plan) -> Result<Box<dyn flame_record::Sink>, Error> {
-        let format = match self.format {
-            Format::Table => flame_record::Format::Table,
-            Format::Json => flame_record::Format::Json,
-            Format::Csv => flame_record::Format::Csv,
-            Format::Parquet => flame_record::Format::Parquet,
-        };
         let live = self.interface.is_some() || self.interval.is_some();
         let options = flame_record::Options { live, ..flame_record::Options::default() };
-        let records = flame_record::open(format, self.output.as_deref(), plan, &options)?;
+        let records = flame_record::open(self.format.into(), self.output.as_deref(), plan, &options)?;
         let writes: Vec<_> = plan.modules.iter().filter(|m| m.manifest.packets).collect();
         match (&self.write, writes.first()) {
             (None, None) => Ok(records),
