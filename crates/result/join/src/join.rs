@@ -242,14 +242,18 @@ impl State<'_> {
         }
         let room = self.flows.len() < self.options.max_flows;
         match self.flows.get_mut(&key.0) {
-            Some(paths) => match paths.iter_mut().find(|(known, _)| *known == path) {
-                Some((_, delay)) => delay.add(ns, packet.bytes),
-                None if paths.len() == MAX_PATHS_OF_FLOW => self.joined.crowded += 1,
-                None => {
-                    paths.push((path, Delay::default()));
-                    paths.last_mut().expect("just pushed").1.add(ns, packet.bytes);
+            Some(paths) => {
+                let full = paths.len() == MAX_PATHS_OF_FLOW;
+                if let Some((_, delay)) = paths.iter_mut().find(|(known, _)| *known == path) {
+                    delay.add(ns, packet.bytes);
+                } else if full {
+                    self.joined.crowded += 1;
+                } else {
+                    let mut delay = Delay::default();
+                    delay.add(ns, packet.bytes);
+                    paths.push((path, delay));
                 }
-            },
+            }
             None if room => {
                 let mut delay = Delay::default();
                 delay.add(ns, packet.bytes);
