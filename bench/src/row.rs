@@ -54,6 +54,11 @@ impl Row {
     }
 }
 
+/// The line above the rows.
+pub fn heading() -> String {
+    format!("  {:38} {:>8} {:3} {:8} {:6} {}", "", "value", "", "target", "", "measured")
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -87,8 +92,15 @@ pub fn geometric_mean(of: &[f64]) -> f64 {
 }
 
 /// Times several ways of doing the same in turn: the median of each in seconds, and of each one's ratio to
-/// the first. The first round warms up.
+/// the first.
 pub fn in_turn<E>(rounds: usize, ways: &mut [Way<'_, E>]) -> Result<(Vec<f64>, Vec<f64>), E> {
+    let times = laps(rounds, ways)?;
+    let ratios = times.iter().map(|of| paired(of, &times[0])).collect();
+    Ok((times.into_iter().map(median).collect(), ratios))
+}
+
+/// The same without its medians: the seconds of each way, round by round. A round before them warms up.
+pub fn laps<E>(rounds: usize, ways: &mut [Way<'_, E>]) -> Result<Vec<Vec<f64>>, E> {
     let mut times = vec![Vec::new(); ways.len()];
     for round in 0..=rounds {
         for (way, times) in ways.iter_mut().zip(&mut times) {
@@ -99,9 +111,12 @@ pub fn in_turn<E>(rounds: usize, ways: &mut [Way<'_, E>]) -> Result<(Vec<f64>, V
             }
         }
     }
-    let ratio = |of: &Vec<f64>| median(of.iter().zip(&times[0]).map(|(t, first)| t / first).collect());
-    let ratios = times.iter().map(ratio).collect();
-    Ok((times.into_iter().map(median).collect(), ratios))
+    Ok(times)
+}
+
+/// The median of the ratios within each round.
+pub fn paired(of: &[f64], to: &[f64]) -> f64 {
+    median(of.iter().zip(to).map(|(a, b)| a / b).collect())
 }
 
 pub type Way<'a, E> = Box<dyn FnMut() -> Result<(), E> + 'a>;

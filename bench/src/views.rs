@@ -1,7 +1,7 @@
-//! What views cost, against copying the bytes that were captured.
+//! What views cost, against copying the bytes that were captured, and those that are exposed.
 
 use crate::fixture::{Error, base, blocks};
-use crate::row::{Row, Way, in_turn};
+use crate::row::{Row, Way, laps, median, paired};
 use flame_abi::Descriptor;
 use flame_block::Pool;
 use flame_plan::{Action, Expose, Field, ViewSpec};
@@ -9,7 +9,8 @@ use flame_view::{Key, View};
 use std::cell::RefCell;
 use std::path::Path;
 
-const GROUP: &str = "views: against memcpy of all packets";
+const CAPTURED: &str = "views: against copying all captured bytes";
+const EXPOSED: &str = "views: against copying the exposed bytes";
 
 pub fn rows(trace: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
     let blocks = blocks(trace, 64)?;
@@ -26,16 +27,33 @@ pub fn rows(trace: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
         ("headers and 64 bytes", Expose::Payload(64), Default::default()),
         ("all, copied", Expose::All, Default::default()),
     ];
-    let mut rows = Vec::new();
+    let (mut rows, mut of_exposed) = (Vec::new(), Vec::new());
     for (i, (name, expose, transforms)) in specs.into_iter().enumerate() {
         let mut view = View::new(&ViewSpec { select: vec![], expose, transforms }, Some(&key))?;
-        let mut ways: [Way<'_, Error>; 2] = [
-            Box::new(|| {
-                for block in &blocks {
-                    copy(&block.descriptors, &block.block.data, pool.borrow_mut().slot(0).1);
+        let mut lengths = Vec::new();
+        for block in &blocks {
+            let mut pool = pool.borrow_mut();
+            let (descriptors, data) = pool.slot(0);
+            let (from, link) = (&block.block.data, |i: usize| block.block.packets[i].link);
+            let written = view.copy(&block.descriptors, link, from, descriptors, data, base(0))?;
+            let shown = &descriptors[..written.packets as usize];
+            lengths.push(shown.iter().map(|d| d.cap_len).collect::<Vec<_>>());
+        }
+        let shown: u64 = lengths.iter().flatten().map(|n| u64::from(*n)).sum();
+        let plain = |lengths: Option<&[Vec<u32>]>| {
+            for (i, block) in blocks.iter().enumerate() {
+                let mut pool = pool.borrow_mut();
+                let (from, to) = (&block.block.data, pool.slot(0).1);
+                match lengths {
+                    Some(lengths) => copy(&block.descriptors, lengths[i].iter().copied(), from, to),
+                    None => copy(&block.descriptors, block.descriptors.iter().map(|d| d.cap_len), from, to),
                 }
-                Ok(())
-            }),
+            }
+            Ok(())
+        };
+        let mut ways: [Way<'_, Error>; 3] = [
+            Box::new(|| plain(None)),
+            Box::new(|| plain(Some(&lengths))),
             Box::new(|| {
                 for block in &blocks {
                     let mut pool = pool.borrow_mut();
@@ -50,19 +68,24 @@ pub fn rows(trace: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
                 Ok(())
             }),
         ];
-        let (times, ratios) = in_turn(rounds * 3, &mut ways)?;
-        let ns = |i: usize| times[i] * 1e9 / packets as f64;
-        let detail = format!("{:.1} / {:.1} ns a packet", ns(1), ns(0));
-        rows.push(Row::ratio(GROUP, name, ratios[1], detail));
+        let times = laps(rounds * 3, &mut ways)?;
+        let ns = |i: usize| median(times[i].clone()) * 1e9 / packets as f64;
+        let detail = |i: usize| format!("{:.1} / {:.1} ns a packet", ns(2), ns(i));
+        rows.push(Row::ratio(CAPTURED, name, paired(&times[2], &times[0]), detail(0)));
+        // Where nothing is exposed nothing can be copied.
+        if shown > 0 {
+            of_exposed.push(Row::ratio(EXPOSED, name, paired(&times[2], &times[1]), detail(1)));
+        }
     }
+    rows.extend(of_exposed);
     Ok(rows)
 }
 
-/// Every packet's bytes to the place behind the one before.
-fn copy(descriptors: &[Descriptor], from: &[u8], to: &mut [u8]) {
+/// The first bytes of every packet to the place behind the one before.
+fn copy(descriptors: &[Descriptor], lengths: impl Iterator<Item = u32>, from: &[u8], to: &mut [u8]) {
     let mut at = 0;
-    for d in descriptors {
-        let n = d.cap_len as usize;
+    for (d, n) in descriptors.iter().zip(lengths) {
+        let n = n as usize;
         to[at..at + n].copy_from_slice(&from[d.addr as usize..d.addr as usize + n]);
         at += n;
     }

@@ -1,5 +1,6 @@
 //! The benchmarks run, and every row is there. Nothing about speed: that is for people to read.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 
 #[test]
@@ -8,30 +9,60 @@ fn every_row_is_there() {
         eprintln!("skipped: set FLAME and FLAME_MODULES (make test does)");
         return;
     }
-    let json = std::env::temp_dir().join(format!("flame-bench-{}.json", std::process::id()));
-    let out =
-        Command::new(env!("CARGO_BIN_EXE_flame-bench")).arg("--quick").arg("--json").arg(&json).output();
-    let out = out.unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("bench.json");
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_flame-bench"));
+    let out = bench.arg("--quick").arg("--json").arg(&json).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
     let rows: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    std::fs::remove_file(&json).unwrap();
-    let mut names: Vec<&str> = Vec::new();
+
+    let mut there: BTreeMap<(String, String), usize> = BTreeMap::new();
     for row in &rows {
         let value = row["value"].as_f64().unwrap_or(f64::NAN);
         assert!(value.is_finite() && value > 0.0, "{row}");
-        names.push(row["name"].as_str().unwrap());
+        assert_eq!(row["target"].is_null(), row["met"].is_null(), "{row}");
+        let text = |field: &str| row[field].as_str().unwrap().to_owned();
+        // What stands before the colon is the kind of measurement.
+        let group = text("group").split(':').next().unwrap().to_owned();
+        *there.entry((group, text("name"))).or_default() += 1;
     }
-    let times = |name: &str| names.iter().filter(|n| **n == name).count();
-    for module in ["count", "flow", "http", "rtt"] {
+    let times =
+        |group: &str, name: &str| there.get(&(group.to_owned(), name.to_owned())).copied().unwrap_or(0);
+
+    for module in ["count", "flow", "http", "rtt", "geometric mean"] {
         for way in ["unchecked", "shipped"] {
-            assert_eq!(times(&format!("{module}: {way} / native")), 2, "{module} {way}");
+            // Calls alone and the whole way.
+            assert_eq!(times("modules", &format!("{module}: {way} / native")), 2, "{module} {way}: {said}");
         }
     }
-    for name in
-        ["batches of 1", "batches of 256", "headers, addresses by prefix", "100 idle instances of flow"]
-    {
-        assert_eq!(times(name), 1, "{name}");
+    for batch in [1, 4, 16, 64, 256] {
+        assert_eq!(times("dispatch", &format!("batches of {batch}")), 1, "{batch}: {said}");
     }
-    // tcpdump is among what the project installs; the other rivals, and namespaces, may be missing.
-    assert_eq!(times("tcpdump -w /dev/null / count"), 1);
+    for (view, denominators) in [
+        ("all, where it lies (select only)", 2),
+        ("descriptors only", 1),
+        ("headers", 2),
+        ("headers, addresses by prefix", 2),
+        ("headers and 64 bytes", 2),
+        ("all, copied", 2),
+    ] {
+        assert_eq!(times("views", view), denominators, "{view}: {said}");
+    }
+    assert_eq!(times("memory", "100 idle instances of flow"), 1, "{said}");
+
+    // Rivals and namespaces may be missing, but never without a word. tcpdump is installed by the setup.
+    let commands = "whole commands, one core";
+    assert_eq!(times(commands, "tcpdump -w /dev/null / count"), 1, "{said}");
+    for rival in [
+        "tcpdump 'tcp dst port 80' / http",
+        "tcpdump 'tcp dst port 80' / count, filter",
+        "softflowd / flow",
+        "nfpcapd / flow",
+    ] {
+        let told = said.contains(&format!("left out: {rival}"));
+        assert_eq!(times(commands, rival), usize::from(!told), "{rival}: {said}");
+    }
+    let told = said.contains("left out: live receive");
+    assert_eq!(times("live receive", "flame run count -i / bare ring"), usize::from(!told), "{said}");
 }
