@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter}
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -86,6 +86,14 @@ for file in ../modules/*/module.toml ../crates/flame/src/template/*/module.toml;
 done
 printf 'abi = 1\nname = "a"\nversion = "1"\ndescription = ""\n[parameters.p]\ntype = "duration"\ndefault = "10s"\ndescription = ""\n' \
     > $corpus/manifest/parameter.toml
+
+printf '\x00\x14\x00\x00\x00\xfd\xff\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08\x40\x00\x00\x00\x01\x00\x00\x00\xde\xad\xbe\xef' > $corpus/records/packet
+
+cp ../modules/worm/worms.txt $corpus/signatures/
+log='{"module":"trajectory","table":"log","ts_ns":%d,"flow":7,"label":9,"wire_len":60}\n'
+flow='{"module":"trajectory","table":"flow","ts_ns":1,"flow":7,"proto":6,"src":"10.0.0.1","sport":1,"dst":"10.0.0.2","dport":80}\n'
+# shellcheck disable=SC2059
+{ printf "$flow$log" 5; printf '\x00'; printf "$log" 9; } > $corpus/joined/two
 
 printf '\x00asm\x01\x00\x00\x00' > $corpus/rewriter/empty.wasm
 for file in "${FLAME_MODULES:-../target/release/modules}"/*.wasm; do

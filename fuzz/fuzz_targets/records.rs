@@ -13,6 +13,7 @@ abi = 1
 name = "fuzz"
 version = "1"
 description = "every type"
+packets = true
 [[tables]]
 name = "all"
 columns = [
