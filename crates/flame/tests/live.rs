@@ -138,12 +138,16 @@ fn two_workers_see_whole_flows() {
 #[test]
 fn no_packet_is_seen_twice_while_workers_start() {
     let Some(net) = net() else { return };
-    // Each its own flow, and sent for longer than the start takes.
-    let frames: Vec<_> = (0..250_000u32)
+    // Each its own flow; enough for a start that takes ten seconds.
+    let frames: Vec<_> = (0..1_000_000u32)
         .map(|i| ipv4(&[], 17, ((i >> 14) as u16, 1 + (i & 0x3fff) as u16), (1000, 53), 60))
         .collect();
-    let mut sender = net.sender(&frames, 1, "");
+    let mut sender = net.bursts(&frames);
+    let sent = "cat /sys/class/net/tx0/statistics/tx_packets";
+    live::wait_for("the first burst", || net.said(sent) != "0");
     let capture = net.capture(&["flow", "--workers", "8", "--format", "json"], 8);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::fs::write(net.stop(), "").unwrap();
     assert!(sender.wait().unwrap().success());
     let out = interrupted(capture);
     let mut flows: BTreeMap<_, u64> = BTreeMap::new();

@@ -70,15 +70,29 @@ impl Net {
         assert!(self.sender(frames, 1, command).wait().unwrap().success());
     }
 
+    /// Who sends them in bursts, for as long as the file [`Net::stop`] is not there.
+    pub fn bursts(&self, frames: &[Vec<u8>]) -> Child {
+        let stop = self.stop();
+        self.python(frames, &["1", "", stop.to_str().unwrap()])
+    }
+
+    pub fn stop(&self) -> PathBuf {
+        self.folder.path().join("stop")
+    }
+
     /// Who sends them, at work.
     pub fn sender(&self, frames: &[Vec<u8>], times: usize, then: &str) -> Child {
+        self.python(frames, &[&times.to_string(), then])
+    }
+
+    fn python(&self, frames: &[Vec<u8>], arguments: &[&str]) -> Child {
         let path: PathBuf = self.folder.path().join("frames");
         let bytes: Vec<u8> =
             frames.iter().flat_map(|f| [&(f.len() as u16).to_be_bytes()[..], f].concat()).collect();
         std::fs::write(&path, bytes).unwrap();
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/live/send.py");
         let mut python = self.command("python3");
-        python.arg(script).arg("tx0").arg(path).args([&times.to_string(), then]).spawn().unwrap()
+        python.arg(script).arg("tx0").arg(path).args(arguments).spawn().unwrap()
     }
 
     /// `flame run … -i rx0`, once its `sockets` sockets receive.
