@@ -1,0 +1,120 @@
+//! `lrd`: the on-line estimator of long-range dependence of Roughan, Veitch and Abry (*Real-time estimation of
+//! the parameters of long-range dependence*, IEEE/ACM Trans. Networking 8(4), 2000).
+//!
+//! Needs descriptors only. Packets, bytes and connections (TCP SYNs) are counted per interval in [`window`],
+//! transformed in [`pyramid`], and what is left of them, one sum for each octave, becomes an estimate in
+//! [`regress`]. Gives the tables `estimate`, `octave` and `state` of `module.toml`.
+#![forbid(unsafe_code)]
+
+pub mod merge;
+pub mod message;
+pub mod pyramid;
+pub mod regress;
+mod special;
+pub mod transform;
+pub mod window;
+
+pub use merge::Estimator;
+
+use flame_module::{Batch, Descriptor, Init, Module, Out, Progress, flags, tcp};
+use transform::Transform;
+use window::Window;
+
+/// Packets, bytes and connections.
+pub const SERIES: usize = 3;
+/// What arrived in one interval, by series.
+pub type Counts = [u64; SERIES];
+
+/// The fast path. One worker transforms what it counts; several send their counts to the slow path, since the
+/// energies of parts do not add up to the energy of the whole.
+pub struct Lrd {
+    window: Window,
+    transform: Option<Transform>,
+    /// Nothing was sent before: this instance may have taken over from one that was ended.
+    first: bool,
+    late: u64,
+    /// Where to go on with counts that did not fit the output before.
+    from: u64,
+}
+
+impl Module for Lrd {
+    fn new(init: &Init) -> Self {
+        Self {
+            window: Window::new(init.duration_ns("interval"), init.tick_ns, init.duration_ns("lateness")),
+            transform: (init.workers <= 1).then(|| Transform::new(init.integer("moments") as usize)),
+            first: true,
+            late: 0,
+            from: 0,
+        }
+    }
+
+    fn batch(&mut self, batch: &Batch, _: &mut Out) {
+        for d in batch.descriptors() {
+            let in_time = self.window.add(d.ts_ns, [1, d.wire_len.into(), is_syn(d)]);
+            self.late += u64::from(!in_time);
+        }
+    }
+
+    fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
+        self.send(self.window.closed_at(now_ns), out)
+    }
+
+    fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
+        // The interval that the capture ends in is cut short, so it is left out.
+        self.send(self.window.interval_of(now_ns), out)
+    }
+}
+
+impl Lrd {
+    /// Intervals below `until` are complete.
+    fn send(&mut self, until: u64, out: &mut Out) -> Progress {
+        match &mut self.transform {
+            Some(transform) => {
+                while let Some((index, counts)) = self.window.next(self.from).filter(|(i, _)| *i < until) {
+                    transform.push(index, &counts);
+                    self.from = index + 1;
+                }
+                transform.advance(until);
+                out.message(&message::sums(
+                    self.late,
+                    self.first,
+                    transform.intervals,
+                    &transform.energies(),
+                ));
+            }
+            None => loop {
+                if out.room() < message::LARGEST {
+                    return Progress::More;
+                }
+                let mut counts = message::Counted::new(self.late);
+                self.late = 0;
+                while let Some((index, of_interval)) = self.window.next(self.from) {
+                    if !counts.push(index, &of_interval) {
+                        break;
+                    }
+                    self.from = index + 1;
+                }
+                out.message(counts.bytes());
+                if self.window.next(self.from).is_none() {
+                    self.window.clear();
+                    break;
+                }
+            },
+        }
+        self.window.forget(until);
+        (self.first, self.late, self.from) = (false, 0, 0);
+        Progress::Done
+    }
+}
+
+#[inline]
+fn is_syn(d: &Descriptor) -> u64 {
+    let of_tcp = d.proto == 6 && d.flags & (flags::IPV4 | flags::IPV6) != 0;
+    let whole = d.flags & flags::LATER_FRAGMENT == 0;
+    u64::from(of_tcp && whole && d.tcp_flags & (tcp::SYN | tcp::ACK) == tcp::SYN)
+}
+
+flame_module::export!(Lrd, slow = Estimator);
+
+#[cfg(test)]
+mod tests;
