@@ -30,6 +30,8 @@ fn signatures(init: &Init) -> Vec<signature::Signature> {
 pub struct Worm {
     search: Search,
     found: Found,
+    /// By worm, the last packet that had it: a packet with a signature twice is one.
+    last: Box<[u64]>,
     searched: u64,
     without_payload: u64,
 }
@@ -38,7 +40,8 @@ impl Module for Worm {
     fn new(init: &Init) -> Self {
         let search = Search::new(&signatures(init), init.integer("max_pending") as usize);
         let found = Found::new(init.integer("max_infections") as usize);
-        Self { search, found, searched: 0, without_payload: 0 }
+        let last = vec![0; search.names.len()].into();
+        Self { search, found, last, searched: 0, without_payload: 0 }
     }
 
     fn batch(&mut self, batch: &Batch, _: &mut Out) {
@@ -70,15 +73,19 @@ impl Worm {
         };
         let payload = packet.payload();
         if payload.is_empty() {
-            // A SYN has none; of a cut packet we cannot know.
-            self.without_payload +=
-                u64::from(packet.has(flags::TRUNCATED) || packet.cap_len < packet.wire_len);
+            // A bare ACK has none; where the length is not told either, we cannot know.
+            let cut = packet.has(flags::TRUNCATED) || packet.cap_len < packet.wire_len;
+            self.without_payload += u64::from(packet.payload_len().map_or(cut, |n| n > 0));
             return;
         }
         self.searched += 1;
         let place = Place { proto: packet.proto, dport };
-        let found = &mut self.found;
-        let mut hit = |worm: u16| found.add(worm, src, dst, dport, packet.ts_ns);
+        let (found, last, this) = (&mut self.found, &mut self.last, self.searched);
+        let mut hit = |worm: u16| {
+            if std::mem::replace(&mut last[usize::from(worm)], this) != this {
+                found.add(worm, src, dst, dport, packet.ts_ns);
+            }
+        };
         if packet.proto == UDP {
             self.search.datagram(place, payload, &mut hit);
         } else {

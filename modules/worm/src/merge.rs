@@ -2,7 +2,8 @@
 
 use crate::found::{Infection, SIZE};
 use flame_module::{Init, Ip, Out, Progress, Slow};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 const FIRST: u16 = 0;
 const INFECTION: u16 = 1;
@@ -17,6 +18,8 @@ type Target = (u16, Ip, Ip, u16);
 pub struct Merge {
     names: Vec<String>,
     all: BTreeMap<Target, Infection>,
+    /// Not yet in the table `first`.
+    fresh: BTreeSet<Target>,
     limit: usize,
     counts: [u64; 4],
     /// What [`Slow::end`] has still to write.
@@ -45,17 +48,12 @@ pub fn send_counts(counts: &[u64; 4], out: &mut Out) {
 
 impl Slow for Merge {
     fn new(init: &Init) -> Self {
-        let mut names: Vec<String> = Vec::new();
-        for signature in crate::signatures(init) {
-            if !names.contains(&signature.name) {
-                names.push(signature.name);
-            }
-        }
+        let (names, _) = crate::signature::names(&crate::signatures(init));
         let limit = init.integer("max_infections") as usize;
-        Self { names, all: BTreeMap::new(), limit, counts: [0; 4], left: None }
+        Self { names, all: BTreeMap::new(), fresh: BTreeSet::new(), limit, counts: [0; 4], left: None }
     }
 
-    fn message(&mut self, bytes: &[u8], out: &mut Out) {
+    fn message(&mut self, bytes: &[u8], _: &mut Out) {
         if bytes.len() != SIZE {
             for (sum, n) in self.counts.iter_mut().zip(bytes.chunks_exact(8)) {
                 *sum += n.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
@@ -70,14 +68,20 @@ impl Slow for Merge {
             known.last_ns = known.last_ns.max(new.last_ns);
         } else if self.all.len() < self.limit {
             self.all.insert(target, new);
-            let row = out.row(FIRST).time(new.first_ns).text(self.name(new.worm));
-            row.ip(new.src).ip(new.dst).u16(new.dport).finish();
+            self.fresh.insert(target);
         } else {
             self.counts[2] += new.packets;
         }
     }
 
+    fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
+        self.first(now_ns, out)
+    }
+
     fn end(&mut self, _: u64, out: &mut Out) -> Progress {
+        if self.first(u64::MAX, out) == Progress::More {
+            return Progress::More;
+        }
         let mut left = self.left.take().unwrap_or_else(|| self.sum_up());
         while let Some(i) = left.infections.last() {
             if out.room() < ROW {
@@ -105,6 +109,26 @@ impl Slow for Merge {
 impl Merge {
     fn name(&self, worm: u16) -> &str {
         self.names.get(usize::from(worm)).map_or("", String::as_str)
+    }
+
+    /// Rows of those first seen before `now_ns`: every worker has told of that time, so that another number of
+    /// workers gives the same rows. What is later waits.
+    fn first(&mut self, now_ns: u64, out: &mut Out) -> Progress {
+        let mut after = None;
+        loop {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let Some(&target) = self.fresh.range((from, Bound::Unbounded)).next() else {
+                return Progress::Done;
+            };
+            after = Some(target);
+            let Some(i) = self.all.get(&target).filter(|i| i.first_ns < now_ns) else { continue };
+            if out.room() < ROW {
+                return Progress::More;
+            }
+            let row = out.row(FIRST).time(i.first_ns).text(self.name(i.worm));
+            row.ip(i.src).ip(i.dst).u16(i.dport).finish();
+            self.fresh.remove(&target);
+        }
     }
 
     /// Both lists backwards, to be taken from the end.

@@ -51,17 +51,13 @@ pub struct Search {
 
 impl Search {
     pub fn new(signatures: &[Signature], max_pending: usize) -> Self {
-        let mut names: Vec<String> = Vec::new();
+        let (names, worms) = crate::signature::names(signatures);
         let rules = signatures
             .iter()
-            .map(|s| {
-                let known = names.iter().position(|n| *n == s.name);
-                let worm = known.unwrap_or_else(|| {
-                    names.push(s.name.clone());
-                    names.len() - 1
-                });
+            .zip(worms)
+            .map(|(s, worm)| {
                 let len = s.pattern.len() as u32;
-                Rule { worm: worm as u16, proto: s.proto, port: s.port, offset: s.offset, len }
+                Rule { worm, proto: s.proto, port: s.port, offset: s.offset, len }
             })
             .collect();
         let patterns = signatures.iter().map(|s| &s.pattern);

@@ -1,11 +1,13 @@
 //! Signatures as text: `NAME PROTOCOL PORT PLACE PATTERN`, one a line.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Signatures of one list, at most.
 pub const MAX: usize = 4096;
-/// Bytes of all patterns together, at most: each can be a state of the automaton, of up to 1 KiB.
-pub const MAX_BYTES: usize = 65_536;
+/// Bytes of all patterns together, at most: each can be a state of the automaton, of up to 1 KiB, and what builds
+/// it must stay within the budget of a call.
+pub const MAX_BYTES: usize = 16_384;
 /// Bytes of a pattern, at most.
 pub const MAX_PATTERN: usize = 1024;
 
@@ -98,6 +100,19 @@ pub fn parse(text: &str) -> Result<Vec<Signature>, SignatureError> {
         return Err(SignatureError { line: 1, column: 1, reason: "no signature in it".to_owned() });
     }
     Ok(all)
+}
+
+/// The different names in the order of the list, and by signature the number of its name.
+pub fn names(signatures: &[Signature]) -> (Vec<String>, Vec<u16>) {
+    let (mut names, mut known) = (Vec::new(), BTreeMap::new());
+    let mut number = |s: &Signature| {
+        *known.entry(s.name.clone()).or_insert_with(|| {
+            names.push(s.name.clone());
+            names.len() as u16 - 1
+        })
+    };
+    let worms = signatures.iter().map(&mut number).collect();
+    (names, worms)
 }
 
 /// Text with `|hex bytes|`; on error the byte where it is.

@@ -148,6 +148,69 @@ fn sources_and_targets_are_recorded_once_with_counts_and_times() {
 }
 
 #[test]
+fn first_waits_until_every_worker_has_told() {
+    let mut native = module(100);
+    let mut firsts = Vec::new();
+    // One worker is a tick ahead of the other, which saw the same source and target before.
+    let [src, dst] = [[10, 0, 0, 1], [10, 0, 1, 1]].map(flame_module::Ip::v4);
+    for (ts_ns, now_ns) in [(25, 20), (22, 30), (35, 40)] {
+        native.fast.found.add(0, src, dst, 80, ts_ns);
+        native.tick(now_ns);
+        firsts.push(native.rows.iter().filter(|r| r.table == 0).map(|r| r.integer(0, 8)).collect::<Vec<_>>());
+    }
+    assert_eq!(firsts, [vec![], vec![22], vec![22]]);
+}
+
+#[test]
+fn padding_is_no_payload_and_breaks_no_match() {
+    let mut native = module(100);
+    let mut memory = Vec::new();
+    // Total length 40: what follows is padding, the beginning of the worm by chance.
+    let mut padded = |payload: &[u8], seq, total: u16| {
+        let d = packet(&mut memory, 1, 1, 10, seq, payload);
+        memory[d.addr as usize + 2..][..2].copy_from_slice(&total.to_be_bytes());
+        d
+    };
+    let packets = [
+        padded(CODE_RED, 900, 40),
+        padded(&CODE_RED[..20], 0, 60),
+        padded(b"GET /d", 20, 40),
+        padded(&CODE_RED[20..], 20, 0),
+    ];
+    native.packets(&packets, &memory);
+    native.end(20);
+    let of = |n: u16| native.rows.iter().find(|r| r.table == n).unwrap();
+    assert_eq!(of(1).integer(48, 8), 1, "the one that crosses");
+    assert_eq!((of(3).integer(0, 8), of(3).integer(8, 8)), (2, 0), "searched, without payload");
+}
+
+#[test]
+fn headers_alone_are_counted() {
+    let mut native = module(100);
+    let mut memory = Vec::new();
+    let mut shown = packet(&mut memory, 1, 1, 10, 0, CODE_RED);
+    memory[2..4].copy_from_slice(&(shown.cap_len as u16).to_be_bytes());
+    shown.cap_len = 40;
+    native.packets(&[shown], &memory);
+    native.end(20);
+    let counts: Vec<u64> = [0, 8].map(|at| native.rows[0].integer(at, 8)).into();
+    assert_eq!((native.rows.len(), counts), (1, vec![0, 1]));
+}
+
+#[test]
+fn a_packet_counts_once_for_a_worm() {
+    let mut native = module(100);
+    let mut memory = Vec::new();
+    let twice = b"GET /MSADC/root.exe?/c+dir GET /scripts/root.exe?/c+dir /winnt/system32/cmd.exe?/c+dir";
+    let packets = [packet(&mut memory, 1, 1, 10, 0, twice), packet(&mut memory, 1, 1, 11, 900, twice)];
+    native.packets(&packets, &memory);
+    native.end(20);
+    let infection = native.rows.iter().find(|r| r.table == 1).unwrap();
+    // Behind `nimda`, two addresses and a port.
+    assert_eq!(infection.integer(43, 8), 2);
+}
+
+#[test]
 fn a_scan_by_many_sources_stays_in_its_bounds_and_is_counted() {
     let mut native = module(100);
     let mut memory = Vec::new();
@@ -159,4 +222,26 @@ fn a_scan_by_many_sources_stays_in_its_bounds_and_is_counted() {
     let infections = native.rows.iter().filter(|r| r.table == 1).count() as u64;
     assert_eq!((infections, infections + state.integer(16, 8)), (100, 2000));
     assert_eq!(native.lost, 0);
+}
+
+#[test]
+fn every_shipped_signature_finds_its_worm_and_only_there() {
+    let all = parse(include_str!("../worms.txt")).unwrap();
+    let mut search = Search::new(&all, 16);
+    for s in &all {
+        let name = search.names.iter().position(|n| *n == s.name).unwrap() as u16;
+        let payload = [&b"...."[..if s.offset.is_none() { 4 } else { 0 }], &s.pattern, b"rest"].concat();
+        let mut found = |proto, dport, payload: &[u8]| {
+            let mut worms = Vec::new();
+            search.datagram(Place { proto, dport }, payload, &mut |worm| worms.push(worm));
+            worms
+        };
+        let port = s.port.unwrap_or(4444);
+        assert_eq!(found(s.proto, port, &payload), [name], "{}", s.name);
+        assert_eq!(found(23 - s.proto, port, &payload), [0u16; 0], "{}: the other protocol", s.name);
+        assert_eq!(found(s.proto, port, &payload[..payload.len() - 5]), [0u16; 0], "{}: cut", s.name);
+        if s.port.is_some() {
+            assert_eq!(found(s.proto, port + 1, &payload), [0u16; 0], "{}: another port", s.name);
+        }
+    }
 }

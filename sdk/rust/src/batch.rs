@@ -154,10 +154,39 @@ impl<'a> Packet<'a> {
         if self.has(flags::LATER_FRAGMENT) { &[] } else { self.from(self.l4.into()) }
     }
 
-    /// Behind the transport header.
+    /// Behind the transport header, to the datagram's end: what the link pads is no payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
-        if self.has(flags::TRANSPORT) { self.from(Descriptor::payload(self) as usize) } else { &[] }
+        if !self.has(flags::TRANSPORT) {
+            return &[];
+        }
+        let visible = self.from(Descriptor::payload(self) as usize);
+        &visible[..self.payload_len().map_or(visible.len(), |n| n.min(visible.len()))]
+    }
+
+    /// Bytes of payload that the IP header (of UDP its own) speaks of, whether visible or not; none if there is no
+    /// transport header, the length is hidden, or is 0 because the packet is longer than its field can say.
+    #[inline]
+    pub fn payload_len(&self) -> Option<usize> {
+        if !self.has(flags::TRANSPORT) {
+            return None;
+        }
+        let half = |bytes: &[u8], at: usize| {
+            bytes.get(at..at + 2).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]])))
+        };
+        let l3 = self.l3();
+        // IPv4 counts its header, IPv6 does not.
+        let said =
+            if self.has(flags::IPV4) { half(l3, 2) } else { half(l3, 4).filter(|n| *n > 0).map(|n| n + 40) };
+        let headers = (Descriptor::payload(self) as usize).saturating_sub(self.l3.into());
+        let len = said.filter(|n| *n > 0).map(|n| n.saturating_sub(headers));
+        if self.proto != 17 {
+            return len;
+        }
+        match half(self.l4(), 4).filter(|n| *n >= 8) {
+            Some(udp) => Some(len.unwrap_or(usize::MAX).min(udp - 8)),
+            None => len,
+        }
     }
 
     #[inline]
