@@ -150,7 +150,10 @@ fn what_cannot_be_written_is_refused_before_the_run() {
     let error = |format, output: Option<&str>| {
         open(format, output.map(Path::new), &two, &Options::default()).err().unwrap().to_string()
     };
-    assert!(error(Format::Csv, None).contains("here are 2: a.n, b.n; add -o FOLDER or use --format json"));
+    assert!(
+        error(Format::Csv, None)
+            .contains("here are 2: a.n, b.n; choose one with --table, add -o FOLDER or use --format json")
+    );
     assert!(error(Format::Csv, Some("-")).contains("here are 2"));
     assert!(error(Format::Parquet, None).contains("add -o NAME.parquet"));
     assert!(error(Format::Json, Some("no/such/folder/x")).starts_with("no/such/folder/x: "));
@@ -163,6 +166,39 @@ fn what_cannot_be_written_is_refused_before_the_run() {
             .contains("\"xml\" is no format: expected table, json")
     );
     assert!(Format::ALL.iter().all(|f| f.name().parse::<Format>().unwrap() == *f));
+}
+
+#[test]
+fn chosen_tables_alone_are_written() {
+    let two =
+        |name| module(name, ["n", "m"].map(|t| table(t, vec![column("n", ColumnType::U32, None)])).into());
+    let plan = plan(vec![two("a"), two("b")]);
+    let lines = |wanted: &[&str]| -> Vec<String> {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("x");
+        let options =
+            Options { tables: wanted.iter().map(|w| w.to_string()).collect(), ..Options::default() };
+        let mut sink = open(Format::Json, Some(&path), &plan, &options).unwrap();
+        for of in &plan.modules {
+            let mut output = Vec::new();
+            (0..2).for_each(|t| record(&mut output, t, &[Value::U32(t.into())]));
+            send(of, &output, &mut *sink);
+        }
+        sink.finish().unwrap();
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().map(|l| [l[11..12].to_owned(), l[23..24].to_owned()].join(".")).collect()
+    };
+    assert_eq!(lines(&[]), ["a.n", "a.m", "b.n", "b.m"]);
+    assert_eq!(lines(&["n"]), ["a.n", "b.n"]);
+    assert_eq!(lines(&["b"]), ["b.n", "b.m"]);
+    assert_eq!(lines(&["a.m", "b.n"]), ["a.m", "b.n"]);
+    let csv = |wish: &str| {
+        let options = Options { tables: vec![wish.to_owned()], ..Options::default() };
+        open(Format::Csv, None, &plan, &options).err().map(|e| e.to_string())
+    };
+    assert_eq!(csv("a.m"), None);
+    assert!(csv("n").unwrap().contains("here are 2: a.n, b.n"));
+    assert_eq!(csv("a.x").unwrap(), "--table a.x: there is no such table; here are a.n, a.m, b.n, b.m");
 }
 
 #[test]

@@ -91,6 +91,10 @@ pub struct Run {
     #[arg(short, long, default_value = "table")]
     format: FormatArg,
 
+    /// Write these tables only: TABLE, MODULE or MODULE.TABLE
+    #[arg(long = "table", value_name = "TABLE", value_delimiter = ',')]
+    tables: Vec<String>,
+
     /// Write the packets that modules write (`anonymize`) to this file, as pcapng
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -265,7 +269,8 @@ impl Run {
 
     fn sink(&self, plan: &Plan) -> Result<Box<dyn flame_record::Sink>, Error> {
         let live = self.interface.is_some() || self.interval.is_some();
-        let options = flame_record::Options { live, ..flame_record::Options::default() };
+        let tables = self.tables.clone();
+        let options = flame_record::Options { tables, live, ..flame_record::Options::default() };
         let records = flame_record::open(self.format.into(), self.output.as_deref(), plan, &options)?;
         let writes: Vec<_> = plan.modules.iter().filter(|m| m.manifest.packets).collect();
         match (&self.write, writes.first()) {

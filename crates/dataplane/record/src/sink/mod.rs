@@ -16,6 +16,7 @@ mod csv;
 mod json;
 mod out;
 mod parquet;
+mod select;
 mod table;
 
 pub use capture::capture;
@@ -58,9 +59,11 @@ pub enum SinkError {
     #[error("parquet is not written to a terminal or pipe: add -o NAME.parquet or -o FOLDER")]
     NeedsPath,
     #[error(
-        "csv on standard output holds one table, here are {tables}: {list}; add -o FOLDER or use --format json"
+        "csv on standard output holds one table, here are {tables}: {list}; choose one with --table, add -o FOLDER or use --format json"
     )]
     ManyOnStdout { tables: usize, list: String },
+    #[error("--table {wish}: there is no such table; here are {list}")]
+    NoTable { wish: String, list: String },
     #[error("{}: one file holds one table, here are {tables}: {list}; give a folder (a name without .{extension})", path.display())]
     ManyInFile { path: PathBuf, extension: &'static str, tables: usize, list: String },
     #[error("{}: {source}", path.display())]
@@ -111,9 +114,11 @@ impl FromStr for Format {
     }
 }
 
-/// How tables for people look.
+/// Which tables are written, and how tables for people look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
+    /// `TABLE`, `MODULE` or `MODULE.TABLE`; all if there is none.
+    pub tables: Vec<String>,
     /// Rows of a table that are shown; the rest is counted.
     pub rows: usize,
     /// Columns of characters; by default the terminal's, unlimited if there is none.
@@ -124,7 +129,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { rows: 40, width: None, live: false }
+        Self { tables: Vec::new(), rows: 40, width: None, live: false }
     }
 }
 
@@ -135,6 +140,11 @@ pub fn open(
     plan: &Plan,
     options: &Options,
 ) -> Result<Box<dyn Sink>, SinkError> {
+    if !options.tables.is_empty() {
+        let all = Options { tables: Vec::new(), ..options.clone() };
+        let records = open(format, output, &select::reduced(plan, &options.tables)?, &all)?;
+        return Ok(Box::new(select::Select { wanted: options.tables.clone(), records }));
+    }
     let output = output.filter(|path| path.as_os_str() != "-");
     let tables: Vec<String> = plan
         .modules
