@@ -91,7 +91,7 @@ pub struct Run {
     #[arg(short, long, default_value = "table")]
     format: FormatArg,
 
-    /// Write these tables only: TABLE, MODULE or MODULE.TABLE
+    /// Write these tables only: TABLE, MODULE.TABLE, or MODULE for all of its
     #[arg(long = "table", value_name = "TABLE", value_delimiter = ',')]
     tables: Vec<String>,
 

@@ -117,7 +117,7 @@ impl FromStr for Format {
 /// Which tables are written, and how tables for people look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// `TABLE`, `MODULE` or `MODULE.TABLE`; all if there is none.
+    /// `MODULE.TABLE`, `TABLE`, or `MODULE` where no table is called so; all if there is none.
     pub tables: Vec<String>,
     /// Rows of a table that are shown; the rest is counted.
     pub rows: usize,
@@ -142,8 +142,9 @@ pub fn open(
 ) -> Result<Box<dyn Sink>, SinkError> {
     if !options.tables.is_empty() {
         let all = Options { tables: Vec::new(), ..options.clone() };
-        let records = open(format, output, &select::reduced(plan, &options.tables)?, &all)?;
-        return Ok(Box::new(select::Select { wanted: options.tables.clone(), records }));
+        let plan = select::reduced(plan, &options.tables)?;
+        let records = open(format, output, &plan, &all)?;
+        return Ok(Box::new(select::Select { plan, records }));
     }
     let output = output.filter(|path| path.as_os_str() != "-");
     let tables: Vec<String> = plan

@@ -1,0 +1,67 @@
+//! Some tables of a run only: `MODULE.TABLE`, `TABLE` or, where no table is called so, `MODULE` with all its tables.
+
+use super::{Sink, SinkError};
+use crate::Packet;
+use arrow_array::RecordBatch;
+use flame_abi::manifest::Table;
+use flame_plan::Plan;
+
+/// The plan with the wanted tables alone, for an output to be opened for.
+pub(super) fn reduced(plan: &Plan, wanted: &[String]) -> Result<Plan, SinkError> {
+    let all: Vec<(&str, &str)> = plan
+        .modules
+        .iter()
+        .flat_map(|m| m.manifest.tables.iter().map(|t| (m.name.as_str(), t.name.as_str())))
+        .collect();
+    let mut chosen = Vec::new();
+    for wish in wanted {
+        let fits = |fit: &dyn Fn(&(&str, &str)) -> bool| all.iter().copied().filter(fit).collect::<Vec<_>>();
+        let tables = match wish.split_once('.') {
+            Some(both) => fits(&|t| *t == both),
+            None => Some(fits(&|t| t.1 == wish)).filter(|f| !f.is_empty()).unwrap_or(fits(&|t| t.0 == wish)),
+        };
+        if tables.is_empty() {
+            let list: Vec<_> = all.iter().map(|(module, table)| format!("{module}.{table}")).collect();
+            return Err(SinkError::NoTable { wish: wish.clone(), list: list.join(", ") });
+        }
+        chosen.extend(tables);
+    }
+    let mut less = plan.clone();
+    for module in &mut less.modules {
+        let name = module.name.as_str();
+        std::sync::Arc::make_mut(&mut module.manifest).tables.retain(|t| chosen.contains(&(name, &t.name)));
+    }
+    Ok(less)
+}
+
+/// Lets pass what [`reduced`] left.
+pub(super) struct Select {
+    pub plan: Plan,
+    pub records: Box<dyn Sink>,
+}
+
+impl Sink for Select {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        let of_module = self.plan.modules.iter().filter(|m| m.name == module);
+        if of_module.flat_map(|m| &m.manifest.tables).any(|t| t.name == table.name) {
+            self.records.write(module, table, batch)?;
+        }
+        Ok(())
+    }
+
+    fn packet(&mut self, packet: Packet<'_>) -> Result<(), SinkError> {
+        self.records.packet(packet)
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.records.flush()
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        self.records.finish()
+    }
+
+    fn closed(&self) -> bool {
+        self.records.closed()
+    }
+}
