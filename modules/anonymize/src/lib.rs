@@ -10,7 +10,6 @@ use flame_transform::{Key, Rewriter};
 pub struct Anonymize {
     /// Nothing if every field is kept.
     rewriter: Option<Rewriter>,
-    packet: Vec<u8>,
     worker: u32,
     packets: u64,
     bytes: u64,
@@ -31,23 +30,24 @@ impl Module for Anonymize {
         let rewriter = Rewriter::new(&transforms, key.as_ref()).unwrap_or_else(|e| {
             panic!("parameter transform: {e} (here: --set anonymize.key=@FILE)");
         });
-        Self { rewriter, packet: Vec::new(), worker: init.worker, packets: 0, bytes: 0, withheld: 0 }
+        Self { rewriter, worker: init.worker, packets: 0, bytes: 0, withheld: 0 }
     }
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
         let link = batch.link();
         for packet in batch.packets() {
-            let mut bytes = packet.bytes();
-            if let Some(rewriter) = &mut self.rewriter {
-                self.packet.clear();
-                self.packet.extend_from_slice(bytes);
-                let understood = rewriter.rewrite(link, &mut self.packet);
-                self.withheld += (bytes.len() - understood) as u64;
-                bytes = &self.packet[..understood];
-            }
-            if out.packet(packet.ts_ns, packet.wire_len, link, bytes) {
+            let (bytes, mut understood) = (packet.bytes(), packet.bytes().len());
+            let rewriter = &mut self.rewriter;
+            let written = out.packet_changed(packet.ts_ns, packet.wire_len, link, bytes, |bytes| {
+                if let Some(rewriter) = rewriter {
+                    understood = rewriter.rewrite(link, bytes);
+                }
+                understood
+            });
+            if written {
                 self.packets += 1;
-                self.bytes += bytes.len() as u64;
+                self.bytes += understood as u64;
+                self.withheld += (bytes.len() - understood) as u64;
             }
         }
     }

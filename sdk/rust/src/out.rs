@@ -4,8 +4,8 @@ use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
 
 /// Bytes of the output area: what one call can give out in rows and messages.
 pub const AREA: usize = 256 << 10;
-/// What it grows to for packets: a batch of the largest.
-const PACKETS_AREA: usize = 256 * (FRAME + MAX_PAYLOAD) + RESERVE;
+/// What it grows to for packets: a batch of the largest, the last one before it is cut.
+const PACKETS_AREA: usize = 256 * (FRAME + MAX_PAYLOAD) + (256 << 10) + RESERVE;
 /// Kept free for the frame that tells what was lost.
 const RESERVE: usize = FRAME + 8;
 
@@ -46,13 +46,30 @@ impl Out {
     /// Writes a packet to the capture file that the user named (`module.toml` needs `packets = true`). Of one
     /// longer than 65,520 bytes only as many are kept. The area grows until it holds a batch of such packets.
     pub fn packet(&mut self, ts_ns: u64, wire_len: u32, link: LinkType, bytes: &[u8]) -> bool {
-        let bytes = &bytes[..bytes.len().min(MAX_PAYLOAD - PACKET_HEAD)];
+        self.packet_changed(ts_ns, wire_len, link, bytes, |bytes| bytes.len())
+    }
+
+    /// As [`Out::packet`], after `change` was made to the copy; it says how many bytes of it are written.
+    #[inline]
+    pub fn packet_changed(
+        &mut self,
+        ts_ns: u64,
+        wire_len: u32,
+        link: LinkType,
+        bytes: &[u8],
+        change: impl FnOnce(&mut [u8]) -> usize,
+    ) -> bool {
         let needed = self.len + FRAME + PACKET_HEAD + bytes.len() + RESERVE;
         if needed > self.area.len() && needed <= PACKETS_AREA {
             self.area.resize(needed.next_power_of_two().min(PACKETS_AREA), 0);
         }
         let mut row = self.row(PACKET).u64(ts_ns).u32(wire_len).u16(link.0).u16(0);
+        let start = row.at;
         row.put(bytes);
+        if !row.full {
+            let written = change(&mut row.out.area[start..row.at]);
+            row.at = start + written.min(bytes.len()).min(MAX_PAYLOAD - PACKET_HEAD);
+        }
         row.finish()
     }
 

@@ -62,26 +62,33 @@ impl Sums {
         while self.len > depth {
             self.len -= 1;
             let s = self.open[self.len];
-            let change = s.change.rem_euclid(0xffff);
             let old = u16::from_be_bytes([bytes[s.at], bytes[s.at + 1]]);
-            if change == 0 || (s.optional && old == 0) {
-                continue;
-            }
-            // HC' = ~(~HC + ~m + m'), equation 3. A sum of anything but zeros is never 0.
-            let total = match (i64::from(!old) + change) % 0xffff {
-                0 => 0xffff,
-                n => n as u16,
-            };
-            let new = match !total {
-                0 if s.optional => 0xffff,
-                n => n,
-            };
+            let Some(new) = moved(old, s.change, s.optional) else { continue };
             self.replace(bytes, s.at, &new.to_be_bytes());
         }
     }
 }
 
-fn sum(bytes: &[u8]) -> i64 {
+/// The checksum `old` after a change of what it covers, if that changes it.
+#[inline]
+pub(crate) fn moved(old: u16, change: i64, optional: bool) -> Option<u16> {
+    let change = change.rem_euclid(0xffff);
+    if change == 0 || (optional && old == 0) {
+        return None;
+    }
+    // HC' = ~(~HC + ~m + m'), equation 3. A sum of anything but zeros is never 0.
+    let total = match (i64::from(!old) + change) % 0xffff {
+        0 => 0xffff,
+        n => n as u16,
+    };
+    Some(match !total {
+        0 if optional => 0xffff,
+        n => n,
+    })
+}
+
+#[inline]
+pub(crate) fn sum(bytes: &[u8]) -> i64 {
     let words = bytes.chunks(2);
     words.map(|w| i64::from(w[0]) << 8 | w.get(1).map_or(0, |b| i64::from(*b))).sum()
 }

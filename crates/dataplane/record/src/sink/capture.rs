@@ -13,33 +13,35 @@ struct Capture {
     records: Box<dyn Sink>,
     out: Out,
     interfaces: Vec<LinkType>,
-    block: Vec<u8>,
 }
 
 /// Writes packets to `path`, by the same rules as records to files; records go on to `records`.
 pub fn capture(path: &Path, records: Box<dyn Sink>) -> Result<Box<dyn Sink>, SinkError> {
     let path = Some(path).filter(|p| p.as_os_str() != "-");
-    let mut capture = Capture { records, out: Out::open(path)?, interfaces: Vec::new(), block: Vec::new() };
+    let mut capture = Capture { records, out: Out::open(path)?, interfaces: Vec::new() };
     // Byte order, version 1.0, length unknown.
     let mut section = 0x1a2b_3c4du32.to_le_bytes().to_vec();
     section.extend([1, 0, 0, 0]);
     section.extend([0xff; 8]);
-    capture.write(0x0a0d_0d0a, &[&section])?;
+    capture.write(0x0a0d_0d0a, &section, &[])?;
     Ok(Box::new(capture))
 }
 
 impl Capture {
-    /// One block: type, length, body padded to 32 bits, length.
-    fn write(&mut self, kind: u32, parts: &[&[u8]]) -> Result<(), SinkError> {
-        let body: usize = parts.iter().map(|p| p.len()).sum();
+    /// One block: type, length, body padded to 32 bits, length. `head` has at most 32 bytes.
+    fn write(&mut self, kind: u32, head: &[u8], rest: &[u8]) -> Result<(), SinkError> {
+        let body = head.len() + rest.len();
         let length = (12 + body.next_multiple_of(4)) as u32;
-        self.block.clear();
-        self.block.extend(kind.to_le_bytes());
-        self.block.extend(length.to_le_bytes());
-        parts.iter().for_each(|part| self.block.extend_from_slice(part));
-        self.block.resize(length as usize - 4, 0);
-        self.block.extend(length.to_le_bytes());
-        self.out.write(&self.block)
+        let mut start = [0; 40];
+        start[..4].copy_from_slice(&kind.to_le_bytes());
+        start[4..8].copy_from_slice(&length.to_le_bytes());
+        start[8..8 + head.len()].copy_from_slice(head);
+        let mut end = [0; 8];
+        let padding = body.next_multiple_of(4) - body;
+        end[padding..padding + 4].copy_from_slice(&length.to_le_bytes());
+        self.out.write(&start[..8 + head.len()])?;
+        self.out.write(rest)?;
+        self.out.write(&end[..padding + 4])
     }
 
     fn interface(&mut self, link: LinkType) -> Result<u32, SinkError> {
@@ -48,7 +50,7 @@ impl Capture {
         }
         let [a, b] = link.0.to_le_bytes();
         // No limit of length; option 9 (if_tsresol) is one byte, 10^-9; end of options.
-        self.write(1, &[&[a, b, 0, 0], &[0; 4], &[9, 0, 1, 0, 9, 0, 0, 0], &[0; 4]])?;
+        self.write(1, &[a, b, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0], &[])?;
         self.interfaces.push(link);
         Ok(self.interfaces.len() as u32 - 1)
     }
@@ -72,7 +74,7 @@ impl Sink for Capture {
         head.chunks_exact_mut(4)
             .zip(words)
             .for_each(|(place, word)| place.copy_from_slice(&word.to_le_bytes()));
-        self.write(6, &[&head, packet.bytes])
+        self.write(6, &head, packet.bytes)
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {

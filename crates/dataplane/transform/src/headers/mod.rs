@@ -6,6 +6,7 @@
 mod icmp;
 mod ip;
 mod link;
+mod plain;
 mod transport;
 
 use crate::Rewriter;
@@ -31,7 +32,14 @@ struct Packet<'a> {
 }
 
 /// Changes what `rewriter` changes; how many bytes were understood.
+#[inline]
 pub(crate) fn rewrite(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8]) -> usize {
+    let plain = if link == LinkType::ETHERNET { plain::rewrite(rewriter, bytes) } else { None };
+    plain.unwrap_or_else(|| walk(rewriter, link, bytes))
+}
+
+/// For any packet.
+fn walk(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8]) -> usize {
     let layers = flame_decode::layers(link, bytes);
     let mut p = Packet { bytes, rewriter, sums: Sums::default(), pseudo: 0, carried: None, payload: false };
     let mut end = match p.cooked(link) {

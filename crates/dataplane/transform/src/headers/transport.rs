@@ -5,7 +5,7 @@ use crate::crc;
 use flame_plan::Field;
 
 /// Ports whose payload is a tunnel: it is never shown as mere payload.
-const TUNNELS: [u16; 3] = [4789, 8472, 6081];
+pub(super) const TUNNELS: [u16; 3] = [4789, 8472, 6081];
 
 /// The option of Multipath TCP, and its subtype that announces an address (RFC 8684, 3.4.1).
 const MPTCP: u8 = 30;
