@@ -112,8 +112,20 @@ impl Rewriter {
         self.actions[field as usize] != Action::Keep
     }
 
-    /// What `old` (2, 4, 6 or 16 bytes) becomes, in the first bytes of the result.
+    /// What IPv4 address `old` becomes.
     #[inline]
+    pub(crate) fn map4(&mut self, field: Field, old: u32) -> u32 {
+        match (self.actions[field as usize], &mut self.prefix) {
+            (Action::Keep, _) => old,
+            (Action::Prefix, Some(prefix)) => prefix.ipv4(old),
+            _ => {
+                let [a, b, c, d, ..] = self.map(field, &old.to_be_bytes());
+                u32::from_be_bytes([a, b, c, d])
+            }
+        }
+    }
+
+    /// What `old` (2, 4, 6 or 16 bytes) becomes, in the first bytes of the result.
     pub(crate) fn map(&mut self, field: Field, old: &[u8]) -> [u8; 16] {
         let mut new = [0; 16];
         new[..old.len()].copy_from_slice(old);

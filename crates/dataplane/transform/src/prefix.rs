@@ -69,11 +69,16 @@ impl Prefix {
         p
     }
 
+    #[inline]
     pub fn ipv4(&mut self, address: u32) -> u32 {
         let slot = (address.wrapping_mul(0x9e37_79b1) >> (32 - CACHE_V4)) as usize;
-        if let Some(mapped) = recall(&mut self.v4[slot], address) {
-            return mapped;
+        match recall(&mut self.v4[slot], address) {
+            Some(mapped) => mapped,
+            None => self.new4(address, slot),
         }
+    }
+
+    fn new4(&mut self, address: u32, slot: usize) -> u32 {
         let left = u128::from(address) << 96;
         let last = (self.flips(left, 24, 32) >> 96) as u32;
         let mapped = address ^ (self.first24(address, left) | last);
@@ -126,21 +131,21 @@ impl Prefix {
     }
 
     /// The bits `from..to` (multiples of 8) to flip in an address, both left-aligned.
-    fn flips(&self, address: u128, from: u32, to: u32) -> u128 {
-        let mut flips = 0;
-        for start in (from..to).step_by(LANES) {
-            let mut blocks = [Array::from([0; 16]); LANES];
-            for (i, block) in (start..).zip(&mut blocks) {
-                // i < 128, so the shift is defined.
-                let rest = u128::MAX >> i;
-                *block = Array::from((address & !rest | self.pad & rest).to_be_bytes());
+    fn flips(&self, address: u128, from: usize, to: usize) -> u128 {
+        let (address, pad) = (address.to_be_bytes(), self.pad.to_be_bytes());
+        let mut flips = [0; 16];
+        for byte in from / 8..to / 8 {
+            let mut start = pad;
+            start[..byte].copy_from_slice(&address[..byte]);
+            let mut blocks = [Array::from(start); LANES];
+            for (i, block) in blocks.iter_mut().enumerate() {
+                let rest = 0xff >> i;
+                block[byte] = address[byte] & !rest | pad[byte] & rest;
             }
             self.aes.encrypt_blocks(&mut blocks);
-            for (i, block) in (start..).zip(&blocks) {
-                flips |= u128::from(block[0] >> 7) << (127 - i);
-            }
+            flips[byte] = blocks.iter().fold(0, |bits, block| bits << 1 | block[0] >> 7);
         }
-        flips
+        u128::from_be_bytes(flips)
     }
 }
 

@@ -35,25 +35,39 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8]) -> Option<usize
         (UDP, _) if segment.len() >= 8 && !TUNNELS.contains(&dport) => (l4 + 6, true),
         _ => return None,
     };
-    replace::<6>(rewriter, bytes, 0, Field::MacDst);
-    replace::<6>(rewriter, bytes, 6, Field::MacSrc);
+    if rewriter.changes_mac() {
+        replace::<6>(rewriter, bytes, 0, Field::MacDst);
+        replace::<6>(rewriter, bytes, 6, Field::MacSrc);
+    }
     let mut change = if v4 {
-        let change = replace::<4>(rewriter, bytes, L3 + 12, Field::IpSrc)
-            + replace::<4>(rewriter, bytes, L3 + 16, Field::IpDst);
+        let change = replace4(rewriter, bytes, L3 + 12, Field::IpSrc)
+            + replace4(rewriter, bytes, L3 + 16, Field::IpDst);
         follow(bytes, L3 + 10, change, false);
         change
     } else {
         replace::<16>(rewriter, bytes, L3 + 8, Field::IpSrc)
             + replace::<16>(rewriter, bytes, L3 + 24, Field::IpDst)
     };
-    change += replace::<2>(rewriter, bytes, l4, Field::PortSrc);
-    change += replace::<2>(rewriter, bytes, l4 + 2, Field::PortDst);
+    if rewriter.changes(Field::PortSrc) || rewriter.changes(Field::PortDst) {
+        change += replace::<2>(rewriter, bytes, l4, Field::PortSrc);
+        change += replace::<2>(rewriter, bytes, l4 + 2, Field::PortDst);
+    }
     follow(bytes, checksum, change, optional);
     Some(end)
 }
 
-/// Changes a field at an even distance from what covers it; the change of its sum.
+/// As [`replace`], of an IPv4 address.
 #[inline]
+fn replace4(rewriter: &mut Rewriter, bytes: &mut [u8], at: usize, field: Field) -> i64 {
+    let Some(place) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<4>) else { return 0 };
+    let old = u32::from_be_bytes(*place);
+    let new = rewriter.map4(field, old);
+    *place = new.to_be_bytes();
+    let sum = |n: u32| i64::from(n >> 16) + i64::from(n & 0xffff);
+    sum(new) - sum(old)
+}
+
+/// Changes a field at an even distance from what covers it; the change of its sum.
 fn replace<const N: usize>(rewriter: &mut Rewriter, bytes: &mut [u8], at: usize, field: Field) -> i64 {
     if !rewriter.changes(field) {
         return 0;
