@@ -5,7 +5,7 @@
 set -euo pipefail
 
 packages=(clang lld libpcap-dev tcpdump iproute2 python3-venv pkg-config gcc libc6-dev zstd)
-if [ "${1:-}" = bench ]; then packages+=(softflowd nfdump); fi
+if [ "${1:-}" = bench ]; then packages+=(softflowd nfdump libtrace-tools); fi
 
 root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 

@@ -1,5 +1,6 @@
 //! Whole commands on one core, against what people use today.
 
+use crate::modules::KEY;
 use crate::row::{Row, Target, median};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -34,6 +35,13 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Vec<Row> {
         ),
         ("nfpcapd / flow", 0.0, rival(&["nfpcapd", "-r", &trace, "-w", &scratch]), run("flow")),
     ];
+    let anonymous =
+        ["anonymize", "-r", &trace, "-q", "--expose", "all", "-w", "/dev/null", "-o", "/dev/null", "--set"];
+    let anonymize =
+        [rival(&[&flame, "run"]), rival(&anonymous), vec![format!("anonymize.key={KEY}")]].concat();
+    let (from, key) = (format!("pcapfile:{trace}"), "0123456789abcdef0123456789abcdef");
+    let traceanon = rival(&["traceanon", "-s", "-d", "-c", key, &from, "pcapfile:/dev/null"]);
+    let pairs = pairs.into_iter().chain([("traceanon / anonymize", 3.0, traceanon, anonymize)]);
     let mut rows = Vec::new();
     for (name, least, theirs, ours) in pairs {
         match compare(&theirs, &ours, rounds) {
@@ -61,7 +69,8 @@ fn compare(theirs: &[String], ours: &[String], rounds: usize) -> Result<(f64, St
     Ok((median(ratios), format!("{:.3} / {:.3} s", median(a), median(b))))
 }
 
-fn time(words: &[String]) -> Result<f64, String> {
+/// Seconds that a command takes on one core.
+pub fn time(words: &[String]) -> Result<f64, String> {
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]).args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let start = Instant::now();

@@ -14,14 +14,20 @@ const EMPTY: &str = r#"(module (memory (export "memory") 1)
     (func (export "flame_batch") (param i32) (result i64) (i64.const 0)))"#;
 const MANIFEST: &str = "abi = 1\nname = \"empty\"\nversion = \"1\"\ndescription = \"does nothing\"\n";
 
-pub fn rows(engine: &Engine, rounds: usize) -> Result<Vec<Row>, Error> {
+/// A module that does nothing.
+pub fn empty() -> Result<Vec<u8>, Error> {
     let mut wasm = wat::parse_str(EMPTY)?;
     // A custom section: id, length, then the length of its name, its name and its contents.
     let name = flame_abi::layout::names::MANIFEST_SECTION;
     let (length, all) = (name.len() as u8, (1 + name.len() + MANIFEST.len()) as u8);
     wasm.extend([0, all, length]);
     wasm.extend([name.as_bytes(), MANIFEST.as_bytes()].concat());
-    let plan = plan(engine, &wasm, Protection::Metered)?;
+    Ok(wasm)
+}
+
+pub fn rows(engine: &Engine, rounds: usize) -> Result<Vec<Row>, Error> {
+    let wasm = empty()?;
+    let plan = plan(engine, &wasm, Protection::Metered, &[])?;
     let pool = Pool::new(1)?;
     let mut instance = instance(engine, &plan, &pool)?;
     let mut rows = Vec::new();

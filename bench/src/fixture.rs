@@ -3,11 +3,10 @@
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_compile::{Compiler, Protection, Request};
-use flame_plan::{Limits, ModulePlan, OnFault, ViewSpec};
+use flame_plan::{Expose, Limits, ModulePlan, OnFault, ViewSpec};
 use flame_run::{Engine, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
-use std::collections::BTreeMap;
 use std::path::Path;
 
 pub type Error = Box<dyn std::error::Error>;
@@ -58,12 +57,19 @@ pub fn view_into(pool: &mut Pool, slot: usize, view: &mut View, of: &Decoded) ->
     Ok(written.packets as usize)
 }
 
-pub fn plan(engine: &Engine, wasm: &[u8], protection: Protection) -> Result<ModulePlan, Error> {
+pub fn plan(
+    engine: &Engine,
+    wasm: &[u8],
+    protection: Protection,
+    settings: &[(&str, &str)],
+) -> Result<ModulePlan, Error> {
     let request = Request {
-        view: ViewSpec::default(),
-        settings: BTreeMap::new(),
+        // What the manifest asks for then decides.
+        view: ViewSpec { expose: Expose::All, ..ViewSpec::default() },
+        settings: settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         on_fault: OnFault::Stop,
-        limits: Limits::default(),
+        // As for `flame run`: what a manifest asks for, it gets.
+        limits: Limits { packet_budget: 100_000_000, ..Limits::default() },
         protection,
     };
     Ok(Compiler::new(engine, None).install(wasm, &request)?.plan)

@@ -8,6 +8,7 @@ mod live;
 mod memory;
 mod modules;
 mod row;
+mod sharing;
 mod views;
 
 use row::Row;
@@ -50,6 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     print(memory::rows(&engine, &folder)?);
     print(commands::rows(&flame, &trace, rounds));
     print(bench.rows()?);
+    print(sharing::rows(&flame, &trace, rounds)?);
     print(dispatch::rows(&engine, rounds)?);
     print(views::rows(&trace, rounds)?);
     print(live::rows(&flame, rounds));

@@ -30,12 +30,18 @@ fn every_row_is_there() {
     let times =
         |group: &str, name: &str| there.get(&(group.to_owned(), name.to_owned())).copied().unwrap_or(0);
 
-    for module in ["count", "flow", "http", "rtt", "geometric mean"] {
+    for module in ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "geometric mean"]
+    {
         for way in ["unchecked", "shipped"] {
             // Calls alone and the whole way.
             assert_eq!(times("modules", &format!("{module}: {way} / native")), 2, "{module} {way}: {said}");
         }
     }
+    let one_run = "one run, one core";
+    for module in ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize"] {
+        assert_eq!(times(one_run, module), 1, "{module}: {said}");
+    }
+    assert_eq!(times(one_run, "all together / own times and one decode"), 1, "{said}");
     for batch in [1, 4, 16, 64, 256] {
         assert_eq!(times("dispatch", &format!("batches of {batch}")), 1, "{batch}: {said}");
     }
@@ -59,6 +65,7 @@ fn every_row_is_there() {
         "tcpdump 'tcp dst port 80' / count, filter",
         "softflowd / flow",
         "nfpcapd / flow",
+        "traceanon / anonymize",
     ] {
         let told = said.contains(&format!("left out: {rival}"));
         assert_eq!(times(commands, rival), usize::from(!told), "{rival}: {said}");

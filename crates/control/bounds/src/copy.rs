@@ -8,7 +8,7 @@ use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
 /// body. `fuel` is the global to charge, if any.
 ///
 /// A copy from the window cannot overlap, since a store into the window traps, so it goes upwards in
-/// steps of 16 bytes; the last step overlaps the one before. Nothing beyond 4 GiB is read: that would
+/// steps of 64, then of 16 bytes; the last step overlaps the one before. Nothing beyond 4 GiB is read: that would
 /// wrap to the module's own memory.
 pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     const DST: u32 = 0;
@@ -60,6 +60,15 @@ pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     code.local_get(SRC).local_get(N).i32_add().i32_const(16).i32_sub().local_set(LAST);
     // From here on local N holds dst - src.
     code.local_get(DST).local_get(SRC).i32_sub().local_set(N);
+    // A step begins below LAST only, so that SRC never gets as far as 2^32.
+    code.block(BlockType::Empty).loop_(BlockType::Empty);
+    code.local_get(LAST).local_get(SRC).i32_sub().i32_const(48).i32_le_s().br_if(1);
+    code.local_get(SRC).local_get(N).i32_add().local_set(DST);
+    for step in 0..4 {
+        code.local_get(DST).local_get(SRC).v128_load(at(16 * step)).v128_store(at(16 * step));
+    }
+    code.local_get(SRC).i32_const(64).i32_add().local_set(SRC);
+    code.br(0).end().end();
     code.block(BlockType::Empty).loop_(BlockType::Empty);
     code.local_get(SRC).local_get(LAST).i32_ge_u().br_if(1);
     code.local_get(SRC).local_get(N).i32_add().local_get(SRC).v128_load(at(0)).v128_store(at(0));

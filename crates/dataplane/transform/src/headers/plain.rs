@@ -1,8 +1,8 @@
 //! The shape of nearly all packets, changed at fixed offsets: Ethernet II, IPv4 without options or IPv6 without
-//! extensions, all of it captured, then TCP (without options, or with timestamps alone) or UDP that is no tunnel.
+//! extensions, all of it captured, then TCP (options that stay) or UDP that is no tunnel.
 //! It does what the walk does, in a third of the time; any other packet is left to the walk.
 
-use super::transport::TUNNELS;
+use super::transport::{MPTCP, TUNNELS};
 use crate::Rewriter;
 use crate::checksum::{moved, sum};
 use flame_plan::Field;
@@ -28,8 +28,11 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8]) -> Option<usize
     let segment = bytes.get(l4..end)?;
     let dport = u16::from_be_bytes([*segment.get(2)?, *segment.get(3)?]);
     let (checksum, optional) = match (proto, segment.get(12)) {
-        (TCP, Some(0x50..=0x5f)) if segment.len() >= 20 => (l4 + 16, false),
-        (TCP, Some(0x80..=0x8f)) if segment.len() >= 32 && segment[20..24] == [1, 1, 8, 10] => {
+        (TCP, Some(offset)) => {
+            let options = segment.get(20..usize::from(offset >> 4) * 4)?;
+            if !options.is_empty() && !are_plain(options) {
+                return None;
+            }
             (l4 + 16, false)
         }
         (UDP, _) if segment.len() >= 8 && !TUNNELS.contains(&dport) => (l4 + 6, true),
@@ -54,6 +57,25 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8]) -> Option<usize
     }
     follow(bytes, checksum, change, optional);
     Some(end)
+}
+
+/// Whether the walk would leave these options of TCP as they are.
+#[inline]
+fn are_plain(mut options: &[u8]) -> bool {
+    // Timestamps alone, as nearly always.
+    if options.len() == 12 && options[..4] == [1, 1, 8, 10] {
+        return true;
+    }
+    loop {
+        let length = match *options {
+            [] => return true,
+            [1, ..] => 1,
+            [0 | MPTCP, ..] | [_] | [_, 0 | 1, ..] => return false,
+            [_, length, ..] => length.into(),
+        };
+        let Some(rest) = options.get(length..) else { return false };
+        options = rest;
+    }
 }
 
 /// As [`replace`], of an IPv4 address.
@@ -108,8 +130,11 @@ mod tests {
                 }
                 b[if v4 { 23 } else { 20 }] = if tcp { 6 } else { 17 };
                 if tcp {
-                    b[l4 + 12] = if options { 0x80 } else { 0x50 };
-                    b[l4 + 20..l4 + 24].copy_from_slice(&[1, 1, 8, 10]);
+                    b[l4 + 12] = if options { 0x80 } else { 0x50 } + (b[l4 + 12] & 0x3f);
+                    let first: [u8; 4] = if b[0] & 1 == 0 { [1, 1, 8, 10] } else { [2, 4, 30, 8] };
+                    b[l4 + 20..l4 + 24].copy_from_slice(&first);
+                    b[l4 + 24] = if b[0] & 2 == 0 { 1 } else { 30 };
+                    b[l4 + 25] = 7;
                 } else if options {
                     b[l4 + 6..l4 + 8].fill(0);
                 }

@@ -8,7 +8,7 @@ use flame_plan::Field;
 pub(super) const TUNNELS: [u16; 3] = [4789, 8472, 6081];
 
 /// The option of Multipath TCP, and its subtype that announces an address (RFC 8684, 3.4.1).
-const MPTCP: u8 = 30;
+pub(super) const MPTCP: u8 = 30;
 const ADD_ADDR: u8 = 3;
 
 impl Packet<'_> {

@@ -1,0 +1,71 @@
+//! All modules in one run: they share reading, decoding and equal views, so together they cost less than apart.
+
+use crate::commands::time;
+use crate::dispatch;
+use crate::fixture::Error;
+use crate::modules::{KEY, NAMES};
+use crate::row::{Row, Target, median};
+use flame_source::{FileOptions, Next, RawBlock};
+use std::path::Path;
+
+const GROUP: &str = "one run, one core: a module's time beyond that of one that does nothing";
+
+/// Times each module's command, one with a module that does nothing, and one with all of them, in turn.
+pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
+    let folder = tempfile::tempdir()?;
+    let empty = folder.path().join("empty.wasm");
+    std::fs::write(&empty, dispatch::empty()?)?;
+    let empty = empty.to_string_lossy().into_owned();
+    let command = |modules: &str| -> Vec<String> {
+        let mut words = vec![flame.to_string_lossy().into_owned(), "run".to_owned(), modules.to_owned()];
+        words.extend(["-r".to_owned(), trace.to_string_lossy().into_owned()]);
+        words.extend(["-q", "--expose", "all", "--format", "json", "-o", "/dev/null"].map(str::to_owned));
+        if modules.contains("anonymize") {
+            words.extend(["-w", "/dev/null", "--set"].map(str::to_owned));
+            words.push(format!("anonymize.key={KEY}"));
+        }
+        words
+    };
+    let mut commands = vec![command(&empty)];
+    commands.extend(NAMES.iter().map(|name| command(name)));
+    commands.push(command(&NAMES.join(",")));
+    let mut times = vec![Vec::new(); commands.len()];
+    for round in 0..=rounds {
+        for (words, times) in commands.iter().zip(&mut times) {
+            let took = time(words)?;
+            if round > 0 {
+                times.push(took);
+            }
+        }
+    }
+    let (nothing, own, together) = (&times[0], &times[1..=NAMES.len()], &times[NAMES.len() + 1]);
+    let packets = packets(trace)? as f64;
+    let mut rows = Vec::new();
+    for (name, own) in NAMES.iter().zip(own) {
+        let ns = median(own.iter().zip(nothing).map(|(a, b)| (a - b) * 1e9 / packets).collect());
+        // Noise can make the cheapest look free.
+        let row = Row::ratio(
+            GROUP,
+            *name,
+            ns.max(0.01),
+            format!("of a packet's {:.0} ns", median(own.clone()) * 1e9 / packets),
+        );
+        rows.push(row.unit("ns"));
+    }
+    let apart = |round: usize| own.iter().map(|of| of[round] - nothing[round]).sum::<f64>() + nothing[round];
+    let sums: Vec<f64> = (0..rounds).map(apart).collect();
+    let ratio = median(together.iter().zip(&sums).map(|(a, b)| a / b).collect());
+    let detail = format!("{:.3} / {:.3} s", median(together.clone()), median(sums));
+    let name = "all together / own times and one decode";
+    rows.push(Row::ratio(GROUP, name, ratio, detail).target(Target::AtMost(1.1)));
+    Ok(rows)
+}
+
+fn packets(trace: &Path) -> Result<usize, Error> {
+    let mut source = flame_source::open(&[trace.to_owned()], &FileOptions::default())?;
+    let (mut block, mut packets) = (RawBlock::default(), 0);
+    while source.next(&mut block)? == Next::Packets {
+        packets += block.packets.len();
+    }
+    Ok(packets)
+}
