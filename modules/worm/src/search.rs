@@ -7,7 +7,7 @@ use crate::signature::Signature;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::dfa::DFA;
-use flame_module::Ip;
+use flame_module::{Ip, Scan};
 
 /// Where a payload was going.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,8 @@ struct Pending {
 const WAYS: usize = 4;
 
 pub struct Search {
+    /// Where a pattern may begin; the automaton looks from there on.
+    scan: Scan,
     automaton: DFA,
     start: StateID,
     rules: Vec<Rule>,
@@ -61,10 +63,12 @@ impl Search {
             })
             .collect();
         let patterns = signatures.iter().map(|s| &s.pattern);
+        let scan = Scan::new(patterns.clone().map(|p| (&p[..], false)));
         let automaton = DFA::new(patterns).expect("the list's limits keep the automaton small");
         let start = automaton.start_state(Anchored::No).expect("it searches anywhere");
         let sets = max_pending.max(WAYS).next_power_of_two();
-        Self { automaton, start, rules, pending: vec![Pending::default(); sets].into(), dropped: 0, names }
+        let pending = vec![Pending::default(); sets].into();
+        Self { scan, automaton, start, rules, pending, dropped: 0, names }
     }
 
     pub fn datagram(&mut self, place: Place, payload: &[u8], hit: &mut impl FnMut(u16)) {
@@ -111,14 +115,20 @@ impl Search {
         payload: &[u8],
         hit: &mut impl FnMut(u16),
     ) -> StateID {
-        for (i, byte) in payload.iter().enumerate() {
+        let mut i = 0;
+        loop {
+            if state == self.start {
+                i = self.scan.next(payload, i);
+            }
+            let Some(byte) = payload.get(i) else { return state };
             state = self.automaton.next_state(Anchored::No, state, *byte);
+            i += 1;
             if self.automaton.is_match(state) {
                 for n in 0..self.automaton.match_len(state) {
                     let rule = &self.rules[self.automaton.match_pattern(state, n).as_usize()];
                     let fits = rule.proto == place.proto && rule.port.is_none_or(|p| p == place.dport);
                     // A pattern that began in the segment before has its offset there.
-                    let end = i as u32 + 1;
+                    let end = i as u32;
                     let begin =
                         if end >= rule.len { end - rule.len } else { (before + end).wrapping_sub(rule.len) };
                     if fits && rule.offset.is_none_or(|o| o == begin) {
@@ -127,7 +137,6 @@ impl Search {
                 }
             }
         }
-        state
     }
 }
 

@@ -22,6 +22,7 @@ mod batch;
 mod glue;
 mod init;
 mod out;
+mod scan;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 
@@ -31,6 +32,7 @@ pub use flame_abi::{Descriptor, LinkType, flags, tcp};
 pub use glue::Slot;
 pub use init::Init;
 pub use out::{Out, Row};
+pub use scan::Scan;
 
 /// Whether a call is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,132 @@
+//! Where in a payload a pattern may begin, sixteen places at a time.
+//!
+//! A search for many patterns looks at each byte in turn, and each look waits for the one before. [`Scan`] skips
+//! what cannot be the beginning of any: it compares the first three bytes of all patterns, half a byte at a time,
+//! by table look-ups in vector registers (Teddy: Wang et al., "Hyperscan", NSDI 2019, section 4.3). It never
+//! skips a beginning; what it stops at is for an automaton to decide.
+
+#[cfg(not(any(target_arch = "wasm32", target_arch = "x86_64")))]
+mod plain;
+mod vector;
+#[cfg(target_arch = "wasm32")]
+mod wasm;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+#[cfg(not(any(target_arch = "wasm32", target_arch = "x86_64")))]
+use plain::find;
+#[cfg(target_arch = "wasm32")]
+use wasm::find;
+#[cfg(target_arch = "x86_64")]
+use x86::find;
+
+/// Bytes of a pattern that are compared.
+const WIDTH: usize = 3;
+/// Groups of patterns that are told apart: a bit each.
+const BUCKETS: usize = 8;
+
+/// The beginnings of a set of patterns. Takes 100 bytes, however many there are.
+#[derive(Clone)]
+pub struct Scan {
+    /// By place in the pattern and half of the byte there: the buckets with a pattern that has it.
+    low: [[u8; 16]; WIDTH],
+    high: [[u8; 16]; WIDTH],
+}
+
+impl Scan {
+    /// Of patterns, and whether the case of their ASCII letters does not matter. An empty pattern begins anywhere.
+    pub fn new<'a>(patterns: impl IntoIterator<Item = (&'a [u8], bool)>) -> Self {
+        let mut patterns: Vec<_> = patterns.into_iter().collect();
+        // Those that begin alike share a bucket: it then lets less pass.
+        patterns.sort_by_key(|(bytes, _)| {
+            bytes.iter().take(WIDTH).map(u8::to_ascii_lowercase).collect::<Vec<_>>()
+        });
+        let mut scan = Self { low: [[0; 16]; WIDTH], high: [[0; 16]; WIDTH] };
+        let share = patterns.len().div_ceil(BUCKETS).max(1);
+        for (bucket, patterns) in patterns.chunks(share).enumerate() {
+            for (bytes, nocase) in patterns {
+                for place in 0..WIDTH {
+                    match bytes.get(place) {
+                        Some(byte) if *nocase => {
+                            scan.add(place, byte.to_ascii_lowercase(), 1 << bucket);
+                            scan.add(place, byte.to_ascii_uppercase(), 1 << bucket);
+                        }
+                        Some(byte) => scan.add(place, *byte, 1 << bucket),
+                        None => (0..=255).for_each(|any| scan.add(place, any, 1 << bucket)),
+                    }
+                }
+            }
+        }
+        scan
+    }
+
+    fn add(&mut self, place: usize, byte: u8, bucket: u8) {
+        self.low[place][usize::from(byte & 15)] |= bucket;
+        self.high[place][usize::from(byte >> 4)] |= bucket;
+    }
+
+    /// The first place at or behind `from` where a pattern may begin; `payload.len()` if there is none. Each of
+    /// the last two bytes may begin one that ends in the next segment.
+    #[inline]
+    pub fn next(&self, payload: &[u8], from: usize) -> usize {
+        find(self, payload, from)
+    }
+
+    /// As [`Scan::next`], one place at a time.
+    #[inline]
+    fn slowly(&self, payload: &[u8], from: usize) -> usize {
+        let rest = payload.get(from..).unwrap_or(&[]);
+        let found = rest.windows(WIDTH).position(|bytes| {
+            let fits =
+                |i: usize| self.low[i][usize::from(bytes[i] & 15)] & self.high[i][usize::from(bytes[i] >> 4)];
+            fits(0) & fits(1) & fits(2) != 0
+        });
+        let tail = payload.len().saturating_sub(WIDTH - 1).max(from);
+        found.map_or(tail.min(payload.len()), |i| from + i)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_beginning_is_skipped_and_only_what_fits_is_given(
+            patterns in prop::collection::vec((prop::collection::vec(prop::sample::select(b"abAB\x00\xff\x7f".to_vec()), 0..5), any::<bool>()), 0..20),
+            payload in prop::collection::vec(prop::sample::select(b"abABcC\x00\xff\x7f\x80".to_vec()), 0..90),
+            from in 0usize..100,
+        ) {
+            let scan = Scan::new(patterns.iter().map(|(p, nocase)| (&p[..], *nocase)));
+            let found = scan.next(&payload, from);
+            prop_assert_eq!(found, scan.slowly(&payload, from));
+            prop_assert!(found >= from.min(payload.len()) && found <= payload.len());
+            let begins = |i: usize, (p, nocase): &(Vec<u8>, bool)| {
+                let n = p.len().min(payload.len() - i);
+                if *nocase { p[..n].eq_ignore_ascii_case(&payload[i..i + n]) } else { p[..n] == payload[i..i + n] }
+            };
+            let skipped = (from..found).filter(|&i| patterns.iter().any(|p| begins(i, p)));
+            prop_assert_eq!(skipped.count(), 0);
+        }
+    }
+
+    #[test]
+    fn eight_patterns_are_told_apart_exactly() {
+        let patterns: [&[u8]; 8] =
+            [b"GET /", b"POST ", b"\x90\x90\x90", b"USER", b"cmd.", b"\0\0\x01", b"SMB", b"\xff\xd8\xff"];
+        let scan = Scan::new(patterns.map(|p| (p, false)));
+        let mut payload = vec![b'.'; 1000];
+        assert_eq!(scan.next(&payload, 0), 998);
+        for (at, pattern) in patterns.iter().enumerate().map(|(i, p)| (100 * i + 13, p)) {
+            payload[at..at + pattern.len()].copy_from_slice(pattern);
+        }
+        let mut found = Vec::new();
+        let mut from = 0;
+        while from < 998 {
+            found.push(scan.next(&payload, from));
+            from = found[found.len() - 1] + 1;
+        }
+        assert_eq!(found, [13, 113, 213, 313, 413, 513, 613, 713, 998]);
+    }
+}

@@ -1,0 +1,66 @@
+//! The search, for whatever vectors of 16 bytes a processor has.
+
+use super::{Scan, WIDTH};
+
+pub(super) const LANES: usize = 16;
+
+pub(super) trait Vector: Copy {
+    fn load(bytes: &[u8; LANES]) -> Self;
+    /// Of each lane the table's byte of that number; lanes are below 16.
+    fn look_up(self, table: Self) -> Self;
+    fn low_half(self) -> Self;
+    fn high_half(self) -> Self;
+    fn and(self, other: Self) -> Self;
+    /// A bit for each lane that is not 0.
+    fn nonzero(self) -> u32;
+}
+
+/// The tables of [`Scan`], loaded.
+#[derive(Clone, Copy)]
+struct Tables<V> {
+    low: [V; WIDTH],
+    high: [V; WIDTH],
+}
+
+// All of this becomes part of one function, which alone may use what the processor has: no closures.
+
+#[inline(always)]
+fn place<V: Vector>(tables: &Tables<V>, bytes: &[u8; LANES + WIDTH - 1], place: usize) -> V {
+    let mut lanes = [0; LANES];
+    lanes.copy_from_slice(&bytes[place..place + LANES]);
+    let lanes = V::load(&lanes);
+    lanes.low_half().look_up(tables.low[place]).and(lanes.high_half().look_up(tables.high[place]))
+}
+
+/// A bit for each of the places from `start` on where all bytes fit; none if there are not as many places.
+#[inline(always)]
+fn look<V: Vector>(tables: &Tables<V>, payload: &[u8], start: usize) -> Option<u32> {
+    let bytes = payload.get(start..)?.first_chunk()?;
+    Some(place(tables, bytes, 0).and(place(tables, bytes, 1)).and(place(tables, bytes, 2)).nonzero())
+}
+
+#[inline(always)]
+pub(super) fn find<V: Vector>(scan: &Scan, payload: &[u8], from: usize) -> usize {
+    let [a, b, c] = &scan.low;
+    let [d, e, f] = &scan.high;
+    let tables =
+        Tables { low: [V::load(a), V::load(b), V::load(c)], high: [V::load(d), V::load(e), V::load(f)] };
+    let mut start = from;
+    while let Some(found) = look(&tables, payload, start) {
+        if found != 0 {
+            return start + found.trailing_zeros() as usize;
+        }
+        start += LANES;
+    }
+    // What is left is less than a vector: go back, and forget what was looked at before.
+    let Some(back) = payload.len().checked_sub(LANES + WIDTH - 1) else { return scan.slowly(payload, start) };
+    if start >= payload.len() {
+        return payload.len();
+    }
+    let found = look(&tables, payload, back).unwrap_or(0).checked_shr((start - back) as u32).unwrap_or(0);
+    if found != 0 {
+        start + found.trailing_zeros() as usize
+    } else {
+        (payload.len() - (WIDTH - 1)).max(start)
+    }
+}
