@@ -1,0 +1,88 @@
+//! The cheapest look at a rule: TCP flags, and contents that must lie at one place in the first 16 bytes.
+
+use crate::rule::bits::Mode;
+use crate::rule::content::Content;
+use crate::rule::{Check, Rule, Step};
+
+const HEAD: usize = 16;
+
+/// What a packet shows to all gates.
+#[derive(Clone, Copy)]
+pub struct Head {
+    bytes: [u64; 2],
+    len: usize,
+    tcp_flags: u8,
+}
+
+impl Head {
+    #[inline]
+    pub fn new(payload: &[u8], tcp_flags: u8) -> Self {
+        let head = payload.first_chunk::<HEAD>().copied().unwrap_or_else(|| {
+            let mut short = [0; HEAD];
+            short[..payload.len()].copy_from_slice(payload);
+            short
+        });
+        Self { bytes: words(head), len: payload.len(), tcp_flags }
+    }
+}
+
+fn words(bytes: [u8; HEAD]) -> [u64; 2] {
+    let all = u128::from_le_bytes(bytes);
+    [all as u64, (all >> 64) as u64]
+}
+
+/// Lets a packet pass unless the rule cannot match it.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate {
+    mask: [u64; 2],
+    value: [u64; 2],
+    len: usize,
+    flags: (u8, u8),
+    /// Bytes that are looked at.
+    pub bytes: u32,
+}
+
+/// Where a content must lie as a whole, if there is but one such place.
+fn fixed(c: &Content) -> Option<usize> {
+    let window = c.window;
+    let one = window.len.is_some_and(|n| n as usize == c.bytes.len());
+    usize::try_from(window.from).ok().filter(|_| one && !window.relative)
+}
+
+/// Whether a content is looked at here, so that it need not be looked for elsewhere.
+pub fn holds(c: &Content) -> bool {
+    !c.not && fixed(c).is_some_and(|at| at + c.bytes.len() <= HEAD)
+}
+
+impl Gate {
+    pub fn new(rule: &Rule) -> Self {
+        let (mut mask, mut value, mut len) = ([0u8; HEAD], [0u8; HEAD], 0);
+        for step in &rule.steps {
+            let Step::Content(c) = step else { continue };
+            let Some(at) = fixed(c).filter(|_| holds(c)) else { continue };
+            len = len.max(at + c.bytes.len());
+            for (i, byte) in (at..).zip(&c.bytes) {
+                // In ASCII the case of a letter is one bit.
+                let bits = if c.nocase && byte.is_ascii_alphabetic() { 0xdf } else { 0xff };
+                // Two contents that contradict each other: then none can match, and the rule's own look says so.
+                if mask[i] == 0 {
+                    (mask[i], value[i]) = (bits, byte & bits);
+                }
+            }
+        }
+        let flags = rule.checks.iter().find_map(|check| match check {
+            Check::Flags(b) if b.mode == Mode::Exactly => Some((b.of, b.bits & b.of)),
+            Check::Flags(b) if b.mode == Mode::All => Some((b.bits & b.of, b.bits & b.of)),
+            _ => None,
+        });
+        let bytes = mask.iter().filter(|m| **m != 0).count() as u32;
+        Self { mask: words(mask), value: words(value), len, flags: flags.unwrap_or((0, 0)), bytes }
+    }
+
+    #[inline]
+    pub fn passes(&self, head: &Head) -> bool {
+        let differ =
+            (head.bytes[0] & self.mask[0] ^ self.value[0]) | (head.bytes[1] & self.mask[1] ^ self.value[1]);
+        differ == 0 && head.len >= self.len && head.tcp_flags & self.flags.0 == self.flags.1
+    }
+}

@@ -1,0 +1,52 @@
+//! `threshold` and `detection_filter`: events of a rule and an address are counted in periods of packet time. A
+//! period begins with an event, and the first event `seconds` later or more begins the next one.
+
+use super::table::{Table, mix};
+use crate::rule::rate::{Kind, Rate};
+use flame_module::Ip;
+
+#[derive(Clone, Copy, Default)]
+struct Period {
+    start_ns: u64,
+    events: u32,
+}
+
+pub struct Rates {
+    table: Table<Period>,
+}
+
+impl Rates {
+    /// Room for `most` pairs of a rule and an address.
+    pub fn new(most: usize) -> Self {
+        Self { table: Table::new(most) }
+    }
+
+    /// Counts that began anew because others needed their room.
+    pub fn evicted(&self) -> u64 {
+        self.table.evicted
+    }
+
+    /// Counts an event of rule number `rule`; whether it is an alert.
+    pub fn pass(&mut self, rule: usize, rate: Rate, address: &Ip, now_ns: u64) -> bool {
+        let halves = [&address.bytes[..8], &address.bytes[8..]];
+        let [a, b] = halves.map(|half| half.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
+        let key = mix(mix(mix(a ^ rule as u64) ^ b) ^ u64::from(address.family));
+        let length = u64::from(rate.seconds) * 1_000_000_000;
+        let events = match self.table.find(key) {
+            Some(p) if now_ns < p.start_ns.saturating_add(length) => {
+                p.events = p.events.saturating_add(1);
+                p.events
+            }
+            _ => {
+                self.table.put(key, now_ns, Period { start_ns: now_ns, events: 1 });
+                1
+            }
+        };
+        match rate.kind {
+            Kind::Limit => events <= rate.count,
+            Kind::Threshold => events % rate.count == 0,
+            Kind::Both => events == rate.count,
+            Kind::Detection => events > rate.count,
+        }
+    }
+}

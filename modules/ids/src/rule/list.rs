@@ -1,0 +1,114 @@
+//! `[a, b, !c, [d, e]]`, which addresses and ports share: what is listed without `!` (all, if nothing is) less
+//! what is listed with it.
+
+use super::fault::{Wrong, wrong};
+use super::text::Piece;
+
+/// Lists in lists, at most.
+const DEPTH: usize = 16;
+
+/// The kind of set that a list is of.
+pub trait Kind: Sized + Clone {
+    fn all() -> Self;
+    fn is_empty(&self) -> bool;
+    fn union(sets: Vec<Self>) -> Self;
+    fn minus(&self, other: &Self) -> Self;
+    /// One entry that is neither a list, nor negated, nor a variable, nor `any`.
+    fn single(piece: Piece<'_>) -> Result<Self, Wrong>;
+}
+
+/// Reads a whole piece; `look` finds variables.
+pub fn read<K: Kind>(piece: Piece<'_>, look: &dyn Fn(&str) -> Option<K>) -> Result<K, Wrong> {
+    let piece = piece.trim();
+    let (set, rest) = entry(piece, look, 0)?;
+    if !rest.trim().is_empty() {
+        return wrong(rest.trim().at, "the end of this list");
+    }
+    Ok(set)
+}
+
+/// One entry, negated or not.
+fn entry<'a, K: Kind>(
+    piece: Piece<'a>,
+    look: &dyn Fn(&str) -> Option<K>,
+    depth: usize,
+) -> Result<(K, Piece<'a>), Wrong> {
+    let piece = piece.skip_space();
+    let (negated, set, rest) = signed(piece, look, depth)?;
+    if !negated {
+        return Ok((set, rest));
+    }
+    let set = K::all().minus(&set);
+    if set.is_empty() {
+        return wrong(piece.at, "something that is left when this is taken away");
+    }
+    Ok((set, rest))
+}
+
+fn signed<'a, K: Kind>(
+    piece: Piece<'a>,
+    look: &dyn Fn(&str) -> Option<K>,
+    depth: usize,
+) -> Result<(bool, K, Piece<'a>), Wrong> {
+    let (negated, piece) = match piece.strip("!") {
+        Some(rest) => (true, rest.skip_space()),
+        None => (false, piece),
+    };
+    if let Some(inside) = piece.strip("[") {
+        let (set, rest) = list(inside, look, depth + 1)?;
+        return Ok((negated, set, rest));
+    }
+    let (word, rest) = piece.word(&[',', ']', '[']);
+    let set = match word.text {
+        "" => return wrong(word.at, "an address, a port, a list or a variable"),
+        "any" => K::all(),
+        text => match text.strip_prefix('$') {
+            Some(name) => match look(name) {
+                Some(set) => set,
+                None => {
+                    return wrong(
+                        word.at,
+                        format!(
+                            "a variable that an earlier line defines (add `ipvar {name} …` or `portvar {name} …`)"
+                        ),
+                    );
+                }
+            },
+            None => K::single(word)?,
+        },
+    };
+    Ok((negated, set, rest))
+}
+
+fn list<'a, K: Kind>(
+    mut piece: Piece<'a>,
+    look: &dyn Fn(&str) -> Option<K>,
+    depth: usize,
+) -> Result<(K, Piece<'a>), Wrong> {
+    let start = piece.at;
+    if depth > DEPTH {
+        return wrong(start, format!("lists in lists at most {DEPTH} deep"));
+    }
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    loop {
+        let (negated, set, rest) = signed(piece.skip_space(), look, depth)?;
+        if negated {
+            without.push(set)
+        } else {
+            with.push(set)
+        }
+        let rest = rest.skip_space();
+        if let Some(next) = rest.strip(",") {
+            piece = next;
+        } else if let Some(after) = rest.strip("]") {
+            let all = if with.is_empty() { K::all() } else { K::union(with) };
+            let set = all.minus(&K::union(without));
+            if set.is_empty() {
+                return wrong(start, "a list with something left in it");
+            }
+            return Ok((set, after));
+        } else {
+            return wrong(rest.at, "`,` or `]`");
+        }
+    }
+}

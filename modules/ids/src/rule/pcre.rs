@@ -1,0 +1,121 @@
+//! `pcre:"[!]/REGEX/FLAGS"`, for an engine whose time is linear in the payload: no back references, no look-around.
+
+use super::fault::{Wrong, wrong};
+use super::text::Piece;
+use regex_automata::util::syntax;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pcre {
+    pub pattern: String,
+    pub not: bool,
+    /// `R`: begins at the end of the last match.
+    pub relative: bool,
+    /// `A`: only where the search begins.
+    pub anchored: bool,
+    pub nocase: bool,
+    pub multi_line: bool,
+    pub dot_all: bool,
+    pub extended: bool,
+    pub ungreedy: bool,
+}
+
+impl Pcre {
+    pub fn syntax(&self) -> syntax::Config {
+        syntax::Config::new()
+            .unicode(false)
+            .utf8(false)
+            .case_insensitive(self.nocase)
+            .multi_line(self.multi_line)
+            .dot_matches_new_line(self.dot_all)
+            .ignore_whitespace(self.extended)
+            .swap_greed(self.ungreedy)
+            .nest_limit(64)
+    }
+}
+
+/// Reads it. `Err` of the inner result: well written, but beyond us, and why.
+pub fn read(piece: Piece<'_>) -> Result<Result<Pcre, String>, Wrong> {
+    let piece = piece.trim();
+    let (mut not, piece) = piece.strip("!").map_or((false, piece), |p| (true, p.trim()));
+    let mut inside = piece.quoted()?;
+    if let Some(rest) = inside.strip("!") {
+        (not, inside) = (true, rest);
+    }
+    // m and any delimiter, or slashes.
+    let inside = inside.strip("m").unwrap_or(inside);
+    let Some(delimiter) = inside.text.chars().next().filter(char::is_ascii_punctuation) else {
+        return wrong(inside.at, "/REGEX/ and flags");
+    };
+    let body = inside.from(1);
+    let Some(end) = body.text.rfind(delimiter) else {
+        return wrong(piece.end(), "a `/` that ends the regex");
+    };
+    let mut pcre = Pcre {
+        pattern: translate(&body.text[..end], delimiter),
+        not,
+        relative: false,
+        anchored: false,
+        nocase: false,
+        multi_line: false,
+        dot_all: false,
+        extended: false,
+        ungreedy: false,
+    };
+    for (i, flag) in body.text[end + 1..].char_indices() {
+        match flag {
+            'i' => pcre.nocase = true,
+            's' => pcre.dot_all = true,
+            'm' => pcre.multi_line = true,
+            'x' => pcre.extended = true,
+            'A' => pcre.anchored = true,
+            'G' => pcre.ungreedy = true,
+            'R' => pcre.relative = true,
+            // `$` means the very end here anyway; nothing is decoded, so all bytes are raw; no limits to override.
+            'E' | 'B' | 'O' => {}
+            'U' | 'I' | 'P' | 'H' | 'D' | 'M' | 'C' | 'K' | 'S' | 'Y' | 'V' | 'W' | 'Q' => {
+                return Ok(Err(format!("pcre flag {flag}: a part of an HTTP message")));
+            }
+            _ => return wrong(body.at + end + 1 + i, "flags of i s m x A E G R B O"),
+        }
+    }
+    Ok(match syntax::parse_with(&pcre.pattern, &pcre.syntax()) {
+        Ok(_) => Ok(pcre),
+        Err(e) => Err(format!("pcre: {}", last_line(&e.to_string()))),
+    })
+}
+
+/// The parser draws the pattern; its last line says what is wrong.
+fn last_line(text: &str) -> String {
+    text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+/// What our engine writes otherwise: an escaped delimiter or quote stands for itself, `\Z` for `\z`, and `\e`
+/// for the escape character.
+fn translate(pattern: &str, delimiter: char) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('Z') => out.push_str("\\z"),
+            Some('e') => out.push_str("\\x1b"),
+            Some('h') => out.push_str("[ \\t]"),
+            Some(c) if (c == delimiter || matches!(c, '"' | ';' | ':' | '<' | '>')) && !is_meta(c) => {
+                out.push(c)
+            }
+            Some(c) => {
+                out.push('\\');
+                out.push(c);
+            }
+            None => out.push('\\'),
+        }
+    }
+    out
+}
+
+fn is_meta(c: char) -> bool {
+    r"\.+*?()|[]{}^$#&-~".contains(c)
+}

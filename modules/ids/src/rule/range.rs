@@ -1,0 +1,64 @@
+//! Numbers that a field must have: `5`, `!5`, `<5`, `>5`, `<=5`, `>=5`, `3-5`, `3<>5`, `3<=>5`.
+
+use super::fault::{Wrong, wrong};
+use super::text::Piece;
+
+/// `min..=max`, or anything but that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub min: u32,
+    pub max: u32,
+    pub not: bool,
+}
+
+impl Range {
+    #[inline]
+    pub fn contains(self, n: u32) -> bool {
+        (self.min <= n && n <= self.max) != self.not
+    }
+}
+
+/// Reads a range of numbers up to `limit`; `ends`: whether `3<>5` holds 3 and 5.
+pub fn read(piece: Piece<'_>, limit: u32, ends: bool) -> Result<Range, Wrong> {
+    let piece = piece.trim();
+    let (not, piece) = piece.strip("!").map_or((false, piece), |p| (true, p.trim()));
+    let number = |p: Piece<'_>| p.trim().number(0, limit.into()).map(|n| n as u32);
+    let between = |separator: &str| {
+        let at = piece.text.find(separator)?;
+        Some((piece.to(at), piece.from(at + separator.len())))
+    };
+    let nothing = || wrong(piece.at, "a range with a number in it");
+    let (min, max) = if let Some((a, b)) = between("<=>") {
+        (number(a)?, number(b)?)
+    } else if let Some((a, b)) = between("<>") {
+        let (a, b) = (number(a)?, number(b)?);
+        if ends {
+            (a, b)
+        } else if a.saturating_add(1) < b {
+            (a + 1, b - 1)
+        } else {
+            return nothing();
+        }
+    } else if let Some(p) = piece.strip("<=") {
+        (0, number(p)?)
+    } else if let Some(p) = piece.strip(">=") {
+        (number(p)?, limit)
+    } else if let Some(p) = piece.strip("<") {
+        match number(p)? {
+            0 => return nothing(),
+            n => (0, n - 1),
+        }
+    } else if let Some(p) = piece.strip(">") {
+        match number(p)? {
+            n if n == limit => return nothing(),
+            n => (n + 1, limit),
+        }
+    } else if let Some((a, b)) = between("-") {
+        let min = if a.trim().is_empty() { 0 } else { number(a)? };
+        (min, if b.trim().is_empty() && !a.trim().is_empty() { limit } else { number(b)? })
+    } else {
+        let n = number(piece)?;
+        (n, n)
+    };
+    if min > max { nothing() } else { Ok(Range { min, max, not }) }
+}

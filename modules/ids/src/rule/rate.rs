@@ -1,0 +1,79 @@
+//! `threshold` and `detection_filter`: how often a rule that matches alerts.
+
+use super::fault::{Wrong, wrong};
+use super::text::Piece;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The first `count` of each period.
+    Limit,
+    /// Every `count`-th.
+    Threshold,
+    /// The `count`-th of each period, once.
+    Both,
+    /// All after the first `count` of a period.
+    Detection,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Track {
+    Source,
+    Destination,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub kind: Kind,
+    pub track: Track,
+    pub count: u32,
+    pub seconds: u32,
+}
+
+/// Reads `type T, track by_src, count N, seconds N`; a `detection_filter` has no type.
+pub fn read(piece: Piece<'_>, detection: bool) -> Result<Result<Rate, String>, Wrong> {
+    let (mut kind, mut track, mut count, mut seconds) =
+        (detection.then_some(Kind::Detection), None, None, None);
+    let mut unsupported = None;
+    for part in piece.parts(',') {
+        let (name, value) = part.word(&[]);
+        let value = value.trim();
+        let again = match name.text {
+            "type" if !detection => kind
+                .replace(match value.text {
+                    "limit" => Kind::Limit,
+                    "threshold" => Kind::Threshold,
+                    "both" => Kind::Both,
+                    _ => return wrong(value.at, "limit, threshold or both"),
+                })
+                .is_some(),
+            "track" => track
+                .replace(match value.text {
+                    "by_src" => Track::Source,
+                    "by_dst" => Track::Destination,
+                    "by_rule" | "by_both" | "by_flow" => {
+                        unsupported = Some(format!("track {}", value.text));
+                        Track::Source
+                    }
+                    _ => return wrong(value.at, "by_src or by_dst"),
+                })
+                .is_some(),
+            "count" => count.replace(value.number(1, i64::from(u32::MAX))? as u32).is_some(),
+            "seconds" => seconds.replace(value.number(1, i64::from(u32::MAX))? as u32).is_some(),
+            _ if detection => return wrong(name.at, "track, count or seconds"),
+            _ => return wrong(name.at, "type, track, count or seconds"),
+        };
+        if again {
+            return wrong(name.at, format!("{} once", name.text));
+        }
+    }
+    let (Some(kind), Some(track), Some(count), Some(seconds)) = (kind, track, count, seconds) else {
+        return wrong(
+            piece.at,
+            if detection { "track, count and seconds" } else { "type, track, count and seconds" },
+        );
+    };
+    Ok(match unsupported {
+        Some(reason) => Err(reason),
+        None => Ok(Rate { kind, track, count, seconds }),
+    })
+}

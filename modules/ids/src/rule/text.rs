@@ -1,0 +1,110 @@
+//! A piece of the rule file that knows where in the file it stands.
+
+use super::fault::{Wrong, wrong};
+
+/// Part of the text; `at` is the offset of its first byte.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    pub text: &'a str,
+    pub at: usize,
+}
+
+impl<'a> Piece<'a> {
+    pub fn new(text: &'a str, at: usize) -> Self {
+        Self { text, at }
+    }
+
+    pub fn end(self) -> usize {
+        self.at + self.text.len()
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// From byte `n` on, which must be a character's first.
+    pub fn from(self, n: usize) -> Self {
+        Self { text: &self.text[n..], at: self.at + n }
+    }
+
+    pub fn to(self, n: usize) -> Self {
+        Self { text: &self.text[..n], at: self.at }
+    }
+
+    /// Without white space around; a line that ends in `\` goes on, so both are white space.
+    pub fn trim(self) -> Self {
+        self.skip_space().trim_end()
+    }
+
+    pub fn trim_end(self) -> Self {
+        let mut text = self.text.trim_end();
+        while let Some(less) = text.strip_suffix("\\").filter(|_| self.text[text.len()..].contains('\n')) {
+            text = less.trim_end();
+        }
+        Self { text, at: self.at }
+    }
+
+    pub fn skip_space(self) -> Self {
+        let mut piece = self;
+        loop {
+            let less = piece.text.trim_start();
+            let continued = less.starts_with("\\\n") || less.starts_with("\\\r\n");
+            let less = if continued { &less[1..] } else { less };
+            if less.len() == piece.text.len() {
+                return piece;
+            }
+            piece = piece.from(piece.text.len() - less.len());
+        }
+    }
+
+    /// The word up to white space or one of `stops`, and what follows it.
+    pub fn word(self, stops: &[char]) -> (Self, Self) {
+        let end =
+            self.text.find(|c: char| c.is_whitespace() || stops.contains(&c)).unwrap_or(self.text.len());
+        (self.to(end), self.from(end))
+    }
+
+    /// The parts between commas, each trimmed; one empty part if the piece is empty.
+    pub fn parts(self, separator: char) -> impl Iterator<Item = Piece<'a>> {
+        let mut rest = Some(self);
+        std::iter::from_fn(move || {
+            let piece = rest?;
+            let part = match piece.text.find(separator) {
+                Some(i) => {
+                    rest = Some(piece.from(i + separator.len_utf8()));
+                    piece.to(i)
+                }
+                None => {
+                    rest = None;
+                    piece
+                }
+            };
+            Some(part.trim())
+        })
+    }
+
+    pub fn strip(self, prefix: &str) -> Option<Self> {
+        self.text.starts_with(prefix).then(|| self.from(prefix.len()))
+    }
+
+    /// A decimal number, with `0x` a hexadecimal one, in `min..=max`.
+    pub fn number(self, min: i64, max: i64) -> Result<i64, Wrong> {
+        let value = match self.text.strip_prefix("0x") {
+            Some(hex) => i64::from_str_radix(hex, 16).ok(),
+            None => self.text.parse().ok(),
+        };
+        match value {
+            Some(n) if (min..=max).contains(&n) => Ok(n),
+            _ => wrong(self.at, format!("a number from {min} to {max}")),
+        }
+    }
+
+    /// The inside of a text in double quotes.
+    pub fn quoted(self) -> Result<Self, Wrong> {
+        let inside = self.text.strip_prefix('"').and_then(|t| t.strip_suffix('"'));
+        match inside {
+            Some(text) => Ok(Self { text, at: self.at + 1 }),
+            None => wrong(self.at, "a text in double quotes"),
+        }
+    }
+}

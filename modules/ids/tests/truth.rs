@@ -1,0 +1,50 @@
+//! The shipped rules on real captures: as many alerts of each as another program finds (expected.py, which made
+//! expected.tsv). Captures that expected.tsv leaves out must give none.
+
+mod common;
+
+use flame_ids::Ids;
+use flame_module::testing::{Native, Parameters};
+use std::collections::BTreeMap;
+
+fn parameters() -> Parameters {
+    let room = Parameters::default().integer("max_connections", 1 << 20).integer("max_tracked", 1 << 16);
+    room.with("rules", b"")
+}
+
+fn expected() -> BTreeMap<String, BTreeMap<u32, u64>> {
+    let mut all: BTreeMap<String, BTreeMap<u32, u64>> = BTreeMap::new();
+    for line in include_str!("expected.tsv").lines().skip(1) {
+        let cells: Vec<_> = line.split('\t').collect();
+        let numbers: (u32, u64) = (cells[1].parse().expect("a sid"), cells[2].parse().expect("a number"));
+        all.entry(cells[0].to_owned()).or_default().extend([numbers]);
+    }
+    all
+}
+
+#[test]
+fn real_captures_agree() {
+    let Some(folder) = common::traces() else { return };
+    let mut expected = expected();
+    let (mut different, mut fired) = (Vec::new(), BTreeMap::<u32, u64>::new());
+    for (file, []) in common::truth(&folder, []) {
+        let mut native = Native::<Ids>::new(&parameters(), 0);
+        if !common::blocks(folder.join("files").join(&file), |d, memory| native.packets(d, memory)) {
+            continue;
+        }
+        native.end(0);
+        assert_eq!(native.lost, 0, "{file}");
+        let mut found: BTreeMap<u32, u64> = BTreeMap::new();
+        for row in native.rows.iter().filter(|r| r.table == 0) {
+            *found.entry(row.integer(12, 4) as u32).or_default() += 1;
+        }
+        found.iter().for_each(|(sid, n)| *fired.entry(*sid).or_default() += n);
+        let theirs = expected.remove(&file).unwrap_or_default();
+        if found != theirs {
+            different.push(format!("{file}:\n  ours     {found:?}\n  expected {theirs:?}"));
+        }
+    }
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    assert!(expected.is_empty(), "not captures: {expected:?}");
+    assert!(fired.len() >= 60, "{} rules fire: {fired:?}", fired.len());
+}
