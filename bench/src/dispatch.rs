@@ -12,21 +12,24 @@ const PACKETS: usize = 1024;
 
 const EMPTY: &str = r#"(module (memory (export "memory") 1)
     (func (export "flame_batch") (param i32) (result i64) (i64.const 0)))"#;
-const MANIFEST: &str = "abi = 1\nname = \"empty\"\nversion = \"1\"\ndescription = \"does nothing\"\n";
+const MANIFEST: &str =
+    "abi = 1\nname = \"empty\"\nversion = \"1\"\ndescription = \"does nothing\"\n[needs]\nexpose = ";
 
-/// A module that does nothing.
-pub fn empty() -> Result<Vec<u8>, Error> {
+/// A module that does nothing with what it is shown.
+pub fn empty(expose: &str) -> Result<Vec<u8>, Error> {
     let mut wasm = wat::parse_str(EMPTY)?;
     // A custom section: id, length, then the length of its name, its name and its contents.
     let name = flame_abi::layout::names::MANIFEST_SECTION;
-    let (length, all) = (name.len() as u8, (1 + name.len() + MANIFEST.len()) as u8);
+    let manifest = format!("{MANIFEST}\"{expose}\"\n");
+    let (length, all) = (name.len() as u8, (1 + name.len() + manifest.len()) as u8);
     wasm.extend([0, all, length]);
-    wasm.extend([name.as_bytes(), MANIFEST.as_bytes()].concat());
+    assert!(all < 128, "one byte each");
+    wasm.extend([name.as_bytes(), manifest.as_bytes()].concat());
     Ok(wasm)
 }
 
 pub fn rows(engine: &Engine, rounds: usize) -> Result<Vec<Row>, Error> {
-    let wasm = empty()?;
+    let wasm = empty("none")?;
     let plan = plan(engine, &wasm, Protection::Metered, &[])?;
     let pool = Pool::new(1)?;
     let mut instance = instance(engine, &plan, &pool)?;

@@ -19,7 +19,8 @@ const CALLS: &str = "modules: calls alone, warm memory";
 const WHOLE: &str = "modules: read, decode, view, call";
 
 /// The standard modules.
-pub const NAMES: [&str; 8] = ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize"];
+pub const NAMES: [&str; 9] =
+    ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids"];
 
 /// What `anonymize` needs.
 pub const KEY: &str = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
@@ -48,6 +49,7 @@ impl Bench<'_> {
                     "trajectory" => self.module::<flame_trajectory::Trajectory>(group, name)?,
                     "worm" => self.module::<flame_worm::Worm>(group, name)?,
                     "lrd" => self.module::<flame_lrd::Lrd>(group, name)?,
+                    "ids" => self.module::<flame_ids::Ids>(group, name)?,
                     "anonymize" => self.module::<flame_anonymize::Anonymize>(group, name)?,
                     other => return Err(format!("{other} is no module that is measured").into()),
                 });
@@ -153,16 +155,11 @@ impl Bench<'_> {
         }
         let ns = |i: usize| times[i] * 1e9 / packets as f64;
         let detail = |i: usize| format!("{:.2} / {:.2} ns a packet", ns(i), ns(0));
-        let mut rows = vec![
+        Ok(vec![
             Row::ratio(group, format!("{name}: unchecked / native"), ratios[1], detail(1)),
             Row::ratio(group, format!("{name}: shipped / native"), ratios[2], detail(2))
                 .target(Target::AtMost(1.35)),
-        ];
-        if group == CALLS && name == "trajectory" {
-            let row = Row::ratio(group, "trajectory at 1 %: a packet", ns(2), "shipped".to_owned());
-            rows.push(row.unit("ns").target(Target::AtMost(40.0)));
-        }
-        Ok(rows)
+        ])
     }
 }
 

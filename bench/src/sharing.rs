@@ -13,9 +13,11 @@ const GROUP: &str = "one run, one core: a module's time beyond that of one that 
 /// Times each module's command, one with a module that does nothing, and one with all of them, in turn.
 pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
     let folder = tempfile::tempdir()?;
-    let empty = folder.path().join("empty.wasm");
-    std::fs::write(&empty, dispatch::empty()?)?;
-    let empty = empty.to_string_lossy().into_owned();
+    let empty = |expose: &str| -> Result<String, Error> {
+        let path = folder.path().join(format!("empty-{}.wasm", expose.len()));
+        std::fs::write(&path, dispatch::empty(expose)?)?;
+        Ok(path.to_string_lossy().into_owned())
+    };
     let command = |modules: &str| -> Vec<String> {
         let mut words = vec![flame.to_string_lossy().into_owned(), "run".to_owned(), modules.to_owned()];
         words.extend(["-r".to_owned(), trace.to_string_lossy().into_owned()]);
@@ -26,9 +28,11 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Result<Vec<Row>, Error
         }
         words
     };
-    let mut commands = vec![command(&empty)];
+    let mut commands = vec![command(&empty("none")?)];
     commands.extend(NAMES.iter().map(|name| command(name)));
     commands.push(command(&NAMES.join(",")));
+    // Sees what `trajectory` sees.
+    commands.push(command(&empty("payload:64")?));
     let mut times = vec![Vec::new(); commands.len()];
     for round in 0..=rounds {
         for (words, times) in commands.iter().zip(&mut times) {
@@ -39,6 +43,7 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Result<Vec<Row>, Error
         }
     }
     let (nothing, own, together) = (&times[0], &times[1..=NAMES.len()], &times[NAMES.len() + 1]);
+    let viewed = &times[NAMES.len() + 2];
     let packets = packets(trace)? as f64;
     let mut rows = Vec::new();
     for (name, own) in NAMES.iter().zip(own) {
@@ -51,6 +56,12 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Result<Vec<Row>, Error
             format!("of a packet's {:.0} ns", median(own.clone()) * 1e9 / packets),
         );
         rows.push(row.unit("ns"));
+        if *name == "trajectory" {
+            let ns = median(own.iter().zip(viewed).map(|(a, b)| (a - b) * 1e9 / packets).collect());
+            let detail = "at 1 %, beyond reading, decoding and its view".to_owned();
+            let row = Row::ratio(GROUP, "trajectory, beyond its view", ns.max(0.01), detail).unit("ns");
+            rows.push(row.target(Target::AtMost(40.0)));
+        }
     }
     let apart = |round: usize| own.iter().map(|of| of[round] - nothing[round]).sum::<f64>() + nothing[round];
     let sums: Vec<f64> = (0..rounds).map(apart).collect();

@@ -30,7 +30,8 @@ fn every_row_is_there() {
     let times =
         |group: &str, name: &str| there.get(&(group.to_owned(), name.to_owned())).copied().unwrap_or(0);
 
-    for module in ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "geometric mean"]
+    for module in
+        ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids", "geometric mean"]
     {
         for way in ["unchecked", "shipped"] {
             // Calls alone and the whole way.
@@ -38,9 +39,10 @@ fn every_row_is_there() {
         }
     }
     let one_run = "one run, one core";
-    for module in ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize"] {
+    for module in ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids"] {
         assert_eq!(times(one_run, module), 1, "{module}: {said}");
     }
+    assert_eq!(times(one_run, "trajectory, beyond its view"), 1, "{said}");
     assert_eq!(times(one_run, "all together / own times and one decode"), 1, "{said}");
     for batch in [1, 4, 16, 64, 256] {
         assert_eq!(times("dispatch", &format!("batches of {batch}")), 1, "{batch}: {said}");

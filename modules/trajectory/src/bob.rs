@@ -1,49 +1,189 @@
 //! The hash function BOB of RFC 5475 (section 6.2.4.1 and appendix A.2): Bob Jenkins' lookup2 of 1996.
+//!
+//! A [`Key`] holds what is hashed in blocks of twelve bytes, its last block already as the function wants it. One
+//! key takes some 27 dependent steps a block, so keys are hashed [`LANES`] at a time, side by side in one vector.
+
+/// Keys hashed at once: a vector of 128 bits.
+pub const LANES: usize = 4;
+
+/// Bytes of a key, at most; its length must fit the one byte that is kept for it.
+pub const MOST: usize = 107;
+
+const GOLDEN: u32 = 0x9e37_79b9;
+
+type Lanes = [u32; LANES];
+
+/// What is hashed, at most [`MOST`] bytes.
+#[derive(Clone, Copy)]
+pub struct Key {
+    bytes: [u8; 108],
+    blocks: usize,
+}
+
+impl Default for Key {
+    fn default() -> Self {
+        Self { bytes: [0; 108], blocks: 0 }
+    }
+}
+
+impl Key {
+    /// Where a key is written; [`Key::end`] completes it.
+    #[inline]
+    pub fn bytes(&mut self) -> &mut [u8; 108] {
+        &mut self.bytes
+    }
+
+    /// The first `len` bytes are the key: its last block's third word leaves the lowest byte to the length.
+    #[inline]
+    pub fn end(&mut self, len: usize) {
+        let len = len.min(MOST);
+        let start = len / 12 * 12;
+        self.blocks = start / 12 + 1;
+        let Some(last) = self.bytes[start..].first_chunk_mut::<12>() else { return };
+        let filled = (len - start) as u32 * 8;
+        let [low, high] = [0, 8].map(|at| last.get(at..).map_or(0, eight));
+        // Twelve bytes as one number of 96 bits, cut to what is filled.
+        let all = (u128::from(high as u32) << 64 | u128::from(low)) & ((1 << filled) - 1);
+        let third = (all >> 64) as u32;
+        last[..8].copy_from_slice(&(all as u64).to_le_bytes());
+        last[8..].copy_from_slice(&(third << 8 | len as u32).to_le_bytes());
+    }
+
+    pub fn new(key: &[u8]) -> Self {
+        let mut new = Self::default();
+        let len = key.len().min(MOST);
+        new.bytes[..len].copy_from_slice(&key[..len]);
+        new.end(len);
+        new
+    }
+
+    #[inline]
+    fn words(&self, block: usize) -> [u32; 3] {
+        match self.bytes.as_chunks::<12>().0.get(block) {
+            Some(b) => [0, 4, 8].map(|i| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]])),
+            None => [0; 3],
+        }
+    }
+}
+
+/// Up to eight bytes as a number.
+#[inline]
+fn eight(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<8>() {
+        Some(b) => u64::from_le_bytes(*b),
+        None => bytes.iter().take(4).rev().fold(0, |n, b| n << 8 | u64::from(*b)),
+    }
+}
+
+#[inline]
+fn each(a: Lanes, b: Lanes, f: impl Fn(u32, u32) -> u32) -> Lanes {
+    [f(a[0], b[0]), f(a[1], b[1]), f(a[2], b[2]), f(a[3], b[3])]
+}
 
 /// Mixes three words reversibly; the shifts and their order are the function's definition.
 #[inline]
-fn mix([mut a, mut b, mut c]: [u32; 3]) -> [u32; 3] {
-    let step = |x: u32, y: u32, z: u32| x.wrapping_sub(y).wrapping_sub(z);
+fn mix([mut a, mut b, mut c]: [Lanes; 3]) -> [Lanes; 3] {
+    let less = |x: Lanes, y: Lanes, z: Lanes| each(each(x, y, u32::wrapping_sub), z, u32::wrapping_sub);
     for [p, q, r] in [[13, 8, 13], [12, 16, 5], [3, 10, 15]] {
-        a = step(a, b, c) ^ c >> p;
-        b = step(b, c, a) ^ a << q;
-        c = step(c, a, b) ^ b >> r;
+        a = each(less(a, b, c), c, |x, y| x ^ y >> p);
+        b = each(less(b, c, a), a, |x, y| x ^ y << q);
+        c = each(less(c, a, b), b, |x, y| x ^ y >> r);
     }
     [a, b, c]
 }
 
-/// `seed` is the initial value.
+/// The hashes of four keys; `seed` is the initial value.
 #[inline]
-pub fn bob(key: &[u8], seed: u32) -> u32 {
-    const GOLDEN: u32 = 0x9e37_79b9;
-    let mut state = [GOLDEN, GOLDEN, seed];
-    let (blocks, rest) = key.as_chunks::<12>();
-    let words = |b: &[u8; 12]| [0, 4, 8].map(|i| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]));
-    let add = |state: [u32; 3], w: [u32; 3]| [0, 1, 2].map(|i| state[i].wrapping_add(w[i]));
-    for block in blocks {
-        state = mix(add(state, words(block)));
+pub fn bobs(keys: &[Key; LANES], seed: u32) -> Lanes {
+    let mut state = [[GOLDEN; LANES], [GOLDEN; LANES], [seed; LANES]];
+    let most = keys.iter().map(|k| k.blocks).max().unwrap_or(0);
+    for block in 0..most {
+        let words = [0, 1, 2, 3].map(|lane: usize| keys[lane].words(block));
+        let of = |i: usize| [words[0][i], words[1][i], words[2][i], words[3][i]];
+        let add = |i: usize| each(state[i], of(i), u32::wrapping_add);
+        let mixed = mix([add(0), add(1), add(2)]);
+        // A lane whose key has ended keeps its state.
+        let on = [0, 1, 2, 3].map(|lane: usize| if block < keys[lane].blocks { u32::MAX } else { 0 });
+        for i in 0..3 {
+            let kept = each(each(mixed[i], state[i], |x, y| x ^ y), on, |x, y| x & y);
+            state[i] = each(state[i], kept, |x, y| x ^ y);
+        }
     }
-    // The last block's third word leaves its lowest byte to the length.
-    let mut last = [0; 12];
-    let (low, high) = rest.split_at(rest.len().min(8));
-    last[..low.len()].copy_from_slice(low);
-    last[9..9 + high.len()].copy_from_slice(high);
-    let mut tail = words(&last);
-    tail[2] = tail[2].wrapping_add(key.len() as u32);
-    mix(add(state, tail))[2]
+    state[2]
+}
+
+/// The hash of a key of at most [`MOST`] bytes.
+pub fn bob(key: &Key, seed: u32) -> u32 {
+    let mut keys = [Key::default(); LANES];
+    keys[0] = *key;
+    bobs(&keys, seed)[0]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::bob;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The function as the RFC words it: a byte at a time, one key.
+    fn plainly(key: &[u8], seed: u32) -> u32 {
+        let (mut a, mut b, mut c) = (GOLDEN, GOLDEN, seed);
+        let mut mix = |k: &dyn Fn(usize) -> u32, length: u32| {
+            let sum = |from: usize, to: usize, shift: usize| {
+                (from..to).fold(0u32, |n, i| n.wrapping_add(k(i) << (8 * (i - from) + shift)))
+            };
+            a = a.wrapping_add(sum(0, 4, 0));
+            b = b.wrapping_add(sum(4, 8, 0));
+            let third = if length > 0 { sum(8, 11, 8) } else { sum(8, 12, 0) };
+            c = c.wrapping_add(third).wrapping_add(length);
+            for (p, q, r) in [(13, 8, 13), (12, 16, 5), (3, 10, 15)] {
+                a = a.wrapping_sub(b).wrapping_sub(c) ^ (c >> p);
+                b = b.wrapping_sub(c).wrapping_sub(a) ^ (a << q);
+                c = c.wrapping_sub(a).wrapping_sub(b) ^ (b >> r);
+            }
+            c
+        };
+        let whole = key.len() / 12 * 12;
+        for block in key[..whole].chunks(12) {
+            mix(&|i| block[i].into(), 0);
+        }
+        let rest = &key[whole..];
+        // A length of 0 adds nothing and its rest is empty, so either form of the third word will do.
+        mix(&|i| rest.get(i).copied().unwrap_or(0).into(), key.len() as u32)
+    }
 
     /// Values on which other implementations agree.
     #[test]
     fn known_values() {
-        assert_eq!(bob(b"foobar", 0), 0x9d3f_fa02);
-        assert_eq!(bob(b"hello world", 0), 0x1aa9_19e6);
-        assert_eq!(bob(b"           ", 0), 0xf559_76fa);
-        assert_eq!(bob(b"1234567890abcdefghijklmnopqstuvwxyz", 0), 0x49ea_ee3e);
-        assert_eq!(bob(b"", 0), 0xbd49_d10d);
+        for (key, hash) in [
+            ("foobar", 0x9d3f_fa02),
+            ("hello world", 0x1aa9_19e6),
+            ("           ", 0xf559_76fa),
+            ("1234567890abcdefghijklmnopqstuvwxyz", 0x49ea_ee3e),
+            ("", 0xbd49_d10d),
+        ] {
+            assert_eq!(bob(&Key::new(key.as_bytes()), 0), hash, "{key:?}");
+            assert_eq!(plainly(key.as_bytes(), 0), hash, "{key:?}, plainly");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn four_at_once_are_each_as_the_rfc_words_it(
+            keys in prop::array::uniform4(prop::collection::vec(any::<u8>(), 0..=MOST)),
+            seed in any::<u32>(),
+        ) {
+            let lanes = bobs(&keys.each_ref().map(|k| Key::new(k)), seed);
+            prop_assert_eq!(lanes, keys.each_ref().map(|k| plainly(k, seed)));
+        }
+
+        /// Whatever an earlier key left behind does not matter.
+        #[test]
+        fn a_key_may_be_written_over(a in prop::collection::vec(any::<u8>(), 0..=MOST), n in 0usize..=MOST) {
+            let mut key = Key { bytes: [0xa5; 108], blocks: 0 };
+            let n = n.min(a.len());
+            key.bytes()[..n].copy_from_slice(&a[..n]);
+            key.end(n);
+            prop_assert_eq!(bob(&key, 7), plainly(&a[..n], 7));
+        }
     }
 }

@@ -4,29 +4,49 @@
 //! in `flow` at first sight. `flame join` puts the logs of several monitors together.
 #![forbid(unsafe_code)]
 
-mod bob;
+pub mod bob;
+mod ipsx;
+mod key;
 
-pub use bob::bob;
+pub use ipsx::ipsx;
+pub use key::MOST_PAYLOAD;
 
-use flame_module::{Batch, Init, Ip, Module, Out, Packet, Progress, flags};
+use bob::{Key, LANES, bob, bobs};
+use flame_module::{Batch, Init, Ip, Module, Out, Packet, Progress};
+use key::Datagram;
 
-/// Initial value of the label's hash: apart from any selection's.
-const LABEL: u32 = 0x6c61_6265;
+/// Tables, in the order of `module.toml`.
+const FLOW: u16 = 0;
+const LOG: u16 = 1;
+const SETTING: u16 = 2;
+const STATE: u16 = 3;
 
-/// What is hashed: at most 40 bytes of IPv6's fields, and payload.
-const MOST: usize = 40 + 96;
+#[derive(Clone, Copy, PartialEq)]
+enum Hash {
+    Bob,
+    Ipsx,
+}
 
 pub struct Trajectory {
+    hash: Hash,
+    sampling: f64,
     /// A packet is selected if its hash is below this.
     below: u64,
     payload: usize,
     seed: u32,
+    label_seed: u32,
     /// Flows told of, in sets of four; 0 is none.
     flows: Box<[u64]>,
     worker: u32,
+    /// Whether the row in `setting` was written.
+    told: bool,
+    /// Time of the last packet.
+    last_ns: u64,
     hashed: u64,
     selected: u64,
     unreadable: u64,
+    cut: u64,
+    forgotten: u64,
 }
 
 const WAYS: usize = 4;
@@ -38,99 +58,137 @@ impl Module for Trajectory {
             sampling > 0.0 && sampling <= 1.0,
             "parameter sampling: {sampling} is not above 0 and at most 1"
         );
-        let flows = (init.integer("max_flows") as usize).next_power_of_two();
+        let (hash, range) = match init.text("hash") {
+            "bob" => (Hash::Bob, 4_294_967_296.0),
+            "ipsx" => (Hash::Ipsx, 65_536.0),
+            other => panic!("parameter hash: expected bob or ipsx, found {other:?}"),
+        };
+        let seed = init.integer("seed") as u32;
+        assert!(
+            hash == Hash::Bob || seed == 0,
+            "parameter seed: ipsx has no initial value: leave it 0, or choose hash=bob"
+        );
+        let below = (sampling * range) as u64;
+        assert!(below > 0, "parameter sampling: {sampling} selects none of {range} hash values");
+        let flows = (init.integer("max_flows") as usize).next_power_of_two().max(WAYS);
         Self {
-            below: (sampling * 4_294_967_296.0) as u64,
-            payload: init.integer("payload") as usize,
-            seed: init.integer("seed") as u32,
+            hash,
+            sampling,
+            below,
+            payload: (init.integer("payload") as usize).min(MOST_PAYLOAD),
+            seed,
+            label_seed: init.integer("label_seed") as u32,
             flows: vec![0; flows].into(),
             worker: init.worker,
+            told: false,
+            last_ns: 0,
             hashed: 0,
             selected: 0,
             unreadable: 0,
+            cut: 0,
+            forgotten: 0,
         }
     }
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
-        let mut key = [0; MOST];
+        if let Some(last) = batch.descriptors().last() {
+            self.last_ns = self.last_ns.max(last.ts_ns);
+            if !self.told {
+                self.told = true;
+                self.tell(batch.descriptors()[0].ts_ns, out);
+            }
+        }
+        let mut keys = [Key::default(); LANES];
+        let mut lanes: [Option<Packet<'_>>; LANES] = [None; LANES];
+        let mut filled = 0;
         for packet in batch.packets() {
             if !packet.is_ip() {
                 continue;
             }
-            let Some(len) = invariant(&packet, self.payload, &mut key) else {
+            let Some(datagram) = Datagram::of(&packet) else {
                 self.unreadable += 1;
                 continue;
             };
             self.hashed += 1;
-            if u64::from(bob(&key[..len], self.seed)) < self.below {
-                self.selected += 1;
-                self.log(&packet, bob(&key[..len], LABEL), out);
+            self.cut += u64::from(datagram.is_cut(self.payload));
+            if self.hash == Hash::Ipsx {
+                if u64::from(ipsx(datagram.words())) < self.below {
+                    datagram.write(self.payload, &mut keys[0]);
+                    self.log(&packet, &keys[0], out);
+                }
+                continue;
             }
+            datagram.write(self.payload, &mut keys[filled]);
+            lanes[filled] = Some(packet);
+            filled += 1;
+            if filled == LANES {
+                self.select(&keys, &lanes, out);
+                filled = 0;
+            }
+        }
+        lanes[filled..].fill(None);
+        if filled > 0 {
+            self.select(&keys, &lanes, out);
         }
     }
 
     fn end(&mut self, _: u64, out: &mut Out) -> Progress {
-        out.row(2).u32(self.worker).u64(self.hashed).u64(self.selected).u64(self.unreadable).finish();
+        let row = out.row(STATE).time(self.last_ns).u32(self.worker).u64(self.hashed).u64(self.selected);
+        row.u64(self.unreadable).u64(self.cut).u64(self.forgotten).finish();
         Progress::Done
     }
 }
 
-/// The fields that no router changes, then the first bytes of the IP payload (RFC 5475, section 6.2): of IPv4
-/// identification, flags and fragment offset, addresses; of IPv6 payload length, next header, addresses. What they
-/// take in `key`, or nothing if they were not captured.
-#[inline]
-fn invariant(packet: &Packet<'_>, payload: usize, key: &mut [u8; MOST]) -> Option<usize> {
-    let l3 = packet.l3();
-    let (fields, header) = if packet.has(flags::IPV4) {
-        let header: &[u8; 20] = l3.first_chunk()?;
-        key[..4].copy_from_slice(&header[4..8]);
-        key[4..12].copy_from_slice(&header[12..20]);
-        (12, usize::from(header[0] & 15) * 4)
-    } else {
-        let header: &[u8; 40] = l3.first_chunk()?;
-        key[..3].copy_from_slice(&header[4..7]);
-        key[3..35].copy_from_slice(&header[8..40]);
-        (35, 40)
-    };
-    // Up to the datagram's end: the link's padding differs from link to link.
-    let end = datagram(packet, l3).min(l3.len());
-    let carried = l3.get(header..end).unwrap_or(&[]);
-    let carried = &carried[..carried.len().min(payload)];
-    key[fields..fields + carried.len()].copy_from_slice(carried);
-    Some(fields + carried.len())
-}
-
-/// Bytes of the datagram by its own header; all there are where it does not say (segmentation offload).
-#[inline]
-fn datagram(packet: &Packet<'_>, l3: &[u8]) -> usize {
-    let word = |at: usize| usize::from(l3[at]) << 8 | usize::from(l3[at + 1]);
-    match if packet.has(flags::IPV4) { (word(2), 0) } else { (word(4), 40) } {
-        (0, _) => usize::MAX,
-        (length, header) => length + header,
-    }
-}
-
 impl Trajectory {
+    /// What other monitors must have the same, and when this one began.
+    fn tell(&self, first_ns: u64, out: &mut Out) {
+        let hash = if self.hash == Hash::Bob { 0 } else { 1 };
+        let row = out.row(SETTING).time(first_ns).u32(self.worker).enumeration(hash).f64(self.sampling);
+        // Of the seeds, which may be secret, only what tells whether two monitors have the same.
+        let [a, b] = [self.seed, self.label_seed].map(u32::to_le_bytes);
+        let seeds = bob(&Key::new(&[a, b].concat()), 0);
+        row.u32(self.payload as u32).u32(seeds).finish();
+    }
+
+    #[inline]
+    fn select(&mut self, keys: &[Key; LANES], lanes: &[Option<Packet<'_>>; LANES], out: &mut Out) {
+        let hashes = bobs(keys, self.seed);
+        // Hardly ever is any of them selected.
+        if hashes.iter().all(|hash| u64::from(*hash) >= self.below) {
+            return;
+        }
+        for (lane, hash) in hashes.into_iter().enumerate() {
+            if let Some(packet) = &lanes[lane]
+                && u64::from(hash) < self.below
+            {
+                self.log(packet, &keys[lane], out);
+            }
+        }
+    }
+
     #[inline(never)]
-    fn log(&mut self, packet: &Packet<'_>, label: u32, out: &mut Out) {
+    fn log(&mut self, packet: &Packet<'_>, key: &Key, out: &mut Out) {
+        self.selected += 1;
         let (Some(src), Some(dst)) = (packet.src(), packet.dst()) else { return };
         let (sport, dport) = (packet.sport().unwrap_or(0), packet.dport().unwrap_or(0));
         let flow = flow_id(packet.proto, &src, sport, &dst, dport);
         if self.is_new(flow) {
-            let row = out.row(0).time(packet.ts_ns).u64(flow).u8(packet.proto);
+            let row = out.row(FLOW).time(packet.ts_ns).u64(flow).u8(packet.proto);
             row.ip(src).u16(sport).ip(dst).u16(dport).finish();
         }
-        out.row(1).time(packet.ts_ns).u64(flow).u32(label).u32(packet.wire_len).finish();
+        let label = bob(key, self.label_seed);
+        out.row(LOG).time(packet.ts_ns).u64(flow).u32(label).u32(packet.wire_len).finish();
     }
 
     /// Whether a flow was not remembered; it then is, in place of the one in its set that came first.
     fn is_new(&mut self, flow: u64) -> bool {
-        let set = (flow as usize * WAYS) & (self.flows.len() - 1) & !(WAYS - 1);
-        let ways = &mut self.flows[set..set + WAYS];
+        let set = (flow as usize).wrapping_mul(WAYS) & (self.flows.len() - 1);
+        let Some(ways) = self.flows.get_mut(set..set + WAYS) else { return true };
         if ways.contains(&flow) {
             return false;
         }
         ways.rotate_right(1);
+        self.forgotten += u64::from(ways[0] != 0);
         ways[0] = flow;
         true
     }
@@ -144,6 +202,7 @@ fn flow_id(proto: u8, src: &Ip, sport: u16, dst: &Ip, dport: u16) -> u64 {
     key[17..33].copy_from_slice(&dst.bytes);
     key[33..35].copy_from_slice(&sport.to_be_bytes());
     key[35..37].copy_from_slice(&dport.to_be_bytes());
+    let key = Key::new(&key);
     (u64::from(bob(&key, 1)) << 32 | u64::from(bob(&key, 2))).max(1)
 }
 

@@ -2,17 +2,16 @@ use crate::command::{Error, FormatArg};
 use crate::exit::Status;
 use clap::Args;
 use flame_abi::manifest::{Manifest, duration_ns};
-use flame_join::{DelayRow, FlowRow, Joined, Options, PathRow};
+use flame_join::{CellRow, DelayRow, FlowRow, Joined, Options, PathRow};
 use flame_plan::{Limits, ModulePlan, OnFault, Plan, ViewSpec};
-use flame_record::Rows;
-use std::fs::File;
-use std::io::BufReader;
+use flame_record::{Rows, Sink, SinkError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Join the records of `trajectory` from several monitors: paths, one-way delay, loss
 ///
-/// Each FILE holds one monitor's records as `--format json` writes them. A packet's path is the monitors that
+/// Each FILE holds one monitor's records: JSON lines as `--format json` writes them (- is standard input), or the
+/// folder that `--format parquet -o FOLDER` makes. A packet's path is the monitors that
 /// logged it, in order of time, so their clocks must agree better than the delays. Loss is what was seen at the
 /// beginning of its flow's path only.
 #[derive(Args)]
@@ -32,6 +31,10 @@ pub struct Join {
     /// Flows with a row of their own
     #[arg(long, value_name = "FLOWS", default_value_t = 1_000_000)]
     max_flows: usize,
+
+    /// Packets waited for at a time; the oldest give way, counted
+    #[arg(long, value_name = "PACKETS", default_value_t = 1_000_000)]
+    max_waiting: usize,
 
     /// How the result is written
     #[arg(short, long, default_value = "table")]
@@ -53,6 +56,7 @@ impl Join {
             window_ns: time("window", &self.window)?,
             interval_ns: time("interval", &self.interval)?,
             max_flows: self.max_flows,
+            max_waiting: self.max_waiting,
         };
         let mut inputs = Vec::new();
         for given in &self.files {
@@ -63,48 +67,71 @@ impl Join {
                     given.as_str(),
                 ),
             };
-            let file = File::open(path).map_err(|e| format!("{path}: {e}"))?;
-            inputs.push((name, BufReader::with_capacity(1 << 18, file)));
+            inputs.push((name.clone(), flame_join::open(&name, Path::new(path))?));
         }
-        let joined = flame_join::join(inputs, options)?;
-        self.write(&joined)?;
+        let plan = plan()?;
+        let mut out = Output::open(&self, &plan)?;
+        let joined = flame_join::join_with(inputs, options, |row| out.row(DELAY, delay(&row)))?;
+        out.all(&joined)?;
+        out.sink.finish()?;
         Ok(Status::Done)
     }
+}
 
-    fn write(&self, joined: &Joined) -> Result<(), Error> {
-        let manifest = Manifest::parse(include_bytes!("join.toml"))?;
-        let module = ModulePlan {
-            name: "join".into(),
-            hash: [0; 32],
-            manifest: Arc::new(manifest),
-            code: Arc::new([]),
-            view: ViewSpec::default(),
-            limits: Limits::default(),
-            parameters: Vec::new(),
-            on_fault: OnFault::Stop,
-        };
-        let plan = Plan { modules: vec![module], workers: 1, interval_ns: 0 };
-        let mut sink = flame_record::open(
-            self.format.into(),
-            self.output.as_deref(),
-            &plan,
-            &flame_record::Options::default(),
-        )?;
-        let mut rows = Rows::new(&plan.modules[0]);
-        let mut send = |table: u16, row: Vec<u8>| match rows.push(table, &row) {
-            Some((table, batch)) => sink.write("join", table, &batch),
-            None => Ok(()),
-        };
-        joined.paths.iter().try_for_each(|row| send(0, path(row)))?;
-        joined.flows.iter().try_for_each(|row| send(1, flow(row)))?;
-        joined.delays.iter().try_for_each(|row| send(2, delay(row)))?;
-        let state = [joined.logs, joined.ambiguous, joined.alone, joined.crowded];
-        send(3, state.iter().flat_map(|n| n.to_le_bytes()).collect())?;
-        for (table, batch) in rows.drain() {
-            sink.write("join", table, &batch)?;
-        }
-        Ok(sink.finish()?)
+/// Tables, in the order of `join.toml`.
+const PATH: u16 = 0;
+const FLOW: u16 = 1;
+const MATRIX: u16 = 2;
+const DELAY: u16 = 3;
+const STATE: u16 = 4;
+
+/// Where rows go; the delays while logs are still read.
+struct Output {
+    rows: Rows,
+    sink: Box<dyn Sink>,
+}
+
+impl Output {
+    fn open(command: &Join, plan: &Plan) -> Result<Self, SinkError> {
+        let options = flame_record::Options::default();
+        let sink = flame_record::open(command.format.into(), command.output.as_deref(), plan, &options)?;
+        Ok(Self { rows: Rows::new(&plan.modules[0]), sink })
     }
+
+    fn row(&mut self, table: u16, row: Vec<u8>) -> Result<(), Error> {
+        if let Some((table, batch)) = self.rows.push(table, &row) {
+            self.sink.write("join", table, &batch)?;
+        }
+        Ok(())
+    }
+
+    fn all(&mut self, joined: &Joined) -> Result<(), Error> {
+        joined.paths.iter().try_for_each(|row| self.row(PATH, path(row)))?;
+        joined.flows.iter().try_for_each(|row| self.row(FLOW, flow(row)))?;
+        joined.matrix.iter().try_for_each(|row| self.row(MATRIX, cell(row)))?;
+        let state =
+            [joined.logs, joined.ambiguous, joined.alone, joined.crowded, joined.hurried, joined.unwatched];
+        self.row(STATE, state.iter().flat_map(|n| n.to_le_bytes()).collect())?;
+        for (table, batch) in self.rows.drain() {
+            self.sink.write("join", table, &batch)?;
+        }
+        Ok(())
+    }
+}
+
+fn plan() -> Result<Plan, Error> {
+    let manifest = Manifest::parse(include_bytes!("join.toml"))?;
+    let module = ModulePlan {
+        name: "join".into(),
+        hash: [0; 32],
+        manifest: Arc::new(manifest),
+        code: Arc::new([]),
+        view: ViewSpec::default(),
+        limits: Limits::default(),
+        parameters: Vec::new(),
+        on_fault: OnFault::Stop,
+    };
+    Ok(Plan { modules: vec![module], workers: 1, interval_ns: 0 })
 }
 
 /// A row in the layout of modules' output, which is what [`Rows`] takes.
@@ -151,11 +178,18 @@ fn flow(row: &FlowRow) -> Vec<u8> {
         .u64(row.lost)
         .u64(row.mean_ns as u64)
         .u64(row.min_ns)
+        .u64(row.p50_ns)
+        .u64(row.p99_ns)
         .u64(row.max_ns)
         .0
 }
 
 fn delay(row: &DelayRow) -> Vec<u8> {
     let start = Row::default().u64(row.start_ns).text(&row.path).u64(row.packets);
-    start.u64(row.mean_ns as u64).u64(row.p50_ns).u64(row.p99_ns).0
+    start.u64(row.mean_ns as u64).u64(row.p50_ns).u64(row.p99_ns).u64(row.max_ns).0
+}
+
+fn cell(row: &CellRow) -> Vec<u8> {
+    let start = Row::default().text(&row.from).text(&row.to).u64(row.packets).u64(row.bytes).u64(row.lost);
+    start.u64(row.estimated_packets).u64(row.estimated_bytes).u64(row.mean_ns as u64).0
 }

@@ -1,10 +1,12 @@
-//! One monitor's records, line by line.
+//! One monitor's records: JSON lines, and logs in order of time.
 
 use serde::Deserialize;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io::BufRead;
 
 /// A selected packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Log {
     pub ts_ns: u64,
     pub flow: u64,
@@ -23,10 +25,39 @@ pub struct Flow {
     pub dport: u16,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What must be the same at every monitor for them to select the same packets.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Setting {
+    /// When the monitor's first packet came.
+    pub ts_ns: u64,
+    pub hash: String,
+    pub sampling: f64,
+    pub payload: u32,
+    pub seeds: u32,
+}
+
+impl Setting {
+    /// What is not the same, if anything.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        let payload = |s: &Self| format!("{} bytes", s.payload);
+        let pairs = [
+            ("hash", self.hash.clone(), other.hash.clone()),
+            ("sampling", self.sampling.to_string(), other.sampling.to_string()),
+            ("payload", payload(self), payload(other)),
+            ("seed or label_seed", format!("{:08x}", self.seeds), format!("{:08x}", other.seeds)),
+        ];
+        let differs = pairs.into_iter().find(|(_, a, b)| a != b);
+        differs.map(|(what, a, b)| format!("{what} is {a}, and {b}"))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
 pub enum Line {
     Log(Log),
     Flow(Flow),
+    Setting(Setting),
+    /// The end of a monitor's (one worker's) records: when its last packet came.
+    End(u64),
     /// A record of another table or module.
     Other,
 }
@@ -40,8 +71,30 @@ pub enum ReadError {
         "{name}, line {line}: {reason}; expected records of the module trajectory as `--format json` writes them"
     )]
     Line { name: String, line: u64, reason: String },
+    #[error(
+        "{name}, behind row {row}: {reason}; expected a table of the module trajectory as `--format parquet` writes it"
+    )]
+    Table { name: String, row: u64, reason: String },
     #[error("{name}: more than {most} bytes in line {line}")]
     Long { name: String, line: u64, most: usize },
+    #[error(
+        "{first} and {name} did not select the same packets: {difference}; run both with the same parameters"
+    )]
+    Setting { first: String, name: String, difference: String },
+    #[error("{name}: {given} monitors; at most {most} can be joined, two are needed")]
+    Monitors { name: String, given: usize, most: usize },
+}
+
+/// Gives one monitor's records in turn.
+pub trait Records {
+    /// The next record; nothing at the end.
+    fn next(&mut self) -> Result<Option<Line>, ReadError>;
+}
+
+impl<T: Records + ?Sized> Records for Box<T> {
+    fn next(&mut self) -> Result<Option<Line>, ReadError> {
+        (**self).next()
+    }
 }
 
 /// Bytes of a line, at most.
@@ -71,6 +124,8 @@ pub fn parse(line: &str) -> Result<Line, String> {
             _ => Err("a log needs ts_ns, flow, label and wire_len".to_owned()),
         },
         Some("flow") if ours => serde_json::from_str(line).map(Line::Flow).map_err(|e| e.to_string()),
+        Some("setting") if ours => serde_json::from_str(line).map(Line::Setting).map_err(|e| e.to_string()),
+        Some("state") if ours => head.ts_ns.map(Line::End).ok_or_else(|| "a state needs ts_ns".to_owned()),
         _ => Ok(Line::Other),
     }
 }
@@ -87,9 +142,11 @@ impl<R: BufRead> Reader<R> {
     pub fn new(name: String, input: R) -> Self {
         Self { name, input, line: 0, text: Vec::new() }
     }
+}
 
-    /// The next line with something on it; nothing at the end.
-    pub fn next(&mut self) -> Result<Option<Line>, ReadError> {
+impl<R: BufRead> Records for Reader<R> {
+    /// The next line with something on it.
+    fn next(&mut self) -> Result<Option<Line>, ReadError> {
         loop {
             self.text.clear();
             self.line += 1;
@@ -108,5 +165,36 @@ impl<R: BufRead> Reader<R> {
                 return parse(text).map(Some).map_err(fail);
             }
         }
+    }
+}
+
+/// Logs read ahead of one monitor. Several workers write theirs side by side, out of order by up to a second.
+const AHEAD: usize = 16_384;
+
+/// One monitor's logs by time, as far as [`AHEAD`] reaches.
+pub struct Ordered<T> {
+    records: T,
+    ahead: BinaryHeap<Reverse<Log>>,
+    ended: bool,
+}
+
+impl<T: Records> Ordered<T> {
+    pub fn new(records: T) -> Self {
+        Self { records, ahead: BinaryHeap::new(), ended: false }
+    }
+
+    /// The next log; `other` gets the records that are none as they are met.
+    pub fn next(
+        &mut self,
+        mut other: impl FnMut(Line) -> Result<(), ReadError>,
+    ) -> Result<Option<Log>, ReadError> {
+        while !self.ended && self.ahead.len() < AHEAD {
+            match self.records.next()? {
+                Some(Line::Log(log)) => self.ahead.push(Reverse(log)),
+                Some(line) => other(line)?,
+                None => self.ended = true,
+            }
+        }
+        Ok(self.ahead.pop().map(|Reverse(log)| log))
     }
 }

@@ -1,0 +1,308 @@
+//! What became of the packets: by flow, path, pair of monitors and time.
+
+use crate::join::Options;
+use crate::read::{Flow, ReadError, Setting};
+use crate::row::{CellRow, DelayRow, FlowRow, Joined, PathRow};
+use crate::spread::Spread;
+use hdrhistogram::Histogram;
+use std::collections::{BTreeMap, HashMap};
+
+/// Paths that are told apart, in all and of one flow, and intervals open at a time.
+const MAX_PATHS: usize = 1024;
+const MAX_PATHS_OF_FLOW: usize = 8;
+const MAX_INTERVALS: usize = 16_384;
+
+/// Monitors in the order in which they saw a packet, by number.
+pub type Path = Vec<u8>;
+
+#[derive(Clone, Copy, Default)]
+struct Delay {
+    packets: u64,
+    bytes: u64,
+    sum: f64,
+    min: u64,
+    max: u64,
+}
+
+impl Delay {
+    fn add(&mut self, ns: u64, bytes: u32) {
+        self.min = if self.packets == 0 { ns } else { self.min.min(ns) };
+        self.max = self.max.max(ns);
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+        self.sum += ns as f64;
+    }
+
+    fn mean(&self) -> f64 {
+        if self.packets == 0 { 0.0 } else { self.sum / self.packets as f64 }
+    }
+}
+
+/// The packets of a flow that took one path.
+struct Took {
+    path: Path,
+    delay: Delay,
+    spread: Spread,
+    /// Of them: while not all monitors watched.
+    unwatched: u64,
+}
+
+/// When a monitor watched, as far as its records tell.
+#[derive(Clone, Copy)]
+struct Watch {
+    from: Option<u64>,
+    to: Option<u64>,
+}
+
+#[derive(Default)]
+struct Cell {
+    delay: Delay,
+    lost: u64,
+}
+
+pub struct Outcome {
+    names: Vec<String>,
+    interval_ns: u64,
+    max_flows: usize,
+    watches: Vec<Watch>,
+    /// The first monitor's that told, and who that was.
+    setting: Option<(usize, Setting)>,
+    /// Nearly always one path, and its beginnings.
+    flows: HashMap<u64, Vec<Took>>,
+    told: HashMap<u64, Flow>,
+    paths: BTreeMap<Path, (Delay, Histogram<u64>)>,
+    intervals: BTreeMap<(u64, Path), (Delay, Spread)>,
+    /// The longest delay of any packet.
+    longest: u64,
+    /// Intervals that ended.
+    pub ready: Vec<DelayRow>,
+    pub joined: Joined,
+}
+
+/// Two significant digits up to an hour, in some 40 KiB.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 2).expect("these bounds are possible")
+}
+
+impl Outcome {
+    pub fn new(names: Vec<String>, options: &Options) -> Self {
+        Self {
+            watches: vec![Watch { from: None, to: None }; names.len()],
+            names,
+            interval_ns: options.interval_ns.max(1),
+            max_flows: options.max_flows,
+            setting: None,
+            flows: HashMap::new(),
+            told: HashMap::new(),
+            paths: BTreeMap::new(),
+            intervals: BTreeMap::new(),
+            longest: 0,
+            ready: Vec::new(),
+            joined: Joined::default(),
+        }
+    }
+
+    pub fn told_flow(&mut self, flow: Flow) {
+        if self.told.len() < self.max_flows || self.told.contains_key(&flow.flow) {
+            self.told.insert(flow.flow, flow);
+        }
+    }
+
+    pub fn told_setting(&mut self, monitor: usize, setting: Setting) -> Result<(), ReadError> {
+        let from = &mut self.watches[monitor].from;
+        *from = Some(from.map_or(setting.ts_ns, |f| f.min(setting.ts_ns)));
+        match &self.setting {
+            Some((first, theirs)) => match theirs.difference(&setting) {
+                Some(difference) => Err(ReadError::Setting {
+                    first: self.names[*first].clone(),
+                    name: self.names[monitor].clone(),
+                    difference,
+                }),
+                None => Ok(()),
+            },
+            None => {
+                self.setting = Some((monitor, setting));
+                Ok(())
+            }
+        }
+    }
+
+    pub fn told_end(&mut self, monitor: usize, ts_ns: u64) {
+        let to = &mut self.watches[monitor].to;
+        *to = Some(to.map_or(ts_ns, |t| t.max(ts_ns)));
+    }
+
+    /// Whether all monitors watched when a packet came by, and for as long after as any packet took.
+    fn all_watched(&self, since: u64) -> bool {
+        let until = since.saturating_add(self.longest);
+        self.watches.iter().all(|w| w.from.is_none_or(|f| f <= since) && w.to.is_none_or(|t| until <= t))
+    }
+
+    /// A packet that took a path from `since` on, in `ns`.
+    pub fn packet(&mut self, flow: u64, path: Path, since: u64, ns: u64, bytes: u32) {
+        if !self.paths.contains_key(&path) && self.paths.len() == MAX_PATHS {
+            self.joined.crowded += 1;
+            return;
+        }
+        self.longest = self.longest.max(ns);
+        if path.len() > 1 {
+            let known = self.paths.entry(path.clone());
+            let (delay, spread) = known.or_insert_with(|| (Delay::default(), histogram()));
+            delay.add(ns, bytes);
+            spread.saturating_record(ns);
+            let key = (since / self.interval_ns * self.interval_ns, path.clone());
+            if self.intervals.len() >= MAX_INTERVALS && !self.intervals.contains_key(&key) {
+                self.close_first();
+            }
+            let (delay, spread) = self.intervals.entry(key).or_default();
+            delay.add(ns, bytes);
+            spread.add(ns);
+        }
+        let unwatched = u64::from(!self.all_watched(since));
+        if !self.flows.contains_key(&flow) && self.flows.len() >= self.max_flows {
+            self.joined.crowded += 1;
+            return;
+        }
+        let all = self.flows.entry(flow).or_default();
+        let at = match all.iter().position(|t| t.path == path) {
+            Some(at) => at,
+            None if all.len() < MAX_PATHS_OF_FLOW => {
+                all.push(Took { path, delay: Delay::default(), spread: Spread::default(), unwatched: 0 });
+                all.len() - 1
+            }
+            None => {
+                self.joined.crowded += 1;
+                return;
+            }
+        };
+        let took = &mut all[at];
+        took.delay.add(ns, bytes);
+        took.unwatched += unwatched;
+        if took.path.len() > 1 {
+            took.spread.add(ns);
+        }
+    }
+
+    /// Intervals that began before `until` get no more packets: their rows are made.
+    pub fn close_intervals(&mut self, until: u64) {
+        while self.intervals.first_key_value().is_some_and(|((start, _), _)| *start < until) {
+            self.close_first();
+        }
+    }
+
+    fn close_first(&mut self) {
+        let Some(((start_ns, path), (delay, spread))) = self.intervals.pop_first() else { return };
+        self.ready.push(DelayRow {
+            start_ns,
+            path: self.name(&path),
+            packets: delay.packets,
+            mean_ns: delay.mean(),
+            p50_ns: spread.quantile(0.5),
+            p99_ns: spread.quantile(0.99),
+            max_ns: delay.max,
+        });
+    }
+
+    fn name(&self, path: &[u8]) -> String {
+        path.iter().map(|m| self.names[usize::from(*m)].as_str()).collect::<Vec<_>>().join(" > ")
+    }
+
+    /// The furthest path between each two hosts: that of most packets among the longest.
+    fn between(&self) -> HashMap<(&str, &str), &Path> {
+        let mut best: HashMap<(&str, &str), (usize, u64, &Path)> = HashMap::new();
+        for (id, all) in &self.flows {
+            let Some(flow) = self.told.get(id) else { continue };
+            for took in all {
+                let new = (took.path.len(), took.delay.packets, &took.path);
+                let known = best.entry((&flow.src, &flow.dst)).or_insert(new);
+                *known = (*known).max(new);
+            }
+        }
+        best.into_iter().map(|(hosts, (_, _, path))| (hosts, path)).collect()
+    }
+
+    pub fn end(mut self) -> Joined {
+        let mut joined = std::mem::take(&mut self.joined);
+        let between = self.between();
+        let mut lost_on: BTreeMap<&Path, u64> = BTreeMap::new();
+        let mut cells: BTreeMap<(u8, u8), Cell> = BTreeMap::new();
+        for (id, all) in &self.flows {
+            let furthest = all.iter().max_by_key(|t| (t.path.len(), t.delay.packets, &t.path));
+            let Some(furthest) = furthest else { continue };
+            let flow = self.told.get(id);
+            let others = flow.and_then(|f| between.get(&(f.src.as_str(), f.dst.as_str())));
+            let path = match others {
+                Some(p) if p.len() > furthest.path.len() && p.starts_with(&furthest.path) => p,
+                _ => &furthest.path,
+            };
+            let (mut lost, mut unwatched) = (0, 0);
+            for took in all {
+                let (Some(from), Some(to)) = (took.path.first(), took.path.last()) else { continue };
+                if took.path.len() < path.len() && path.starts_with(&took.path) {
+                    lost += took.delay.packets - took.unwatched;
+                    unwatched += took.unwatched;
+                    continue;
+                }
+                let cell = &mut cells.entry((*from, *to)).or_default().delay;
+                cell.packets += took.delay.packets;
+                cell.bytes += took.delay.bytes;
+                cell.sum += took.delay.sum;
+                joined.alone += if took.path.len() < 2 { took.delay.packets } else { 0 };
+            }
+            joined.unwatched += unwatched;
+            if path.len() < 2 {
+                continue;
+            }
+            *lost_on.entry(path).or_default() += lost;
+            if let (Some(from), Some(to)) = (path.first(), path.last()) {
+                cells.entry((*from, *to)).or_default().lost += lost;
+            }
+            let none = (Delay::default(), Spread::default());
+            let through = all.iter().find(|t| t.path == *path);
+            let (delay, spread) = through.map_or((&none.0, &none.1), |t| (&t.delay, &t.spread));
+            joined.flows.push(FlowRow {
+                id: *id,
+                flow: flow.cloned(),
+                path: self.name(path),
+                packets: delay.packets,
+                bytes: delay.bytes,
+                lost,
+                mean_ns: delay.mean(),
+                min_ns: delay.min,
+                p50_ns: spread.quantile(0.5).clamp(delay.min, delay.max),
+                p99_ns: spread.quantile(0.99).clamp(delay.min, delay.max),
+                max_ns: delay.max,
+            });
+        }
+        joined.flows.sort_by(|a, b| (b.bytes, b.lost, a.id).cmp(&(a.bytes, a.lost, b.id)));
+        for (path, (delay, spread)) in &self.paths {
+            joined.paths.push(PathRow {
+                path: self.name(path),
+                packets: delay.packets,
+                bytes: delay.bytes,
+                lost: lost_on.get(path).copied().unwrap_or(0),
+                mean_ns: delay.mean(),
+                p50_ns: spread.value_at_quantile(0.5),
+                p90_ns: spread.value_at_quantile(0.9),
+                p99_ns: spread.value_at_quantile(0.99),
+                max_ns: delay.max,
+            });
+        }
+        let sampling = self.setting.as_ref().map_or(1.0, |(_, s)| s.sampling);
+        let all = |n: u64| if sampling > 0.0 { (n as f64 / sampling).round() as u64 } else { n };
+        joined.matrix = cells
+            .iter()
+            .map(|((from, to), Cell { delay, lost })| CellRow {
+                from: self.name(&[*from]),
+                to: self.name(&[*to]),
+                packets: delay.packets,
+                bytes: delay.bytes,
+                lost: *lost,
+                estimated_packets: all(delay.packets),
+                estimated_bytes: all(delay.bytes),
+                mean_ns: delay.mean(),
+            })
+            .collect();
+        joined
+    }
+}

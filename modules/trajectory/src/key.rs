@@ -1,0 +1,94 @@
+//! What of a packet is hashed: the fields that no router changes, then the first bytes of the IP payload (RFC 5475,
+//! section 6.2).
+
+use crate::bob::Key;
+use flame_module::{Packet, flags};
+
+/// Of the IP payload, at most.
+pub const MOST_PAYLOAD: usize = 64;
+
+const _: () = assert!(35 + MOST_PAYLOAD <= crate::bob::MOST);
+
+/// The IP header's invariant part and what it carries.
+pub struct Datagram<'a> {
+    v4: bool,
+    /// At least 20 bytes of IPv4, or 40 of IPv6.
+    header: &'a [u8],
+    /// Up to the datagram's end: the link's padding differs from link to link.
+    carried: &'a [u8],
+    /// Bytes that it carries by its own account; those there are where it does not say.
+    length: usize,
+}
+
+impl<'a> Datagram<'a> {
+    /// Nothing if the header was not captured or the view hides it.
+    #[inline]
+    pub fn of(packet: &Packet<'a>) -> Option<Self> {
+        let header = packet.l3();
+        let v4 = packet.has(flags::IPV4);
+        let word = |at: usize| usize::from(header[at]) << 8 | usize::from(header[at + 1]);
+        let (start, length) = if v4 {
+            header.first_chunk::<20>()?;
+            let start = usize::from(header[0] & 15) * 4;
+            // A length of 0 is segmentation offload's, before the segments are cut.
+            (start, if word(2) == 0 { usize::MAX } else { word(2).saturating_sub(start) })
+        } else {
+            header.first_chunk::<40>()?;
+            (40, if word(4) == 0 { usize::MAX } else { word(4) })
+        };
+        let rest = header.get(start..).unwrap_or(&[]);
+        let length = if length == usize::MAX { rest.len() } else { length };
+        Some(Self { v4, header, carried: &rest[..rest.len().min(length)], length })
+    }
+
+    /// Whether fewer than the first `payload` bytes can be seen of those that there are.
+    #[inline]
+    pub fn is_cut(&self, payload: usize) -> bool {
+        self.carried.len() < self.length.min(payload)
+    }
+
+    /// Of IPv4 identification, flags and fragment offset, addresses; of IPv6 payload length, next header,
+    /// addresses; the first `payload` bytes carried, up to [`MOST_PAYLOAD`].
+    #[inline]
+    pub fn write(&self, payload: usize, key: &mut Key) {
+        let bytes = key.bytes();
+        let header = self.header;
+        let fields = if self.v4 {
+            bytes[..4].copy_from_slice(&header[4..8]);
+            bytes[4..12].copy_from_slice(&header[12..20]);
+            12
+        } else {
+            bytes[..3].copy_from_slice(&header[4..7]);
+            bytes[3..35].copy_from_slice(&header[8..40]);
+            35
+        };
+        // The default in five loads; a copy of any length is a call, and a slow one where the packets lie.
+        let len = match self.carried.first_chunk::<20>() {
+            Some(first) if payload == 20 => {
+                bytes[fields..fields + 20].copy_from_slice(first);
+                20
+            }
+            _ => {
+                let len = self.carried.len().min(payload).min(MOST_PAYLOAD);
+                bytes[fields..fields + len].copy_from_slice(&self.carried[..len]);
+                len
+            }
+        };
+        key.end(fields + len);
+    }
+
+    /// The input of IPSX. The RFC has it for IPv4; of IPv6 the addresses are folded into one word each, and length
+    /// and next header stand for the identification. A word that is not there is 0.
+    #[inline]
+    pub fn words(&self) -> [u32; 4] {
+        let word = |bytes: &[u8]| bytes.first_chunk::<4>().map_or(0, |b| u32::from_be_bytes(*b));
+        let carried = word(self.carried.get(4..8).unwrap_or(&[]));
+        let header = self.header;
+        if self.v4 {
+            return [word(&header[4..8]), word(&header[12..16]), word(&header[16..20]), carried];
+        }
+        let fold = |bytes: &[u8]| bytes.chunks_exact(4).fold(0, |n, w| n ^ word(w));
+        // The last byte of this word is the hop limit.
+        [word(&header[4..8]) & 0xffff_ff00, fold(&header[8..24]), fold(&header[24..40]), carried]
+    }
+}
