@@ -1,4 +1,5 @@
 //! A namespace with a veth pair `tx0`–`rx0`, a sender on the one, the command on the other.
+#![allow(dead_code)] // Each test that includes it uses a part.
 
 use std::io::Read;
 use std::path::PathBuf;

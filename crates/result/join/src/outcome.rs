@@ -197,8 +197,8 @@ impl Outcome {
             path: self.name(&path),
             packets: delay.packets,
             mean_ns: delay.mean(),
-            p50_ns: spread.quantile(0.5),
-            p99_ns: spread.quantile(0.99),
+            p50_ns: spread.quantile(0.5).clamp(delay.min, delay.max),
+            p99_ns: spread.quantile(0.99).clamp(delay.min, delay.max),
             max_ns: delay.max,
         });
     }
@@ -282,9 +282,9 @@ impl Outcome {
                 bytes: delay.bytes,
                 lost: lost_on.get(path).copied().unwrap_or(0),
                 mean_ns: delay.mean(),
-                p50_ns: spread.value_at_quantile(0.5),
-                p90_ns: spread.value_at_quantile(0.9),
-                p99_ns: spread.value_at_quantile(0.99),
+                p50_ns: spread.value_at_quantile(0.5).clamp(delay.min, delay.max),
+                p90_ns: spread.value_at_quantile(0.9).clamp(delay.min, delay.max),
+                p99_ns: spread.value_at_quantile(0.99).clamp(delay.min, delay.max),
                 max_ns: delay.max,
             });
         }

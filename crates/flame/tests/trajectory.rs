@@ -1,0 +1,136 @@
+//! Two monitors at the ends of a path, and what the path did to each packet by its own log: the experiment of
+//! Duffield and Grossglauser's figure 3, an overload by UDP included.
+
+mod common;
+#[path = "live/mod.rs"]
+mod live;
+
+use live::Net;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// Of the packets that came out: when each came in, and how long it took. And how many were lost.
+#[derive(Default)]
+struct Truth {
+    delays: Vec<(u64, u64)>,
+    lost: u64,
+}
+
+impl Truth {
+    fn mean(&self) -> f64 {
+        self.delays.iter().map(|(_, delay)| *delay as f64).sum::<f64>() / self.delays.len() as f64
+    }
+
+    fn quantile(&self, q: f64) -> f64 {
+        let mut delays: Vec<u64> = self.delays.iter().map(|(_, delay)| *delay).collect();
+        delays.sort_unstable();
+        delays[((delays.len() - 1) as f64 * q) as usize] as f64
+    }
+}
+
+/// The path's log, by port.
+fn truth(text: &str) -> BTreeMap<u64, Truth> {
+    let mut all: BTreeMap<u64, Truth> = BTreeMap::new();
+    for line in text.lines() {
+        let n: Vec<u64> = line.split('\t').map(|n| n.parse().unwrap()).collect();
+        let of = all.entry(n[0]).or_default();
+        match n[2] {
+            0 => of.lost += 1,
+            out => of.delays.push((n[1], out - n[1])),
+        }
+    }
+    all
+}
+
+/// Histograms of the join have two significant digits.
+fn close(found: &Value, expected: f64, place: &str) {
+    let found = found.as_f64().unwrap();
+    assert!(
+        (found - expected).abs() <= expected * 0.02 + 50_000.0,
+        "{place}: {found} ns, the path says {expected}"
+    );
+}
+
+fn joined(flame: &str, folder: &Path, more: &[&str]) -> Vec<Value> {
+    let [a, b] = ["near", "far"].map(|name| format!("{name}={}", folder.join(name).display()));
+    let out = Command::new(flame).args(["join", &a, &b, "--format", "json"]).args(more).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+fn table<'a>(rows: &'a [Value], name: &'a str) -> impl Iterator<Item = &'a Value> {
+    rows.iter().filter(move |row| row["table"] == name)
+}
+
+#[test]
+fn two_monitors_tell_what_the_path_did() {
+    if common::module("trajectory").is_none() {
+        return;
+    }
+    let Some(net) = Net::new() else { return };
+    net.shell("ip link add tx1 type veth peer name rx1 && ip link set tx1 up && ip link set rx1 up");
+    let folder = tempfile::tempdir().unwrap();
+    // One monitor writes JSON, the other Parquet.
+    let monitor = |interface: &str, name: &str, format: &str, sockets| {
+        let out = folder.path().join(name);
+        let all =
+            ["trajectory", "--expose", "payload:64", "--set", "trajectory.sampling=1", "--format", format];
+        net.capture_on(interface, &[&all[..], &["-o", out.to_str().unwrap()]].concat(), sockets)
+    };
+    let monitors = [monitor("rx0", "near", "json", 1), monitor("rx1", "far", "parquet", 2)];
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/path.py");
+    let path = net.command("python3").args([script, "tx0", "rx0", "tx1", "rx1"]).output().unwrap();
+    assert!(path.status.success(), "{}", String::from_utf8_lossy(&path.stderr));
+    for monitor in monitors {
+        let out = monitor.interrupt();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+    let truth = truth(&String::from_utf8_lossy(&path.stdout));
+    assert!(
+        truth[&9001].lost > 0 && truth[&9002].lost > truth[&9002].delays.len() as u64 / 2,
+        "there was a flood"
+    );
+
+    let rows = joined(&live::flame(), folder.path(), &["--interval", "500ms"]);
+    // Each flow: every packet, every loss, and the delays.
+    for (port, truth) in &truth {
+        let row = table(&rows, "flow").find(|row| row["dport"] == *port).unwrap();
+        assert_eq!((&row["path"], &row["src"]), (&"near > far".into(), &"10.0.0.1".into()));
+        assert_eq!(row["packets"], truth.delays.len(), "port {port}");
+        assert_eq!(row["lost"], truth.lost, "port {port}");
+        close(&row["mean_ns"], truth.mean(), "mean");
+        close(&row["p50_ns"], truth.quantile(0.5), "median");
+        close(&row["p99_ns"], truth.quantile(0.99), "99th percentile");
+        close(&row["min_ns"], truth.quantile(0.0), "least");
+        close(&row["max_ns"], truth.quantile(1.0), "most");
+    }
+    // All of it.
+    let all = Truth {
+        delays: truth.values().flat_map(|t| t.delays.clone()).collect(),
+        lost: truth.values().map(|t| t.lost).sum(),
+    };
+    let cell = table(&rows, "matrix").next().unwrap();
+    assert_eq!((&cell["from"], &cell["to"]), (&"near".into(), &"far".into()));
+    assert_eq!((&cell["packets"], &cell["lost"]), (&all.delays.len().into(), &all.lost.into()));
+    assert_eq!(cell["estimated_packets"], all.delays.len(), "at sampling 1");
+    // Over time: the delay of each interval, and that it rises while the path is flooded.
+    let mut intervals: BTreeMap<u64, Truth> = BTreeMap::new();
+    for (at, delay) in all.delays {
+        intervals.entry(at / 500_000_000 * 500_000_000).or_default().delays.push((at, delay));
+    }
+    let delays: Vec<&Value> = table(&rows, "delay").filter(|row| row["path"] == "near > far").collect();
+    assert_eq!(delays.len(), intervals.len());
+    for (row, (start, truth)) in delays.iter().zip(&intervals) {
+        assert_eq!((&row["start_ns"], &row["packets"]), (&(*start).into(), &truth.delays.len().into()));
+        close(&row["mean_ns"], truth.mean(), "interval");
+    }
+    let means: Vec<f64> = delays.iter().map(|row| row["mean_ns"].as_f64().unwrap()).collect();
+    let (quiet, flooded) = (means[0], means.iter().copied().fold(0.0, f64::max));
+    assert!(flooded > 3.0 * quiet, "{means:?}");
+    let state = table(&rows, "state").next().unwrap();
+    for nothing in ["ambiguous", "alone", "crowded", "hurried", "unwatched"] {
+        assert_eq!(state[nothing], 0, "{nothing}: {state}");
+    }
+}
