@@ -4,6 +4,7 @@
 mod command;
 mod exit;
 mod places;
+mod plot;
 mod progress;
 
 use clap::Parser;

@@ -1,5 +1,6 @@
 use crate::command::{Error, FormatArg};
 use crate::exit::Status;
+use crate::plot::{Plot, Target};
 use clap::Args;
 use flame_abi::manifest::{Manifest, duration_ns};
 use flame_join::{CellRow, DelayRow, FlowRow, Joined, Options, PathRow};
@@ -43,6 +44,10 @@ pub struct Join {
     /// Write it to this file; to a folder, one file a table
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
+
+    /// Draw the delay over time: FILE.svg, FILE.png, or term for the terminal
+    #[arg(long, value_name = "TARGET", value_parser = Target::parse)]
+    plot: Option<Target>,
 }
 
 impl Join {
@@ -71,9 +76,16 @@ impl Join {
         }
         let plan = plan()?;
         let mut out = Output::open(&self, &plan)?;
+        let plot = self.plot.as_ref().map(|target| Plot::new(target, ["join"], None)).transpose()?;
+        if let Some(plot) = &plot {
+            out.sink = plot.tee(out.sink);
+        }
         let joined = flame_join::join_with(inputs, options, |row| out.row(DELAY, delay(&row)))?;
         out.all(&joined)?;
         out.sink.finish()?;
+        if let Some(plot) = plot {
+            plot.draw()?;
+        }
         Ok(Status::Done)
     }
 }

@@ -1,5 +1,6 @@
 use crate::command::{Error, FormatArg, read};
 use crate::exit::Status;
+use crate::plot::{Plot, Target};
 use crate::{places, progress};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
@@ -103,6 +104,14 @@ pub struct Run {
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 
+    /// Draw what fits the records: FILE.svg, FILE.png, or term for the terminal
+    #[arg(long, value_name = "TARGET", value_parser = Target::parse)]
+    plot: Option<Target>,
+
+    /// Draw an earlier run's records (FILE in JSON) beside those of this one
+    #[arg(long, value_name = "FILE", requires = "plot")]
+    beside: Option<PathBuf>,
+
     /// How the account at the end is written, on standard error
     #[arg(long, default_value = "table")]
     account: AccountFormat,
@@ -153,6 +162,10 @@ impl Run {
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
         let input = self.input()?;
         let mut sink = self.sink(&plan)?;
+        let plot = self.plot(&plan)?;
+        if let Some(plot) = &plot {
+            sink = plot.tee(sink);
+        }
         let options = Options {
             decapsulate: self.decapsulate,
             count: self.count.unwrap_or(u64::MAX),
@@ -173,6 +186,9 @@ impl Run {
         }
         let report = result?;
         sink.finish()?;
+        if let Some(plot) = plot {
+            plot.draw()?;
+        }
         self.tell(&report)?;
         match report.failed {
             Some(reason) => Err(reason.into()),
@@ -288,6 +304,16 @@ impl Run {
             .into()),
             (Some(path), Some(_)) => Ok(flame_record::capture(path, records)?),
         }
+    }
+
+    fn plot(&self, plan: &Plan) -> Result<Option<Plot>, Error> {
+        let Some(target) = &self.plot else { return Ok(None) };
+        let on_stdout = self.output.as_deref().is_none_or(|path| path.as_os_str() == "-");
+        if matches!(target, Target::Terminal) && on_stdout && !matches!(self.format, FormatArg::Table) {
+            return Err("--plot term and records would both go to standard output: add -o FILE".into());
+        }
+        let modules = plan.modules.iter().map(|m| m.name.as_str());
+        Plot::new(target, modules, self.beside.as_deref()).map(Some)
     }
 
     /// Says on standard error what went wrong and where every packet went.

@@ -1,0 +1,142 @@
+//! `--plot`: records on their way to the sink leave what a picture needs; it is drawn when they end well.
+
+use crate::command::Error;
+use flame_abi::manifest::Table;
+use flame_plot::{Format, Plotter};
+use flame_record::{Packet, RecordBatch, Sink, SinkError};
+use std::fs::File;
+use std::io::{BufReader, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where the picture goes: `term`, or a file by its ending.
+#[derive(Clone)]
+pub enum Target {
+    Terminal,
+    File(PathBuf, Format),
+}
+
+impl Target {
+    pub fn parse(text: &str) -> Result<Self, flame_plot::PlotError> {
+        if text == "term" {
+            return Ok(Self::Terminal);
+        }
+        let path = PathBuf::from(text);
+        Format::of(&path).map(|format| Self::File(path, format))
+    }
+}
+
+/// A picture in the making.
+#[derive(Clone)]
+pub struct Plot {
+    plotter: Arc<Mutex<Plotter>>,
+    target: Target,
+}
+
+impl Plot {
+    /// Of the modules with these names, beside the records in file `beside` of an earlier run.
+    pub fn new<'a>(
+        target: &Target,
+        modules: impl IntoIterator<Item = &'a str> + Clone,
+        beside: Option<&Path>,
+    ) -> Result<Self, Error> {
+        let mut plotter = Plotter::new(modules).map_err(|e| format!("--plot: {e}"))?;
+        if let Some(path) = beside {
+            let file = File::open(path).map_err(|e| format!("--beside {}: {e}", path.display()))?;
+            let label = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+            plotter.label("this run");
+            plotter.beside(&label, BufReader::new(file)).map_err(|e| format!("--beside {e}"))?;
+        }
+        Ok(Self { plotter: Arc::new(Mutex::new(plotter)), target: target.clone() })
+    }
+
+    /// Sees the records that go to `records`.
+    pub fn tee(&self, records: Box<dyn Sink>) -> Box<dyn Sink> {
+        Box::new(Tee { records, plotter: self.plotter.clone(), failed: false })
+    }
+
+    /// Draws what was seen; says on standard error what could not be.
+    pub fn draw(self) -> Result<(), Error> {
+        let empty = Plotter::default();
+        let plotter =
+            std::mem::replace(&mut *self.plotter.lock().unwrap_or_else(PoisonError::into_inner), empty);
+        let (pictures, missing) = plotter.pictures();
+        for reason in &missing {
+            eprintln!("flame: warning: --plot: {reason}");
+        }
+        if pictures.is_empty() {
+            return Ok(());
+        }
+        match self.target {
+            Target::Terminal => {
+                let mut out = std::io::stdout().lock();
+                let columns = if out.is_terminal() { terminal_width() } else { 100 };
+                let text = flame_plot::text(&pictures, columns, out.is_terminal());
+                match out.write_all(text.as_bytes()) {
+                    Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+                    written => Ok(written?),
+                }
+            }
+            Target::File(path, format) => {
+                let bytes = flame_plot::render(&pictures, format)?;
+                put(&path, &bytes).map_err(|e| format!("--plot {}: {e}", path.display()).into())
+            }
+        }
+    }
+}
+
+/// A file is there whole or as it was.
+fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".{}.partial", std::process::id()));
+    let written = File::create(&partial).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&partial, path)
+    });
+    if written.is_err() {
+        // What is wrong with it is told already.
+        let _ = std::fs::remove_file(&partial);
+    }
+    written
+}
+
+fn terminal_width() -> usize {
+    terminal_size::terminal_size().map_or(100, |(width, _)| width.0.into())
+}
+
+struct Tee {
+    records: Box<dyn Sink>,
+    plotter: Arc<Mutex<Plotter>>,
+    failed: bool,
+}
+
+impl Sink for Tee {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        if !self.failed {
+            let mut plotter = self.plotter.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(e) = plotter.take(module, &table.name, batch) {
+                // A module of that name with other tables: the records are what they are.
+                eprintln!("flame: warning: --plot: {e}");
+                self.failed = true;
+            }
+        }
+        self.records.write(module, table, batch)
+    }
+
+    fn packet(&mut self, packet: Packet<'_>) -> Result<(), SinkError> {
+        self.records.packet(packet)
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.records.flush()
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        self.records.finish()
+    }
+
+    fn closed(&self) -> bool {
+        self.records.closed()
+    }
+}

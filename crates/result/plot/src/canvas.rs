@@ -1,0 +1,381 @@
+//! Pictures as SVG and PNG.
+//!
+//! Layout is done here, in steps of [`WIDTH`] by [`HEIGHT`] a picture; plotters draws lines, boxes and text. PNG
+//! is drawn at [`SCALE`] times the size and then averaged, for smooth edges.
+
+use crate::PlotError;
+use crate::axis::Ticks;
+use crate::picture::{Picture, Scale, Series, Shape};
+use flame_record::people;
+use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{
+    Color, FontDesc, FontFamily, FontStyle, RGBColor, ShapeStyle, TextStyle, register_font,
+};
+use std::sync::Once;
+
+const WIDTH: u32 = 920;
+const HEIGHT: u32 = 500;
+/// Pixels of a PNG for one of an SVG, and how many are drawn for each of those.
+const DENSITY: u32 = 2;
+const SCALE: u32 = 2;
+/// Pictures in one file, at most.
+const MOST: usize = 16;
+
+/// Colours that people who are colour-blind tell apart (Okabe and Ito), the two most different first.
+pub const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(90, 90, 90),
+];
+const INK: RGBColor = RGBColor(40, 40, 40);
+const PALE: RGBColor = RGBColor(110, 110, 110);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+const PAPER: RGBColor = RGBColor(255, 255, 255);
+
+static FONT: &[u8] = include_bytes!("../font/DejaVuSans-Latin.ttf");
+
+fn font() {
+    static ONCE: Once = Once::new();
+    // The bytes are ours; a test reads them.
+    ONCE.call_once(|| drop(register_font("sans-serif", FontStyle::Normal, FONT)));
+}
+
+pub fn svg(pictures: &[Picture]) -> Result<String, PlotError> {
+    let pictures = &pictures[..pictures.len().min(MOST)];
+    let mut text = String::new();
+    let size = (WIDTH, HEIGHT * pictures.len().max(1) as u32);
+    draw(SVGBackend::with_string(&mut text, size), pictures, 1.0)?;
+    Ok(text)
+}
+
+pub fn png(pictures: &[Picture]) -> Result<Vec<u8>, PlotError> {
+    let pictures = &pictures[..pictures.len().min(MOST)];
+    let (width, height) = (WIDTH * DENSITY, HEIGHT * DENSITY * pictures.len().max(1) as u32);
+    let mut small = Vec::with_capacity((width * height * 3) as usize);
+    // One by one: the drawn pixels are many.
+    let each: Vec<_> = if pictures.is_empty() { vec![pictures] } else { pictures.chunks(1).collect() };
+    for one in each {
+        let size = (width * SCALE, HEIGHT * DENSITY * SCALE);
+        let mut pixels = vec![0; (size.0 * size.1 * 3) as usize];
+        draw(BitMapBackend::with_buffer(&mut pixels, size), one, f64::from(DENSITY * SCALE))?;
+        average(&pixels, size.0 as usize, &mut small);
+    }
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    let written = encoder.write_header().and_then(|mut w| w.write_image_data(&small));
+    written.map_err(|e| PlotError::Backend(e.to_string()))?;
+    Ok(file)
+}
+
+/// Squares of [`SCALE`] by [`SCALE`] pixels become one.
+fn average(pixels: &[u8], width: usize, into: &mut Vec<u8>) {
+    let (scale, row) = (SCALE as usize, width * 3);
+    for rows in pixels.chunks_exact(row * scale) {
+        for x in (0..width).step_by(scale) {
+            for channel in 0..3 {
+                let squares = (0..scale * scale)
+                    .map(|i| u32::from(rows[i / scale * row + (x + i % scale) * 3 + channel]));
+                into.push((squares.sum::<u32>() / (SCALE * SCALE)) as u8);
+            }
+        }
+    }
+}
+
+fn draw<B: DrawingBackend>(backend: B, pictures: &[Picture], scale: f64) -> Result<(), PlotError> {
+    font();
+    let mut canvas = Canvas { backend, scale, top: 0.0 };
+    let height = HEIGHT * pictures.len().max(1) as u32;
+    canvas.fill(0.0, 0.0, WIDTH.into(), height.into(), PAPER, 1.0)?;
+    for picture in pictures {
+        canvas.picture(picture)?;
+        canvas.top += f64::from(HEIGHT);
+    }
+    canvas.backend.present().map_err(failed)
+}
+
+fn failed(e: impl std::fmt::Display) -> PlotError {
+    PlotError::Backend(e.to_string())
+}
+
+/// A backend in the units of the layout, from the top of the present picture.
+struct Canvas<B> {
+    backend: B,
+    scale: f64,
+    top: f64,
+}
+
+/// Where a text is held.
+#[derive(Clone, Copy)]
+enum Held {
+    Left,
+    Middle,
+    Right,
+}
+
+type Done = Result<(), PlotError>;
+
+impl<B: DrawingBackend> Canvas<B> {
+    fn at(&self, x: f64, y: f64) -> (i32, i32) {
+        ((x * self.scale).round() as i32, ((y + self.top) * self.scale).round() as i32)
+    }
+
+    fn fill(&mut self, x0: f64, y0: f64, x1: f64, y1: f64, colour: RGBColor, opacity: f64) -> Done {
+        let (a, b) = (self.at(x0.min(x1), y0.min(y1)), self.at(x0.max(x1), y0.max(y1)));
+        // What is there is seen.
+        let b = (b.0.max(a.0 + 1), b.1.max(a.1 + 1));
+        self.backend.draw_rect(a, b, &colour.mix(opacity), true).map_err(failed)
+    }
+
+    fn line(&mut self, points: &[(f64, f64)], colour: RGBColor, width: f64) -> Done {
+        let style = ShapeStyle {
+            color: colour.to_rgba(),
+            filled: false,
+            stroke_width: (width * self.scale).round() as u32,
+        };
+        let path: Vec<_> = points.iter().map(|(x, y)| self.at(*x, *y)).collect();
+        self.backend.draw_path(path, &style).map_err(failed)
+    }
+
+    fn dot(&mut self, x: f64, y: f64, colour: RGBColor) -> Done {
+        let radius = (3.5 * self.scale).round() as u32;
+        self.backend.draw_circle(self.at(x, y), radius, &colour, true).map_err(failed)
+    }
+
+    fn style(&self, size: f64) -> FontDesc<'static> {
+        FontDesc::new(FontFamily::SansSerif, size * self.scale, FontStyle::Normal)
+    }
+
+    /// `y` is the text's middle.
+    fn text(&mut self, text: &str, x: f64, y: f64, held: Held, size: f64, colour: RGBColor) -> Done {
+        let h = match held {
+            Held::Left => HPos::Left,
+            Held::Middle => HPos::Center,
+            Held::Right => HPos::Right,
+        };
+        let font = self.style(size);
+        let style = TextStyle { font, color: colour.to_backend_color(), pos: Pos::new(h, VPos::Center) };
+        self.backend.draw_text(&people::plain(text), &style, self.at(x, y)).map_err(failed)
+    }
+
+    fn width(&self, text: &str, size: f64) -> f64 {
+        let ((left, _), (right, _)) = self.style(size).layout_box(&people::plain(text)).unwrap_or_default();
+        f64::from(right - left) / self.scale
+    }
+
+    /// `text` cut to `room`.
+    fn fit(&self, text: &str, room: f64, size: f64) -> String {
+        if self.width(text, size) <= room {
+            return text.to_owned();
+        }
+        let mut kept: Vec<char> = text.chars().collect();
+        loop {
+            kept.truncate(kept.len() - (kept.len() / 16).max(1).min(kept.len()));
+            let short: String = kept.iter().chain(&['…']).collect();
+            if kept.is_empty() || self.width(&short, size) <= room {
+                return short;
+            }
+        }
+    }
+
+    fn picture(&mut self, picture: &Picture) -> Done {
+        let all = f64::from(WIDTH) - 40.0;
+        let mut y = 24.0;
+        self.text(&self.fit(&picture.title, all, 19.0), 20.0, y, Held::Left, 19.0, INK)?;
+        for note in &picture.notes {
+            y += 19.0;
+            self.text(&self.fit(note, all, 13.0), 20.0, y, Held::Left, 13.0, PALE)?;
+        }
+        y = self.legend(&picture.series, y + 23.0)?;
+
+        let [of_x, of_y] = picture.extent();
+        let (x, v) = (Ticks::of(&picture.x, of_x, 8), Ticks::of(&picture.y, of_y, 6));
+        let names = v.at.iter().map(|(_, t)| self.width(t, 13.0)).fold(0.0, f64::max).min(320.0);
+        let frame = Frame {
+            left: 20.0 + names + 10.0,
+            right: f64::from(WIDTH) - 30.0,
+            // The label of y stands above its axis.
+            top: y + if v.label.is_empty() { 4.0 } else { 26.0 },
+            bottom: f64::from(HEIGHT) - 58.0,
+        };
+        if !v.label.is_empty() {
+            self.text(&v.label, 20.0, y + 8.0, Held::Left, 13.0, PALE)?;
+        }
+        self.grid(picture, &frame, &x, &v, names)?;
+        for series in &picture.series {
+            self.series(series, &frame, &x, &v)?;
+        }
+        Ok(())
+    }
+
+    /// Names in rows from `y` on; where the next thing may be.
+    fn legend(&mut self, series: &[Series], mut y: f64) -> Result<f64, PlotError> {
+        let named: Vec<_> = series.iter().filter(|s| !s.name.is_empty()).collect();
+        if named.is_empty() {
+            return Ok(y - 8.0);
+        }
+        let mut x = 20.0;
+        for s in named {
+            let name = self.fit(&s.name, 420.0, 13.0);
+            let width = 24.0 + self.width(&name, 13.0) + 22.0;
+            if x > 20.0 && x + width > f64::from(WIDTH) - 20.0 {
+                x = 20.0;
+                y += 20.0;
+            }
+            let colour = COLOURS[s.colour % COLOURS.len()];
+            match s.shape {
+                Shape::Line(_) => self.line(&[(x, y), (x + 16.0, y)], colour, 2.0)?,
+                Shape::Points(_) | Shape::Whiskers(_) => self.dot(x + 8.0, y, colour)?,
+                Shape::Boxes(_) => self.fill(x + 2.0, y - 5.0, x + 14.0, y + 5.0, colour, 1.0)?,
+            }
+            self.text(&name, x + 22.0, y, Held::Left, 13.0, INK)?;
+            x += width;
+        }
+        Ok(y + 18.0)
+    }
+
+    fn grid(&mut self, picture: &Picture, frame: &Frame, x: &Ticks, y: &Ticks, names: f64) -> Done {
+        let rows = matches!(picture.y.scale, Scale::Rows(_));
+        for (value, text) in &y.at {
+            let at = frame.y(y, *value);
+            if !rows {
+                self.line(&[(frame.left, at), (frame.right, at)], GRID, 1.0)?;
+            }
+            self.text(&self.fit(text, names + 1.0, 13.0), frame.left - 8.0, at, Held::Right, 13.0, INK)?;
+        }
+        // Texts that would touch the one before are left out.
+        let mut free = f64::NEG_INFINITY;
+        for (value, text) in &x.at {
+            let at = frame.x(x, *value);
+            self.line(&[(at, frame.top), (at, frame.bottom)], GRID, 1.0)?;
+            let half = self.width(text, 13.0) / 2.0;
+            let middle = at.min(f64::from(WIDTH) - half - 4.0);
+            if middle - half > free {
+                self.text(text, middle, frame.bottom + 16.0, Held::Middle, 13.0, INK)?;
+                free = middle + half + 10.0;
+            }
+        }
+        let corner = [(frame.left, frame.top), (frame.left, frame.bottom), (frame.right, frame.bottom)];
+        self.line(&corner, PALE, 1.0)?;
+        let middle = (frame.left + frame.right) / 2.0;
+        self.text(&x.label, middle, frame.bottom + 40.0, Held::Middle, 13.0, PALE)
+    }
+
+    fn series(&mut self, series: &Series, frame: &Frame, x: &Ticks, y: &Ticks) -> Done {
+        let colour = COLOURS[series.colour % COLOURS.len()];
+        match &series.shape {
+            Shape::Line(points) => {
+                // A value that is none interrupts the line.
+                for part in points.split(|(a, b)| !a.is_finite() || !b.is_finite()) {
+                    let path = thinned(part.iter().map(|(a, b)| (frame.x(x, *a), frame.y(y, *b))));
+                    match path.as_slice() {
+                        [] => {}
+                        [(a, b)] => self.dot(*a, *b, colour)?,
+                        path => self.line(path, colour, 2.0)?,
+                    }
+                }
+            }
+            Shape::Points(points) => {
+                for (a, b) in points.iter().filter(|(a, b)| a.is_finite() && b.is_finite()) {
+                    self.dot(frame.x(x, *a), frame.y(y, *b), colour)?;
+                }
+            }
+            Shape::Whiskers(bars) => {
+                for (a, low, high) in
+                    bars.iter().filter(|(a, l, h)| a.is_finite() && l.is_finite() && h.is_finite())
+                {
+                    let (at, low, high) = (frame.x(x, *a), frame.y(y, *low), frame.y(y, *high));
+                    self.line(&[(at, low), (at, high)], colour, 1.0)?;
+                    for end in [low, high] {
+                        self.line(&[(at - 4.0, end), (at + 4.0, end)], colour, 1.0)?;
+                    }
+                }
+            }
+            Shape::Boxes(boxes) => {
+                for [a, b, c, d] in boxes.iter().filter(|b| b.iter().all(|v| v.is_finite())) {
+                    if a != c && b != d {
+                        let (x0, y0, x1, y1) =
+                            (frame.x(x, *a), frame.y(y, *b), frame.x(x, *c), frame.y(y, *d));
+                        self.fill(x0, y0, x1, y1, colour, 0.9)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the axes lie.
+struct Frame {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+impl Frame {
+    fn x(&self, ticks: &Ticks, value: f64) -> f64 {
+        self.left + ticks.place(value) * (self.right - self.left)
+    }
+
+    fn y(&self, ticks: &Ticks, value: f64) -> f64 {
+        self.bottom - ticks.place(value) * (self.bottom - self.top)
+    }
+}
+
+/// Of points in one column of pixels only the first, lowest, highest and last: a line of a million looks the same.
+fn thinned(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    let mut column: Vec<(f64, f64)> = Vec::new();
+    for point in points {
+        if column.first().is_some_and(|(x, _)| (x * 2.0).floor() != (point.0 * 2.0).floor()) {
+            kept.append(&mut column);
+        }
+        if column.len() < 4 {
+            column.push(point);
+            continue;
+        }
+        // First, two extremes, last.
+        column[3] = point;
+        if point.1 < column[1].1 {
+            column[1] = point;
+        }
+        if point.1 > column[2].1 {
+            column[2] = point;
+        }
+    }
+    kept.append(&mut column);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_font_has_what_is_written() {
+        font();
+        let font = FontDesc::new(FontFamily::SansSerif, 20.0, FontStyle::Normal);
+        let width = |t: &str| font.layout_box(t).unwrap().1.0;
+        // All missing characters are as wide as one another: the mark of a missing one.
+        let missing = width("\u{4e2d}");
+        for c in "abcXYZ059µ±×÷²³…–−→←éß%()[]{}/&<>'\"".chars() {
+            let wide = width(&c.to_string().repeat(10));
+            assert!(wide > 0 && wide != missing * 10, "{c}");
+        }
+    }
+
+    #[test]
+    fn thinned_lines_keep_their_extremes() {
+        let points =
+            (0..100_000).map(|i| (f64::from(i) / 1000.0, if i == 777 { 50.0 } else { f64::from(i % 7) }));
+        let thin = thinned(points);
+        assert!(thin.len() < 1000 && thin.iter().any(|p| p.1 == 50.0));
+    }
+}

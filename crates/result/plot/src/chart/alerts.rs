@@ -1,0 +1,71 @@
+//! Alerts over time, by what they say.
+
+use super::{Chart, Table, count};
+use crate::Run;
+use crate::picture::{Axis, Picture, Scale, Series, Shape};
+use std::collections::BTreeMap;
+
+pub const WORM: Chart = Chart {
+    module: "worm",
+    tables: &[Table { name: "first", columns: &["ts_ns", "worm"] }],
+    about: "new infections over time",
+    hint: "nothing was found",
+    draw: |runs| draw(runs, "worm", "New infections", "sources and targets"),
+};
+
+pub const IDS: Chart = Chart {
+    module: "ids",
+    tables: &[Table { name: "alert", columns: &["ts_ns", "msg"] }],
+    about: "alerts over time",
+    hint: "nothing was found",
+    draw: |runs| draw(runs, "msg", "Alerts", "alerts"),
+};
+
+/// Kinds with a colour of their own.
+const KINDS: usize = 6;
+const BINS: usize = 60;
+
+fn draw(runs: &[Run], word: &str, title: &str, what: &str) -> Option<Picture> {
+    let frame = &runs.first()?.frames[0];
+    let times = frame.numbers("ts_ns");
+    let (first, last) = times.iter().fold((f64::INFINITY, 0.0f64), |(a, b), t| (a.min(*t), b.max(*t)));
+    if !first.is_finite() {
+        return None;
+    }
+    let (first, last) = (first / 1e9, last / 1e9);
+    // All at one instant is a box of a second.
+    let width = ((last - first) / BINS as f64).max(1.0 / BINS as f64);
+    let mut kinds: BTreeMap<&str, [f64; BINS]> = BTreeMap::new();
+    for (time, kind) in times.iter().zip(frame.words(word)) {
+        let bin = ((time / 1e9 - first) / width) as usize;
+        kinds.entry(kind).or_insert([0.0; BINS])[bin.min(BINS - 1)] += 1.0;
+    }
+    let sum = |bins: &[f64; BINS]| bins.iter().sum::<f64>();
+    let mut kinds: Vec<_> = kinds.into_iter().map(|(name, bins)| (name.to_owned(), bins)).collect();
+    kinds.sort_by(|a, b| sum(&b.1).total_cmp(&sum(&a.1)).then(a.0.cmp(&b.0)));
+    if kinds.len() > KINDS + 1 {
+        let rest = kinds.split_off(KINDS);
+        let mut others = [0.0; BINS];
+        rest.iter().for_each(|(_, bins)| others.iter_mut().zip(bins).for_each(|(sum, n)| *sum += n));
+        kinds.push((format!("{} others", rest.len()), others));
+    }
+    // One upon the other.
+    let mut below = [0.0; BINS];
+    let series = kinds.iter().enumerate().map(|(colour, (name, bins))| {
+        let boxes = bins.iter().zip(&mut below).enumerate().map(|(i, (n, below))| {
+            let (from, base) = (first + width * i as f64, *below);
+            *below += n;
+            [from + width * 0.05, base, from + width * 0.95, base + n]
+        });
+        Series { name: format!("{name}: {}", count(sum(bins))), colour, shape: Shape::Boxes(boxes.collect()) }
+    });
+    let series = series.collect();
+    let each = flame_record::people::duration((width * 1e9) as i64);
+    Some(Picture {
+        title: format!("{title} over time"),
+        notes: vec![format!("{} in all, each bar {each}", count(times.len() as f64))],
+        x: Axis { label: "time".into(), scale: Scale::Time },
+        y: Axis { label: what.into(), scale: Scale::FromZero },
+        series,
+    })
+}

@@ -1,0 +1,190 @@
+//! Pictures of records: which one fits a table is decided in [`chart`], one file each.
+//!
+//! ```text
+//! RecordBatch or JSON → Plotter (columns that a chart needs) → chart → Picture → svg, png or term
+//! ```
+//!
+//! A [`Picture`] says what is to be seen, in the units of its axes; [`canvas`] and [`term`] say where it goes.
+//! The same records give the same bytes everywhere: the one font is in here, and nothing depends on the machine.
+//!
+//! Memory: of each table at most [`ROWS`] rows are kept, 8 bytes a number and 4 a text, and each distinct text
+//! once; a picture says if there were more.
+#![forbid(unsafe_code)]
+
+mod axis;
+mod canvas;
+pub mod chart;
+mod frame;
+mod picture;
+mod term;
+
+pub use chart::Chart;
+pub use frame::{Frame, Values};
+pub use picture::{Axis, Picture, Scale, Series, Shape};
+
+use arrow_array::RecordBatch;
+use std::io::BufRead;
+
+/// Rows of one table that are kept.
+pub const ROWS: usize = 1_000_000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PlotError {
+    #[error("{0:?} is no picture: expected a name that ends in .svg or .png, or term")]
+    Target(String),
+    #[error("nothing to draw from {given}; what can be drawn: {}", chart::list())]
+    NoChart { given: String },
+    #[error("{place}: {reason}")]
+    Record { place: String, reason: String },
+    #[error("drawing failed: {0} (a bug: please report it)")]
+    Backend(String),
+}
+
+/// Where a picture goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Svg,
+    Png,
+}
+
+impl Format {
+    /// By the ending of a file's name.
+    pub fn of(path: &std::path::Path) -> Result<Self, PlotError> {
+        match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
+            Some("svg") => Ok(Self::Svg),
+            Some("png") => Ok(Self::Png),
+            _ => Err(PlotError::Target(path.display().to_string())),
+        }
+    }
+}
+
+/// One chart with what was kept for it, of this run and of others beside it.
+struct Plot {
+    /// The module's name in the plan; the chart's own for the first of that name.
+    module: String,
+    chart: &'static Chart,
+    runs: Vec<Run>,
+}
+
+/// The tables of one run, as the chart lists them.
+#[derive(Debug, Default)]
+pub struct Run {
+    pub label: String,
+    pub frames: Vec<Frame>,
+}
+
+/// Keeps of records what their charts need. The default one keeps nothing.
+#[derive(Default)]
+pub struct Plotter {
+    plots: Vec<Plot>,
+}
+
+impl Plotter {
+    /// `modules` are names as in a plan: `rtt`, or `rtt#2` for the second of that name.
+    pub fn new<'a>(modules: impl IntoIterator<Item = &'a str> + Clone) -> Result<Self, PlotError> {
+        let plots: Vec<_> = modules
+            .clone()
+            .into_iter()
+            .flat_map(|module| {
+                let bare = module.split('#').next().unwrap_or(module);
+                chart::ALL.iter().filter(move |c| c.module == bare).map(move |chart| Plot {
+                    module: module.to_owned(),
+                    chart,
+                    runs: vec![Run::of(chart, "")],
+                })
+            })
+            .collect();
+        if plots.is_empty() {
+            let given: Vec<_> = modules.into_iter().collect();
+            return Err(PlotError::NoChart { given: given.join(", ") });
+        }
+        Ok(Self { plots })
+    }
+
+    /// Takes records of any table; those that no chart needs are left alone.
+    pub fn take(&mut self, module: &str, table: &str, batch: &RecordBatch) -> Result<(), PlotError> {
+        for plot in self.plots.iter_mut().filter(|p| p.module == module) {
+            if let (Some(at), Some(run)) = (plot.chart.index(table), plot.runs.first_mut()) {
+                let place = || format!("{module}.{table}");
+                run.frames[at].batch(batch).map_err(|reason| PlotError::Record { place: place(), reason })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records of an earlier run, one JSON object a line as `--format json` writes them, to be drawn beside.
+    pub fn beside(&mut self, label: &str, records: impl BufRead) -> Result<(), PlotError> {
+        for plot in &mut self.plots {
+            plot.runs.push(Run::of(plot.chart, label));
+        }
+        let mut line = String::new();
+        let mut records = records;
+        for number in 1.. {
+            let wrong = |reason: String| PlotError::Record { place: format!("{label}:{number}"), reason };
+            line.clear();
+            if records.read_line(&mut line).map_err(|e| wrong(e.to_string()))? == 0 {
+                break;
+            }
+            if line.trim().is_empty() {
+                continue;
+            }
+            let record: serde_json::Map<_, _> =
+                serde_json::from_str(&line).map_err(|e| wrong(e.to_string()))?;
+            let word = |key| record.get(key).and_then(serde_json::Value::as_str).unwrap_or("");
+            for plot in self.plots.iter_mut().filter(|p| p.module == word("module")) {
+                if let (Some(at), Some(run)) = (plot.chart.index(word("table")), plot.runs.last_mut()) {
+                    run.frames[at].record(&record).map_err(wrong)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Names the run itself, where another is drawn beside it.
+    pub fn label(&mut self, label: &str) {
+        self.plots.iter_mut().filter_map(|p| p.runs.first_mut()).for_each(|r| r.label = label.to_owned());
+    }
+
+    /// A picture for each chart that has records; what the others lack.
+    pub fn pictures(mut self) -> (Vec<Picture>, Vec<String>) {
+        let (mut pictures, mut missing) = (Vec::new(), Vec::new());
+        for plot in &mut self.plots {
+            plot.runs.retain(|run| run.frames.first().is_some_and(|f| f.rows > 0));
+            let dropped: u64 = plot.runs.iter().flat_map(|r| &r.frames).map(|f| f.dropped).sum();
+            let drawn = if plot.runs.is_empty() { None } else { (plot.chart.draw)(&plot.runs) };
+            let Some(mut picture) = drawn else {
+                let hint = if plot.chart.hint.is_empty() { "" } else { ": " };
+                let table = plot.chart.tables[0].name;
+                missing.push(format!("{}.{table} has no records{hint}{}", plot.module, plot.chart.hint));
+                continue;
+            };
+            if dropped > 0 {
+                picture
+                    .notes
+                    .push(format!("the first {ROWS} records; {dropped} more are not in the picture"));
+            }
+            pictures.push(picture);
+        }
+        (pictures, missing)
+    }
+}
+
+impl Run {
+    fn of(chart: &Chart, label: &str) -> Self {
+        let frames = chart.tables.iter().map(|t| Frame::new(t.columns)).collect();
+        Self { label: label.to_owned(), frames }
+    }
+}
+
+/// Pictures one below the other, as the bytes of a file.
+pub fn render(pictures: &[Picture], format: Format) -> Result<Vec<u8>, PlotError> {
+    match format {
+        Format::Svg => canvas::svg(pictures).map(String::into_bytes),
+        Format::Png => canvas::png(pictures),
+    }
+}
+
+/// Pictures for a terminal of `columns` characters, with colours or without.
+pub fn text(pictures: &[Picture], columns: usize, colours: bool) -> String {
+    pictures.iter().map(|p| term::text(p, columns, colours)).collect()
+}
