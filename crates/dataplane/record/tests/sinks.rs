@@ -245,6 +245,64 @@ fn devices_are_written_in_place() {
 }
 
 #[test]
+fn eve_has_alerts_alone() {
+    let columns = [
+        ("ts_ns", ColumnType::Time),
+        ("gid", ColumnType::U32),
+        ("sid", ColumnType::U32),
+        ("rev", ColumnType::U32),
+        ("msg", ColumnType::Text),
+        ("class", ColumnType::Text),
+        ("priority", ColumnType::U8),
+        ("proto", ColumnType::U8),
+        ("src", ColumnType::Ip),
+        ("sport", ColumnType::U16),
+        ("dst", ColumnType::Ip),
+        ("dport", ColumnType::U16),
+        ("flow", ColumnType::U32),
+    ];
+    let alert = table("alert", columns.map(|(name, ty)| column(name, ty, None)).into());
+    let other = table("n", vec![column("n", ColumnType::U32, None)]);
+    let plan_of = |tables| plan(vec![module("ids", tables)]);
+    let (with, without) = (plan_of(vec![other.clone(), alert]), plan_of(vec![other]));
+    let error = open(Format::Eve, None, &without, &Options::default()).err().unwrap();
+    assert!(error.to_string().contains("run ids"), "{error}");
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("eve.json");
+    let mut sink = open(Format::Eve, Some(&path), &with, &Options::default()).unwrap();
+    let mut output = Vec::new();
+    record(&mut output, 0, &[Value::U32(1)]);
+    let ip = |last| Value::Ip(std::net::IpAddr::from([192, 0, 2, last]));
+    let row = [
+        Value::U64(1_700_000_000_123_456_789),
+        Value::U32(1),
+        Value::U32(1_000_001),
+        Value::U32(2),
+        Value::Text("a \"scan\"".into()),
+        Value::Text("recon".into()),
+        Value::U8(3),
+        Value::U8(6),
+        ip(1),
+        Value::U16(4321),
+        ip(7),
+        Value::U16(80),
+        Value::U32(42),
+    ];
+    record(&mut output, 1, &row);
+    send(&with.modules[0], &output, &mut *sink);
+    sink.finish().unwrap();
+    let text = fs::read_to_string(path).unwrap();
+    let events: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let expected = serde_json::json!({
+        "timestamp": "2023-11-14T22:13:20.123456+0000", "event_type": "alert", "flow_id": 42, "proto": "TCP",
+        "src_ip": "192.0.2.1", "src_port": 4321, "dest_ip": "192.0.2.7", "dest_port": 80,
+        "alert": {"action": "allowed", "gid": 1, "signature_id": 1_000_001, "rev": 2,
+                  "signature": "a \"scan\"", "category": "recon", "severity": 3},
+    });
+    assert_eq!(events, [expected]);
+}
+
+#[test]
 fn a_table_outside_the_plan_is_an_error() {
     let dir = TempDir::new().unwrap();
     let (plan, mut output) = (plan(vec![small("a")]), Vec::new());

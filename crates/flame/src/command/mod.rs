@@ -20,6 +20,8 @@ pub enum FormatArg {
     Json,
     Csv,
     Parquet,
+    /// Alerts as Suricata writes them
+    Eve,
 }
 
 impl From<FormatArg> for flame_record::Format {
@@ -29,6 +31,7 @@ impl From<FormatArg> for flame_record::Format {
             FormatArg::Json => Self::Json,
             FormatArg::Csv => Self::Csv,
             FormatArg::Parquet => Self::Parquet,
+            FormatArg::Eve => Self::Eve,
         }
     }
 }

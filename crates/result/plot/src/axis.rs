@@ -16,7 +16,9 @@ pub struct Ticks {
 impl Ticks {
     /// For values from `extent`, with about `wanted` ticks.
     pub fn of(axis: &Axis, extent: Option<(f64, f64)>, wanted: usize) -> Self {
-        let (low, high) = extent.unwrap_or((0.0, 1.0));
+        // Beyond this the sums of what follows are not finite.
+        let (low, high) =
+            extent.map_or((0.0, 1.0), |(a, b)| (a.clamp(-1e300, 1e300), b.clamp(-1e300, 1e300)));
         let wanted = wanted.max(2);
         let label = axis.label.clone();
         match &axis.scale {
@@ -34,8 +36,9 @@ impl Ticks {
             }
             Scale::Linear | Scale::FromZero => {
                 let low = if axis.scale == Scale::FromZero { low.min(0.0) } else { low };
-                // A single value needs room too.
-                let high = if high > low { high } else { low + low.abs().max(1.0) };
+                // A single value needs room too, and so do those that no step could tell apart.
+                let wide = high - low > low.abs().max(1e-9) * 1e-9;
+                let high = if wide { high } else { low + low.abs().max(1.0) };
                 let step = nice((high - low) / wanted as f64);
                 let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
                 Self { low, high, at: linear(low, high, step), label }

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | `table` | standard output | a file |
 //! | `json` | standard output | a file |
+//! | `eve` | standard output | a file |
 //! | `csv` | standard output, if there is one table | `NAME.csv`: that file, if there is one table; else a folder of `MODULE.TABLE.csv` |
 //! | `parquet` | an error | `NAME.parquet`: that file, if there is one table; else a folder of `MODULE.TABLE.parquet` |
 //!
@@ -13,6 +14,7 @@
 
 mod capture;
 mod csv;
+mod eve;
 mod json;
 mod out;
 mod parquet;
@@ -54,7 +56,7 @@ pub trait Sink: Send {
 /// What is wrong with an output: the command line, the file system or us.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    #[error("{0:?} is no format: expected table, json, csv or parquet")]
+    #[error("{0:?} is no format: expected table, json, csv, parquet or eve")]
     Format(String),
     #[error("parquet is not written to a terminal or pipe: add -o NAME.parquet or -o FOLDER")]
     NeedsPath,
@@ -66,6 +68,8 @@ pub enum SinkError {
     NoTable { wish: String, list: String },
     #[error("{}: one file holds one table, here are {tables}: {list}; give a folder (a name without .{extension})", path.display())]
     ManyInFile { path: PathBuf, extension: &'static str, tables: usize, list: String },
+    #[error("eve holds alerts, and none of these modules gives any: run ids, or use --format json")]
+    NoAlerts,
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
     #[error("{}: parquet: {source}", path.display())]
@@ -91,10 +95,12 @@ pub enum Format {
     Json,
     Csv,
     Parquet,
+    /// Alerts, one event a line.
+    Eve,
 }
 
 impl Format {
-    pub const ALL: [Self; 4] = [Self::Table, Self::Json, Self::Csv, Self::Parquet];
+    pub const ALL: [Self; 5] = [Self::Table, Self::Json, Self::Csv, Self::Parquet, Self::Eve];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -102,6 +108,7 @@ impl Format {
             Self::Json => "json",
             Self::Csv => "csv",
             Self::Parquet => "parquet",
+            Self::Eve => "eve",
         }
     }
 }
@@ -155,6 +162,7 @@ pub fn open(
     Ok(match format {
         Format::Table => Box::new(table::TableSink::new(Out::open(output)?, plan, options)),
         Format::Json => Box::new(json::JsonSink::new(Out::open(output)?)),
+        Format::Eve => Box::new(eve::EveSink::new(Out::open(output)?, plan)?),
         Format::Csv => match output {
             Some(path) => Box::new(csv::CsvSink::new(Layout::new(path, "csv", &tables)?, plan)?),
             None if tables.len() > 1 => {

@@ -31,13 +31,16 @@ fn draw(runs: &[Run]) -> Option<Picture> {
 fn one(run: &Run, n: usize, runs: usize) -> Option<Series> {
     let frame = &run.frames[0];
     let counts = frame.numbers("connections");
-    let bins = || frame.numbers("lower_ns").iter().zip(frame.numbers("upper_ns")).zip(counts);
-    let total: f64 = counts.iter().sum();
-    if total <= 0.0 {
+    let good = |((low, high), count): &((&f64, &f64), &f64)| {
+        **low >= 0.0 && high > low && high.is_finite() && **count >= 0.0 && count.is_finite()
+    };
+    let bins = || frame.numbers("lower_ns").iter().zip(frame.numbers("upper_ns")).zip(counts).filter(good);
+    let total: f64 = bins().map(|(_, count)| count).sum();
+    if total <= 0.0 || !total.is_finite() {
         return None;
     }
     let scale = if runs > 1 { 100.0 / total } else { 1.0 };
-    let boxes = bins().filter(|((low, high), _)| **low > 0.0 && high > low).map(|((low, high), count)| {
+    let boxes = bins().filter(|((low, _), _)| **low > 0.0).map(|((low, high), count)| {
         let (low, high) = (low.log10(), high.log10());
         let part = (high - low) * 0.92 / runs as f64;
         let from = low + (high - low) * 0.04 + part * n as f64;
