@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined}
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -90,6 +90,14 @@ printf 'abi = 1\nname = "a"\nversion = "1"\ndescription = ""\n[parameters.p]\nty
 printf '\x00\x14\x00\x00\x00\xfd\xff\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08\x40\x00\x00\x00\x01\x00\x00\x00\xde\xad\xbe\xef' > $corpus/records/packet
 
 cp ../modules/worm/worms.txt $corpus/signatures/
+# The definitions with each rule, and a packet that some match.
+head='\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00\x45\x00\x00\x38\x00\x01\x40\x00\x40\x06\x00\x00\x0a\x00\x00\x01\x0a\x00\x00\x02'
+tcp='\x04\x00\x00\x50\x00\x00\x00\x01\x00\x00\x00\x02\x50\x18\x01\x00\x00\x00\x00\x00GET /../../etc HT'
+grep '^alert' ../modules/ids/rules/flame.rules | split -l 1 - $corpus/rules/one.
+for file in $corpus/rules/one.*; do
+    { grep -E '^(ipvar|portvar|config)' ../modules/ids/rules/flame.rules; cat "$file"; printf '\x00%b' "$head$tcp"; } > "$file.new"
+    mv "$file.new" "$file"
+done
 log='{"module":"trajectory","table":"log","ts_ns":%d,"flow":7,"label":9,"wire_len":60}\n'
 flow='{"module":"trajectory","table":"flow","ts_ns":1,"flow":7,"proto":6,"src":"10.0.0.1","sport":1,"dst":"10.0.0.2","dport":80}\n'
 # shellcheck disable=SC2059
