@@ -5,7 +5,7 @@
 //! once both sides were heard. What a packet changes counts from the next one on.
 
 use super::facts::{Facts, Group};
-use super::table::{Table, mix};
+use super::table::{Table, halves, mix};
 use crate::rule::{Flow, FlowState, Side};
 use flame_module::{Ip, tcp};
 
@@ -79,8 +79,7 @@ impl Flows {
 /// Whether the sender sorts first, and a name for the connection that both directions share.
 fn key(f: &Facts<'_>) -> (bool, u64) {
     let endpoint = |ip: &Ip, port: u16| {
-        let [a, b] =
-            [&ip.bytes[..8], &ip.bytes[8..]].map(|half| half.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
+        let [a, b] = halves(ip);
         mix(mix(a ^ u64::from(ip.family)) ^ b) ^ u64::from(port).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     };
     let (a, b) = (endpoint(&f.src, f.ports.0), endpoint(&f.dst, f.ports.1));

@@ -39,6 +39,8 @@ pub struct Limits {
 struct Ready {
     rule: Rule,
     steps: Steps,
+    /// Whether the header names any address and port.
+    anywhere: bool,
 }
 
 /// What was counted so far.
@@ -74,7 +76,11 @@ impl Engine {
         let (mut rules, mut unsupported) = (Vec::new(), set.unsupported);
         for rule in set.rules {
             match Steps::new(&rule) {
-                Ok(steps) => rules.push(Ready { rule, steps }),
+                Ok(steps) => {
+                    let h = &rule.header;
+                    let anywhere = h.src.is_all() && h.dst.is_all() && h.sport.is_all() && h.dport.is_all();
+                    rules.push(Ready { anywhere, rule, steps });
+                }
                 Err(reason) => unsupported.push(Unsupported { sid: rule.sid, line: rule.line, reason }),
             }
         }
@@ -95,7 +101,7 @@ impl Engine {
         let fast = groups.map(|g| Fast::new(of(g).filter_map(|(i, (_, p))| Some((i as u16, p.clone()?)))));
         let plain = groups.map(|g| {
             let without = of(g).filter(|(_, (_, pattern))| pattern.is_none());
-            Plain::new(without.map(|(i, (ready, _))| (i as u16, &ready.rule)))
+            Plain::new(without.map(|(i, (ready, _))| (i as u16, &ready.rule, gates[i])))
         });
         let asks = rules.iter().any(|r| r.rule.flow.asks());
         Self {
@@ -138,16 +144,15 @@ impl Engine {
                 candidates.push(rule);
             }
         });
-        let plain = self.plain[group].of(f.ports.1).iter().filter(|n| gates[usize::from(**n)].passes(&head));
-        candidates.extend(plain);
+        candidates.extend(self.plain[group].of(f.ports.1, &head));
         if candidates.is_empty() {
             return;
         }
         candidates.sort_unstable();
         let mut work = steps::WORK;
         for number in candidates.iter().map(|n| usize::from(*n)) {
-            let Ready { rule, steps } = &self.rules[number];
-            if !(header(rule, f)
+            let Ready { rule, steps, anywhere } = &self.rules[number];
+            if !((*anywhere || header(rule, f))
                 && checks(rule, f)
                 && known.fits(rule.flow)
                 && steps.fit(f.payload, &mut work))

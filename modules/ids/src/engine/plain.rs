@@ -1,20 +1,21 @@
 //! Rules without a content to look for, by destination port: a packet meets those only that its port allows.
 
+use super::gate::{Gate, Head};
 use crate::rule::Rule;
 
 pub struct Plain {
     /// First port of each part of the range, ascending from 0.
     starts: Vec<u16>,
-    /// Rules, by part.
-    rules: Vec<Vec<u16>>,
+    /// Rules and their gates, by part: one behind the other, as they are looked at.
+    rules: Vec<Vec<(Gate, u16)>>,
 }
 
 impl Plain {
-    /// Of rules by number.
-    pub fn new<'a>(rules: impl IntoIterator<Item = (u16, &'a Rule)>) -> Self {
+    /// Of rules by number, with their gates.
+    pub fn new<'a>(rules: impl IntoIterator<Item = (u16, &'a Rule, Gate)>) -> Self {
         let rules: Vec<_> = rules.into_iter().collect();
         let mut starts = vec![0];
-        for (_, rule) in &rules {
+        for (_, rule, _) in &rules {
             for (first, last) in rule.header.dport.parts() {
                 starts.push(*first);
                 starts.extend(last.checked_add(1));
@@ -23,15 +24,16 @@ impl Plain {
         starts.sort_unstable();
         starts.dedup();
         let of = |port: u16| {
-            let fits = rules.iter().filter(|(_, r)| r.header.both || r.header.dport.contains(port));
-            fits.map(|(number, _)| *number).collect()
+            let fits = rules.iter().filter(|(_, r, _)| r.header.both || r.header.dport.contains(port));
+            fits.map(|(number, _, gate)| (*gate, *number)).collect()
         };
         Self { rules: starts.iter().map(|port| of(*port)).collect(), starts }
     }
 
+    /// The rules that a packet to this port may match.
     #[inline]
-    pub fn of(&self, dport: u16) -> &[u16] {
+    pub fn of(&self, dport: u16, head: &Head) -> impl Iterator<Item = u16> {
         let part = self.starts.partition_point(|start| *start <= dport) - 1;
-        &self.rules[part]
+        self.rules[part].iter().filter(|(gate, _)| gate.passes(head)).map(|(_, rule)| *rule)
     }
 }

@@ -1,7 +1,7 @@
 //! `threshold` and `detection_filter`: events of a rule and an address are counted in periods of packet time. A
 //! period begins with an event, and the first event `seconds` later or more begins the next one.
 
-use super::table::{Table, mix};
+use super::table::{Table, halves, mix};
 use crate::rule::rate::{Kind, Rate};
 use flame_module::Ip;
 
@@ -28,8 +28,7 @@ impl Rates {
 
     /// Counts an event of rule number `rule`; whether it is an alert.
     pub fn pass(&mut self, rule: usize, rate: Rate, address: &Ip, now_ns: u64) -> bool {
-        let halves = [&address.bytes[..8], &address.bytes[8..]];
-        let [a, b] = halves.map(|half| half.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
+        let [a, b] = halves(address);
         let key = mix(mix(mix(a ^ rule as u64) ^ b) ^ u64::from(address.family));
         let length = u64::from(rate.seconds) * 1_000_000_000;
         let events = match self.table.find(key) {

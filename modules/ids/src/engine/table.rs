@@ -1,5 +1,7 @@
 //! A table of fixed size: four places a key; where all are taken, the one begun first is given up, and counted.
 
+use flame_module::Ip;
+
 const WAYS: usize = 4;
 
 #[derive(Clone, Copy, Default)]
@@ -48,6 +50,13 @@ impl<T: Copy + Default> Table<T> {
         let (set, key) = self.set(key);
         set.iter_mut().filter(|e| e.key == key).for_each(|e| *e = Entry::default());
     }
+}
+
+/// An address as two numbers.
+#[inline]
+pub fn halves(ip: &Ip) -> [u64; 2] {
+    let all = u128::from_ne_bytes(ip.bytes);
+    [all as u64, (all >> 64) as u64]
 }
 
 /// Spreads 64 bits (the finaliser of SplitMix64).

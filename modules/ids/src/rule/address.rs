@@ -19,10 +19,10 @@ impl Addresses {
 
     #[inline]
     pub fn contains(&self, ip: &flame_module::Ip) -> bool {
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |n, b| n << 8 | u128::from(*b));
+        let all = u128::from_be_bytes(ip.bytes);
         match ip.family {
-            4 => self.v4.is_all() || self.v4.contains(number(&ip.bytes[..4]) as u32),
-            _ => self.v6.is_all() || self.v6.contains(number(&ip.bytes)),
+            4 => self.v4.is_all() || self.v4.contains((all >> 96) as u32),
+            _ => self.v6.is_all() || self.v6.contains(all),
         }
     }
 
