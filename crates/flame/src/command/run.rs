@@ -124,8 +124,8 @@ pub struct Run {
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1024))]
     memory: u32,
 
-    /// Most work that a packet may cost a module whose manifest asks for it; 1000000 if it does not ask.
-    /// Loop iterations and calls, weighted by their instructions
+    /// Most work that a packet may cost a module whose manifest asks for it; 1000000 if it does not ask. Its start,
+    /// ticks and end may cost a hundred times as much. Loop iterations and calls, weighted by their instructions
     #[arg(long, value_name = "UNITS", default_value_t = 100_000_000)]
     packet_budget: u64,
 
@@ -212,6 +212,7 @@ impl Run {
                 limits: Limits {
                     memory: self.memory << 20,
                     packet_budget: self.packet_budget,
+                    call_budget: self.packet_budget.saturating_mul(100),
                     ..Limits::default()
                 },
                 protection: if self.unchecked { Protection::Unchecked } else { Protection::Metered },

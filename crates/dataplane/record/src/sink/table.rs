@@ -106,7 +106,8 @@ impl Row for Table {
 }
 
 fn shown(column: &Column, cell: Cell<'_>) -> String {
-    let identifier = matches!(column.kind, ColumnType::U8 | ColumnType::U16) && column.unit.is_none();
+    let small = matches!(column.kind, ColumnType::U8 | ColumnType::U16 | ColumnType::U32);
+    let identifier = small && column.unit.is_none();
     match (column.kind, cell) {
         (ColumnType::Time, Cell::Unsigned(ns)) => people::time(ns),
         (ColumnType::Duration, Cell::Signed(ns)) => people::duration(ns),
