@@ -1,17 +1,17 @@
 //! The hash function BOB of RFC 5475 (section 6.2.4.1 and appendix A.2): Bob Jenkins' lookup2 of 1996.
 //!
 //! A [`Key`] holds what is hashed in blocks of twelve bytes, its last block already as the function wants it. One
-//! key takes some 27 dependent steps a block, so keys are hashed [`LANES`] at a time, side by side in one vector.
+//! key takes some 27 dependent steps a block, so keys are hashed [`LANES`] at a time, side by side.
 
-/// Keys hashed at once: a vector of 128 bits.
-pub const LANES: usize = 4;
+use crate::lanes::{LANES, Lanes};
 
 /// Bytes of a key, at most; its length must fit the one byte that is kept for it.
 pub const MOST: usize = 107;
 
 const GOLDEN: u32 = 0x9e37_79b9;
 
-type Lanes = [u32; LANES];
+/// Blocks of a key, at most.
+const MOST_BLOCKS: usize = 9;
 
 /// What is hashed, at most [`MOST`] bytes.
 #[derive(Clone, Copy)]
@@ -42,10 +42,10 @@ impl Key {
         let Some(last) = self.bytes[start..].first_chunk_mut::<12>() else { return };
         let filled = (len - start) as u32 * 8;
         let [low, high] = [0, 8].map(|at| last.get(at..).map_or(0, eight));
-        // Twelve bytes as one number of 96 bits, cut to what is filled.
-        let all = (u128::from(high as u32) << 64 | u128::from(low)) & ((1 << filled) - 1);
-        let third = (all >> 64) as u32;
-        last[..8].copy_from_slice(&(all as u64).to_le_bytes());
+        // Two numbers cut to what is filled: a shift of 128 bits is a call.
+        let below = |bits: u32| 1u64.checked_shl(bits).map_or(u64::MAX, |n| n - 1);
+        let third = (high & below(filled.saturating_sub(64))) as u32;
+        last[..8].copy_from_slice(&(low & below(filled)).to_le_bytes());
         last[8..].copy_from_slice(&(third << 8 | len as u32).to_le_bytes());
     }
 
@@ -75,48 +75,45 @@ fn eight(bytes: &[u8]) -> u64 {
     }
 }
 
-#[inline]
-fn each(a: Lanes, b: Lanes, f: impl Fn(u32, u32) -> u32) -> Lanes {
-    [f(a[0], b[0]), f(a[1], b[1]), f(a[2], b[2]), f(a[3], b[3])]
-}
-
 /// Mixes three words reversibly; the shifts and their order are the function's definition.
 #[inline]
 fn mix([mut a, mut b, mut c]: [Lanes; 3]) -> [Lanes; 3] {
-    let less = |x: Lanes, y: Lanes, z: Lanes| each(each(x, y, u32::wrapping_sub), z, u32::wrapping_sub);
     for [p, q, r] in [[13, 8, 13], [12, 16, 5], [3, 10, 15]] {
-        a = each(less(a, b, c), c, |x, y| x ^ y >> p);
-        b = each(less(b, c, a), a, |x, y| x ^ y << q);
-        c = each(less(c, a, b), b, |x, y| x ^ y >> r);
+        a = a.minus(b).minus(c).xor(c.right(p));
+        b = b.minus(c).minus(a).xor(a.left(q));
+        c = c.minus(a).minus(b).xor(b.right(r));
     }
     [a, b, c]
 }
 
-/// The hashes of four keys; `seed` is the initial value.
+/// The hashes of eight keys; `seeds` are the initial values.
 #[inline]
-pub fn bobs(keys: &[Key; LANES], seed: u32) -> Lanes {
-    let mut state = [[GOLDEN; LANES], [GOLDEN; LANES], [seed; LANES]];
-    let most = keys.iter().map(|k| k.blocks).max().unwrap_or(0);
+pub fn bobs(keys: [&Key; LANES], seeds: [u32; LANES]) -> [u32; LANES] {
+    let golden = Lanes::new([GOLDEN; LANES]);
+    let mut state = [golden, golden, Lanes::new(seeds)];
+    let blocks = keys.map(|key| key.blocks.min(MOST_BLOCKS));
+    let least = blocks.iter().fold(MOST_BLOCKS, |n, of| n.min(*of));
+    let most = blocks.iter().fold(0, |n, of| n.max(*of));
     for block in 0..most {
-        let words = [0, 1, 2, 3].map(|lane: usize| keys[lane].words(block));
-        let of = |i: usize| [words[0][i], words[1][i], words[2][i], words[3][i]];
-        let add = |i: usize| each(state[i], of(i), u32::wrapping_add);
-        let mixed = mix([add(0), add(1), add(2)]);
+        let words = keys.map(|key| key.words(block));
+        let of = |i: usize| Lanes::new(words.map(|w| w[i]));
+        let mixed = mix([state[0].plus(of(0)), state[1].plus(of(1)), state[2].plus(of(2))]);
+        if block < least {
+            state = mixed;
+            continue;
+        }
         // A lane whose key has ended keeps its state.
-        let on = [0, 1, 2, 3].map(|lane: usize| if block < keys[lane].blocks { u32::MAX } else { 0 });
-        for i in 0..3 {
-            let kept = each(each(mixed[i], state[i], |x, y| x ^ y), on, |x, y| x & y);
-            state[i] = each(state[i], kept, |x, y| x ^ y);
+        let on = Lanes::new(blocks.map(|end| if block < end { u32::MAX } else { 0 }));
+        for (state, mixed) in state.iter_mut().zip(mixed) {
+            *state = mixed.or_else(on, *state);
         }
     }
-    state[2]
+    state[2].get()
 }
 
 /// The hash of a key of at most [`MOST`] bytes.
 pub fn bob(key: &Key, seed: u32) -> u32 {
-    let mut keys = [Key::default(); LANES];
-    keys[0] = *key;
-    bobs(&keys, seed)[0]
+    bobs([key; LANES], [seed; LANES])[0]
 }
 
 #[cfg(test)]
@@ -168,12 +165,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn four_at_once_are_each_as_the_rfc_words_it(
-            keys in prop::array::uniform4(prop::collection::vec(any::<u8>(), 0..=MOST)),
-            seed in any::<u32>(),
+        fn many_at_once_are_each_as_the_rfc_words_it(
+            keys in prop::array::uniform8(prop::collection::vec(any::<u8>(), 0..=MOST)),
+            seeds in any::<[u32; LANES]>(),
         ) {
-            let lanes = bobs(&keys.each_ref().map(|k| Key::new(k)), seed);
-            prop_assert_eq!(lanes, keys.each_ref().map(|k| plainly(k, seed)));
+            let padded = keys.each_ref().map(|k| Key::new(k));
+            let lanes = bobs(padded.each_ref(), seeds);
+            prop_assert_eq!(lanes, std::array::from_fn(|i| plainly(&keys[i], seeds[i])));
         }
 
         /// Whatever an earlier key left behind does not matter.

@@ -7,7 +7,11 @@ use flame_module::{Packet, flags};
 /// Of the IP payload, at most.
 pub const MOST_PAYLOAD: usize = 64;
 
-const _: () = assert!(35 + MOST_PAYLOAD <= crate::bob::MOST);
+/// Bytes of the header that are hashed.
+const V4_FIELDS: usize = 12;
+const V6_FIELDS: usize = 35;
+
+const _: () = assert!(V6_FIELDS + MOST_PAYLOAD <= crate::bob::MOST);
 
 /// The IP header's invariant part and what it carries.
 pub struct Datagram<'a> {
@@ -53,28 +57,31 @@ impl<'a> Datagram<'a> {
     pub fn write(&self, payload: usize, key: &mut Key) {
         let bytes = key.bytes();
         let header = self.header;
-        let fields = if self.v4 {
+        let fields = if self.v4 { V4_FIELDS } else { V6_FIELDS };
+        if self.v4 {
             bytes[..4].copy_from_slice(&header[4..8]);
             bytes[4..12].copy_from_slice(&header[12..20]);
-            12
         } else {
             bytes[..3].copy_from_slice(&header[4..7]);
             bytes[3..35].copy_from_slice(&header[8..40]);
-            35
-        };
-        // The default in five loads; a copy of any length is a call, and a slow one where the packets lie.
-        let len = match self.carried.first_chunk::<20>() {
+        }
+        // The default in five loads, its end known beforehand; a copy of any length is a call, and a slow one where
+        // the packets lie.
+        match self.carried.first_chunk::<20>() {
+            Some(first) if payload == 20 && self.v4 => {
+                bytes[V4_FIELDS..V4_FIELDS + 20].copy_from_slice(first);
+                key.end(V4_FIELDS + 20);
+            }
             Some(first) if payload == 20 => {
-                bytes[fields..fields + 20].copy_from_slice(first);
-                20
+                bytes[V6_FIELDS..V6_FIELDS + 20].copy_from_slice(first);
+                key.end(V6_FIELDS + 20);
             }
             _ => {
                 let len = self.carried.len().min(payload).min(MOST_PAYLOAD);
                 bytes[fields..fields + len].copy_from_slice(&self.carried[..len]);
-                len
+                key.end(fields + len);
             }
-        };
-        key.end(fields + len);
+        }
     }
 
     /// The input of IPSX. The RFC has it for IPv4; of IPv6 the addresses are folded into one word each, and length

@@ -7,13 +7,15 @@
 pub mod bob;
 mod ipsx;
 mod key;
+mod lanes;
 
 pub use ipsx::ipsx;
 pub use key::MOST_PAYLOAD;
 
-use bob::{Key, LANES, bob, bobs};
+use bob::{Key, bob, bobs};
 use flame_module::{Batch, Init, Ip, Module, Out, Packet, Progress};
 use key::Datagram;
+use lanes::LANES;
 
 /// Tables, in the order of `module.toml`.
 const FLOW: u16 = 0;
@@ -152,7 +154,7 @@ impl Trajectory {
 
     #[inline]
     fn select(&mut self, keys: &[Key; LANES], lanes: &[Option<Packet<'_>>; LANES], out: &mut Out) {
-        let hashes = bobs(keys, self.seed);
+        let hashes = bobs(keys.each_ref(), [self.seed; LANES]);
         // Hardly ever is any of them selected.
         if hashes.iter().all(|hash| u64::from(*hash) >= self.below) {
             return;
@@ -171,12 +173,18 @@ impl Trajectory {
         self.selected += 1;
         let (Some(src), Some(dst)) = (packet.src(), packet.dst()) else { return };
         let (sport, dport) = (packet.sport().unwrap_or(0), packet.dport().unwrap_or(0));
-        let flow = flow_id(packet.proto, &src, sport, &dst, dport);
+        let named = flow_key(packet.proto, &src, sport, &dst, dport);
+        let mut keys = [key; LANES];
+        keys[..2].fill(&named);
+        let mut seeds = [self.label_seed; LANES];
+        seeds[..2].copy_from_slice(&[1, 2]);
+        let [high, low, label, ..] = bobs(keys, seeds);
+        // 0 is none.
+        let flow = (u64::from(high) << 32 | u64::from(low)).max(1);
         if self.is_new(flow) {
             let row = out.row(FLOW).time(packet.ts_ns).u64(flow).u8(packet.proto);
             row.ip(src).u16(sport).ip(dst).u16(dport).finish();
         }
-        let label = bob(key, self.label_seed);
         out.row(LOG).time(packet.ts_ns).u64(flow).u32(label).u32(packet.wire_len).finish();
     }
 
@@ -194,16 +202,15 @@ impl Trajectory {
     }
 }
 
-/// Names a direction of a flow, the same at every monitor; never 0.
-fn flow_id(proto: u8, src: &Ip, sport: u16, dst: &Ip, dport: u16) -> u64 {
+/// Names a direction of a flow, the same at every monitor.
+fn flow_key(proto: u8, src: &Ip, sport: u16, dst: &Ip, dport: u16) -> Key {
     let mut key = [0; 37];
     key[0] = proto;
     key[1..17].copy_from_slice(&src.bytes);
     key[17..33].copy_from_slice(&dst.bytes);
     key[33..35].copy_from_slice(&sport.to_be_bytes());
     key[35..37].copy_from_slice(&dport.to_be_bytes());
-    let key = Key::new(&key);
-    (u64::from(bob(&key, 1)) << 32 | u64::from(bob(&key, 2))).max(1)
+    Key::new(&key)
 }
 
 flame_module::export!(Trajectory);
