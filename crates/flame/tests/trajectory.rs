@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Of the packets that came out: when each came in, and how long it took. And how many were lost.
+/// Of the packets that came out: when each came in, and how long it took.
 #[derive(Default)]
 struct Truth {
     delays: Vec<(u64, u64)>,
-    lost: u64,
+    /// When each came in that was lost.
+    lost: Vec<u64>,
 }
 
 impl Truth {
@@ -37,7 +38,7 @@ fn truth(text: &str) -> BTreeMap<u64, Truth> {
         let n: Vec<u64> = line.split('\t').map(|n| n.parse().unwrap()).collect();
         let of = all.entry(n[0]).or_default();
         match n[2] {
-            0 => of.lost += 1,
+            0 => of.lost.push(n[1]),
             out => of.delays.push((n[1], out - n[1])),
         }
     }
@@ -89,7 +90,8 @@ fn two_monitors_tell_what_the_path_did() {
     }
     let truth = truth(&String::from_utf8_lossy(&path.stdout));
     assert!(
-        truth[&9001].lost > 0 && truth[&9002].lost > truth[&9002].delays.len() as u64 / 2,
+        [9001, 9003, 9004].iter().all(|probe| !truth[probe].lost.is_empty())
+            && truth[&9002].lost.len() > truth[&9002].delays.len() / 2,
         "there was a flood"
     );
 
@@ -97,9 +99,15 @@ fn two_monitors_tell_what_the_path_did() {
     // Each flow: every packet, every loss, and the delays.
     for (port, truth) in &truth {
         let row = table(&rows, "flow").find(|row| row["dport"] == *port).unwrap();
-        assert_eq!((&row["path"], &row["src"]), (&"near > far".into(), &"10.0.0.1".into()));
+        let (src, proto) = match port {
+            9003 => ("10.0.0.1", 6),
+            9004 => ("2001:db8::1", 17),
+            _ => ("10.0.0.1", 17),
+        };
+        assert_eq!((&row["path"], &row["src"]), (&"near > far".into(), &src.into()));
+        assert_eq!(row["proto"], proto);
         assert_eq!(row["packets"], truth.delays.len(), "port {port}");
-        assert_eq!(row["lost"], truth.lost, "port {port}");
+        assert_eq!(row["lost"], truth.lost.len(), "port {port}");
         close(&row["mean_ns"], truth.mean(), "mean");
         close(&row["p50_ns"], truth.quantile(0.5), "median");
         close(&row["p99_ns"], truth.quantile(0.99), "99th percentile");
@@ -109,23 +117,29 @@ fn two_monitors_tell_what_the_path_did() {
     // All of it.
     let all = Truth {
         delays: truth.values().flat_map(|t| t.delays.clone()).collect(),
-        lost: truth.values().map(|t| t.lost).sum(),
+        lost: truth.values().flat_map(|t| t.lost.clone()).collect(),
     };
     let cell = table(&rows, "matrix").next().unwrap();
     assert_eq!((&cell["from"], &cell["to"]), (&"near".into(), &"far".into()));
-    assert_eq!((&cell["packets"], &cell["lost"]), (&all.delays.len().into(), &all.lost.into()));
+    assert_eq!((&cell["packets"], &cell["lost"]), (&all.delays.len().into(), &all.lost.len().into()));
     assert_eq!(cell["estimated_packets"], all.delays.len(), "at sampling 1");
-    // Over time: the delay of each interval, and that it rises while the path is flooded.
+    // Over time: delay and loss of each interval, and that both rise while the path is flooded.
     let mut intervals: BTreeMap<u64, Truth> = BTreeMap::new();
     for (at, delay) in all.delays {
         intervals.entry(at / 500_000_000 * 500_000_000).or_default().delays.push((at, delay));
+    }
+    for at in all.lost {
+        intervals.entry(at / 500_000_000 * 500_000_000).or_default().lost.push(at);
     }
     let delays: Vec<&Value> = table(&rows, "delay").filter(|row| row["path"] == "near > far").collect();
     assert_eq!(delays.len(), intervals.len());
     for (row, (start, truth)) in delays.iter().zip(&intervals) {
         assert_eq!((&row["start_ns"], &row["packets"]), (&(*start).into(), &truth.delays.len().into()));
+        assert_eq!(row["lost"], truth.lost.len(), "{row}");
         close(&row["mean_ns"], truth.mean(), "interval");
     }
+    let most = delays.iter().map(|row| row["lost"].as_u64().unwrap()).max();
+    assert!(most > Some(300), "{delays:?}");
     let means: Vec<f64> = delays.iter().map(|row| row["mean_ns"].as_f64().unwrap()).collect();
     let (quiet, flooded) = (means[0], means.iter().copied().fold(0.0, f64::max));
     assert!(flooded > 3.0 * quiet, "{means:?}");
@@ -133,4 +147,38 @@ fn two_monitors_tell_what_the_path_did() {
     for nothing in ["ambiguous", "alone", "crowded", "hurried", "unwatched"] {
         assert_eq!(state[nothing], 0, "{nothing}: {state}");
     }
+}
+
+/// What was written is read as what it was, whatever the format: the join of the same two runs is the same.
+#[test]
+fn records_as_parquet_join_as_records_as_json() {
+    if common::module("trajectory").is_none() {
+        return;
+    }
+    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/demo.pcap");
+    let folder = tempfile::tempdir().unwrap();
+    let record = |name: &str, format: &str, filter: &[&str]| {
+        let out = folder.path().join(name);
+        let (capture, out) = (capture.to_str().unwrap(), out.to_str().unwrap());
+        let all = ["run", "trajectory", "-r", capture, "--expose", "payload:64", "-q", "-o", out];
+        let set = ["--set", "trajectory.sampling=1", "--format", format];
+        let done = Command::new(live::flame()).args(all).args(set).args(filter).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    // The far monitor misses what is not TCP: it is lost.
+    let join = |format: &str| {
+        let [near, far] = ["near", "far"].map(|name| format!("{name}-{format}"));
+        record(&near, format, &[]);
+        record(&far, format, &["tcp"]);
+        let [a, b] = [near, far].map(|name| folder.path().join(name));
+        let inputs = [format!("near={}", a.display()), format!("far={}", b.display())];
+        let out = Command::new(live::flame()).arg("join").args(inputs).args(["--format", "json"]).output();
+        let out = out.unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let json = join("json");
+    assert_eq!(json, join("parquet"));
+    let rows: Vec<Value> = json.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert!(table(&rows, "flow").count() > 1 && table(&rows, "path").count() > 0, "{json}");
 }

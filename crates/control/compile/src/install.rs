@@ -93,10 +93,7 @@ fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
             .packet_budget
             .unwrap_or(Limits::default().packet_budget)
             .min(allowed.packet_budget),
-        call_budget: asked
-            .call_budget
-            .unwrap_or(Limits::default().call_budget)
-            .min(allowed.call_budget),
+        call_budget: asked.call_budget.unwrap_or(Limits::default().call_budget).min(allowed.call_budget),
         ..allowed
     }
 }

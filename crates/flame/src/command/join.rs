@@ -197,7 +197,7 @@ fn flow(row: &FlowRow) -> Vec<u8> {
 }
 
 fn delay(row: &DelayRow) -> Vec<u8> {
-    let start = Row::default().u64(row.start_ns).text(&row.path).u64(row.packets);
+    let start = Row::default().u64(row.start_ns).text(&row.path).u64(row.packets).u64(row.lost);
     start.u64(row.mean_ns as u64).u64(row.p50_ns).u64(row.p99_ns).u64(row.max_ns).0
 }
 

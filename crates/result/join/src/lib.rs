@@ -11,8 +11,8 @@
 //!
 //! **Memory**, however many records there are: [`Options::max_waiting`] packets of some 160 bytes;
 //! [`Options::max_flows`] flows of some 300 bytes, up to 1.2 KiB where delays spread widely, for each path that the
-//! flow takes (8 at most); 1,024 paths of 40 KiB and up to 16,384 open intervals of up to 1 KiB; 16,384 logs read
-//! ahead a monitor. What finds no room is counted.
+//! flow takes (8 at most); 1,024 paths of 40 KiB and, in open intervals, up to 16,384 paths of up to 1 KiB and 262,144
+//! flows of some 80 bytes that may have lost packets; 16,384 logs read ahead a monitor. What finds no room is counted.
 #![forbid(unsafe_code)]
 
 mod join;

@@ -12,6 +12,9 @@ const MAX_PATHS: usize = 1024;
 const MAX_PATHS_OF_FLOW: usize = 8;
 const MAX_INTERVALS: usize = 16_384;
 
+/// Flows and beginnings of paths of packets that may be lost, in all open intervals.
+const MAX_SHORT: usize = 1 << 18;
+
 /// Monitors in the order in which they saw a packet, by number.
 pub type Path = Vec<u8>;
 
@@ -47,6 +50,14 @@ struct Took {
     unwatched: u64,
 }
 
+/// What began at the same time, as long as packets may come.
+#[derive(Default)]
+struct Interval {
+    paths: BTreeMap<Path, (Delay, Spread)>,
+    /// Packets that not all monitors saw, by flow: lost, if others of the flow go further.
+    short: HashMap<(u64, Path), u64>,
+}
+
 /// When a monitor watched, as far as its records tell.
 #[derive(Clone, Copy)]
 struct Watch {
@@ -60,6 +71,11 @@ struct Cell {
     lost: u64,
 }
 
+/// Of a flow's paths the longest, and of those the one of most packets.
+fn furthest(all: &[Took]) -> Option<&Took> {
+    all.iter().max_by_key(|t| (t.path.len(), t.delay.packets, &t.path))
+}
+
 pub struct Outcome {
     names: Vec<String>,
     interval_ns: u64,
@@ -71,7 +87,10 @@ pub struct Outcome {
     flows: HashMap<u64, Vec<Took>>,
     told: HashMap<u64, Flow>,
     paths: BTreeMap<Path, (Delay, Histogram<u64>)>,
-    intervals: BTreeMap<(u64, Path), (Delay, Spread)>,
+    intervals: BTreeMap<u64, Interval>,
+    /// In all of them: paths, and entries of `short`.
+    open_paths: usize,
+    open_short: usize,
     /// The longest delay of any packet.
     longest: u64,
     /// Intervals that ended.
@@ -96,6 +115,8 @@ impl Outcome {
             told: HashMap::new(),
             paths: BTreeMap::new(),
             intervals: BTreeMap::new(),
+            open_paths: 0,
+            open_short: 0,
             longest: 0,
             ready: Vec::new(),
             joined: Joined::default(),
@@ -150,15 +171,10 @@ impl Outcome {
             let (delay, spread) = known.or_insert_with(|| (Delay::default(), histogram()));
             delay.add(ns, bytes);
             spread.saturating_record(ns);
-            let key = (since / self.interval_ns * self.interval_ns, path.clone());
-            if self.intervals.len() >= MAX_INTERVALS && !self.intervals.contains_key(&key) {
-                self.close_first();
-            }
-            let (delay, spread) = self.intervals.entry(key).or_default();
-            delay.add(ns, bytes);
-            spread.add(ns);
         }
-        let unwatched = u64::from(!self.all_watched(since));
+        let watched = self.all_watched(since);
+        self.within_interval(flow, &path, since, ns, bytes, watched);
+        let unwatched = u64::from(!watched);
         if !self.flows.contains_key(&flow) && self.flows.len() >= self.max_flows {
             self.joined.crowded += 1;
             return;
@@ -183,24 +199,59 @@ impl Outcome {
         }
     }
 
+    fn within_interval(&mut self, flow: u64, path: &Path, since: u64, ns: u64, bytes: u32, watched: bool) {
+        if self.open_paths >= MAX_INTERVALS || self.open_short >= MAX_SHORT {
+            self.close_first();
+        }
+        let interval = self.intervals.entry(since / self.interval_ns * self.interval_ns).or_default();
+        if path.len() > 1 {
+            let before = interval.paths.len();
+            let (delay, spread) = interval.paths.entry(path.clone()).or_default();
+            delay.add(ns, bytes);
+            spread.add(ns);
+            self.open_paths += interval.paths.len() - before;
+        }
+        if watched && path.len() < self.names.len() {
+            let before = interval.short.len();
+            *interval.short.entry((flow, path.clone())).or_default() += 1;
+            self.open_short += interval.short.len() - before;
+        }
+    }
+
     /// Intervals that began before `until` get no more packets: their rows are made.
     pub fn close_intervals(&mut self, until: u64) {
-        while self.intervals.first_key_value().is_some_and(|((start, _), _)| *start < until) {
+        while self.intervals.first_key_value().is_some_and(|(start, _)| *start < until) {
             self.close_first();
         }
     }
 
     fn close_first(&mut self) {
-        let Some(((start_ns, path), (delay, spread))) = self.intervals.pop_first() else { return };
-        self.ready.push(DelayRow {
-            start_ns,
-            path: self.name(&path),
-            packets: delay.packets,
-            mean_ns: delay.mean(),
-            p50_ns: spread.quantile(0.5).clamp(delay.min, delay.max),
-            p99_ns: spread.quantile(0.99).clamp(delay.min, delay.max),
-            max_ns: delay.max,
-        });
+        let Some((start_ns, mut interval)) = self.intervals.pop_first() else { return };
+        self.open_paths -= interval.paths.len();
+        self.open_short -= interval.short.len();
+        let mut lost: BTreeMap<&Path, u64> = BTreeMap::new();
+        for ((flow, path), packets) in &interval.short {
+            let furthest = self.flows.get(flow).and_then(|all| furthest(all));
+            if let Some(took) = furthest
+                && took.path.len() > path.len()
+                && took.path.starts_with(path)
+            {
+                *lost.entry(&took.path).or_default() += packets;
+                interval.paths.entry(took.path.clone()).or_default();
+            }
+        }
+        for (path, (delay, spread)) in &interval.paths {
+            self.ready.push(DelayRow {
+                start_ns,
+                path: self.name(path),
+                packets: delay.packets,
+                lost: lost.get(path).copied().unwrap_or(0),
+                mean_ns: delay.mean(),
+                p50_ns: spread.quantile(0.5).clamp(delay.min, delay.max),
+                p99_ns: spread.quantile(0.99).clamp(delay.min, delay.max),
+                max_ns: delay.max,
+            });
+        }
     }
 
     fn name(&self, path: &[u8]) -> String {
@@ -227,8 +278,7 @@ impl Outcome {
         let mut lost_on: BTreeMap<&Path, u64> = BTreeMap::new();
         let mut cells: BTreeMap<(u8, u8), Cell> = BTreeMap::new();
         for (id, all) in &self.flows {
-            let furthest = all.iter().max_by_key(|t| (t.path.len(), t.delay.packets, &t.path));
-            let Some(furthest) = furthest else { continue };
+            let Some(furthest) = furthest(all) else { continue };
             let flow = self.told.get(id);
             let others = flow.and_then(|f| between.get(&(f.src.as_str(), f.dst.as_str())));
             let path = match others {

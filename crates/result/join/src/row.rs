@@ -53,12 +53,15 @@ pub struct CellRow {
     pub mean_ns: f64,
 }
 
-/// The delay on one path in one interval.
+/// Delay and loss on one path of the packets that began it in one interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayRow {
     pub start_ns: u64,
     pub path: String,
     pub packets: u64,
+    /// Packets that began the path in the interval and were not seen at its end, of flows of which others had gone
+    /// all of it by then.
+    pub lost: u64,
     pub mean_ns: f64,
     pub p50_ns: u64,
     pub p99_ns: u64,
