@@ -138,7 +138,7 @@ fn logs_of_two_monitors_join() {
     std::fs::write(&there, "{\n").unwrap();
     let out = flame(&["join", out_path(&here), out_path(&there)]);
     assert_eq!(out.status.code(), Some(1));
-    assert!(text(&out.stderr).contains("there, line 1"), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("there.json, line 1"), "{}", text(&out.stderr));
 }
 
 fn out_path(path: &Path) -> &str {
