@@ -29,7 +29,7 @@ pub fn rows(trace: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
     ];
     let (mut rows, mut of_exposed) = (Vec::new(), Vec::new());
     for (i, (name, expose, transforms)) in specs.into_iter().enumerate() {
-        let mut view = View::new(&ViewSpec { select: vec![], expose, transforms }, Some(&key))?;
+        let mut view = View::new(&ViewSpec { expose, transforms, ..ViewSpec::default() }, Some(&key))?;
         let mut lengths = Vec::new();
         for block in &blocks {
             let mut pool = pool.borrow_mut();

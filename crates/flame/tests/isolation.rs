@@ -69,7 +69,7 @@ fn packet(shape: &Shape, hidden: Hidden, expose: Expose, filtered: bool) -> Vec<
     let shown = match expose {
         Expose::All => shape.payload,
         Expose::Payload(n) => shape.payload.min(n as usize),
-        Expose::Headers | Expose::None => 0,
+        Expose::Headers | Expose::None | Expose::Count => 0,
     };
     let mut payload = vec![0x22; shape.payload];
     payload[if all { 0 } else { shown }..].fill(CANARY);
@@ -149,7 +149,7 @@ proptest! {
         }
         let select = if filtered { vec!["not port 7 and not (vlan and port 7)".to_owned()] } else { Vec::new() };
         let packets: Vec<_> = shapes.iter().map(|s| packet(s, hidden, expose, filtered)).collect();
-        let view = ViewSpec { select, expose, transforms };
+        let view = ViewSpec { select, expose, transforms, ..ViewSpec::default() };
         prop_assert_eq!(found(packets, view, per_block, workers), 0);
     }
 }

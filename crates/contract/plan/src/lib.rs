@@ -7,7 +7,7 @@ mod account;
 mod view;
 
 pub use account::{Account, Shed};
-pub use view::{Action, Expose, Field, Transforms, ViewSpec};
+pub use view::{Action, Expose, Field, Transforms, ViewKey, ViewSpec};
 
 use flame_abi::manifest::Manifest;
 use std::sync::Arc;

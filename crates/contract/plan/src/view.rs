@@ -9,11 +9,30 @@ pub struct ViewSpec {
     pub select: Vec<String>,
     pub expose: Expose,
     pub transforms: Transforms,
+    /// Time stamps are rounded down to multiples of it; 0 and 1 keep them.
+    pub resolution_ns: u64,
+    /// One packet in so many is shown; 0 and 1 show all.
+    pub sample: u32,
+    /// The key of the transforms, and of the flow hash where flows are hidden. Without one the run's key counts,
+    /// and flow hashes stay.
+    pub key: Option<ViewKey>,
+}
+
+/// A secret that goes with a view: views under different keys are different.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ViewKey(pub [u8; 32]);
+
+impl fmt::Debug for ViewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ViewKey(…)")
+    }
 }
 
 /// Which bytes are visible, from the start of the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Expose {
+    /// That a packet came, and when: its descriptor says nothing else.
+    Count,
     /// The descriptor only.
     None,
     /// Through the transport header; through the link header if the packet is not IP.
@@ -36,11 +55,12 @@ impl FromStr for Expose {
 
     fn from_str(s: &str) -> Result<Self, String> {
         match (s, s.strip_prefix("payload:").map(str::parse)) {
+            ("count", _) => Ok(Self::Count),
             ("none", _) => Ok(Self::None),
             ("headers", _) => Ok(Self::Headers),
             ("all", _) => Ok(Self::All),
             (_, Some(Ok(n))) => Ok(Self::Payload(n)),
-            _ => Err(format!("{s:?}: expected none, headers, payload:N or all")),
+            _ => Err(format!("{s:?}: expected count, none, headers, payload:N or all")),
         }
     }
 }
@@ -48,6 +68,7 @@ impl FromStr for Expose {
 impl fmt::Display for Expose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Count => f.write_str("count"),
             Self::None => f.write_str("none"),
             Self::Headers => f.write_str("headers"),
             Self::Payload(n) => write!(f, "payload:{n}"),
@@ -122,6 +143,33 @@ impl FromStr for Action {
             ("zero", _) => Ok(Self::Zero),
             (_, Some(Ok(bits))) if bits <= 128 => Ok(Self::Truncate(bits)),
             _ => Err(format!("{s:?}: expected keep, zero, truncate:BITS, hash or prefix")),
+        }
+    }
+}
+
+impl Action {
+    /// What tells no more than either. `keep` tells all; `prefix` tells which addresses are the same and share
+    /// prefixes, `hash` only which are the same; `truncate` tells true bits, the more the longer; `zero` tells
+    /// nothing. Nothing but `zero` is below both a pseudonym and true bits.
+    pub fn meet(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Keep, a) | (a, Self::Keep) => a,
+            (Self::Truncate(a), Self::Truncate(b)) => Self::Truncate(a.min(b)),
+            (Self::Prefix, Self::Prefix) => Self::Prefix,
+            (Self::Prefix | Self::Hash, Self::Prefix | Self::Hash) => Self::Hash,
+            _ => Self::Zero,
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keep => f.write_str("keep"),
+            Self::Prefix => f.write_str("prefix"),
+            Self::Hash => f.write_str("hash"),
+            Self::Truncate(bits) => write!(f, "truncate:{bits}"),
+            Self::Zero => f.write_str("zero"),
         }
     }
 }

@@ -77,7 +77,7 @@ fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String
     let mut select = allowed.select.clone();
     select.extend(manifest.needs.select.clone());
     Ok((
-        ViewSpec { select, expose: needed.meet(allowed.expose), transforms: allowed.transforms.clone() },
+        ViewSpec { select, expose: needed.meet(allowed.expose), ..allowed.clone() },
         notes,
     ))
 }

@@ -11,6 +11,9 @@ use aes::Aes128Enc;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
 use sha2::{Digest, Sha256};
 
+/// The kind of flow hashes, behind those of fields.
+const FLOW: u8 = 4;
+
 pub(super) struct Hash(Aes128Enc);
 
 impl Hash {
@@ -36,6 +39,22 @@ impl Hash {
         }
         let n = value.len();
         value.copy_from_slice(&state[..n]);
+    }
+}
+
+/// Names flows without telling which: the flow hash of a descriptor under a key.
+pub struct FlowHash(Hash);
+
+impl FlowHash {
+    pub fn new(key: &Key) -> Self {
+        Self(Hash::new(key))
+    }
+
+    #[inline]
+    pub fn apply(&self, hash: u32) -> u32 {
+        let mut value = hash.to_le_bytes();
+        self.0.apply(FLOW, &mut value);
+        u32::from_le_bytes(value)
     }
 }
 

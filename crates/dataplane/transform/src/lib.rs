@@ -28,6 +28,7 @@ mod zero;
 use flame_abi::LinkType;
 use flame_plan::{Action, Field, Transforms};
 
+pub use hash::FlowHash;
 pub use key::{Key, KeyError};
 pub use prefix::Prefix;
 

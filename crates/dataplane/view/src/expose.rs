@@ -7,7 +7,7 @@ use flame_plan::Expose;
 #[inline]
 pub(crate) fn exposed(expose: Expose, link: LinkType, d: &Descriptor, bytes: &[u8]) -> usize {
     let more = match expose {
-        Expose::None => return 0,
+        Expose::Count | Expose::None => return 0,
         Expose::All => return bytes.len(),
         Expose::Headers => 0,
         Expose::Payload(n) => n as usize,

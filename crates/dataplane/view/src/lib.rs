@@ -17,13 +17,17 @@
 //!
 //! **A descriptor tells what the packet is** even if its bytes are hidden: time, lengths, protocol,
 //! TCP flags and the flags of the decoder stay. Offsets are limited to the exposed bytes; `TRANSPORT`
-//! is cleared if the header is not wholly exposed. The flow hash is that of the transformed packet.
+//! is cleared if the header is not wholly exposed. The flow hash is that of the transformed packet; under a view's own
+//! key it is keyed where no header is exposed. Of `count` nothing is left but the time. Time stamps may be coarser,
+//! and packets sampled.
 
+mod coarse;
 mod expose;
 mod select;
 
 pub use flame_transform::{Key, KeyError};
 
+use coarse::Coarse;
 use expose::exposed;
 use flame_abi::{Descriptor, LinkType, flags};
 use flame_filter::FilterError;
@@ -36,6 +40,7 @@ pub struct View {
     select: Select,
     expose: Expose,
     rewriter: Option<Rewriter>,
+    coarse: Coarse,
     /// The packet being transformed.
     scratch: Vec<u8>,
 }
@@ -64,19 +69,23 @@ pub enum ViewError {
 }
 
 impl View {
-    /// Checks everything but the filter's meaning for link types other than the first that fits.
+    /// Checks everything but the filter's meaning for link types other than the first that fits. The view's own key
+    /// goes before `key`.
     pub fn new(spec: &ViewSpec, key: Option<&Key>) -> Result<Self, ViewError> {
+        let own = spec.key.as_ref().map(|key| Key::new(key.0));
+        let rewriter = Rewriter::new(&spec.transforms, own.as_ref().or(key))?;
         Ok(Self {
             select: Select::new(&spec.select)?,
             expose: spec.expose,
-            rewriter: Rewriter::new(&spec.transforms, key)?,
+            coarse: Coarse::new(spec, rewriter.as_ref().is_some_and(Rewriter::changes_flow)),
+            rewriter,
             scratch: Vec::new(),
         })
     }
 
-    /// Whether every byte of every selected packet is shown as it is.
+    /// Whether every byte of every selected packet is shown as it is, and so is its descriptor.
     pub fn hides_nothing(&self) -> bool {
-        self.expose == Expose::All && self.rewriter.is_none()
+        self.expose == Expose::All && self.rewriter.is_none() && self.coarse.is_none()
     }
 
     /// Whether every packet is shown.
@@ -124,14 +133,15 @@ impl View {
         out_data: &mut [u8],
         base: u32,
     ) -> Result<Written, ViewError> {
-        if self.expose == Expose::None && self.rewriter.is_none() && self.select.is_all() {
+        let plain = self.rewriter.is_none() && self.coarse.is_none();
+        if self.expose == Expose::None && plain && self.select.is_all() {
             return descriptors_only(packets, out, base);
         }
         let mut written = Written::default();
         for (i, d) in packets.iter().enumerate() {
             let bytes = packet(d, data, i)?;
             let link = link(i);
-            if !self.select.passes(link, bytes, d.wire_len)? {
+            if !self.select.passes(link, bytes, d.wire_len)? || !self.coarse.shows(d) {
                 continue;
             }
             let room = |reason| ViewError::Internal { packet: i, reason };
@@ -159,6 +169,7 @@ impl View {
             let visible = out_data.get_mut(at..at + shown.len());
             copy_exact(visible.ok_or_else(|| room("no room for its bytes"))?, shown);
             limit(&mut seen, shown.len() as u32);
+            self.coarse.apply(&mut seen);
             *slot = seen;
             written.packets += 1;
             written.bytes += shown.len();

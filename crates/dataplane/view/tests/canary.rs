@@ -71,7 +71,7 @@ proptest! {
             prop_assert!(!has(&plain.data, &CANARY), "{expose}");
             for (i, (_, headers)) in packets.iter().enumerate() {
                 let expected = match expose {
-                    Expose::None => 0,
+                    Expose::Count | Expose::None => 0,
                     Expose::Headers => *headers,
                     _ => headers + 1,
                 };

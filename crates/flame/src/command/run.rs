@@ -257,7 +257,7 @@ impl Run {
         for text in &self.transform {
             transforms.extend(flame_transform::parse(text).map_err(|e| format!("--transform {e}"))?);
         }
-        Ok(ViewSpec { select, expose: self.expose, transforms })
+        Ok(ViewSpec { select, expose: self.expose, transforms, ..ViewSpec::default() })
     }
 
     fn input(&self) -> Result<Input, Error> {

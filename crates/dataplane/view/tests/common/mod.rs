@@ -51,7 +51,7 @@ pub fn view(expose: Expose, transforms: &[(&str, Action)]) -> View {
             map.insert(field, *action);
         }
     }
-    let spec = ViewSpec { select: vec![], expose, transforms: map };
+    let spec = ViewSpec { expose, transforms: map, ..ViewSpec::default() };
     View::new(&spec, Some(&Key::new([9; 32]))).unwrap()
 }
 

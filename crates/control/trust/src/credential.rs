@@ -1,0 +1,280 @@
+//! Credentials: minted by a root, narrowed by anyone, handed on by their holder, countersigned by others.
+
+use crate::field::Field;
+use crate::key::{PublicKey, Secret};
+use crate::layer::{Layer, Origin};
+use crate::rights::hex;
+use biscuit_auth::builder::{Fact, Term};
+use biscuit_auth::{Biscuit, BiscuitBuilder, BlockBuilder, ThirdPartyRequest, UnverifiedBiscuit};
+
+/// Bytes of a credential's text, at most.
+pub const MAX_BYTES: usize = 64 << 10;
+/// Blocks, at most.
+pub const MAX_BLOCKS: usize = 16;
+/// Facts, rules and checks of a block, at most, together.
+const MAX_STATEMENTS: usize = 256;
+
+/// Facts that are no fields.
+const PRINCIPAL: &str = "principal";
+const ROLE: &str = "role";
+const HOLDER: &str = "holder";
+const APPROVED: &str = "approved";
+/// Facts under this prefix are for the checks of whoever writes them.
+const OWN: &str = "x_";
+
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    #[error("credential: {found} bytes, at most {MAX_BYTES} are read")]
+    Large { found: usize },
+    #[error("credential: {found} blocks, at most {MAX_BLOCKS} are read: ask its root for one with fewer")]
+    Long { found: usize },
+    #[error("credential: {0}; expected the text that `flame grant mint` or `narrow` wrote, whole")]
+    Form(String),
+    #[error("credential, block {block}: {reason}")]
+    Block { block: usize, reason: String },
+    #[error("{0}")]
+    Make(String),
+}
+
+/// A credential whose signatures were not looked at yet: what it says may be anyone's word.
+#[derive(Clone)]
+pub struct Credential(UnverifiedBiscuit);
+
+/// Who signed a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signer {
+    Root,
+    /// Whoever had the credential.
+    Bearer,
+    /// The owner of this key.
+    Key(PublicKey),
+}
+
+/// What a block says.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub signer: Signer,
+    /// Names it in lists of revocations: hexadecimal digits.
+    pub id: String,
+    pub fields: Vec<Layer>,
+    /// Whom it is for; behind the root's block, whom it was handed on to.
+    pub principal: Option<String>,
+    pub role: Option<String>,
+    /// Who must show a key to use it.
+    pub holder: Option<PublicKey>,
+    /// Second signatures: as what the signer signed.
+    pub approved: Vec<String>,
+    /// The block as Datalog, with its checks.
+    pub source: String,
+}
+
+/// What a root states.
+#[derive(Clone, Debug, Default)]
+pub struct Mint {
+    pub principal: String,
+    pub role: String,
+    pub narrow: Narrow,
+}
+
+/// What anyone who has a credential may state.
+#[derive(Clone, Debug, Default)]
+pub struct Narrow {
+    pub fields: Vec<(Field, String)>,
+    /// The name of whom it is handed on to.
+    pub principal: Option<String>,
+    pub holder: Option<PublicKey>,
+    /// Checks, in Datalog.
+    pub datalog: String,
+}
+
+impl Narrow {
+    fn block(&self) -> Result<BlockBuilder, CredentialError> {
+        let wrong = CredentialError::Make;
+        let mut block =
+            BlockBuilder::new().code(&self.datalog).map_err(|e| wrong(format!("datalog: {e}")))?;
+        if let Some(fact) = block.facts.iter().find(|f| !f.predicate.name.starts_with(OWN)) {
+            return Err(wrong(format!("datalog: {fact}: facts of your own begin with {OWN}")));
+        }
+        for (field, value) in &self.fields {
+            field.rights(value).map_err(wrong)?;
+            block.facts.push(fact(field.name(), value));
+        }
+        if let Some(name) = &self.principal {
+            block.facts.push(fact(PRINCIPAL, plain(name).map_err(wrong)?));
+        }
+        if let Some(holder) = &self.holder {
+            block.facts.push(fact(HOLDER, &holder.to_string()));
+        }
+        Ok(block)
+    }
+}
+
+fn fact(name: &str, value: &str) -> Fact {
+    Fact::new(name.to_owned(), vec![Term::Str(value.to_owned())])
+}
+
+/// Names of people and roles are plain: they end up in paths, logs and Datalog.
+pub(crate) fn plain(name: &str) -> Result<&str, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
+    if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+        return Err(format!("{name:?} is no name: expected up to 64 letters, digits, and . _ @ -"));
+    }
+    Ok(name)
+}
+
+impl Credential {
+    /// Reads the text of one; white space around it does not matter.
+    pub fn parse(text: &str) -> Result<Self, CredentialError> {
+        if text.len() > MAX_BYTES {
+            return Err(CredentialError::Large { found: text.len() });
+        }
+        let form = |e: biscuit_auth::error::Token| CredentialError::Form(e.to_string());
+        let token = UnverifiedBiscuit::from_base64(text.trim()).map_err(form)?;
+        match token.block_count() {
+            n if n > MAX_BLOCKS => Err(CredentialError::Long { found: n }),
+            _ => Ok(Self(token)),
+        }
+    }
+
+    /// A new one, signed by `root`.
+    pub fn mint(root: &Secret, mint: &Mint) -> Result<Self, CredentialError> {
+        let mut block = mint.narrow.block()?;
+        for (name, value) in [(PRINCIPAL, &mint.principal), (ROLE, &mint.role)] {
+            block.facts.push(fact(name, plain(value).map_err(CredentialError::Make)?));
+        }
+        if !mint.narrow.fields.iter().any(|(field, _)| *field == Field::Code) {
+            let reason = "say which code it is for: code = any, sha256:HASH or a signer's key";
+            return Err(CredentialError::Make(reason.to_owned()));
+        }
+        let token = BiscuitBuilder::new().merge(block).root_key_id(root.public().id()).build(root.biscuit());
+        let token = token.and_then(|t| UnverifiedBiscuit::from(t.to_vec()?)).map_err(make)?;
+        Self(token).checked()
+    }
+
+    /// The same, narrower. If it names a holder and gets another, the old one's key must sign.
+    pub fn narrow(&self, narrow: &Narrow, holder: Option<&Secret>) -> Result<Self, CredentialError> {
+        let block = narrow.block()?;
+        let bound = self.blocks()?.iter().rev().find_map(|b| b.holder);
+        match (bound, narrow.holder, holder) {
+            (Some(bound), Some(_), Some(secret)) if secret.public() == bound => self.signed(secret, block),
+            (Some(bound), Some(_), _) => Err(CredentialError::Make(format!(
+                "only its holder can hand it on: sign with the key of {bound}"
+            ))),
+            _ => Self(self.0.append(block).map_err(make)?).checked(),
+        }
+    }
+
+    /// A second signature, under the name by which policies ask for it. It may narrow, too.
+    pub fn cosign(&self, secret: &Secret, name: &str, narrow: &Narrow) -> Result<Self, CredentialError> {
+        let mut block = narrow.block()?;
+        block.facts.push(fact(APPROVED, plain(name).map_err(CredentialError::Make)?));
+        self.signed(secret, block)
+    }
+
+    fn signed(&self, secret: &Secret, block: BlockBuilder) -> Result<Self, CredentialError> {
+        let request =
+            self.0.third_party_request().and_then(|r| ThirdPartyRequest::deserialize(&r.serialize()?));
+        let signed =
+            request.and_then(|r| r.create_block(&secret.biscuit().private(), block)).map_err(make)?;
+        let token = signed.serialize().and_then(|bytes| self.0.append_third_party(&bytes)).map_err(make)?;
+        Self(token).checked()
+    }
+
+    /// What was made must be what can be read.
+    fn checked(self) -> Result<Self, CredentialError> {
+        let made = Self::parse(&self.text())?;
+        made.blocks()?;
+        Ok(made)
+    }
+
+    /// The text that [`Credential::parse`] reads.
+    pub fn text(&self) -> String {
+        self.0.to_base64().unwrap_or_default()
+    }
+
+    /// What its blocks say, the root's first.
+    pub fn blocks(&self) -> Result<Vec<Block>, CredentialError> {
+        let ids = self.0.revocation_identifiers();
+        let keys = self.0.external_public_keys();
+        let block = |n: usize| {
+            let signer = match keys.get(n).copied().flatten() {
+                Some(key) => Signer::Key(PublicKey::of(key)),
+                None if n == 0 => Signer::Root,
+                None => Signer::Bearer,
+            };
+            let source = self.0.print_block_source(n).map_err(|e| e.to_string())?;
+            let id = ids.get(n).map(|id| hex(id)).unwrap_or_default();
+            read(n, signer, id, source)
+        };
+        (0..self.0.block_count())
+            .map(|n| block(n).map_err(|reason| CredentialError::Block { block: n, reason }))
+            .collect()
+    }
+
+    /// Checks the signatures of all blocks, the first by `root`.
+    pub(crate) fn verify(&self, root: &PublicKey) -> Option<Biscuit> {
+        self.0.clone().verify(root.biscuit()).ok()
+    }
+
+    pub(crate) fn root_id(&self) -> Option<u32> {
+        self.0.root_key_id()
+    }
+
+    /// What a holder signs to show that it is here and now: this is different for each credential.
+    pub(crate) fn last_id(&self) -> Vec<u8> {
+        self.0.revocation_identifiers().pop().unwrap_or_default()
+    }
+}
+
+fn make(e: biscuit_auth::error::Token) -> CredentialError {
+    CredentialError::Make(e.to_string())
+}
+
+/// Reads a block as its library prints it.
+fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, String> {
+    let block = BlockBuilder::new().code(&source).map_err(|e| format!("cannot be read back: {e}"))?;
+    let statements = block.facts.len() + block.rules.len() + block.checks.len();
+    if statements > MAX_STATEMENTS {
+        return Err(format!("{statements} statements, at most {MAX_STATEMENTS} are read"));
+    }
+    if let Some(rule) = block.rules.iter().find(|r| !r.head.name.starts_with(OWN)) {
+        return Err(format!("{}: rights are stated as facts; rules of your own begin with {OWN}", rule.head));
+    }
+    let (mut fields, mut principal, mut role, mut holder, mut approved) =
+        (Vec::new(), None, None, None, Vec::new());
+    for fact in &block.facts {
+        let name = fact.predicate.name.as_str();
+        if name.starts_with(OWN) {
+            continue;
+        }
+        let [Term::Str(value)] = fact.predicate.terms.as_slice() else {
+            return Err(format!("{fact}: expected one text"));
+        };
+        let once = |taken: bool| if taken { Err(format!("{name} is stated twice")) } else { Ok(()) };
+        match (name, Field::parse(name)) {
+            (_, Some(field)) => fields.push(Layer::new(Origin::Block(n), field, value.clone())?),
+            (PRINCIPAL, _) => {
+                once(principal.is_some())?;
+                principal = Some(plain(value)?.to_owned());
+            }
+            (ROLE, _) if n == 0 => {
+                once(role.is_some())?;
+                role = Some(plain(value)?.to_owned());
+            }
+            (ROLE, _) => return Err("a role is given by the root alone".to_owned()),
+            (HOLDER, _) => {
+                once(holder.is_some())?;
+                holder = Some(PublicKey::parse(value).map_err(|e| e.to_string())?);
+            }
+            (APPROVED, _) => approved.push(plain(value)?.to_owned()),
+            _ => {
+                let known: Vec<_> = Field::ALL.iter().map(|f| f.name()).collect();
+                return Err(format!(
+                    "{fact}: no such field: expected {}; facts of your own begin with {OWN}",
+                    known.join(", ")
+                ));
+            }
+        }
+    }
+    Ok(Block { signer, id, fields, principal, role, holder, approved, source })
+}

@@ -1,0 +1,436 @@
+//! Policy, credential and manifest together: what a module gets, and why.
+
+use crate::credential::{Block, Credential, CredentialError, Signer};
+use crate::datalog;
+use crate::field::{Field, hash_text};
+use crate::key::{PublicKey, Secret};
+use crate::layer::{Layer, Origin, decided, meet};
+use crate::policy::{Policy, Role};
+use crate::rights::{Call, Code, Rights};
+use crate::time;
+use biscuit_auth::builder::{Fact, Term};
+use biscuit_auth::{Biscuit, BlockBuilder};
+use flame_abi::manifest::Manifest;
+use flame_plan::{Limits, ViewKey, ViewSpec};
+use std::collections::BTreeSet;
+
+/// Facts that the node gives to checks, at most, of one name.
+pub(crate) const GIVEN: usize = 8;
+/// Signers of a module that count.
+const MAX_SIGNERS: usize = GIVEN;
+
+const POSSESSION: &str = "possession";
+
+/// A module that asks, as the node sees it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub name: String,
+    /// SHA-256 of the file.
+    pub hash: [u8; 32],
+    /// Whose signatures it has, verified.
+    pub signers: Vec<PublicKey>,
+    /// What it needs, from its manifest.
+    pub fields: Vec<Layer>,
+    pub calls: BTreeSet<Call>,
+}
+
+impl Asked {
+    /// `messages`: whether it has a slow path.
+    pub fn new(
+        manifest: &Manifest,
+        hash: [u8; 32],
+        messages: bool,
+        signers: Vec<PublicKey>,
+    ) -> Result<Self, String> {
+        let limits = &manifest.limits;
+        let budget = limits.packet_budget.unwrap_or(Limits::default().packet_budget);
+        let stated = [
+            (Field::Select, Some(manifest.needs.select.clone().unwrap_or_default())),
+            (Field::Expose, Some(manifest.needs.expose.clone().unwrap_or_else(|| "headers".to_owned()))),
+            (Field::Memory, limits.memory_mib.map(|mib| format!("{mib}MiB"))),
+            (Field::PacketBudget, Some(budget.to_string())),
+        ];
+        let mut fields = Vec::new();
+        for (field, value) in stated {
+            fields.extend(value.map(|v| Layer::new(Origin::Manifest, field, v)).transpose()?);
+        }
+        let mut calls = BTreeSet::new();
+        calls.extend((!manifest.tables.is_empty()).then_some(Call::Records));
+        calls.extend(messages.then_some(Call::Messages));
+        calls.extend(manifest.packets.then_some(Call::Packets));
+        Ok(Self { name: manifest.name.clone(), hash, signers, fields, calls })
+    }
+}
+
+/// Random bytes that a holder signs, so that an answer is good once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Challenge([u8; 32]);
+
+/// A holder's answer to a challenge.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub key: PublicKey,
+    pub signature: [u8; 64],
+}
+
+impl Challenge {
+    pub fn new() -> std::io::Result<Self> {
+        let mut nonce = [0; 32];
+        getrandom::fill(&mut nonce).map_err(|e| std::io::Error::other(e.to_string()))?;
+        Ok(Self(nonce))
+    }
+
+    fn message(&self, credential: &Credential, hash: &[u8; 32]) -> Vec<u8> {
+        [&self.0[..], &hash[..], &credential.last_id()].concat()
+    }
+
+    /// What the owner of `secret` answers, for this credential and this module.
+    pub fn answer(&self, secret: &Secret, credential: &Credential, hash: &[u8; 32]) -> Answer {
+        let signature = secret.sign(POSSESSION, &self.message(credential, hash));
+        Answer { key: secret.public(), signature }
+    }
+}
+
+/// Who asks for what, where and when.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// Without one the module gets what the policy has for anyone.
+    pub credential: Option<&'a Credential>,
+    pub asked: &'a Asked,
+    /// Where packets come from; `file` for captures.
+    pub interface: &'a str,
+    /// Seconds since 1970.
+    pub now: u64,
+    /// The node's challenge and the holder's answer.
+    pub possession: Option<(&'a Challenge, &'a Answer)>,
+}
+
+/// What a module gets.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// Whom the credential is for, and behind `/` whom it was handed on to.
+    pub principal: String,
+    pub role: String,
+    pub rights: Rights,
+    /// All that was stated: policy, credential, manifest.
+    pub layers: Vec<Layer>,
+    /// Of the credential's blocks.
+    pub ids: Vec<String>,
+    /// Of this principal on this node.
+    pub key: ViewKey,
+}
+
+/// Why a module gets nothing. The text says what is missing and who could give it.
+#[derive(Debug, thiserror::Error)]
+pub enum Denied {
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    #[error(
+        "the credential is not signed by any of this node's roots ({roots}), or was changed since: ask {remedy} for one"
+    )]
+    Root { roots: String, remedy: String },
+    #[error("the credential is revoked: {what}")]
+    Revoked { what: String },
+    #[error("the credential's root block states no {what}: ask its root for a whole one")]
+    Missing { what: &'static str },
+    #[error("role {role:?} is not known on this node, which has {known}")]
+    Role { role: String, known: String },
+    #[error("{root} may not give the role {role:?}: the policy names {allowed}")]
+    RoleRoot { role: String, root: String, allowed: String },
+    #[error("role {role:?} needs a second signature by {name} ({key}): flame grant cosign --name {name}")]
+    Cosign { role: String, name: String, key: PublicKey },
+    #[error(
+        "credential, block {block}: it names a new holder, but the holder so far, {holder}, did not sign it"
+    )]
+    HandedOn { block: usize, holder: PublicKey },
+    #[error("only the holder of {holder} may use this credential: {reason}")]
+    Possession { holder: PublicKey, reason: &'static str },
+    #[error("too early: it is {now}, and {origin} says not before {since}")]
+    Early { now: String, since: String, origin: String },
+    #[error("expired: it is {now}, and {origin} says until {until}: ask for a new one")]
+    Expired { now: String, until: String, origin: String },
+    #[error("not for this {what}: here it is {here:?}, and {origin} names {allowed}")]
+    Place { what: &'static str, here: String, allowed: String, origin: String },
+    #[error("not for this module ({hash}, {signers}): {origin} names {allowed}")]
+    Code { hash: String, signers: String, allowed: String, origin: String },
+    #[error(
+        "{module} uses {call}, which is not granted: {origin} leaves it out of calls; {who} could give it"
+    )]
+    Call { module: String, call: &'static str, origin: String, who: String },
+    #[error("a check fails: {0}")]
+    Check(String),
+    #[error("{0}")]
+    Node(String),
+}
+
+impl Policy {
+    /// The meet of this policy, the credential and what the module asks for; or why there is none.
+    pub fn grant(&self, request: &Request<'_>) -> Result<Grant, Denied> {
+        let Some(credential) = request.credential else { return self.best_effort(request) };
+        let (root, token) = self.verified(credential)?;
+        datalog::plain_strings(&token)?;
+        let blocks = credential.blocks()?;
+        self.not_revoked(&blocks, &root)?;
+
+        let first = blocks.first().ok_or(Denied::Missing { what: "block" })?;
+        let role = first.role.as_deref().ok_or(Denied::Missing { what: "role" })?;
+        let principal = first.principal.as_deref().ok_or(Denied::Missing { what: "principal" })?;
+        if !first.fields.iter().any(|l| l.field == Field::Code) {
+            return Err(Denied::Missing { what: "code" });
+        }
+        let allowed = self.role(role)?;
+        self.may_give(role, allowed, &root)?;
+        self.cosigned(role, allowed, &blocks)?;
+        possession(&blocks, credential, request)?;
+
+        let facts = self.facts(request);
+        let mut all = vec![facts.clone()];
+        for (n, block) in blocks.iter().enumerate() {
+            let fail = |reason: String| CredentialError::Block { block: n, reason };
+            all.push(BlockBuilder::new().code(&block.source).map_err(|e| fail(e.to_string()))?);
+        }
+        datalog::affordable(&all, GIVEN).map_err(CredentialError::Form)?;
+        datalog::authorize(&token, &facts, &self.checks).map_err(Denied::Check)?;
+
+        let mut layers = allowed.fields.clone();
+        layers.extend(blocks.iter().flat_map(|b| b.fields.iter().cloned()));
+        // Names have no slash in them, so paths are different where principals are.
+        let names = blocks.iter().filter_map(|b| b.principal.as_deref());
+        let path = names.collect::<Vec<_>>().join("/");
+        debug_assert!(path.starts_with(principal));
+        let role = role.to_owned();
+        let ids = blocks.into_iter().map(|b| b.id).collect();
+        self.finish(request, layers, path, role, ids, &root.to_string())
+    }
+
+    fn best_effort(&self, request: &Request<'_>) -> Result<Grant, Denied> {
+        datalog_of_node(self, request)?;
+        let layers = self.best_effort.fields.clone();
+        let (principal, role) = ("anyone".to_owned(), "best-effort".to_owned());
+        self.finish(request, layers, principal, role, Vec::new(), "")
+    }
+
+    fn finish(
+        &self,
+        request: &Request<'_>,
+        mut layers: Vec<Layer>,
+        principal: String,
+        role: String,
+        ids: Vec<String>,
+        root: &str,
+    ) -> Result<Grant, Denied> {
+        layers.extend(request.asked.fields.iter().cloned());
+        let rights = meet(&layers);
+        when_and_where(self, request, &layers, &rights)?;
+        for set in &rights.code {
+            let asked = request.asked;
+            let fits = |code: &Code| match code {
+                Code::Any => true,
+                Code::Hash(hash) => *hash == asked.hash,
+                Code::Signer(key) => asked.signers.contains(key) && !self.revoked.has_key(key),
+            };
+            if !set.iter().any(fits) {
+                let by = layers.iter().find(|l| l.rights.code.contains(set));
+                return Err(Denied::Code {
+                    hash: hash_text(&asked.hash),
+                    signers: match asked.signers.as_slice() {
+                        [] => "not signed".to_owned(),
+                        keys => format!("signed by {}", joined(keys.iter())),
+                    },
+                    allowed: joined(set.iter()),
+                    origin: by.map_or_else(String::new, |l| l.origin.to_string()),
+                });
+            }
+        }
+        if let Some(call) = request.asked.calls.iter().find(|c| !rights.calls.contains(c)) {
+            let without = layers.iter().find(|l| !l.rights.calls.contains(call)).map(|l| &l.origin);
+            let who = match without {
+                Some(Origin::Block(0)) => "its root",
+                Some(Origin::Block(_)) => "whoever narrowed it there",
+                _ => "this node's operator",
+            };
+            return Err(Denied::Call {
+                module: request.asked.name.clone(),
+                call: call.name(),
+                origin: without.map_or_else(String::new, ToString::to_string),
+                who: who.to_owned(),
+            });
+        }
+        let secret = self.secret().ok_or_else(|| Denied::Node("the node has no key".to_owned()))?;
+        // The root is in it: what two roots call alice are two people.
+        let key = ViewKey(secret.derive("view key", format!("{root} {principal}").as_bytes()));
+        Ok(Grant { principal, role, rights, layers, ids, key })
+    }
+
+    fn verified(&self, credential: &Credential) -> Result<(PublicKey, Biscuit), Denied> {
+        let hint = credential.root_id();
+        let mut roots: Vec<_> = self.roots.values().collect();
+        roots.sort_by_key(|key| Some(key.id()) != hint);
+        let found = roots.into_iter().find_map(|root| Some((*root, credential.verify(root)?)));
+        found.ok_or_else(|| Denied::Root {
+            roots: joined(self.roots.keys()),
+            remedy: self.roots.keys().next().cloned().unwrap_or_else(|| "the operator".to_owned()),
+        })
+    }
+
+    fn not_revoked(&self, blocks: &[Block], root: &PublicKey) -> Result<(), Denied> {
+        for (n, block) in blocks.iter().enumerate() {
+            if self.revoked.has_id(&block.id) {
+                return Err(Denied::Revoked { what: format!("block {n}, {}", block.id) });
+            }
+            let signer = match &block.signer {
+                Signer::Key(key) => Some(*key),
+                Signer::Root => Some(*root),
+                Signer::Bearer => None,
+            };
+            if let Some(key) = [signer, block.holder].into_iter().flatten().find(|k| self.revoked.has_key(k))
+            {
+                return Err(Denied::Revoked { what: format!("the key {key}, which block {n} names") });
+            }
+        }
+        Ok(())
+    }
+
+    fn role(&self, role: &str) -> Result<&Role, Denied> {
+        let known = || if self.roles.is_empty() { "none".to_owned() } else { joined(self.roles.keys()) };
+        self.roles.get(role).ok_or_else(|| Denied::Role { role: role.to_owned(), known: known() })
+    }
+
+    fn may_give(&self, name: &str, role: &Role, root: &PublicKey) -> Result<(), Denied> {
+        let root = self.roots.iter().find(|(_, key)| *key == root).map_or("", |(name, _)| name);
+        if role.roots.is_empty() || role.roots.iter().any(|r| r == root) {
+            return Ok(());
+        }
+        let allowed = role.roots.join(", ");
+        Err(Denied::RoleRoot { role: name.to_owned(), root: root.to_owned(), allowed })
+    }
+
+    fn cosigned(&self, role: &str, allowed: &Role, blocks: &[Block]) -> Result<(), Denied> {
+        for name in &allowed.cosigned {
+            let Some(key) = self.cosigners.get(name) else { continue };
+            let signed = |b: &Block| b.signer == Signer::Key(*key) && b.approved.contains(name);
+            if !blocks.iter().any(signed) {
+                return Err(Denied::Cosign { role: role.to_owned(), name: name.clone(), key: *key });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the node tells checks.
+    fn facts(&self, request: &Request<'_>) -> BlockBuilder {
+        let mut facts = BlockBuilder::new();
+        let mut say = |name: &str, term: Term| facts.facts.push(Fact::new(name.to_owned(), vec![term]));
+        say("time", Term::Date(request.now));
+        say("node", Term::Str(self.name.clone()));
+        say("interface", Term::Str(request.interface.to_owned()));
+        say("module", Term::Str(request.asked.name.clone()));
+        say("hash", Term::Str(hash_text(&request.asked.hash)));
+        for signer in request.asked.signers.iter().take(MAX_SIGNERS) {
+            say("signer", Term::Str(signer.to_string()));
+        }
+        facts
+    }
+}
+
+fn datalog_of_node(policy: &Policy, request: &Request<'_>) -> Result<(), Denied> {
+    // The node's checks hold for everyone. They are evaluated over a token without a say.
+    let nobody = Secret::generate();
+    let token = biscuit_auth::BiscuitBuilder::new().build(nobody.biscuit());
+    let token = token.map_err(|e| Denied::Node(e.to_string()))?;
+    datalog::authorize(&token, &policy.facts(request), &policy.checks).map_err(Denied::Check)
+}
+
+fn joined<T: ToString>(all: impl Iterator<Item = T>) -> String {
+    all.map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Follows the holders along the blocks; the last must have answered.
+fn possession(blocks: &[Block], credential: &Credential, request: &Request<'_>) -> Result<(), Denied> {
+    let mut holder: Option<PublicKey> = None;
+    for (n, block) in blocks.iter().enumerate() {
+        let Some(next) = block.holder else { continue };
+        match holder {
+            Some(holder) if block.signer != Signer::Key(holder) => {
+                return Err(Denied::HandedOn { block: n, holder });
+            }
+            _ => holder = Some(next),
+        }
+    }
+    let Some(holder) = holder else { return Ok(()) };
+    let fail = |reason| Err(Denied::Possession { holder, reason });
+    match request.possession {
+        None => fail("show the key (--identity FILE)"),
+        Some((_, answer)) if answer.key != holder => fail("another key was shown"),
+        Some((challenge, answer)) => {
+            let message = challenge.message(credential, &request.asked.hash);
+            if holder.verifies(POSSESSION, &message, &answer.signature) {
+                return Ok(());
+            }
+            fail("the answer was made for something else")
+        }
+    }
+}
+
+fn when_and_where(
+    policy: &Policy,
+    request: &Request<'_>,
+    layers: &[Layer],
+    rights: &Rights,
+) -> Result<(), Denied> {
+    let origin = |field| decided(layers, field).pop().map_or_else(String::new, |o| o.to_string());
+    let now = || time::show(request.now);
+    if request.now < rights.not_before {
+        let since = time::show(rights.not_before);
+        return Err(Denied::Early { now: now(), since, origin: origin(Field::NotBefore) });
+    }
+    if request.now >= rights.expires {
+        let until = time::show(rights.expires);
+        return Err(Denied::Expired { now: now(), until, origin: origin(Field::Expires) });
+    }
+    let places = [
+        ("node", &rights.nodes, policy.name.as_str(), Field::Node),
+        ("interface", &rights.interfaces, request.interface, Field::Interface),
+    ];
+    for (what, allowed, here, field) in places {
+        if let Some(allowed) = allowed.as_ref().filter(|set| !set.contains(here)) {
+            return Err(Denied::Place {
+                what,
+                here: here.to_owned(),
+                allowed: if allowed.is_empty() { "none".to_owned() } else { joined(allowed.iter()) },
+                origin: origin(field),
+            });
+        }
+    }
+    Ok(())
+}
+
+impl Grant {
+    /// What the module sees.
+    pub fn view(&self) -> ViewSpec {
+        let rights = &self.rights;
+        ViewSpec {
+            select: rights.select.iter().cloned().collect(),
+            expose: rights.expose,
+            transforms: rights.transforms.clone(),
+            resolution_ns: rights.resolution_ns,
+            sample: rights.sample,
+            key: Some(self.key.clone()),
+        }
+    }
+
+    /// `usual`, as far as it is granted.
+    pub fn limits(&self, usual: Limits) -> Limits {
+        let rights = &self.rights;
+        Limits {
+            memory: usual.memory.min(u32::try_from(rights.memory).unwrap_or(u32::MAX)),
+            packet_budget: usual.packet_budget.min(rights.packet_budget),
+            ..usual
+        }
+    }
+
+    /// Field by field: its value, and who decided it. Fields that nobody narrowed are left out.
+    pub fn explain(&self) -> Vec<(Field, String, Vec<Origin>)> {
+        let shown = |field: Field| Some((field, field.show(&self.rights)?, decided(&self.layers, field)));
+        Field::ALL.into_iter().filter_map(shown).collect()
+    }
+}

@@ -1,0 +1,165 @@
+//! Ed25519 keys: files, text, and signatures that say what they are for.
+
+use biscuit_auth::{Algorithm, KeyPair};
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// Bytes of a key file that are read.
+const MAX_FILE: u64 = 4096;
+
+/// A public key, written `ed25519/` and 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PublicKey(biscuit_auth::PublicKey);
+
+/// Why a key cannot be used. Never shows a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    #[error("key {path}: {error}")]
+    Io { path: String, error: std::io::Error },
+    #[error(
+        "key {path}: {reason}; expected an Ed25519 secret key in PEM: make one with `flame key new FILE`"
+    )]
+    Form { path: String, reason: String },
+    #[error("key {path}: others may read it (mode {mode:o}): chmod 600 {path}")]
+    Mode { path: String, mode: u32 },
+    #[error(
+        "{found:?} is no public key: expected ed25519/ and 64 hexadecimal digits (`flame key show FILE`)"
+    )]
+    Public { found: String },
+}
+
+impl PublicKey {
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
+        let wrong = || KeyError::Public { found: text.chars().take(80).collect() };
+        let digits = text.strip_prefix("ed25519/").filter(|d| d.len() == 64).ok_or_else(wrong)?;
+        biscuit_auth::PublicKey::from_bytes_hex(digits, Algorithm::Ed25519).map(Self).map_err(|_| wrong())
+    }
+
+    pub(crate) fn biscuit(&self) -> biscuit_auth::PublicKey {
+        self.0
+    }
+
+    pub(crate) fn of(key: biscuit_auth::PublicKey) -> Self {
+        Self(key)
+    }
+
+    /// A hint at which key signed; nothing depends on it.
+    pub(crate) fn id(&self) -> u32 {
+        let bytes = self.0.to_bytes();
+        bytes.first_chunk().map_or(0, |first| u32::from_le_bytes(*first))
+    }
+
+    /// Whether `signature` is this key's, over `message` for `purpose`.
+    pub fn verifies(&self, purpose: &str, message: &[u8], signature: &[u8]) -> bool {
+        let key = self.0.to_bytes().try_into().ok().and_then(|bytes| VerifyingKey::from_bytes(&bytes).ok());
+        let (Some(key), Ok(signature)) = (key, Signature::from_slice(signature)) else { return false };
+        key.verify_strict(&signed(purpose, message), &signature).is_ok()
+    }
+}
+
+/// A signature over one thing is none over another, whatever the bytes.
+fn signed(purpose: &str, message: &[u8]) -> Vec<u8> {
+    [b"flame ", purpose.as_bytes(), b" 1\0", message].concat()
+}
+
+/// A secret key.
+pub struct Secret(KeyPair);
+
+impl Secret {
+    pub fn generate() -> Self {
+        Self(KeyPair::new_with_algorithm(Algorithm::Ed25519))
+    }
+
+    /// Reads a PEM file that only its owner may read.
+    pub fn from_file(path: &Path) -> Result<Self, KeyError> {
+        let shown = || path.display().to_string();
+        let io = |error| KeyError::Io { path: shown(), error };
+        let mode = std::fs::metadata(path).map_err(io)?.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(KeyError::Mode { path: shown(), mode });
+        }
+        let mut text = Zeroizing::new(String::new());
+        let file = std::fs::File::open(path).map_err(io)?;
+        file.take(MAX_FILE).read_to_string(&mut text).map_err(io)?;
+        Self::from_pem(&text).map_err(|reason| KeyError::Form { path: shown(), reason })
+    }
+
+    pub fn from_pem(text: &str) -> Result<Self, String> {
+        let key = KeyPair::from_private_key_pem_with_algorithm(text, Algorithm::Ed25519);
+        key.map(Self).map_err(|_| "it does not hold one".to_owned())
+    }
+
+    /// Writes a new file that only its owner may read.
+    pub fn write_new(&self, path: &Path) -> Result<(), KeyError> {
+        let io = |error| KeyError::Io { path: path.display().to_string(), error };
+        let pem = self.0.to_private_key_pem();
+        let pem = pem.map_err(|e| io(std::io::Error::other(e.to_string())))?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
+        file.write_all(pem.as_bytes()).map_err(io)
+    }
+
+    pub fn public(&self) -> PublicKey {
+        PublicKey(self.0.public())
+    }
+
+    pub fn sign(&self, purpose: &str, message: &[u8]) -> [u8; 64] {
+        match self.seed() {
+            Some(seed) => SigningKey::from_bytes(&seed).sign(&signed(purpose, message)).to_bytes(),
+            None => [0; 64],
+        }
+    }
+
+    /// 32 bytes that only who has the key can make, for `purpose`.
+    pub fn derive(&self, purpose: &str, message: &[u8]) -> [u8; 32] {
+        let seed = self.seed().unwrap_or_default();
+        // HMAC takes keys of any length.
+        let mac =
+            Hmac::<Sha256>::new_from_slice(&*seed).map(|mac| mac.chain_update(signed(purpose, message)));
+        mac.map_or([0; 32], |mac| mac.finalize().into_bytes().into())
+    }
+
+    fn seed(&self) -> Option<Zeroizing<[u8; 32]>> {
+        self.0.private().to_bytes().as_slice().try_into().ok().map(Zeroizing::new)
+    }
+
+    pub(crate) fn biscuit(&self) -> &KeyPair {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret(of {})", self.public())
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Ord for PublicKey {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.to_bytes().cmp(&other.0.to_bytes())
+    }
+}
+
+impl PartialOrd for PublicKey {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}

@@ -1,0 +1,66 @@
+//! Rights with where they come from.
+
+use crate::field::Field;
+use crate::rights::Rights;
+use std::fmt;
+
+/// Who stated a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The node's policy, at a line.
+    Policy { line: usize },
+    /// A block of the credential; 0 is the root's.
+    Block(usize),
+    /// The module itself.
+    Manifest,
+    /// Nobody: what a node gives where nothing is said.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy { line } => write!(f, "policy, line {line}"),
+            Self::Block(0) => f.write_str("credential, block 0 (the root's)"),
+            Self::Block(n) => write!(f, "credential, block {n}"),
+            Self::Manifest => f.write_str("the module's manifest"),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// One field as one place states it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    pub origin: Origin,
+    pub field: Field,
+    pub value: String,
+    /// What it means.
+    pub rights: Rights,
+}
+
+impl Layer {
+    pub fn new(origin: Origin, field: Field, value: String) -> Result<Self, String> {
+        let rights = field.rights(&value)?;
+        Ok(Self { origin, field, value, rights })
+    }
+}
+
+/// The meet of all.
+pub fn meet(layers: &[Layer]) -> Rights {
+    layers.iter().fold(Rights::all(), |all, layer| all.meet(layer.rights.clone()))
+}
+
+/// The origins without which a field would be wider, in order; those that state what others had stated are left out.
+pub fn decided(layers: &[Layer], field: Field) -> Vec<Origin> {
+    let mut so_far = Rights::all();
+    let mut origins = Vec::new();
+    for layer in layers.iter().filter(|l| l.field == field) {
+        let next = so_far.clone().meet(layer.rights.clone());
+        if next != so_far {
+            origins.push(layer.origin.clone());
+        }
+        so_far = next;
+    }
+    origins
+}

@@ -1,0 +1,35 @@
+//! Who may see what: keys, credentials, policy, audit; together they make a grant.
+//!
+//! A [`Policy`] is the node's: which root keys it trusts, and the most that each role may have. A [`Credential`] is
+//! signed by a root and carried by its holder, who can narrow it and hand it on without asking anyone. What a module
+//! asks for is in its manifest. The [`Grant`] is the meet of all three ([`Rights::meet`]), made when a module is
+//! installed; nothing here is on the way of a packet.
+//!
+//! Credentials are [Biscuit](https://www.biscuitsec.org) tokens, version 3. Each block states fields as facts,
+//! `expose("headers")`, in the same words as policies do ([`Field`]); each narrows, whoever wrote it. Whatever else
+//! Datalog can say, checks say, over facts that the node gives ([`Request`]).
+#![forbid(unsafe_code)]
+
+mod audit;
+mod credential;
+mod datalog;
+mod field;
+mod grant;
+mod key;
+mod layer;
+mod policy;
+mod revoked;
+mod rights;
+mod signature;
+pub mod time;
+
+pub use audit::{Audit, AuditError, Event, verify as verify_audit};
+pub use credential::{Block, Credential, CredentialError, MAX_BLOCKS, MAX_BYTES, Mint, Narrow, Signer};
+pub use field::{Field, hash_text};
+pub use grant::{Answer, Asked, Challenge, Denied, Grant, Request};
+pub use key::{KeyError, PublicKey, Secret};
+pub use layer::{Layer, Origin};
+pub use policy::{Policy, PolicyError, Role};
+pub use revoked::{Revoked, RevokedError};
+pub use rights::{Call, Code, Rights, Share};
+pub use signature::{SignatureError, file_of, sign_module, signers};

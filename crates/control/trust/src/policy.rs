@@ -1,0 +1,318 @@
+//! A node's policy: a TOML file.
+//!
+//! ```toml
+//! [node]
+//! name = "tap1"
+//! key = "node.key"             # made by `flame key new`; pseudonyms are derived from it, the audit log is signed
+//! revocations = "revoked"      # optional, as is:
+//! audit = "audit.log"
+//!
+//! [roots]                      # whose credentials count
+//! operator = "ed25519/…"
+//!
+//! [cosigners]                  # who may be asked for a second signature
+//! privacy = "ed25519/…"
+//!
+//! [roles.researcher]           # the most that a credential of this role may give
+//! roots = ["operator"]         # who may give the role; all roots if it is left out
+//! cosigned = ["privacy"]
+//! select = ""                  # these four must be stated, the other fields can be
+//! expose = "headers"
+//! calls = "records, messages"
+//! code = "any"
+//! transform = "ip=prefix, mac=zero"
+//!
+//! [best-effort]                # what comes without a credential; packet counts if it is left out
+//!
+//! [checks]                     # whatever else Datalog can say
+//! datalog = 'check if interface("eth1")'
+//! ```
+
+use crate::credential::plain;
+use crate::field::Field;
+use crate::key::{KeyError, PublicKey, Secret};
+use crate::layer::{Layer, Origin, meet};
+use crate::revoked::{Revoked, RevokedError};
+use biscuit_auth::{AuthorizerBuilder, BlockBuilder};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use toml::Spanned;
+
+/// Bytes of a policy, at most.
+const MAX_BYTES: usize = 1 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    #[error("policy {path}: {error}")]
+    Io { path: String, error: std::io::Error },
+    #[error("policy: {found} bytes, at most {MAX_BYTES} are read")]
+    Large { found: usize },
+    #[error("policy: {0}")]
+    Syntax(String),
+    #[error("policy, line {line}: {reason}")]
+    Line { line: usize, reason: String },
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Revoked(#[from] RevokedError),
+}
+
+/// The most that credentials of one kind may give, and what they need.
+#[derive(Clone, Debug)]
+pub struct Role {
+    /// Names of roots; all if empty.
+    pub roots: Vec<String>,
+    pub cosigned: Vec<String>,
+    pub fields: Vec<Layer>,
+}
+
+pub struct Policy {
+    pub name: String,
+    pub roots: BTreeMap<String, PublicKey>,
+    pub cosigners: BTreeMap<String, PublicKey>,
+    pub roles: BTreeMap<String, Role>,
+    pub best_effort: Role,
+    /// Datalog.
+    pub checks: String,
+    pub revoked: Revoked,
+    /// Where revocations are read from.
+    pub revocations: Option<PathBuf>,
+    pub audit: Option<PathBuf>,
+    key: PathBuf,
+    secret: Option<Arc<Secret>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    node: Node,
+    #[serde(default)]
+    roots: BTreeMap<String, Spanned<String>>,
+    #[serde(default)]
+    cosigners: BTreeMap<String, Spanned<String>>,
+    #[serde(default)]
+    roles: BTreeMap<String, Spanned<Table>>,
+    #[serde(rename = "best-effort")]
+    best_effort: Option<Spanned<Table>>,
+    checks: Option<Checks>,
+}
+
+type Table = BTreeMap<String, Spanned<toml::Value>>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Node {
+    name: Spanned<String>,
+    key: PathBuf,
+    revocations: Option<PathBuf>,
+    audit: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Checks {
+    datalog: Spanned<String>,
+}
+
+/// What a role has of fields that are not stated.
+const DEFAULTS: [(Field, &str); 2] = [(Field::Memory, "256MiB"), (Field::PacketBudget, "100000000")];
+
+/// What comes without a credential, unless the policy says otherwise: that packets came.
+const BEST_EFFORT: [(Field, &str); 4] = [
+    (Field::Expose, "count"),
+    (Field::Calls, "records"),
+    (Field::Resolution, "1s"),
+    (Field::Memory, "64MiB"),
+];
+
+/// Fields that each role must state: what it gives is never a matter of silence.
+const STATED: [Field; 4] = [Field::Select, Field::Expose, Field::Calls, Field::Code];
+
+impl Policy {
+    /// Reads a policy, its key and its revocations; paths in it begin at its folder.
+    pub fn open(path: &Path) -> Result<Self, PolicyError> {
+        let io = |error| PolicyError::Io { path: path.display().to_string(), error };
+        let mut policy = Self::parse(&std::fs::read(path).map_err(io)?)?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        policy.key = folder.join(&policy.key);
+        policy.revocations = policy.revocations.map(|p| folder.join(p));
+        policy.audit = policy.audit.map(|p| folder.join(p));
+        policy.secret = Some(Arc::new(Secret::from_file(&policy.key)?));
+        if let Some(path) = &policy.revocations {
+            policy.revoked = Revoked::read(path)?;
+        }
+        Ok(policy)
+    }
+
+    /// The same without the files that it names.
+    pub fn parse(bytes: &[u8]) -> Result<Self, PolicyError> {
+        if bytes.len() > MAX_BYTES {
+            return Err(PolicyError::Large { found: bytes.len() });
+        }
+        let text = std::str::from_utf8(bytes)
+            .map_err(|e| PolicyError::Syntax(format!("not UTF-8 at byte {}", e.valid_up_to())))?;
+        let file: File =
+            toml::from_str(text).map_err(|e| PolicyError::Syntax(e.to_string().trim_end().to_owned()))?;
+        let at = |start: usize| text[..start.min(text.len())].matches('\n').count() + 1;
+        let wrong = |start: usize, reason: String| PolicyError::Line { line: at(start), reason };
+
+        plain(file.node.name.get_ref()).map_err(|e| wrong(file.node.name.span().start, e))?;
+        let keys = |table: &BTreeMap<String, Spanned<String>>| {
+            let mut keys: BTreeMap<String, PublicKey> = BTreeMap::new();
+            for (name, text) in table {
+                let fail = |reason| wrong(text.span().start, format!("{name}: {reason}"));
+                plain(name).map_err(fail)?;
+                let key = PublicKey::parse(text.get_ref()).map_err(|e| fail(e.to_string()))?;
+                if let Some((other, _)) = keys.iter().find(|(_, k)| **k == key) {
+                    return Err(fail(format!("{other} has the same key")));
+                }
+                keys.insert(name.clone(), key);
+            }
+            Ok(keys)
+        };
+        let (roots, cosigners) = (keys(&file.roots)?, keys(&file.cosigners)?);
+        if let Some((name, other)) =
+            cosigners.iter().find_map(|(n, k)| Some((n, roots.iter().find(|(_, r)| *r == k)?.0)))
+        {
+            let start = file.cosigners[name].span().start;
+            let reason =
+                format!("{name}: the root {other} has the same key: its second signature would add nothing");
+            return Err(wrong(start, reason));
+        }
+        let mut roles = BTreeMap::new();
+        for (name, table) in file.roles {
+            let start = table.span().start;
+            plain(&name).map_err(|e| wrong(start, e))?;
+            let role = Role::new(&table, at, &DEFAULTS)
+                .map_err(|(s, reason)| wrong(s.unwrap_or(start), format!("role {name}: {reason}")))?;
+            let known = |list: &[String], keys: &BTreeMap<String, PublicKey>, what: &str| {
+                let unknown = list.iter().find(|n| !keys.contains_key(*n));
+                unknown.map_or(Ok(()), |n| Err(wrong(start, format!("role {name}: {what} has no {n:?}"))))
+            };
+            known(&role.roots, &roots, "[roots]")?;
+            known(&role.cosigned, &cosigners, "[cosigners]")?;
+            roles.insert(name, role);
+        }
+        let best_effort = match file.best_effort {
+            Some(table) => {
+                let start = table.span().start;
+                let role = Role::new(&table, at, &DEFAULTS)
+                    .map_err(|(s, reason)| wrong(s.unwrap_or(start), format!("best-effort: {reason}")))?;
+                if !role.roots.is_empty() || !role.cosigned.is_empty() {
+                    let reason = "best-effort: it is for those who have no credential: nobody signs";
+                    return Err(wrong(start, reason.to_owned()));
+                }
+                role
+            }
+            None => Role { roots: Vec::new(), cosigned: Vec::new(), fields: defaults(&BEST_EFFORT) },
+        };
+        let checks = match file.checks {
+            Some(checks) => {
+                let (start, text) = (checks.datalog.span().start, checks.datalog.into_inner());
+                check_datalog(&text).map_err(|reason| wrong(start, format!("datalog: {reason}")))?;
+                text
+            }
+            None => String::new(),
+        };
+        Ok(Self {
+            name: file.node.name.into_inner(),
+            roots,
+            cosigners,
+            roles,
+            best_effort,
+            checks,
+            revoked: Revoked::default(),
+            revocations: file.node.revocations,
+            audit: file.node.audit,
+            key: file.node.key,
+            secret: None,
+        })
+    }
+
+    /// The node's own key, if the policy was opened as a file.
+    pub fn secret(&self) -> Option<&Secret> {
+        self.secret.as_deref()
+    }
+
+    pub fn with_secret(mut self, secret: Secret) -> Self {
+        self.secret = Some(Arc::new(secret));
+        self
+    }
+}
+
+/// The node's own Datalog narrows too: rules and checks, nothing that allows.
+fn check_datalog(text: &str) -> Result<(), String> {
+    let block = BlockBuilder::new().code(text).map_err(|e| e.to_string())?;
+    AuthorizerBuilder::new().code(text).map_err(|e| e.to_string())?;
+    crate::datalog::affordable(&[block], crate::grant::GIVEN)
+}
+
+fn defaults(fields: &[(Field, &str)]) -> Vec<Layer> {
+    let layer =
+        |(field, value): &(Field, &str)| Layer::new(Origin::Default, *field, (*value).to_owned()).ok();
+    fields.iter().filter_map(layer).collect()
+}
+
+type Fault = (Option<usize>, String);
+
+impl Role {
+    fn new(
+        table: &Spanned<Table>,
+        at: impl Fn(usize) -> usize,
+        silent: &[(Field, &str)],
+    ) -> Result<Self, Fault> {
+        let mut role = Self { roots: Vec::new(), cosigned: Vec::new(), fields: Vec::new() };
+        for (key, value) in table.get_ref() {
+            let start = value.span().start;
+            let fail = |reason: String| (Some(start), reason);
+            let each = texts(value.get_ref()).map_err(|e| fail(format!("{key}: {e}")))?;
+            match (key.as_str(), Field::parse(key)) {
+                ("roots", _) => role.roots = each,
+                ("cosigned", _) => role.cosigned = each,
+                (_, Some(field)) => {
+                    // Each filter narrows; the elements of other lists belong together.
+                    let values =
+                        if field == Field::Select && each.len() > 1 { each } else { vec![each.join(",")] };
+                    for value in values {
+                        let layer = Layer::new(Origin::Policy { line: at(start) }, field, value);
+                        role.fields.push(layer.map_err(fail)?);
+                    }
+                }
+                _ => {
+                    let known: Vec<_> = Field::ALL.iter().map(|f| f.name()).collect();
+                    return Err(fail(format!(
+                        "{key}: no such field: expected roots, cosigned, {}",
+                        known.join(", ")
+                    )));
+                }
+            }
+        }
+        let stated = |field: Field| role.fields.iter().any(|l| l.field == field);
+        if let Some(missing) = STATED.into_iter().find(|f| !stated(*f)) {
+            return Err((None, format!("state {}: {}", missing.name(), missing.help())));
+        }
+        let silent: Vec<_> = silent.iter().filter(|(field, _)| !stated(*field)).copied().collect();
+        role.fields.extend(defaults(&silent));
+        let rights = meet(&role.fields);
+        if rights.not_before >= rights.expires {
+            return Err((None, "not_before is not before expires: it would never give anything".to_owned()));
+        }
+        Ok(role)
+    }
+}
+
+/// A value as text, a list as several.
+fn texts(value: &toml::Value) -> Result<Vec<String>, String> {
+    let one = |value: &toml::Value| match value {
+        toml::Value::String(s) => Ok(s.clone()),
+        toml::Value::Integer(n) => Ok(n.to_string()),
+        toml::Value::Datetime(t) => Ok(t.to_string()),
+        other => Err(format!("expected text, found {other}")),
+    };
+    match value {
+        toml::Value::Array(list) => list.iter().map(one).collect(),
+        value => Ok(vec![one(value)?]),
+    }
+}

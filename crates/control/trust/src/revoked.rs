@@ -1,0 +1,84 @@
+//! What is revoked: a text file, a line each, read again when it changes.
+
+use crate::key::PublicKey;
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::path::Path;
+
+/// Bytes of the file, at most: some 200,000 revocations.
+const MAX_BYTES: u64 = 32 << 20;
+
+/// Blocks by their id, keys by themselves. `#` begins a comment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Revoked {
+    ids: BTreeSet<String>,
+    keys: BTreeSet<PublicKey>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RevokedError {
+    #[error("revocations {path}: {error}")]
+    Io { path: String, error: std::io::Error },
+    #[error("revocations {path}, line {line}: {found:?}: expected `id HEX` or `key ed25519/HEX`")]
+    Line { path: String, line: usize, found: String },
+    #[error("revocations {path}: more than {MAX_BYTES} bytes")]
+    Large { path: String },
+}
+
+impl Revoked {
+    /// A file that is not there revokes nothing.
+    pub fn read(path: &Path) -> Result<Self, RevokedError> {
+        let shown = || path.display().to_string();
+        let io = |error| RevokedError::Io { path: shown(), error };
+        let mut text = String::new();
+        match std::fs::File::open(path) {
+            Ok(file) => file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(io)?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(e) => return Err(io(e)),
+        };
+        if text.len() as u64 > MAX_BYTES {
+            return Err(RevokedError::Large { path: shown() });
+        }
+        Self::parse(&text).map_err(|(line, found)| RevokedError::Line { path: shown(), line, found })
+    }
+
+    /// The same from text; the error is the line's number and what it holds.
+    pub fn parse(text: &str) -> Result<Self, (usize, String)> {
+        let mut all = Self::default();
+        for (n, line) in text.lines().enumerate() {
+            let wrong = || (n + 1, line.chars().take(80).collect());
+            let stated = line.split('#').next().unwrap_or_default().trim();
+            match stated.split_once(' ').map(|(what, which)| (what, which.trim())) {
+                None if stated.is_empty() => {}
+                Some(("id", id)) if !id.is_empty() && id.bytes().all(|b| b.is_ascii_hexdigit()) => {
+                    all.ids.insert(id.to_ascii_lowercase());
+                }
+                Some(("key", key)) => {
+                    all.keys.insert(PublicKey::parse(key).map_err(|_| wrong())?);
+                }
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(all)
+    }
+
+    pub fn has_id(&self, id: &str) -> bool {
+        self.ids.contains(id)
+    }
+
+    pub fn has_key(&self, key: &PublicKey) -> bool {
+        self.keys.contains(key)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty() && self.keys.is_empty()
+    }
+
+    /// Adds a line to the file, which is made if it is not there.
+    pub fn append(path: &Path, line: &str) -> Result<(), RevokedError> {
+        let io = |error| RevokedError::Io { path: path.display().to_string(), error };
+        let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(io)?;
+        file.write_all(format!("{line}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(io)
+    }
+}

@@ -1,0 +1,190 @@
+//! Rights as values, and what two of them have in common.
+
+use crate::key::PublicKey;
+use flame_plan::{Action, Expose, Transforms};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// What a module may do beside seeing packets. Each is a thing that a module without it does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    /// Rows in its tables.
+    Records,
+    /// Messages from its fast instances to a slow one.
+    Messages,
+    /// Packets of its own, to a capture file.
+    Packets,
+}
+
+impl Call {
+    pub const ALL: [Self; 3] = [Self::Records, Self::Messages, Self::Packets];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Records => "records",
+            Self::Messages => "messages",
+            Self::Packets => "packets",
+        }
+    }
+}
+
+/// Code that is meant: any, one file, or all that a key signed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Code {
+    Any,
+    /// SHA-256 of the `.wasm` file.
+    Hash([u8; 32]),
+    Signer(PublicKey),
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::Hash(hash) => write!(f, "sha256:{}", hex(hash)),
+            Self::Signer(key) => key.fmt(f),
+        }
+    }
+}
+
+/// At most `slice_ns` of processor time in each `period_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Share {
+    pub slice_ns: u64,
+    pub period_ns: u64,
+}
+
+/// Everything that may be granted. [`Rights::all`] is the most; [`Rights::meet`] is what two have in common, so that
+/// adding rights to a chain can only narrow it. Rights form a lattice: the meet does not depend on order, and nothing
+/// changes by meeting twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// pcap filters; a packet must pass all.
+    pub select: BTreeSet<String>,
+    pub expose: Expose,
+    /// The fields that are not kept.
+    pub transforms: Transforms,
+    /// Never 0; the meet of two is their least common multiple, which tells no more than either.
+    pub resolution_ns: u64,
+    /// One packet in so many, never 0. Who gets one in 100 gets some of those that are one in 10.
+    pub sample: u32,
+    pub calls: BTreeSet<Call>,
+    /// Bytes of one instance.
+    pub memory: u64,
+    /// Units of work of one packet.
+    pub packet_budget: u64,
+    pub records_per_second: u64,
+    pub bytes_per_second: u64,
+    /// Bytes of packets written.
+    pub transmit: u64,
+    pub cpu: Option<Share>,
+    /// Blocks that may wait.
+    pub buffer: u32,
+    pub priority: u32,
+    /// Packets that a record stands for, at least.
+    pub group: u64,
+    /// Each of the sets must hold the code.
+    pub code: BTreeSet<BTreeSet<Code>>,
+    /// Seconds since 1970.
+    pub not_before: u64,
+    pub expires: u64,
+    /// Nothing is anywhere.
+    pub nodes: Option<BTreeSet<String>>,
+    pub interfaces: Option<BTreeSet<String>>,
+}
+
+impl Rights {
+    /// The most there is.
+    pub fn all() -> Self {
+        Self {
+            select: BTreeSet::new(),
+            expose: Expose::All,
+            transforms: BTreeMap::new(),
+            resolution_ns: 1,
+            sample: 1,
+            calls: Call::ALL.into(),
+            memory: u64::MAX,
+            packet_budget: u64::MAX,
+            records_per_second: u64::MAX,
+            bytes_per_second: u64::MAX,
+            transmit: u64::MAX,
+            cpu: None,
+            buffer: u32::MAX,
+            priority: u32::MAX,
+            group: 0,
+            code: BTreeSet::new(),
+            not_before: 0,
+            expires: u64::MAX,
+            nodes: None,
+            interfaces: None,
+        }
+    }
+
+    /// What both grant.
+    #[must_use]
+    pub fn meet(mut self, other: Self) -> Self {
+        self.select.extend(other.select);
+        self.expose = self.expose.meet(other.expose);
+        for (field, action) in other.transforms {
+            let mine = self.transforms.entry(field).or_default();
+            *mine = mine.meet(action);
+        }
+        self.transforms.retain(|_, action| *action != Action::Keep);
+        self.resolution_ns = least_common_multiple(self.resolution_ns, other.resolution_ns);
+        self.sample = self.sample.max(other.sample);
+        self.calls.retain(|call| other.calls.contains(call));
+        self.memory = self.memory.min(other.memory);
+        self.packet_budget = self.packet_budget.min(other.packet_budget);
+        self.records_per_second = self.records_per_second.min(other.records_per_second);
+        self.bytes_per_second = self.bytes_per_second.min(other.bytes_per_second);
+        self.transmit = self.transmit.min(other.transmit);
+        self.cpu = either(self.cpu, other.cpu, |a, b| Share {
+            slice_ns: a.slice_ns.min(b.slice_ns),
+            period_ns: a.period_ns.max(b.period_ns),
+        });
+        self.buffer = self.buffer.min(other.buffer);
+        self.priority = self.priority.min(other.priority);
+        self.group = self.group.max(other.group);
+        self.code.extend(other.code);
+        self.not_before = self.not_before.max(other.not_before);
+        self.expires = self.expires.min(other.expires);
+        let both = |a: BTreeSet<String>, b: BTreeSet<String>| a.intersection(&b).cloned().collect();
+        self.nodes = either(self.nodes, other.nodes, both);
+        self.interfaces = either(self.interfaces, other.interfaces, both);
+        self
+    }
+
+    /// Whether `self` grants nothing that `other` does not.
+    pub fn within(&self, other: &Self) -> bool {
+        self.clone().meet(other.clone()) == *self
+    }
+}
+
+fn either<T>(a: Option<T>, b: Option<T>, both: impl FnOnce(T, T) -> T) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(both(a, b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// `u64::MAX`, which no time is a multiple of, where it does not fit.
+fn least_common_multiple(a: u64, b: u64) -> u64 {
+    let (mut x, mut y) = (a.max(1), b.max(1));
+    let (a, b) = (x, y);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x).checked_mul(b).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The bytes of hexadecimal digits, if they are all there is.
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect();
+    let pairs = digits?;
+    pairs.len().is_multiple_of(2).then(|| pairs.chunks_exact(2).map(|p| p[0] << 4 | p[1]).collect())
+}

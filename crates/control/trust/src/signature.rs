@@ -1,0 +1,71 @@
+//! Signatures of modules: a file beside the module, a line for each signer.
+//!
+//! `MODULE.wasm.sig` holds lines of a public key and 128 hexadecimal digits: an Ed25519 signature over the SHA-256
+//! of the whole file, manifest included.
+
+use crate::key::{PublicKey, Secret};
+use crate::rights::{hex, unhex};
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+const PURPOSE: &str = "module";
+/// Bytes of the file, at most.
+const MAX_BYTES: u64 = 64 << 10;
+
+#[derive(Debug, thiserror::Error)]
+pub enum SignatureError {
+    #[error("signatures {path}: {error}")]
+    Io { path: String, error: std::io::Error },
+    #[error("signatures {path}, line {line}: {reason}")]
+    Line { path: String, line: usize, reason: String },
+}
+
+/// Where the signatures of `module` lie.
+pub fn file_of(module: &Path) -> PathBuf {
+    let mut path = module.as_os_str().to_owned();
+    path.push(".sig");
+    path.into()
+}
+
+/// Adds a signature over the module whose SHA-256 is `hash`; the file that it is in.
+pub fn sign_module(module: &Path, hash: &[u8; 32], secret: &Secret) -> Result<PathBuf, SignatureError> {
+    let path = file_of(module);
+    let io = |error| SignatureError::Io { path: path.display().to_string(), error };
+    let line = format!("{} {}\n", secret.public(), hex(&secret.sign(PURPOSE, hash)));
+    let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(io)?;
+    file.write_all(line.as_bytes()).map_err(io)?;
+    Ok(path)
+}
+
+/// Whose signatures a module has. One that does not fit it is an error: something is wrong with one of the two.
+pub fn signers(module: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, SignatureError> {
+    let path = file_of(module);
+    let io = |error| SignatureError::Io { path: path.display().to_string(), error };
+    let mut text = String::new();
+    match std::fs::File::open(&path) {
+        Ok(file) => file.take(MAX_BYTES).read_to_string(&mut text).map_err(io)?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(io(e)),
+    };
+    parse(&text, hash).map_err(|(line, reason)| SignatureError::Line {
+        path: path.display().to_string(),
+        line,
+        reason,
+    })
+}
+
+fn parse(text: &str, hash: &[u8; 32]) -> Result<Vec<PublicKey>, (usize, String)> {
+    let mut keys = Vec::new();
+    for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let wrong = |reason: &str| (n + 1, reason.to_owned());
+        let parts = line.trim().split_once(' ').and_then(|(key, s)| Some((key, unhex(s.trim())?)));
+        let (key, signature) = parts.ok_or_else(|| wrong("expected a public key and a signature"))?;
+        let key = PublicKey::parse(key).map_err(|e| (n + 1, e.to_string()))?;
+        if !key.verifies(PURPOSE, hash, &signature) {
+            return Err(wrong("the signature does not fit the module: one of the two was changed"));
+        }
+        keys.push(key);
+    }
+    Ok(keys)
+}

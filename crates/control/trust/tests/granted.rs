@@ -1,0 +1,212 @@
+//! What is granted, and that no chain of narrowing ever widens anything.
+
+mod common;
+
+use common::{World, narrow};
+use flame_plan::{Action, Expose, Field as PacketField};
+use flame_trust::{Call, Credential, Field, Mint, Narrow, Origin, Rights, Secret};
+use proptest::prelude::*;
+
+#[test]
+fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
+    let world = World::new();
+    let root = world.mint(&[("select", "udp"), ("transform", "ip=prefix"), ("expose", "all")]);
+    let chain =
+        root.narrow(&narrow(&[("select", "port 53"), ("transform", "ip.src=zero")]).unwrap(), None).unwrap();
+    let grant = world.grant(&chain).unwrap();
+    let r = &grant.rights;
+    // The manifest asks for headers, the policy gives 64 bytes, the root all.
+    assert_eq!(r.expose, Expose::Headers);
+    let filters: Vec<_> = r.select.iter().map(String::as_str).collect();
+    assert_eq!(filters, ["ip or ip6", "port 53", "udp"]);
+    assert_eq!(r.transforms[&PacketField::IpSrc], Action::Zero);
+    assert_eq!(r.transforms[&PacketField::IpDst], Action::Prefix);
+    assert_eq!((r.memory, r.calls.len()), (64 << 20, 1));
+    assert!(r.calls.contains(&Call::Records));
+    // Who decided what.
+    let of = |field| grant.explain().into_iter().find(|(f, _, _)| *f == field).unwrap();
+    assert_eq!(of(Field::Transform).2, [Origin::Block(0), Origin::Block(1)]);
+    assert!(matches!(of(Field::Memory).2[..], [Origin::Policy { line: 15 }]), "{:?}", of(Field::Memory));
+    assert_eq!(of(Field::Expose).2.last(), Some(&Origin::Manifest));
+    // The view is those rights, under a key of this principal alone.
+    let view = grant.view();
+    assert_eq!((view.select.len(), view.expose), (3, Expose::Headers));
+    assert_eq!(view.key, world.grant(&root).unwrap().view().key);
+    let handed = Narrow { principal: Some("bob".to_owned()), ..Narrow::default() };
+    let handed = world.grant(&chain.narrow(&handed, None).unwrap()).unwrap();
+    assert_eq!(handed.principal, "alice/bob");
+    assert_ne!(view.key, handed.view().key, "the pseudonyms of two principals cannot be joined");
+}
+
+#[test]
+fn a_credential_is_used_by_who_holds_it_and_handed_on_by_who_held_it() {
+    let world = World::new();
+    let mut fields = narrow(&[("code", "any")]).unwrap();
+    fields.holder = Some(world.alice.public());
+    let mint = Mint { principal: "alice".to_owned(), role: "researcher".to_owned(), narrow: fields };
+    let alices = Credential::mint(&world.root, &mint).unwrap();
+    assert!(world.grant_as(&alices, Some(&world.alice)).is_ok());
+    let to = |holder: &Secret| Narrow {
+        holder: Some(holder.public()),
+        principal: Some("next".to_owned()),
+        ..Narrow::default()
+    };
+    let bobs = alices.narrow(&to(&world.bob), Some(&world.alice)).unwrap();
+    assert!(world.grant_as(&bobs, Some(&world.bob)).is_ok());
+    let carol = Secret::generate();
+    let carols = bobs.narrow(&to(&carol), Some(&world.bob)).unwrap();
+    assert_eq!(world.grant_as(&carols, Some(&carol)).unwrap().principal, "alice/next/next");
+    for not_carol in [&world.alice, &world.bob, &world.root] {
+        assert!(world.grant_as(&carols, Some(not_carol)).unwrap_err().contains("another key was shown"));
+    }
+}
+
+#[test]
+fn a_second_signature_can_be_required_and_can_narrow() {
+    let world = World::new();
+    let fields = narrow(&[("code", "any")]).unwrap();
+    let mint = Mint { principal: "alice".to_owned(), role: "reader".to_owned(), narrow: fields };
+    let credential = Credential::mint(&world.root, &mint).unwrap();
+    assert!(world.grant(&credential).unwrap_err().contains("needs a second signature by privacy"));
+    let signed =
+        credential.cosign(&world.privacy, "privacy", &narrow(&[("expose", "none")]).unwrap()).unwrap();
+    assert_eq!(world.grant(&signed).unwrap().rights.expose, Expose::None);
+    let narrower = signed.narrow(&narrow(&[("select", "tcp")]).unwrap(), None).unwrap();
+    assert!(world.grant(&narrower).is_ok(), "narrowing keeps it");
+}
+
+#[test]
+fn code_may_be_named_by_hash_or_signer() {
+    let mut world = World::new();
+    let hash = flame_trust::hash_text(&common::HASH);
+    assert!(world.grant(&world.mint(&[("code", &hash)])).is_ok());
+    let by_signer = world.mint(&[("code", &world.bob.public().to_string())]);
+    assert!(world.grant(&by_signer).unwrap_err().contains("not signed"));
+    world.signers = vec![world.alice.public(), world.bob.public()];
+    assert!(world.grant(&by_signer).is_ok());
+}
+
+#[test]
+fn datalog_checks_see_what_the_node_says() {
+    let world = World::new();
+    let checked = |datalog: &str| {
+        let narrow = Narrow { datalog: datalog.to_owned(), ..narrow(&[("code", "any")]).unwrap() };
+        let mint = Mint { principal: "alice".to_owned(), role: "researcher".to_owned(), narrow };
+        world.grant(&Credential::mint(&world.root, &mint).unwrap())
+    };
+    let good = "check if interface(\"eth0\"), node(\"tap1\"), module(\"probe\"); check if time($t), $t > 2026-01-01T00:00:00Z";
+    assert!(checked(good).is_ok());
+    let refused = checked("check if interface(\"eth1\")").unwrap_err();
+    assert!(
+        refused.contains("block 0: check if interface(\"eth1\"); here: ")
+            && refused.contains("interface(\"eth0\")"),
+        "{refused}"
+    );
+    // A rule and a fact of one's own.
+    assert!(checked("x_day(1); x_ok($n) <- x_day($n); check if x_ok(1)").is_ok());
+}
+
+#[test]
+fn without_a_credential_there_are_packet_counts() {
+    let world = World::new();
+    let asked = world.asked().unwrap();
+    let request = flame_trust::Request {
+        credential: None,
+        asked: &asked,
+        interface: "eth0",
+        now: common::NOW,
+        possession: None,
+    };
+    let grant = world.policy().unwrap().grant(&request).unwrap();
+    assert_eq!((grant.rights.expose, grant.rights.resolution_ns), (Expose::Count, 1_000_000_000));
+    assert_eq!(grant.rights.calls, [Call::Records].into());
+}
+
+/// A field with a value that it takes.
+fn stated() -> impl Strategy<Value = (Field, String)> {
+    let small = 1u64..50;
+    let text = |s: &'static str| Just(s.to_owned());
+    let action = prop_oneof![
+        text("prefix"),
+        text("hash"),
+        text("zero"),
+        (1u8..33).prop_map(|n| format!("truncate:{n}"))
+    ];
+    let place = prop_oneof![text("a"), text("b"), text("a,b"), text("c")];
+    prop_oneof![
+        prop_oneof![text("tcp"), text("port 53"), text("")].prop_map(|v| (Field::Select, v)),
+        prop_oneof![text("count"), text("none"), text("headers"), text("payload:9"), text("all")]
+            .prop_map(|v| (Field::Expose, v)),
+        (prop_oneof![text("ip"), text("ip.src"), text("ip.dst")], action)
+            .prop_map(|(f, a)| (Field::Transform, format!("{f}={a}"))),
+        small.clone().prop_map(|n| (Field::Resolution, format!("{n}us"))),
+        small.clone().prop_map(|n| (Field::Sample, n.to_string())),
+        prop_oneof![text("records"), text("records,messages"), text("packets"), text("")]
+            .prop_map(|v| (Field::Calls, v)),
+        small.clone().prop_map(|n| (Field::Memory, format!("{n}MiB"))),
+        small.clone().prop_map(|n| (Field::PacketBudget, n.to_string())),
+        small.clone().prop_map(|n| (Field::RecordsPerSecond, n.to_string())),
+        (1u64..9, 9u64..20).prop_map(|(s, p)| (Field::Cpu, format!("{s}ms/{p}ms"))),
+        small.clone().prop_map(|n| (Field::Priority, n.to_string())),
+        small.clone().prop_map(|n| (Field::Group, n.to_string())),
+        (0u8..4).prop_map(|n| (
+            Field::Code,
+            if n == 0 { "any".into() } else { flame_trust::hash_text(&[n; 32]) }
+        )),
+        (20u64..30).prop_map(|n| (Field::Expires, format!("20{n}-01-01T00:00:00Z"))),
+        place.clone().prop_map(|v| (Field::Node, v)),
+        place.prop_map(|v| (Field::Interface, v)),
+    ]
+}
+
+fn rights() -> impl Strategy<Value = Rights> {
+    let all = prop::collection::vec(stated(), 0..8);
+    all.prop_map(|all| all.iter().fold(Rights::all(), |r, (f, v)| r.meet(f.rights(v).unwrap())))
+}
+
+proptest! {
+    #[test]
+    fn the_meet_is_a_meet(a in rights(), b in rights(), c in rights()) {
+        let meet = |a: &Rights, b: &Rights| a.clone().meet(b.clone());
+        prop_assert_eq!(meet(&a, &a), a.clone());
+        prop_assert_eq!(meet(&a, &b), meet(&b, &a));
+        prop_assert_eq!(meet(&meet(&a, &b), &c), meet(&a, &meet(&b, &c)));
+        prop_assert_eq!(meet(&a, &Rights::all()), a.clone());
+        prop_assert!(meet(&a, &b).within(&a) && meet(&a, &b).within(&b));
+        // Monotone: who has less gets no more.
+        if a.within(&b) {
+            prop_assert!(meet(&a, &c).within(&meet(&b, &c)));
+        }
+    }
+
+    /// What a field shows is what it says, so that a grant can be written down and read back.
+    #[test]
+    fn a_field_shows_what_it_states((field, value) in stated()) {
+        let rights = field.rights(&value).unwrap();
+        if let Some(shown) = field.show(&rights) {
+            prop_assert_eq!(field.rights(&shown).unwrap(), rights);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// Signed for real, over any chain.
+    #[test]
+    fn no_chain_widens(blocks in prop::collection::vec(prop::collection::vec(stated(), 0..4), 1..4)) {
+        let world = World::new();
+        let unplaced = |fields: &Vec<(Field, String)>| {
+            // What refuses is not a matter of more or less.
+            let keep = |f: &Field| !matches!(f, Field::Node | Field::Interface | Field::Expires | Field::Code | Field::Calls);
+            Narrow { fields: fields.iter().filter(|(f, _)| keep(f)).cloned().collect(), ..Narrow::default() }
+        };
+        let mut credential = world.mint(&[]);
+        let mut before = world.grant(&credential).unwrap().rights;
+        for fields in &blocks {
+            credential = credential.narrow(&unplaced(fields), None).unwrap();
+            let after = world.grant(&credential).unwrap().rights;
+            prop_assert!(after.within(&before));
+            before = after;
+        }
+    }
+}
