@@ -3,7 +3,7 @@
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_compile::{Compiler, Protection, Request};
-use flame_plan::{Expose, Limits, ModulePlan, OnFault, ViewSpec};
+use flame_plan::{Expose, Limits, ModulePlan, OnFault, Terms, ViewSpec};
 use flame_run::{Engine, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
@@ -71,6 +71,7 @@ pub fn plan(
         // As for `flame run`: what a manifest asks for, it gets.
         limits: Limits { packet_budget: 100_000_000, ..Limits::default() },
         protection,
+        terms: Terms::default(),
     };
     Ok(Compiler::new(engine, None).install(wasm, &request)?.plan)
 }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use flame_abi::manifest::Manifest;
-use flame_plan::{Limits, ModulePlan, OnFault, Plan, ViewSpec};
+use flame_plan::{Limits, ModulePlan, OnFault, Terms, Plan, ViewSpec};
 use flame_record::{Format, Frame, Options, Rows, Schema, frames, open};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
@@ -42,6 +42,7 @@ static PLAN: LazyLock<Plan> = LazyLock::new(|| {
         limits: Limits::default(),
         parameters: Vec::new(),
         on_fault: OnFault::Stop,
+        terms: Terms::default(),
     };
     Plan { modules: vec![module], workers: 1, interval_ns: 0 }
 });

@@ -3,6 +3,8 @@
 
 mod command;
 mod exit;
+mod fields;
+mod node;
 mod places;
 mod plot;
 mod progress;

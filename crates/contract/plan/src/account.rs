@@ -11,10 +11,15 @@ pub enum Shed {
     Stopped,
     /// The block was lost because the module fell behind its buffer.
     Behind,
+    /// It had used up its share of processor time.
+    Share,
+    /// It had lost its grant.
+    Evicted,
 }
 
 impl Shed {
-    pub const ALL: [Self; 5] = [Self::Trap, Self::Budget, Self::Output, Self::Stopped, Self::Behind];
+    pub const ALL: [Self; 7] =
+        [Self::Trap, Self::Budget, Self::Output, Self::Stopped, Self::Behind, Self::Share, Self::Evicted];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -23,6 +28,8 @@ impl Shed {
             Self::Output => "output",
             Self::Stopped => "stopped",
             Self::Behind => "behind",
+            Self::Share => "share",
+            Self::Evicted => "evicted",
         }
     }
 }
@@ -41,6 +48,8 @@ pub struct Account {
     pub records: u64,
     /// Records the module itself reported as dropped.
     pub records_lost: u64,
+    /// Records and packets that its grant did not let out.
+    pub withheld: u64,
     /// Packets it wrote to the capture file.
     pub written: u64,
     /// Instances that were ended by a fault.
@@ -72,6 +81,7 @@ impl Account {
         self.filtered += other.filtered;
         self.records += other.records;
         self.written += other.written;
+        self.withheld += other.withheld;
         // The module's own number, so it may be anything.
         self.records_lost = self.records_lost.saturating_add(other.records_lost);
         self.faults += other.faults;

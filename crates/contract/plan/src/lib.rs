@@ -4,9 +4,11 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod terms;
 mod view;
 
 pub use account::{Account, Shed};
+pub use terms::{Eviction, Release, Share, Terms};
 pub use view::{Action, Expose, Field, Transforms, ViewKey, ViewSpec};
 
 use flame_abi::manifest::Manifest;
@@ -47,6 +49,7 @@ pub struct ModulePlan {
     /// Encoded parameters, see [`flame_abi::config`].
     pub parameters: Vec<u8>,
     pub on_fault: OnFault,
+    pub terms: Terms,
 }
 
 /// What happens after a trap, a budget overrun or a wild record. The faulty store is always dropped.

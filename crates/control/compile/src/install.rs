@@ -1,8 +1,8 @@
 //! From a module file and what the operator asked for to its place in the plan.
 
-use crate::{CompileError, Compiler, Protection};
+use crate::{CompileError, Compiler, Examined, Protection};
 use flame_abi::manifest::Manifest;
-use flame_plan::{Expose, Limits, ModulePlan, OnFault, ViewSpec};
+use flame_plan::{Expose, Limits, ModulePlan, OnFault, Terms, ViewSpec};
 use std::collections::BTreeMap;
 
 /// What the operator asked for.
@@ -16,6 +16,7 @@ pub struct Request {
     /// Upper limits; a manifest may ask for less.
     pub limits: Limits,
     pub protection: Protection,
+    pub terms: Terms,
 }
 
 /// A module's place in the plan, and what its author may not have expected.
@@ -41,7 +42,17 @@ pub enum InstallError {
 impl Compiler {
     /// Checks and compiles `wasm` and gives it the meet of what it needs and what it may see.
     pub fn install(&self, wasm: &[u8], request: &Request) -> Result<Installed, InstallError> {
-        let compiled = self.compile(wasm, request.protection)?;
+        self.install_examined(wasm, &Self::examine(wasm)?, request)
+    }
+
+    /// The same for a module that was [examined](Compiler::examine).
+    pub fn install_examined(
+        &self,
+        wasm: &[u8],
+        examined: &Examined,
+        request: &Request,
+    ) -> Result<Installed, InstallError> {
+        let compiled = self.compile_examined(wasm, examined, request.protection)?;
         let manifest = compiled.manifest;
         let (view, notes) = meet(&manifest, &request.view)?;
         let parameters = parameters(&manifest, &request.settings)?;
@@ -54,6 +65,7 @@ impl Compiler {
             view,
             parameters,
             on_fault: request.on_fault,
+            terms: request.terms.clone(),
         };
         Ok(Installed { plan, cached: compiled.cached, notes })
     }
@@ -69,17 +81,20 @@ fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String
     };
     let mut notes = Vec::new();
     if needed > allowed.expose {
+        // Views under a key are a grant's.
+        let remedy = match &allowed.key {
+            Some(_) => "its grant gives no more".to_owned(),
+            None => format!("--expose {needed} gives it all"),
+        };
         notes.push(format!(
-            "{} asks for expose = {needed} and sees {}: its results may be reduced (--expose {needed} gives it all)",
+            "{} asks for expose = {needed} and sees {}: its results may be reduced ({remedy})",
             manifest.name, allowed.expose
         ));
     }
     let mut select = allowed.select.clone();
-    select.extend(manifest.needs.select.clone());
-    Ok((
-        ViewSpec { select, expose: needed.meet(allowed.expose), ..allowed.clone() },
-        notes,
-    ))
+    // A grant has it already.
+    select.extend(manifest.needs.select.clone().filter(|needed| !select.contains(needed)));
+    Ok((ViewSpec { select, expose: needed.meet(allowed.expose), ..allowed.clone() }, notes))
 }
 
 fn limits(manifest: &Manifest, allowed: Limits) -> Limits {

@@ -33,6 +33,16 @@ pub enum CompileError {
     Cache(#[from] CacheError),
 }
 
+/// A module that passed all checks.
+#[derive(Clone)]
+pub struct Examined {
+    /// SHA-256 of the file as it came.
+    pub hash: [u8; 32],
+    pub manifest: Arc<Manifest>,
+    /// Whether it has a slow path, which its fast instances send messages to.
+    pub messages: bool,
+}
+
 /// What compiling one module made.
 pub struct Compiled {
     /// SHA-256 of the file as it came.
@@ -63,11 +73,25 @@ impl Compiler {
         Self { engine: engine.clone(), cache }
     }
 
-    pub fn compile(&self, wasm: &[u8], protection: Protection) -> Result<Compiled, CompileError> {
+    /// What a module is, without compiling it.
+    pub fn examine(wasm: &[u8]) -> Result<Examined, CompileError> {
         only_wasm(wasm)?;
         let checked = flame_bounds::check(wasm, &Rules::default())?;
         let manifest = Arc::new(Manifest::parse(&checked.manifest)?);
-        let hash: [u8; 32] = Sha256::digest(wasm).into();
+        Ok(Examined { hash: Sha256::digest(wasm).into(), manifest, messages: checked.exports.message })
+    }
+
+    pub fn compile(&self, wasm: &[u8], protection: Protection) -> Result<Compiled, CompileError> {
+        self.compile_examined(wasm, &Self::examine(wasm)?, protection)
+    }
+
+    fn compile_examined(
+        &self,
+        wasm: &[u8],
+        examined: &Examined,
+        protection: Protection,
+    ) -> Result<Compiled, CompileError> {
+        let Examined { hash, manifest, .. } = examined.clone();
         let name = cache::entry_name(&hash, protection);
         if let Some(cache) = &self.cache
             && let Some(code) = cache.get(&name)

@@ -1,10 +1,10 @@
 //! The fields of a grant: one name, one form, in policies, credentials and on the command line alike.
 
 use crate::key::PublicKey;
-use crate::rights::{Call, Code, Rights, Share, hex, unhex};
+use crate::rights::{Call, Code, Rights, hex, unhex};
 use crate::time;
 use flame_abi::manifest::duration_ns;
-use flame_plan::{Action, Expose, Field as PacketField};
+use flame_plan::{Action, Expose, Field as PacketField, Share};
 use std::collections::BTreeSet;
 
 /// A field: what it is called and how it is written.

@@ -11,7 +11,7 @@ use crate::time;
 use biscuit_auth::builder::{Fact, Term};
 use biscuit_auth::{Biscuit, BlockBuilder};
 use flame_abi::manifest::Manifest;
-use flame_plan::{Limits, ViewKey, ViewSpec};
+use flame_plan::{Eviction, Limits, Release, Terms, ViewKey, ViewSpec};
 use std::collections::BTreeSet;
 
 /// Facts that the node gives to checks, at most, of one name.
@@ -405,6 +405,22 @@ fn when_and_where(
 }
 
 impl Grant {
+    /// What it says beside view and limits. A share of the processor is for live sources.
+    pub fn terms(&self, live: bool) -> Terms {
+        let rights = &self.rights;
+        Terms {
+            release: Release {
+                group: rights.group,
+                records: rights.records_per_second,
+                bytes: rights.bytes_per_second,
+                transmit: rights.transmit,
+            },
+            share: rights.cpu.filter(|_| live),
+            buffer: if rights.buffer == u32::MAX { 0 } else { rights.buffer },
+            eviction: Eviction::default(),
+        }
+    }
+
     /// What the module sees.
     pub fn view(&self) -> ViewSpec {
         let rights = &self.rights;

@@ -13,6 +13,8 @@ pub enum Origin {
     Block(usize),
     /// The module itself.
     Manifest,
+    /// Whoever runs it.
+    Command,
     /// Nobody: what a node gives where nothing is said.
     Default,
 }
@@ -24,6 +26,7 @@ impl fmt::Display for Origin {
             Self::Block(0) => f.write_str("credential, block 0 (the root's)"),
             Self::Block(n) => write!(f, "credential, block {n}"),
             Self::Manifest => f.write_str("the module's manifest"),
+            Self::Command => f.write_str("the command line"),
             Self::Default => f.write_str("default"),
         }
     }

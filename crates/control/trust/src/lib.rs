@@ -31,5 +31,5 @@ pub use key::{KeyError, PublicKey, Secret};
 pub use layer::{Layer, Origin};
 pub use policy::{Policy, PolicyError, Role};
 pub use revoked::{Revoked, RevokedError};
-pub use rights::{Call, Code, Rights, Share};
+pub use rights::{Call, Code, Rights};
 pub use signature::{SignatureError, file_of, sign_module, signers};

@@ -122,7 +122,7 @@ const DEFAULTS: [(Field, &str); 2] = [(Field::Memory, "256MiB"), (Field::PacketB
 /// What comes without a credential, unless the policy says otherwise: that packets came.
 const BEST_EFFORT: [(Field, &str); 4] = [
     (Field::Expose, "count"),
-    (Field::Calls, "records"),
+    (Field::Calls, "records,messages"),
     (Field::Resolution, "1s"),
     (Field::Memory, "64MiB"),
 ];

@@ -1,7 +1,7 @@
 //! Rights as values, and what two of them have in common.
 
 use crate::key::PublicKey;
-use flame_plan::{Action, Expose, Transforms};
+use flame_plan::{Action, Expose, Share, Transforms};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -45,13 +45,6 @@ impl fmt::Display for Code {
             Self::Signer(key) => key.fmt(f),
         }
     }
-}
-
-/// At most `slice_ns` of processor time in each `period_ns`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Share {
-    pub slice_ns: u64,
-    pub period_ns: u64,
 }
 
 /// Everything that may be granted. [`Rights::all`] is the most; [`Rights::meet`] is what two have in common, so that

@@ -1,7 +1,7 @@
 //! Rows a second through each step, on rows as wide as `flow`'s: `cargo run --release --example rate`.
 
 use flame_abi::manifest::Manifest;
-use flame_plan::{Limits, ModulePlan, OnFault, Plan, ViewSpec};
+use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
 use flame_record::{Format, Frame, Options, Rows, Schema, frames, open};
 use std::hint::black_box;
 use std::path::Path;
@@ -60,6 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         limits: Limits::default(),
         parameters: Vec::new(),
         on_fault: OnFault::Stop,
+        terms: Terms::default(),
     };
     let schema = Schema::new(&module.manifest);
     let plan = Plan { modules: vec![module], workers: 1, interval_ns: 0 };

@@ -33,6 +33,7 @@ pub fn object(account: &Account) -> Value {
         "shed": shed,
         "records": account.records,
         "records_lost": account.records_lost,
+        "withheld": account.withheld,
         "written": account.written,
         "faults": account.faults,
         "adds_up": account.adds_up(),
@@ -54,6 +55,7 @@ pub fn table(
         Shed::ALL.into_iter().filter(|c| accounts.iter().any(|(_, a)| a.shed_by(*c) > 0)).collect();
     let sum = |of: fn(&Account) -> u64| accounts.iter().any(|(_, a)| of(a) > 0);
     let (lost, faults) = (sum(|a| a.records_lost), sum(|a| a.faults));
+    let withheld = sum(|a| a.withheld);
 
     let mut header = vec!["module".to_owned(), "offered".into(), "= processed".into(), "+ filtered".into()];
     match causes.is_empty() {
@@ -62,6 +64,7 @@ pub fn table(
     }
     header.push("records".into());
     header.extend(lost.then(|| "records lost".into()));
+    header.extend(withheld.then(|| "withheld".into()));
     header.extend(faults.then(|| "faults".into()));
 
     let number = |n: u64| Cell::new(grouped(n)).set_alignment(CellAlignment::Right);
@@ -78,6 +81,7 @@ pub fn table(
         }
         row.push(number(a.records));
         row.extend(lost.then(|| number(a.records_lost)));
+        row.extend(withheld.then(|| number(a.withheld)));
         row.extend(faults.then(|| number(a.faults)));
         table.add_row(row);
     }

@@ -9,7 +9,12 @@ use flame_view::{Key, View, ViewError};
 
 fn spec(select: &[&str], expose: Expose, transforms: &[(Field, Action)]) -> ViewSpec {
     let select = select.iter().map(|s| (*s).to_owned()).collect();
-    ViewSpec { select, expose, transforms: transforms.iter().copied().collect::<Transforms>(), ..ViewSpec::default() }
+    ViewSpec {
+        select,
+        expose,
+        transforms: transforms.iter().copied().collect::<Transforms>(),
+        ..ViewSpec::default()
+    }
 }
 
 fn error(spec: &ViewSpec) -> String {

@@ -1,8 +1,8 @@
 use crate::lane::Outlet;
 use crate::report::FaultReport;
 use crate::run::RunError;
-use flame_plan::{Account, Plan};
-use flame_record::{Frame, Rows, Sink, frames};
+use flame_plan::{Account, Eviction, Plan};
+use flame_record::{Frame, Gate, Rows, Sink, frames};
 use flame_run::{Fault, Instance, Loaded, Output, Role};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,6 +24,8 @@ pub struct Collector<'a> {
 struct Collected {
     name: String,
     rows: Rows,
+    gate: Gate,
+    eviction: Eviction,
     slow: Option<Instance>,
     account: Account,
 }
@@ -45,8 +47,14 @@ impl<'a> Collector<'a> {
         };
         for (p, loaded) in plan.modules.iter().zip(loaded) {
             let rows = Rows::new(p);
-            let mut module =
-                Collected { name: p.name.clone(), rows, slow: None, account: Account::default() };
+            let mut module = Collected {
+                name: p.name.clone(),
+                rows,
+                gate: Gate::new(&p.manifest, p.terms.release),
+                eviction: p.terms.eviction.clone(),
+                slow: None,
+                account: Account::default(),
+            };
             if loaded.has_slow_path() {
                 let made = Instance::new(loaded, &[], false).and_then(|mut slow| {
                     slow.start(Role::Slow, plan.workers, plan.tick_ns(), plan.interval_ns)?;
@@ -70,7 +78,7 @@ impl<'a> Collector<'a> {
                 m.take(frame, self.sink)?;
                 continue;
             };
-            let Some(mut slow) = m.slow.take() else { continue };
+            let Some(mut slow) = m.slow.take().filter(|_| m.eviction.reason().is_none()) else { continue };
             match slow.message(message) {
                 Ok(reply) => {
                     m.rows_of(reply, self.sink)?;
@@ -87,6 +95,9 @@ impl<'a> Collector<'a> {
         self.passed[worker] = now_ns;
         let all = self.passed.iter().copied().min().unwrap_or(0);
         if all > self.ticked {
+            // The first tick is the first that is known of time.
+            let since = if self.ticked == 0 { 0 } else { all - self.ticked };
+            self.modules.iter_mut().for_each(|m| m.gate.refill(since));
             self.ticked = all;
             self.slow(|slow, each| slow.tick(all, each))?;
             for m in &mut self.modules {
@@ -114,7 +125,7 @@ impl<'a> Collector<'a> {
         call: impl Fn(&mut Instance, &mut dyn FnMut(Output<'_>)) -> Result<(), Fault>,
     ) -> Result<(), RunError> {
         for m in &mut self.modules {
-            let Some(mut slow) = m.slow.take() else { continue };
+            let Some(mut slow) = m.slow.take().filter(|_| m.eviction.reason().is_none()) else { continue };
             let mut taken = Ok(());
             let called = call(&mut slow, &mut |output| {
                 if taken.is_ok() {
@@ -137,18 +148,19 @@ impl Collected {
             Frame::Lost(records) => {
                 self.account.records_lost = self.account.records_lost.saturating_add(records)
             }
-            Frame::Packet(packet) => {
+            Frame::Packet(packet) if self.gate.lets_packet(packet.bytes.len() as u64) => {
                 self.account.written += 1;
                 sink.packet(packet)?;
             }
-            // The slow path has nobody to send messages to.
-            Frame::Message(_) => {}
-            Frame::Record { table, row } => {
+            Frame::Record { table, row } if self.gate.lets(table, row) => {
                 self.account.records += 1;
                 if let Some((table, batch)) = self.rows.push(table, row) {
                     sink.write(&self.name, table, &batch)?;
                 }
             }
+            Frame::Packet(_) | Frame::Record { .. } => self.account.withheld += 1,
+            // The slow path has nobody to send messages to.
+            Frame::Message(_) => {}
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 use crate::feed::Part;
 use crate::report::FaultReport;
 use crate::run::RunError;
+use crate::share::Meter;
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, Reader, SLOT_DESCRIPTORS};
-use flame_plan::{Account, OnFault, Plan, Shed, ViewSpec};
+use flame_plan::{Account, Eviction, OnFault, Plan, Shed, ViewSpec};
 use flame_run::{Fault, Instance, Loaded, Mapping, Output, Role};
 use flame_source::{RawPacket, Shared};
 use flame_view::{Key, View};
@@ -41,6 +42,9 @@ struct Member {
     instance: Option<Instance>,
     restarts: u32,
     reader: Reader,
+    eviction: Eviction,
+    evicted: bool,
+    share: Option<Meter>,
     account: Account,
     /// Packets lost since the last batch.
     lost: u64,
@@ -93,7 +97,11 @@ impl Lane {
                 let at = layout::VIEW + bytes as u32;
                 windows.push(Mapping { fd: shared.fd, offset: 0, bytes: shared.bytes, at });
             }
-            let reader = view.pool.reader(SLOTS).ok_or(RunError::TooManyModules)?;
+            let slots = match p.terms.buffer as usize {
+                0 => SLOTS,
+                granted => granted.min(SLOTS),
+            };
+            let reader = view.pool.reader(slots).ok_or(RunError::TooManyModules)?;
             let mut member = Member {
                 module,
                 name: p.name.clone(),
@@ -111,6 +119,9 @@ impl Lane {
                     OnFault::Restart(times) => times,
                 },
                 reader,
+                eviction: p.terms.eviction.clone(),
+                evicted: false,
+                share: p.terms.share.map(Meter::new),
                 account: Account::default(),
                 lost: 0,
             };
@@ -241,10 +252,17 @@ impl Member {
         let mut next = 0;
         while next < packets {
             let count = batch.min(packets - next);
+            self.evict_if_told(outlet)?;
             let Some(instance) = &mut self.instance else {
-                self.account.shed(Shed::Stopped, u64::from(packets - next));
+                let cause = if self.evicted { Shed::Evicted } else { Shed::Stopped };
+                self.account.shed(cause, u64::from(packets - next));
                 return Ok(());
             };
+            if self.share.as_mut().is_some_and(|share| !share.begin()) {
+                self.account.shed(Shed::Share, u64::from(packets - next));
+                self.lost += u64::from(packets - next);
+                return Ok(());
+            }
             let lost = std::mem::take(&mut self.lost);
             match instance.batch(at + next * Descriptor::SIZE as u32, count, lost, link) {
                 Ok(output) => {
@@ -256,8 +274,24 @@ impl Member {
                 }
                 Err(fault) => next += self.batch_fault(&fault, count, outlet)?,
             }
+            if let Some(share) = &mut self.share {
+                share.end();
+            }
         }
         Ok(())
+    }
+
+    /// Drops the instance, with all that it knows, if the module lost its grant.
+    fn evict_if_told(&mut self, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+        let Some(reason) = self.eviction.reason().filter(|_| !self.evicted) else { return Ok(()) };
+        let text = format!("evicted: {reason}");
+        self.evicted = true;
+        self.restarts = 0;
+        if self.instance.take().is_none() {
+            return Ok(());
+        }
+        let (module, worker, packet) = (self.name.clone(), Some(self.worker), Some(self.account.accounted()));
+        outlet.fault(self.module, FaultReport { module, worker, packet, text, restarted: false })
     }
 
     /// Accounts for a batch that ended in a fault; how many of its packets are dealt with.
@@ -308,6 +342,7 @@ impl Member {
         outlet: &mut dyn Outlet,
         call: impl FnOnce(&mut Instance, &mut dyn FnMut(Output<'_>)) -> Result<(), Fault>,
     ) -> Result<(), RunError> {
+        self.evict_if_told(outlet)?;
         let Some(instance) = &mut self.instance else { return Ok(()) };
         let mut sent = Ok(());
         let module = self.module;

@@ -11,6 +11,7 @@ mod feed;
 mod lane;
 mod report;
 mod run;
+mod share;
 
 pub use report::{FaultReport, Observer, Report, Silent};
 pub use run::{Input, Options, Run, RunError};

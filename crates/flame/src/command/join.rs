@@ -4,7 +4,7 @@ use crate::plot::{Plot, Target};
 use clap::Args;
 use flame_abi::manifest::{Manifest, duration_ns};
 use flame_join::{CellRow, DelayRow, FlowRow, Joined, Options, PathRow};
-use flame_plan::{Limits, ModulePlan, OnFault, Plan, ViewSpec};
+use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
 use flame_record::{Rows, Sink, SinkError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -142,6 +142,7 @@ fn plan() -> Result<Plan, Error> {
         limits: Limits::default(),
         parameters: Vec::new(),
         on_fault: OnFault::Stop,
+        terms: Terms::default(),
     };
     Ok(Plan { modules: vec![module], workers: 1, interval_ns: 0 })
 }

@@ -1,8 +1,12 @@
 //! The commands: one file each, and one line in each list here.
 
+mod audit;
 mod build;
+mod explain;
+mod grant;
 mod inspect;
 mod join;
+mod key;
 mod modules;
 mod new;
 mod run;
@@ -44,6 +48,10 @@ pub enum Command {
     Modules(modules::Modules),
     Inspect(inspect::Inspect),
     Join(join::Join),
+    Key(key::Key),
+    Grant(grant::Grant),
+    Explain(explain::Explain),
+    Audit(audit::Audit),
 }
 
 impl Command {
@@ -55,8 +63,24 @@ impl Command {
             Self::Modules(c) => c.run(),
             Self::Inspect(c) => c.run(),
             Self::Join(c) => c.run(),
+            Self::Key(c) => c.run(),
+            Self::Grant(c) => c.run(),
+            Self::Explain(c) => c.run(),
+            Self::Audit(c) => c.run(),
         }
     }
+}
+
+/// The same of a file that holds no more than `most` bytes.
+pub fn read_at_most(path: &std::path::Path, most: usize) -> Result<Vec<u8>, Error> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|f| f.take(most as u64 + 1).read_to_end(&mut bytes));
+    read.map_err(|e| format!("{}: {e}", path.display()))?;
+    if bytes.len() > most {
+        return Err(format!("{}: more than {most} bytes", path.display()).into());
+    }
+    Ok(bytes)
 }
 
 /// Reads a file, naming it in the error.

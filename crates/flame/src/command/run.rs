@@ -1,14 +1,16 @@
 use crate::command::{Error, FormatArg, read};
 use crate::exit::Status;
+use crate::node::{Admitted, Node, Trust, Watch};
 use crate::plot::{Plot, Target};
 use crate::{places, progress};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_compile::{Cache, Compiler, Protection, Request};
-use flame_plan::{Expose, Limits, OnFault, Plan, Transforms, ViewSpec};
+use flame_plan::{Expose, Limits, OnFault, Plan, Terms, Transforms, ViewSpec};
 use flame_source::live::{self, LiveOptions};
 use flame_source::{FileOptions, Source};
 use flame_transform::Key;
+use flame_trust::{Field, Layer, Origin};
 use flame_worker::{Input, Observer, Options, Report, Silent};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -63,9 +65,10 @@ pub struct Run {
     #[arg(long, value_name = "FILTER")]
     select: Vec<String>,
 
-    /// Bytes that modules may see: none, headers, payload:N or all
-    #[arg(long, default_value_t = Expose::Headers)]
-    expose: Expose,
+    /// Bytes that modules may see: count, none, headers, payload:N or all; headers if nothing is said, or what a
+    /// policy gives
+    #[arg(long)]
+    expose: Option<Expose>,
 
     /// Change a field before modules see it: FIELD is mac, ip, port or one side as in ip.src; ACTION
     /// is keep, zero, truncate:BITS, hash or prefix
@@ -73,8 +76,11 @@ pub struct Run {
     transform: Vec<String>,
 
     /// Key for the transforms hash and prefix: a file of 32 bytes or 64 hex digits
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "policy")]
     key: Option<PathBuf>,
+
+    #[command(flatten)]
+    trust: Trust,
 
     /// Look into GRE, ERSPAN, VXLAN, GENEVE and IP in IP
     #[arg(long)]
@@ -138,7 +144,7 @@ pub struct Run {
     quiet: bool,
 
     /// Run without budgets, to measure what they cost: a module may then never return
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, conflicts_with = "policy")]
     unchecked: bool,
 }
 
@@ -158,7 +164,8 @@ impl Run {
             signal_hook::flag::register(signal, stop.clone())?;
         }
         let engine = flame_run::engine::engine()?;
-        let plan = self.plan(&engine)?;
+        let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
+        let (plan, admitted) = self.plan(&engine, node.as_ref())?;
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
         let input = self.input()?;
         let mut sink = self.sink(&plan)?;
@@ -179,11 +186,13 @@ impl Run {
             Some(terminal) => terminal,
             None => &mut silent,
         };
+        let watch = node.map(|node| Watch::start(node, admitted, stop.clone()));
         let run = flame_worker::Run { plan: &plan, engine: &engine, options };
         let result = run.execute(input, &mut *sink, observer);
         if let Some(terminal) = &terminal {
             terminal.clear();
         }
+        drop(watch);
         let report = result?;
         sink.finish()?;
         if let Some(plot) = plot {
@@ -196,29 +205,42 @@ impl Run {
         }
     }
 
-    fn plan(&self, engine: &flame_run::Engine) -> Result<Plan, Error> {
+    /// The plan, and under a policy what each module was granted.
+    fn plan(&self, engine: &flame_run::Engine, node: Option<&Node>) -> Result<(Plan, Vec<Admitted>), Error> {
         let compiler = Compiler::new(engine, Some(Cache::open(&places::cache())?));
         let view = self.view()?;
         let settings = settings(&self.set)?;
-        let mut modules = Vec::new();
+        let (mut modules, mut all_admitted) = (Vec::new(), Vec::new());
         for given in self.given() {
             let path = places::module(given)?;
             let wasm = read(&path)?;
             let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+            let named = |e: flame_compile::CompileError| format!("{}: {e}", path.display());
+            let examined = Compiler::examine(&wasm).map_err(named)?;
+            let admitted = node.map(|n| n.admit(&path, &examined, self.narrower()?)).transpose();
+            let admitted = admitted.map_err(|e| format!("{}: {e}", path.display()))?;
+            let terms =
+                |a: &Admitted| Terms { eviction: a.eviction(), ..a.grant.terms(self.interface.is_some()) };
+            let usual = Limits {
+                memory: self.memory << 20,
+                packet_budget: self.packet_budget,
+                call_budget: self.packet_budget.saturating_mul(100),
+                ..Limits::default()
+            };
             let request = Request {
-                view: view.clone(),
+                view: admitted.as_ref().map_or_else(|| view.clone(), |a| a.grant.view()),
                 settings: settings.get(&name).cloned().unwrap_or_default(),
                 on_fault: if self.restart == 0 { OnFault::Stop } else { OnFault::Restart(self.restart) },
-                limits: Limits {
-                    memory: self.memory << 20,
-                    packet_budget: self.packet_budget,
-                    call_budget: self.packet_budget.saturating_mul(100),
-                    ..Limits::default()
-                },
+                limits: admitted.as_ref().map_or(usual, |a| a.grant.limits(usual)),
+                terms: admitted.as_ref().map_or_else(Terms::default, terms),
                 protection: if self.unchecked { Protection::Unchecked } else { Protection::Metered },
             };
-            let installed =
-                compiler.install(&wasm, &request).map_err(|e| format!("{}: {e}", path.display()))?;
+            let installed = compiler.install_examined(&wasm, &examined, &request);
+            let installed = installed.map_err(|e| format!("{}: {e}", path.display()))?;
+            if let (Some(node), Some(admitted)) = (node, admitted) {
+                node.installed(&admitted)?;
+                all_admitted.push(admitted);
+            }
             if !self.quiet {
                 installed.notes.iter().for_each(|note| eprintln!("flame: note: {note}"));
             }
@@ -236,7 +258,26 @@ impl Run {
                 Err(reason) => return Err(format!("--interval {reason}").into()),
             },
         };
-        Ok(Plan { modules, workers: self.workers.into(), interval_ns })
+        Ok((Plan { modules, workers: self.workers.into(), interval_ns }, all_admitted))
+    }
+
+    /// What the command line takes from a grant.
+    fn narrower(&self) -> Result<Vec<Layer>, Error> {
+        let mut stated: Vec<(Field, String)> = Vec::new();
+        stated.extend(self.selected().into_iter().map(|filter| (Field::Select, filter)));
+        stated.extend(self.expose.map(|expose| (Field::Expose, expose.to_string())));
+        stated.extend(self.transform.iter().map(|text| (Field::Transform, text.clone())));
+        let layer = |(field, value)| Layer::new(Origin::Command, field, value);
+        Ok(stated.into_iter().map(layer).collect::<Result<_, _>>()?)
+    }
+
+    /// FILTER and `--select`.
+    fn selected(&self) -> Vec<String> {
+        let mut select = self.select.clone();
+        if !self.filter.is_empty() {
+            select.push(self.filter.join(" "));
+        }
+        select
     }
 
     /// Whether one of the modules given has this file name.
@@ -249,15 +290,12 @@ impl Run {
     }
 
     fn view(&self) -> Result<ViewSpec, Error> {
-        let mut select = self.select.clone();
-        if !self.filter.is_empty() {
-            select.push(self.filter.join(" "));
-        }
         let mut transforms = Transforms::new();
         for text in &self.transform {
             transforms.extend(flame_transform::parse(text).map_err(|e| format!("--transform {e}"))?);
         }
-        Ok(ViewSpec { select, expose: self.expose, transforms, ..ViewSpec::default() })
+        let expose = self.expose.unwrap_or_default();
+        Ok(ViewSpec { select: self.selected(), expose, transforms, ..ViewSpec::default() })
     }
 
     fn input(&self) -> Result<Input, Error> {

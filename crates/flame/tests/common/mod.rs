@@ -5,7 +5,7 @@ use bytes::Bytes;
 use flame_abi::LinkType;
 use flame_abi::manifest::Table;
 use flame_compile::{Compiler, InstallError, Protection, Request};
-use flame_plan::{Limits, ModulePlan, OnFault, Plan, ViewSpec};
+use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_source::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
 use flame_worker::{Input, Options, Report, Run, RunError, Silent};
@@ -144,6 +144,7 @@ pub fn request() -> Request {
         on_fault: OnFault::Stop,
         limits: Limits { call_budget: 10_000_000, ..Limits::default() },
         protection: Protection::Metered,
+        terms: Terms::default(),
     }
 }
 

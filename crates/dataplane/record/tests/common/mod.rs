@@ -3,7 +3,7 @@
 
 use flame_abi::manifest::{Column, ColumnType, Manifest, Table};
 use flame_abi::output::{LOST, MESSAGE};
-use flame_plan::{Limits, ModulePlan, OnFault, Plan, ViewSpec};
+use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
 use flame_record::{Frame, Options, Rows, Schema, Sink, frames};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -153,6 +153,7 @@ pub fn module(name: &str, tables: Vec<Table>) -> ModulePlan {
         limits: Limits::default(),
         parameters: Vec::new(),
         on_fault: OnFault::Stop,
+        terms: Terms::default(),
     }
 }
 

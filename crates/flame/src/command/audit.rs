@@ -1,0 +1,69 @@
+use crate::command::Error;
+use crate::exit::Status;
+use clap::{Args, Subcommand};
+use flame_trust::{Policy, PublicKey, verify_audit};
+use std::path::PathBuf;
+
+/// Check and read a node's audit log
+#[derive(Args)]
+pub struct Audit {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Find any entry that was changed, dropped or moved
+    Verify {
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Print the entries, once the log is found to be whole
+    Show {
+        #[command(flatten)]
+        of: Of,
+    },
+}
+
+#[derive(Args)]
+struct Of {
+    /// The log; the policy's if it is left out
+    #[arg(required_unless_present = "policy")]
+    log: Option<PathBuf>,
+    /// The node's policy
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// The node's public key, where its policy is not at hand
+    #[arg(long, value_name = "PUBLIC KEY", required_unless_present = "policy")]
+    key: Option<String>,
+}
+
+impl Audit {
+    pub fn run(self) -> Result<Status, Error> {
+        let (of, show) = match self.what {
+            What::Verify { of } => (of, false),
+            What::Show { of } => (of, true),
+        };
+        let policy = of.policy.as_deref().map(Policy::open).transpose()?;
+        let key = match (&of.key, policy.as_ref().and_then(Policy::secret)) {
+            (Some(key), _) => PublicKey::parse(key)?,
+            (None, Some(secret)) => secret.public(),
+            (None, None) => return Err("give the node's public key: --key".into()),
+        };
+        let log = of.log.or_else(|| policy.and_then(|p| p.audit));
+        let log = log.ok_or("the policy names no audit log: add audit = \"audit.log\" to [node]")?;
+        let mut lines = Vec::new();
+        let entries = verify_audit(&log, &key, |e| {
+            if show {
+                let event = format!("{:?}", e.event).to_lowercase();
+                lines.push(format!("{} {event:<8} {:<20} {} {}", e.time, e.principal, e.module, e.text));
+            }
+        })?;
+        if show {
+            lines.iter().for_each(|line| println!("{line}"));
+        } else {
+            println!("{}: {entries} entries, whole, signed by {key}", log.display());
+        }
+        Ok(Status::Done)
+    }
+}

@@ -1,0 +1,135 @@
+use crate::command::{Error, read};
+use crate::exit::Status;
+use crate::node::Trust;
+use crate::places;
+use clap::{Args, ValueEnum};
+use flame_abi::Descriptor;
+use flame_compile::Compiler;
+use flame_source::{FileOptions, Next, RawBlock};
+use flame_trust::Grant;
+use flame_view::View;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Show what a module would get, who decided it, and what it would see of a packet
+#[derive(Args)]
+pub struct Explain {
+    /// A module by name or path
+    module: String,
+
+    #[command(flatten)]
+    trust: Trust,
+
+    /// Where it would run; `file` for captures
+    #[arg(short, long, default_value = "file")]
+    interface: String,
+
+    /// Show a packet of this capture, before and after
+    #[arg(short, long, value_name = "FILE")]
+    read: Option<PathBuf>,
+
+    /// Which packet, from 1 on
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    packet: u64,
+
+    #[arg(short, long, default_value = "table")]
+    format: Shown,
+}
+
+/// How an answer is written.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Shown {
+    Table,
+    Json,
+}
+
+impl Explain {
+    pub fn run(self) -> Result<Status, Error> {
+        let node = self.trust.open(&self.interface)?.ok_or("give the node's policy: --policy FILE")?;
+        let path = places::module(&self.module)?;
+        let examined = Compiler::examine(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+        let grant = node.explain(&path, &examined)?;
+        // That the view can be made is part of the answer.
+        let mut view = View::new(&grant.view(), None)?;
+        if matches!(self.format, Shown::Table) {
+            let name = &node.policy().name;
+            println!(
+                "{} on {name}, {}: principal {}, role {}\n",
+                self.module, self.interface, grant.principal, grant.role
+            );
+        }
+        fields(&grant, self.format);
+        match &self.read {
+            None => Ok(Status::Done),
+            Some(file) => packet(file, self.packet, &mut view, self.format),
+        }
+    }
+}
+
+/// The fields of a grant, with who decided each.
+pub fn fields(grant: &Grant, format: Shown) {
+    for (field, value, by) in grant.explain() {
+        let by: Vec<_> = by.iter().map(ToString::to_string).collect();
+        match format {
+            Shown::Json => println!("{}", json!({"field": field.name(), "value": value, "decided_by": by})),
+            Shown::Table => println!("{:<18} {value:<28} {}", field.name(), by.join(", then ")),
+        }
+    }
+}
+
+fn packet(file: &Path, number: u64, view: &mut View, format: Shown) -> Result<Status, Error> {
+    let mut source = flame_source::open(&[file.to_owned()], &FileOptions::default())?;
+    let (mut block, mut before) = (RawBlock::default(), 0);
+    while let Next::Packets = source.next(&mut block)? {
+        let packets = block.packets.len() as u64;
+        if before + packets < number {
+            before += packets;
+            continue;
+        }
+        let p = block.packets[(number - before - 1) as usize];
+        let bytes = &block.data[p.offset as usize..(p.offset + p.cap_len) as usize];
+        let decoded = flame_decode::decode(p.link, bytes, p.wire_len, flame_decode::Options::default());
+        let d = Descriptor { ts_ns: p.ts_ns, addr: 0, ..decoded };
+        let (mut out, mut seen) = ([Descriptor::default()], vec![0; bytes.len() + 64]);
+        let written = view.copy(&[d], |_| p.link, bytes, &mut out, &mut seen, 0)?;
+        let after = (written.packets > 0).then(|| (out[0], &seen[..written.bytes]));
+        match format {
+            Shown::Json => {
+                let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+                let side = |d: &Descriptor, bytes: &[u8]| json!({"ts_ns": d.ts_ns, "wire_len": d.wire_len, "proto": d.proto, "bytes": hex(bytes)});
+                println!(
+                    "{}",
+                    json!({"before": side(&d, bytes), "after": after.map(|(d, bytes)| side(&d, bytes))})
+                );
+            }
+            Shown::Table => show(number, (&d, bytes), after),
+        }
+        return Ok(Status::Done);
+    }
+    Err(format!("{}: it has {before} packets, and no packet {number}", file.display()).into())
+}
+
+/// Bytes of a line.
+const WIDTH: usize = 16;
+
+fn show(number: u64, (d, bytes): (&Descriptor, &[u8]), after: Option<(Descriptor, &[u8])>) {
+    let Some((seen, shown)) = after else {
+        println!("\npacket {number}: not shown (it does not pass select, or is not in the sample)");
+        return;
+    };
+    println!("\npacket {number}{:width$}as the module sees it", "", width = 3 * WIDTH - 4);
+    let line =
+        |name: &str, a: String, b: String| println!("  {name:<9}{a:<width$}{b}", width = 3 * WIDTH - 5);
+    line("ts_ns", d.ts_ns.to_string(), seen.ts_ns.to_string());
+    line("wire_len", d.wire_len.to_string(), seen.wire_len.to_string());
+    line("protocol", d.proto.to_string(), seen.proto.to_string());
+    line("hash", format!("{:08x}", d.hash), format!("{:08x}", seen.hash));
+    for at in (0..bytes.len()).step_by(WIDTH) {
+        let hex = |all: &[u8]| {
+            let part = all.get(at..(at + WIDTH).min(all.len())).unwrap_or_default();
+            part.iter().map(|b| format!("{b:02x} ")).collect::<String>()
+        };
+        let mark = if hex(bytes) == hex(shown) { ' ' } else { '|' };
+        println!("{at:5}  {:<width$}{mark} {}", hex(bytes), hex(shown).trim_end(), width = 3 * WIDTH);
+    }
+}

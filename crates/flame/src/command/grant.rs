@@ -1,0 +1,241 @@
+use crate::command::explain::{Shown, fields};
+use crate::command::{Error, read};
+use crate::exit::Status;
+use crate::fields::Fields;
+use crate::node::{Trust, credential};
+use crate::places;
+use clap::{Args, Subcommand};
+use flame_compile::Compiler;
+use flame_trust::{Audit, Credential, Event, Mint, Narrow, Policy, PublicKey, Revoked, Secret, Signer};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Make, narrow, sign, read, check and revoke credentials
+#[derive(Args)]
+pub struct Grant {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// A new credential, signed by a root key of the node's policy
+    Mint {
+        /// The root's key
+        #[arg(short, long, value_name = "FILE")]
+        key: PathBuf,
+        /// Whom it is for
+        #[arg(long, value_name = "NAME")]
+        to: String,
+        /// A role of the policy: the most that it can give
+        #[arg(long, value_name = "ROLE")]
+        role: String,
+        #[command(flatten)]
+        more: More,
+    },
+    /// The same credential, narrower; --holder and --to hand it on
+    Narrow {
+        credential: PathBuf,
+        /// Whom it is handed on to
+        #[arg(long, value_name = "NAME")]
+        to: Option<String>,
+        /// The key of its holder so far, to hand on one that is bound to a key
+        #[arg(long, value_name = "FILE")]
+        identity: Option<PathBuf>,
+        #[command(flatten)]
+        more: More,
+    },
+    /// A second signature, as a policy may ask for
+    Cosign {
+        credential: PathBuf,
+        /// The signer's key
+        #[arg(short, long, value_name = "FILE")]
+        key: PathBuf,
+        /// The signer's name in the policy
+        #[arg(long, value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        more: More,
+    },
+    /// Show what a credential says, block by block, without checking who says it
+    Inspect {
+        credential: PathBuf,
+        #[arg(short, long, default_value = "table")]
+        format: Shown,
+    },
+    /// Check a credential against a policy, and show what a module gets
+    Verify {
+        credential: PathBuf,
+        #[arg(long, value_name = "FILE")]
+        policy: PathBuf,
+        /// The key of its holder
+        #[arg(long, value_name = "FILE")]
+        identity: Option<PathBuf>,
+        /// The module that would run
+        #[arg(long, default_value = "count")]
+        module: String,
+        /// Where it would run; `file` for captures
+        #[arg(short, long, default_value = "file")]
+        interface: String,
+        #[arg(short, long, default_value = "table")]
+        format: Shown,
+    },
+    /// Revoke a credential, with all that was narrowed from it, or a key; running modules end within a second
+    Revoke {
+        #[arg(required_unless_present = "key", conflicts_with = "key")]
+        credential: Option<PathBuf>,
+        /// A public key: all that it signed or holds
+        #[arg(long, value_name = "PUBLIC KEY")]
+        key: Option<String>,
+        #[arg(long, value_name = "FILE")]
+        policy: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct More {
+    /// Who must show a key to use it: a public key
+    #[arg(long, value_name = "PUBLIC KEY")]
+    holder: Option<String>,
+    /// Checks in Datalog, over time, node, interface, module, hash and signer
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    datalog: String,
+    /// Write it to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    fields: Fields,
+}
+
+impl More {
+    fn narrow(&self, principal: Option<String>) -> Result<Narrow, Error> {
+        let holder = self.holder.as_deref().map(PublicKey::parse).transpose()?;
+        let (fields, datalog) = (self.fields.0.clone(), self.datalog.clone());
+        Ok(Narrow { fields, principal, holder, datalog })
+    }
+
+    fn write(&self, credential: &Credential) -> Result<Status, Error> {
+        let text = credential.text();
+        match &self.output {
+            None => println!("{text}"),
+            Some(path) => {
+                std::fs::write(path, format!("{text}\n")).map_err(|e| format!("{}: {e}", path.display()))?;
+            }
+        }
+        Ok(Status::Done)
+    }
+}
+
+impl Grant {
+    pub fn run(self) -> Result<Status, Error> {
+        match self.what {
+            What::Mint { key, to, role, more } => {
+                let root = Secret::from_file(&key)?;
+                let mint = Mint { principal: to, role, narrow: more.narrow(None)? };
+                more.write(&Credential::mint(&root, &mint)?)
+            }
+            What::Narrow { credential: path, to, identity, more } => {
+                let identity = identity.as_deref().map(Secret::from_file).transpose()?;
+                more.write(&credential(&path)?.narrow(&more.narrow(to)?, identity.as_ref())?)
+            }
+            What::Cosign { credential: path, key, name, more } => {
+                let secret = Secret::from_file(&key)?;
+                more.write(&credential(&path)?.cosign(&secret, &name, &more.narrow(None)?)?)
+            }
+            What::Inspect { credential: path, format } => inspect(&credential(&path)?, format),
+            What::Verify { credential, policy, identity, module, interface, format } => {
+                let trust = Trust { policy: Some(policy), credential: Some(credential), identity };
+                verify(&trust, &module, &interface, format)
+            }
+            What::Revoke { credential: path, key, policy } => {
+                revoke(path.as_deref(), key.as_deref(), &policy)
+            }
+        }
+    }
+}
+
+fn signer(signer: &Signer) -> String {
+    match signer {
+        Signer::Root => "the root".to_owned(),
+        Signer::Bearer => "whoever had it".to_owned(),
+        Signer::Key(key) => key.to_string(),
+    }
+}
+
+fn inspect(credential: &Credential, format: Shown) -> Result<Status, Error> {
+    for (n, block) in credential.blocks()?.iter().enumerate() {
+        let named = [
+            ("principal", block.principal.clone()),
+            ("role", block.role.clone()),
+            ("holder", block.holder.map(|k| k.to_string())),
+            ("approved", (!block.approved.is_empty()).then(|| block.approved.join(", "))),
+        ];
+        let stated = named.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let stated = stated.chain(block.fields.iter().map(|l| (l.field.name(), l.value.clone())));
+        let checks: Vec<_> =
+            block.source.lines().filter(|l| l.starts_with("check") || l.contains("<-")).collect();
+        match format {
+            Shown::Json => {
+                let fields: Vec<_> = stated.map(|(name, value)| json!([name, value])).collect();
+                let signer = signer(&block.signer);
+                println!(
+                    "{}",
+                    json!({"block": n, "signer": signer, "id": block.id, "fields": fields, "checks": checks})
+                );
+            }
+            Shown::Table => {
+                println!("block {n}, by {}", signer(&block.signer));
+                stated.for_each(|(name, value)| println!("  {name:<18} {value}"));
+                checks.iter().for_each(|check| println!("  {check}"));
+                println!("  {:<18} {}", "id", block.id);
+            }
+        }
+    }
+    Ok(Status::Done)
+}
+
+fn verify(trust: &Trust, module: &str, interface: &str, format: Shown) -> Result<Status, Error> {
+    let node = trust.open(interface)?.ok_or("--policy is missing")?;
+    let path = places::module(module)?;
+    let examined = Compiler::examine(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+    let grant = node.explain(&path, &examined)?;
+    if matches!(format, Shown::Table) {
+        println!(
+            "{} for {}, role {}: granted on {}",
+            module,
+            grant.principal,
+            grant.role,
+            node.policy().name
+        );
+    }
+    fields(&grant, format);
+    Ok(Status::Done)
+}
+
+fn revoke(path: Option<&Path>, key: Option<&str>, policy: &Path) -> Result<Status, Error> {
+    let policy_path = policy;
+    let policy = Policy::open(policy_path)?;
+    let place = policy.revocations.as_deref().ok_or_else(|| {
+        format!(
+            "{}: [node] names no file of revocations: add revocations = \"revoked\"",
+            policy_path.display()
+        )
+    })?;
+    let (line, whom) = match (path, key) {
+        (Some(path), _) => {
+            let blocks = credential(path)?.blocks()?;
+            // Its last block: what it was narrowed from goes on.
+            let last = blocks.last().ok_or("the credential has no blocks")?;
+            let names: Vec<_> = blocks.iter().filter_map(|b| b.principal.as_deref()).collect();
+            (format!("id {}", last.id), names.join("/"))
+        }
+        (None, Some(key)) => (format!("key {}", PublicKey::parse(key)?), key.to_owned()),
+        (None, None) => return Err("give a credential or --key".into()),
+    };
+    Revoked::append(place, &line)?;
+    if let (Some(log), Some(secret)) = (&policy.audit, policy.secret()) {
+        Audit::new(log).write(secret, Event::Revoke, &whom, "", &line)?;
+    }
+    println!("{}: {line}", place.display());
+    Ok(Status::Done)
+}

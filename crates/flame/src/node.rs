@@ -1,0 +1,251 @@
+//! A node's side of credentials: what a module is granted, and whether it still is.
+
+use crate::command::Error;
+use clap::Args;
+use flame_compile::Examined;
+use flame_plan::Eviction;
+use flame_trust::{
+    Answer, Asked, Audit, Challenge, Credential, Event, Grant, Layer, Policy, Request, Secret,
+};
+use flame_trust::{signers, time};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+/// Policy, credential and key, as options.
+#[derive(Args, Clone)]
+pub struct Trust {
+    /// The node's policy: modules get what it, their credential and their manifest have in common. Without one they
+    /// run as the operator's own
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+
+    /// What the module may: made by `flame grant`. Under a policy, what has none gets packet counts
+    #[arg(long, value_name = "FILE", requires = "policy")]
+    pub credential: Option<PathBuf>,
+
+    /// The key of the credential's holder
+    #[arg(long, value_name = "FILE", requires = "credential")]
+    pub identity: Option<PathBuf>,
+}
+
+/// Reads a credential's file.
+pub fn credential(path: &Path) -> Result<Credential, Error> {
+    let text = crate::command::read_at_most(path, flame_trust::MAX_BYTES)?;
+    let text = String::from_utf8(text)
+        .map_err(|_| format!("{}: a credential is text, this is not", path.display()))?;
+    Credential::parse(&text).map_err(|e| format!("{}: {e}", path.display()).into())
+}
+
+/// A node with its policy, and who comes to it.
+pub struct Node {
+    path: PathBuf,
+    policy: Policy,
+    credential: Option<Credential>,
+    identity: Option<Secret>,
+    interface: String,
+}
+
+/// A module that asks, and the answer.
+struct Asking {
+    asked: Asked,
+    possession: Option<(Challenge, Answer)>,
+    decided: Result<Grant, String>,
+}
+
+/// A module that runs under a grant.
+pub struct Admitted {
+    asked: Asked,
+    possession: Option<(Challenge, Answer)>,
+    pub grant: Grant,
+    eviction: Eviction,
+}
+
+impl Trust {
+    /// Nothing without a policy. `interface` is where packets come from.
+    pub fn open(&self, interface: &str) -> Result<Option<Node>, Error> {
+        let Some(path) = &self.policy else { return Ok(None) };
+        Ok(Some(Node {
+            policy: Policy::open(path)?,
+            path: path.clone(),
+            credential: self.credential.as_deref().map(credential).transpose()?,
+            identity: self.identity.as_deref().map(Secret::from_file).transpose()?,
+            interface: interface.to_owned(),
+        }))
+    }
+}
+
+impl Node {
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// What the module in the file at `path` gets; `more` narrows it further.
+    fn consider(&self, path: &Path, module: &Examined, more: Vec<Layer>) -> Result<Asking, Error> {
+        let signers = signers(path, &module.hash)?;
+        let mut asked = Asked::new(&module.manifest, module.hash, module.messages, signers)?;
+        asked.fields.extend(more);
+        let possession = match (&self.identity, &self.credential) {
+            (Some(identity), Some(credential)) => {
+                let challenge = Challenge::new()?;
+                let answer = challenge.answer(identity, credential, &asked.hash);
+                Some((challenge, answer))
+            }
+            _ => None,
+        };
+        let decided = self.decide(&self.policy, &asked, possession.as_ref());
+        Ok(Asking { asked, possession, decided })
+    }
+
+    /// Lets a module in, or says why not; the audit log has it if not.
+    pub fn admit(&self, path: &Path, module: &Examined, more: Vec<Layer>) -> Result<Admitted, Error> {
+        let Asking { asked, possession, decided } = self.consider(path, module, more)?;
+        match decided {
+            Ok(grant) => Ok(Admitted { asked, possession, grant, eviction: Eviction::default() }),
+            Err(denied) => {
+                self.audit(Event::Refuse, &self.claimed(), &asked, &denied)?;
+                Err(denied.into())
+            }
+        }
+    }
+
+    /// What a module would be granted.
+    pub fn explain(&self, path: &Path, module: &Examined) -> Result<Grant, Error> {
+        Ok(self.consider(path, module, Vec::new())?.decided?)
+    }
+
+    fn decide(
+        &self,
+        policy: &Policy,
+        asked: &Asked,
+        possession: Option<&(Challenge, Answer)>,
+    ) -> Result<Grant, String> {
+        let request = Request {
+            credential: self.credential.as_ref(),
+            asked,
+            interface: &self.interface,
+            now: time::now(),
+            possession: possession.map(|(challenge, answer)| (challenge, answer)),
+        };
+        policy.grant(&request).map_err(|denied| denied.to_string())
+    }
+
+    /// Whom a credential says it is for, true or not.
+    fn claimed(&self) -> String {
+        let blocks = self.credential.as_ref().and_then(|c| c.blocks().ok()).unwrap_or_default();
+        blocks.into_iter().find_map(|b| b.principal).map_or("anyone".to_owned(), |p| format!("{p} (claimed)"))
+    }
+
+    fn audit(&self, event: Event, principal: &str, asked: &Asked, text: &str) -> Result<(), Error> {
+        let (Some(path), Some(secret)) = (&self.policy.audit, self.policy.secret()) else { return Ok(()) };
+        let module = format!("{} {}", asked.name, flame_trust::hash_text(&asked.hash));
+        Ok(Audit::new(path).write(secret, event, principal, &module, text)?)
+    }
+
+    /// Notes in the audit log that the module runs.
+    pub fn installed(&self, admitted: &Admitted) -> Result<(), Error> {
+        let grant = &admitted.grant;
+        let fields: Vec<_> =
+            grant.explain().into_iter().map(|(f, value, _)| format!("{}={value}", f.name())).collect();
+        self.audit(
+            Event::Install,
+            &grant.principal,
+            &admitted.asked,
+            &format!("{}: {}", grant.role, fields.join("; ")),
+        )
+    }
+}
+
+impl Admitted {
+    /// The eviction that the module's workers look at.
+    pub fn eviction(&self) -> Eviction {
+        self.eviction.clone()
+    }
+}
+
+/// How often the node looks whether grants still hold. Within a second it must be known everywhere.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Looks, as long as it lives, whether modules may still run; evicts those that may not.
+pub struct Watch {
+    done: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Watch {
+    /// `stop` is set when no module is left.
+    pub fn start(node: Node, admitted: Vec<Admitted>, stop: Arc<AtomicBool>) -> Self {
+        let done = Arc::new(AtomicBool::new(false));
+        let told = done.clone();
+        let thread = std::thread::spawn(move || watch(node, admitted, &told, &stop));
+        Self { done, thread: Some(thread) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What changes when a file does.
+type Stamp = Option<(SystemTime, u64)>;
+
+fn stamp(path: Option<&Path>) -> Stamp {
+    let metadata = std::fs::metadata(path?).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+fn watch(mut node: Node, mut admitted: Vec<Admitted>, done: &AtomicBool, stop: &AtomicBool) {
+    let files = |node: &Node| [stamp(Some(&node.path)), stamp(node.policy.revocations.as_deref())];
+    // What changed while modules were compiled is seen the first time.
+    let (mut seen, mut second) = ([None, None], 0);
+    static TOLD: Mutex<Option<String>> = Mutex::new(None);
+    while !done.load(Ordering::Relaxed) {
+        let (now, files) = (time::now(), files(&node));
+        if (now, &files) != (second, &seen) {
+            match (files != seen).then(|| Policy::open(&node.path)) {
+                None => {}
+                Some(Ok(policy)) => node.policy = policy,
+                // The policy that was read before holds on: half a file is no reason to end everything.
+                Some(Err(e)) => {
+                    let text = e.to_string();
+                    if let Ok(mut told) = TOLD.lock()
+                        && told.as_ref() != Some(&text)
+                    {
+                        eprintln!("flame: warning: {text}; the policy as it was before holds on");
+                        *told = Some(text);
+                    }
+                }
+            }
+            (second, seen) = (now, files);
+            admitted.retain(|a| node.still(a));
+            if admitted.is_empty() {
+                stop.store(true, Ordering::Relaxed);
+                return;
+            }
+        }
+        std::thread::park_timeout(LOOK);
+    }
+}
+
+impl Node {
+    /// Whether a module has its grant still; it is evicted if not.
+    fn still(&self, admitted: &Admitted) -> bool {
+        let reason = match self.decide(&self.policy, &admitted.asked, admitted.possession.as_ref()) {
+            Ok(grant) if admitted.grant.rights.within(&grant.rights) => return true,
+            Ok(_) => "the policy gives less now: install it again".to_owned(),
+            Err(reason) => reason,
+        };
+        if let Err(e) = self.audit(Event::Evict, &admitted.grant.principal, &admitted.asked, &reason) {
+            eprintln!("flame: warning: {e}");
+        }
+        admitted.eviction.evict(reason);
+        false
+    }
+}
