@@ -220,7 +220,8 @@ pub fn verify(path: &Path, key: &PublicKey, mut each: impl FnMut(&Entry)) -> Res
     }
     // An entry more than the head says: the machine stopped in between.
     let more = number == head.entries + 1;
-    if number != head.entries && !more || !more && head.last != previous {
+    let whole = number == head.entries && head.last == previous;
+    if !whole && !more {
         let found = head.entries;
         return Err(end(format!(
             "it has {number} entries, its .head {found}: entries were dropped from its end"

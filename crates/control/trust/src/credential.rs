@@ -198,7 +198,9 @@ impl Credential {
         let keys = self.0.external_public_keys();
         let block = |n: usize| {
             let signer = match keys.get(n).copied().flatten() {
-                Some(key) => Signer::Key(PublicKey::of(key)),
+                Some(key) => {
+                    Signer::Key(PublicKey::of(key).ok_or("signed by a key of another kind than Ed25519")?)
+                }
                 None if n == 0 => Signer::Root,
                 None => Signer::Bearer,
             };
@@ -213,7 +215,7 @@ impl Credential {
 
     /// Checks the signatures of all blocks, the first by `root`.
     pub(crate) fn verify(&self, root: &PublicKey) -> Option<Biscuit> {
-        self.0.clone().verify(root.biscuit()).ok()
+        self.0.clone().verify(root.biscuit()?).ok()
     }
 
     pub(crate) fn root_id(&self) -> Option<u32> {

@@ -1,5 +1,6 @@
 //! Ed25519 keys: files, text, and signatures that say what they are for.
 
+use crate::rights::{hex, unhex};
 use biscuit_auth::{Algorithm, KeyPair};
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use hmac::{Hmac, KeyInit, Mac};
@@ -15,8 +16,8 @@ use zeroize::Zeroizing;
 const MAX_FILE: u64 = 4096;
 
 /// A public key, written `ed25519/` and 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PublicKey(biscuit_auth::PublicKey);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicKey([u8; 32]);
 
 /// Why a key cannot be used. Never shows a secret.
 #[derive(Debug, thiserror::Error)]
@@ -37,29 +38,36 @@ pub enum KeyError {
 
 impl PublicKey {
     pub fn parse(text: &str) -> Result<Self, KeyError> {
-        let wrong = || KeyError::Public { found: text.chars().take(80).collect() };
-        let digits = text.strip_prefix("ed25519/").filter(|d| d.len() == 64).ok_or_else(wrong)?;
-        biscuit_auth::PublicKey::from_bytes_hex(digits, Algorithm::Ed25519).map(Self).map_err(|_| wrong())
+        let digits = text.strip_prefix("ed25519/").and_then(unhex);
+        let key = digits.and_then(|d| d.try_into().ok()).map(Self).filter(|key| key.dalek().is_some());
+        key.ok_or_else(|| KeyError::Public { found: text.chars().take(80).collect() })
     }
 
-    pub(crate) fn biscuit(&self) -> biscuit_auth::PublicKey {
-        self.0
+    pub(crate) fn biscuit(&self) -> Option<biscuit_auth::PublicKey> {
+        biscuit_auth::PublicKey::from_bytes(&self.0, Algorithm::Ed25519).ok()
     }
 
-    pub(crate) fn of(key: biscuit_auth::PublicKey) -> Self {
-        Self(key)
+    /// Nothing if it is a key of another kind.
+    pub(crate) fn of(key: biscuit_auth::PublicKey) -> Option<Self> {
+        let ed25519 = matches!(key, biscuit_auth::PublicKey::Ed25519(_));
+        key.to_bytes().try_into().ok().filter(|_| ed25519).map(Self)
+    }
+
+    fn dalek(&self) -> Option<VerifyingKey> {
+        VerifyingKey::from_bytes(&self.0).ok()
     }
 
     /// A hint at which key signed; nothing depends on it.
     pub(crate) fn id(&self) -> u32 {
-        let bytes = self.0.to_bytes();
-        bytes.first_chunk().map_or(0, |first| u32::from_le_bytes(*first))
+        let [a, b, c, d, ..] = self.0;
+        u32::from_le_bytes([a, b, c, d])
     }
 
     /// Whether `signature` is this key's, over `message` for `purpose`.
     pub fn verifies(&self, purpose: &str, message: &[u8], signature: &[u8]) -> bool {
-        let key = self.0.to_bytes().try_into().ok().and_then(|bytes| VerifyingKey::from_bytes(&bytes).ok());
-        let (Some(key), Ok(signature)) = (key, Signature::from_slice(signature)) else { return false };
+        let (Some(key), Ok(signature)) = (self.dalek(), Signature::from_slice(signature)) else {
+            return false;
+        };
         key.verify_strict(&signed(purpose, message), &signature).is_ok()
     }
 }
@@ -106,7 +114,7 @@ impl Secret {
     }
 
     pub fn public(&self) -> PublicKey {
-        PublicKey(self.0.public())
+        PublicKey::of(self.0.public()).unwrap_or(PublicKey([0; 32]))
     }
 
     pub fn sign(&self, purpose: &str, message: &[u8]) -> [u8; 64] {
@@ -142,24 +150,12 @@ impl fmt::Debug for Secret {
 
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "ed25519/{}", hex(&self.0))
     }
 }
 
 impl fmt::Debug for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Ord for PublicKey {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.to_bytes().cmp(&other.0.to_bytes())
-    }
-}
-
-impl PartialOrd for PublicKey {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
+        write!(f, "{self}")
     }
 }

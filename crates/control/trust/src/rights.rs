@@ -167,7 +167,7 @@ fn least_common_multiple(a: u64, b: u64) -> u64 {
     while y > 0 {
         (x, y) = (y, x % y);
     }
-    (a / x).checked_mul(b).unwrap_or(u64::MAX)
+    (a / x).saturating_mul(b)
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
