@@ -1,0 +1,103 @@
+//! Coarser times, samples, and flows without their names.
+
+mod common;
+use common::*;
+use flame_abi::{Descriptor, LinkType};
+use flame_plan::{Action, Expose, Field, ViewKey, ViewSpec};
+use flame_view::View;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const CANARY: u8 = 0xC7;
+
+/// Packets of some flows, their times apart by `step`, and what a view shows of them.
+fn shown(spec: &ViewSpec, packets: usize, step: u64) -> (Vec<Descriptor>, Vec<Descriptor>, Vec<u8>) {
+    let bytes: Vec<Vec<u8>> = (0..packets)
+        .map(|n| ethernet(0x0800, &ipv4(17, &[], &udp(1000 + (n % 50) as u16, &[CANARY; 8]))))
+        .collect();
+    let (mut all, data) = block(LinkType::ETHERNET, &bytes);
+    for (n, d) in all.iter_mut().enumerate() {
+        d.ts_ns = 1_000_000_007 + n as u64 * step;
+    }
+    let (mut out, mut out_data) = (vec![Descriptor::default(); packets], vec![0; data.len()]);
+    let mut view = View::new(spec, None).unwrap();
+    let written = view.copy(&all, |_| LinkType::ETHERNET, &data, &mut out, &mut out_data, BASE).unwrap();
+    out.truncate(written.packets as usize);
+    (all, out, out_data)
+}
+
+fn keyed(key: u8, expose: Expose) -> ViewSpec {
+    ViewSpec { expose, key: Some(ViewKey([key; 32])), ..ViewSpec::default() }
+}
+
+#[test]
+fn count_tells_that_packets_came_and_when() {
+    let (all, seen, data) = shown(&keyed(1, Expose::Count), 100, 10);
+    assert_eq!(seen.len(), 100);
+    for (d, s) in all.iter().zip(&seen) {
+        assert_eq!(*s, Descriptor { ts_ns: d.ts_ns, addr: BASE, ..Descriptor::default() });
+    }
+    assert!(data.iter().all(|b| *b == 0));
+}
+
+#[test]
+fn flows_keep_apart_without_their_names_where_no_header_is_shown() {
+    let hashes = |key| shown(&keyed(key, Expose::None), 500, 10);
+    let (all, seen, _) = hashes(1);
+    let names: BTreeMap<u32, u32> = all.iter().zip(&seen).map(|(d, s)| (d.hash, s.hash)).collect();
+    assert_eq!(names.len(), 50);
+    assert_eq!(names.values().collect::<BTreeSet<_>>().len(), 50, "one name a flow");
+    assert!(all.iter().zip(&seen).all(|(d, s)| names[&d.hash] == s.hash && d.hash != s.hash));
+    let (_, other, _) = hashes(2);
+    assert!(seen.iter().zip(&other).all(|(a, b)| a.hash != b.hash), "another principal has other names");
+    // Where addresses are seen anyway, or are changed, the hash is that of what is seen.
+    let (all, seen, _) = shown(&keyed(1, Expose::Headers), 50, 10);
+    assert!(all.iter().zip(&seen).all(|(d, s)| d.hash == s.hash));
+    let prefix = [(Field::IpSrc, Action::Prefix), (Field::IpDst, Action::Prefix)].into();
+    let (all, seen, _) = shown(&ViewSpec { transforms: prefix, ..keyed(1, Expose::None) }, 50, 10);
+    assert!(all.iter().zip(&seen).all(|(d, s)| d.hash != s.hash));
+}
+
+#[test]
+fn the_views_own_key_goes_before_the_runs() {
+    let prefix = [(Field::IpSrc, Action::Prefix)].into();
+    let spec = ViewSpec { transforms: prefix, ..keyed(1, Expose::Headers) };
+    assert!(View::new(&ViewSpec { key: None, ..spec.clone() }, None).is_err(), "one of them is needed");
+    let (_, _, one) = shown(&spec, 1, 1);
+    let (_, _, two) = shown(&ViewSpec { key: Some(ViewKey([2; 32])), ..spec }, 1, 1);
+    assert_ne!(one, two);
+}
+
+proptest! {
+    #[test]
+    fn times_are_multiples_and_never_later(resolution in 0u64..1 << 40, step in 0u64..1 << 33) {
+        let spec = ViewSpec { resolution_ns: resolution, ..keyed(1, Expose::All) };
+        let (all, seen, _) = shown(&spec, 40, step);
+        for (d, s) in all.iter().zip(&seen) {
+            prop_assert_eq!(s.ts_ns % resolution.max(1), 0);
+            prop_assert!(s.ts_ns <= d.ts_ns && d.ts_ns - s.ts_ns < resolution.max(1));
+        }
+    }
+
+    /// About one in so many; who gets fewer gets some of those that another gets.
+    #[test]
+    fn samples_are_of_their_size_and_nest(n in 1u32..20, m in 1u32..20) {
+        let times = |sample: u32| {
+            let (_, seen, _) = shown(&ViewSpec { sample, ..keyed(1, Expose::Headers) }, 4000, 7);
+            seen.iter().map(|d| d.ts_ns).collect::<BTreeSet<u64>>()
+        };
+        let (few, many) = (times(n.max(m)), times(n.min(m)));
+        prop_assert!(few.is_subset(&many));
+        // Six standard deviations.
+        let (expected, found) = (4000.0 / f64::from(n.max(m)), few.len() as f64);
+        prop_assert!((found - expected).abs() <= 6.0 * expected.sqrt() , "{} of {}", found, expected);
+    }
+
+    /// Of a packet that is not in the sample nothing is written.
+    #[test]
+    fn what_is_not_shown_is_nowhere(sample in 2u32..50) {
+        let (_, seen, data) = shown(&ViewSpec { sample, ..keyed(1, Expose::All) }, 200, 3);
+        let canaries = data.iter().filter(|b| **b == CANARY).count();
+        prop_assert!(canaries <= seen.len() * 8 + seen.len());
+    }
+}

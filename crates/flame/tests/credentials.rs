@@ -1,0 +1,261 @@
+//! Credentials as people use them: the pages of docs, what modules then see, and how it ends.
+
+mod common;
+#[path = "live/mod.rs"]
+mod live;
+
+use common::root;
+use live::{Net, flame};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn demo() -> String {
+    root().join("demo/demo.pcap").canonicalize().unwrap().display().to_string()
+}
+
+/// Where the standard modules lie; nothing, after saying so, if they are not built.
+fn modules() -> Option<String> {
+    common::module("flow")?;
+    common::module("count")?;
+    let bin = Path::new(env!("CARGO_BIN_EXE_flame")).parent().unwrap().join("modules");
+    Some(std::env::var("FLAME_MODULES").unwrap_or_else(|_| bin.display().to_string()))
+}
+
+fn in_folder(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(flame()).args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn done(folder: &Path, arguments: &[&str]) -> String {
+    let out = in_folder(folder, arguments);
+    assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
+    text(&out.stdout).trim().to_owned()
+}
+
+/// A node's folder: `root.key`, `policy.toml` with one role of these fields, revocations and log.
+fn node(fields: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let root = done(folder.path(), &["key", "new", "root.key"]);
+    done(folder.path(), &["key", "new", "node.key"]);
+    let policy = format!(
+        "[node]\nname = \"tap1\"\nkey = \"node.key\"\nrevocations = \"revoked\"\naudit = \"audit.log\"\n\
+         [roots]\noperator = \"{root}\"\n[roles.all]\n{fields}\n"
+    );
+    std::fs::write(folder.path().join("policy.toml"), policy).unwrap();
+    folder
+}
+
+const ALL: &str = "select = \"\"\nexpose = \"all\"\ncalls = \"records, messages, packets\"\ncode = \"any\"";
+
+fn mint(folder: &Path, to: &str, more: &[&str]) {
+    let file = format!("{to}.cred");
+    let all =
+        ["grant", "mint", "--key", "root.key", "--to", to, "--role", "all", "--code", "any", "-o", &file];
+    done(folder, &[&all[..], more].concat());
+}
+
+const POLICY: [&str; 2] = ["--policy", "policy.toml"];
+
+/// Rows of a run under a credential.
+fn rows(folder: &Path, module: &str, more: &[&str]) -> Vec<Value> {
+    let demo = demo();
+    let run = ["run", module, "-r", &demo, "-q", "--format", "json"];
+    let out = done(folder, &[&run[..], more].concat());
+    out.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+/// Every shell block of a page, in order, in an empty folder.
+fn works_as_written(page: &str) {
+    let Some(modules) = modules() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let bin = folder.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(flame(), bin.join("flame")).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let page = std::fs::read_to_string(root().join(page)).unwrap();
+    let blocks: Vec<_> = page.split("```sh\n").skip(1).map(|b| b.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 6, "{} blocks", blocks.len());
+    for block in blocks {
+        // The shell's -e takes no notice of what follows a !.
+        let failing = |line: &str| {
+            line.strip_prefix("! ").map(|l| format!("if {l}; then echo let through; exit 1; fi"))
+        };
+        let lines = block.lines().map(|line| failing(line).unwrap_or_else(|| line.to_owned()) + "\n");
+        let out = Command::new("bash")
+            .args(["-euc", &lines.collect::<String>()])
+            .current_dir(folder.path())
+            .envs([("PATH", &path), ("FLAME_MODULES", &modules), ("MODULES", &modules), ("CAPTURE", &demo())])
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{block}\n{}\n{}", text(&out.stdout), text(&out.stderr));
+    }
+}
+
+#[test]
+fn the_operators_page_works_as_written() {
+    works_as_written("docs/operators.md");
+}
+
+#[test]
+fn the_researchers_page_works_as_written() {
+    works_as_written("docs/researchers.md");
+}
+
+#[test]
+fn a_grant_that_hides_nothing_gives_what_an_operator_gets() {
+    if modules().is_none() {
+        return;
+    }
+    let node = node(ALL);
+    mint(node.path(), "alice", &[]);
+    let granted =
+        rows(node.path(), "flow,count,rtt", &[&POLICY[..], &["--credential", "alice.cred"]].concat());
+    let own = rows(node.path(), "flow,count,rtt", &[]);
+    assert!(own.len() > 20);
+    assert_eq!(granted, own);
+}
+
+#[test]
+fn two_principals_see_pseudonyms_that_cannot_be_joined() {
+    if modules().is_none() {
+        return;
+    }
+    let node = node(&format!("{ALL}\ntransform = \"ip=prefix\""));
+    let addresses = |to: &str| {
+        let credential = format!("{to}.cred");
+        let rows = rows(node.path(), "flow", &[&POLICY[..], &["--credential", &credential]].concat());
+        rows.iter().map(|r| r["src"].as_str().unwrap().to_owned()).collect::<std::collections::BTreeSet<_>>()
+    };
+    mint(node.path(), "alice", &[]);
+    mint(node.path(), "carol", &[]);
+    let alices = addresses("alice");
+    assert_eq!(alices, addresses("alice"), "the same again");
+    assert!(alices.is_disjoint(&addresses("carol")));
+    let true_ones: Vec<_> = rows(node.path(), "flow", &[]).iter().map(|r| r["src"].clone()).collect();
+    assert!(true_ones.iter().all(|src| !alices.contains(src.as_str().unwrap())));
+}
+
+#[test]
+fn what_may_not_go_out_is_withheld_and_counted() {
+    if modules().is_none() {
+        return;
+    }
+    let all = rows(node(ALL).path(), "flow", &[]);
+    let large =
+        all.iter().filter(|r| r["packets_fwd"].as_u64() >= Some(6) || r["packets_rev"].as_u64() >= Some(6));
+    let large = large.count();
+    assert!(large > 0 && large < all.len());
+    let node = node(&format!("{ALL}\ngroup = 6"));
+    mint(node.path(), "alice", &[]);
+    let demo = demo();
+    let run =
+        ["run", "flow", "-r", &demo, "--format", "json", "--account", "json", "--credential", "alice.cred"];
+    let out = in_folder(node.path(), &[&run[..], &POLICY].concat());
+    assert_eq!(text(&out.stdout).lines().count(), large);
+    let account: Value = serde_json::from_str(&text(&out.stderr)).unwrap();
+    assert_eq!(account["modules"]["flow"]["withheld"], all.len() - large);
+    assert_eq!(account["modules"]["flow"]["records"], large);
+}
+
+#[test]
+fn without_a_credential_a_module_learns_how_many_packets_came() {
+    if modules().is_none() {
+        return;
+    }
+    let node = node(ALL);
+    let counted = rows(node.path(), "count", &POLICY);
+    let own = rows(node.path(), "count", &[]);
+    assert_eq!(counted[0]["packets"], own[0]["packets"]);
+    for hidden in ["wire_bytes", "ipv4", "ipv6", "tcp", "udp", "tcp_syn"] {
+        assert_eq!(counted[0][hidden], 0, "{hidden}");
+        assert_ne!(own[0][hidden].as_u64().unwrap() + own[0]["ipv4"].as_u64().unwrap(), 0);
+    }
+    assert!(rows(node.path(), "flow", &POLICY).is_empty(), "there are no flows to be seen");
+}
+
+#[test]
+fn the_command_line_narrows_a_grant_and_cannot_widen_it() {
+    if modules().is_none() {
+        return;
+    }
+    let node = node(&ALL.replace("\"all\"", "\"headers\""));
+    mint(node.path(), "alice", &["--select", "udp"]);
+    let explain = |more: &[&str]| {
+        let under = [&POLICY[..], &["--credential", "alice.cred"]].concat();
+        rows(node.path(), "count", &[&under[..], more].concat())[0]["packets"].as_u64().unwrap()
+    };
+    let udp = explain(&[]);
+    assert!(udp > explain(&["--select", "port 53 and src port 53"]));
+    assert_eq!(udp, explain(&["--select", "udp or tcp", "--expose", "all"]));
+    // The key of transforms is the node's.
+    let out =
+        in_folder(node.path(), &["run", "count", "-r", "x", "--policy", "policy.toml", "--key", "node.key"]);
+    assert_eq!(out.status.code(), Some(2));
+}
+
+/// Runs a module live, does something to its grant, and gives the time until it ended and what it said.
+fn ended_by(end: impl FnOnce(&Path), more: &[&str]) -> Option<(Duration, Output)> {
+    modules()?;
+    let net = Net::new()?;
+    let node = node(ALL);
+    mint(node.path(), "alice", more);
+    let file = |name: &str| node.path().join(name).display().to_string();
+    let sender = live::Ended(net.bursts(&vec![live::ipv4(&[], 17, (1, 9), (2, 53), 122); 50]));
+    let (policy, credential) = (file("policy.toml"), file("alice.cred"));
+    let run = ["count", "--format", "json", "--policy", &policy, "--credential", &credential];
+    let capture = net.capture(&run, 1);
+    std::thread::sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    end(node.path());
+    let out = capture.end();
+    let took = start.elapsed();
+    std::fs::write(net.stop(), "").unwrap();
+    drop(sender);
+    let log = done(node.path(), &["audit", "show", "--policy", "policy.toml"]);
+    assert!(log.lines().any(|l| l.contains(" evict ") && l.contains("alice")), "{log}");
+    Some((took, out))
+}
+
+fn evicted(ended: Option<(Duration, Output)>, reason: &str) {
+    let Some((took, out)) = ended else { return };
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(4), "{said}");
+    assert!(said.contains("evicted: ") && said.contains(reason), "{said}");
+    // A second, and what starting and ending processes takes on a busy machine.
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert_eq!(text(&out.stdout).lines().count(), 0, "what it knew is gone");
+}
+
+#[test]
+fn a_running_module_is_evicted_when_its_credential_is_revoked() {
+    let revoke = |folder: &Path| {
+        done(folder, &["grant", "revoke", "alice.cred", "--policy", "policy.toml"]);
+    };
+    evicted(ended_by(revoke, &[]), "the credential is revoked: block 0");
+}
+
+#[test]
+fn a_running_module_is_evicted_when_its_credential_expires() {
+    // Minted, then started: there is time enough for that.
+    evicted(
+        ended_by(|_| std::thread::sleep(Duration::from_secs(8)), &["--expires", "+8s"])
+            .map(|(took, out)| (took.saturating_sub(Duration::from_secs(8)), out)),
+        "expired",
+    );
+}
+
+#[test]
+fn a_running_module_is_evicted_when_the_policy_gives_less() {
+    let less = |folder: &Path| {
+        let path = folder.join("policy.toml");
+        let policy =
+            std::fs::read_to_string(&path).unwrap().replace("expose = \"all\"", "expose = \"count\"");
+        std::fs::write(path, policy).unwrap();
+    };
+    evicted(ended_by(less, &[]), "the policy gives less now");
+}
