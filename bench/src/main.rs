@@ -9,6 +9,7 @@ mod memory;
 mod modules;
 mod row;
 mod sharing;
+mod trust;
 mod views;
 
 use row::Row;
@@ -17,16 +18,21 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut trace, mut json, mut packets, mut rounds) = (None, None, 2_000_000, 9);
+    let (mut trace, mut json, mut only, mut packets, mut rounds) = (None, None, None, 2_000_000, 9);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--trace" => trace = args.next().map(PathBuf::from),
             "--json" => json = args.next().map(PathBuf::from),
             "--quick" => (packets, rounds) = (20_000, 3),
+            "--only" => only = args.next(),
             // Not for people: what `live` starts in the namespace it makes.
             "--bare-ring" => return Ok(live::bare(&args.next().unwrap_or_default())?),
-            other => return Err(format!("{other}: expected --trace FILE, --json FILE or --quick").into()),
+            other => {
+                return Err(
+                    format!("{other}: expected --trace FILE, --json FILE, --only GROUP or --quick").into()
+                );
+            }
         }
     }
     let flame = PathBuf::from(std::env::var_os("FLAME").ok_or("set FLAME to the command (make bench does)")?);
@@ -47,14 +53,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             rows.push(row);
         }
     };
-    // First, as it measures what the process takes.
-    print(memory::rows(&engine, &folder)?);
-    print(commands::rows(&flame, &trace, rounds));
-    print(bench.rows()?);
-    print(sharing::rows(&flame, &trace, rounds)?);
-    print(dispatch::rows(&engine, rounds)?);
-    print(views::rows(&trace, rounds)?);
-    print(live::rows(&flame, rounds));
+    type Group<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<Row>, Box<dyn std::error::Error>>);
+    let groups: [Group<'_>; 8] = [
+        // First, as it measures what the process takes.
+        ("memory", &|| memory::rows(&engine, &folder)),
+        ("commands", &|| Ok(commands::rows(&flame, &trace, rounds))),
+        ("modules", &|| bench.rows()),
+        ("sharing", &|| sharing::rows(&flame, &trace, rounds)),
+        ("dispatch", &|| dispatch::rows(&engine, rounds)),
+        ("views", &|| views::rows(&trace, rounds)),
+        ("trust", &|| trust::rows(&flame, &trace, &folder, rounds)),
+        ("live", &|| Ok(live::rows(&flame, rounds))),
+    ];
+    if let Some(unknown) = only.as_deref().filter(|o| groups.iter().all(|(name, _)| name != o)) {
+        let names = groups.map(|(name, _)| name);
+        return Err(format!("--only {unknown}: expected {}", names.join(", ")).into());
+    }
+    for (name, rows) in groups {
+        if only.as_deref().is_none_or(|o| o == name) {
+            print(rows()?);
+        }
+    }
     if let Some(path) = json {
         let rows: Vec<_> = rows.iter().map(Row::json).collect();
         std::fs::write(path, serde_json::to_vec_pretty(&rows)?)?;

@@ -156,10 +156,13 @@ impl View {
                     // Not in place: other instances can read a slot while it is being filled. The
                     // headers are there even if they are not exposed, for the hash.
                     let headers = (d.payload() as usize).clamp(end, bytes.len());
-                    self.scratch.clear();
-                    self.scratch.extend_from_slice(&bytes[..headers]);
-                    let understood = rewriter.rewrite(link, &mut self.scratch);
-                    let changed = &self.scratch[..understood];
+                    if self.scratch.len() < headers {
+                        self.scratch.resize(headers, 0);
+                    }
+                    let scratch = &mut self.scratch[..headers];
+                    copy_exact(scratch, &bytes[..headers]);
+                    let understood = rewriter.rewrite(link, scratch);
+                    let changed = &scratch[..understood];
                     if rewriter.changes_flow() {
                         seen.hash = flame_decode::flow_hash(changed, d);
                     }
