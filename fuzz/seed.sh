@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules}
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,policy,credential}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -103,6 +103,27 @@ flow='{"module":"trajectory","table":"flow","ts_ns":1,"flow":7,"proto":6,"src":"
 # shellcheck disable=SC2059
 { printf "$flow$log" 5; printf '\x00'; printf "$log" 9; } > $corpus/joined/two
 
+# The policy of docs/operators.md with a key in place of the shell's; Datalog, fields, and a credential's text.
+key=ed25519/1055c750b1a1505937af1537c626ba3263995c33a64758aaafb1275b0312e284
+sed -n '/^\[node\]/,/^END/p' ../docs/operators.md | sed "/^END/d; s|\$(cat root.pub)|$key|" > $corpus/policy/operators
+printf '[node]\nname = "n"\nkey = "k"\n[best-effort]\nselect = ["tcp", "port 80"]\nexpose = "payload:9"\ncalls = ""\ncode = "%s"\ngroup = 5\n[checks]\ndatalog = "check if time($t), $t > 2020-01-01T00:00:00Z"\n' $key \
+    > $corpus/policy/best-effort
+printf 'id 00ff\nkey %s # gone\n' $key > $corpus/policy/revoked
+n=0
+while IFS= read -r line; do
+    n=$((n + 1))
+    printf '%s' "$line" > "$corpus/credential/$n"
+done <<'DATALOG'
+select("port 53"); expose("headers"); sample("10");
+check if time($t), $t < 2030-01-01T00:00:00Z;
+x_n(1); x_n(2); x_m($a, $b) <- x_n($a), x_n($b); check if x_m($a, $b), $a + $b == 3;
+check all x_n($a), {1, 2}.contains($a); reject if interface("eth1");
+check if [1, 2].any($p -> $p == 2) || "a".starts_with("b");
+holder("ed25519/1055c750b1a1505937af1537c626ba3263995c33a64758aaafb1275b0312e284"); principal("bob");
+ip=prefix,mac=zero,port=truncate:8
+10ms/100ms
+2027-01-01T00:00:00Z
+DATALOG
 printf '\x00asm\x01\x00\x00\x00' > $corpus/rewriter/empty.wasm
 for file in "${FLAME_MODULES:-../target/release/modules}"/*.wasm; do
     [ -f "$file" ] && cp "$file" $corpus/rewriter/

@@ -1,7 +1,8 @@
 //! The fields of a grant as options: `--expose headers --select 'port 53'`.
 
+use crate::node::viewable;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use flame_trust::{Field, time};
+use flame_trust::{Field, Layer, Origin, time};
 
 /// Fields in the order of their registry, each as often as it was given.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +42,8 @@ impl FromArgMatches for Fields {
         for field in Field::ALL {
             for value in matches.get_many::<String>(field.name()).into_iter().flatten() {
                 let value = absolute(field, value).map_err(wrong)?;
-                field.rights(&value).map_err(wrong)?;
+                let layer = Layer::new(Origin::Command, field, value.clone()).map_err(wrong)?;
+                viewable(&layer).map_err(wrong)?;
                 self.0.push((field, value));
             }
         }

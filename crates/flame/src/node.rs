@@ -3,11 +3,12 @@
 use crate::command::Error;
 use clap::Args;
 use flame_compile::Examined;
-use flame_plan::Eviction;
+use flame_plan::{Eviction, ViewKey, ViewSpec};
 use flame_trust::{
     Answer, Asked, Audit, Challenge, Credential, Event, Grant, Layer, Policy, Request, Secret,
 };
-use flame_trust::{signers, time};
+use flame_trust::{Field, signers, time};
+use flame_view::View;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,6 +29,20 @@ pub struct Trust {
     /// The key of the credential's holder
     #[arg(long, value_name = "FILE", requires = "credential")]
     pub identity: Option<PathBuf>,
+}
+
+/// Whether a view can be made of a field: filters and transforms have their meaning there.
+pub fn viewable(layer: &Layer) -> Result<(), String> {
+    if !matches!(layer.field, Field::Select | Field::Transform) {
+        return Ok(());
+    }
+    let spec = ViewSpec {
+        select: layer.rights.select.iter().cloned().collect(),
+        transforms: layer.rights.transforms.clone(),
+        key: Some(ViewKey([0; 32])),
+        ..ViewSpec::default()
+    };
+    View::new(&spec, None).map(drop).map_err(|e| format!("{}, {}: {e}", layer.origin, layer.field.name()))
 }
 
 /// Reads a credential's file.
@@ -66,8 +81,11 @@ impl Trust {
     /// Nothing without a policy. `interface` is where packets come from.
     pub fn open(&self, interface: &str) -> Result<Option<Node>, Error> {
         let Some(path) = &self.policy else { return Ok(None) };
+        let policy = Policy::open(path)?;
+        let roles = policy.roles.values().chain([&policy.best_effort]);
+        roles.flat_map(|role| &role.fields).try_for_each(viewable)?;
         Ok(Some(Node {
-            policy: Policy::open(path)?,
+            policy,
             path: path.clone(),
             credential: self.credential.as_deref().map(credential).transpose()?,
             identity: self.identity.as_deref().map(Secret::from_file).transpose()?,
@@ -128,7 +146,9 @@ impl Node {
             now: time::now(),
             possession: possession.map(|(challenge, answer)| (challenge, answer)),
         };
-        policy.grant(&request).map_err(|denied| denied.to_string())
+        let grant = policy.grant(&request).map_err(|denied| denied.to_string())?;
+        grant.layers.iter().try_for_each(viewable)?;
+        Ok(grant)
     }
 
     /// Whom a credential says it is for, true or not.

@@ -87,3 +87,43 @@ fn what_cannot_be_done_is_said() {
         assert!(text.contains(said), "{arguments:?}: {text}");
     }
 }
+
+/// The addresses that libtrace's traceanon makes with the same key, where it is installed.
+#[test]
+fn pseudonyms_are_those_of_traceanon() {
+    if common::module("anonymize").is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (demo, key) = (common::root().join("demo/demo.pcap"), "0123456789abcdef0123456789abcdef");
+    let theirs = folder.path().join("theirs.pcap");
+    let uris = [&demo, &theirs].map(|path| format!("pcapfile:{}", path.display()));
+    let traceanon = Command::new("traceanon").args(["-s", "-d", "-c", key]).args(&uris).output();
+    if !traceanon.is_ok_and(|out| out.status.success()) {
+        eprintln!("skipped: no traceanon (libtrace-tools)");
+        return;
+    }
+    let ours = folder.path().join("ours.pcapng");
+    let hex: String = key.bytes().map(|b| format!("{b:02x}")).collect();
+    let set = format!("anonymize.key={hex}");
+    let out = flame(&["-o", "/dev/null", "--set", &set], &demo, &ours);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    // Of IPv4: traceanon leaves IPv6 as it is.
+    let addresses = |path: &Path| -> Vec<[u8; 8]> {
+        let mut source =
+            flame_source::open(&[path.to_owned()], &flame_source::FileOptions::default()).unwrap();
+        let (mut block, mut all) = (flame_source::RawBlock::default(), Vec::new());
+        while source.next(&mut block).unwrap() == flame_source::Next::Packets {
+            for p in &block.packets {
+                let bytes = &block.data[p.offset as usize..(p.offset + p.cap_len) as usize];
+                if bytes.get(12..15) == Some(&[8, 0, 0x45]) {
+                    all.push(bytes[26..34].try_into().unwrap());
+                }
+            }
+        }
+        all
+    };
+    let (theirs, ours, before) = (addresses(&theirs), addresses(&ours), addresses(&demo));
+    assert!(before.len() > 500 && before != ours);
+    assert_eq!(theirs, ours);
+}

@@ -198,6 +198,25 @@ fn the_command_line_narrows_a_grant_and_cannot_widen_it() {
     assert_eq!(out.status.code(), Some(2));
 }
 
+#[test]
+fn a_filter_that_means_nothing_is_found_where_it_stands() {
+    if modules().is_none() {
+        return;
+    }
+    let node = node(&ALL.replace("select = \"\"", "select = [\"tcp\", \"prot 80\"]"));
+    mint(node.path(), "alice", &[]);
+    let out = in_folder(node.path(), &["grant", "verify", "alice.cred", "--policy", "policy.toml"]);
+    assert!(text(&out.stderr).contains("policy, line 9, select: "), "{}", text(&out.stderr));
+    let all = ["grant", "mint", "--key", "root.key", "--to", "a", "--role", "all", "--code", "any"];
+    for (option, value, said) in
+        [("--select", "prot 53", "command line, select: "), ("--transform", "port=truncate:48", "16 bits")]
+    {
+        let out = in_folder(node.path(), &[&all[..], &[option, value]].concat());
+        assert_eq!(out.status.code(), Some(2));
+        assert!(text(&out.stderr).contains(said), "{}", text(&out.stderr));
+    }
+}
+
 /// Runs a module live, does something to its grant, and gives the time until it ended and what it said.
 fn ended_by(end: impl FnOnce(&Path), more: &[&str]) -> Option<(Duration, Output)> {
     modules()?;
@@ -227,7 +246,7 @@ fn evicted(ended: Option<(Duration, Output)>, reason: &str) {
     assert_eq!(out.status.code(), Some(4), "{said}");
     assert!(said.contains("evicted: ") && said.contains(reason), "{said}");
     // A second, and what starting and ending processes takes on a busy machine.
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
     assert_eq!(text(&out.stdout).lines().count(), 0, "what it knew is gone");
 }
 
