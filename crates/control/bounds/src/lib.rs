@@ -59,6 +59,7 @@
 //! window with loads and stores. Copies of zero bytes from there do nothing.
 #![forbid(unsafe_code)]
 
+mod analyse;
 mod append;
 mod charge;
 mod check;
@@ -71,6 +72,7 @@ mod rewrite;
 mod rules;
 mod unroll;
 
+pub use analyse::{Analysis, Entry, LoopReport, MAX_LENGTH, Poly, Turns, analyse, analyse_exports};
 pub use check::check;
 pub use check::{Checked, Exports};
 pub use error::{ModuleError, Place};

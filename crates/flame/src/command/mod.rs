@@ -2,6 +2,7 @@
 
 mod audit;
 mod build;
+mod check;
 mod explain;
 mod grant;
 mod inspect;
@@ -51,6 +52,7 @@ pub enum Command {
     Key(key::Key),
     Grant(grant::Grant),
     Explain(explain::Explain),
+    Check(check::Check),
     Audit(audit::Audit),
 }
 
@@ -66,6 +68,7 @@ impl Command {
             Self::Key(c) => c.run(),
             Self::Grant(c) => c.run(),
             Self::Explain(c) => c.run(),
+            Self::Check(c) => c.run(),
             Self::Audit(c) => c.run(),
         }
     }

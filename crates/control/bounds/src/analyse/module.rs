@@ -1,0 +1,181 @@
+//! What the walk needs to know of a module, read once.
+
+use super::body::{Node, tree};
+use flame_abi::layout::names;
+use std::collections::{BTreeSet, HashMap};
+use wasmparser::{
+    CompositeInnerType, ElementItems, ExternalKind, FuncType, KnownCustom, Name, Operator, Parser, Payload,
+    TypeRef, ValType,
+};
+
+pub struct Function<'a> {
+    pub kind: u32,
+    pub locals: Vec<ValType>,
+    /// Nothing if frames are nested too deep.
+    pub body: Option<Vec<Node<'a>>>,
+    /// Of frames in frames.
+    pub depth: usize,
+    /// Functions it calls directly, by index.
+    pub calls: Vec<u32>,
+    pub calls_tables: bool,
+    /// Whether it has an `unreachable`.
+    pub traps: bool,
+}
+
+#[derive(Default)]
+pub struct Module<'a> {
+    pub types: Vec<FuncType>,
+    /// Types of imported functions, and which is `flame.packet`.
+    pub imports: Vec<(u32, String)>,
+    pub functions: Vec<Function<'a>>,
+    pub globals: Vec<(ValType, bool, Option<u64>)>,
+    /// Functions with an address, which calls through tables may reach.
+    pub addressed: Vec<u32>,
+    pub exports: HashMap<String, u32>,
+    pub names: HashMap<u32, String>,
+    pub grows: bool,
+}
+
+impl<'a> Module<'a> {
+    /// Of a module that passed [`crate::check`].
+    pub fn read(wasm: &'a [u8]) -> Result<Self, wasmparser::Error> {
+        let mut m = Module::default();
+        let mut kinds = Vec::new();
+        for payload in Parser::new(0).parse_all(wasm) {
+            match payload? {
+                Payload::TypeSection(section) => {
+                    for group in section {
+                        for sub in group?.into_types() {
+                            if let CompositeInnerType::Func(f) = sub.composite_type.inner {
+                                m.types.push(f);
+                            }
+                        }
+                    }
+                }
+                Payload::ImportSection(section) => {
+                    for import in section.into_imports() {
+                        let import = import?;
+                        if let TypeRef::Func(kind) = import.ty {
+                            m.imports.push((kind, format!("{}.{}", import.module, import.name)));
+                        }
+                    }
+                }
+                Payload::FunctionSection(section) => {
+                    kinds = section.into_iter().collect::<Result<Vec<u32>, _>>()?;
+                }
+                Payload::GlobalSection(section) => {
+                    for global in section {
+                        let global = global?;
+                        let constant = match global.init_expr.get_operators_reader().read()? {
+                            Operator::I32Const { value } => Some(u64::from(value as u32)),
+                            Operator::I64Const { value } => Some(value as u64),
+                            _ => None,
+                        };
+                        m.globals.push((global.ty.content_type, global.ty.mutable, constant));
+                    }
+                }
+                Payload::ExportSection(section) => {
+                    for export in section {
+                        let export = export?;
+                        if export.kind == ExternalKind::Func {
+                            m.exports.insert(export.name.to_owned(), export.index);
+                        }
+                    }
+                }
+                Payload::ElementSection(section) => {
+                    for element in section {
+                        match element?.items {
+                            ElementItems::Functions(all) => {
+                                for function in all {
+                                    m.addressed.push(function?);
+                                }
+                            }
+                            ElementItems::Expressions(_, all) => {
+                                for expression in all {
+                                    for operator in expression?.get_operators_reader() {
+                                        if let Operator::RefFunc { function_index } = operator? {
+                                            m.addressed.push(function_index);
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+                Payload::CodeSectionEntry(body) => {
+                    let mut locals = Vec::new();
+                    for local in body.get_locals_reader()? {
+                        let (n, kind) = local?;
+                        locals.extend(std::iter::repeat_n(kind, n as usize));
+                    }
+                    let (mut calls, mut calls_tables, mut traps) = (Vec::new(), false, false);
+                    for operator in body.get_operators_reader()? {
+                        match operator? {
+                            Operator::Call { function_index } => calls.push(function_index),
+                            Operator::CallIndirect { .. } => calls_tables = true,
+                            Operator::Unreachable => traps = true,
+                            Operator::RefFunc { function_index } => m.addressed.push(function_index),
+                            Operator::MemoryGrow { .. } => m.grows = true,
+                            _ => {}
+                        }
+                    }
+                    let (body, depth) = tree(&body)?.map_or((None, 0), |(body, depth)| (Some(body), depth));
+                    let kind = kinds.get(m.functions.len()).copied().unwrap_or(0);
+                    m.functions.push(Function { kind, locals, body, depth, calls, calls_tables, traps });
+                }
+                Payload::CustomSection(section) => m.names_of(&section),
+                _ => {}
+            }
+        }
+        m.addressed.sort_unstable();
+        m.addressed.dedup();
+        Ok(m)
+    }
+
+    fn names_of(&mut self, section: &wasmparser::CustomSectionReader<'_>) {
+        let KnownCustom::Name(all) = section.as_known() else { return };
+        for part in all.into_iter().flatten() {
+            if let Name::Function(map) = part {
+                for naming in map.into_iter().flatten() {
+                    self.names.insert(naming.index, naming.name.to_owned());
+                }
+            }
+        }
+    }
+
+    pub fn kind_of(&self, function: u32) -> Option<&FuncType> {
+        let kind = match (function as usize).checked_sub(self.imports.len()) {
+            None => self.imports.get(function as usize)?.0,
+            Some(own) => self.functions.get(own)?.kind,
+        };
+        self.types.get(kind as usize)
+    }
+
+    pub fn own(&self, function: u32) -> Option<&Function<'a>> {
+        self.functions.get((function as usize).checked_sub(self.imports.len())?)
+    }
+
+    /// Whether it, or what it calls, has an `unreachable`.
+    pub fn may_trap(&self, function: u32) -> bool {
+        let (mut seen, mut todo) = (BTreeSet::new(), vec![function]);
+        while let Some(f) = todo.pop() {
+            let Some(own) = self.own(f).filter(|_| seen.insert(f)) else { continue };
+            if own.traps {
+                return true;
+            }
+            todo.extend(&own.calls);
+            todo.extend(own.calls_tables.then_some(&self.addressed).into_iter().flatten());
+        }
+        false
+    }
+
+    pub fn marks_packets(&self, function: u32) -> bool {
+        let name = self.imports.get(function as usize).map(|(_, name)| name.as_str());
+        name.and_then(|n| n.strip_prefix(names::IMPORTS))
+            .is_some_and(|n| n.strip_prefix('.') == Some(names::PACKET))
+    }
+
+    pub fn name(&self, function: u32) -> String {
+        self.names.get(&function).cloned().unwrap_or_else(|| format!("function {function}"))
+    }
+}

@@ -1,0 +1,565 @@
+//! What single instructions do to what is known.
+
+use super::expr::{Expr, Fact, Known, Origin, Sym, mask};
+use super::module::Module;
+use super::poly::Poly;
+use super::state::{State, Test, Value, bits};
+use super::walk::Walk;
+use crate::charge::{BULK, BULK_SHIFT, GROW};
+use flame_abi::{Descriptor, MAX_BATCH, layout};
+use std::rc::Rc;
+use wasmparser::{
+    BlockType, ContType, FrameKind, FuncType, MemArg, ModuleArity, Operator, RefType, SubType, ValType,
+};
+
+/// Longest packet that a node takes.
+pub const MAX_LENGTH: u64 = 262_144;
+
+/// What `flame_batch` is told, as symbols.
+#[derive(Clone, Copy)]
+pub struct Batch {
+    /// Where the descriptors begin.
+    pub descriptors: Sym,
+    pub count: Sym,
+}
+
+impl Batch {
+    pub fn new(walk: &mut Walk<'_, '_>) -> Self {
+        let mut add = |low: u64, high: u64| {
+            walk.symbols.add(Known { low, high, upper: Poly::constant(high), origin: None })
+        };
+        let view = u64::from(layout::VIEW);
+        let descriptors = add(view, view + u64::from(layout::VIEW_BYTES));
+        Self { descriptors, count: add(1, MAX_BATCH as u64) }
+    }
+}
+
+/// How many values an instruction takes and gives, where nothing else is known.
+struct Arity;
+
+impl ModuleArity for Arity {
+    fn sub_type_at(&self, _: u32) -> Option<&SubType> {
+        None
+    }
+    fn tag_type_arity(&self, _: u32) -> Option<(u32, u32)> {
+        None
+    }
+    fn type_index_of_function(&self, _: u32) -> Option<u32> {
+        None
+    }
+    fn func_type_of_cont_type(&self, _: &ContType) -> Option<&FuncType> {
+        None
+    }
+    fn sub_type_of_ref_type(&self, _: &RefType) -> Option<&SubType> {
+        None
+    }
+    fn control_stack_height(&self) -> u32 {
+        0
+    }
+    fn label_block(&self, _: u32) -> Option<(BlockType, FrameKind)> {
+        None
+    }
+}
+
+type Pair = (Rc<Expr>, Rc<Expr>);
+
+/// The state behind an instruction; nothing if it does not come back.
+pub fn apply<'a>(walk: &mut Walk<'_, 'a>, operator: &Operator<'a>, mut s: State) -> Option<State> {
+    use Operator as O;
+    let test = |yes: Fact| Value::Test(Rc::new(Test { no: vec![yes.not()], yes: vec![yes] }));
+    match operator {
+        O::I32Const { value } => s.stack.push(constant(32, *value as u32 as u64)),
+        O::I64Const { value } => s.stack.push(constant(64, *value as u64)),
+        O::LocalGet { local_index } => s.stack.push(s.locals.get(*local_index as usize)?.clone()),
+        O::LocalSet { local_index } => *s.locals.get_mut(*local_index as usize)? = s.stack.pop()?,
+        O::LocalTee { local_index } => *s.locals.get_mut(*local_index as usize)? = s.stack.last()?.clone(),
+        O::GlobalGet { global_index } => s.stack.push(s.globals.get(*global_index as usize)?.clone()),
+        O::GlobalSet { global_index } => *s.globals.get_mut(*global_index as usize)? = s.stack.pop()?,
+        O::Drop => drop(s.stack.pop()?),
+        O::Nop => {}
+        O::Select | O::TypedSelect { .. } => select(walk, &mut s)?,
+
+        O::I32Add => linear(walk, &mut s, 32, 1)?,
+        O::I64Add => linear(walk, &mut s, 64, 1)?,
+        O::I32Sub => linear(walk, &mut s, 32, u64::MAX)?,
+        O::I64Sub => linear(walk, &mut s, 64, u64::MAX)?,
+        O::I32Mul => multiply(walk, &mut s, 32)?,
+        O::I64Mul => multiply(walk, &mut s, 64)?,
+        O::I32Shl => shift_left(walk, &mut s, 32)?,
+        O::I64Shl => shift_left(walk, &mut s, 64)?,
+        O::I32ShrU => shift_right(walk, &mut s, 32)?,
+        O::I64ShrU => shift_right(walk, &mut s, 64)?,
+        O::I32DivU => divide(walk, &mut s, 32)?,
+        O::I64DivU => divide(walk, &mut s, 64)?,
+        O::I32RemU => remainder(walk, &mut s, 32)?,
+        O::I64RemU => remainder(walk, &mut s, 64)?,
+        O::I32And => and(walk, &mut s, 32)?,
+        O::I64And => and(walk, &mut s, 64)?,
+        O::I32Or | O::I32Xor => or(walk, &mut s, 32, matches!(operator, O::I32Or))?,
+        O::I64Or | O::I64Xor => or(walk, &mut s, 64, matches!(operator, O::I64Or))?,
+        O::I32Clz | O::I32Ctz | O::I32Popcnt => count_bits(walk, &mut s, 32)?,
+        O::I64Clz | O::I64Ctz | O::I64Popcnt => count_bits(walk, &mut s, 64)?,
+
+        O::I32Eqz => {
+            let not = s.stack.pop()?.test().not();
+            s.stack.push(Value::Test(Rc::new(not)));
+        }
+        O::I64Eqz => {
+            let e = s.stack.pop()?.sum(64, &mut walk.symbols);
+            s.stack.push(test(Fact::Equal(e, Rc::new(Expr::constant(64, 0)))));
+        }
+        O::I32Eq => compare(walk, &mut s, 32, |(a, b)| Fact::Equal(a, b))?,
+        O::I64Eq => compare(walk, &mut s, 64, |(a, b)| Fact::Equal(a, b))?,
+        O::I32Ne => compare(walk, &mut s, 32, |(a, b)| Fact::Different(a, b))?,
+        O::I64Ne => compare(walk, &mut s, 64, |(a, b)| Fact::Different(a, b))?,
+        O::I32LtU => compare(walk, &mut s, 32, |(a, b)| Fact::Less(a, b))?,
+        O::I64LtU => compare(walk, &mut s, 64, |(a, b)| Fact::Less(a, b))?,
+        O::I32GtU => compare(walk, &mut s, 32, |(a, b)| Fact::Less(b, a))?,
+        O::I64GtU => compare(walk, &mut s, 64, |(a, b)| Fact::Less(b, a))?,
+        O::I32LeU => compare(walk, &mut s, 32, |(a, b)| Fact::AtMost(a, b))?,
+        O::I64LeU => compare(walk, &mut s, 64, |(a, b)| Fact::AtMost(a, b))?,
+        O::I32GeU => compare(walk, &mut s, 32, |(a, b)| Fact::AtMost(b, a))?,
+        O::I64GeU => compare(walk, &mut s, 64, |(a, b)| Fact::AtMost(b, a))?,
+        O::I32LtS => compare(walk, &mut s, 32, |(a, b)| Fact::SignedLess(a, b))?,
+        O::I64LtS => compare(walk, &mut s, 64, |(a, b)| Fact::SignedLess(a, b))?,
+        O::I32GtS => compare(walk, &mut s, 32, |(a, b)| Fact::SignedLess(b, a))?,
+        O::I64GtS => compare(walk, &mut s, 64, |(a, b)| Fact::SignedLess(b, a))?,
+        O::I32LeS => compare(walk, &mut s, 32, |(a, b)| Fact::SignedAtMost(a, b))?,
+        O::I64LeS => compare(walk, &mut s, 64, |(a, b)| Fact::SignedAtMost(a, b))?,
+        O::I32GeS => compare(walk, &mut s, 32, |(a, b)| Fact::SignedAtMost(b, a))?,
+        O::I64GeS => compare(walk, &mut s, 64, |(a, b)| Fact::SignedAtMost(b, a))?,
+
+        O::I32WrapI64 => {
+            let e = s.stack.pop()?.sum(64, &mut walk.symbols);
+            s.stack.push(Value::Sum(Rc::new(e.with_bits(32))));
+        }
+        O::I64ExtendI32U | O::I64ExtendI32S => {
+            let e = s.stack.pop()?.sum(32, &mut walk.symbols);
+            let (_, high) = walk.symbols.range(&e, &s.facts);
+            let positive = matches!(operator, O::I64ExtendI32U) || high <= mask(32) >> 1;
+            let wide = match walk.symbols.exactly(&e, &s.facts) {
+                _ if !positive => walk.symbols.any(64),
+                Some(_) if e.terms.is_empty() => Rc::new(Expr::constant(64, e.constant)),
+                Some(_) => Rc::new(e.with_bits(64)),
+                None => {
+                    let upper = walk.symbols.upper(&e, &s.facts);
+                    fresh(walk, 64, (0, high), upper, None)
+                }
+            };
+            s.stack.push(Value::Sum(wide));
+        }
+
+        O::V128Load { memarg } => load_whole(walk, &mut s, memarg, ValType::V128)?,
+        O::I64Load { memarg } if copies(walk, &s, memarg) => load_whole(walk, &mut s, memarg, ValType::I64)?,
+        O::I32Store { memarg } | O::I64Store32 { memarg } => {
+            store(walk, &mut s, memarg, 4, matches!(operator, O::I32Store { .. }))?
+        }
+        O::I64Store { memarg } => store(walk, &mut s, memarg, 8, true)?,
+        O::V128Store { memarg } => store(walk, &mut s, memarg, 16, true)?,
+        O::F32Store { memarg } => store(walk, &mut s, memarg, 4, false)?,
+        O::F64Store { memarg } => store(walk, &mut s, memarg, 8, false)?,
+        O::I32Store8 { memarg } | O::I64Store8 { memarg } => store(walk, &mut s, memarg, 1, false)?,
+        O::I32Store16 { memarg } | O::I64Store16 { memarg } => store(walk, &mut s, memarg, 2, false)?,
+        O::V128Store8Lane { .. }
+        | O::V128Store16Lane { .. }
+        | O::V128Store32Lane { .. }
+        | O::V128Store64Lane { .. } => {
+            let at = s.stack.len().checked_sub(2)?;
+            s.stack.truncate(at);
+            s.memory.clear();
+        }
+        O::I32Load { memarg } => load(walk, &mut s, memarg, 4, 32, false)?,
+        O::I32Load8U { memarg } => load(walk, &mut s, memarg, 1, 32, false)?,
+        O::I32Load16U { memarg } => load(walk, &mut s, memarg, 2, 32, false)?,
+        O::I64Load { memarg } => load(walk, &mut s, memarg, 8, 64, false)?,
+        O::I64Load8U { memarg } => load(walk, &mut s, memarg, 1, 64, false)?,
+        O::I64Load16U { memarg } => load(walk, &mut s, memarg, 2, 64, false)?,
+        O::I64Load32U { memarg } => load(walk, &mut s, memarg, 4, 64, false)?,
+        O::MemorySize { .. } => s.stack.push(Value::Sum(walk.symbols.within(32, 0, 65_536))),
+        O::MemoryGrow { .. } => {
+            s.stack.pop()?;
+            s.cost = s.cost.plus(Poly::constant(GROW));
+            s.stack.push(Value::Any(ValType::I32));
+        }
+        O::MemoryCopy { .. } | O::MemoryFill { .. } | O::MemoryInit { .. } => {
+            s.memory.clear();
+            let length = s.stack.pop()?.sum(32, &mut walk.symbols);
+            let at = s.stack.len().checked_sub(2)?;
+            s.stack.truncate(at);
+            // What does not fit in memory traps.
+            let all = Poly::constant(layout::MAX_MEMORY.into());
+            let bytes = walk.symbols.upper(&length, &s.facts);
+            let (_, high) = walk.symbols.range(&length, &s.facts);
+            let bytes = if high > u64::from(layout::MAX_MEMORY) { all } else { bytes };
+            s.cost = s.cost.plus(bytes.over(1 << BULK_SHIFT)).plus(Poly::constant(BULK as u64));
+        }
+        operator => {
+            let (takes, gives) = operator.operator_arity(&Arity)?;
+            let at = s.stack.len().checked_sub(takes as usize)?;
+            s.stack.truncate(at);
+            // Of another type than is said here; whoever takes it for a number gets any.
+            s.stack.extend((0..gives).map(|_| Value::Any(ValType::F64)));
+        }
+    }
+    Some(s)
+}
+
+/// Globals as they are before a call: those that never change, by their value.
+pub fn globals(module: &Module<'_>) -> Vec<Value> {
+    let of = |(kind, mutable, value): &(ValType, bool, Option<u64>)| match (bits(*kind), mutable, value) {
+        (Some(bits), false, Some(n)) => constant(bits, *n),
+        _ => Value::Any(*kind),
+    };
+    module.globals.iter().map(of).collect()
+}
+
+pub fn constant(bits: u8, n: u64) -> Value {
+    Value::Sum(Rc::new(Expr::constant(bits, n)))
+}
+
+fn fresh(
+    walk: &mut Walk<'_, '_>,
+    bits: u8,
+    (low, high): (u64, u64),
+    upper: Poly,
+    origin: Option<Origin>,
+) -> Rc<Expr> {
+    let sym = walk.symbols.add(Known { low, high, upper, origin });
+    Rc::new(Expr::symbol(bits, sym))
+}
+
+fn pair(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<Pair> {
+    let (b, a) = (s.stack.pop()?, s.stack.pop()?);
+    Some((a.sum(bits, &mut walk.symbols), b.sum(bits, &mut walk.symbols)))
+}
+
+fn compare(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8, fact: impl Fn(Pair) -> Fact) -> Option<()> {
+    let yes = fact(pair(walk, s, bits)?);
+    s.stack.push(Value::Test(Rc::new(Test { no: vec![yes.not()], yes: vec![yes] })));
+    Some(())
+}
+
+fn linear(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8, factor: u64) -> Option<()> {
+    let (a, b) = pair(walk, s, bits)?;
+    let sum = a.add(&b, factor).map_or_else(|| walk.symbols.any(bits), Rc::new);
+    s.stack.push(Value::Sum(sum));
+    Some(())
+}
+
+fn multiply(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<()> {
+    let (a, b) = pair(walk, s, bits)?;
+    let product = match (a.as_constant(), b.as_constant()) {
+        (Some(n), _) => Rc::new(b.scaled(n)),
+        (_, Some(n)) => Rc::new(a.scaled(n)),
+        _ => walk.symbols.any(bits),
+    };
+    s.stack.push(Value::Sum(product));
+    Some(())
+}
+
+fn shift_left(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<()> {
+    let (a, b) = pair(walk, s, bits)?;
+    let shifted = match b.as_constant() {
+        Some(n) => Rc::new(a.scaled(1 << (n % u64::from(bits)))),
+        None => walk.symbols.any(bits),
+    };
+    s.stack.push(Value::Sum(shifted));
+    Some(())
+}
+
+fn shift_right(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<()> {
+    let (a, b) = pair(walk, s, bits)?;
+    let shifted = match b.as_constant().map(|n| n % u64::from(bits)) {
+        Some(0) => a,
+        Some(n) => quotient(walk, s, a, 1 << n),
+        None => {
+            let (_, high) = walk.symbols.range(&a, &s.facts);
+            walk.symbols.within(bits, 0, high)
+        }
+    };
+    s.stack.push(Value::Sum(shifted));
+    Some(())
+}
+
+fn quotient(walk: &mut Walk<'_, '_>, s: &State, a: Rc<Expr>, by: u64) -> Rc<Expr> {
+    let (low, high) = walk.symbols.range(&a, &s.facts);
+    let upper = walk.symbols.upper(&a, &s.facts).over(by);
+    let bits = a.bits;
+    fresh(walk, bits, (low / by, high / by), upper, (by >= 2).then_some(Origin::Halved(a)))
+}
+
+fn divide(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<()> {
+    let (a, b) = pair(walk, s, bits)?;
+    let divided = match b.as_constant() {
+        Some(n) if n > 0 => quotient(walk, s, a, n),
+        _ => {
+            let (_, high) = walk.symbols.range(&a, &s.facts);
+            walk.symbols.within(bits, 0, high)
+        }
+    };
+    s.stack.push(Value::Sum(divided));
+    Some(())
+}
+
+fn remainder(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<()> {
+    let (a, b) = pair(walk, s, bits)?;
+    let (_, of) = walk.symbols.range(&b, &s.facts);
+    let (_, high) = walk.symbols.range(&a, &s.facts);
+    s.stack.push(Value::Sum(walk.symbols.within(bits, 0, high.min(of.saturating_sub(1)))));
+    Some(())
+}
+
+fn and(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<()> {
+    if let [.., Value::Test(a), Value::Test(b)] = &s.stack[..]
+        && bits == 32
+    {
+        let both = Test { yes: [&a.yes[..], &b.yes].concat(), no: Vec::new() };
+        s.stack.truncate(s.stack.len() - 2);
+        s.stack.push(Value::Test(Rc::new(both)));
+        return Some(());
+    }
+    let (a, b) = pair(walk, s, bits)?;
+    let without = |x: &Expr, y: &Expr| x.minus(y).and_then(|d| d.as_constant()) == Some(1);
+    let ((_, high_a), (_, high_b)) = (walk.symbols.range(&a, &s.facts), walk.symbols.range(&b, &s.facts));
+    let (less, other) = if high_a <= high_b { (&a, &b) } else { (&b, &a) };
+    let high = high_a.min(high_b);
+    // A mask of all bits that there may be changes nothing.
+    if let Some(n) = other.as_constant()
+        && n & (n.wrapping_add(1) & mask(bits)) == 0
+        && high <= n
+    {
+        let same = less.clone();
+        s.stack.push(Value::Sum(same));
+        return Some(());
+    }
+    // Without its lowest bits it is so many times what is above them.
+    for (x, y) in [(&a, &b), (&b, &a)] {
+        if let Some(n) = y.as_constant()
+            && let low = n.wrapping_neg() & mask(bits)
+            && low.is_power_of_two()
+            && low > 1
+        {
+            let multiple = quotient(walk, s, x.clone(), low).scaled(low);
+            let multiple = Rc::new(multiple);
+            let rest = x
+                .minus(&multiple)
+                .map(|rest| Fact::AtMost(Rc::new(rest), Rc::new(Expr::constant(bits, low - 1))));
+            s.assume(&[Fact::AtMost(multiple.clone(), x.clone())]);
+            s.assume(rest.as_slice());
+            s.stack.push(Value::Sum(multiple));
+            return Some(());
+        }
+    }
+    let origin = match () {
+        () if without(&a, &b) => Some(Origin::Cleared(a.clone())),
+        () if without(&b, &a) => Some(Origin::Cleared(b.clone())),
+        () => None,
+    };
+    let upper = walk.symbols.upper(&a, &s.facts);
+    let other_upper = walk.symbols.upper(&b, &s.facts);
+    let upper = if high_a <= high_b { upper } else { other_upper };
+    let masked = fresh(walk, bits, (0, high), upper, origin);
+    // It is at most either.
+    let facts = [Fact::AtMost(masked.clone(), a), Fact::AtMost(masked.clone(), b)];
+    s.assume(&facts);
+    s.stack.push(Value::Sum(masked));
+    Some(())
+}
+
+fn or(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8, is_or: bool) -> Option<()> {
+    if let [.., Value::Test(a), Value::Test(b)] = &s.stack[..]
+        && bits == 32
+        && is_or
+    {
+        let either = Test { yes: Vec::new(), no: [&a.no[..], &b.no].concat() };
+        s.stack.truncate(s.stack.len() - 2);
+        s.stack.push(Value::Test(Rc::new(either)));
+        return Some(());
+    }
+    let (a, b) = pair(walk, s, bits)?;
+    // Bits that the other has not are added.
+    for (x, y) in [(&a, &b), (&b, &a)] {
+        if let Some(n) = y.as_constant()
+            && x.is_multiple_of(
+                n.checked_next_power_of_two()
+                    .filter(|p| *p > n)
+                    .or(n.checked_add(1).and_then(u64::checked_next_power_of_two)),
+            )
+        {
+            let sum = x.add(y, 1).map_or_else(|| walk.symbols.any(bits), Rc::new);
+            s.stack.push(Value::Sum(sum));
+            return Some(());
+        }
+    }
+    let high = walk.symbols.range(&a, &s.facts).1 | walk.symbols.range(&b, &s.facts).1;
+    let all = if high == 0 { 0 } else { u64::MAX >> high.leading_zeros() };
+    s.stack.push(Value::Sum(walk.symbols.within(bits, 0, all.min(mask(bits)))));
+    Some(())
+}
+
+fn count_bits(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<()> {
+    s.stack.pop()?;
+    s.stack.push(Value::Sum(walk.symbols.within(bits, 0, bits.into())));
+    Some(())
+}
+
+/// One of two; if it is the lesser or greater of what was compared, so much is known of it.
+fn select(walk: &mut Walk<'_, '_>, s: &mut State) -> Option<()> {
+    let test = s.stack.pop()?.test();
+    let (b, a) = (s.stack.pop()?, s.stack.pop()?);
+    let (Value::Sum(x), Value::Sum(y)) = (&a, &b) else {
+        let kept = match (a, b) {
+            (Value::Any(kind), _) | (_, Value::Any(kind)) => Value::Any(kind),
+            _ => Value::Any(ValType::I32),
+        };
+        s.stack.push(kept);
+        return Some(());
+    };
+    if x.bits != y.bits {
+        return None;
+    }
+    let (mut yes, mut no) = (s.facts.clone(), s.facts.clone());
+    yes.extend(test.yes.clone());
+    no.extend(test.no.clone());
+    let ((l, h), (m, i)) = (walk.symbols.range(x, &yes), walk.symbols.range(y, &no));
+    let upper = walk.symbols.upper(x, &yes).max(walk.symbols.upper(y, &no));
+    let chosen = fresh(walk, x.bits, (l.min(m), h.max(i)), upper, None);
+    let is_least =
+        test.yes.iter().any(|f| matches!(f, Fact::Less(p, q) | Fact::AtMost(p, q) if p == x && q == y));
+    if is_least {
+        s.assume(&[Fact::AtMost(chosen.clone(), x.clone()), Fact::AtMost(chosen.clone(), y.clone())]);
+    }
+    s.stack.push(Value::Sum(chosen));
+    Some(())
+}
+
+/// A load; of what the host wrote more is known.
+fn load(walk: &mut Walk<'_, '_>, s: &mut State, at: &MemArg, bytes: u8, bits: u8, _: bool) -> Option<()> {
+    let address = s.stack.pop()?.sum(32, &mut walk.symbols);
+    let high = mask(bytes * 8);
+    let place = address.add(&Expr::constant(32, at.offset), 1)?;
+    let value = match host(walk, &place, bytes, &s.facts) {
+        Some(known) => Value::Sum(Rc::new(known.with_bits(bits))),
+        None => own(walk, s, &place, bytes)
+            .filter(|v| matches!(v, Value::Sum(e) if e.bits == bits))
+            .unwrap_or_else(|| Value::Sum(walk.symbols.within(bits, 0, high))),
+    };
+    s.stack.push(value);
+    Some(())
+}
+
+/// What the module itself stored at a place, or copied there.
+fn own(walk: &mut Walk<'_, '_>, s: &State, place: &Expr, bytes: u8) -> Option<Value> {
+    let (stored, from) = s.memory.iter().rev().find_map(|stored| {
+        let from = place.minus(&stored.at)?.as_constant()?;
+        let inside = from.checked_add(bytes.into())? <= u64::from(stored.bytes);
+        inside.then_some((stored, from))
+    })?;
+    match &stored.value {
+        Value::Copied(source, _) => {
+            let source = source.add(&Expr::constant(32, from), 1)?;
+            host(walk, &source, bytes, &s.facts).map(|known| Value::Sum(Rc::new(known)))
+        }
+        value if from == 0 && bytes == stored.bytes => Some(value.clone()),
+        _ => None,
+    }
+}
+
+/// Whether a load takes more than one of the host's values at once.
+fn copies(walk: &Walk<'_, '_>, s: &State, at: &MemArg) -> bool {
+    let Some(Value::Sum(address)) = s.stack.last() else { return false };
+    let place = address.add(&Expr::constant(32, at.offset), 1);
+    place.is_some_and(|p| is_hosts(walk, &p))
+}
+
+fn is_hosts(walk: &Walk<'_, '_>, place: &Expr) -> bool {
+    let Some(batch) = walk.batch else { return false };
+    place.as_constant().is_some_and(|n| n >= u64::from(layout::WINDOW)) || place.of(batch.descriptors) == 1
+}
+
+fn load_whole(walk: &mut Walk<'_, '_>, s: &mut State, at: &MemArg, kind: ValType) -> Option<()> {
+    let address = s.stack.pop()?.sum(32, &mut walk.symbols);
+    let place = address.add(&Expr::constant(32, at.offset), 1).filter(|p| is_hosts(walk, p));
+    s.stack.push(place.map_or(Value::Any(kind), |p| Value::Copied(Rc::new(p), kind)));
+    Some(())
+}
+
+fn store(walk: &mut Walk<'_, '_>, s: &mut State, at: &MemArg, bytes: u8, whole: bool) -> Option<()> {
+    let value = s.stack.pop()?;
+    let address = s.stack.pop()?.sum(32, &mut walk.symbols);
+    match address.add(&Expr::constant(32, at.offset), 1) {
+        Some(place) => {
+            let value = if whole { value } else { Value::Any(ValType::F64) };
+            s.store(Rc::new(place), bytes, value);
+        }
+        None => s.memory.clear(),
+    }
+    Some(())
+}
+
+/// What lies at a place that only the host writes, and not during a call.
+fn host(walk: &mut Walk<'_, '_>, place: &Expr, bytes: u8, facts: &[Fact]) -> Option<Expr> {
+    let batch = walk.batch?;
+    if let Some(address) = place.as_constant() {
+        return match (address.checked_sub(u64::from(layout::WINDOW + layout::BATCH_OFFSET))?, bytes) {
+            (0, 4) => Some(Expr::symbol(32, batch.descriptors)),
+            (4, 4) => Some(Expr::symbol(32, batch.count)),
+            _ => None,
+        };
+    }
+    let offset =
+        place.minus(&Expr::symbol(32, batch.descriptors)).filter(|_| place.of(batch.descriptors) == 1)?;
+    let size = Descriptor::SIZE as u64;
+    let field = offset.constant % size;
+    let index = offset.minus(&Expr::constant(32, field))?.divided(size)?;
+    if !is_below_count(walk, &index, batch, facts) {
+        return None;
+    }
+    let (high, upper) = match (field, bytes) {
+        (20, 4) => (MAX_LENGTH, Poly::LENGTH),
+        (24 | 26, 2) => (65_535, Poly::LENGTH),
+        (28, 1) => (255, Poly::constant(255)),
+        _ => return None,
+    };
+    let key = Rc::new(place.clone());
+    if let Some((_, _, known)) = walk.loaded.iter().find(|(p, b, _)| *p == key && *b == bytes) {
+        return Some((**known).clone());
+    }
+    let value = fresh(walk, 32, (0, high), upper, None);
+    walk.loaded.push((key, bytes, value.clone()));
+    Some((*value).clone())
+}
+
+/// Whether descriptor `index` is one of this batch: behind the last lie other things.
+fn is_below_count(walk: &Walk<'_, '_>, index: &Expr, batch: Batch, facts: &[Fact]) -> bool {
+    let count = Expr::symbol(32, batch.count);
+    if let Some(n) = index.as_constant() {
+        return n == 0;
+    }
+    // Nor before the first.
+    let [(turn, 1)] = index.terms[..] else { return false };
+    if index.constant > mask(32) >> 1 {
+        return false;
+    }
+    let Some(most) = walk.most.get(&turn) else { return false };
+    // turn + constant <= most + constant < count?
+    let left = count.minus(most).and_then(|d| d.minus(&Expr::constant(32, index.constant)));
+    match left.and_then(|d| d.as_constant()) {
+        Some(n) if n >= 1 && n <= mask(32) >> 1 => true,
+        // It may be the count in the turn that ends the loop, and this is not that.
+        Some(0) => {
+            let descriptors = Expr::symbol(32, batch.descriptors);
+            let of = |e: &Expr| descriptors.add(e, Descriptor::SIZE as u64);
+            let same = |a: &Expr, b: &Expr| {
+                (*a == *index && *b == count)
+                    || (Some(a) == of(index).as_ref() && Some(b) == of(&count).as_ref())
+            };
+            facts.iter().any(|f| match f {
+                Fact::Different(a, b) => same(a, b) || same(b, a),
+                Fact::Less(a, b) => same(a, b),
+                _ => false,
+            })
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,660 @@
+//! A walk over a function that keeps, at each point, what is known and the cost of the worst way there.
+
+use super::body::{About, MAX_DEPTH, Node};
+use super::expr::{Expr, Fact, Known, Sym, Symbols, mask};
+use super::module::Module;
+use super::poly::Poly;
+use super::state::{State, Value, bits};
+use super::trips::{self, Change, Counter, both, change, trips};
+use super::{LoopReport, Turns};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use wasmparser::{BlockType, Operator, ValType};
+
+/// Ways to one place that are kept apart.
+const MAX_WAYS: usize = 12;
+/// Calls in calls that are walked with what is known of their arguments.
+const MAX_CALLS: usize = 6;
+/// Walks over one function with what is known of its arguments that find no bound, in one entry.
+const MAX_TRIES: u32 = 3;
+
+/// Turns of a loop that are still called a bound.
+const MAX_TURNS: u64 = 1 << 28;
+
+/// What a function costs, whatever its arguments.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    pub cost: Poly,
+    pub packet: Poly,
+    /// Whether it comes back; one that does not ends in a trap.
+    pub returns: bool,
+    /// Whether it, or what it calls, begins packets.
+    pub marks: bool,
+    /// Whether it may go on for ever, on a way that leads nowhere.
+    pub endless: bool,
+    /// What it, or what it calls, is without bound for.
+    pub why: Option<String>,
+}
+
+/// An open frame: where branches to it go.
+struct Frame {
+    /// Values that a branch carries.
+    carried: usize,
+    height: usize,
+    ways: Vec<State>,
+    /// Ways from here on may be joined; those before belong to an outer walk.
+    mark: usize,
+}
+
+pub struct Walk<'m, 'a> {
+    pub module: &'m Module<'a>,
+    pub summaries: &'m BTreeMap<u32, Summary>,
+    pub returning: &'m BTreeSet<u32>,
+    pub symbols: Symbols,
+    /// Values that loads from addresses of the host's give, which stay the same during a call.
+    pub loaded: Vec<(Rc<Expr>, u8, Rc<Expr>)>,
+    pub batch: Option<super::ops::Batch>,
+    /// Instructions that may still be walked over.
+    pub budget: u64,
+    pub loops: BTreeMap<usize, LoopReport>,
+    /// Of symbols for turns: what they are at most.
+    pub most: BTreeMap<Sym, Expr>,
+    pub marks: bool,
+    pub endless: bool,
+    pub why: Option<String>,
+    frames: Vec<Frame>,
+    function: u32,
+    calls: usize,
+    /// Of frames, in all functions that this is in.
+    depth: usize,
+    tried: BTreeMap<u32, u32>,
+    quick: bool,
+}
+
+impl<'m, 'a> Walk<'m, 'a> {
+    pub fn new(
+        module: &'m Module<'a>,
+        summaries: &'m BTreeMap<u32, Summary>,
+        returning: &'m BTreeSet<u32>,
+        budget: u64,
+    ) -> Self {
+        Self {
+            module,
+            summaries,
+            returning,
+            symbols: Symbols::default(),
+            loaded: Vec::new(),
+            batch: None,
+            budget,
+            loops: BTreeMap::new(),
+            most: BTreeMap::new(),
+            marks: false,
+            endless: false,
+            why: None,
+            frames: Vec::new(),
+            function: 0,
+            calls: 0,
+            depth: 0,
+            tried: BTreeMap::new(),
+            quick: false,
+        }
+    }
+
+    /// Walks a whole function; the state behind it, with its results on the stack, if it comes back.
+    pub fn function(&mut self, function: u32, arguments: Vec<Value>, before: State) -> Option<State> {
+        let State { globals, facts, memory, .. } = before;
+        let own = self.module.own(function)?;
+        let results = self.module.kind_of(function)?.results().len();
+        let Some(body) = &own.body else {
+            self.unbounded(format!("{} nests frames deeper than is analysed", self.module.name(function)));
+            let stack = self.module.kind_of(function)?.results().iter().map(|t| Value::Any(*t)).collect();
+            let cost = Poly::UNBOUNDED;
+            return Some(State {
+                locals: arguments,
+                globals,
+                stack,
+                facts,
+                cost,
+                memory: Vec::new(),
+                packet: Poly::ZERO,
+                marked: false,
+            });
+        };
+        let mut locals: Vec<Value> = arguments.into_iter().map(|value| self.named(value)).collect();
+        // Locals begin as 0.
+        locals.extend(own.locals.iter().map(|kind| match bits(*kind) {
+            Some(bits) => Value::Sum(Rc::new(Expr::constant(bits, 0))),
+            None => Value::Any(*kind),
+        }));
+        let cost = Poly::constant(1);
+        let state = State {
+            locals,
+            globals,
+            stack: Vec::new(),
+            facts,
+            memory,
+            cost,
+            packet: Poly::ZERO,
+            marked: false,
+        };
+        let frames = std::mem::take(&mut self.frames);
+        self.depth += own.depth;
+        let outer = std::mem::replace(&mut self.function, function);
+        let end = self.framed(results, 0, |walk| walk.nodes(body, state));
+        self.frames = frames;
+        self.depth -= own.depth;
+        self.function = outer;
+        end
+    }
+
+    /// The end of a way: it does not come back, but it must come to its end.
+    fn trap(&mut self, state: &State) -> Option<State> {
+        self.endless |= !state.cost.is_bounded() || !state.packet.is_bounded();
+        None
+    }
+
+    fn unbounded(&mut self, why: String) {
+        self.why.get_or_insert(why);
+    }
+
+    /// A frame around `inner`: what falls out of it and what branches to it, together.
+    fn framed(
+        &mut self,
+        carried: usize,
+        height: usize,
+        inner: impl FnOnce(&mut Self) -> Option<State>,
+    ) -> Option<State> {
+        self.frames.push(Frame { carried, height, ways: Vec::new(), mark: 0 });
+        let end = inner(self);
+        let frame = self.frames.pop()?;
+        let mut ways = frame.ways;
+        if let Some(mut end) = end {
+            settle(&mut end, carried, height);
+            ways.push(end);
+        }
+        ways.into_iter().reduce(|a, b| a.join(b, &mut self.symbols))
+    }
+
+    /// A way to the frame that is `depth` further out.
+    fn branch(&mut self, depth: u32, state: &State) {
+        let Some(at) = self.frames.len().checked_sub(1 + depth as usize) else { return };
+        let mut state = state.clone();
+        let frame = &mut self.frames[at];
+        settle(&mut state, frame.carried, frame.height);
+        frame.ways.push(state);
+        if frame.ways.len() - frame.mark > MAX_WAYS && frame.ways.len() >= 2 {
+            let (Some(a), Some(b)) = (frame.ways.pop(), frame.ways.pop()) else { return };
+            let joined = a.join(b, &mut self.symbols);
+            self.frames[at].ways.push(joined);
+        }
+    }
+
+    fn nodes(&mut self, nodes: &[Node<'a>], mut state: State) -> Option<State> {
+        for node in nodes {
+            state = self.node(node, state)?;
+        }
+        Some(state)
+    }
+
+    fn node(&mut self, node: &Node<'a>, mut state: State) -> Option<State> {
+        // Where ways part and meet, all that is known is copied.
+        let size = match node {
+            Node::Op(Operator::BrIf { .. } | Operator::Br { .. } | Operator::BrTable { .. })
+            | Node::If { .. } => 1 + state.locals.len() as u64 / 4,
+            _ => 1,
+        };
+        match self.budget.checked_sub(size) {
+            Some(rest) => self.budget = rest,
+            None => {
+                (self.budget, self.endless) = (0, true);
+                self.unbounded("the module takes longer to analyse than is allowed".to_owned());
+                return None;
+            }
+        }
+        match node {
+            Node::Block { kind, body } => {
+                let (takes, gives) = self.arity(*kind);
+                let height = state.stack.len().saturating_sub(takes);
+                self.framed(gives, height, |walk| walk.nodes(body, state))
+            }
+            Node::If { kind, then, or } => {
+                state.cost = state.cost.plus(Poly::constant(1));
+                let test = state.stack.pop()?.test();
+                let (takes, gives) = self.arity(*kind);
+                let height = state.stack.len().saturating_sub(takes);
+                self.framed(gives, height, |walk| {
+                    let (mut yes, mut no) = (state.clone(), state);
+                    yes.assume(&test.yes);
+                    no.assume(&test.no);
+                    let yes = if yes.is_impossible(&walk.symbols) { None } else { walk.nodes(then, yes) };
+                    let no = if no.is_impossible(&walk.symbols) { None } else { walk.nodes(or, no) };
+                    let settled = |state: Option<State>| {
+                        state.map(|mut s| {
+                            settle(&mut s, gives, height);
+                            s
+                        })
+                    };
+                    match (settled(yes), settled(no)) {
+                        (Some(a), Some(b)) => Some(a.join(b, &mut walk.symbols)),
+                        (a, b) => a.or(b),
+                    }
+                })
+            }
+            Node::Loop { kind, body, about } => self.turns(*kind, body, about, state),
+            Node::Op(operator) => self.operator(operator, state),
+        }
+    }
+
+    fn operator(&mut self, operator: &Operator<'a>, mut state: State) -> Option<State> {
+        state.cost = state.cost.plus(Poly::constant(crate::charge::weight(operator)));
+        match operator {
+            Operator::Unreachable => self.trap(&state),
+            Operator::Br { relative_depth } => {
+                self.branch(*relative_depth, &state);
+                None
+            }
+            Operator::BrIf { relative_depth } => {
+                let test = state.stack.pop()?.test();
+                let mut taken = state.clone();
+                taken.assume(&test.yes);
+                if !taken.is_impossible(&self.symbols) {
+                    self.branch(*relative_depth, &taken);
+                }
+                state.assume(&test.no);
+                if state.is_impossible(&self.symbols) { None } else { Some(state) }
+            }
+            Operator::BrTable { targets } => {
+                let value = state.stack.pop()?.sum(32, &mut self.symbols);
+                let (_, high) = self.symbols.range(&value, &state.facts);
+                let mut seen: Vec<u32> = Vec::new();
+                let listed = targets
+                    .targets()
+                    .flatten()
+                    .take(usize::try_from(high).unwrap_or(usize::MAX).saturating_add(1));
+                for depth in listed.chain([targets.default()]) {
+                    if !seen.contains(&depth) {
+                        seen.push(depth);
+                        self.branch(depth, &state);
+                    }
+                }
+                None
+            }
+            Operator::Return => {
+                self.branch(self.frames.len().checked_sub(1)? as u32, &state);
+                None
+            }
+            Operator::Call { function_index } => self.call(*function_index, state),
+            Operator::CallIndirect { type_index, .. } => {
+                state.stack.pop()?;
+                self.call_any(*type_index, state)
+            }
+            operator => super::ops::apply(self, operator, state),
+        }
+    }
+
+    fn arity(&self, kind: BlockType) -> (usize, usize) {
+        match kind {
+            BlockType::Empty => (0, 0),
+            BlockType::Type(_) => (0, 1),
+            BlockType::FuncType(kind) => {
+                self.module.types.get(kind as usize).map_or((0, 0), |t| (t.params().len(), t.results().len()))
+            }
+        }
+    }
+
+    fn call(&mut self, function: u32, mut state: State) -> Option<State> {
+        let kind = self.module.kind_of(function)?;
+        let at = state.stack.len().checked_sub(kind.params().len())?;
+        let arguments = state.stack.split_off(at);
+        if self.module.marks_packets(function) {
+            (self.marks, state.marked) = (true, true);
+            return Some(state);
+        }
+        if self.module.own(function).is_none() {
+            // The host's own.
+            state.stack.extend(kind.results().iter().map(|t| Value::Any(*t)));
+            return Some(state);
+        }
+        if !self.returning.contains(&function) {
+            // A panic ends in a trap; what never comes to one goes on for ever.
+            self.endless |= !self.module.may_trap(function);
+            return self.trap(&state);
+        }
+        let Some(summary) = self.summaries.get(&function) else {
+            self.unbounded(format!("{} calls itself", self.module.name(function)));
+            state.cost = Poly::UNBOUNDED;
+            return self.returned(kind.results(), state);
+        };
+        self.marks |= summary.marks;
+        self.endless |= summary.endless;
+        let known = arguments.iter().any(|a| !matches!(a, Value::Any(_)));
+        let tried = self.tried.get(&function).copied().unwrap_or(0);
+        // A walk goes as deep as the frames of all functions that it is in.
+        let fits = self.depth + self.module.own(function).map_or(0, |own| own.depth) <= MAX_DEPTH;
+        if !summary.cost.is_bounded()
+            && fits
+            && tried < MAX_TRIES
+            && known
+            && self.calls < MAX_CALLS
+            && self.budget > 0
+        {
+            self.calls += 1;
+            let (why, before) =
+                (self.why.clone(), State { locals: Vec::new(), stack: Vec::new(), ..state.clone() });
+            let end = self.function(function, arguments, before);
+            self.calls -= 1;
+            let end = end?;
+            if end.cost.is_bounded() {
+                self.why = why;
+            } else {
+                *self.tried.entry(function).or_default() += 1;
+            }
+            state.cost = state.cost.plus(end.cost);
+            state.packet = state.packet.plus(end.packet);
+            state.stack.extend(end.stack);
+            (state.globals, state.memory) = (end.globals, end.memory);
+            state.marked |= end.marked;
+            return Some(state);
+        }
+        if let Some(why) = &summary.why {
+            self.unbounded(why.clone());
+        }
+        state.cost = state.cost.plus(summary.cost);
+        state.packet = state.packet.plus(summary.packet);
+        if !summary.returns {
+            return None;
+        }
+        self.returned(kind.results(), state)
+    }
+
+    fn returned(&mut self, results: &[ValType], mut state: State) -> Option<State> {
+        let results: Vec<Value> = results.iter().map(|t| self.named(Value::Any(*t))).collect();
+        state.stack.extend(results);
+        state.memory.clear();
+        self.forget_globals(&mut state);
+        Some(state)
+    }
+
+    fn forget_globals(&mut self, state: &mut State) {
+        for (value, (kind, mutable, _)) in state.globals.iter_mut().zip(&self.module.globals) {
+            if *mutable {
+                *value = bits(*kind).map_or(Value::Any(*kind), |bits| Value::Sum(self.symbols.any(bits)));
+            }
+        }
+    }
+
+    /// Before a call from outside.
+    pub fn before(&mut self) -> State {
+        let mut state = State {
+            locals: Vec::new(),
+            globals: super::ops::globals(self.module),
+            stack: Vec::new(),
+            facts: Vec::new(),
+            memory: Vec::new(),
+            cost: Poly::ZERO,
+            packet: Poly::ZERO,
+            marked: false,
+        };
+        self.forget_globals(&mut state);
+        state
+    }
+
+    /// Any function with an address and this type.
+    fn call_any(&mut self, kind: u32, mut state: State) -> Option<State> {
+        let kind = self.module.types.get(kind as usize)?;
+        let at = state.stack.len().checked_sub(kind.params().len())?;
+        state.stack.truncate(at);
+        let (mut cost, mut packet, mut returns) = (Poly::ZERO, Poly::ZERO, false);
+        for function in self
+            .module
+            .addressed
+            .iter()
+            .filter(|f| self.module.kind_of(**f) == Some(kind) && self.returning.contains(f))
+        {
+            match self.summaries.get(function) {
+                Some(summary) => {
+                    if let Some(why) = &summary.why {
+                        self.why.get_or_insert(why.clone());
+                    }
+                    self.marks |= summary.marks;
+                    self.endless |= summary.endless;
+                    cost = cost.max(summary.cost);
+                    packet = packet.max(summary.packet);
+                    returns |= summary.returns;
+                }
+                None if self.module.own(*function).is_none() => returns = true,
+                None => {
+                    let name = self.module.name(*function);
+                    self.unbounded(format!("{name} is called through a table by what it calls"));
+                    (cost, returns) = (Poly::UNBOUNDED, true);
+                }
+            }
+        }
+        if !returns {
+            return None;
+        }
+        state.cost = state.cost.plus(cost);
+        state.packet = state.packet.plus(packet);
+        self.returned(kind.results(), state)
+    }
+
+    /// A loop: a dry walk to see what each turn changes, then one with that known.
+    fn turns(&mut self, kind: BlockType, body: &[Node<'a>], about: &About, entry: State) -> Option<State> {
+        let (takes, gives) = self.arity(kind);
+        let height = entry.stack.len().saturating_sub(takes);
+        let first = self.symbols.count();
+        let mut head = entry.clone();
+        (head.cost, head.packet, head.marked) = (Poly::ZERO, Poly::ZERO, false);
+        head.memory.clear();
+        for value in &mut head.stack[height..] {
+            *value = self.anything_like(value);
+        }
+        if about.globals {
+            self.forget_globals(&mut head);
+        }
+        let mut counters = self.heads(&mut head, about, &entry);
+        if self.quick {
+            return self.turn(takes, gives, height, body, head).0;
+        }
+        let marked = std::mem::take(&mut self.marks);
+
+        // Dry: nothing of it is kept but what the loop's own branches bring back.
+        let (outer, why) = (self.lengths(), self.why.clone());
+        self.quick = true;
+        let backs = self.turn(takes, gives, height, body, head.clone()).1;
+        self.quick = false;
+        self.truncate(&outer);
+        self.why = why;
+        for counter in &mut counters {
+            let bits = counter.start.bits;
+            let changes = backs.iter().map(|back| match back.locals.get(counter.local as usize) {
+                Some(Value::Sum(after)) => change(counter.head, bits, after, &back.facts, &self.symbols),
+                _ => Change::Otherwise,
+            });
+            counter.change = changes.reduce(both).unwrap_or(Change::Otherwise);
+        }
+        let facts: Vec<Vec<Fact>> = backs.iter().map(|back| back.facts.clone()).collect();
+        let turns = match backs.is_empty() {
+            true => Poly::ZERO,
+            false => trips(&counters, &facts, &entry.facts, first, &self.symbols),
+        };
+        // A bound that is out of reach is none.
+        let turns = if turns.as_constant().is_some_and(|n| n > MAX_TURNS) { Poly::UNBOUNDED } else { turns };
+
+        // With counters as what they are in some turn.
+        let exact = trips::exactly(&counters, &facts, first);
+        self.count(&mut head, &counters, turns, exact);
+        self.marks = false;
+        let outer = self.lengths();
+        let saved: Vec<usize> =
+            self.frames.iter_mut().map(|f| std::mem::replace(&mut f.mark, f.ways.len())).collect();
+        let (end, backs) = self.turn(takes, gives, height, body, head);
+        for (frame, mark) in self.frames.iter_mut().zip(saved) {
+            frame.mark = mark;
+        }
+        // Each turn begins a packet.
+        let is_packets = self.marks && !backs.is_empty() && backs.iter().all(|back| back.marked);
+        self.marks |= marked;
+        let one = backs.iter().fold(Poly::ZERO, |most, back| most.max(back.cost));
+        let inner = backs.iter().fold(Poly::ZERO, |most, back| most.max(back.packet));
+        let (before, packet) = match is_packets {
+            // Its turns are packets: their cost is a packet's, not the batch's.
+            true => (entry.cost, entry.packet.plus(one.plus(inner))),
+            false => (entry.cost.plus(turns.times(one)), entry.packet.plus(turns.times(inner))),
+        };
+        if !is_packets && !turns.is_bounded() && one != Poly::ZERO {
+            let name = self.module.name(self.function);
+            self.unbounded(format!(
+                "a loop of {name} (at byte {}) ends by nothing that is known",
+                about.offset
+            ));
+        }
+        self.report(about, is_packets, turns, one);
+        let adjust = |state: &mut State| {
+            // A turn that leaves behind the packet that it began is that packet's as well.
+            if is_packets && state.marked {
+                state.packet = entry.packet.plus(one.plus(inner).max(state.cost.plus(state.packet)));
+                state.cost = before;
+            } else {
+                state.cost = state.cost.plus(before);
+                state.packet = state.packet.plus(packet);
+            }
+            state.marked |= entry.marked;
+        };
+        let leads =
+            end.is_some() || self.frames.iter().zip(&outer).any(|(frame, from)| frame.ways.len() > *from);
+        self.endless |= !leads && !turns.times(one).is_bounded();
+        for (frame, from) in self.frames.iter_mut().zip(outer) {
+            frame.ways[from..].iter_mut().for_each(adjust);
+        }
+        let mut end = end?;
+        adjust(&mut end);
+        Some(end)
+    }
+
+    fn report(&mut self, about: &About, is_packets: bool, turns: Poly, cost: Poly) {
+        let function = self.function;
+        let report = self.loops.entry(about.offset).or_insert_with(|| LoopReport {
+            function: self.module.name(function),
+            offset: about.offset,
+            turns: Turns::AtMost(Poly::ZERO),
+            cost: Poly::ZERO,
+        });
+        report.cost = report.cost.max(cost);
+        report.turns = match (is_packets, turns.is_bounded(), &report.turns) {
+            (true, ..) => Turns::Packets,
+            (_, false, _) => Turns::Unknown,
+            (_, true, Turns::AtMost(n)) => Turns::AtMost(n.max(turns)),
+            (_, true, other) => other.clone(),
+        };
+    }
+
+    /// One turn: the state that falls out of the loop, and those that go back.
+    fn turn(
+        &mut self,
+        takes: usize,
+        gives: usize,
+        height: usize,
+        body: &[Node<'a>],
+        head: State,
+    ) -> (Option<State>, Vec<State>) {
+        self.frames.push(Frame { carried: takes, height, ways: Vec::new(), mark: 0 });
+        let mut end = self.nodes(body, head);
+        let backs = self.frames.pop().map_or_else(Vec::new, |frame| frame.ways);
+        if let Some(end) = &mut end {
+            settle(end, gives, height);
+        }
+        (end, backs)
+    }
+
+    /// A number of which nothing is known is still the same wherever it is used.
+    fn named(&mut self, value: Value) -> Value {
+        match value {
+            Value::Any(kind) if bits(kind).is_some() => {
+                Value::Sum(self.symbols.any(bits(kind).unwrap_or(32)))
+            }
+            value => value,
+        }
+    }
+
+    fn anything_like(&mut self, value: &Value) -> Value {
+        match value {
+            Value::Sum(e) => Value::Sum(self.symbols.any(e.bits)),
+            Value::Test(_) => Value::Any(ValType::I32),
+            Value::Any(kind) | Value::Copied(_, kind) => Value::Any(*kind),
+        }
+    }
+
+    /// Locals that the loop writes become symbols of any value.
+    fn heads(&mut self, head: &mut State, about: &About, entry: &State) -> Vec<Counter> {
+        let mut counters = Vec::new();
+        for local in &about.written {
+            let Some(value) = head.locals.get_mut(*local as usize) else { continue };
+            let bits = match &*value {
+                Value::Sum(e) => Some(e.bits),
+                Value::Test(_) => Some(32),
+                Value::Any(kind) | Value::Copied(_, kind) => bits(*kind),
+            };
+            let Some(bits) = bits else {
+                let kind = match &*value {
+                    Value::Copied(_, kind) => *kind,
+                    _ => continue,
+                };
+                *value = Value::Any(kind);
+                continue;
+            };
+            let any = self.symbols.any(bits);
+            let start = entry.locals[*local as usize].sum(bits, &mut self.symbols);
+            if let [(sym, _)] = any.terms[..] {
+                counters.push(Counter { local: *local, head: sym, start, change: Change::Otherwise });
+            }
+            *value = Value::Sum(any);
+        }
+        counters
+    }
+
+    /// In turn `n`, a local that each turn adds the same to is its start and `n` times that.
+    fn count(&mut self, head: &mut State, counters: &[Counter], turns: Poly, exact: Option<Expr>) {
+        let mut turn: [Option<Sym>; 2] = [None, None];
+        for counter in counters {
+            let bits = counter.start.bits;
+            let Change::By(step) = counter.change else { continue };
+            let value = if step == 0 {
+                Some((*counter.start).clone())
+            } else {
+                let most = turns
+                    .at(1 << 18)
+                    .map_or(mask(bits), |n| u64::try_from(n).unwrap_or(u64::MAX).min(mask(bits)));
+                let upper = if turns.is_bounded() { turns } else { Poly::constant(mask(bits)) };
+                let known = Known { low: 0, high: most, upper, origin: None };
+                let symbols = &mut self.symbols;
+                let sym = *turn[usize::from(bits == 64)].get_or_insert_with(|| symbols.add(known));
+                if let Some(exact) = exact.as_ref().filter(|e| e.bits == bits) {
+                    self.most.insert(sym, exact.clone());
+                }
+                counter.start.add(&Expr::symbol(bits, sym), step)
+            };
+            if let (Some(value), Some(place)) = (value, head.locals.get_mut(counter.local as usize)) {
+                *place = Value::Sum(Rc::new(value));
+            }
+        }
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        self.frames.iter().map(|frame| frame.ways.len()).collect()
+    }
+
+    fn truncate(&mut self, to: &[usize]) {
+        for (frame, n) in self.frames.iter_mut().zip(to) {
+            frame.ways.truncate(*n);
+        }
+    }
+}
+
+/// Leaves on the stack what a frame's end does.
+fn settle(state: &mut State, carried: usize, height: usize) {
+    let from = state.stack.len().saturating_sub(carried);
+    let carried = state.stack.split_off(from);
+    state.stack.truncate(height);
+    state.stack.extend(carried);
+}
