@@ -37,6 +37,9 @@ bench: build ## Measure against native code and rivals; TRACE=file to choose the
 fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)
 
+soak: ## Hold the bounds analyser against Wasmtime's meter: ten million calls of random programs
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),260000) FLAME_ARGUMENTS=40 cargo test --release -p flame-bounds --test bounds -- --nocapture
+
 lint: ## rustfmt, clippy
 	@cargo fmt --check && cargo clippy --release --workspace --all-targets -- -D warnings
 
@@ -46,4 +49,4 @@ install: build ## Install to PREFIX (default /usr/local)
 	cp $(MODULES)/*.wasm $(or $(PREFIX),/usr/local)/share/flame/modules/
 	cp -r sdk/c sdk/rust $(or $(PREFIX),/usr/local)/share/flame/sdk/
 
-.PHONY: help setup build demo test bench fuzz lint install
+.PHONY: help setup build demo test bench fuzz soak lint install

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,policy,credential}
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,policy,credential,analyser}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -127,7 +127,10 @@ DATALOG
 printf '\x00asm\x01\x00\x00\x00' > $corpus/rewriter/empty.wasm
 for file in "${FLAME_MODULES:-../target/release/modules}"/*.wasm; do
     [ -f "$file" ] && cp "$file" $corpus/rewriter/
+    # Large ones take the analyser too long under a sanitizer.
+    [ -f "$file" ] && [ "$(stat -c %s "$file")" -lt 20000 ] && cp "$file" $corpus/analyser/
 done
+printf '\x00asm\x01\x00\x00\x00' > $corpus/analyser/empty.wasm
 
 for target in $corpus/*/; do
     printf '%6d seeds for %s\n' "$(find "$target" -type f | wc -l)" "$(basename "$target")"

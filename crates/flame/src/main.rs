@@ -8,6 +8,7 @@ mod node;
 mod places;
 mod plot;
 mod progress;
+mod say;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 use crate::command::Error;
 use crate::exit::Status;
+use crate::say::say;
 use clap::{Args, Subcommand};
 use flame_trust::{Policy, PublicKey, verify_audit};
 use std::path::PathBuf;
@@ -60,9 +61,9 @@ impl Audit {
             }
         })?;
         if show {
-            lines.iter().for_each(|line| println!("{line}"));
+            lines.iter().for_each(|line| say!("{line}"));
         } else {
-            println!("{}: {entries} entries, whole, signed by {key}", log.display());
+            say!("{}: {entries} entries, whole, signed by {key}", log.display());
         }
         Ok(Status::Done)
     }

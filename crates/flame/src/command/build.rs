@@ -1,6 +1,7 @@
 use crate::command::{Error, read};
 use crate::exit::Status;
 use crate::places;
+use crate::say::say;
 use clap::Args;
 use flame_abi::layout::names::MANIFEST_SECTION;
 use flame_abi::manifest::Manifest;
@@ -36,7 +37,7 @@ impl Build {
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let file = folder.join(format!("{}.wasm", manifest.name));
         std::fs::write(&file, &wasm).map_err(|e| format!("{}: {e}", file.display()))?;
-        println!("{} ({} bytes)", file.display(), wasm.len());
+        say!("{} ({} bytes)", file.display(), wasm.len());
         Ok(Status::Done)
     }
 }

@@ -2,6 +2,7 @@ use crate::command::explain::Shown;
 use crate::command::{Error, read};
 use crate::exit::Status;
 use crate::places;
+use crate::say::say;
 use clap::Args;
 use flame_bounds::{Analysis, Entry, LoopReport, MAX_LENGTH, Rules, Turns, analyse};
 use flame_plan::Limits;
@@ -52,7 +53,7 @@ impl Check {
     fn json(&self, analysis: &Analysis) {
         for e in &analysis.entries {
             let at = |p: flame_bounds::Poly| p.at(self.snaplen).map(|n| u64::try_from(n).unwrap_or(u64::MAX));
-            println!(
+            say!(
                 "{}",
                 json!({"entry": e.name, "call": e.call.to_string(), "call_most": at(e.call), "packet": e.packet.to_string(),
                     "packet_most": at(e.packet), "proved": proved(e), "why": e.why.as_deref().map(plain)})
@@ -60,13 +61,13 @@ impl Check {
         }
         for l in analysis.loops.iter().filter(|_| self.explain) {
             let (turns, cost) = (turns(l), l.cost.to_string());
-            println!(
+            say!(
                 "{}",
                 json!({"function": name(&l.function), "offset": l.offset, "turns": turns, "turn_costs": cost})
             );
         }
         for cycle in &analysis.cycles {
-            println!("{}", json!({"recursion": cycle.iter().map(|f| name(f)).collect::<Vec<_>>()}));
+            say!("{}", json!({"recursion": cycle.iter().map(|f| name(f)).collect::<Vec<_>>()}));
         }
     }
 
@@ -85,29 +86,30 @@ impl Check {
                     plain(why.as_deref().unwrap_or("no bound was found"))
                 ),
             };
-            println!("{:<14} {:<24} {verdict}", e.name, e.call.to_string());
+            say!("{:<14} {:<24} {verdict}", e.name, e.call.to_string());
             if e.packet != flame_bounds::Poly::ZERO {
-                println!("{:<14} {:<24} for each packet", "", e.packet.to_string());
+                say!("{:<14} {:<24} for each packet", "", e.packet.to_string());
             }
         }
         let counted = analysis.loops.iter().filter(|l| l.turns == Turns::Unknown).count();
-        println!("\n{} loops end by themselves, {counted} by a counter", analysis.loops.len() - counted);
-        println!(
+        say!("\n{} loops end by themselves, {counted} by a counter", analysis.loops.len() - counted);
+        say!(
             "budgets        {} a packet, {} a call, unless the manifest asks for more",
-            budget.packet_budget, budget.call_budget
+            budget.packet_budget,
+            budget.call_budget
         );
-        println!(
+        say!(
             "memory         {}",
             if analysis.grows { "may grow, up to its limit" } else { "stays as it is" }
         );
         for cycle in &analysis.cycles {
             let names: Vec<_> = cycle.iter().map(|f| name(f)).collect();
-            println!("recursion      {}", names.join(" > "));
+            say!("recursion      {}", names.join(" > "));
         }
         if self.explain {
-            println!();
+            say!();
             for l in &analysis.loops {
-                println!(
+                say!(
                     "loop at byte {:<8} {:<14} turns of {:<16} {}",
                     l.offset,
                     turns(l),

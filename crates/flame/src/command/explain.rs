@@ -2,6 +2,7 @@ use crate::command::{Error, read};
 use crate::exit::Status;
 use crate::node::Trust;
 use crate::places;
+use crate::say::say;
 use clap::{Args, ValueEnum};
 use flame_abi::Descriptor;
 use flame_compile::Compiler;
@@ -53,9 +54,12 @@ impl Explain {
         let mut view = View::new(&grant.view(), None)?;
         if matches!(self.format, Shown::Table) {
             let name = &node.policy().name;
-            println!(
+            say!(
                 "{} on {name}, {}: principal {}, role {}\n",
-                self.module, self.interface, grant.principal, grant.role
+                self.module,
+                self.interface,
+                grant.principal,
+                grant.role
             );
         }
         fields(&grant, self.format);
@@ -71,8 +75,8 @@ pub fn fields(grant: &Grant, format: Shown) {
     for (field, value, by) in grant.explain() {
         let by: Vec<_> = by.iter().map(ToString::to_string).collect();
         match format {
-            Shown::Json => println!("{}", json!({"field": field.name(), "value": value, "decided_by": by})),
-            Shown::Table => println!("{:<18} {value:<28} {}", field.name(), by.join(", then ")),
+            Shown::Json => say!("{}", json!({"field": field.name(), "value": value, "decided_by": by})),
+            Shown::Table => say!("{:<18} {value:<28} {}", field.name(), by.join(", then ")),
         }
     }
 }
@@ -97,7 +101,7 @@ fn packet(file: &Path, number: u64, view: &mut View, format: Shown) -> Result<St
             Shown::Json => {
                 let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
                 let side = |d: &Descriptor, bytes: &[u8]| json!({"ts_ns": d.ts_ns, "wire_len": d.wire_len, "proto": d.proto, "bytes": hex(bytes)});
-                println!(
+                say!(
                     "{}",
                     json!({"before": side(&d, bytes), "after": after.map(|(d, bytes)| side(&d, bytes))})
                 );
@@ -114,12 +118,11 @@ const WIDTH: usize = 16;
 
 fn show(number: u64, (d, bytes): (&Descriptor, &[u8]), after: Option<(Descriptor, &[u8])>) {
     let Some((seen, shown)) = after else {
-        println!("\npacket {number}: not shown (it does not pass select, or is not in the sample)");
+        say!("\npacket {number}: not shown (it does not pass select, or is not in the sample)");
         return;
     };
-    println!("\npacket {number}{:width$}as the module sees it", "", width = 3 * WIDTH - 4);
-    let line =
-        |name: &str, a: String, b: String| println!("  {name:<9}{a:<width$}{b}", width = 3 * WIDTH - 5);
+    say!("\npacket {number}{:width$}as the module sees it", "", width = 3 * WIDTH - 4);
+    let line = |name: &str, a: String, b: String| say!("  {name:<9}{a:<width$}{b}", width = 3 * WIDTH - 5);
     line("ts_ns", d.ts_ns.to_string(), seen.ts_ns.to_string());
     line("wire_len", d.wire_len.to_string(), seen.wire_len.to_string());
     line("protocol", d.proto.to_string(), seen.proto.to_string());
@@ -130,6 +133,6 @@ fn show(number: u64, (d, bytes): (&Descriptor, &[u8]), after: Option<(Descriptor
             part.iter().map(|b| format!("{b:02x} ")).collect::<String>()
         };
         let mark = if hex(bytes) == hex(shown) { ' ' } else { '|' };
-        println!("{at:5}  {:<width$}{mark} {}", hex(bytes), hex(shown).trim_end(), width = 3 * WIDTH);
+        say!("{at:5}  {:<width$}{mark} {}", hex(bytes), hex(shown).trim_end(), width = 3 * WIDTH);
     }
 }

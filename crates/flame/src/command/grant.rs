@@ -4,6 +4,7 @@ use crate::exit::Status;
 use crate::fields::Fields;
 use crate::node::{Trust, credential};
 use crate::places;
+use crate::say::say;
 use clap::{Args, Subcommand};
 use flame_compile::Compiler;
 use flame_trust::{Audit, Credential, Event, Mint, Narrow, Policy, PublicKey, Revoked, Secret, Signer};
@@ -117,7 +118,7 @@ impl More {
     fn write(&self, credential: &Credential) -> Result<Status, Error> {
         let text = credential.text();
         match &self.output {
-            None => println!("{text}"),
+            None => say!("{text}"),
             Some(path) => {
                 std::fs::write(path, format!("{text}\n")).map_err(|e| format!("{}: {e}", path.display()))?;
             }
@@ -178,16 +179,16 @@ fn inspect(credential: &Credential, format: Shown) -> Result<Status, Error> {
             Shown::Json => {
                 let fields: Vec<_> = stated.map(|(name, value)| json!([name, value])).collect();
                 let signer = signer(&block.signer);
-                println!(
+                say!(
                     "{}",
                     json!({"block": n, "signer": signer, "id": block.id, "fields": fields, "checks": checks})
                 );
             }
             Shown::Table => {
-                println!("block {n}, by {}", signer(&block.signer));
-                stated.for_each(|(name, value)| println!("  {name:<18} {value}"));
-                checks.iter().for_each(|check| println!("  {check}"));
-                println!("  {:<18} {}", "id", block.id);
+                say!("block {n}, by {}", signer(&block.signer));
+                stated.for_each(|(name, value)| say!("  {name:<18} {value}"));
+                checks.iter().for_each(|check| say!("  {check}"));
+                say!("  {:<18} {}", "id", block.id);
             }
         }
     }
@@ -200,13 +201,7 @@ fn verify(trust: &Trust, module: &str, interface: &str, format: Shown) -> Result
     let examined = Compiler::examine(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
     let grant = node.explain(&path, &examined)?;
     if matches!(format, Shown::Table) {
-        println!(
-            "{} for {}, role {}: granted on {}",
-            module,
-            grant.principal,
-            grant.role,
-            node.policy().name
-        );
+        say!("{} for {}, role {}: granted on {}", module, grant.principal, grant.role, node.policy().name);
     }
     fields(&grant, format);
     Ok(Status::Done)
@@ -236,6 +231,6 @@ fn revoke(path: Option<&Path>, key: Option<&str>, policy: &Path) -> Result<Statu
     if let (Some(log), Some(secret)) = (&policy.audit, policy.secret()) {
         Audit::new(log).write(secret, Event::Revoke, &whom, "", &line)?;
     }
-    println!("{}: {line}", place.display());
+    say!("{}: {line}", place.display());
     Ok(Status::Done)
 }

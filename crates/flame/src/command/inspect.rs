@@ -2,6 +2,7 @@ use crate::command::modules::manifest;
 use crate::command::{Error, read};
 use crate::exit::Status;
 use crate::places;
+use crate::say::say;
 use clap::Args;
 use sha2::{Digest, Sha256};
 
@@ -18,25 +19,25 @@ impl Inspect {
         let m = manifest(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let wasm = read(&path)?;
         let hash: String = Sha256::digest(&wasm).iter().map(|b| format!("{b:02x}")).collect();
-        println!("{} {}: {}", m.name, m.version, m.description);
-        println!("file     {} ({} bytes)", path.display(), wasm.len());
-        println!("sha256   {hash}");
-        println!("abi      {}", m.abi);
-        println!("expose   {}", m.needs.expose.as_deref().unwrap_or("headers"));
-        println!("select   {}", m.needs.select.as_deref().unwrap_or("(every packet)"));
+        say!("{} {}: {}", m.name, m.version, m.description);
+        say!("file     {} ({} bytes)", path.display(), wasm.len());
+        say!("sha256   {hash}");
+        say!("abi      {}", m.abi);
+        say!("expose   {}", m.needs.expose.as_deref().unwrap_or("headers"));
+        say!("select   {}", m.needs.select.as_deref().unwrap_or("(every packet)"));
         for (name, p) in &m.parameters {
             let kind = format!("{:?}", p.kind).to_lowercase();
-            println!("\nparameter {name} ({kind}, default {})\n  {}", p.default, p.description);
+            say!("\nparameter {name} ({kind}, default {})\n  {}", p.default, p.description);
         }
         for t in &m.tables {
-            println!("\ntable {}  {}", t.name, t.description);
+            say!("\ntable {}  {}", t.name, t.description);
             for c in &t.columns {
                 let kind = format!("{:?}", c.kind).to_lowercase();
                 let detail = match (&c.unit, c.values.as_slice()) {
                     (Some(unit), _) => unit.clone(),
                     (None, values) => values.join(" | "),
                 };
-                println!("  {:20} {kind:9} {detail}", c.name);
+                say!("  {:20} {kind:9} {detail}", c.name);
             }
         }
         Ok(Status::Done)

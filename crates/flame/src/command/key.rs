@@ -1,6 +1,7 @@
 use crate::command::{Error, read};
 use crate::exit::Status;
 use crate::places;
+use crate::say::say;
 use clap::{Args, Subcommand};
 use flame_trust::{PublicKey, Secret, sign_module};
 use sha2::{Digest, Sha256};
@@ -46,7 +47,7 @@ impl Key {
                 let path = places::module(&module)?;
                 let hash = Sha256::digest(read(&path)?).into();
                 let file = sign_module(&path, &hash, &secret)?;
-                println!("{}: signed by {}", file.display(), secret.public());
+                say!("{}: signed by {}", file.display(), secret.public());
             }
         }
         Ok(Status::Done)
@@ -54,5 +55,5 @@ impl Key {
 }
 
 fn show(key: &PublicKey) {
-    println!("{key}");
+    say!("{key}");
 }

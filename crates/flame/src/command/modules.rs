@@ -1,6 +1,7 @@
 use crate::command::{Error, read};
 use crate::exit::Status;
 use crate::places;
+use crate::say::say;
 use clap::Args;
 use flame_abi::manifest::Manifest;
 use flame_bounds::Rules;
@@ -36,7 +37,7 @@ impl Modules {
         rows.sort();
         let width = rows.iter().map(|r| r.0.len()).max().unwrap_or(0);
         for (name, version, description) in rows {
-            println!("{name:width$}  {version:8}  {description}");
+            say!("{name:width$}  {version:8}  {description}");
         }
         Ok(status)
     }

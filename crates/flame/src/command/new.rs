@@ -1,6 +1,7 @@
 use crate::command::Error;
 use crate::exit::Status;
 use crate::places;
+use crate::say::say;
 use clap::{Args, ValueEnum};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ impl New {
         for (file, text) in files {
             write(&self.path, file, &fill(text))?;
         }
-        println!("made {0}; next: flame build {0} && flame run {0}/{name}.wasm -r FILE", self.path.display());
+        say!("made {0}; next: flame build {0} && flame run {0}/{name}.wasm -r FILE", self.path.display());
         Ok(Status::Done)
     }
 }

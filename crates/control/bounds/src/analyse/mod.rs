@@ -41,8 +41,8 @@ use walk::{Summary, Walk};
 pub use ops::MAX_LENGTH;
 
 /// Instructions walked over for each one of the module, and besides.
-const WALKED: u64 = 16;
-const WALKED_LEAST: u64 = 2_000_000;
+const WALKED: u64 = 1;
+const WALKED_LEAST: u64 = 1_500_000;
 
 /// What a module's calls cost at most.
 #[derive(Clone, Debug)]
@@ -157,13 +157,14 @@ fn entries(wasm: &[u8], wanted: &dyn Fn(&str) -> bool) -> Result<Analysis, Modul
                 .map(|(k, v)| (*k, v.clone())),
         );
         loops.extend(std::mem::take(&mut walk.loops));
+        let bounded =
+            !walk.endless && end.as_ref().is_none_or(|s| s.cost.is_bounded() && s.packet.is_bounded());
+        let late = (walk.budget == 0).then(|| "it takes longer to analyse than is allowed".to_owned());
         entries.push(Entry {
             name: name.clone(),
             call: cost(&walk, end.as_ref()),
             packet: end.as_ref().map_or(Poly::ZERO, |s| s.packet),
-            why: walk.why.filter(|_| {
-                walk.endless || end.is_some_and(|s| !s.cost.is_bounded() || !s.packet.is_bounded())
-            }),
+            why: walk.why.filter(|_| !bounded).or_else(|| late.filter(|_| !bounded)),
         });
     }
     Ok(Analysis { entries, loops: loops.into_values().collect(), cycles, grows: module.grows })

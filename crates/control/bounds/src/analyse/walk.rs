@@ -147,12 +147,6 @@ impl<'m, 'a> Walk<'m, 'a> {
         end
     }
 
-    /// The end of a way: it does not come back, but it must come to its end.
-    fn trap(&mut self, state: &State) -> Option<State> {
-        self.endless |= !state.cost.is_bounded() || !state.packet.is_bounded();
-        None
-    }
-
     fn unbounded(&mut self, why: String) {
         self.why.get_or_insert(why);
     }
@@ -248,7 +242,7 @@ impl<'m, 'a> Walk<'m, 'a> {
     fn operator(&mut self, operator: &Operator<'a>, mut state: State) -> Option<State> {
         state.cost = state.cost.plus(Poly::constant(crate::charge::weight(operator)));
         match operator {
-            Operator::Unreachable => self.trap(&state),
+            Operator::Unreachable => None,
             Operator::Br { relative_depth } => {
                 self.branch(*relative_depth, &state);
                 None
@@ -318,7 +312,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         if !self.returning.contains(&function) {
             // A panic ends in a trap; what never comes to one goes on for ever.
             self.endless |= !self.module.may_trap(function);
-            return self.trap(&state);
+            return None;
         }
         let Some(summary) = self.summaries.get(&function) else {
             self.unbounded(format!("{} calls itself", self.module.name(function)));
