@@ -240,6 +240,31 @@ fn ended_by(end: impl FnOnce(&Path), more: &[&str]) -> Option<(Duration, Output)
     Some((took, out))
 }
 
+/// What it takes beyond its share is shed, and the account adds up.
+#[test]
+fn a_share_of_the_processor_is_kept_to() {
+    if modules().is_none() {
+        return;
+    }
+    let Some(net) = Net::new() else { return };
+    let node = node(ALL);
+    mint(node.path(), "alice", &["--cpu", "1us/10s"]);
+    let file = |name: &str| node.path().join(name).display().to_string();
+    let (policy, credential) = (file("policy.toml"), file("alice.cred"));
+    let run = ["count,flow", "--format", "json", "--policy", &policy, "--credential", &credential];
+    let capture = net.capture(&run, 1);
+    net.send(&vec![live::ipv4(&[], 17, (1, 9), (2, 53), 122); 5000], 1);
+    std::thread::sleep(Duration::from_millis(300));
+    let out = capture.interrupt();
+    let said = text(&out.stderr);
+    let account: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+    for module in ["count", "flow"] {
+        let of = &account["modules"][module];
+        assert_eq!((&of["offered"], &of["adds_up"]), (&5000.into(), &true.into()), "{said}");
+        assert!(of["shed"]["share"].as_u64() > Some(1000) && of["processed"].as_u64() > Some(0), "{said}");
+    }
+}
+
 fn evicted(ended: Option<(Duration, Output)>, reason: &str) {
     let Some((took, out)) = ended else { return };
     let said = text(&out.stderr);
