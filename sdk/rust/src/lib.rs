@@ -20,6 +20,11 @@
 
 mod batch;
 mod glue;
+#[cfg(target_arch = "wasm32")]
+mod heap;
+#[cfg(all(test, not(target_arch = "wasm32")))]
+#[path = "heap/class.rs"]
+mod heap_class;
 mod init;
 mod out;
 mod scan;

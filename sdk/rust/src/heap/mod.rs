@@ -1,0 +1,140 @@
+#![allow(unsafe_code)] // An allocator is made of addresses.
+//! The heap of a module: every request takes the same few instructions, so that what a module costs stays bounded
+//! (`flame check`). The usual allocators search lists, as long as they happen to be.
+//!
+//! Blocks have sizes of 16 bytes and up, four to each doubling, so at most a quarter of one is lost. Blocks given back
+//! wait in a list for their size; they are not joined. New ones are taken from the end of memory, in order, and what
+//! lies there already is 0: a table of zeros costs no more than a small one. A block at the end grows where it is.
+//!
+//! Wasm has one thread, and nothing here is called by a signal.
+
+mod class;
+
+use class::{CLASSES, LEAST, class};
+use core::alloc::{GlobalAlloc, Layout};
+use core::arch::wasm32::{memory_grow, memory_size};
+use core::cell::UnsafeCell;
+use core::ptr::{self, null_mut};
+
+const PAGE: usize = 65_536;
+/// Asked for at a time, at least.
+const GROW: usize = 16;
+
+struct Heap(UnsafeCell<State>);
+
+struct State {
+    /// The first free block of each size; each holds the address of the next.
+    free: [*mut u8; CLASSES],
+    /// What was never given out begins here; 0 before the first request.
+    next: usize,
+    end: usize,
+}
+
+// SAFETY: a module has one thread.
+unsafe impl Sync for Heap {}
+
+#[global_allocator]
+static HEAP: Heap = Heap(UnsafeCell::new(State { free: [null_mut(); CLASSES], next: 0, end: 0 }));
+
+unsafe extern "C" {
+    /// The linker's: behind data and stack.
+    static __heap_base: u8;
+}
+
+impl State {
+    /// New memory of `bytes` at a multiple of `align`, all 0.
+    fn fresh(&mut self, bytes: usize, align: usize) -> *mut u8 {
+        if self.next == 0 {
+            self.next = (&raw const __heap_base) as usize;
+            self.end = memory_size(0) * PAGE;
+        }
+        let Some(start) = self.next.checked_add(align - 1).map(|n| n & !(align - 1)) else {
+            return null_mut();
+        };
+        let Some(after) = start.checked_add(bytes) else { return null_mut() };
+        if !self.reach(after) {
+            return null_mut();
+        }
+        self.next = after;
+        start as *mut u8
+    }
+
+    /// Whether memory goes up to `after` now.
+    fn reach(&mut self, after: usize) -> bool {
+        if after <= self.end {
+            return true;
+        }
+        let pages = (after - self.end).div_ceil(PAGE);
+        // A little more than is needed, so that it is not asked for again and again; just that near the limit.
+        let grown = [pages.max(GROW), pages].into_iter().find(|n| memory_grow(0, *n) != usize::MAX);
+        self.end += grown.unwrap_or(0) * PAGE;
+        grown.is_some()
+    }
+
+    fn take(&mut self, layout: Layout) -> (*mut u8, bool) {
+        let Some((class, bytes)) = class(layout.size()) else { return (null_mut(), false) };
+        let first = self.free[class];
+        // Blocks of a list are only known to lie at multiples of 16.
+        if first.is_null() || layout.align() > 1 << LEAST {
+            return (self.fresh(bytes, layout.align().max(1 << LEAST)), true);
+        }
+        // SAFETY: a free block is at least 16 bytes, its first are the next one's address, and nobody else has it.
+        self.free[class] = unsafe { first.cast::<*mut u8>().read() };
+        (first, false)
+    }
+}
+
+// SAFETY: blocks come from memory that is the module's own, do not overlap, and are given out once until they are given
+// back; a class is found again from the layout, which the caller must keep.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: one thread, and no call into this from within it.
+        unsafe { &mut *self.0.get() }.take(layout).0
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let (block, fresh) = unsafe { &mut *self.0.get() }.take(layout);
+        if !block.is_null() && !fresh {
+            // SAFETY: the block has at least so many bytes.
+            unsafe { ptr::write_bytes(block, 0, layout.size()) };
+        }
+        block
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        let state = unsafe { &mut *self.0.get() };
+        if let Some((class, _)) = class(layout.size()) {
+            // SAFETY: the block is the heap's again, and at least 16 bytes.
+            unsafe { block.cast::<*mut u8>().write(state.free[class]) };
+            state.free[class] = block;
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        let state = unsafe { &mut *self.0.get() };
+        if let (Some((old, bytes)), Some((new, needed))) = (class(layout.size()), class(size)) {
+            if old == new {
+                return block;
+            }
+            // The last block given out grows where it is.
+            let start = block as usize;
+            if needed > bytes && start + bytes == state.next && state.reach(start + needed) {
+                state.next = start + needed;
+                return block;
+            }
+        }
+        // SAFETY: `layout` with another size is one, as the caller says.
+        let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
+        if !moved.is_null() {
+            // SAFETY: both have at least the lesser of the sizes, and are apart.
+            unsafe {
+                ptr::copy_nonoverlapping(block, moved, layout.size().min(size));
+                self.dealloc(block, layout);
+            }
+        }
+        moved
+    }
+}
