@@ -20,7 +20,7 @@
 
 mod batch;
 mod glue;
-#[cfg(target_arch = "wasm32")]
+#[cfg(all(target_arch = "wasm32", feature = "heap"))]
 mod heap;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 #[path = "heap/class.rs"]
