@@ -226,3 +226,32 @@ fn check_tells_what_a_module_costs_at_most() {
         assert!(text(&out.stderr).contains(said), "{}", text(&out.stderr));
     }
 }
+
+/// What README says under "Use", as far as it needs no interface: every line on the recorded capture.
+#[test]
+fn readmes_commands_work_as_written() {
+    if !has_modules() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "07".repeat(32)).unwrap();
+    let (demo, key) = (root().join("demo/demo.pcap").canonicalize().unwrap(), key.display().to_string());
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let used = readme.split("## Use").nth(1).unwrap().split("\n|").next().unwrap();
+    let bin = Path::new(env!("CARGO_BIN_EXE_flame")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut ran = 0;
+    for line in used.lines().map(str::trim).filter(|l| l.starts_with("flame run") && l.contains("-r FILE")) {
+        // Each placeholder is a word of its own.
+        let command = line.split("  ").next().unwrap();
+        let command = command.replace("FILE", &demo.display().to_string()).replace("KEY", &key);
+        let mut bash = Command::new("bash");
+        bash.args(["-euc", &command]).current_dir(folder.path()).env("PATH", &path);
+        let out = bash.output().unwrap();
+        assert!(out.status.success(), "{line}\n{}", text(&out.stderr));
+        ran += 1;
+    }
+    assert!(ran >= 8, "{ran} lines");
+    assert!(folder.path().join("flows/flow.flow.parquet").is_file());
+}
