@@ -287,8 +287,8 @@ fn a_running_module_is_evicted_when_its_credential_is_revoked() {
 fn a_running_module_is_evicted_when_its_credential_expires() {
     // Minted, then started: there is time enough for that.
     evicted(
-        ended_by(|_| std::thread::sleep(Duration::from_secs(8)), &["--expires", "+8s"])
-            .map(|(took, out)| (took.saturating_sub(Duration::from_secs(8)), out)),
+        ended_by(|_| std::thread::sleep(Duration::from_secs(12)), &["--expires", "+12s"])
+            .map(|(took, out)| (took.saturating_sub(Duration::from_secs(12)), out)),
         "expired",
     );
 }
