@@ -112,7 +112,10 @@ impl Node {
             }
             _ => None,
         };
-        let decided = self.decide(&self.policy, &asked, possession.as_ref());
+        let decided = self.decide(&asked, possession.as_ref()).and_then(|grant| {
+            grant.layers.iter().try_for_each(viewable)?;
+            Ok(grant)
+        });
         Ok(Asking { asked, possession, decided })
     }
 
@@ -133,12 +136,7 @@ impl Node {
         Ok(self.consider(path, module, Vec::new())?.decided?)
     }
 
-    fn decide(
-        &self,
-        policy: &Policy,
-        asked: &Asked,
-        possession: Option<&(Challenge, Answer)>,
-    ) -> Result<Grant, String> {
+    fn decide(&self, asked: &Asked, possession: Option<&(Challenge, Answer)>) -> Result<Grant, String> {
         let request = Request {
             credential: self.credential.as_ref(),
             asked,
@@ -146,9 +144,7 @@ impl Node {
             now: time::now(),
             possession: possession.map(|(challenge, answer)| (challenge, answer)),
         };
-        let grant = policy.grant(&request).map_err(|denied| denied.to_string())?;
-        grant.layers.iter().try_for_each(viewable)?;
-        Ok(grant)
+        self.policy.grant(&request).map_err(|denied| denied.to_string())
     }
 
     /// Whom a credential says it is for, true or not.
@@ -257,7 +253,7 @@ fn watch(mut node: Node, mut admitted: Vec<Admitted>, done: &AtomicBool, stop: &
 impl Node {
     /// Whether a module has its grant still; it is evicted if not.
     fn still(&self, admitted: &Admitted) -> bool {
-        let reason = match self.decide(&self.policy, &admitted.asked, admitted.possession.as_ref()) {
+        let reason = match self.decide(&admitted.asked, admitted.possession.as_ref()) {
             Ok(grant) if admitted.grant.rights.within(&grant.rights) => return true,
             Ok(_) => "the policy gives less now: install it again".to_owned(),
             Err(reason) => reason,

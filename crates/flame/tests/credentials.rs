@@ -199,6 +199,51 @@ fn the_command_line_narrows_a_grant_and_cannot_widen_it() {
 }
 
 #[test]
+fn a_filter_does_not_undo_pseudonyms_nor_ticks_a_resolution() {
+    if modules().is_none() {
+        return;
+    }
+    let node = node(&format!("{ALL}\ntransform = \"ip=prefix\"\nresolution = \"1s\""));
+    mint(node.path(), "alice", &[]);
+    let under = [&POLICY[..], &["--credential", "alice.cred"]].concat();
+    let flows = |more: &[&str]| rows(node.path(), "flow", &[&under[..], more].concat());
+    assert!(flows(&["--select", "host 10.9.0.1"]).is_empty(), "a true address");
+    let pseudonym = flows(&[])[0]["src"].as_str().unwrap().to_owned();
+    assert!(!flows(&["--select", &format!("host {pseudonym}")]).is_empty(), "what is seen can be asked for");
+    // One report for each second, however short the interval.
+    let ticks = |more: &[&str]| rows(node.path(), "count", &[more, &["--interval", "100ms"]].concat());
+    let (coarse, fine) = (ticks(&under), ticks(&[]));
+    assert!(coarse.len() * 3 < fine.len(), "{} and {}", coarse.len(), fine.len());
+    for time in
+        coarse.iter().flat_map(|row| row.as_object().unwrap()).filter(|(name, _)| name.ends_with("_ns"))
+    {
+        assert_eq!(time.1.as_u64().unwrap() % 1_000_000_000, 0, "{time:?}");
+    }
+}
+
+#[test]
+fn a_credential_is_for_its_owner_and_a_revocation_is_a_line() {
+    use std::os::unix::fs::PermissionsExt;
+    if modules().is_none() {
+        return;
+    }
+    let node = node(ALL);
+    for to in ["alice", "carol"] {
+        mint(node.path(), to, &[]);
+    }
+    let mode = std::fs::metadata(node.path().join("alice.cred")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0);
+    // Whoever edited the list by hand left its last line open.
+    std::fs::write(node.path().join("revoked"), "id 00ff").unwrap();
+    done(node.path(), &["grant", "revoke", "alice.cred", "--policy", "policy.toml"]);
+    let run = |to: &str| {
+        in_folder(node.path(), &["grant", "verify", &format!("{to}.cred"), "--policy", "policy.toml"])
+    };
+    assert!(run("carol").status.success(), "{}", text(&run("carol").stderr));
+    assert!(text(&run("alice").stderr).contains("revoked"));
+}
+
+#[test]
 fn a_filter_that_means_nothing_is_found_where_it_stands() {
     if modules().is_none() {
         return;

@@ -9,7 +9,7 @@ mod view;
 
 pub use account::{Account, Shed};
 pub use terms::{Eviction, Release, Share, Terms};
-pub use view::{Action, Expose, Field, Transforms, ViewKey, ViewSpec};
+pub use view::{Action, Expose, Field, Transforms, ViewKey, ViewSpec, coarse};
 
 use flame_abi::manifest::Manifest;
 use std::sync::Arc;

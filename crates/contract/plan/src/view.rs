@@ -7,6 +7,11 @@ use std::str::FromStr;
 pub struct ViewSpec {
     /// pcap filters; a packet must pass all of them.
     pub select: Vec<String>,
+    /// Those of `select` that are asked of what is shown, not of the packet: whoever may not see a byte may not ask for
+    /// it either.
+    pub select_shown: Vec<String>,
+    /// What is shown, for those, if it is more than the module asks to see.
+    pub select_expose: Option<Expose>,
     pub expose: Expose,
     pub transforms: Transforms,
     /// Time stamps are rounded down to multiples of it; 0 and 1 keep them.
@@ -16,6 +21,12 @@ pub struct ViewSpec {
     /// The key of the transforms, and of the flow hash where flows are hidden. Without one the run's key counts,
     /// and flow hashes stay.
     pub key: Option<ViewKey>,
+}
+
+/// A time as a view of this resolution shows it.
+#[inline]
+pub fn coarse(ts_ns: u64, resolution_ns: u64) -> u64 {
+    if resolution_ns > 1 { ts_ns - ts_ns % resolution_ns } else { ts_ns }
 }
 
 /// A secret that goes with a view: views under different keys are different.

@@ -300,6 +300,8 @@ fn hostile_shapes_are_answered_in_a_moment() {
         ")".repeat(100)
     );
     assert!(analyse_exports(&wat::parse_str(&ways).unwrap()).unwrap().entries[0].call.is_bounded());
+    let locals = format!("(module (func (export \"f\") (param i32) (local {})))", "i32 ".repeat(20_000));
+    assert!(!analyse_exports(&wat::parse_str(&locals).unwrap()).unwrap().entries[0].call.is_bounded());
     assert!(start.elapsed().as_secs() < 120, "{:?}", start.elapsed());
 }
 

@@ -1,5 +1,6 @@
 //! Credentials: minted by a root, narrowed by anyone, handed on by their holder, countersigned by others.
 
+use crate::datalog;
 use crate::field::Field;
 use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, Origin};
@@ -90,6 +91,7 @@ pub struct Narrow {
 impl Narrow {
     fn block(&self) -> Result<BlockBuilder, CredentialError> {
         let wrong = CredentialError::Make;
+        datalog::readable(&self.datalog).map_err(wrong)?;
         let mut block =
             BlockBuilder::new().code(&self.datalog).map_err(|e| wrong(format!("datalog: {e}")))?;
         if let Some(fact) = block.facts.iter().find(|f| !f.predicate.name.starts_with(OWN)) {
@@ -234,6 +236,7 @@ fn make(e: biscuit_auth::error::Token) -> CredentialError {
 
 /// Reads a block as its library prints it.
 fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, String> {
+    datalog::readable(&source)?;
     let block = BlockBuilder::new().code(&source).map_err(|e| format!("cannot be read back: {e}"))?;
     let statements = block.facts.len() + block.rules.len() + block.checks.len();
     if statements > MAX_STATEMENTS {

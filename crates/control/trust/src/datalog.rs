@@ -1,7 +1,7 @@
 //! Checks in Datalog: what they may use, how much work they may be, and what they are told.
 
 use crate::credential::CredentialError;
-use biscuit_auth::builder::{Check, Expression, Op, Rule, Term};
+use biscuit_auth::builder::{Binary, Check, Expression, Op, Rule, Term};
 use biscuit_auth::builder_ext::AuthorizerExt;
 use biscuit_auth::datalog::RunLimits;
 use biscuit_auth::error::{FailedCheck, Logic, RunLimit, Token};
@@ -14,8 +14,12 @@ const MAX_FACTS: u64 = 500;
 const MAX_ITERATIONS: u64 = 50;
 /// For a machine that is busy with other things: the bounds below end a search long before.
 const MAX_TIME: Duration = Duration::from_millis(500);
-/// Combinations of facts that all rules and checks together look at.
-const MAX_WORK: u64 = 50_000;
+/// Steps of expressions, one for each combination of facts that a rule or check looks at, all together.
+const MAX_WORK: u64 = 100_000;
+/// Steps that a regular expression counts as: it is compiled each time.
+const REGEX: u64 = 20_000;
+/// Brackets in brackets, at most: whoever reads them back does so by recursion.
+const MAX_DEPTH: usize = 16;
 /// Elements of a set, an array or a map.
 const MAX_ELEMENTS: usize = 64;
 
@@ -31,6 +35,26 @@ pub fn plain_strings(token: &Biscuit) -> Result<(), CredentialError> {
         }
     }
     Ok(())
+}
+
+/// Whether text may be given to the parser, and to a terminal.
+pub fn readable(source: &str) -> Result<(), String> {
+    if let Some(odd) = source.chars().find(|c| c.is_control() && *c != '\n') {
+        return Err(format!("{odd:?}: texts with controls are not read"));
+    }
+    let mut depth = 0usize;
+    for c in source.chars() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(format!("brackets in more than {MAX_DEPTH} brackets are not read"));
+        }
+    }
+    // A sign in front of a sign is a level, too.
+    if source.contains("!!!!") { Err("more than three ! in a row are not read".to_owned()) } else { Ok(()) }
 }
 
 /// An upper bound on what evaluating costs, before it is tried: time limits are looked at between rules only.
@@ -49,8 +73,8 @@ pub fn affordable(blocks: &[BlockBuilder], given: usize) -> Result<(), String> {
     let work = |rule: &Rule| {
         rule.expressions.iter().try_for_each(expression)?;
         let all = rule.body.iter().fold(1u64, |all, p| all.saturating_mul(of_name(&p.name).max(1)));
-        let turns = if rule.expressions.iter().any(has_closure) { MAX_ELEMENTS as u64 } else { 1 };
-        Ok::<_, String>(all.saturating_mul(turns))
+        let steps = rule.expressions.iter().fold(1u64, |n, e| n.saturating_add(steps(&e.ops)));
+        Ok::<_, String>(all.saturating_mul(steps))
     };
     let mut total = 0u64;
     for block in blocks {
@@ -63,8 +87,8 @@ pub fn affordable(blocks: &[BlockBuilder], given: usize) -> Result<(), String> {
     }
     if total > MAX_WORK {
         return Err(format!(
-            "its rules and checks would look at {total} combinations of facts, more than {MAX_WORK}: state fewer facts, \
-             or name fewer of them in one rule"
+            "its rules and checks would take {total} steps over all combinations of facts, more than {MAX_WORK}: state \
+             fewer facts, or name fewer of them in one rule"
         ));
     }
     Ok(())
@@ -94,9 +118,16 @@ fn ops(all: &[Op], depth: u32) -> Result<(), String> {
     })
 }
 
-/// `&&` and `||` are closures too, without parameters.
-fn has_closure(e: &Expression) -> bool {
-    e.ops.iter().any(|op| matches!(op, Op::Closure(parameters, _) if !parameters.is_empty()))
+/// Steps of an expression; a closure with a parameter is gone through for each element (`&&` and `||` have none).
+fn steps(all: &[Op]) -> u64 {
+    all.iter().fold(0, |n, op| {
+        n.saturating_add(match op {
+            Op::Closure(parameters, inner) if parameters.is_empty() => steps(inner),
+            Op::Closure(_, inner) => steps(inner).saturating_mul(MAX_ELEMENTS as u64),
+            Op::Binary(Binary::Regex) => REGEX,
+            _ => 1,
+        })
+    })
 }
 
 /// Evaluates the checks of all blocks and of the node over what the node says.

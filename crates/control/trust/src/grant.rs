@@ -11,7 +11,7 @@ use crate::time;
 use biscuit_auth::builder::{Fact, Term};
 use biscuit_auth::{Biscuit, BlockBuilder};
 use flame_abi::manifest::Manifest;
-use flame_plan::{Eviction, Limits, Release, Terms, ViewKey, ViewSpec};
+use flame_plan::{Eviction, Expose, Limits, Release, Terms, ViewKey, ViewSpec};
 use std::collections::BTreeSet;
 
 /// Facts that the node gives to checks, at most, of one name.
@@ -112,6 +112,8 @@ pub struct Grant {
     pub principal: String,
     pub role: String,
     pub rights: Rights,
+    /// What it may see, whatever the module asks to see of it.
+    pub may_see: Expose,
     /// All that was stated: policy, credential, manifest.
     pub layers: Vec<Layer>,
     /// Of the credential's blocks.
@@ -174,7 +176,7 @@ impl Policy {
 
         let first = blocks.first().ok_or(Denied::Missing { what: "block" })?;
         let role = first.role.as_deref().ok_or(Denied::Missing { what: "role" })?;
-        let principal = first.principal.as_deref().ok_or(Denied::Missing { what: "principal" })?;
+        first.principal.as_deref().ok_or(Denied::Missing { what: "principal" })?;
         if !first.fields.iter().any(|l| l.field == Field::Code) {
             return Err(Denied::Missing { what: "code" });
         }
@@ -197,7 +199,6 @@ impl Policy {
         // Names have no slash in them, so paths are different where principals are.
         let names = blocks.iter().filter_map(|b| b.principal.as_deref());
         let path = names.collect::<Vec<_>>().join("/");
-        debug_assert!(path.starts_with(principal));
         let role = role.to_owned();
         let ids = blocks.into_iter().map(|b| b.id).collect();
         self.finish(request, layers, path, role, ids, &root.to_string())
@@ -259,7 +260,8 @@ impl Policy {
         let secret = self.secret().ok_or_else(|| Denied::Node("the node has no key".to_owned()))?;
         // The root is in it: what two roots call alice are two people.
         let key = ViewKey(secret.derive("view key", format!("{root} {principal}").as_bytes()));
-        Ok(Grant { principal, role, rights, layers, ids, key })
+        let of_others: Vec<Layer> = layers.iter().filter(|l| l.origin != Origin::Manifest).cloned().collect();
+        Ok(Grant { principal, role, rights, may_see: meet(&of_others).expose, layers, ids, key })
     }
 
     fn verified(&self, credential: &Credential) -> Result<(PublicKey, Biscuit), Denied> {
@@ -426,6 +428,8 @@ impl Grant {
         let rights = &self.rights;
         ViewSpec {
             select: rights.select.iter().cloned().collect(),
+            select_expose: Some(self.may_see),
+            select_shown: rights.select.difference(&rights.select_trusted).cloned().collect(),
             expose: rights.expose,
             transforms: rights.transforms.clone(),
             resolution_ns: rights.resolution_ns,

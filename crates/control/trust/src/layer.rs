@@ -44,7 +44,10 @@ pub struct Layer {
 
 impl Layer {
     pub fn new(origin: Origin, field: Field, value: String) -> Result<Self, String> {
-        let rights = field.rights(&value)?;
+        let mut rights = field.rights(&value)?;
+        if matches!(origin, Origin::Policy { .. } | Origin::Default | Origin::Block(0)) {
+            rights.select_trusted.clone_from(&rights.select);
+        }
         Ok(Self { origin, field, value, rights })
     }
 }

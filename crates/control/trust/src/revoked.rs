@@ -3,7 +3,7 @@
 use crate::key::PublicKey;
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 /// Bytes of the file, at most: some 200,000 revocations.
@@ -24,6 +24,19 @@ pub enum RevokedError {
     Line { path: String, line: usize, found: String },
     #[error("revocations {path}: more than {MAX_BYTES} bytes")]
     Large { path: String },
+}
+
+/// Adds a line of its own, whatever the file ends with.
+pub(crate) fn append_line(path: &Path, line: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+    let mut last = [b'\n'];
+    if file.metadata()?.len() > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    let before = if last == [b'\n'] { "" } else { "\n" };
+    file.write_all(format!("{before}{line}\n").as_bytes())?;
+    file.sync_all()
 }
 
 impl Revoked {
@@ -77,8 +90,6 @@ impl Revoked {
 
     /// Adds a line to the file, which is made if it is not there.
     pub fn append(path: &Path, line: &str) -> Result<(), RevokedError> {
-        let io = |error| RevokedError::Io { path: path.display().to_string(), error };
-        let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(io)?;
-        file.write_all(format!("{line}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(io)
+        append_line(path, line).map_err(|error| RevokedError::Io { path: path.display().to_string(), error })
     }
 }

@@ -54,6 +54,9 @@ impl fmt::Display for Code {
 pub struct Rights {
     /// pcap filters; a packet must pass all.
     pub select: BTreeSet<String>,
+    /// Those of them that the policy or a root stated. The others are asked of what is shown: a filter over a hidden
+    /// byte would tell it.
+    pub select_trusted: BTreeSet<String>,
     pub expose: Expose,
     /// The fields that are not kept.
     pub transforms: Transforms,
@@ -91,6 +94,7 @@ impl Rights {
     pub fn all() -> Self {
         Self {
             select: BTreeSet::new(),
+            select_trusted: BTreeSet::new(),
             expose: Expose::All,
             transforms: BTreeMap::new(),
             resolution_ns: 1,
@@ -117,6 +121,7 @@ impl Rights {
     #[must_use]
     pub fn meet(mut self, other: Self) -> Self {
         self.select.extend(other.select);
+        self.select_trusted.extend(other.select_trusted);
         self.expose = self.expose.meet(other.expose);
         for (field, action) in other.transforms {
             let mine = self.transforms.entry(field).or_default();

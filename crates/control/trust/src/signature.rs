@@ -4,9 +4,9 @@
 //! of the whole file, manifest included.
 
 use crate::key::{PublicKey, Secret};
+use crate::revoked::append_line;
 use crate::rights::{hex, unhex};
-use std::fs::OpenOptions;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const PURPOSE: &str = "module";
@@ -32,9 +32,8 @@ pub fn file_of(module: &Path) -> PathBuf {
 pub fn sign_module(module: &Path, hash: &[u8; 32], secret: &Secret) -> Result<PathBuf, SignatureError> {
     let path = file_of(module);
     let io = |error| SignatureError::Io { path: path.display().to_string(), error };
-    let line = format!("{} {}\n", secret.public(), hex(&secret.sign(PURPOSE, hash)));
-    let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(io)?;
-    file.write_all(line.as_bytes()).map_err(io)?;
+    let line = format!("{} {}", secret.public(), hex(&secret.sign(PURPOSE, hash)));
+    append_line(&path, &line).map_err(io)?;
     Ok(path)
 }
 

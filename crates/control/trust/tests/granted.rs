@@ -28,6 +28,10 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     assert_eq!(of(Field::Transform).2, [Origin::Block(0), Origin::Block(1)]);
     assert!(matches!(of(Field::Memory).2[..], [Origin::Policy { line: 15 }]), "{:?}", of(Field::Memory));
     assert_eq!(of(Field::Expose).2.last(), Some(&Origin::Manifest));
+    // A filter of whoever narrowed it is asked of what is shown; those of policy and root of the packet.
+    assert_eq!(grant.view().select_shown, ["port 53"]);
+    let again = chain.narrow(&narrow(&[("select", "udp")]).unwrap(), None).unwrap();
+    assert_eq!(world.grant(&again).unwrap().view().select_shown, ["port 53"], "the root's stays the root's");
     // The view is those rights, under a key of this principal alone.
     let view = grant.view();
     assert_eq!((view.select.len(), view.expose), (3, Expose::Headers));

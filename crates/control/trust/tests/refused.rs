@@ -50,6 +50,23 @@ fn appended(datalog: &str) -> Result<(), String> {
     granted(&world, &Credential::parse(&token.to_base64().map_err(text)?).map_err(text)?)
 }
 
+/// A check of `true` under so many operations, as no text could hold it.
+fn expression(of: biscuit_auth::builder::Unary, times: usize) -> Result<(), String> {
+    use biscuit_auth::builder::{CheckKind, Expression, Op, Predicate, Rule, Term};
+    let mut ops = vec![Op::Value(Term::Bool(true))];
+    ops.extend(std::iter::repeat_n(Op::Unary(of), times));
+    let head = Predicate::new("query".to_owned(), Vec::<Term>::new());
+    let rule = Rule::new(head, Vec::<Predicate>::new(), vec![Expression { ops }], vec![]);
+    let check = biscuit_auth::builder::Check { queries: vec![rule], kind: CheckKind::One };
+    let world = World::new();
+    let block = biscuit_auth::BlockBuilder::new().check(check).map_err(text)?;
+    let token = biscuit_auth::UnverifiedBiscuit::from_base64(world.mint(&[]).text()).map_err(text)?;
+    granted(
+        &world,
+        &Credential::parse(&token.append(block).map_err(text)?.to_base64().map_err(text)?).map_err(text)?,
+    )
+}
+
 fn biscuit(secret: &Secret) -> biscuit_auth::KeyPair {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("key");
@@ -288,6 +305,22 @@ const CASES: &[Case] = &[
         appended(&format!("check if {{{}}}.contains(1)", set.join(",")))
     }),
     ("closures in closures", "closures in closures", || appended("check if [1,2].all($a -> [1,2].all($b -> $a + $b > 0))")),
+    ("brackets in brackets in brackets", "brackets in more than 16 brackets", || expression(biscuit_auth::builder::Unary::Parens, 3000)),
+    ("a row of signs", "! in a row are not read", || expression(biscuit_auth::builder::Unary::Negate, 3001)),
+    ("a regular expression for each of many", "combinations of facts, more than", || appended("x_n(1); x_n(2); check if x_n($a), \"aaaa\".matches(\"(a{9}){9}\")")),
+    ("an expression of thousands of steps", "combinations of facts, more than", || {
+        let facts: String = (0..30).map(|n| format!("x_n({n});")).collect();
+        appended(&format!("{facts} check if x_n($a), x_n($b), {}$a == $b", "1 + ".repeat(400)))
+    }),
+    ("a control in a check", "texts with", || {
+        let world = World::new();
+        let fact = biscuit_auth::builder::fact("x_a", &[biscuit_auth::builder::string("\u{1b}]0;hi\u{7}")]);
+        let block = biscuit_auth::BlockBuilder::new().fact(fact).map_err(text)?;
+        let token = biscuit_auth::UnverifiedBiscuit::from_base64(world.mint(&[]).text()).map_err(text)?;
+        let credential = Credential::parse(&token.append(block).map_err(text)?.to_base64().map_err(text)?).map_err(text)?;
+        // Before anything is verified, too.
+        credential.blocks().map(|_| ()).map_err(text)
+    }),
     // Fields on minting.
     ("a value with a quote", "none of them a quote", || fields(&[("select", "port 53\"); expose(\"all")])),
     ("a long value", "at most 4096 characters", || fields(&[("select", &"x".repeat(5000))])),
@@ -372,6 +405,9 @@ fn nothing_hangs() {
         appended(&format!("{facts} check if x_n($a), x_n($b), x_n($c), x_n($d), $a + $b + $c + $d == -1"))
             .is_err()
     );
+    // Brackets as deep as they may be.
+    let deep = format!("check if {}true{}", "(".repeat(15), ")".repeat(15));
+    assert_eq!(appended(&deep), Ok(()));
     // The largest that is let through.
     let most: String = (0..30).map(|n| format!("x_n({n});")).collect();
     let _ = appended(&format!("{most} check if x_n($a), x_n($b), x_n($c), $a + $b + $c == -1"));

@@ -9,6 +9,10 @@ pub struct Gate {
     /// Per table: its columns, and which of them count packets.
     tables: Vec<Vec<(ColumnType, bool)>>,
     left: Left,
+    /// Packet time since the last second began.
+    since_ns: u64,
+    /// Nothing is held back.
+    open: bool,
 }
 
 /// Of this second.
@@ -21,9 +25,9 @@ struct Left {
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What `ns` are worth; no less than one second is, so that long ticks do not starve and short ones do not round down.
+/// What `ns` are worth.
 fn worth(rate: u64, ns: u64) -> u64 {
-    let all = u128::from(rate) * u128::from(ns.max(SECOND_NS)) / u128::from(SECOND_NS);
+    let all = u128::from(rate) * u128::from(ns) / u128::from(SECOND_NS);
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
@@ -31,13 +35,20 @@ impl Gate {
     pub fn new(manifest: &Manifest, release: Release) -> Self {
         let column = |c: &Column| (c.kind, c.unit.as_deref() == Some("packets"));
         let tables = manifest.tables.iter().map(|t| t.columns.iter().map(column).collect()).collect();
-        let mut gate = Self { release, tables, left: Left { records: 0, bytes: 0, transmit: 0 } };
+        let left = Left { records: 0, bytes: 0, transmit: 0 };
+        let open = release == Release::default();
+        let mut gate = Self { release, tables, left, since_ns: 0, open };
         gate.refill(SECOND_NS);
         gate
     }
 
-    /// So much packet time has gone by: a new second, or more, begins.
+    /// So much packet time has gone by. However often this is told, a second's worth comes with each second.
     pub fn refill(&mut self, ns: u64) {
+        self.since_ns = self.since_ns.saturating_add(ns);
+        if self.since_ns < SECOND_NS {
+            return;
+        }
+        let ns = std::mem::take(&mut self.since_ns);
         let Release { records, bytes, transmit, .. } = self.release;
         self.left =
             Left { records: worth(records, ns), bytes: worth(bytes, ns), transmit: worth(transmit, ns) };
@@ -46,7 +57,7 @@ impl Gate {
     /// Whether this record goes out; if so, it is counted.
     #[inline]
     pub fn lets(&mut self, table: u16, row: &[u8]) -> bool {
-        if self.release == Release::default() {
+        if self.open {
             return true;
         }
         let bytes = row.len() as u64;
@@ -135,6 +146,12 @@ mod tests {
         assert!(gate.lets(0, &row) && gate.lets_packet(60) && !gate.lets_packet(60));
         gate.refill(10 * SECOND_NS);
         assert_eq!((0..30).filter(|_| gate.lets(0, &row)).count(), 20);
+        // Short ticks give no more.
+        let let_out = (0..20).filter(|_| {
+            gate.refill(SECOND_NS / 10);
+            gate.lets(0, &row)
+        });
+        assert_eq!(let_out.count(), 3, "two with the tenth, one with the last");
     }
 
     #[test]

@@ -52,8 +52,6 @@ impl Coarse {
         } else if let Some(flow) = &self.flow {
             d.hash = flow.apply(d.hash);
         }
-        if self.resolution_ns > 1 {
-            d.ts_ns -= d.ts_ns % self.resolution_ns;
-        }
+        d.ts_ns = flame_plan::coarse(d.ts_ns, self.resolution_ns);
     }
 }

@@ -38,6 +38,10 @@ use select::Select;
 /// One view, with its caches: one per worker.
 pub struct View {
     select: Select,
+    /// Asked of what is shown.
+    shown: Select,
+    /// The bytes that those are asked of.
+    shown_expose: Expose,
     expose: Expose,
     rewriter: Option<Rewriter>,
     coarse: Coarse,
@@ -74,8 +78,12 @@ impl View {
     pub fn new(spec: &ViewSpec, key: Option<&Key>) -> Result<Self, ViewError> {
         let own = spec.key.as_ref().map(|key| Key::new(key.0));
         let rewriter = Rewriter::new(&spec.transforms, own.as_ref().or(key))?;
+        let (shown, plain): (Vec<_>, Vec<_>) =
+            spec.select.iter().cloned().partition(|filter| spec.select_shown.contains(filter));
         Ok(Self {
-            select: Select::new(&spec.select)?,
+            select: Select::new(&plain)?,
+            shown: Select::new(&shown)?,
+            shown_expose: spec.select_expose.map_or(spec.expose, |e| e.max(spec.expose)),
             expose: spec.expose,
             coarse: Coarse::new(spec, rewriter.as_ref().is_some_and(Rewriter::changes_flow)),
             rewriter,
@@ -90,7 +98,7 @@ impl View {
 
     /// Whether every packet is shown.
     pub fn selects_all(&self) -> bool {
-        self.select.is_all()
+        self.select.is_all() && self.shown.is_all()
     }
 
     /// Descriptors of the selected packets, for packets that stay where they are: `base` is the
@@ -106,7 +114,9 @@ impl View {
         let mut written = Written::default();
         for (i, d) in packets.iter().enumerate() {
             let bytes = packet(d, data, i)?;
-            if !self.select.passes(link(i), bytes, d.wire_len)? {
+            // What is shown is the packet.
+            let passes = self.select.passes(link(i), bytes, d.wire_len)?;
+            if !passes || !self.shown.passes(link(i), bytes, d.wire_len)? {
                 continue;
             }
             let Some(slot) = out.get_mut(written.packets as usize) else {
@@ -134,7 +144,7 @@ impl View {
         base: u32,
     ) -> Result<Written, ViewError> {
         let plain = self.rewriter.is_none() && self.coarse.is_none();
-        if self.expose == Expose::None && plain && self.select.is_all() {
+        if self.expose == Expose::None && plain && self.selects_all() {
             return descriptors_only(packets, out, base);
         }
         let mut written = Written::default();
@@ -148,14 +158,15 @@ impl View {
             let slot =
                 out.get_mut(written.packets as usize).ok_or_else(|| room("no room for its descriptor"))?;
             let end = exposed(self.expose, link, d, bytes);
+            let asked = if self.shown.is_all() { end } else { exposed(self.shown_expose, link, d, bytes) };
             let at = written.bytes;
             let mut seen = Descriptor { addr: base.wrapping_add(at as u32), ..*d };
             let shown = match &mut self.rewriter {
-                None => &bytes[..end],
+                None => &bytes[..asked],
                 Some(rewriter) => {
                     // Not in place: other instances can read a slot while it is being filled. The
                     // headers are there even if they are not exposed, for the hash.
-                    let headers = (d.payload() as usize).clamp(end, bytes.len());
+                    let headers = (d.payload() as usize).clamp(asked, bytes.len());
                     if self.scratch.len() < headers {
                         self.scratch.resize(headers, 0);
                     }
@@ -166,9 +177,13 @@ impl View {
                     if rewriter.changes_flow() {
                         seen.hash = flame_decode::flow_hash(changed, d);
                     }
-                    &changed[..end.min(understood)]
+                    &changed[..asked.min(understood)]
                 }
             };
+            if !self.shown.passes(link, shown, d.wire_len)? {
+                continue;
+            }
+            let shown = &shown[..end.min(shown.len())];
             let visible = out_data.get_mut(at..at + shown.len());
             copy_exact(visible.ok_or_else(|| room("no room for its bytes"))?, shown);
             limit(&mut seen, shown.len() as u32);

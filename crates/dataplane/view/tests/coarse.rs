@@ -68,6 +68,40 @@ fn the_views_own_key_goes_before_the_runs() {
     assert_ne!(one, two);
 }
 
+/// Whoever may not see a byte may not ask for it by a filter.
+#[test]
+fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
+    let seen = |filter: &str, spec: ViewSpec| {
+        let filters = vec![filter.to_owned()];
+        let truly = shown(&ViewSpec { select: filters.clone(), ..spec.clone() }, 50, 1).1.len();
+        (truly, shown(&ViewSpec { select: filters.clone(), select_shown: filters, ..spec }, 50, 1).1.len())
+    };
+    let headers = || keyed(1, Expose::Headers);
+    let payload = "udp[8] == 0xc7";
+    assert_eq!(seen(payload, headers()), (50, 0), "payload is hidden");
+    assert_eq!(seen(payload, keyed(1, Expose::All)), (50, 50));
+    let (_, all, data) = shown(&headers(), 1, 1);
+    let source = &data[(all[0].addr - BASE) as usize + 26..][..4];
+    let host = format!("src host {}.{}.{}.{}", source[0], source[1], source[2], source[3]);
+    assert_eq!(seen(&host, headers()), (50, 50), "addresses are shown");
+    let changed = ViewSpec { transforms: [(Field::IpSrc, Action::Prefix)].into(), ..headers() };
+    assert_eq!(seen(&host, changed), (50, 0), "true addresses are not");
+    assert_eq!(seen("udp", keyed(1, Expose::None)), (50, 0), "no header is");
+    assert!(
+        !View::new(
+            &ViewSpec {
+                select: vec!["udp".into()],
+                select_shown: vec!["udp".into()],
+                expose: Expose::All,
+                ..ViewSpec::default()
+            },
+            None
+        )
+        .unwrap()
+        .selects_all()
+    );
+}
+
 proptest! {
     #[test]
     fn times_are_multiples_and_never_later(resolution in 0u64..1 << 40, step in 0u64..1 << 33) {

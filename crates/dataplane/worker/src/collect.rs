@@ -1,7 +1,7 @@
 use crate::lane::Outlet;
 use crate::report::FaultReport;
 use crate::run::RunError;
-use flame_plan::{Account, Eviction, Plan};
+use flame_plan::{Account, Eviction, Plan, coarse};
 use flame_record::{Frame, Gate, Rows, Sink, frames};
 use flame_run::{Fault, Instance, Loaded, Output, Role};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +26,9 @@ struct Collected {
     rows: Rows,
     gate: Gate,
     eviction: Eviction,
+    resolution_ns: u64,
+    /// The last tick it was told of.
+    ticked: u64,
     slow: Option<Instance>,
     account: Account,
 }
@@ -52,6 +55,8 @@ impl<'a> Collector<'a> {
                 rows,
                 gate: Gate::new(&p.manifest, p.terms.release),
                 eviction: p.terms.eviction.clone(),
+                resolution_ns: p.view.resolution_ns,
+                ticked: 0,
                 slow: None,
                 account: Account::default(),
             };
@@ -99,7 +104,7 @@ impl<'a> Collector<'a> {
             let since = if self.ticked == 0 { 0 } else { all - self.ticked };
             self.modules.iter_mut().for_each(|m| m.gate.refill(since));
             self.ticked = all;
-            self.slow(|slow, each| slow.tick(all, each))?;
+            self.slow(all, true, |slow, now_ns, each| slow.tick(now_ns, each))?;
             for m in &mut self.modules {
                 m.flush(self.sink)?;
             }
@@ -113,7 +118,7 @@ impl<'a> Collector<'a> {
 
     /// Ends the slow instances and gives out the records and losses of each module.
     pub fn end(mut self, now_ns: u64) -> Result<(Vec<Account>, Vec<FaultReport>), RunError> {
-        self.slow(|slow, each| slow.end(now_ns, each))?;
+        self.slow(now_ns, false, |slow, now_ns, each| slow.end(now_ns, each))?;
         for m in &mut self.modules {
             m.flush(self.sink)?;
         }
@@ -122,12 +127,18 @@ impl<'a> Collector<'a> {
 
     fn slow(
         &mut self,
-        call: impl Fn(&mut Instance, &mut dyn FnMut(Output<'_>)) -> Result<(), Fault>,
+        now_ns: u64,
+        is_tick: bool,
+        call: impl Fn(&mut Instance, u64, &mut dyn FnMut(Output<'_>)) -> Result<(), Fault>,
     ) -> Result<(), RunError> {
         for m in &mut self.modules {
+            let now_ns = coarse(now_ns, m.resolution_ns);
+            if is_tick && now_ns <= std::mem::replace(&mut m.ticked, now_ns) {
+                continue;
+            }
             let Some(mut slow) = m.slow.take().filter(|_| m.eviction.reason().is_none()) else { continue };
             let mut taken = Ok(());
-            let called = call(&mut slow, &mut |output| {
+            let called = call(&mut slow, now_ns, &mut |output| {
                 if taken.is_ok() {
                     taken = m.rows_of(output, self.sink);
                 }

@@ -4,7 +4,7 @@ use crate::run::RunError;
 use crate::share::Meter;
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, Reader, SLOT_DESCRIPTORS};
-use flame_plan::{Account, Eviction, OnFault, Plan, Shed, ViewSpec};
+use flame_plan::{Account, Eviction, OnFault, Plan, Shed, ViewSpec, coarse};
 use flame_run::{Fault, Instance, Loaded, Mapping, Output, Role};
 use flame_source::{RawPacket, Shared};
 use flame_view::{Key, View};
@@ -45,6 +45,10 @@ struct Member {
     eviction: Eviction,
     evicted: bool,
     share: Option<Meter>,
+    /// Of its view: ticks and the end are no finer than packets.
+    resolution_ns: u64,
+    /// The last tick it was told of.
+    ticked: u64,
     account: Account,
     /// Packets lost since the last batch.
     lost: u64,
@@ -122,6 +126,8 @@ impl Lane {
                 eviction: p.terms.eviction.clone(),
                 evicted: false,
                 share: p.terms.share.map(Meter::new),
+                resolution_ns: p.view.resolution_ns,
+                ticked: 0,
                 account: Account::default(),
                 lost: 0,
             };
@@ -147,7 +153,10 @@ impl Lane {
 
     pub fn tick(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<(), RunError> {
         for member in self.views.iter_mut().flat_map(|v| &mut v.members) {
-            member.call(outlet, |instance, each| instance.tick(now_ns, each))?;
+            let now_ns = coarse(now_ns, member.resolution_ns);
+            if now_ns > std::mem::replace(&mut member.ticked, now_ns) {
+                member.call(outlet, |instance, each| instance.tick(now_ns, each))?;
+            }
         }
         Ok(())
     }
@@ -157,6 +166,7 @@ impl Lane {
         let mut accounts = Vec::new();
         for mut member in self.views.drain(..).flat_map(|v| v.members) {
             member.restarts = 0;
+            let now_ns = coarse(now_ns, member.resolution_ns);
             member.call(outlet, |instance, each| instance.end(now_ns, each))?;
             accounts.push((member.module, member.account));
         }

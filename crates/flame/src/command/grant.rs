@@ -9,6 +9,8 @@ use clap::{Args, Subcommand};
 use flame_compile::Compiler;
 use flame_trust::{Audit, Credential, Event, Mint, Narrow, Policy, PublicKey, Revoked, Secret, Signer};
 use serde_json::json;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Make, narrow, sign, read, check and revoke credentials
@@ -120,7 +122,11 @@ impl More {
         match &self.output {
             None => say!("{text}"),
             Some(path) => {
-                std::fs::write(path, format!("{text}\n")).map_err(|e| format!("{}: {e}", path.display()))?;
+                // Who has it can use it, if it is bound to no key.
+                let mut options = std::fs::OpenOptions::new();
+                let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+                let written = file.and_then(|mut f| f.write_all(format!("{text}\n").as_bytes()));
+                written.map_err(|e| format!("{}: {e}", path.display()))?;
             }
         }
         Ok(Status::Done)

@@ -8,10 +8,13 @@ use wasmparser::{
     TypeRef, ValType,
 };
 
+/// Locals of a function that is looked into, at most.
+const MAX_LOCALS: usize = 4096;
+
 pub struct Function<'a> {
     pub kind: u32,
     pub locals: Vec<ValType>,
-    /// Nothing if frames are nested too deep.
+    /// Nothing if frames are nested too deep, or there are too many locals.
     pub body: Option<Vec<Node<'a>>>,
     /// Of frames in frames.
     pub depth: usize,
@@ -119,7 +122,10 @@ impl<'a> Module<'a> {
                             _ => {}
                         }
                     }
-                    let (body, depth) = tree(&body)?.map_or((None, 0), |(body, depth)| (Some(body), depth));
+                    // States of all ways are held at once, each with every local.
+                    let small = locals.len() <= MAX_LOCALS;
+                    let tree = if small { tree(&body)? } else { None };
+                    let (body, depth) = tree.map_or((None, 0), |(body, depth)| (Some(body), depth));
                     let kind = kinds.get(m.functions.len()).copied().unwrap_or(0);
                     m.functions.push(Function { kind, locals, body, depth, calls, calls_tables, traps });
                 }

@@ -106,7 +106,10 @@ impl<'m, 'a> Walk<'m, 'a> {
         let own = self.module.own(function)?;
         let results = self.module.kind_of(function)?.results().len();
         let Some(body) = &own.body else {
-            self.unbounded(format!("{} nests frames deeper than is analysed", self.module.name(function)));
+            self.unbounded(format!(
+                "{} has more locals, or frames in frames, than are analysed",
+                self.module.name(function)
+            ));
             let stack = self.module.kind_of(function)?.results().iter().map(|t| Value::Any(*t)).collect();
             let cost = Poly::UNBOUNDED;
             return Some(State {
