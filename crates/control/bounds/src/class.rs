@@ -1,0 +1,141 @@
+//! Classes of instructions that take about the same time, for estimates in nanoseconds.
+
+use wasmparser::Operator;
+
+/// What an instruction is to a processor. Estimates know the cost of each from a calibration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Leaves nothing in machine code: constants, locals, frames.
+    Free,
+    /// Addition, logic, shifts, comparisons, conversions of integers; `select`.
+    Integer,
+    Multiply,
+    /// Of integers, remainders included.
+    Divide,
+    Float,
+    /// Division and square root.
+    FloatDivide,
+    Vector,
+    /// Of a line that is in the first cache; what lies further away costs its latency besides.
+    Load,
+    Store,
+    /// Well predicted.
+    Branch,
+    /// Through a table of labels.
+    Table,
+    Call,
+    CallIndirect,
+    /// 16 bytes of a bulk instruction.
+    Bulk,
+    Grow,
+}
+
+impl Class {
+    pub const ALL: [Self; 15] = [
+        Self::Free,
+        Self::Integer,
+        Self::Multiply,
+        Self::Divide,
+        Self::Float,
+        Self::FloatDivide,
+        Self::Vector,
+        Self::Load,
+        Self::Store,
+        Self::Branch,
+        Self::Table,
+        Self::Call,
+        Self::CallIndirect,
+        Self::Bulk,
+        Self::Grow,
+    ];
+
+    /// As tables and files have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Integer => "integer",
+            Self::Multiply => "multiply",
+            Self::Divide => "divide",
+            Self::Float => "float",
+            Self::FloatDivide => "float-divide",
+            Self::Vector => "vector",
+            Self::Load => "load",
+            Self::Store => "store",
+            Self::Branch => "branch",
+            Self::Table => "table",
+            Self::Call => "call",
+            Self::CallIndirect => "call-indirect",
+            Self::Bulk => "bulk",
+            Self::Grow => "grow",
+        }
+    }
+
+    pub(crate) fn of(operator: &Operator<'_>) -> Self {
+        use Operator as O;
+        match operator {
+            O::Nop
+            | O::Drop
+            | O::Block { .. }
+            | O::Loop { .. }
+            | O::Else
+            | O::End
+            | O::Return
+            | O::Unreachable
+            | O::LocalGet { .. }
+            | O::LocalSet { .. }
+            | O::LocalTee { .. }
+            | O::I32Const { .. }
+            | O::I64Const { .. }
+            | O::F32Const { .. }
+            | O::F64Const { .. }
+            | O::I32WrapI64
+            | O::I64ExtendI32U
+            | O::RefNull { .. }
+            | O::RefFunc { .. }
+            // A jump to what follows, as a rule.
+            | O::Br { .. } => Self::Free,
+            O::If { .. } | O::BrIf { .. } => Self::Branch,
+            O::BrTable { .. } => Self::Table,
+            O::Call { .. } => Self::Call,
+            O::CallIndirect { .. } => Self::CallIndirect,
+            O::I32Mul | O::I64Mul => Self::Multiply,
+            O::I32DivS | O::I32DivU | O::I32RemS | O::I32RemU | O::I64DivS | O::I64DivU | O::I64RemS | O::I64RemU => {
+                Self::Divide
+            }
+            O::F32Div | O::F64Div | O::F32Sqrt | O::F64Sqrt => Self::FloatDivide,
+            O::MemoryGrow { .. } => Self::Grow,
+            operator => by_name(operator),
+        }
+    }
+}
+
+/// The rest by what its mnemonic begins with: there are hundreds.
+fn by_name(operator: &Operator<'_>) -> Class {
+    let name = mnemonic(operator);
+    match () {
+        () if name.contains("_load") => Class::Load,
+        () if name.contains("_store") || name == "global_set" || name == "table_set" => Class::Store,
+        () if name == "global_get" || name == "table_get" => Class::Load,
+        () if ["v128", "i8x16", "i16x8", "i32x4", "i64x2", "f32x4", "f64x2"]
+            .iter()
+            .any(|p| name.starts_with(p)) =>
+        {
+            Class::Vector
+        }
+        () if name.starts_with('f') || name.contains("_trunc") => Class::Float,
+        () => Class::Integer,
+    }
+}
+
+macro_rules! mnemonics {
+    ($( @$proposal:ident $op:ident $({ $($arg:ident: $argty:ty),* })? => $visit:ident ($($ann:tt)*))*) => {
+        fn mnemonic(operator: &Operator<'_>) -> &'static str {
+            match operator {
+                $( Operator::$op { .. } => stringify!($visit).trim_start_matches("visit_"), )*
+                _ => "",
+            }
+        }
+    };
+}
+
+wasmparser::for_each_operator!(mnemonics);
