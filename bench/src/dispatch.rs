@@ -4,7 +4,7 @@ use crate::fixture::{Error, instance, plan, run_slot};
 use crate::row::{Row, Target, Way, in_turn};
 use flame_block::Pool;
 use flame_compile::Protection;
-use flame_run::Engine;
+use flame_run::Engines;
 use std::hint::black_box;
 
 const GROUP: &str = "dispatch: one call a batch";
@@ -28,9 +28,9 @@ pub fn empty(expose: &str) -> Result<Vec<u8>, Error> {
     Ok(wasm)
 }
 
-pub fn rows(engine: &Engine, rounds: usize) -> Result<Vec<Row>, Error> {
+pub fn rows(engine: &Engines, rounds: usize) -> Result<Vec<Row>, Error> {
     let wasm = empty("none")?;
-    let plan = plan(engine, &wasm, Protection::Metered, &[])?;
+    let plan = plan(engine, &wasm, Protection::Auto, &[])?;
     let pool = Pool::new(1)?;
     let mut instance = instance(engine, &plan, &pool)?;
     let mut rows = Vec::new();

@@ -4,7 +4,7 @@ use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_compile::{Compiler, Protection, Request};
 use flame_plan::{Expose, Limits, ModulePlan, OnFault, Terms, ViewSpec};
-use flame_run::{Engine, Instance, Loaded, Mapping, Role};
+use flame_run::{Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
 use std::path::Path;
@@ -58,7 +58,7 @@ pub fn view_into(pool: &mut Pool, slot: usize, view: &mut View, of: &Decoded) ->
 }
 
 pub fn plan(
-    engine: &Engine,
+    engine: &Engines,
     wasm: &[u8],
     protection: Protection,
     settings: &[(&str, &str)],
@@ -71,13 +71,15 @@ pub fn plan(
         // As for `flame run`: what a manifest asks for, it gets.
         limits: Limits { packet_budget: 100_000_000, ..Limits::default() },
         protection,
+        costs: None,
+        pace: None,
         terms: Terms::default(),
     };
     Ok(Compiler::new(engine, None).install(wasm, &request)?.plan)
 }
 
 /// A started fast instance that sees the pool.
-pub fn instance(engine: &Engine, plan: &ModulePlan, pool: &Pool) -> Result<Instance, Error> {
+pub fn instance(engine: &Engines, plan: &ModulePlan, pool: &Pool) -> Result<Instance, Error> {
     let (fd, offset, bytes) = pool.window();
     let loaded = Loaded::new(engine, plan)?;
     let mut instance = Instance::new(&loaded, &[Mapping { fd, offset, bytes, at: layout::VIEW }], false)?;

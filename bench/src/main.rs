@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         PathBuf::from(std::env::var_os("FLAME_MODULES").ok_or("set FLAME_MODULES (make bench does)")?);
     let generated = if trace.is_some() { None } else { Some(generated(packets)?) };
     let trace = trace.or(generated.as_ref().map(|(_, path)| path.clone())).ok_or("no trace")?;
-    let engine = flame_run::engine::engine()?;
+    let engine = flame_run::Engines::new()?;
     let bench = modules::Bench { engine: &engine, trace: &trace, folder: &folder, rounds };
     let mut rows: Vec<Row> = Vec::new();
     println!("{}", row::heading());

@@ -4,11 +4,11 @@ use crate::fixture::{Error, instance, plan};
 use crate::row::{Row, Target};
 use flame_block::Pool;
 use flame_compile::Protection;
-use flame_run::Engine;
+use flame_run::Engines;
 use std::path::Path;
 
-pub fn rows(engine: &Engine, folder: &Path) -> Result<Vec<Row>, Error> {
-    let plan = plan(engine, &std::fs::read(folder.join("flow.wasm"))?, Protection::Metered, &[])?;
+pub fn rows(engine: &Engines, folder: &Path) -> Result<Vec<Row>, Error> {
+    let plan = plan(engine, &std::fs::read(folder.join("flow.wasm"))?, Protection::Auto, &[])?;
     let pool = Pool::new(4)?;
     let before = resident()?;
     let instances = (0..100).map(|_| instance(engine, &plan, &pool)).collect::<Result<Vec<_>, _>>()?;

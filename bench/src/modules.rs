@@ -9,7 +9,7 @@ use flame_abi::{Descriptor, MAX_BATCH};
 use flame_block::Pool;
 use flame_compile::Protection;
 use flame_module::{Batch, Init, Module, Out};
-use flame_run::Engine;
+use flame_run::Engines;
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
 use std::cell::RefCell;
@@ -29,7 +29,7 @@ pub const KEY: &str = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1
 const SLOTS: usize = 16;
 
 pub struct Bench<'a> {
-    pub engine: &'a Engine,
+    pub engine: &'a Engines,
     pub trace: &'a Path,
     pub folder: &'a Path,
     pub rounds: usize,

@@ -82,7 +82,7 @@ impl Node {
 }
 
 fn installing(node: &Node, modules: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
-    let engine = flame_run::engine::engine()?;
+    let engine = flame_run::Engines::new()?;
     let cache = tempfile::tempdir()?;
     let compiler = Compiler::new(&engine, Some(Cache::open(&cache.path().join("cache"))?));
     let wasm = std::fs::read(modules.join("flow.wasm"))?;
@@ -97,7 +97,9 @@ fn installing(node: &Node, modules: &Path, rounds: usize) -> Result<Vec<Row>, Er
             settings: Default::default(),
             on_fault: OnFault::Stop,
             limits: grant.limits(Limits::default()),
-            protection: Protection::Metered,
+            protection: Protection::Auto,
+            costs: None,
+            pace: None,
             terms: grant.terms(false),
         };
         let installed = compiler.install_examined(&wasm, &module, &request)?;

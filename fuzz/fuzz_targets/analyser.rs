@@ -7,10 +7,10 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     if let Ok(analysis) = analyse_exports(data) {
         for entry in &analysis.entries {
-            let _ = (entry.call.at(1500), entry.packet.to_string());
+            let _ = (entry.bound.call.at(1500), entry.bound.packet.to_string());
         }
     }
-    if let Ok(analysis) = analyse(data, &Rules::default()) {
+    if let Ok(analysis) = analyse(data, &Rules::default(), None) {
         assert!(analysis.entries.iter().any(|e| e.name == "flame_batch"));
     }
 });

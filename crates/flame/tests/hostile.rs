@@ -27,7 +27,7 @@ fn neighbour() -> Vec<u8> {
 
 #[test]
 fn every_case_is_contained_and_named() {
-    let engine = flame_run::engine::engine().unwrap();
+    let engine = flame_run::Engines::new().unwrap();
     let neighbour = install(&engine, &neighbour(), &request()).unwrap();
     let mut cases = 0;
     let mut wrong = Vec::new();
@@ -81,7 +81,7 @@ fn every_case_is_contained_and_named() {
 
 #[test]
 fn malformed_files_are_refused_with_the_reason() {
-    let engine = flame_run::engine::engine().unwrap();
+    let engine = flame_run::Engines::new().unwrap();
     let good = neighbour();
     let plain = wat::parse_str(NEIGHBOUR).unwrap();
     let mut long_section = plain.clone();
@@ -143,7 +143,7 @@ fn a_budget_cuts_off_at_the_same_packet_whatever_the_batches() {
           (local.set $i (i32.add (local.get $i) (i32.const 1)))
           (br_if $next (i32.lt_u (local.get $i) (i32.load offset=4 (local.get $b)))))
         (i64.const 0)))"#;
-    let engine = flame_run::engine::engine().unwrap();
+    let engine = flame_run::Engines::new().unwrap();
     let wasm = with_manifest(wat::parse_str(text).unwrap(), MANIFEST.as_bytes());
     for batch in [1, 7, 64, 256] {
         for (on_fault, processed) in [(OnFault::Stop, 1000), (OnFault::Restart(1), PACKETS as u64 - 1)] {

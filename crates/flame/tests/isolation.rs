@@ -108,7 +108,7 @@ fn expose() -> impl Strategy<Value = Expose> {
 }
 
 fn found(packets: Vec<Vec<u8>>, view: ViewSpec, per_block: usize, workers: usize) -> u64 {
-    let engine = flame_run::engine::engine().unwrap();
+    let engine = flame_run::Engines::new().unwrap();
     let bytes = flame_block::Pool::new(4).unwrap().window().2;
     let limits = Limits { packet_budget: 1 << 40, call_budget: 1 << 40, ..Limits::default() };
     let request = Request { view, limits, ..request() };

@@ -56,7 +56,7 @@ fn ours(records: &[String]) -> Row {
 #[test]
 fn counts_and_conversations_equal_the_truth() {
     let Some(traces) = traces() else { return };
-    let engine = flame_run::engine::engine().unwrap();
+    let engine = flame_run::Engines::new().unwrap();
     let allowed = flame_compile::Request {
         view: ViewSpec { expose: Expose::All, ..ViewSpec::default() },
         limits: flame_plan::Limits { packet_budget: 100_000_000, ..flame_plan::Limits::default() },

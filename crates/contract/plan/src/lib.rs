@@ -8,7 +8,7 @@ mod terms;
 mod view;
 
 pub use account::{Account, Shed};
-pub use terms::{Eviction, Release, Share, Terms};
+pub use terms::{Eviction, PaceLimit, Release, Share, Terms};
 pub use view::{Action, Expose, Field, Transforms, ViewKey, ViewSpec, coarse};
 
 use flame_abi::manifest::Manifest;
@@ -50,6 +50,18 @@ pub struct ModulePlan {
     pub parameters: Vec<u8>,
     pub on_fault: OnFault,
     pub terms: Terms,
+    pub class: ModuleClass,
+}
+
+/// How a module is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ModuleClass {
+    /// Its batches are proved to end in time: compiled without checks, run to completion on the worker.
+    Bounded,
+    /// Compiled with counters and checks for interruption, run on a fiber that the worker takes back when a slice of time
+    /// is over.
+    #[default]
+    Metered,
 }
 
 /// What happens after a trap, a budget overrun or a wild record. The faulty store is always dropped.

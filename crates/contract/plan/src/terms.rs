@@ -6,6 +6,8 @@ pub struct Terms {
     pub release: Release,
     /// On live sources: what it takes beyond that in a period is shed.
     pub share: Option<Share>,
+    /// On live sources: one that is slower more often than this allows is removed.
+    pub pace: Option<PaceLimit>,
     /// Blocks that may wait for it; as many as there are if it is 0.
     pub buffer: u32,
     pub eviction: Eviction,
@@ -36,6 +38,15 @@ impl Default for Release {
 pub struct Share {
     pub slice_ns: u64,
     pub period_ns: u64,
+}
+
+/// What a module's batches may take, measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaceLimit {
+    /// Nanoseconds for each packet of a batch.
+    pub packet_ns: u64,
+    /// Batches of a thousand that may take longer.
+    pub over_per_mille: u32,
 }
 
 /// Tells the workers that a module has to go; all clones are one. Its instances are dropped with the next packets.

@@ -78,6 +78,7 @@ struct Check<'a> {
     section: &'static str,
     function: Option<u32>,
     imported_functions: u32,
+    marks_packets: bool,
     total_locals: u64,
     custom_sections: u32,
     manifest: Option<&'a [u8]>,
@@ -117,6 +118,7 @@ impl<'a> Check<'a> {
             section: "module",
             function: None,
             imported_functions: 0,
+            marks_packets: false,
             total_locals: 0,
             custom_sections: 0,
             manifest: None,
@@ -242,16 +244,27 @@ impl<'a> Check<'a> {
             let (module, name) = (printable(import.module), printable(import.name));
             let kind = match import.ty {
                 TypeRef::Func(ty) => {
-                    if (import.module, import.name) != (names::IMPORTS, names::PACKET) {
-                        return Err(ModuleError::UnknownImport { module, name, place: self.place(offset) });
-                    }
+                    let (expected, params): (_, &[ValType]) = match (import.module, import.name) {
+                        (names::IMPORTS, names::PACKET) => ("(func (param i32))", &[ValType::I32]),
+                        (names::IMPORTS, names::RARE) => ("(func)", &[]),
+                        _ => {
+                            return Err(ModuleError::UnknownImport {
+                                module,
+                                name,
+                                place: self.place(offset),
+                            });
+                        }
+                    };
                     self.imported_functions += 1;
+                    self.marks_packets |= import.name == names::PACKET;
                     match self.types.get(ty as usize) {
-                        Some(ty) if ty.params() == [ValType::I32] && ty.results().is_empty() => continue,
+                        Some(ty) if ty.params() == params && ty.results().is_empty() => continue,
                         // The validator names the type that does not exist.
                         None => continue,
                         Some(ty) => {
                             return Err(ModuleError::ImportType {
+                                name,
+                                expected,
                                 found: ty.to_string(),
                                 place: self.place(offset),
                             });
@@ -266,7 +279,7 @@ impl<'a> Check<'a> {
             };
             return Err(ModuleError::ImportedState { kind, module, name, place: self.place(offset) });
         }
-        self.at_most("imports", number, self.rules.imports, "declare flame.packet once", start)
+        self.at_most("imports", number, self.rules.imports, "declare each import once", start)
     }
 
     fn tables(&mut self, section: wasmparser::TableSectionReader<'_>) -> Result<(), ModuleError> {
@@ -403,7 +416,7 @@ impl<'a> Check<'a> {
             exports,
             memory_min: self.memory.map_or(0, |m| bytes(m.initial)),
             memory_max: self.memory.and_then(|m| m.maximum).map(bytes),
-            marks_packets: self.imported_functions > 0,
+            marks_packets: self.marks_packets,
         })
     }
 

@@ -13,8 +13,12 @@ pub(crate) struct Added {
     pub(crate) packet_budget: u32,
     pub(crate) packet: u32,
     pub(crate) count: u32,
-    /// The function that copies, if the module copies.
+    /// Where the loop begins whose turns used up fuel.
+    pub(crate) place: u32,
+    /// The function that charges and copies, if the module copies.
     pub(crate) copy: Option<u32>,
+    /// The one that only copies.
+    pub(crate) plain_copy: Option<u32>,
     /// The function that charges for a length, if the module needs it.
     pub(crate) charge: Option<u32>,
 }
@@ -41,6 +45,8 @@ pub(crate) struct Function<'a> {
     pub(crate) regions: Regions,
     /// Its callers pay.
     pub(crate) small: bool,
+    /// What it costs is not known before it runs.
+    pub(crate) counts: bool,
 }
 
 /// What a direct call is.
@@ -52,6 +58,8 @@ pub(crate) enum Callee {
     Counting,
     /// `flame.packet`.
     Marker,
+    /// A hint for the analyser.
+    Nothing,
 }
 
 impl Function<'_> {
@@ -62,17 +70,17 @@ impl Function<'_> {
         callee: impl Fn(u32) -> Callee,
     ) -> Result<Vec<u8>, wasmparser::Error> {
         let keep = match () {
-            () if !added.meter || self.small => Keep::Nowhere,
+            () if !added.meter || !self.counts || self.small => Keep::Nowhere,
             () if self.regions.loops.is_empty() => Keep::Global,
             () => Keep::Local,
         };
         let mut out = Writer { bytes: Vec::new(), added, keep, fuel: 0, temporary: 0 };
         self.locals(&mut out)?;
         if keep == Keep::Local {
-            out.sink().block(BlockType::Empty).block(self.results);
+            out.sink().block(BlockType::Result(ValType::I32)).block(self.results);
             out.reload();
         }
-        out.charge(self.regions.entry, 0);
+        out.charge(self.regions.entry, 0, 0);
 
         let mut loops = self.regions.loops.iter();
         // Frames of the original function that are open here, besides its own.
@@ -101,7 +109,7 @@ impl Function<'_> {
                     let charge = found.map_or(1, |l| l.charge);
                     if let (Keep::Local, Some(hoist)) = (keep, found.and_then(|l| l.hoist)) {
                         keep_to(&mut out, start);
-                        out.charge_all(hoist, charge, depth);
+                        out.charge_all(hoist, charge, (depth, start));
                         out.bytes.extend_from_slice(self.wasm.get(start..end).unwrap_or_default());
                         depth += 1;
                         continue;
@@ -110,7 +118,7 @@ impl Function<'_> {
                         Some(tight) if keep == Keep::Local => {
                             keep_to(&mut out, start);
                             out.sink().block(tight.results).loop_(tight.results);
-                            out.charge(charge.saturating_mul(unroll::TIMES), depth + 2);
+                            out.charge(charge.saturating_mul(unroll::TIMES), depth + 2, start);
                             unroll::copies(self.wasm, tight, depth + 1, &mut out.bytes)?;
                             out.sink().end().end();
                             written_to = tight.end;
@@ -118,7 +126,7 @@ impl Function<'_> {
                         _ => {
                             depth += 1;
                             keep_to(&mut out, end);
-                            out.charge(charge, depth);
+                            out.charge(charge, depth, start);
                         }
                     }
                 }
@@ -136,8 +144,9 @@ impl Function<'_> {
                     Callee::Small => {}
                     Callee::Marker => {
                         keep_to(&mut out, start);
-                        out.mark();
+                        out.mark(self.counts);
                     }
+                    Callee::Nothing => keep_to(&mut out, start),
                     Callee::Counting => {
                         keep_to(&mut out, start);
                         out.flush();
@@ -152,7 +161,9 @@ impl Function<'_> {
                     out.reload();
                 }
                 Operator::MemoryCopy { .. } => {
-                    if let Some(copy) = added.copy {
+                    if let Some(copy) =
+                        if self.counts { added.copy.or(added.plain_copy) } else { added.plain_copy }
+                    {
                         keep_to(&mut out, start);
                         out.flush();
                         out.sink().call(copy);
@@ -160,7 +171,7 @@ impl Function<'_> {
                     }
                 }
                 Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
-                    if let Some(charge) = added.charge {
+                    if let Some(charge) = added.charge.filter(|_| self.counts) {
                         keep_to(&mut out, start);
                         out.flush();
                         out.sink().call(charge);
@@ -170,7 +181,7 @@ impl Function<'_> {
                 }
                 Operator::MemoryGrow { .. } => {
                     keep_to(&mut out, start);
-                    out.charge(GROW, depth);
+                    out.charge(GROW, depth, start);
                     out.bytes.extend_from_slice(self.wasm.get(start..end).unwrap_or_default());
                 }
                 _ => {}
@@ -214,8 +225,8 @@ impl Function<'_> {
             out.sink().end();
             out.flush();
             out.sink().return_().end();
-            let fuel = out.added.fuel;
-            out.sink().i64_const(-1).global_set(fuel).unreachable();
+            let Added { fuel, place, .. } = *out.added;
+            out.sink().global_set(place).i64_const(-1).global_set(fuel).unreachable();
         }
         out.sink().end();
     }
@@ -236,8 +247,9 @@ impl Writer<'_> {
         InstructionSink::new(&mut self.bytes)
     }
 
-    /// Takes `charge` from fuel and traps if that makes it negative. `depth` frames are open.
-    fn charge(&mut self, charge: u64, depth: u32) {
+    /// Takes `charge` from fuel and traps if that makes it negative. `depth` frames are open; `place` names what it is
+    /// for, in the file.
+    fn charge(&mut self, charge: u64, depth: u32, place: usize) {
         if charge == 0 {
             return;
         }
@@ -256,19 +268,19 @@ impl Writer<'_> {
                 self.sink().if_(BlockType::Empty).unreachable().end();
             }
             Keep::Local => {
+                self.sink().i32_const(place as i32);
                 self.sink().local_get(local).i64_const(charge).i64_sub().local_tee(local);
                 // Label `depth` is the block that all ways out lead to, the next one is the trap.
-                self.sink().i64_const(0).i64_lt_s().br_if(depth + 1);
+                self.sink().i64_const(0).i64_lt_s().br_if(depth + 1).drop();
             }
         }
     }
 
-    /// In front of a loop: takes the charge of all its iterations. `depth` frames are open.
-    fn charge_all(&mut self, hoist: Hoist, charge: u64, depth: u32) {
+    /// In front of a loop at `place`: takes the charge of all its iterations. `depth` frames are open.
+    fn charge_all(&mut self, hoist: Hoist, charge: u64, (depth, place): (u32, usize)) {
         let (fuel, left) = (self.fuel, self.temporary);
         let Hoist { counter, end, log_step, down } = hoist;
         let mut sink = self.sink();
-        sink.local_get(fuel);
         let (from, to) = if down { (end, Some(counter)) } else { (Some(counter), end) };
         for local in [to, from] {
             match local {
@@ -276,17 +288,19 @@ impl Writer<'_> {
                 None => sink.i32_const(0),
             };
         }
-        sink.i32_sub().local_tee(left);
+        sink.i32_sub().local_set(left);
+        let place = place as i32;
         if log_step > 0 {
             // It never meets its end.
-            sink.i32_const((1 << log_step) - 1).i32_and().br_if(depth + 1);
-            sink.local_get(left);
+            sink.i32_const(place).local_get(left).i32_const((1 << log_step) - 1).i32_and();
+            sink.br_if(depth + 1).drop();
         }
+        sink.i32_const(place).local_get(fuel).local_get(left);
         // (d - 1) / step + 1, which also holds for d = 0.
         sink.i32_const(1).i32_sub().i64_extend_i32_u();
         sink.i64_const(log_step.into()).i64_shr_u().i64_const(1).i64_add();
         sink.i64_const(charge as i64).i64_mul().i64_sub().local_tee(fuel);
-        sink.i64_const(0).i64_lt_s().br_if(depth + 1);
+        sink.i64_const(0).i64_lt_s().br_if(depth + 1).drop();
     }
 
     fn flush(&mut self) {
@@ -303,8 +317,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A packet begins: its index is on the stack.
-    fn mark(&mut self) {
+    /// A packet begins: its index is on the stack. Where nothing is counted, what is called from there may count.
+    fn mark(&mut self, counts: bool) {
         let (added, index) = (self.added, self.temporary);
         self.sink().local_tee(index).global_get(added.packet).i32_le_s();
         self.sink().local_get(index).global_get(added.count).i32_ge_u().i32_or();
@@ -312,8 +326,8 @@ impl Writer<'_> {
         self.sink().local_get(index).global_set(added.packet);
         let fuel = self.fuel;
         match self.keep {
-            Keep::Nowhere => {}
-            Keep::Global => {
+            Keep::Nowhere if counts || !added.meter => {}
+            Keep::Nowhere | Keep::Global => {
                 self.sink().global_get(added.packet_budget).global_set(added.fuel);
             }
             Keep::Local => {

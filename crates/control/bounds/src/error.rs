@@ -45,10 +45,8 @@ pub enum ModuleError {
          A function declared but not linked in is imported by name: link it, or build with -nostdlib to see which it is"
     )]
     UnknownImport { module: String, name: String, place: Place },
-    #[error(
-        "{place}: imports \"flame\" \"packet\" as {found}, expected (func (param i32)); use the SDK's declaration"
-    )]
-    ImportType { found: String, place: Place },
+    #[error("{place}: imports \"flame\" {name:?} as {found}, expected {expected}; use the SDK's declaration")]
+    ImportType { name: String, expected: &'static str, found: String, place: Place },
     #[error(
         "{place}: imports the {kind} {module:?} {name:?}; a module defines its own: link without --import-memory and \
          --import-table"

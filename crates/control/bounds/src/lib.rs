@@ -6,7 +6,7 @@
 //!
 //! # Counters
 //!
-//! The rewritten module has four more mutable globals, all exported and set by the host between calls:
+//! The rewritten module has five more mutable globals, all exported and set by the host between calls:
 //!
 //! | export | type | meaning |
 //! | --- | --- | --- |
@@ -14,6 +14,7 @@
 //! | `flame:packet_budget` | i64 | what `flame:fuel` becomes when a packet begins |
 //! | `flame:packet` | i32 | index of the current packet, -1 before the first |
 //! | `flame:count` | i32 | packets in the batch |
+//! | `flame:loop` | i32 | after a cut-off, where in the file the loop begins that was cut off; 0 if none was |
 //!
 //! # Charges
 //!
@@ -73,10 +74,13 @@ mod rewrite;
 mod rules;
 mod unroll;
 
-pub use analyse::{Analysis, Entry, LoopReport, MAX_LENGTH, Poly, Turns, analyse, analyse_exports};
+pub use analyse::{
+    Analysis, Bound, Costs, Depends, Entry, LoopReport, MAX_LENGTH, Poly, Stack, Step, TYPICAL, Turns,
+    analyse, analyse_exports,
+};
 pub use check::check;
 pub use check::{Checked, Exports};
 pub use class::Class;
 pub use error::{ModuleError, Place};
-pub use rewrite::{RewriteOptions, rewrite};
+pub use rewrite::{Count, rewrite};
 pub use rules::Rules;

@@ -11,7 +11,7 @@ use crate::copy;
 use crate::error::{ModuleError, Place, printable};
 use crate::features::{self, FEATURES};
 use flame_abi::layout::names;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use wasm_encoder::{
     BlockType, CodeSection, ConstExpr, CustomSection, Encode, ExportKind, Module, NameMap, NameSection,
     RawSection, ValType,
@@ -21,12 +21,28 @@ use wasmparser::{
     Payload, TypeRef, Validator,
 };
 
-/// What to add.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RewriteOptions {
-    /// Count and cut off. Without it only `memory.copy` and `flame.packet` are replaced, for measuring
-    /// what counting costs; such a module may never return.
-    pub meter: bool,
+/// Which functions count, and are cut off. `memory.copy`, `flame.packet` and `flame.rare` are replaced in all.
+#[derive(Clone, Copy, Debug)]
+pub enum Count<'a> {
+    All,
+    /// All but these: [`crate::Analysis::proved`].
+    Except(&'a BTreeSet<u32>),
+    /// For measuring what counting costs; such a module may never return.
+    Nothing,
+}
+
+impl Count<'_> {
+    fn counts(self, function: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Except(proved) => !proved.contains(&function),
+            Self::Nothing => false,
+        }
+    }
+
+    fn any(self) -> bool {
+        !matches!(self, Self::Nothing)
+    }
 }
 
 const TYPES: u8 = 1;
@@ -41,7 +57,7 @@ const ORDER: [u8; 12] = [TYPES, 2, FUNCTIONS, 4, 5, GLOBALS, EXPORTS, 8, 9, 12, 
 /// is cut off.
 ///
 /// Any bytes may be given; modules that [`crate::check`] refuses may still be rewritten.
-pub fn rewrite(wasm: &[u8], options: &RewriteOptions) -> Result<Vec<u8>, ModuleError> {
+pub fn rewrite(wasm: &[u8], count: Count<'_>) -> Result<Vec<u8>, ModuleError> {
     let module = |offset| Place { section: "module", function: None, offset };
     let refused = |e: wasmparser::Error| features::refused(&e, module(e.offset()));
     if let Some(Ok(Payload::Version { encoding: Encoding::Component, .. })) =
@@ -55,7 +71,7 @@ pub fn rewrite(wasm: &[u8], options: &RewriteOptions) -> Result<Vec<u8>, ModuleE
         let place = Place { section: "export section", function: None, offset };
         return Err(ModuleError::ReservedExport { name: printable(name), place });
     }
-    let out = source.write(*options).map_err(refused)?;
+    let out = source.write(count).map_err(refused)?;
     // Only a module near Wasm's own limits fails here: the counters took it beyond one.
     match Validator::new_with_features(FEATURES).validate_all(&out) {
         Ok(_) => Ok(out),
@@ -74,8 +90,8 @@ struct Source<'a> {
     /// Type of each function, imports first.
     functions: Vec<u32>,
     imported: u32,
-    /// Whether each import is `flame.packet`.
-    markers: Vec<bool>,
+    /// What is written for a call of each import.
+    markers: Vec<Option<Callee>>,
     imported_globals: u32,
     bodies: Vec<FunctionBody<'a>>,
     /// Functions that are exported or have an address, without the imports.
@@ -202,7 +218,13 @@ impl<'a> Source<'a> {
             .types
             .get(ty as usize)
             .is_some_and(|ty| ty.params() == [wasmparser::ValType::I32] && ty.results().is_empty());
-        self.markers.push(typed && (module, name) == (names::IMPORTS, names::PACKET));
+        let bare =
+            self.types.get(ty as usize).is_some_and(|ty| ty.params().is_empty() && ty.results().is_empty());
+        self.markers.push(match (module, name) {
+            (names::IMPORTS, names::PACKET) if typed => Some(Callee::Marker),
+            (names::IMPORTS, names::RARE) if bare => Some(Callee::Nothing),
+            _ => None,
+        });
         self.functions.push(ty);
         self.imported += 1;
     }
@@ -229,7 +251,7 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    fn write(mut self, options: RewriteOptions) -> Result2<Vec<u8>> {
+    fn write(mut self, count: Count<'_>) -> Result2<Vec<u8>> {
         let section = |id: u8| self.sections.get(usize::from(id)).copied().flatten();
         let appended = |id: u8| section(id).map_or_else(|| Ok(Appended::default()), Appended::new);
         let mut types = appended(TYPES)?;
@@ -256,12 +278,14 @@ impl<'a> Source<'a> {
             index
         };
         let mut added = Added {
-            meter: options.meter,
+            meter: count.any(),
             fuel: global("flame:fuel", ValType::I64, ConstExpr::i64_const(0)),
             packet_budget: global("flame:packet_budget", ValType::I64, ConstExpr::i64_const(0)),
             packet: global("flame:packet", ValType::I32, ConstExpr::i32_const(-1)),
             count: global("flame:count", ValType::I32, ConstExpr::i32_const(0)),
+            place: global("flame:loop", ValType::I32, ConstExpr::i32_const(0)),
             copy: None,
+            plain_copy: None,
             charge: None,
         };
         let mut helpers: Vec<Vec<u8>> = Vec::new();
@@ -274,16 +298,19 @@ impl<'a> Source<'a> {
         };
         let i32 = ValType::I32;
         if self.uses.copy {
-            let body = copy::copy(options.meter.then_some(added.fuel));
-            added.copy = Some(function("flame:copy", &[i32; 3], &[], body));
+            added.plain_copy = Some(function("flame:copy", &[i32; 3], &[], copy::copy(None)));
+            if count.any() {
+                let body = copy::copy(Some(added.fuel));
+                added.copy = Some(function("flame:counted_copy", &[i32; 3], &[], body));
+            }
         }
-        if self.uses.length && options.meter {
+        if self.uses.length && count.any() {
             let body = copy::charge_length(added.fuel);
             added.charge = Some(function("flame:charge", &[i32], &[i32], body));
         }
 
         let small = charge::small(summaries, self.imported, &self.taken);
-        let code = self.code(&added, &small, &mut types, &helpers)?;
+        let code = self.code(&added, (&small, count), &mut types, &helpers)?;
         let mut module = Module::new();
         for id in ORDER {
             let data = match id {
@@ -317,7 +344,7 @@ impl<'a> Source<'a> {
     fn code(
         &self,
         added: &Added,
-        small: &[Option<u64>],
+        (small, count): (&[Option<u64>], Count<'_>),
         types: &mut Appended<'a>,
         helpers: &[Vec<u8>],
     ) -> Result2<CodeSection> {
@@ -325,11 +352,12 @@ impl<'a> Source<'a> {
             let defined = function.checked_sub(self.imported)?;
             small.get(defined as usize).copied().flatten()
         };
-        let marker = |function: u32| self.markers.get(function as usize).copied().unwrap_or(false);
-        let callee = |function: u32| match () {
-            () if marker(function) => Callee::Marker,
-            () if small_weight(function).is_some() => Callee::Small,
-            () => Callee::Counting,
+        let known = |function: u32| self.markers.get(function as usize).copied().flatten();
+        let marker = |function: u32| known(function) == Some(Callee::Marker);
+        let callee = |function: u32| match known(function) {
+            Some(known) => known,
+            None if small_weight(function).is_some() => Callee::Small,
+            None => Callee::Counting,
         };
         let mut block_types: HashMap<u32, u32> = HashMap::new();
         let mut code = CodeSection::new();
@@ -358,6 +386,7 @@ impl<'a> Source<'a> {
                 results,
                 regions,
                 small: small.get(i).copied().flatten().is_some(),
+                counts: count.counts(self.imported + i as u32),
             };
             code.raw(&function.write(added, callee)?);
         }

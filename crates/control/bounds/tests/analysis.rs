@@ -153,13 +153,13 @@ fn what_may_not_end_is_not_taken_to_end() {
         let body = body.replace("NEXT", NEXT);
         assert_eq!(turns(&body), None, "{name}");
         let entry = &function(&body).entries[0];
-        assert!(!entry.call.is_bounded() && entry.why.is_some(), "{name}: {entry:?}");
+        assert!(!entry.bound.call.is_bounded() && entry.why.is_some(), "{name}: {entry:?}");
     }
 }
 
 #[test]
 fn the_greater_of_two_ways_counts_not_their_sum() {
-    let one = |body: &str| function(body).entries[0].call.as_constant().unwrap();
+    let one = |body: &str| function(body).entries[0].bound.call.as_constant().unwrap();
     let (long, short) =
         ("(nop) (drop (i32.clz (i32.clz (i32.clz (local.get $a)))))", "(drop (local.get $a))");
     let both = one(&format!("(if (local.get $a) (then {long}) (else {short}))"));
@@ -189,14 +189,14 @@ fn recursion_is_named_and_tables_are_closed() {
     )
     .unwrap();
     assert_eq!(analysis.cycles, [["even", "odd"]]);
-    assert!(!analysis.entries[0].call.is_bounded());
+    assert!(!analysis.entries[0].bound.call.is_bounded());
     let table = |other: &str| {
         let text = format!(
             "(module (type $t (func (param i32))) (table 2 funcref) (elem (i32.const 0) $a $b)
              (func $a (type $t)) (func $b (type $t) {other})
              (func (export \"f\") (param i32) (call_indirect (type $t) (local.get 0) (local.get 0))))"
         );
-        analyse_exports(&wat::parse_str(text).unwrap()).unwrap().entries[0].call.as_constant()
+        analyse_exports(&wat::parse_str(text).unwrap()).unwrap().entries[0].bound.call.as_constant()
     };
     // Entry, two arguments, the call; the callee's entry and what it does.
     assert_eq!(table(""), Some(1 + 3 + 1));
@@ -223,7 +223,7 @@ fn batch(body: &str) -> Analysis {
            {body} (i64.const 0))
          (@custom \"flame.manifest\" \"abi = 1\\0aname = \\22m\\22\\0aversion = \\221\\22\\0adescription = \\22d\\22\"))"
     );
-    analyse(&wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}")), &Rules::default()).unwrap()
+    analyse(&wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}")), &Rules::default(), None).unwrap()
 }
 
 /// Over the bytes that were captured of each packet.
@@ -246,21 +246,26 @@ fn what_the_host_writes_is_known() {
     let bytes = batch(BYTES);
     let entry = &bytes.entries[0];
     assert!(bytes.loops.iter().any(|l| l.turns == Turns::Packets), "{bytes:?}");
-    assert!(entry.call.as_constant().is_some(), "{entry:?}");
+    assert!(entry.bound.call.as_constant().is_some(), "{entry:?}");
     // Fourteen instructions for each byte.
-    assert_eq!(entry.packet.at(1000).unwrap() - entry.packet.at(0).unwrap(), 14 * 1000, "{}", entry.packet);
+    assert_eq!(
+        entry.bound.packet.at(1000).unwrap() - entry.bound.packet.at(0).unwrap(),
+        14 * 1000,
+        "{}",
+        entry.bound.packet
+    );
     // What lies behind the last descriptor is anything.
     let behind = batch(&BYTES.replace("offset=20", "offset=52"));
-    assert!(!behind.entries[0].packet.is_bounded());
+    assert!(!behind.entries[0].bound.packet.is_bounded());
     let before = batch(&BYTES.replace(
         "(i32.load offset=20 (local.get $d))",
         "(i32.load (i32.sub (local.get $d) (i32.const 12)))",
     ));
-    assert!(!before.entries[0].packet.is_bounded());
+    assert!(!before.entries[0].bound.packet.is_bounded());
     // So it is if packets are not gone through one by one.
     let beside =
         batch(&BYTES.replace("(i32.const 32))) (local.get $end)", "(i32.const 40))) (local.get $end)"));
-    assert!(!beside.entries[0].packet.is_bounded() || !beside.entries[0].call.is_bounded());
+    assert!(!beside.entries[0].bound.packet.is_bounded() || !beside.entries[0].bound.call.is_bounded());
 }
 
 #[test]
@@ -284,7 +289,7 @@ fn hostile_shapes_are_answered_in_a_moment() {
     };
     for (depth, functions) in [(120, 8), (100, 1), (400, 1), (3, 2000)] {
         let analysis = analyse_exports(&nest(depth, functions)).unwrap();
-        assert!(!analysis.entries[0].call.is_bounded(), "{depth} deep, {functions} functions");
+        assert!(!analysis.entries[0].bound.call.is_bounded(), "{depth} deep, {functions} functions");
     }
     // A million frames one behind the other, and branches to far away.
     let wide = format!(
@@ -292,22 +297,22 @@ fn hostile_shapes_are_answered_in_a_moment() {
         "(block (br_if 0 (local.get 0)))".repeat(200_000)
     );
     let entry = &analyse_exports(&wat::parse_str(&wide).unwrap()).unwrap().entries[0];
-    assert_eq!(entry.call.as_constant(), Some(1 + 400_000));
+    assert_eq!(entry.bound.call.as_constant(), Some(1 + 400_000));
     let ways = format!(
         "(module (func (export \"f\") (param i32) {} {} {}))",
         "(block ".repeat(100),
         "(br_if 99 (local.get 0)) (br_if 50 (local.get 0)) (br_if 3 (local.get 0))".repeat(5000),
         ")".repeat(100)
     );
-    assert!(analyse_exports(&wat::parse_str(&ways).unwrap()).unwrap().entries[0].call.is_bounded());
+    assert!(analyse_exports(&wat::parse_str(&ways).unwrap()).unwrap().entries[0].bound.call.is_bounded());
     let locals = format!("(module (func (export \"f\") (param i32) (local {})))", "i32 ".repeat(20_000));
-    assert!(!analyse_exports(&wat::parse_str(&locals).unwrap()).unwrap().entries[0].call.is_bounded());
+    assert!(!analyse_exports(&wat::parse_str(&locals).unwrap()).unwrap().entries[0].bound.call.is_bounded());
     assert!(start.elapsed().as_secs() < 120, "{:?}", start.elapsed());
 }
 
 #[test]
 fn what_is_no_module_is_refused() {
     for bytes in [&b""[..], b"\0asm", b"\0asm\x01\0\0\0\x01\xff", b"(module)"] {
-        assert!(analyse_exports(bytes).is_err() && analyse(bytes, &Rules::default()).is_err());
+        assert!(analyse_exports(bytes).is_err() && analyse(bytes, &Rules::default(), None).is_err());
     }
 }

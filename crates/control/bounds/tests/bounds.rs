@@ -304,7 +304,7 @@ fn module(functions: &[Vec<Statement>]) -> Vec<u8> {
 
 fn bound(wasm: &[u8]) -> Poly {
     let analysis = analyse_exports(wasm).unwrap();
-    analysis.entries[0].call.plus(analysis.entries[0].packet)
+    analysis.entries[0].bound.call.plus(analysis.entries[0].bound.packet)
 }
 
 /// What a call executes, by Wasmtime's meter; nothing if it traps, an error if it goes on for too long.

@@ -1,6 +1,6 @@
 //! What is refused, and that each refusal says what, where and what to do.
 
-use flame_bounds::{ModuleError, RewriteOptions, Rules, check, rewrite};
+use flame_bounds::{Count, ModuleError, Rules, check, rewrite};
 use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "(@custom \"flame.manifest\" \"abi = 1\")";
@@ -31,7 +31,7 @@ fn a_whole_module_passes() {
     let exports = checked.exports;
     assert!(exports.tick && exports.panic_text && !exports.init && !exports.end && !exports.message);
     assert!(checked.marks_packets);
-    assert!(rewrite(&wasm, &RewriteOptions { meter: true }).is_ok());
+    assert!(rewrite(&wasm, Count::All).is_ok());
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn hostile_shapes_are_answered_in_linear_time() {
             let wasm = raw(&shape(n));
             let start = Instant::now();
             let checked = check(&wasm, &Rules::default());
-            let rewritten = rewrite(&wasm, &RewriteOptions { meter: true });
+            let rewritten = rewrite(&wasm, Count::All);
             times.push(start.elapsed());
             if n < most {
                 assert!(checked.is_ok() && rewritten.is_ok(), "{what}: {checked:?}");
@@ -267,7 +267,7 @@ fn doubling_call_chains_do_not_overflow() {
         );
         let wasm = module(&[MANIFEST, MEMORY, &text]);
         assert!(check(&wasm, &Rules::default()).is_ok());
-        assert!(rewrite(&wasm, &RewriteOptions { meter: true }).is_ok());
+        assert!(rewrite(&wasm, Count::All).is_ok());
     }
 }
 
@@ -285,12 +285,10 @@ fn damaged_modules_never_panic() {
            (loop (br_if 0 (local.get 0)) (br_table 0 1 0 (i32.const 5) (local.get 0)))
            (call_indirect (param i32) (result i32) (i32.const 0) (i32.const 0)))",
     ]);
-    assert!(
-        check(&wasm, &Rules::default()).is_err() || rewrite(&wasm, &RewriteOptions { meter: true }).is_ok()
-    );
+    assert!(check(&wasm, &Rules::default()).is_err() || rewrite(&wasm, Count::All).is_ok());
     let each = |bytes: &[u8]| {
         let _ = check(bytes, &Rules::default());
-        let _ = rewrite(bytes, &RewriteOptions { meter: true });
+        let _ = rewrite(bytes, Count::All);
     };
     for end in 0..wasm.len() {
         each(&wasm[..end]);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{PLENTY, Run, compare, engine};
-use flame_bounds::{RewriteOptions, rewrite};
+use flame_bounds::{Count, rewrite};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -50,7 +50,12 @@ fn what_counting_costs() {
     let Some(wasm) = build("O2") else { return };
     let engine = engine(false);
     let mut runs: Vec<Run> = [false, true]
-        .map(|meter| Run::new(&engine, &rewrite(&wasm, &RewriteOptions { meter }).expect("rewrites")))
+        .map(|meter| {
+            Run::new(
+                &engine,
+                &rewrite(&wasm, if meter { Count::All } else { Count::Nothing }).expect("rewrites"),
+            )
+        })
         .into();
     for run in &mut runs {
         run.set("flame:fuel", PLENTY);

@@ -1,4 +1,4 @@
-use crate::Protection;
+use crate::Made;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fs;
@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bumped whenever checks, rewriting or the engine's configuration change.
-const GENERATION: u32 = 3;
+const GENERATION: u32 = 4;
 const MAC_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
 
@@ -80,10 +80,10 @@ impl Cache {
 }
 
 /// The file name of what `compile` makes of a module.
-pub(crate) fn entry_name(hash: &[u8; 32], protection: Protection) -> String {
+pub(crate) fn entry_name(hash: &[u8; 32], made: Made) -> String {
     let hex: String = hash.iter().map(|b| format!("{b:02x}")).collect();
     let version = env!("CARGO_PKG_VERSION");
-    format!("{hex}-{version}-{GENERATION}-{protection:?}").to_lowercase()
+    format!("{hex}-{version}-{GENERATION}-{made:?}").to_lowercase()
 }
 
 fn write_new(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {

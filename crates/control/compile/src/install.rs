@@ -1,8 +1,9 @@
 //! From a module file and what the operator asked for to its place in the plan.
 
-use crate::{CompileError, Compiler, Examined, Protection};
+use crate::{Admission, CompileError, Compiler, Examined, Made, Pace, Protection, Verdict};
 use flame_abi::manifest::Manifest;
-use flame_plan::{Expose, Limits, ModulePlan, OnFault, Terms, ViewSpec};
+use flame_bounds::Costs;
+use flame_plan::{Expose, Limits, ModuleClass, ModulePlan, OnFault, Terms, ViewSpec};
 use std::collections::BTreeMap;
 
 /// What the operator asked for.
@@ -16,12 +17,17 @@ pub struct Request {
     /// Upper limits; a manifest may ask for less.
     pub limits: Limits,
     pub protection: Protection,
+    /// What instructions take on this machine.
+    pub costs: Option<Costs>,
+    /// What a packet may take, on live links.
+    pub pace: Option<Pace>,
     pub terms: Terms,
 }
 
 /// A module's place in the plan, and what its author may not have expected.
 pub struct Installed {
     pub plan: ModulePlan,
+    pub verdict: Verdict,
     pub cached: bool,
     /// For people: what the module asked for and does not get.
     pub notes: Vec<String>,
@@ -52,22 +58,35 @@ impl Compiler {
         examined: &Examined,
         request: &Request,
     ) -> Result<Installed, InstallError> {
-        let compiled = self.compile_examined(wasm, examined, request.protection)?;
-        let manifest = compiled.manifest;
+        let manifest = examined.manifest.clone();
         let (view, notes) = meet(&manifest, &request.view)?;
+        let limits = limits(&manifest, request.limits);
+        // Estimates take the memory that it may own for what it works on.
+        let memory = u64::from(limits.memory);
+        let costs = request.costs.as_ref().map(|c| Costs { memory, ..c.clone() });
+        let admission =
+            Admission { protection: request.protection, costs: costs.as_ref(), pace: request.pace };
+        let verdict = self.verdict(wasm, examined, view.expose, &admission)?;
+        let made = match (request.protection, verdict.class) {
+            (Protection::Unchecked, _) => Made::Unchecked,
+            (_, ModuleClass::Bounded) => Made::Bounded,
+            (_, ModuleClass::Metered) => Made::Metered,
+        };
+        let compiled = self.compile(wasm, examined, made)?;
         let parameters = parameters(&manifest, &request.settings)?;
         let plan = ModulePlan {
             name: manifest.name.clone(),
             hash: compiled.hash,
-            limits: limits(&manifest, request.limits),
+            limits,
             manifest,
             code: compiled.code,
             view,
             parameters,
             on_fault: request.on_fault,
             terms: request.terms.clone(),
+            class: verdict.class,
         };
-        Ok(Installed { plan, cached: compiled.cached, notes })
+        Ok(Installed { plan, verdict, cached: compiled.cached, notes })
     }
 }
 

@@ -6,16 +6,19 @@
 
 mod cache;
 mod install;
+mod verdict;
 
 pub use cache::{Cache, CacheError};
 
 pub use install::{InstallError, Installed, Request};
+pub use verdict::{Admission, Pace, Verdict, visible};
 
 use flame_abi::manifest::{Manifest, ManifestError};
-use flame_bounds::{ModuleError, RewriteOptions, Rules};
+use flame_bounds::{Count, ModuleError, Rules};
+use flame_plan::ModuleClass;
+use flame_run::Engines;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use wasmtime::Engine;
 
 /// Why a module is not run.
 #[derive(Debug, thiserror::Error)]
@@ -53,24 +56,36 @@ pub struct Compiled {
     pub cached: bool,
 }
 
-/// Settings that change the code, and therefore its place in the cache.
+/// How a module is held to what it may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// As shipped: work is counted and cut off at its budget.
+    /// By its bounds, if they are proved and keep the pace that is asked for; else metered.
+    Auto,
+    /// Work is counted and cut off at its budget, and can be interrupted, whatever is proved.
     Metered,
     /// No counters: for measuring what they cost. Such a module may never return.
     Unchecked,
 }
 
+/// What was made of a module, and therefore its place in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    Bounded,
+    Metered,
+    Unchecked,
+    /// No code: what its bounds are.
+    Verdict,
+}
+
 pub struct Compiler {
-    engine: Engine,
+    engines: Engines,
     cache: Option<Cache>,
 }
 
 impl Compiler {
     /// Without a cache every module is compiled anew.
-    pub fn new(engine: &Engine, cache: Option<Cache>) -> Self {
-        Self { engine: engine.clone(), cache }
+    pub fn new(engines: &Engines, cache: Option<Cache>) -> Self {
+        Self { engines: engines.clone(), cache }
     }
 
     /// What a module is, without compiling it.
@@ -81,18 +96,9 @@ impl Compiler {
         Ok(Examined { hash: Sha256::digest(wasm).into(), manifest, messages: checked.exports.message })
     }
 
-    pub fn compile(&self, wasm: &[u8], protection: Protection) -> Result<Compiled, CompileError> {
-        self.compile_examined(wasm, &Self::examine(wasm)?, protection)
-    }
-
-    fn compile_examined(
-        &self,
-        wasm: &[u8],
-        examined: &Examined,
-        protection: Protection,
-    ) -> Result<Compiled, CompileError> {
+    fn compile(&self, wasm: &[u8], examined: &Examined, made: Made) -> Result<Compiled, CompileError> {
         let Examined { hash, manifest, .. } = examined.clone();
-        let name = cache::entry_name(&hash, protection);
+        let name = cache::entry_name(&hash, made);
         if let Some(cache) = &self.cache
             && let Some(code) = cache.get(&name)
             // A new Wasmtime or another machine type reads its entry as foreign and compiles anew.
@@ -100,10 +106,19 @@ impl Compiler {
         {
             return Ok(Compiled { hash, manifest, code: code.into(), cached: true });
         }
-        let rewritten =
-            flame_bounds::rewrite(wasm, &RewriteOptions { meter: protection == Protection::Metered })?;
+        let analysis;
+        let (count, class) = match made {
+            Made::Bounded => {
+                analysis = flame_bounds::analyse(wasm, &Rules::default(), None)?;
+                (Count::Except(&analysis.proved), ModuleClass::Bounded)
+            }
+            Made::Metered => (Count::All, ModuleClass::Metered),
+            Made::Unchecked | Made::Verdict => (Count::Nothing, ModuleClass::Bounded),
+        };
+        let rewritten = flame_bounds::rewrite(wasm, count)?;
+        let engine = self.engines.of(class);
         let code =
-            self.engine.precompile_module(&rewritten).map_err(|e| CompileError::Compile(format!("{e:#}")))?;
+            engine.precompile_module(&rewritten).map_err(|e| CompileError::Compile(format!("{e:#}")))?;
         if let Some(cache) = &self.cache {
             cache.put(&name, &code)?;
         }

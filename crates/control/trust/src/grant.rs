@@ -418,6 +418,7 @@ impl Grant {
                 transmit: rights.transmit,
             },
             share: rights.cpu.filter(|_| live),
+            pace: None,
             buffer: if rights.buffer == u32::MAX { 0 } else { rights.buffer },
             eviction: Eviction::default(),
         }

@@ -1,6 +1,7 @@
-//! The one Wasmtime configuration: what compiles and what runs must agree on it.
+//! Wasmtime's configuration, for each class of modules: what compiles and what runs must agree on it.
 
 use crate::memory::WindowMemory;
+use flame_plan::ModuleClass;
 use std::sync::Arc;
 use wasmtime::{Config, Engine, Inlining, OptLevel, WasmBacktraceDetails, WasmFeatures};
 
@@ -24,8 +25,42 @@ fn features() -> WasmFeatures {
         | WasmFeatures::FLOATS
 }
 
-/// An engine for this machine. Fails only if Wasmtime does not support the machine.
-pub fn engine() -> Result<Engine, wasmtime::Error> {
+/// An engine for each class.
+#[derive(Clone)]
+pub struct Engines {
+    bounded: Engine,
+    metered: Engine,
+}
+
+impl Engines {
+    /// Engines for this machine. Fails only if Wasmtime does not support the machine.
+    pub fn new() -> Result<Self, wasmtime::Error> {
+        Ok(Self {
+            bounded: Engine::new(&config())?,
+            metered: Engine::new(config().epoch_interruption(true))?,
+        })
+    }
+
+    /// The same, with Wasmtime's own count of executed instructions in bounded modules
+    /// ([`crate::Instance::executed`]): to hold bounds against.
+    pub fn counting() -> Result<Self, wasmtime::Error> {
+        Ok(Self { bounded: Engine::new(config().consume_fuel(true))?, ..Self::new()? })
+    }
+
+    pub fn of(&self, class: ModuleClass) -> &Engine {
+        match class {
+            ModuleClass::Bounded => &self.bounded,
+            ModuleClass::Metered => &self.metered,
+        }
+    }
+
+    /// Ends the slice of every metered call that is running.
+    pub fn end_slice(&self) {
+        self.metered.increment_epoch();
+    }
+}
+
+fn config() -> Config {
     let mut config = Config::new();
     config.wasm_features(WasmFeatures::all(), false);
     config.wasm_features(features(), true);
@@ -41,7 +76,8 @@ pub fn engine() -> Result<Engine, wasmtime::Error> {
         .guard_before_linear_memory(false)
         .memory_init_cow(false)
         .max_wasm_stack(STACK_BYTES)
+        .async_stack_size(2 * STACK_BYTES)
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .with_host_memory(Arc::new(WindowMemory));
-    Engine::new(&config)
+    config
 }

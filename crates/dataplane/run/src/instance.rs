@@ -1,14 +1,17 @@
+use crate::engine::Engines;
 use crate::fault::{Fault, FaultKind, Frame};
 use crate::memory::{Mapping, load, map_window};
 use flame_abi::layout::{self, names};
 use flame_abi::{BatchHeader, InitHeader, LinkType, batch_flags, output, role};
 use flame_block::SharedMemory;
-use flame_plan::{Limits, ModulePlan};
+use flame_plan::{Limits, ModuleClass, ModulePlan};
 use flame_record::{FrameCounts, Schema};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use wasmtime::{
     Engine, Extern, Global, Linker, Memory, Module, ResourceLimiter, Store, Trap, TypedFunc, Val,
-    WasmBacktrace,
+    WasmBacktrace, WasmParams, WasmResults,
 };
 
 /// A module's code, loaded once for all its instances.
@@ -21,6 +24,7 @@ pub struct Loaded {
     parameters: Arc<[u8]>,
     has_slow_path: bool,
     marks_packets: bool,
+    class: ModuleClass,
 }
 
 /// Which part of a module an instance is, and of how many.
@@ -41,7 +45,8 @@ pub struct Output<'a> {
 
 impl Loaded {
     /// Fails only if `plan.code` was not compiled for this engine.
-    pub fn new(engine: &Engine, plan: &ModulePlan) -> Result<Self, wasmtime::Error> {
+    pub fn new(engines: &Engines, plan: &ModulePlan) -> Result<Self, wasmtime::Error> {
+        let engine = engines.of(plan.class);
         let module = load(engine, &plan.code)?;
         let has_slow_path = module.get_export(names::MESSAGE).is_some();
         let marks_packets = module.imports().any(|i| i.name() == names::PACKET);
@@ -53,7 +58,12 @@ impl Loaded {
             schema: Arc::new(Schema::new(&plan.manifest)),
             limits: plan.limits,
             parameters: plan.parameters.as_slice().into(),
+            class: plan.class,
         })
+    }
+
+    pub fn class(&self) -> ModuleClass {
+        self.class
     }
 
     /// Whether the module merges its fast instances' messages in a slow one.
@@ -107,9 +117,14 @@ pub struct Instance {
     panic_text: Option<u32>,
     loaded: Loaded,
     restarted: bool,
+    /// Whether Wasmtime counts what is executed.
+    counts: bool,
 }
 
-const CONTROL_AT: i32 = layout::WINDOW as i32;
+/// What a counting store is filled with before each call.
+const COUNTED_FROM: u64 = 1 << 62;
+
+const BATCH_AT: i32 = (layout::WINDOW + layout::BATCH_OFFSET) as i32;
 const DATA_AT: i32 = (layout::WINDOW + layout::DATA_OFFSET) as i32;
 
 impl Instance {
@@ -129,7 +144,13 @@ impl Instance {
         let mut linker = Linker::new(&loaded.engine);
         // The rewriter replaced every direct call; what remains can only come through a table.
         linker.func_wrap(names::IMPORTS, names::PACKET, |_: i32| {}).map_err(|e| start(e.to_string()))?;
-        let instance = linker.instantiate(&mut store, &loaded.module).map_err(|e| start(root_cause(&e)))?;
+        let counts = store.set_fuel(COUNTED_FROM).is_ok();
+        if loaded.class == ModuleClass::Metered {
+            store.set_epoch_deadline(1);
+            store.epoch_deadline_async_yield_and_update(1);
+        }
+        let instance = to_the_end(linker.instantiate_async(&mut store, &loaded.module))
+            .map_err(|e| start(root_cause(&e)))?;
         let memory = instance
             .get_memory(&mut store, names::MEMORY)
             .ok_or_else(|| start(format!("export {:?}: expected a memory", names::MEMORY)))?;
@@ -178,6 +199,7 @@ impl Instance {
             panic_text,
             loaded,
             restarted,
+            counts,
         })
     }
 
@@ -208,7 +230,7 @@ impl Instance {
         area[..InitHeader::SIZE].copy_from_slice(&header.to_bytes());
         area[InitHeader::SIZE..].copy_from_slice(&parameters);
         self.refuel(names::INIT)?;
-        let result = init.call(&mut self.store, (DATA_AT, len as i32));
+        let result = self.call(&init, (DATA_AT, len as i32));
         self.output(names::INIT, result).map(drop)
     }
 
@@ -222,6 +244,53 @@ impl Instance {
         lost: u64,
         link: LinkType,
     ) -> Result<Output<'_>, Fault> {
+        self.prepare(descriptors, count, lost, link)?;
+        let batch = self.batch.clone();
+        let result = self.call(&batch, BATCH_AT);
+        self.output(names::BATCH, result).map(|(out, _)| out)
+    }
+
+    /// The same for a metered module, whose instance comes back when the batch is done.
+    pub fn begin(mut self: Box<Self>, descriptors: u32, count: u32, lost: u64, link: LinkType) -> Running {
+        let prepared = self.prepare(descriptors, count, lost, link);
+        Running(Box::pin(async move {
+            let called = match prepared {
+                Ok(()) => {
+                    let batch = self.batch.clone();
+                    Ok(batch.call_async(&mut self.store, BATCH_AT).await)
+                }
+                Err(fault) => Err(fault),
+            };
+            (self, Called(called))
+        }))
+    }
+
+    /// What a batch that was [begun](Instance::begin) returned.
+    pub fn finish(&mut self, called: Called) -> Result<Output<'_>, Fault> {
+        self.output(names::BATCH, called.0?).map(|(out, _)| out)
+    }
+
+    /// Instructions that the last call executed, by Wasmtime's own count; none unless the engine counts.
+    pub fn executed(&self) -> Option<u64> {
+        self.store.get_fuel().ok().filter(|_| self.counts).map(|left| COUNTED_FROM - left)
+    }
+
+    /// Calls to the end, slice by slice if it is metered.
+    fn call<P: WasmParams + Sync, R: WasmResults + Sync>(
+        &mut self,
+        function: &TypedFunc<P, R>,
+        parameters: P,
+    ) -> wasmtime::Result<R> {
+        if self.counts {
+            self.store.set_fuel(COUNTED_FROM)?;
+        }
+        match self.loaded.class {
+            ModuleClass::Bounded => function.call(&mut self.store, parameters),
+            ModuleClass::Metered => to_the_end(function.call_async(&mut self.store, parameters)),
+        }
+    }
+
+    fn prepare(&mut self, descriptors: u32, count: u32, lost: u64, link: LinkType) -> Result<(), Fault> {
         let flags = if self.restarted { batch_flags::RESTARTED } else { 0 };
         self.restarted = false;
         let header = BatchHeader { descriptors, count, lost, flags, link: link.0.into() };
@@ -244,8 +313,7 @@ impl Instance {
                 return Err(self.fault(names::BATCH, FaultKind::Start(e.to_string())));
             }
         }
-        let result = self.batch.call(&mut self.store, CONTROL_AT + layout::BATCH_OFFSET as i32);
-        self.output(names::BATCH, result).map(|(out, _)| out)
+        Ok(())
     }
 
     /// Calls `flame_tick` until it has no more output, which `each` gets piece by piece.
@@ -270,7 +338,7 @@ impl Instance {
         };
         area.copy_from_slice(bytes);
         self.refuel(names::MESSAGE)?;
-        let result = message.call(&mut self.store, (DATA_AT, bytes.len() as i32));
+        let result = self.call(&message, (DATA_AT, bytes.len() as i32));
         self.output(names::MESSAGE, result).map(|(out, _)| out)
     }
 
@@ -290,7 +358,7 @@ impl Instance {
         let limit = self.loaded.limits.continuations;
         for _ in 0..=limit {
             self.refuel(call)?;
-            let result = function.call(&mut self.store, now_ns as i64);
+            let result = self.call(&function, now_ns as i64);
             let (output, more) = self.output(call, result)?;
             each(output);
             if !more {
@@ -388,6 +456,39 @@ impl Instance {
             (!clean.is_empty()).then_some(clean)
         });
         Fault { call, kind, packet, backtrace: Vec::new(), said }
+    }
+}
+
+/// A batch of a metered module, on its way.
+pub struct Running(Pin<Box<dyn Future<Output = (Box<Instance>, Called)>>>);
+
+/// What a batch returned, not looked at yet: [`Instance::finish`].
+pub struct Called(Result<wasmtime::Result<i64>, Fault>);
+
+/// What became of one slice.
+pub enum Slice {
+    Over(Running),
+    Done(Box<Instance>, Called),
+}
+
+impl Running {
+    /// Goes on until the batch is done, or somebody ends the slice ([`Engines::end_slice`]).
+    pub fn resume(mut self) -> Slice {
+        match self.0.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready((instance, called)) => Slice::Done(instance, called),
+            Poll::Pending => Slice::Over(self),
+        }
+    }
+}
+
+/// Polls until it is done: what it waits for is nothing but its next slice.
+fn to_the_end<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return done;
+        }
     }
 }
 

@@ -8,7 +8,8 @@ mod fault;
 mod instance;
 mod memory;
 
+pub use engine::Engines;
 pub use fault::{Fault, FaultKind, Frame};
-pub use instance::{Instance, Loaded, Output, Role};
+pub use instance::{Called, Instance, Loaded, Output, Role, Running, Slice};
 pub use memory::Mapping;
 pub use wasmtime::{Engine, Error as EngineError};

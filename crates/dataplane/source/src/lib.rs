@@ -86,6 +86,16 @@ pub trait Source: Send {
 
     fn progress(&self) -> Progress;
 
+    /// Whether packets are lost that are not taken in time.
+    fn is_live(&self) -> bool {
+        false
+    }
+
+    /// Whether [`Source::next`] would not wait.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// Takes in nothing new from now on. Whether packets that have arrived are still to be handed out,
     /// up to [`Next::End`]; a capture file just stays unread.
     fn close(&mut self) -> bool {

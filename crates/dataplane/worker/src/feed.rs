@@ -24,6 +24,10 @@ pub trait Eater {
     fn part(&mut self, part: Part<'_>) -> Result<(), RunError>;
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError>;
     fn end(&mut self, now_ns: u64) -> Result<(), RunError>;
+    /// While nothing comes: goes on with what was interrupted. Whether anything is left to go on with.
+    fn resume(&mut self) -> Result<bool, RunError> {
+        Ok(false)
+    }
 }
 
 /// What was read.
@@ -56,6 +60,7 @@ pub fn feed(
             }
             closed = true;
         }
+        while !source.is_ready() && !options.stop.load(Ordering::Relaxed) && eater.resume()? {}
         match source.next(&mut block) {
             Ok(Next::Packets) => {}
             Ok(Next::End) => break,

@@ -1,11 +1,11 @@
 use crate::feed::Part;
+use crate::member::{Blocks, Member};
 use crate::report::FaultReport;
 use crate::run::RunError;
-use crate::share::Meter;
-use flame_abi::{Descriptor, LinkType, layout};
-use flame_block::{Pool, Reader, SLOT_DESCRIPTORS};
-use flame_plan::{Account, Eviction, OnFault, Plan, Shed, ViewSpec, coarse};
-use flame_run::{Fault, Instance, Loaded, Mapping, Output, Role};
+use flame_abi::{LinkType, layout};
+use flame_block::{Pool, SLOT_DESCRIPTORS};
+use flame_plan::{Account, ModuleClass, Plan, Shed, ViewSpec};
+use flame_run::{Loaded, Mapping, Output};
 use flame_source::{RawPacket, Shared};
 use flame_view::{Key, View};
 
@@ -22,6 +22,8 @@ pub trait Outlet {
 pub struct Lane {
     views: Vec<ViewLane>,
     batch: usize,
+    /// The source loses what is not taken in time: no batch of a metered module is waited for.
+    live: bool,
 }
 
 struct ViewLane {
@@ -29,36 +31,9 @@ struct ViewLane {
     pool: Pool,
     /// The packets' own memory is in the window: descriptors are enough.
     mapped: bool,
+    /// Link type of the packets in each slot.
+    links: [LinkType; SLOTS],
     members: Vec<Member>,
-}
-
-struct Member {
-    module: usize,
-    name: String,
-    worker: usize,
-    loaded: Loaded,
-    windows: Vec<Mapping>,
-    start: Start,
-    instance: Option<Instance>,
-    restarts: u32,
-    reader: Reader,
-    eviction: Eviction,
-    evicted: bool,
-    share: Option<Meter>,
-    /// Of its view: ticks and the end are no finer than packets.
-    resolution_ns: u64,
-    /// The last tick it was told of.
-    ticked: u64,
-    account: Account,
-    /// Packets lost since the last batch.
-    lost: u64,
-}
-
-#[derive(Clone, Copy)]
-struct Start {
-    workers: usize,
-    tick_ns: u64,
-    interval_ns: u64,
 }
 
 /// What a lane is made from.
@@ -67,6 +42,7 @@ pub struct LaneOptions<'a> {
     pub batch: usize,
     pub key: Option<&'a Key>,
     pub shared: Option<Shared>,
+    pub live: bool,
 }
 
 impl Lane {
@@ -76,28 +52,34 @@ impl Lane {
         options: &LaneOptions<'_>,
         outlet: &mut dyn Outlet,
     ) -> Result<Self, RunError> {
-        let mut lane = Self { views: Vec::new(), batch: options.batch.clamp(1, flame_abi::MAX_BATCH) };
-        let mut specs: Vec<&ViewSpec> = Vec::new();
+        let LaneOptions { worker, batch, key, shared, live } = *options;
+        let mut lane = Self { views: Vec::new(), batch: batch.clamp(1, flame_abi::MAX_BATCH), live };
+        let mut specs: Vec<Option<&ViewSpec>> = Vec::new();
         for (module, (p, loaded)) in plan.modules.iter().zip(loaded).enumerate() {
-            let at = match specs.iter().position(|s| **s == p.view) {
+            // One that may keep its blocks for long has blocks of its own.
+            let alone = live && p.class == ModuleClass::Metered;
+            let at = match specs.iter().position(|s| !alone && *s == Some(&p.view)) {
                 // A pool has room for so many readers; past them the view is computed once more.
                 Some(i) if lane.views[i].members.len() < flame_block::MAX_READERS => i,
                 _ => {
-                    let view = View::new(&p.view, options.key)?;
+                    let view = View::new(&p.view, key)?;
                     let pool = Pool::new(SLOTS)?;
-                    // What a filter leaves out lies in the same ring, so only a view of all is mapped.
-                    let mapped = options.shared.is_some_and(|s| fits_window(s, &pool))
+                    // What a filter leaves out lies in the same ring, so only a view of all is mapped. The ring goes
+                    // back to the kernel before a batch that is interrupted ends.
+                    let mapped = shared.is_some_and(|s| fits_window(s, &pool))
+                        && !alone
                         && view.hides_nothing()
                         && view.selects_all();
-                    specs.push(&p.view);
-                    lane.views.push(ViewLane { view, pool, mapped, members: Vec::new() });
+                    specs.push((!alone).then_some(&p.view));
+                    let links = [LinkType::default(); SLOTS];
+                    lane.views.push(ViewLane { view, pool, mapped, links, members: Vec::new() });
                     lane.views.len() - 1
                 }
             };
             let view = &mut lane.views[at];
             let (fd, offset, bytes) = view.pool.window();
             let mut windows = vec![Mapping { fd, offset, bytes, at: layout::VIEW }];
-            if let (true, Some(shared)) = (view.mapped, options.shared) {
+            if let (true, Some(shared)) = (view.mapped, shared) {
                 let at = layout::VIEW + bytes as u32;
                 windows.push(Mapping { fd: shared.fd, offset: 0, bytes: shared.bytes, at });
             }
@@ -106,31 +88,7 @@ impl Lane {
                 granted => granted.min(SLOTS),
             };
             let reader = view.pool.reader(slots).ok_or(RunError::TooManyModules)?;
-            let mut member = Member {
-                module,
-                name: p.name.clone(),
-                worker: options.worker,
-                loaded: loaded.clone(),
-                windows,
-                start: Start {
-                    workers: plan.workers,
-                    tick_ns: plan.tick_ns(),
-                    interval_ns: plan.interval_ns,
-                },
-                instance: None,
-                restarts: match p.on_fault {
-                    OnFault::Stop => 0,
-                    OnFault::Restart(times) => times,
-                },
-                reader,
-                eviction: p.terms.eviction.clone(),
-                evicted: false,
-                share: p.terms.share.map(Meter::new),
-                resolution_ns: p.view.resolution_ns,
-                ticked: 0,
-                account: Account::default(),
-                lost: 0,
-            };
+            let mut member = Member::new(plan, (module, loaded), (worker, live), windows, reader);
             member.launch(false, outlet)?;
             view.members.push(member);
         }
@@ -145,29 +103,46 @@ impl Lane {
             start = range.end;
             let part = Part { packets: same, descriptors: &part.descriptors[range], ..part };
             for view in &mut self.views {
-                view.part(part, self.batch, outlet)?;
+                view.part(part, (self.batch, !self.live), outlet)?;
             }
         }
         Ok(())
     }
 
+    /// Whether a batch was interrupted.
+    pub fn is_busy(&self) -> bool {
+        self.views.iter().flat_map(|v| &v.members).any(Member::is_busy)
+    }
+
+    /// Gives each interrupted batch one more slice; to the end if `patient`.
+    pub fn resume(&mut self, patient: bool, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+        for view in &mut self.views {
+            let blocks = Blocks { batch: self.batch as u32, links: &view.links, patient };
+            view.members.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))?;
+        }
+        Ok(())
+    }
+
     pub fn tick(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        for member in self.views.iter_mut().flat_map(|v| &mut v.members) {
-            let now_ns = coarse(now_ns, member.resolution_ns);
-            if now_ns > std::mem::replace(&mut member.ticked, now_ns) {
-                member.call(outlet, |instance, each| instance.tick(now_ns, each))?;
-            }
+        // What came before a tick is done before it. Those that are need not wait for the others.
+        let members = |lane: &mut Self, busy: bool, outlet: &mut dyn Outlet| {
+            let all = lane.views.iter_mut().flat_map(|v| &mut v.members);
+            all.filter(|m| m.is_busy() == busy).try_for_each(|m| m.tick(now_ns, outlet))
+        };
+        members(self, false, outlet)?;
+        if self.is_busy() {
+            self.resume(true, outlet)?;
+            members(self, false, outlet)?;
         }
         Ok(())
     }
 
     /// The last call: instances are dropped, accounts given out by module.
     pub fn end(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<Vec<(usize, Account)>, RunError> {
+        self.resume(true, outlet)?;
         let mut accounts = Vec::new();
         for mut member in self.views.drain(..).flat_map(|v| v.members) {
-            member.restarts = 0;
-            let now_ns = coarse(now_ns, member.resolution_ns);
-            member.call(outlet, |instance, each| instance.end(now_ns, each))?;
+            member.end(now_ns, outlet)?;
             accounts.push((member.module, member.account));
         }
         Ok(accounts)
@@ -180,14 +155,21 @@ fn fits_window(shared: Shared, pool: &Pool) -> bool {
 }
 
 impl ViewLane {
-    fn part(&mut self, part: Part<'_>, batch: usize, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    fn part(
+        &mut self,
+        part: Part<'_>,
+        (batch, patient): (usize, bool),
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), RunError> {
         let offered = part.packets.len() as u64;
         let Some(RawPacket { link, .. }) = part.packets.first().copied() else { return Ok(()) };
         let Some(slot) = self.pool.claim() else {
+            let blocks = Blocks { batch: batch as u32, links: &self.links, patient };
             for member in &mut self.members {
                 member.account.offered += offered;
                 member.account.shed(Shed::Behind, offered);
                 member.lost += offered;
+                member.go(blocks, outlet)?;
             }
             return Ok(());
         };
@@ -212,159 +194,19 @@ impl ViewLane {
             )?,
         };
         let filtered = offered - u64::from(written.packets);
+        if let Some(place) = self.links.get_mut(slot) {
+            *place = link;
+        }
         self.pool.publish(slot, written.packets);
+        let blocks = Blocks { batch: batch as u32, links: &self.links, patient };
         for member in &mut self.members {
             member.account.offered += offered;
             member.account.filtered += filtered;
             let behind = member.reader.lost();
             member.account.shed(Shed::Behind, behind);
             member.lost += behind;
-            while let Some((slot, packets)) = member.reader.take() {
-                let at = layout::VIEW + Pool::offset(slot) as u32;
-                let done = member.block(at, packets, batch as u32, link, outlet);
-                member.reader.release(slot);
-                done?;
-            }
+            member.go(blocks, outlet)?;
         }
         Ok(())
-    }
-}
-
-impl Member {
-    /// Makes and starts an instance; a fault on the way leaves the module stopped.
-    fn launch(&mut self, restarted: bool, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        let Start { workers, tick_ns, interval_ns } = self.start;
-        let role = Role::Fast { worker: self.worker };
-        let made = Instance::new(&self.loaded, &self.windows, restarted).and_then(|mut instance| {
-            instance.start(role, workers, tick_ns, interval_ns)?;
-            Ok(instance)
-        });
-        match made {
-            Ok(instance) => self.instance = Some(instance),
-            Err(fault) => {
-                self.instance = None;
-                self.restarts = 0;
-                self.report(&fault, None, false, outlet)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs the descriptors at `at` in batches.
-    fn block(
-        &mut self,
-        at: u32,
-        packets: u32,
-        batch: u32,
-        link: LinkType,
-        outlet: &mut dyn Outlet,
-    ) -> Result<(), RunError> {
-        let mut next = 0;
-        while next < packets {
-            let count = batch.min(packets - next);
-            self.evict_if_told(outlet)?;
-            let Some(instance) = &mut self.instance else {
-                let cause = if self.evicted { Shed::Evicted } else { Shed::Stopped };
-                self.account.shed(cause, u64::from(packets - next));
-                return Ok(());
-            };
-            if self.share.as_mut().is_some_and(|share| !share.begin()) {
-                self.account.shed(Shed::Share, u64::from(packets - next));
-                self.lost += u64::from(packets - next);
-                return Ok(());
-            }
-            let lost = std::mem::take(&mut self.lost);
-            match instance.batch(at + next * Descriptor::SIZE as u32, count, lost, link) {
-                Ok(output) => {
-                    self.account.processed += u64::from(count);
-                    next += count;
-                    if !output.bytes.is_empty() {
-                        outlet.output(self.module, output)?;
-                    }
-                }
-                Err(fault) => next += self.batch_fault(&fault, count, outlet)?,
-            }
-            if let Some(share) = &mut self.share {
-                share.end();
-            }
-        }
-        Ok(())
-    }
-
-    /// Drops the instance, with all that it knows, if the module lost its grant.
-    fn evict_if_told(&mut self, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        let Some(reason) = self.eviction.reason().filter(|_| !self.evicted) else { return Ok(()) };
-        let text = format!("evicted: {reason}");
-        self.evicted = true;
-        self.restarts = 0;
-        if self.instance.take().is_none() {
-            return Ok(());
-        }
-        let (module, worker, packet) = (self.name.clone(), Some(self.worker), Some(self.account.accounted()));
-        outlet.fault(self.module, FaultReport { module, worker, packet, text, restarted: false })
-    }
-
-    /// Accounts for a batch that ended in a fault; how many of its packets are dealt with.
-    fn batch_fault(&mut self, fault: &Fault, count: u32, outlet: &mut dyn Outlet) -> Result<u32, RunError> {
-        let cause = fault.cause();
-        // Wild output voids the batch; otherwise the packets before the marked one were processed.
-        let marked = fault.packet.filter(|p| cause != Shed::Output && *p < count);
-        let (done, shed) = marked.map_or((0, count), |p| (p, 1));
-        let number = marked.map(|p| self.account.accounted() + u64::from(p));
-        self.account.processed += u64::from(done);
-        self.account.shed(cause, u64::from(shed));
-        self.stop_or_restart(fault, number, outlet)?;
-        Ok(done + shed)
-    }
-
-    fn stop_or_restart(
-        &mut self,
-        fault: &Fault,
-        packet: Option<u64>,
-        outlet: &mut dyn Outlet,
-    ) -> Result<(), RunError> {
-        self.instance = None;
-        let restart = self.restarts > 0;
-        self.report(fault, packet, restart, outlet)?;
-        if restart {
-            self.restarts -= 1;
-            self.launch(true, outlet)?;
-        }
-        Ok(())
-    }
-
-    fn report(
-        &mut self,
-        fault: &Fault,
-        packet: Option<u64>,
-        restarted: bool,
-        outlet: &mut dyn Outlet,
-    ) -> Result<(), RunError> {
-        self.account.faults += 1;
-        let module = self.name.clone();
-        let worker = Some(self.worker);
-        outlet.fault(self.module, FaultReport { module, worker, packet, text: fault.to_string(), restarted })
-    }
-
-    /// A call without packets.
-    fn call(
-        &mut self,
-        outlet: &mut dyn Outlet,
-        call: impl FnOnce(&mut Instance, &mut dyn FnMut(Output<'_>)) -> Result<(), Fault>,
-    ) -> Result<(), RunError> {
-        self.evict_if_told(outlet)?;
-        let Some(instance) = &mut self.instance else { return Ok(()) };
-        let mut sent = Ok(());
-        let module = self.module;
-        let called = call(instance, &mut |output| {
-            if sent.is_ok() && !output.bytes.is_empty() {
-                sent = outlet.output(module, output);
-            }
-        });
-        sent?;
-        match called {
-            Ok(()) => Ok(()),
-            Err(fault) => self.stop_or_restart(&fault, None, outlet),
-        }
     }
 }

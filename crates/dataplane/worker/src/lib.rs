@@ -1,7 +1,7 @@
 //! The loop: source, decode, view, run, record; and the one builder that wires them.
 //!
 //! A packet goes, by file: [`feed`] takes a block from the source and decodes it, [`lane`] views it
-//! and calls the fast instances, [`collect`] calls the slow ones and hands records to the sink.
+//! and hands it to [`member`]s, which call the fast instances, [`collect`] calls the slow ones and hands records to the sink.
 //! [`run`] decides which thread does what: everything in one for one worker, else one thread a lane.
 #![forbid(unsafe_code)]
 
@@ -9,9 +9,10 @@ mod clock;
 mod collect;
 mod feed;
 mod lane;
+mod member;
+mod pace;
 mod report;
 mod run;
-mod share;
 
 pub use report::{FaultReport, Observer, Report, Silent};
 pub use run::{Input, Options, Run, RunError};

@@ -3,14 +3,15 @@ use crate::feed::{Eater, Fed, FeedOptions, Part, feed};
 use crate::lane::{Lane, LaneOptions, Outlet};
 use crate::report::{FaultReport, Observer, Report};
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use flame_abi::Descriptor;
-use flame_plan::{Account, Plan};
+use flame_plan::{Account, ModuleClass, Plan};
 use flame_record::Sink;
 use flame_run::{Loaded, Output};
 use flame_source::{RawBlock, RawPacket, Source};
 use flame_view::Key;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Blocks that may wait for one worker, and outputs that may wait for the collector. A full queue
 /// holds the sender up: capture files are read no faster, a live source counts kernel drops.
@@ -61,7 +62,7 @@ pub struct Options<'a> {
 /// Wires sources, views, modules and a sink.
 pub struct Run<'a> {
     pub plan: &'a Plan,
-    pub engine: &'a flame_run::Engine,
+    pub engines: &'a flame_run::Engines,
     pub options: Options<'a>,
 }
 
@@ -73,20 +74,23 @@ impl Run<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Report, RunError> {
         let loaded =
-            self.plan.modules.iter().map(|m| Loaded::new(self.engine, m)).collect::<Result<Vec<_>, _>>()?;
+            self.plan.modules.iter().map(|m| Loaded::new(self.engines, m)).collect::<Result<Vec<_>, _>>()?;
         let collector = Collector::new(self.plan, &loaded, sink, self.options.stop)?;
-        match input {
+        let execute = || match input {
             Input::Shared(source) if self.plan.workers == 1 => {
                 self.alone(&loaded, source, collector, observer)
             }
             Input::Shared(source) => self.dealt(&loaded, source, collector, observer),
             Input::PerWorker(sources) => self.parallel(&loaded, sources, collector, observer),
-        }
+        };
+        // Without metered modules nobody looks at slices.
+        let metered = self.plan.modules.iter().any(|m| m.class == ModuleClass::Metered);
+        if metered { sliced(self.engines, execute) } else { execute() }
     }
 
     fn lane_options(&self, worker: usize, source: &dyn Source) -> LaneOptions<'_> {
         let Options { batch, key, .. } = self.options;
-        LaneOptions { worker, batch, key, shared: source.shared() }
+        LaneOptions { worker, batch, key, shared: source.shared(), live: source.is_live() }
     }
 
     fn feed_options(&self) -> FeedOptions<'_> {
@@ -248,6 +252,29 @@ impl Eater for Alone<'_> {
         self.end = Some((self.lane.end(now_ns, &mut self.collector)?, now_ns));
         Ok(())
     }
+
+    fn resume(&mut self) -> Result<bool, RunError> {
+        self.lane.resume(false, &mut self.collector)?;
+        Ok(self.lane.is_busy())
+    }
+}
+
+/// Time that a metered module has before its worker looks after the others.
+const SLICE: Duration = Duration::from_micros(500);
+
+/// Runs with a thread beside it that ends slices.
+fn sliced<T>(engines: &flame_run::Engines, run: impl FnOnce() -> T) -> T {
+    let (done, over) = bounded::<()>(0);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while over.recv_timeout(SLICE) == Err(RecvTimeoutError::Timeout) {
+                engines.end_slice();
+            }
+        });
+        let result = run();
+        drop(done);
+        result
+    })
 }
 
 /// What a worker is dealt.
@@ -350,6 +377,11 @@ impl Eater for Parallel<'_> {
     fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
         let accounts = self.lane.end(now_ns, &mut self.outlet)?;
         self.outlet.send(Event::End { accounts, now_ns })
+    }
+
+    fn resume(&mut self) -> Result<bool, RunError> {
+        self.lane.resume(false, &mut self.outlet)?;
+        Ok(self.lane.is_busy())
     }
 }
 

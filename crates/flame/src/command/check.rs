@@ -39,7 +39,7 @@ impl Check {
         let path = places::module(&self.module)?;
         let wasm = read(&path)?;
         let named = |e: flame_bounds::ModuleError| format!("{}: {e}", path.display());
-        let analysis = analyse(&wasm, &Rules::default()).map_err(named)?;
+        let analysis = analyse(&wasm, &Rules::default(), None).map_err(named)?;
         match self.format {
             Shown::Json => self.json(&analysis),
             Shown::Table => self.table(&analysis),
@@ -55,8 +55,8 @@ impl Check {
             let at = |p: flame_bounds::Poly| p.at(self.snaplen).map(|n| u64::try_from(n).unwrap_or(u64::MAX));
             say!(
                 "{}",
-                json!({"entry": e.name, "call": e.call.to_string(), "call_most": at(e.call), "packet": e.packet.to_string(),
-                    "packet_most": at(e.packet), "proved": proved(e), "why": e.why.as_deref().map(plain)})
+                json!({"entry": e.name, "call": e.bound.call.to_string(), "call_most": at(e.bound.call), "packet": e.bound.packet.to_string(),
+                    "packet_most": at(e.bound.packet), "proved": proved(e), "why": e.why.as_deref().map(plain)})
             );
         }
         for l in analysis.loops.iter().filter(|_| self.explain) {
@@ -86,9 +86,9 @@ impl Check {
                     plain(why.as_deref().unwrap_or("no bound was found"))
                 ),
             };
-            say!("{:<14} {:<24} {verdict}", e.name, e.call.to_string());
-            if e.packet != flame_bounds::Poly::ZERO {
-                say!("{:<14} {:<24} for each packet", "", e.packet.to_string());
+            say!("{:<14} {:<24} {verdict}", e.name, e.bound.call.to_string());
+            if e.bound.packet != flame_bounds::Poly::ZERO {
+                say!("{:<14} {:<24} for each packet", "", e.bound.packet.to_string());
             }
         }
         let counted = analysis.loops.iter().filter(|l| l.turns == Turns::Unknown).count();
@@ -122,15 +122,15 @@ impl Check {
 }
 
 fn proved(e: &Entry) -> bool {
-    e.call.is_bounded() && e.packet.is_bounded()
+    e.bound.call.is_bounded() && e.bound.packet.is_bounded()
 }
 
 fn within(analysis: &Analysis, limit: u64, snaplen: u64) -> Result<Status, Error> {
     let Some(batch) = analysis.entries.iter().find(|e| e.name == "flame_batch") else {
         return Ok(Status::Failed);
     };
-    let packets = batch.packet.times(flame_bounds::Poly::constant(flame_abi::MAX_BATCH as u64));
-    match batch.call.plus(packets).at(snaplen) {
+    let packets = batch.bound.packet.times(flame_bounds::Poly::constant(flame_abi::MAX_BATCH as u64));
+    match batch.bound.call.plus(packets).at(snaplen) {
         Some(most) if most <= u128::from(limit) => Ok(Status::Done),
         Some(most) => Err(format!("flame_batch may cost {most} instructions, more than {limit}").into()),
         None => {

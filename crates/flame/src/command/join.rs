@@ -143,6 +143,7 @@ fn plan() -> Result<Plan, Error> {
         parameters: Vec::new(),
         on_fault: OnFault::Stop,
         terms: Terms::default(),
+        class: flame_plan::ModuleClass::Bounded,
     };
     Ok(Plan { modules: vec![module], workers: 1, interval_ns: 0 })
 }

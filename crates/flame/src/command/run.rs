@@ -163,7 +163,7 @@ impl Run {
             signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
             signal_hook::flag::register(signal, stop.clone())?;
         }
-        let engine = flame_run::engine::engine()?;
+        let engine = flame_run::Engines::new()?;
         let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
         let (plan, admitted) = self.plan(&engine, node.as_ref())?;
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
@@ -187,7 +187,7 @@ impl Run {
             None => &mut silent,
         };
         let watch = node.map(|node| Watch::start(node, admitted, stop.clone()));
-        let run = flame_worker::Run { plan: &plan, engine: &engine, options };
+        let run = flame_worker::Run { plan: &plan, engines: &engine, options };
         let result = run.execute(input, &mut *sink, observer);
         if let Some(terminal) = &terminal {
             terminal.clear();
@@ -206,7 +206,7 @@ impl Run {
     }
 
     /// The plan, and under a policy what each module was granted.
-    fn plan(&self, engine: &flame_run::Engine, node: Option<&Node>) -> Result<(Plan, Vec<Admitted>), Error> {
+    fn plan(&self, engine: &flame_run::Engines, node: Option<&Node>) -> Result<(Plan, Vec<Admitted>), Error> {
         let compiler = Compiler::new(engine, Some(Cache::open(&places::cache())?));
         let view = self.view()?;
         let settings = settings(&self.set)?;
@@ -233,7 +233,9 @@ impl Run {
                 on_fault: if self.restart == 0 { OnFault::Stop } else { OnFault::Restart(self.restart) },
                 limits: admitted.as_ref().map_or(usual, |a| a.grant.limits(usual)),
                 terms: admitted.as_ref().map_or_else(Terms::default, terms),
-                protection: if self.unchecked { Protection::Unchecked } else { Protection::Metered },
+                protection: if self.unchecked { Protection::Unchecked } else { Protection::Auto },
+                costs: None,
+                pace: None,
             };
             let installed = compiler.install_examined(&wasm, &examined, &request);
             let installed = installed.map_err(|e| format!("{}: {e}", path.display()))?;

@@ -143,13 +143,15 @@ pub fn request() -> Request {
         settings: BTreeMap::new(),
         on_fault: OnFault::Stop,
         limits: Limits { call_budget: 10_000_000, ..Limits::default() },
-        protection: Protection::Metered,
+        protection: Protection::Auto,
+        costs: None,
+        pace: None,
         terms: Terms::default(),
     }
 }
 
 pub fn install(
-    engine: &flame_run::Engine,
+    engine: &flame_run::Engines,
     wasm: &[u8],
     request: &Request,
 ) -> Result<ModulePlan, InstallError> {
@@ -158,7 +160,7 @@ pub fn install(
 
 /// Runs `modules` and gives the report and the sorted records.
 pub fn run(
-    engine: &flame_run::Engine,
+    engine: &flame_run::Engines,
     modules: Vec<ModulePlan>,
     workers: usize,
     source: Box<dyn Source>,
@@ -169,7 +171,7 @@ pub fn run(
 
 /// The same with a key for transforms.
 pub fn run_with(
-    engine: &flame_run::Engine,
+    engine: &flame_run::Engines,
     modules: Vec<ModulePlan>,
     workers: usize,
     source: Box<dyn Source>,
@@ -180,7 +182,7 @@ pub fn run_with(
     let plan = Plan { modules, workers, interval_ns: 0 };
     let options = Options { decapsulate: false, count: u64::MAX, batch, key, stop: &stop };
     let mut sink = Lines::default();
-    let run = Run { plan: &plan, engine, options };
+    let run = Run { plan: &plan, engines: engine, options };
     let report = run.execute(Input::Shared(source), &mut sink, &mut Silent)?;
     for (name, account) in &report.accounts {
         assert!(account.adds_up(), "{name}: {account:?}");

@@ -6,10 +6,23 @@ use wasmparser::{BlockType, FunctionBody, Operator};
 pub const MAX_DEPTH: usize = 128;
 
 pub enum Node<'a> {
-    Op(Operator<'a>),
-    Block { kind: BlockType, body: Vec<Node<'a>> },
-    Loop { kind: BlockType, body: Vec<Node<'a>>, about: About },
-    If { kind: BlockType, then: Vec<Node<'a>>, or: Vec<Node<'a>> },
+    /// With its place in the file.
+    Op(Operator<'a>, u32),
+    Block {
+        kind: BlockType,
+        body: Vec<Node<'a>>,
+    },
+    Loop {
+        kind: BlockType,
+        body: Vec<Node<'a>>,
+        about: About,
+    },
+    If {
+        kind: BlockType,
+        place: u32,
+        then: Vec<Node<'a>>,
+        or: Vec<Node<'a>>,
+    },
 }
 
 /// A loop at a glance.
@@ -27,8 +40,8 @@ enum Open<'a> {
     Function,
     Block(BlockType),
     Loop(BlockType, About),
-    If(BlockType),
-    Else(BlockType, Vec<Node<'a>>),
+    If(BlockType, u32),
+    Else(BlockType, u32, Vec<Node<'a>>),
 }
 
 /// The tree and how deep it is; nothing if frames are nested too deep.
@@ -40,21 +53,21 @@ pub fn tree<'a>(body: &FunctionBody<'a>) -> Result<Option<(Vec<Node<'a>>, usize)
         let (operator, offset) = reader.read_with_offset()?;
         match operator {
             Operator::Block { blockty } => open.push((Open::Block(blockty), Vec::new())),
-            Operator::If { blockty } => open.push((Open::If(blockty), Vec::new())),
+            Operator::If { blockty } => open.push((Open::If(blockty, offset as u32), Vec::new())),
             Operator::Loop { blockty } => {
                 open.push((Open::Loop(blockty, About { offset, ..About::default() }), Vec::new()));
             }
             Operator::Else => {
-                let Some((Open::If(kind), then)) = open.pop() else { return Ok(None) };
-                open.push((Open::Else(kind, then), Vec::new()));
+                let Some((Open::If(kind, place), then)) = open.pop() else { return Ok(None) };
+                open.push((Open::Else(kind, place, then), Vec::new()));
             }
             Operator::End => {
                 let Some((frame, nodes)) = open.pop() else { return Ok(None) };
                 let node = match frame {
                     Open::Function => return Ok(Some((nodes, deepest))),
                     Open::Block(kind) => Node::Block { kind, body: nodes },
-                    Open::If(kind) => Node::If { kind, then: nodes, or: Vec::new() },
-                    Open::Else(kind, then) => Node::If { kind, then, or: nodes },
+                    Open::If(kind, place) => Node::If { kind, place, then: nodes, or: Vec::new() },
+                    Open::Else(kind, place, then) => Node::If { kind, place, then, or: nodes },
                     Open::Loop(kind, mut about) => {
                         about.written.sort_unstable();
                         about.written.dedup();
@@ -69,7 +82,7 @@ pub fn tree<'a>(body: &FunctionBody<'a>) -> Result<Option<(Vec<Node<'a>>, usize)
             operator => {
                 note(&mut open, &operator);
                 if let Some((_, nodes)) = open.last_mut() {
-                    nodes.push(Node::Op(operator));
+                    nodes.push(Node::Op(operator, offset as u32));
                 }
             }
         }

@@ -28,6 +28,33 @@ pub enum Origin {
     Cleared(Rc<Expr>),
 }
 
+/// What a number comes from, and with it the work that it counts: the classes of the RBClick study.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depends {
+    /// E1.
+    #[default]
+    Nothing,
+    /// E2: how long the packet is.
+    Length,
+    /// E3: how long its headers are.
+    Headers,
+    /// E4: what lies at a fixed place of the module's memory, as parameters and what was made of them at the start do.
+    Configuration,
+    /// E5: what lies elsewhere in its memory, such as in an entry of a table.
+    Stored,
+    /// E6: what the packet says.
+    Field,
+    /// E7.
+    Unknown,
+}
+
+impl Depends {
+    /// E1 to E7.
+    pub fn class(self) -> &'static str {
+        ["E1", "E2", "E3", "E4", "E5", "E6", "E7"][self as usize]
+    }
+}
+
 /// What is known of a symbol: `low..=high`, and a bound that may grow with the captured length.
 #[derive(Clone, Debug)]
 pub struct Known {
@@ -35,6 +62,7 @@ pub struct Known {
     pub high: u64,
     pub upper: Poly,
     pub origin: Option<Origin>,
+    pub depends: Depends,
 }
 
 /// A comparison that holds.
@@ -62,6 +90,13 @@ impl Fact {
             Self::Different(a, b) => of(a, b).map(|(a, b)| Self::Different(a, b))?,
             _ => return None,
         })
+    }
+
+    pub fn sides(&self) -> (&Rc<Expr>, &Rc<Expr>) {
+        match self {
+            Self::Less(a, b) | Self::AtMost(a, b) | Self::Equal(a, b) | Self::Different(a, b) => (a, b),
+            Self::SignedLess(a, b) | Self::SignedAtMost(a, b) => (a, b),
+        }
     }
 
     pub fn not(&self) -> Self {
@@ -163,22 +198,26 @@ impl Expr {
 
 /// All symbols of one function's walk.
 #[derive(Default)]
-pub struct Symbols(Vec<Known>);
+pub struct Symbols {
+    known: Vec<Known>,
+    /// What a symbol depends on that is made now, of others.
+    pub of: Depends,
+}
 
 impl Symbols {
     pub fn count(&self) -> Sym {
-        self.0.len() as Sym
+        self.known.len() as Sym
     }
 
     pub fn add(&mut self, known: Known) -> Sym {
-        self.0.push(known);
+        self.known.push(known);
         self.count() - 1
     }
 
     /// A value between two others.
     pub fn within(&mut self, bits: u8, low: u64, high: u64) -> Rc<Expr> {
         let upper = Poly::constant(high);
-        Rc::new(Expr::symbol(bits, self.add(Known { low, high, upper, origin: None })))
+        Rc::new(Expr::symbol(bits, self.add(Known { low, high, upper, origin: None, depends: self.of })))
     }
 
     pub fn any(&mut self, bits: u8) -> Rc<Expr> {
@@ -186,11 +225,16 @@ impl Symbols {
     }
 
     pub fn get(&self, sym: Sym) -> Option<&Known> {
-        self.0.get(sym as usize)
+        self.known.get(sym as usize)
     }
 
     pub fn get_mut(&mut self, sym: Sym) -> Option<&mut Known> {
-        self.0.get_mut(sym as usize)
+        self.known.get_mut(sym as usize)
+    }
+
+    /// What a sum depends on.
+    pub fn depends(&self, e: &Expr) -> Depends {
+        e.terms.iter().filter_map(|(sym, _)| self.get(*sym)).map(|k| k.depends).max().unwrap_or_default()
     }
 
     /// Whether a comparison follows from facts.

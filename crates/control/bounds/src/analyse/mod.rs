@@ -19,30 +19,33 @@
 
 mod body;
 mod expr;
+mod graph;
 mod module;
 mod ops;
+mod pass;
+mod path;
 mod poly;
 mod returns;
+mod stack;
 mod state;
 mod trips;
 mod walk;
+mod weights;
 
+pub use expr::Depends;
+pub use ops::MAX_LENGTH;
+pub use path::{Step, TYPICAL};
 pub use poly::Poly;
+pub use stack::Stack;
+pub use weights::Costs;
 
 use crate::error::ModuleError;
 use crate::rules::Rules;
-use flame_abi::layout::{self, names};
+use flame_abi::layout::names;
 use module::Module;
-use ops::Batch;
-use state::{State, Value};
-use std::collections::{BTreeMap, BTreeSet};
-use walk::{Summary, Walk};
-
-pub use ops::MAX_LENGTH;
-
-/// Instructions walked over for each one of the module, and besides.
-const WALKED: u64 = 1;
-const WALKED_LEAST: u64 = 1_500_000;
+use pass::{Ask, Pass};
+use std::collections::BTreeSet;
+use weights::Weights;
 
 /// What a module's calls cost at most.
 #[derive(Clone, Debug)]
@@ -54,18 +57,53 @@ pub struct Analysis {
     pub cycles: Vec<Vec<String>>,
     /// Whether it can ask for more memory.
     pub grows: bool,
+    /// Functions that need no counters: only calls that are proved to end reach them.
+    pub proved: BTreeSet<u32>,
+}
+
+/// What one call costs at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Of a call, but for what is counted by packet.
+    pub call: Poly,
+    /// Of one packet, in loops that say where each begins.
+    pub packet: Poly,
+}
+
+impl Bound {
+    pub const UNBOUNDED: Self = Self { call: Poly::UNBOUNDED, packet: Poly::UNBOUNDED };
+
+    pub fn is_bounded(self) -> bool {
+        self.call.is_bounded() && self.packet.is_bounded()
+    }
+
+    /// Of a call with so many packets of this length, or shorter.
+    pub fn at(self, packets: u64, length: u64) -> Option<u128> {
+        self.call.plus(self.packet.times(Poly::constant(packets))).at(length)
+    }
 }
 
 /// One exported function that the host calls.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub name: String,
-    /// Of a call, but for what is counted by packet.
-    pub call: Poly,
-    /// Of one packet, in loops that say where each begins.
-    pub packet: Poly,
+    /// In executed instructions, whatever happens.
+    pub bound: Bound,
+    /// The same, of ways that its author did not call rare (`flame.rare`).
+    pub common: Bound,
+    /// An estimate in picoseconds, of ways that are not rare; if costs were given.
+    pub time: Option<Bound>,
     /// What there is no bound for.
     pub why: Option<String>,
+    /// What its work depends on, in the worst case: the class of the RBClick study.
+    pub depends: Depends,
+    pub stack: Stack,
+    /// Whether it can ask for more memory.
+    pub grows: bool,
+    /// Imports that it may call, by name.
+    pub imports: Vec<String>,
+    /// The way that costs most, from its beginning on.
+    pub path: Vec<Step>,
 }
 
 #[derive(Clone, Debug)]
@@ -77,6 +115,8 @@ pub struct LoopReport {
     pub turns: Turns,
     /// Of one turn.
     pub cost: Poly,
+    /// What says how often.
+    pub depends: Depends,
 }
 
 /// How often a loop goes back in one go.
@@ -89,10 +129,10 @@ pub enum Turns {
     Unknown,
 }
 
-/// Analyses a module that may be run: what the host calls.
-pub fn analyse(wasm: &[u8], rules: &Rules) -> Result<Analysis, ModuleError> {
+/// Analyses a module that may be run: what the host calls. With costs, estimates times as well.
+pub fn analyse(wasm: &[u8], rules: &Rules, costs: Option<&Costs>) -> Result<Analysis, ModuleError> {
     crate::check(wasm, rules)?;
-    entries(wasm, &|name| {
+    entries(wasm, costs, &|name| {
         [names::INIT, names::BATCH, names::TICK, names::END, names::MESSAGE].contains(&name)
     })
 }
@@ -101,7 +141,7 @@ pub fn analyse(wasm: &[u8], rules: &Rules) -> Result<Analysis, ModuleError> {
 pub fn analyse_exports(wasm: &[u8]) -> Result<Analysis, ModuleError> {
     let mut validator = wasmparser::Validator::new_with_features(crate::features::FEATURES);
     validator.validate_all(wasm).map_err(refused)?;
-    entries(wasm, &|_| true)
+    entries(wasm, None, &|_| true)
 }
 
 fn refused(e: wasmparser::Error) -> ModuleError {
@@ -109,168 +149,45 @@ fn refused(e: wasmparser::Error) -> ModuleError {
     ModuleError::Malformed { reason: e.message().to_owned(), place }
 }
 
-fn entries(wasm: &[u8], wanted: &dyn Fn(&str) -> bool) -> Result<Analysis, ModuleError> {
+fn entries(
+    wasm: &[u8],
+    costs: Option<&Costs>,
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<Analysis, ModuleError> {
     let module = Module::read(wasm).map_err(refused)?;
     let returning = returns::returning(&module);
-    let (order, cycles) = order(&module, &returning);
-    let mut budget = wasm.len() as u64 * WALKED + WALKED_LEAST;
-    let mut summaries = BTreeMap::new();
-    let mut loops: BTreeMap<usize, LoopReport> = BTreeMap::new();
-    let mut reached = BTreeMap::new();
-    for function in order {
-        let arguments = any_arguments(&module, function);
-        let mut walk = Walk::new(&module, &summaries, &returning, budget);
-        let before = walk.before();
-        let end = walk.function(function, arguments, before);
-        budget = walk.budget;
-        let summary = Summary {
-            cost: cost(&walk, end.as_ref()),
-            packet: end.as_ref().map_or(Poly::ZERO, |s| s.packet),
-            returns: end.is_some(),
-            marks: walk.marks,
-            endless: walk.endless,
-            why: walk.why.clone(),
-        };
-        let found = std::mem::take(&mut walk.loops);
-        reached.insert(function, found);
-        summaries.insert(function, summary);
-    }
-    let mut entries = Vec::new();
-    let mut exports: Vec<_> = module.exports.iter().filter(|(name, _)| wanted(name)).collect();
+    let (order, cycles) = graph::order(&module, &returning);
+    let mut exports: Vec<(String, u32)> =
+        module.exports.iter().filter(|(name, _)| wanted(name)).map(|(n, f)| (n.clone(), *f)).collect();
     exports.sort_unstable();
-    for (name, function) in exports {
-        let mut walk = Walk::new(&module, &summaries, &returning, budget.max(WALKED_LEAST));
-        let arguments = if name == names::BATCH {
-            walk.batch = Some(Batch::new(&mut walk));
-            vec![ops::constant(32, u64::from(layout::WINDOW + layout::BATCH_OFFSET))]
-        } else {
-            any_arguments(&module, *function)
-        };
-        let before = walk.before();
-        let end = walk.function(*function, arguments, before);
-        // It is known best where it is entered from.
-        loops.extend(
-            reaches(&module, *function)
-                .into_iter()
-                .filter_map(|f| reached.get(&f))
-                .flatten()
-                .map(|(k, v)| (*k, v.clone())),
-        );
-        loops.extend(std::mem::take(&mut walk.loops));
-        let bounded =
-            !walk.endless && end.as_ref().is_none_or(|s| s.cost.is_bounded() && s.packet.is_bounded());
-        let late = (walk.budget == 0).then(|| "it takes longer to analyse than is allowed".to_owned());
+    let pass = Pass { module: &module, returning: &returning, order: &order, size: wasm.len() };
+    let hard = pass.run(&exports, Ask { weights: Weights::Instructions, rare: true });
+    let common = match (0..module.imports.len() as u32).any(|f| module.imports(f, names::RARE)) {
+        true => pass.run(&exports, Ask { weights: Weights::Instructions, rare: false }).entries,
+        false => hard.entries.clone(),
+    };
+    let times = costs.map(|c| pass.run(&exports, Ask { weights: Weights::Time(c), rare: false }).entries);
+    let (mut proved, mut counted) = (BTreeSet::new(), BTreeSet::new());
+    let stacks = stack::Stacks::new(&module, &order);
+    let mut entries = Vec::new();
+    for (i, (name, function)) in exports.iter().enumerate() {
+        let all = graph::reaches(&module, *function);
+        let found = &hard.entries[i];
+        let stack = stacks.of(*function);
         entries.push(Entry {
             name: name.clone(),
-            call: cost(&walk, end.as_ref()),
-            packet: end.as_ref().map_or(Poly::ZERO, |s| s.packet),
-            why: walk.why.filter(|_| !bounded).or_else(|| late.filter(|_| !bounded)),
+            bound: found.bound,
+            common: common.get(i).map_or(found.bound, |c| c.bound),
+            time: times.as_ref().and_then(|t| t.get(i)).map(|t| t.bound),
+            why: found.why.clone(),
+            depends: if found.bound.is_bounded() { found.depends } else { Depends::Unknown },
+            stack,
+            grows: all.iter().any(|f| module.own(*f).is_some_and(|f| f.grows)),
+            imports: graph::imports(&module, &all),
+            path: found.path.clone(),
         });
+        if found.bound.is_bounded() && found.ends { proved.extend(all) } else { counted.extend(all) }
     }
-    Ok(Analysis { entries, loops: loops.into_values().collect(), cycles, grows: module.grows })
-}
-
-fn cost(walk: &Walk<'_, '_>, end: Option<&State>) -> Poly {
-    if walk.endless { Poly::UNBOUNDED } else { end.map_or(Poly::ZERO, |s| s.cost) }
-}
-
-fn any_arguments(module: &Module<'_>, function: u32) -> Vec<Value> {
-    let params = module.kind_of(function).map_or(&[][..], |t| t.params());
-    params.iter().map(|kind| Value::Any(*kind)).collect()
-}
-
-/// Functions with those that they call before them; those on circles are left out, and named.
-fn order(module: &Module<'_>, returning: &BTreeSet<u32>) -> (Vec<u32>, Vec<Vec<String>>) {
-    let imported = module.imports.len() as u32;
-    let calls_tables = |f: u32| module.own(f).is_some_and(|f| f.calls_tables);
-    // A call through a table may reach whatever has an address: one more function stands for all of them.
-    let tables = imported + module.functions.len() as u32;
-    let callees = |f: u32| -> Vec<u32> {
-        if f == tables {
-            return module
-                .addressed
-                .iter()
-                .copied()
-                .filter(|a| *a >= imported && returning.contains(a))
-                .collect();
-        }
-        let own = module.own(f).map_or(&[][..], |own| &own.calls);
-        // What does not come back ends the call.
-        let own = own.iter().copied().filter(|c| *c >= imported && returning.contains(c));
-        own.chain(calls_tables(f).then_some(tables)).collect()
-    };
-    let (mut waiting, mut callers) = (BTreeMap::new(), BTreeMap::<u32, Vec<u32>>::new());
-    for f in imported..=tables {
-        let all: BTreeSet<u32> = callees(f).into_iter().collect();
-        waiting.insert(f, all.len());
-        for callee in all {
-            callers.entry(callee).or_default().push(f);
-        }
-    }
-    let mut ready: Vec<u32> = waiting.iter().filter(|(_, n)| **n == 0).map(|(f, _)| *f).collect();
-    let mut order = Vec::new();
-    while let Some(f) = ready.pop() {
-        waiting.remove(&f);
-        if f != tables {
-            order.push(f);
-        }
-        for caller in callers.get(&f).into_iter().flatten() {
-            if let Some(n) = waiting.get_mut(caller) {
-                *n -= 1;
-                if *n == 0 {
-                    ready.push(*caller);
-                }
-            }
-        }
-    }
-    // What is left is on a circle or calls one: follow calls until one comes again.
-    let left: BTreeSet<u32> = waiting.keys().copied().collect();
-    let mut cycles = Vec::new();
-    let mut seen = BTreeSet::new();
-    for start in &left {
-        let (mut path, mut at) = (Vec::new(), *start);
-        while seen.insert(at) {
-            path.push(at);
-            match callees(at).into_iter().find(|c| left.contains(c)) {
-                Some(next) => at = next,
-                None => break,
-            }
-        }
-        if let Some(from) = path.iter().position(|f| *f == at) {
-            let name =
-                |f: &u32| if *f == tables { "a call through a table".to_owned() } else { module.name(*f) };
-            cycles.push(path[from..].iter().map(name).collect());
-        }
-    }
-    // What merely calls a circle is walked after all, with the circle unknown.
-    let on_circle = |f: u32| module_on_circle(f, &callees, &left);
-    order.extend(left.iter().copied().filter(|f| *f != tables && !on_circle(*f)));
-    (order, cycles)
-}
-
-/// Whether a function comes back to itself by calls.
-fn module_on_circle(f: u32, callees: &impl Fn(u32) -> Vec<u32>, left: &BTreeSet<u32>) -> bool {
-    let (mut seen, mut todo) = (BTreeSet::new(), callees(f));
-    while let Some(next) = todo.pop() {
-        if next == f {
-            return true;
-        }
-        if left.contains(&next) && seen.insert(next) {
-            todo.extend(callees(next));
-        }
-    }
-    false
-}
-
-fn reaches(module: &Module<'_>, from: u32) -> BTreeSet<u32> {
-    let (mut seen, mut todo) = (BTreeSet::new(), vec![from]);
-    while let Some(f) = todo.pop() {
-        if let Some(own) = module.own(f)
-            && seen.insert(f)
-        {
-            todo.extend(&own.calls);
-            todo.extend(own.calls_tables.then_some(&module.addressed).into_iter().flatten());
-        }
-    }
-    seen
+    let proved = proved.difference(&counted).copied().collect();
+    Ok(Analysis { entries, loops: hard.loops, cycles, grows: module.grows, proved })
 }

@@ -21,8 +21,35 @@ pub struct Function<'a> {
     /// Functions it calls directly, by index.
     pub calls: Vec<u32>,
     pub calls_tables: bool,
+    pub grows: bool,
+    /// Bytes it takes of the stack in memory.
+    pub frame: u64,
     /// Whether it has an `unreachable`.
     pub traps: bool,
+}
+
+/// Finds what compilers begin a function with: `global.get`, a constant, `i32.sub`.
+#[derive(Default)]
+struct Frame {
+    recent: [Option<u64>; 2],
+    bytes: u64,
+}
+
+impl Frame {
+    fn see(&mut self, operator: &Operator<'_>) {
+        let now = match operator {
+            Operator::GlobalGet { .. } => Some(0),
+            Operator::I32Const { value } => u64::try_from(*value).ok(),
+            Operator::I32Sub => {
+                if let ([Some(0), Some(bytes)], 0) = (self.recent, self.bytes) {
+                    self.bytes = bytes;
+                }
+                None
+            }
+            _ => None,
+        };
+        self.recent = [self.recent[1], now];
+    }
 }
 
 #[derive(Default)]
@@ -112,13 +139,16 @@ impl<'a> Module<'a> {
                         locals.extend(std::iter::repeat_n(kind, n as usize));
                     }
                     let (mut calls, mut calls_tables, mut traps) = (Vec::new(), false, false);
+                    let (mut grows, mut frame) = (false, Frame::default());
                     for operator in body.get_operators_reader()? {
-                        match operator? {
+                        let operator = operator?;
+                        frame.see(&operator);
+                        match operator {
                             Operator::Call { function_index } => calls.push(function_index),
                             Operator::CallIndirect { .. } => calls_tables = true,
                             Operator::Unreachable => traps = true,
                             Operator::RefFunc { function_index } => m.addressed.push(function_index),
-                            Operator::MemoryGrow { .. } => m.grows = true,
+                            Operator::MemoryGrow { .. } => (m.grows, grows) = (true, true),
                             _ => {}
                         }
                     }
@@ -127,7 +157,18 @@ impl<'a> Module<'a> {
                     let tree = if small { tree(&body)? } else { None };
                     let (body, depth) = tree.map_or((None, 0), |(body, depth)| (Some(body), depth));
                     let kind = kinds.get(m.functions.len()).copied().unwrap_or(0);
-                    m.functions.push(Function { kind, locals, body, depth, calls, calls_tables, traps });
+                    let frame = frame.bytes;
+                    m.functions.push(Function {
+                        kind,
+                        locals,
+                        body,
+                        depth,
+                        calls,
+                        calls_tables,
+                        grows,
+                        frame,
+                        traps,
+                    });
                 }
                 Payload::CustomSection(section) => m.names_of(&section),
                 _ => {}
@@ -175,10 +216,12 @@ impl<'a> Module<'a> {
         false
     }
 
-    pub fn marks_packets(&self, function: u32) -> bool {
-        let name = self.imports.get(function as usize).map(|(_, name)| name.as_str());
-        name.and_then(|n| n.strip_prefix(names::IMPORTS))
-            .is_some_and(|n| n.strip_prefix('.') == Some(names::PACKET))
+    /// Whether a function is the import of this name.
+    pub fn imports(&self, function: u32, name: &str) -> bool {
+        let imported = self.imports.get(function as usize).map(|(_, name)| name.as_str());
+        imported
+            .and_then(|n| n.strip_prefix(names::IMPORTS))
+            .is_some_and(|n| n.strip_prefix('.') == Some(name))
     }
 
     pub fn name(&self, function: u32) -> String {

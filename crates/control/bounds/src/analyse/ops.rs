@@ -1,11 +1,11 @@
 //! What single instructions do to what is known.
 
-use super::expr::{Expr, Fact, Known, Origin, Sym, mask};
+use super::expr::{Depends, Expr, Fact, Known, Origin, Sym, mask};
 use super::module::Module;
 use super::poly::Poly;
 use super::state::{State, Test, Value, bits};
 use super::walk::Walk;
-use crate::charge::{BULK, BULK_SHIFT, GROW};
+use super::weights::Line;
 use flame_abi::{Descriptor, MAX_BATCH, layout};
 use std::rc::Rc;
 use wasmparser::{
@@ -26,7 +26,8 @@ pub struct Batch {
 impl Batch {
     pub fn new(walk: &mut Walk<'_, '_>) -> Self {
         let mut add = |low: u64, high: u64| {
-            walk.symbols.add(Known { low, high, upper: Poly::constant(high), origin: None })
+            let upper = Poly::constant(high);
+            walk.symbols.add(Known { low, high, upper, origin: None, depends: Depends::Nothing })
         };
         let view = u64::from(layout::VIEW);
         let descriptors = add(view, view + u64::from(layout::VIEW_BYTES));
@@ -66,6 +67,12 @@ type Pair = (Rc<Expr>, Rc<Expr>);
 /// The state behind an instruction; nothing if it does not come back.
 pub fn apply<'a>(walk: &mut Walk<'_, 'a>, operator: &Operator<'a>, mut s: State) -> Option<State> {
     use Operator as O;
+    // What is made of others depends on what they do.
+    let top = s.stack.iter().rev().take(3).map(|v| match v {
+        Value::Sum(e) => walk.symbols.depends(e),
+        _ => Depends::Nothing,
+    });
+    walk.symbols.of = top.max().unwrap_or_default();
     let test = |yes: Fact| Value::Test(Rc::new(Test { no: vec![yes.not()], yes: vec![yes] }));
     match operator {
         O::I32Const { value } => s.stack.push(constant(32, *value as u32 as u64)),
@@ -178,7 +185,7 @@ pub fn apply<'a>(walk: &mut Walk<'_, 'a>, operator: &Operator<'a>, mut s: State)
         O::MemorySize { .. } => s.stack.push(Value::Sum(walk.symbols.within(32, 0, 65_536))),
         O::MemoryGrow { .. } => {
             s.stack.pop()?;
-            s.cost = s.cost.plus(Poly::constant(GROW));
+            s.cost = s.cost.plus(walk.weights.grow());
             s.stack.push(Value::Any(ValType::I32));
         }
         O::MemoryCopy { .. } | O::MemoryFill { .. } | O::MemoryInit { .. } => {
@@ -191,7 +198,8 @@ pub fn apply<'a>(walk: &mut Walk<'_, 'a>, operator: &Operator<'a>, mut s: State)
             let bytes = walk.symbols.upper(&length, &s.facts);
             let (_, high) = walk.symbols.range(&length, &s.facts);
             let bytes = if high > u64::from(layout::MAX_MEMORY) { all } else { bytes };
-            s.cost = s.cost.plus(bytes.over(1 << BULK_SHIFT)).plus(Poly::constant(BULK as u64));
+            let is_copy = matches!(operator, O::MemoryCopy { .. });
+            s.cost = s.cost.plus(walk.weights.bulk(bytes, is_copy));
         }
         operator => {
             let (takes, gives) = operator.operator_arity(&Arity)?;
@@ -224,7 +232,8 @@ fn fresh(
     upper: Poly,
     origin: Option<Origin>,
 ) -> Rc<Expr> {
-    let sym = walk.symbols.add(Known { low, high, upper, origin });
+    let depends = walk.symbols.of;
+    let sym = walk.symbols.add(Known { low, high, upper, origin, depends });
     Rc::new(Expr::symbol(bits, sym))
 }
 
@@ -438,6 +447,12 @@ fn load(walk: &mut Walk<'_, '_>, s: &mut State, at: &MemArg, bytes: u8, bits: u8
     let address = s.stack.pop()?.sum(32, &mut walk.symbols);
     let high = mask(bytes * 8);
     let place = address.add(&Expr::constant(32, at.offset), 1)?;
+    reach(walk, s, &place);
+    walk.symbols.of = match () {
+        () if is_packets(walk, &place) => Depends::Field,
+        () if place.as_constant().is_some() => Depends::Configuration,
+        () => Depends::Stored,
+    };
     let value = match host(walk, &place, bytes, &s.facts) {
         Some(known) => Value::Sum(Rc::new(known.with_bits(bits))),
         None => own(walk, s, &place, bytes)
@@ -477,9 +492,40 @@ fn is_hosts(walk: &Walk<'_, '_>, place: &Expr) -> bool {
     place.as_constant().is_some_and(|n| n >= u64::from(layout::WINDOW)) || place.of(batch.descriptors) == 1
 }
 
+fn is_packets(walk: &Walk<'_, '_>, place: &Expr) -> bool {
+    place.terms.iter().any(|(sym, _)| walk.packets.contains(sym))
+}
+
+/// What it takes until the line of a load is there, in estimates of time.
+fn reach(walk: &mut Walk<'_, '_>, s: &mut State, place: &Expr) {
+    if walk.weights.is_instructions() || place.terms.is_empty() || is_hosts(walk, place) {
+        return;
+    }
+    // Steps along memory are foreseen by the processor; so is the stack's top.
+    let steps = |(sym, by): &(Sym, u64)| walk.turning.contains(sym) && *by <= 64;
+    if place.terms.iter().any(steps) || walk.stack_pointer.is_some_and(|sp| place.of(sp) == 1) {
+        return;
+    }
+    let line = Expr { constant: place.constant / 64, ..place.clone() };
+    if s.touch(line) {
+        return;
+    }
+    let line = match is_packets(walk, place) {
+        true => Line::Packet,
+        // A table is as large as what an index in it can reach.
+        false => match walk.symbols.exactly(place, &s.facts) {
+            Some((low, high)) => Line::Within(high - low),
+            None => Line::Within(u64::MAX),
+        },
+    };
+    s.cost = s.cost.plus(walk.weights.line(line));
+}
+
 fn load_whole(walk: &mut Walk<'_, '_>, s: &mut State, at: &MemArg, kind: ValType) -> Option<()> {
     let address = s.stack.pop()?.sum(32, &mut walk.symbols);
-    let place = address.add(&Expr::constant(32, at.offset), 1).filter(|p| is_hosts(walk, p));
+    let place = address.add(&Expr::constant(32, at.offset), 1);
+    place.iter().for_each(|place| reach(walk, s, place));
+    let place = place.filter(|p| is_hosts(walk, p));
     s.stack.push(place.map_or(Value::Any(kind), |p| Value::Copied(Rc::new(p), kind)));
     Some(())
 }
@@ -515,17 +561,22 @@ fn host(walk: &mut Walk<'_, '_>, place: &Expr, bytes: u8, facts: &[Fact]) -> Opt
     if !is_below_count(walk, &index, batch, facts) {
         return None;
     }
-    let (high, upper) = match (field, bytes) {
-        (20, 4) => (MAX_LENGTH, Poly::LENGTH),
-        (24 | 26, 2) => (65_535, Poly::LENGTH),
-        (28, 1) => (255, Poly::constant(255)),
+    let (high, upper, depends) = match (field, bytes) {
+        (8, 4) => (mask(32), Poly::constant(mask(32)), Depends::Nothing),
+        (20, 4) => (MAX_LENGTH, Poly::LENGTH, Depends::Length),
+        (24 | 26, 2) => (65_535, Poly::LENGTH, Depends::Headers),
+        (28, 1) => (255, Poly::constant(255), Depends::Headers),
         _ => return None,
     };
     let key = Rc::new(place.clone());
     if let Some((_, _, known)) = walk.loaded.iter().find(|(p, b, _)| *p == key && *b == bytes) {
         return Some((**known).clone());
     }
+    walk.symbols.of = depends;
     let value = fresh(walk, 32, (0, high), upper, None);
+    if field == 8 {
+        walk.packets.extend(value.terms.iter().map(|(sym, _)| *sym));
+    }
     walk.loaded.push((key, bytes, value.clone()));
     Some((*value).clone())
 }

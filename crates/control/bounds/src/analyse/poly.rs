@@ -14,6 +14,8 @@ pub struct Poly(Option<[u128; DEGREE]>);
 impl Poly {
     pub const ZERO: Self = Self(Some([0; DEGREE]));
     pub const UNBOUNDED: Self = Self(None);
+    /// Of one as bytes.
+    pub const BYTES: usize = 1 + 16 * DEGREE;
     /// L itself.
     pub const LENGTH: Self = Self(Some([0, ONE, 0, 0]));
 
@@ -79,6 +81,24 @@ impl Poly {
         Self(Some(all))
     }
 
+    /// For [`Poly::from_bytes`].
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut out = [0; Self::BYTES];
+        if let Some(all) = self.0 {
+            out[0] = 1;
+            out[1..].chunks_mut(16).zip(all).for_each(|(place, n)| place.copy_from_slice(&n.to_le_bytes()));
+        }
+        out
+    }
+
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let mut all = [0; DEGREE];
+        for (place, n) in all.iter_mut().zip(bytes[1..].chunks_exact(16)) {
+            *place = u128::from_le_bytes(n.try_into().unwrap_or_default());
+        }
+        Self((bytes[0] == 1).then_some(all))
+    }
+
     /// The bound at a length; nothing if there is none, or it is above 2^128.
     pub fn at(self, length: u64) -> Option<u128> {
         let all = self.0?;
@@ -127,6 +147,9 @@ mod tests {
         assert_eq!(p.max(n(100)).at(0), Some(100));
         assert_eq!(Poly::UNBOUNDED.times(Poly::ZERO), Poly::ZERO);
         assert!(!Poly::UNBOUNDED.plus(n(1)).is_bounded());
+        for p in [p, Poly::UNBOUNDED, Poly::ZERO, Poly::LENGTH.times(Poly::LENGTH)] {
+            assert_eq!(Poly::from_bytes(&p.to_bytes()), p);
+        }
         let cube = Poly::LENGTH.times(Poly::LENGTH).times(Poly::LENGTH);
         assert!(cube.is_bounded() && !cube.times(Poly::LENGTH).is_bounded());
         assert!(!n(u64::MAX).times(n(u64::MAX)).times(n(u64::MAX)).is_bounded(), "it does not wrap");

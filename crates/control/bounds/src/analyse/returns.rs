@@ -64,7 +64,7 @@ fn nodes(module: &Module<'_>, known: &BTreeSet<u32>, all: &[Node<'_>], frames: &
                 let ends = [nodes(module, known, then, frames), nodes(module, known, or, frames)];
                 frames.pop().unwrap_or(false) || ends.contains(&true)
             }
-            Node::Op(operator) => operation(module, known, operator, frames),
+            Node::Op(operator, _) => operation(module, known, operator, frames),
         };
         if !goes_on {
             return false;

@@ -1,6 +1,7 @@
 //! What is known at one point of a function, and how two ways to it meet.
 
 use super::expr::{Expr, Fact, Symbols};
+use super::path::{Path, TYPICAL};
 use super::poly::Poly;
 use std::rc::Rc;
 use wasmparser::ValType;
@@ -99,7 +100,14 @@ pub struct State {
     pub packet: Poly,
     /// Whether a packet began on every way here, in the turn of the innermost loop.
     pub marked: bool,
+    /// How it came here, if that is asked for.
+    pub path: Option<Path>,
+    /// Lines of memory that were touched on every way here, by their addresses' sums.
+    pub touched: Vec<Rc<Expr>>,
 }
+
+/// Lines that are remembered.
+const MAX_TOUCHED: usize = 24;
 
 /// A value that was one thing on one way and another on the other.
 struct Merged {
@@ -122,6 +130,24 @@ impl State {
             self.memory.remove(0);
         }
         self.memory.push(Stored { at, bytes, value });
+    }
+
+    /// Whether a line was touched before; it is from here on.
+    pub fn touch(&mut self, line: Expr) -> bool {
+        if self.touched.iter().any(|t| **t == line) {
+            return true;
+        }
+        if self.touched.len() == MAX_TOUCHED {
+            self.touched.remove(0);
+        }
+        self.touched.push(Rc::new(line));
+        false
+    }
+
+    /// Spent so far, of a packet of typical length.
+    pub fn spent(&self) -> u64 {
+        let all = self.cost.plus(self.packet).at(TYPICAL);
+        all.map_or(u64::MAX, |n| u64::try_from(n).unwrap_or(u64::MAX))
     }
 
     pub fn assume(&mut self, facts: &[Fact]) {
@@ -161,7 +187,10 @@ impl State {
 
     /// Either: what both know, at the greater cost.
     pub fn join(self, other: Self, symbols: &mut Symbols) -> Self {
-        let Self { locals, globals, stack, facts, memory, cost, packet, marked } = self;
+        let path = if self.path.is_some() && self.spent() < other.spent() { &other.path } else { &self.path };
+        let path = path.clone();
+        let touched = self.touched.iter().filter(|t| other.touched.contains(t)).cloned().collect();
+        let Self { locals, globals, stack, facts, memory, cost, packet, marked, .. } = self;
         let mut merged: Vec<Merged> = Vec::new();
         let mut meet = |a: Vec<Value>, b: Vec<Value>| -> Vec<Value> {
             let mut one = |(a, b): (Value, Value)| {
@@ -211,6 +240,8 @@ impl State {
             cost: cost.max(other.cost),
             packet: packet.max(other.packet),
             marked: marked && other.marked,
+            path,
+            touched,
         }
     }
 }
@@ -221,6 +252,7 @@ fn either(a: Value, b: Value, facts: (&[Fact], &[Fact]), symbols: &mut Symbols) 
     }
     match (&a, &b) {
         (Value::Sum(x), Value::Sum(y)) if x.bits == y.bits => {
+            symbols.of = symbols.depends(x).max(symbols.depends(y));
             let ((l, h), (m, i)) = (symbols.range(x, facts.0), symbols.range(y, facts.1));
             let upper = symbols.upper(x, facts.0).max(symbols.upper(y, facts.1));
             let e = symbols.within(x.bits, l.min(m), h.max(i));

@@ -4,7 +4,7 @@
 //! that stays holds whenever the loop goes back, and counting can neither jump over the end nor wrap around before it,
 //! then the number of turns follows.
 
-use super::expr::{Expr, Fact, Origin, Sym, Symbols, mask};
+use super::expr::{Depends, Expr, Fact, Origin, Sym, Symbols, mask};
 use super::poly::Poly;
 use std::rc::Rc;
 
@@ -87,30 +87,44 @@ pub fn both(a: Change, b: Change) -> Change {
 /// How often a loop goes back, at most. `backs` has, for each place where it does, what holds there; `entry` what was
 /// known before the loop; symbols below `first` are older than it.
 ///
-/// One counter must be held back at every such place: where it is not, it could run past the end and around.
+/// And what says so. One counter must be held back at every such place: where it is not, it could run past the end and around.
 pub fn trips(
     counters: &[Counter],
     backs: &[Vec<Fact>],
     entry: &[Fact],
     first: Sym,
     symbols: &Symbols,
-) -> Poly {
-    let better = |a: Poly, b: Poly| match (a.at(1 << 18), b.at(1 << 18)) {
+) -> (Poly, Depends) {
+    type Found = (Poly, Depends);
+    let better = |a: Found, b: Found| match (a.0.at(1 << 18), b.0.at(1 << 18)) {
         (Some(x), Some(y)) if y < x => b,
         (None, _) => b,
         _ => a,
     };
     let common = |fact: &Fact| backs.iter().all(|facts| facts.contains(fact));
     let of = |counter: &Counter| {
-        backs.iter().fold(Poly::ZERO, |most, facts| {
+        let start = symbols.depends(&counter.start);
+        let depends = |fact: &Fact| {
+            let (a, b) = fact.sides();
+            let of = |e: &Expr| {
+                let others = e.terms.iter().filter(|(sym, _)| *sym != counter.head);
+                others.filter_map(|(sym, _)| symbols.get(*sym)).map(|k| k.depends).max().unwrap_or_default()
+            };
+            of(a).max(of(b)).max(start)
+        };
+        backs.iter().fold((Poly::ZERO, Depends::Nothing), |most, facts| {
             let back = Back { facts, entry, first };
             // Two that differ at one place may be passed at another.
             let counts = facts.iter().filter(|f| !matches!(f, Fact::Different(..)) || common(f));
-            let found = counts.filter_map(|fact| back.by(counter, fact, symbols)).reduce(better);
-            most.max(found.or_else(|| back.without_facts(counter, symbols)).unwrap_or(Poly::UNBOUNDED))
+            let found =
+                counts.filter_map(|f| Some((back.by(counter, f, symbols)?, depends(f)))).reduce(better);
+            let (turns, by) = found
+                .or_else(|| Some((back.without_facts(counter, symbols)?, start)))
+                .unwrap_or((Poly::UNBOUNDED, Depends::Unknown));
+            (most.0.max(turns), most.1.max(by))
         })
     };
-    counters.iter().map(of).reduce(better).unwrap_or(Poly::UNBOUNDED)
+    counters.iter().map(of).reduce(better).unwrap_or((Poly::UNBOUNDED, Depends::Unknown))
 }
 
 /// The number of times that a loop with one way back goes back, at most, as a sum that says what it depends on.

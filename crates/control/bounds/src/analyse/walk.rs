@@ -1,12 +1,16 @@
 //! A walk over a function that keeps, at each point, what is known and the cost of the worst way there.
 
 use super::body::{About, MAX_DEPTH, Node};
-use super::expr::{Expr, Fact, Known, Sym, Symbols, mask};
+use super::expr::{Depends, Expr, Fact, Known, Sym, Symbols, mask};
 use super::module::Module;
+use super::pass::Ask;
+use super::path::{Path, Place};
 use super::poly::Poly;
 use super::state::{State, Value, bits};
 use super::trips::{self, Change, Counter, both, change, trips};
+use super::weights::Weights;
 use super::{LoopReport, Turns};
+use flame_abi::layout::names;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wasmparser::{BlockType, Operator, ValType};
@@ -62,6 +66,16 @@ pub struct Walk<'m, 'a> {
     pub marks: bool,
     pub endless: bool,
     pub why: Option<String>,
+    pub weights: Weights<'m>,
+    /// Addresses of packets.
+    pub packets: BTreeSet<Sym>,
+    /// Turns of loops.
+    pub turning: BTreeSet<Sym>,
+    /// What the stack's global holds before the call.
+    pub stack_pointer: Option<Sym>,
+    /// Whether to keep the way that costs most.
+    pub traces: bool,
+    rare: bool,
     frames: Vec<Frame>,
     function: u32,
     calls: usize,
@@ -74,8 +88,8 @@ pub struct Walk<'m, 'a> {
 impl<'m, 'a> Walk<'m, 'a> {
     pub fn new(
         module: &'m Module<'a>,
-        summaries: &'m BTreeMap<u32, Summary>,
-        returning: &'m BTreeSet<u32>,
+        (summaries, returning): (&'m BTreeMap<u32, Summary>, &'m BTreeSet<u32>),
+        ask: Ask<'m>,
         budget: u64,
     ) -> Self {
         Self {
@@ -91,6 +105,12 @@ impl<'m, 'a> Walk<'m, 'a> {
             marks: false,
             endless: false,
             why: None,
+            weights: ask.weights,
+            packets: BTreeSet::new(),
+            turning: BTreeSet::new(),
+            stack_pointer: None,
+            traces: false,
+            rare: ask.rare,
             frames: Vec::new(),
             function: 0,
             calls: 0,
@@ -102,7 +122,7 @@ impl<'m, 'a> Walk<'m, 'a> {
 
     /// Walks a whole function; the state behind it, with its results on the stack, if it comes back.
     pub fn function(&mut self, function: u32, arguments: Vec<Value>, before: State) -> Option<State> {
-        let State { globals, facts, memory, .. } = before;
+        let State { globals, facts, memory, path, touched, .. } = before;
         let own = self.module.own(function)?;
         let results = self.module.kind_of(function)?.results().len();
         let Some(body) = &own.body else {
@@ -121,6 +141,8 @@ impl<'m, 'a> Walk<'m, 'a> {
                 memory: Vec::new(),
                 packet: Poly::ZERO,
                 marked: false,
+                path,
+                touched,
             });
         };
         let mut locals: Vec<Value> = arguments.into_iter().map(|value| self.named(value)).collect();
@@ -129,7 +151,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             Some(bits) => Value::Sum(Rc::new(Expr::constant(bits, 0))),
             None => Value::Any(*kind),
         }));
-        let cost = Poly::constant(1);
+        let cost = self.weights.entry();
         let state = State {
             locals,
             globals,
@@ -139,6 +161,8 @@ impl<'m, 'a> Walk<'m, 'a> {
             cost,
             packet: Poly::ZERO,
             marked: false,
+            path,
+            touched,
         };
         let frames = std::mem::take(&mut self.frames);
         self.depth += own.depth;
@@ -196,7 +220,7 @@ impl<'m, 'a> Walk<'m, 'a> {
     fn node(&mut self, node: &Node<'a>, mut state: State) -> Option<State> {
         // Where ways part and meet, all that is known is copied.
         let size = match node {
-            Node::Op(Operator::BrIf { .. } | Operator::Br { .. } | Operator::BrTable { .. })
+            Node::Op(Operator::BrIf { .. } | Operator::Br { .. } | Operator::BrTable { .. }, _)
             | Node::If { .. } => 1 + state.locals.len() as u64 / 4,
             _ => 1,
         };
@@ -214,8 +238,9 @@ impl<'m, 'a> Walk<'m, 'a> {
                 let height = state.stack.len().saturating_sub(takes);
                 self.framed(gives, height, |walk| walk.nodes(body, state))
             }
-            Node::If { kind, then, or } => {
-                state.cost = state.cost.plus(Poly::constant(1));
+            Node::If { kind, place, then, or } => {
+                state.cost = state.cost.plus(self.weights.branch());
+                self.trace(&mut state, *place, false);
                 let test = state.stack.pop()?.test();
                 let (takes, gives) = self.arity(*kind);
                 let height = state.stack.len().saturating_sub(takes);
@@ -238,12 +263,20 @@ impl<'m, 'a> Walk<'m, 'a> {
                 })
             }
             Node::Loop { kind, body, about } => self.turns(*kind, body, about, state),
-            Node::Op(operator) => self.operator(operator, state),
+            Node::Op(operator, place) => self.operator(operator, *place, state),
         }
     }
 
-    fn operator(&mut self, operator: &Operator<'a>, mut state: State) -> Option<State> {
-        state.cost = state.cost.plus(Poly::constant(crate::charge::weight(operator)));
+    /// Notes that the way leads here.
+    fn trace(&self, state: &mut State, offset: u32, is_loop: bool) {
+        if self.traces && !self.quick {
+            let place = Place { function: self.function, offset, cost: state.spent(), is_loop };
+            state.path = Some(Path::then(state.path.as_ref(), place));
+        }
+    }
+
+    fn operator(&mut self, operator: &Operator<'a>, place: u32, mut state: State) -> Option<State> {
+        state.cost = state.cost.plus(self.weights.of(operator));
         match operator {
             Operator::Unreachable => None,
             Operator::Br { relative_depth } => {
@@ -251,6 +284,7 @@ impl<'m, 'a> Walk<'m, 'a> {
                 None
             }
             Operator::BrIf { relative_depth } => {
+                self.trace(&mut state, place, false);
                 let test = state.stack.pop()?.test();
                 let mut taken = state.clone();
                 taken.assume(&test.yes);
@@ -280,7 +314,11 @@ impl<'m, 'a> Walk<'m, 'a> {
                 self.branch(self.frames.len().checked_sub(1)? as u32, &state);
                 None
             }
-            Operator::Call { function_index } => self.call(*function_index, state),
+            Operator::Call { function_index } => {
+                let mut end = self.call(*function_index, state)?;
+                self.trace(&mut end, place, false);
+                Some(end)
+            }
             Operator::CallIndirect { type_index, .. } => {
                 state.stack.pop()?;
                 self.call_any(*type_index, state)
@@ -303,9 +341,12 @@ impl<'m, 'a> Walk<'m, 'a> {
         let kind = self.module.kind_of(function)?;
         let at = state.stack.len().checked_sub(kind.params().len())?;
         let arguments = state.stack.split_off(at);
-        if self.module.marks_packets(function) {
+        if self.module.imports(function, names::PACKET) {
             (self.marks, state.marked) = (true, true);
             return Some(state);
+        }
+        if self.module.imports(function, names::RARE) {
+            return self.rare.then_some(state);
         }
         if self.module.own(function).is_none() {
             // The host's own.
@@ -350,6 +391,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             state.packet = state.packet.plus(end.packet);
             state.stack.extend(end.stack);
             (state.globals, state.memory) = (end.globals, end.memory);
+            (state.path, state.touched) = (end.path, end.touched);
             state.marked |= end.marked;
             return Some(state);
         }
@@ -365,6 +407,7 @@ impl<'m, 'a> Walk<'m, 'a> {
     }
 
     fn returned(&mut self, results: &[ValType], mut state: State) -> Option<State> {
+        self.symbols.of = Depends::Unknown;
         let results: Vec<Value> = results.iter().map(|t| self.named(Value::Any(*t))).collect();
         state.stack.extend(results);
         state.memory.clear();
@@ -391,8 +434,15 @@ impl<'m, 'a> Walk<'m, 'a> {
             cost: Poly::ZERO,
             packet: Poly::ZERO,
             marked: false,
+            path: None,
+            touched: Vec::new(),
         };
         self.forget_globals(&mut state);
+        // The first global, by LLVM's convention.
+        self.stack_pointer = match state.globals.first() {
+            Some(Value::Sum(e)) => e.terms.first().map(|(sym, _)| *sym),
+            _ => None,
+        };
         state
     }
 
@@ -443,6 +493,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         let mut head = entry.clone();
         (head.cost, head.packet, head.marked) = (Poly::ZERO, Poly::ZERO, false);
         head.memory.clear();
+        self.symbols.of = Depends::Unknown;
         for value in &mut head.stack[height..] {
             *value = self.anything_like(value);
         }
@@ -471,8 +522,8 @@ impl<'m, 'a> Walk<'m, 'a> {
             counter.change = changes.reduce(both).unwrap_or(Change::Otherwise);
         }
         let facts: Vec<Vec<Fact>> = backs.iter().map(|back| back.facts.clone()).collect();
-        let turns = match backs.is_empty() {
-            true => Poly::ZERO,
+        let (turns, depends) = match backs.is_empty() {
+            true => (Poly::ZERO, Depends::Nothing),
             false => trips(&counters, &facts, &entry.facts, first, &self.symbols),
         };
         // A bound that is out of reach is none.
@@ -480,7 +531,7 @@ impl<'m, 'a> Walk<'m, 'a> {
 
         // With counters as what they are in some turn.
         let exact = trips::exactly(&counters, &facts, first);
-        self.count(&mut head, &counters, turns, exact);
+        self.count(&mut head, &counters, (turns, depends), exact);
         self.marks = false;
         let outer = self.lengths();
         let saved: Vec<usize> =
@@ -506,7 +557,9 @@ impl<'m, 'a> Walk<'m, 'a> {
                 about.offset
             ));
         }
-        self.report(about, is_packets, turns, one);
+        self.report(about, is_packets, (turns, depends), one);
+        let worst = backs.iter().max_by_key(|back| back.spent()).and_then(|back| back.path.clone());
+        let (traces, function) = (self.traces && !self.quick, self.function);
         let adjust = |state: &mut State| {
             // A turn that leaves behind the packet that it began is that packet's as well.
             if is_packets && state.marked {
@@ -517,6 +570,11 @@ impl<'m, 'a> Walk<'m, 'a> {
                 state.packet = state.packet.plus(packet);
             }
             state.marked |= entry.marked;
+            if traces {
+                let place =
+                    Place { function, offset: about.offset as u32, cost: state.spent(), is_loop: true };
+                state.path = Some(Path::then(worst.as_ref().or(state.path.as_ref()), place));
+            }
         };
         let leads =
             end.is_some() || self.frames.iter().zip(&outer).any(|(frame, from)| frame.ways.len() > *from);
@@ -529,15 +587,21 @@ impl<'m, 'a> Walk<'m, 'a> {
         Some(end)
     }
 
-    fn report(&mut self, about: &About, is_packets: bool, turns: Poly, cost: Poly) {
+    fn report(&mut self, about: &About, is_packets: bool, (turns, depends): (Poly, Depends), cost: Poly) {
         let function = self.function;
         let report = self.loops.entry(about.offset).or_insert_with(|| LoopReport {
             function: self.module.name(function),
             offset: about.offset,
             turns: Turns::AtMost(Poly::ZERO),
             cost: Poly::ZERO,
+            depends: Depends::Nothing,
         });
         report.cost = report.cost.max(cost);
+        report.depends = report.depends.max(match (is_packets, turns.is_bounded()) {
+            (true, _) => Depends::Nothing,
+            (_, true) => depends,
+            (_, false) => Depends::Unknown,
+        });
         report.turns = match (is_packets, turns.is_bounded(), &report.turns) {
             (true, ..) => Turns::Packets,
             (_, false, _) => Turns::Unknown,
@@ -611,7 +675,13 @@ impl<'m, 'a> Walk<'m, 'a> {
     }
 
     /// In turn `n`, a local that each turn adds the same to is its start and `n` times that.
-    fn count(&mut self, head: &mut State, counters: &[Counter], turns: Poly, exact: Option<Expr>) {
+    fn count(
+        &mut self,
+        head: &mut State,
+        counters: &[Counter],
+        (turns, depends): (Poly, Depends),
+        exact: Option<Expr>,
+    ) {
         let mut turn: [Option<Sym>; 2] = [None, None];
         for counter in counters {
             let bits = counter.start.bits;
@@ -623,9 +693,10 @@ impl<'m, 'a> Walk<'m, 'a> {
                     .at(1 << 18)
                     .map_or(mask(bits), |n| u64::try_from(n).unwrap_or(u64::MAX).min(mask(bits)));
                 let upper = if turns.is_bounded() { turns } else { Poly::constant(mask(bits)) };
-                let known = Known { low: 0, high: most, upper, origin: None };
+                let known = Known { low: 0, high: most, upper, origin: None, depends };
                 let symbols = &mut self.symbols;
                 let sym = *turn[usize::from(bits == 64)].get_or_insert_with(|| symbols.add(known));
+                self.turning.insert(sym);
                 if let Some(exact) = exact.as_ref().filter(|e| e.bits == bits) {
                     self.most.insert(sym, exact.clone());
                 }

@@ -1,7 +1,7 @@
 //! Runs original and rewritten modules side by side.
 #![allow(dead_code)] // Each test file uses a part.
 
-use flame_bounds::{RewriteOptions, rewrite};
+use flame_bounds::{Count, rewrite};
 use std::sync::OnceLock;
 use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val, WasmFeatures};
 
@@ -33,7 +33,7 @@ fn new_engine(fuel: bool) -> Engine {
 }
 
 pub fn metered(wasm: &[u8]) -> Vec<u8> {
-    rewrite(wasm, &RewriteOptions { meter: true }).expect("rewrites")
+    rewrite(wasm, Count::All).expect("rewrites")
 }
 
 pub struct Run {

@@ -174,6 +174,14 @@ impl Source for Live {
         Ok(Next::Packets)
     }
 
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn is_ready(&self) -> bool {
+        self.current.is_some() || self.ring.is_ready(self.head)
+    }
+
     fn progress(&self) -> Progress {
         // The kernel's counter starts anew at each look.
         let new = self.ring.socket().drops();

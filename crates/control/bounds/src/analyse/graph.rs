@@ -1,0 +1,113 @@
+//! Which functions call which.
+
+use super::module::Module;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Functions with those that they call before them; those on circles are left out, and named.
+pub fn order(module: &Module<'_>, returning: &BTreeSet<u32>) -> (Vec<u32>, Vec<Vec<String>>) {
+    let imported = module.imports.len() as u32;
+    let calls_tables = |f: u32| module.own(f).is_some_and(|f| f.calls_tables);
+    // A call through a table may reach whatever has an address: one more function stands for all of them.
+    let tables = imported + module.functions.len() as u32;
+    let callees = |f: u32| -> Vec<u32> {
+        if f == tables {
+            return module
+                .addressed
+                .iter()
+                .copied()
+                .filter(|a| *a >= imported && returning.contains(a))
+                .collect();
+        }
+        let own = module.own(f).map_or(&[][..], |own| &own.calls);
+        // What does not come back ends the call.
+        let own = own.iter().copied().filter(|c| *c >= imported && returning.contains(c));
+        own.chain(calls_tables(f).then_some(tables)).collect()
+    };
+    let (mut waiting, mut callers) = (BTreeMap::new(), BTreeMap::<u32, Vec<u32>>::new());
+    for f in imported..=tables {
+        let all: BTreeSet<u32> = callees(f).into_iter().collect();
+        waiting.insert(f, all.len());
+        for callee in all {
+            callers.entry(callee).or_default().push(f);
+        }
+    }
+    let mut ready: Vec<u32> = waiting.iter().filter(|(_, n)| **n == 0).map(|(f, _)| *f).collect();
+    let mut order = Vec::new();
+    while let Some(f) = ready.pop() {
+        waiting.remove(&f);
+        if f != tables {
+            order.push(f);
+        }
+        for caller in callers.get(&f).into_iter().flatten() {
+            if let Some(n) = waiting.get_mut(caller) {
+                *n -= 1;
+                if *n == 0 {
+                    ready.push(*caller);
+                }
+            }
+        }
+    }
+    // What is left is on a circle or calls one: follow calls until one comes again.
+    let left: BTreeSet<u32> = waiting.keys().copied().collect();
+    let mut cycles = Vec::new();
+    let mut seen = BTreeSet::new();
+    for start in &left {
+        let (mut path, mut at) = (Vec::new(), *start);
+        while seen.insert(at) {
+            path.push(at);
+            match callees(at).into_iter().find(|c| left.contains(c)) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        if let Some(from) = path.iter().position(|f| *f == at) {
+            let name =
+                |f: &u32| if *f == tables { "a call through a table".to_owned() } else { module.name(*f) };
+            cycles.push(path[from..].iter().map(name).collect());
+        }
+    }
+    // What merely calls a circle is walked after all, with the circle unknown.
+    let on_circle = |f: u32| module_on_circle(f, &callees, &left);
+    order.extend(left.iter().copied().filter(|f| *f != tables && !on_circle(*f)));
+    (order, cycles)
+}
+
+/// Whether a function comes back to itself by calls.
+fn module_on_circle(f: u32, callees: &impl Fn(u32) -> Vec<u32>, left: &BTreeSet<u32>) -> bool {
+    let (mut seen, mut todo) = (BTreeSet::new(), callees(f));
+    while let Some(next) = todo.pop() {
+        if next == f {
+            return true;
+        }
+        if left.contains(&next) && seen.insert(next) {
+            todo.extend(callees(next));
+        }
+    }
+    false
+}
+
+pub fn reaches(module: &Module<'_>, from: u32) -> BTreeSet<u32> {
+    let (mut seen, mut todo) = (BTreeSet::new(), vec![from]);
+    while let Some(f) = todo.pop() {
+        if let Some(own) = module.own(f)
+            && seen.insert(f)
+        {
+            todo.extend(&own.calls);
+            todo.extend(own.calls_tables.then_some(&module.addressed).into_iter().flatten());
+        }
+    }
+    seen
+}
+
+/// Names of the imports that these functions may call.
+pub fn imports(module: &Module<'_>, functions: &BTreeSet<u32>) -> Vec<String> {
+    let name = |f: u32| module.imports.get(f as usize).map(|(_, name)| name.clone());
+    let mut called: BTreeSet<String> = BTreeSet::new();
+    for own in functions.iter().filter_map(|f| module.own(*f)) {
+        called.extend(own.calls.iter().filter_map(|c| name(*c)));
+        if own.calls_tables {
+            called.extend(module.addressed.iter().filter_map(|c| name(*c)));
+        }
+    }
+    called.into_iter().collect()
+}

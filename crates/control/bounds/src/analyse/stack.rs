@@ -1,0 +1,67 @@
+//! How deep calls go.
+
+use super::module::Module;
+use std::collections::HashMap;
+
+/// What the calls that an entry makes need at once, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stack {
+    /// Functions in functions, the entry's among them.
+    pub calls: u64,
+    /// Bytes of the stack that compilers keep in a module's own memory.
+    pub memory: u64,
+    /// Bytes of locals and parameters, which become the machine's stack, registers aside.
+    pub locals: u64,
+}
+
+impl Stack {
+    fn max(self, other: Self) -> Self {
+        Self {
+            calls: self.calls.max(other.calls),
+            memory: self.memory.max(other.memory),
+            locals: self.locals.max(other.locals),
+        }
+    }
+
+    /// Nothing is known where functions call each other in a circle.
+    pub const UNKNOWN: Self = Self { calls: u64::MAX, memory: u64::MAX, locals: u64::MAX };
+}
+
+pub struct Stacks(HashMap<u32, Stack>);
+
+impl Stacks {
+    /// `order` has functions behind those that they call; those on circles are not in it.
+    pub fn new(module: &Module<'_>, order: &[u32]) -> Self {
+        let mut all: HashMap<u32, Stack> = HashMap::new();
+        let imported = module.imports.len() as u32;
+        let of = |all: &HashMap<u32, Stack>, f: u32| match f < imported {
+            true => Stack::default(),
+            false => all.get(&f).copied().unwrap_or(Stack::UNKNOWN),
+        };
+        let mut through_tables = None;
+        for f in order {
+            let Some(own) = module.own(*f) else { continue };
+            let mut deepest = own.calls.iter().map(|c| of(&all, *c)).fold(Stack::default(), Stack::max);
+            if own.calls_tables {
+                let any = *through_tables.get_or_insert_with(|| {
+                    module.addressed.iter().map(|a| of(&all, *a)).fold(Stack::default(), Stack::max)
+                });
+                deepest = deepest.max(any);
+            }
+            let params = module.kind_of(*f).map_or(0, |t| t.params().len()) as u64;
+            let own = Stack { calls: 1, memory: own.frame, locals: 8 * (params + own.locals.len() as u64) };
+            let sum = |a: u64, b: u64| a.saturating_add(b);
+            let with = Stack {
+                calls: sum(deepest.calls, own.calls),
+                memory: sum(deepest.memory, own.memory),
+                locals: sum(deepest.locals, own.locals),
+            };
+            all.insert(*f, with);
+        }
+        Self(all)
+    }
+
+    pub fn of(&self, function: u32) -> Stack {
+        self.0.get(&function).copied().unwrap_or(Stack::UNKNOWN)
+    }
+}

@@ -1,0 +1,205 @@
+//! Which class a module is run in: what `flame check` says, and what `flame run` does.
+
+use crate::{CompileError, Compiler, Examined, Made, Protection, cache};
+use flame_bounds::{Bound, Costs, Poly, Rules};
+use flame_plan::{Expose, ModuleClass};
+use sha2::{Digest, Sha256};
+
+/// How long a packet may take, and how much longer a module's estimate may be than that: what is beyond it for a while
+/// waits in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// Nanoseconds for a packet.
+    pub packet_ns: f64,
+    /// Inflation, at least 1.
+    pub factor: f64,
+    /// Bytes of the longest packets that are captured.
+    pub snaplen: u64,
+}
+
+/// Packets that follow each other as closely as a link can carry them: a frame of 64 bytes, preamble, gap.
+const WIRE_BITS: f64 = (64 + 20) as f64 * 8.0;
+
+impl Pace {
+    /// The pace of a link of so many bits per second, for a module that may have a share of one processor, with room for
+    /// `buffer` packets. A burst of one batch in which every packet costs the most is to fit into the buffer:
+    /// 256 × (cost / limit − 1) ≤ buffer.
+    pub fn of_link(bits_per_second: f64, share: f64, buffer: u64, snaplen: u64) -> Self {
+        let packet_ns = share * WIRE_BITS / bits_per_second * 1e9;
+        Self { packet_ns, factor: 1.0 + buffer as f64 / flame_abi::MAX_BATCH as f64, snaplen }
+    }
+
+    /// What an estimate may be at most.
+    pub fn most_ns(&self) -> f64 {
+        self.packet_ns * self.factor
+    }
+}
+
+/// What a module's class depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission<'a> {
+    pub protection: Protection,
+    /// What instructions take here, for estimates.
+    pub costs: Option<&'a Costs>,
+    pub pace: Option<Pace>,
+}
+
+/// A module's class, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    pub class: ModuleClass,
+    /// Nanoseconds for each packet of a full batch, estimated, if costs were given and there is a bound.
+    pub estimate_ns: Option<f64>,
+    /// For people.
+    pub why: String,
+}
+
+/// What analysing a module's batches found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Batches {
+    pub(crate) bound: Bound,
+    pub(crate) time: Bound,
+}
+
+impl Batches {
+    const BYTES: usize = 4 * Poly::BYTES;
+
+    fn to_bytes(self) -> Vec<u8> {
+        let Self { bound, time } = self;
+        [bound.call, bound.packet, time.call, time.packet].iter().flat_map(|p| p.to_bytes()).collect()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let all: &[u8; Self::BYTES] = bytes.try_into().ok()?;
+        let mut polys = all.chunks_exact(Poly::BYTES).filter_map(|b| b.try_into().ok()).map(Poly::from_bytes);
+        let mut bound = || Some(Bound { call: polys.next()?, packet: polys.next()? });
+        Some(Self { bound: bound()?, time: bound()? })
+    }
+}
+
+/// Nanoseconds for each packet of a full batch.
+fn of_packet_ns(time: Bound, length: u64) -> Option<f64> {
+    let batch = flame_abi::MAX_BATCH as u64;
+    time.at(batch, length).map(|ps| ps as f64 / 1000.0 / batch as f64)
+}
+
+impl Compiler {
+    /// The class that a module is to run in.
+    pub(crate) fn verdict(
+        &self,
+        wasm: &[u8],
+        examined: &Examined,
+        expose: Expose,
+        admission: &Admission<'_>,
+    ) -> Result<Verdict, CompileError> {
+        let fixed = |class, why: &str| Ok(Verdict { class, estimate_ns: None, why: why.to_owned() });
+        match admission.protection {
+            Protection::Metered => return fixed(ModuleClass::Metered, "as asked for"),
+            Protection::Unchecked => return fixed(ModuleClass::Bounded, "unchecked, as asked for"),
+            Protection::Auto => {}
+        }
+        let found = self.batches(wasm, examined, admission.costs)?;
+        Ok(judge(found, expose, admission))
+    }
+
+    fn batches(
+        &self,
+        wasm: &[u8],
+        examined: &Examined,
+        costs: Option<&Costs>,
+    ) -> Result<Batches, CompileError> {
+        // Estimates are those of this machine, as it was when it was calibrated.
+        let of: [u8; 32] = Sha256::digest(format!("{:?} {costs:?}", examined.hash)).into();
+        let name = cache::entry_name(&of, Made::Verdict);
+        if let Some(known) =
+            self.cache.as_ref().and_then(|c| c.get(&name)).and_then(|b| Batches::from_bytes(&b))
+        {
+            return Ok(known);
+        }
+        let analysis = flame_bounds::analyse(wasm, &Rules::default(), costs)?;
+        let batch = analysis.entries.iter().find(|e| e.name == flame_abi::layout::names::BATCH);
+        let found = Batches {
+            bound: batch.map_or(Bound::UNBOUNDED, |e| e.bound),
+            time: batch.and_then(|e| e.time).unwrap_or(Bound::UNBOUNDED),
+        };
+        if let Some(cache) = &self.cache {
+            cache.put(&name, &found.to_bytes())?;
+        }
+        Ok(found)
+    }
+}
+
+/// Bytes of a packet that a module may see, at most.
+pub fn visible(expose: Expose, snaplen: u64) -> u64 {
+    match expose {
+        Expose::Count | Expose::None => 0,
+        // All headers that the decoder follows.
+        Expose::Headers => snaplen.min(512),
+        Expose::Payload(n) => snaplen.min(512 + u64::from(n)),
+        Expose::All => snaplen,
+    }
+}
+
+fn judge(found: Batches, expose: Expose, admission: &Admission<'_>) -> Verdict {
+    let Batches { bound, time } = found;
+    let metered = |estimate_ns, why: String| Verdict { class: ModuleClass::Metered, estimate_ns, why };
+    if !bound.is_bounded() {
+        return metered(None, "its batches have no bound: `flame check` tells why".to_owned());
+    }
+    let snaplen = admission.pace.map_or(flame_bounds::MAX_LENGTH, |p| p.snaplen);
+    let estimate_ns = of_packet_ns(time, visible(expose, snaplen));
+    match (admission.pace, estimate_ns) {
+        (Some(pace), Some(ns)) if ns > pace.most_ns() => metered(
+            estimate_ns,
+            format!(
+                "a packet may take {ns:.0} ns; {:.0} ns are acceptable ({:.0} ns × {:.1})",
+                pace.most_ns(),
+                pace.packet_ns,
+                pace.factor
+            ),
+        ),
+        (Some(pace), None) => metered(
+            None,
+            format!("nothing says that it keeps {:.0} ns a packet: `flame calibrate`", pace.packet_ns),
+        ),
+        _ => Verdict { class: ModuleClass::Bounded, estimate_ns, why: "its batches are bounded".to_owned() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batches(call_ps: u64, packet_ps: u64) -> Batches {
+        let bound = Bound { call: Poly::constant(call_ps), packet: Poly::constant(packet_ps) };
+        Batches { bound, time: bound }
+    }
+
+    #[test]
+    fn a_link_and_a_buffer_say_what_is_acceptable() {
+        // 14.88 million packets a second.
+        let pace = Pace::of_link(10e9, 0.5, 1024, 1514);
+        assert!((pace.packet_ns - 33.6).abs() < 0.01 && pace.factor == 5.0, "{pace:?}");
+        let admission = Admission { protection: Protection::Auto, costs: None, pace: Some(pace) };
+        let class = |ps| judge(batches(0, ps), Expose::All, &admission).class;
+        assert_eq!((class(167_000), class(169_000)), (ModuleClass::Bounded, ModuleClass::Metered));
+        let unknown = Batches { time: Bound::UNBOUNDED, ..batches(0, 1) };
+        assert!(judge(unknown, Expose::All, &admission).why.contains("flame calibrate"));
+    }
+
+    #[test]
+    fn without_a_pace_a_bound_is_enough() {
+        let admission = Admission { protection: Protection::Auto, costs: None, pace: None };
+        assert_eq!(judge(batches(1, 1), Expose::All, &admission).class, ModuleClass::Bounded);
+        let none = Batches { bound: Bound::UNBOUNDED, time: Bound::UNBOUNDED };
+        assert_eq!(judge(none, Expose::All, &admission).class, ModuleClass::Metered);
+    }
+
+    #[test]
+    fn what_was_found_comes_back_from_the_cache() {
+        let found = Batches { time: Bound::UNBOUNDED, ..batches(5, 7) };
+        assert_eq!(Batches::from_bytes(&found.to_bytes()), Some(found));
+        let bytes = found.to_bytes();
+        assert!((0..bytes.len()).all(|n| Batches::from_bytes(&bytes[..n]).is_none()));
+    }
+}
