@@ -10,7 +10,7 @@ mod table;
 
 pub use flow::End;
 pub use key::{CUT, FRAGMENT, Key};
-pub use table::{Table, Timeouts};
+pub use table::{MAX_CHAIN, Table, Timeouts};
 
 use flame_module::{Batch, Init, Module, Out, Progress};
 

@@ -9,7 +9,7 @@ use crate::key::{Key, Long, is_reverse, reverse};
 use flame_module::{Descriptor, Out, tcp};
 
 /// Flows in one chain; another one evicts its least recently active.
-pub const MAX_CHAIN: usize = 32;
+pub const MAX_CHAIN: usize = 16;
 /// Flows looked at for the least recently active when the pool is full.
 const CANDIDATES: usize = 8;
 /// Slots that one call of [`Table::dump`] looks at.
@@ -174,9 +174,13 @@ impl Table {
             self.free = self.flows[index].next;
             return index;
         }
-        self.flows.push(Flow::default());
-        self.long.push([0; 32]);
-        self.flows.len() - 1
+        let index = self.flows.len();
+        // There is room for all: what was reserved is never exceeded, and growing would take as long as copying it.
+        if index < self.flows.capacity() && index < self.long.capacity() && index == self.long.len() {
+            self.flows.push(Flow::default());
+            self.long.push([0; 32]);
+        }
+        index
     }
 
     fn oldest_of_full_chain(&self, bucket: usize) -> Option<usize> {

@@ -224,7 +224,7 @@ fn a_chain_is_bounded() {
     }
     let run = p.run(4096, &[]);
     let evicted = run.rows.iter().filter(|r| r.table == 0 && r.bytes[89] == 4).count();
-    assert_eq!((run.rows.len(), evicted), (1001, 1000 - 32));
+    assert_eq!((run.rows.len(), evicted), (1001, 1000 - flame_flow::MAX_CHAIN));
 }
 
 #[test]

@@ -77,8 +77,13 @@ impl Field {
             Base::Transport => packet.l4(),
             Base::Payload => packet.payload(),
         };
-        let field = bytes.get(self.offset..)?.get(..self.width)?;
-        let found = field.iter().fold(0, |n, b| n << 8 | u32::from(*b));
+        let field = bytes.get(self.offset..)?;
+        // Without a loop: how long one takes would depend on what lies in memory.
+        let found = match self.width {
+            1 => u32::from(*field.first()?),
+            2 => u32::from(u16::from_be_bytes(*field.first_chunk()?)),
+            _ => u32::from_be_bytes(*field.first_chunk()?),
+        };
         Some(found & self.mask == self.value)
     }
 

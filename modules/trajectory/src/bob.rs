@@ -94,7 +94,10 @@ pub fn bobs(keys: [&Key; LANES], seeds: [u32; LANES]) -> [u32; LANES] {
     let blocks = keys.map(|key| key.blocks.min(MOST_BLOCKS));
     let least = blocks.iter().fold(MOST_BLOCKS, |n, of| n.min(*of));
     let most = blocks.iter().fold(0, |n, of| n.max(*of));
-    for block in 0..most {
+    for block in 0..MOST_BLOCKS {
+        if block >= most {
+            break;
+        }
         let words = keys.map(|key| key.words(block));
         let of = |i: usize| Lanes::new(words.map(|w| w[i]));
         let mixed = mix([state[0].plus(of(0)), state[1].plus(of(1)), state[2].plus(of(2))]);

@@ -13,7 +13,7 @@ pub use ipsx::ipsx;
 pub use key::MOST_PAYLOAD;
 
 use bob::{Key, bob, bobs};
-use flame_module::{Batch, Init, Ip, Module, Out, Packet, Progress};
+use flame_module::{Batch, Init, Ip, MAX_BATCH, Module, Out, Packet, Progress};
 use key::Datagram;
 use lanes::LANES;
 
@@ -52,6 +52,21 @@ pub struct Trajectory {
 }
 
 const WAYS: usize = 4;
+
+/// Selected packets of a batch.
+struct Chosen<'a> {
+    packets: [Option<Packet<'a>>; MAX_BATCH],
+    len: usize,
+}
+
+impl<'a> Chosen<'a> {
+    fn push(&mut self, packet: &Packet<'a>) {
+        if let Some(place) = self.packets.get_mut(self.len) {
+            *place = Some(*packet);
+            self.len += 1;
+        }
+    }
+}
 
 impl Module for Trajectory {
     fn new(init: &Init) -> Self {
@@ -103,6 +118,7 @@ impl Module for Trajectory {
         let mut keys = [Key::default(); LANES];
         let mut lanes: [Option<Packet<'_>>; LANES] = [None; LANES];
         let mut filled = 0;
+        let mut chosen = Chosen { packets: [None; MAX_BATCH], len: 0 };
         for packet in batch.packets() {
             if !packet.is_ip() {
                 continue;
@@ -115,8 +131,7 @@ impl Module for Trajectory {
             self.cut += u64::from(datagram.is_cut(self.payload));
             if self.hash == Hash::Ipsx {
                 if u64::from(ipsx(datagram.words())) < self.below {
-                    datagram.write(self.payload, &mut keys[0]);
-                    self.log(&packet, &keys[0], out);
+                    chosen.push(&packet);
                 }
                 continue;
             }
@@ -124,13 +139,21 @@ impl Module for Trajectory {
             lanes[filled] = Some(packet);
             filled += 1;
             if filled == LANES {
-                self.select(&keys, &lanes, out);
+                self.select(&keys, &lanes, &mut chosen);
                 filled = 0;
             }
         }
-        lanes[filled..].fill(None);
+        for (lane, place) in lanes.iter_mut().enumerate() {
+            if lane >= filled {
+                *place = None;
+            }
+        }
         if filled > 0 {
-            self.select(&keys, &lanes, out);
+            self.select(&keys, &lanes, &mut chosen);
+        }
+        // Together, behind all that is done for each eight: so what a batch costs at most is near what it costs.
+        for packet in chosen.packets.iter().map_while(Option::as_ref) {
+            self.log(packet, &mut keys[0], out);
         }
     }
 
@@ -153,7 +176,7 @@ impl Trajectory {
     }
 
     #[inline]
-    fn select(&mut self, keys: &[Key; LANES], lanes: &[Option<Packet<'_>>; LANES], out: &mut Out) {
+    fn select<'a>(&self, keys: &[Key; LANES], lanes: &[Option<Packet<'a>>; LANES], chosen: &mut Chosen<'a>) {
         let hashes = bobs(keys.each_ref(), [self.seed; LANES]);
         // Hardly ever is any of them selected.
         if hashes.iter().all(|hash| u64::from(*hash) >= self.below) {
@@ -163,14 +186,17 @@ impl Trajectory {
             if let Some(packet) = &lanes[lane]
                 && u64::from(hash) < self.below
             {
-                self.log(packet, &keys[lane], out);
+                chosen.push(packet);
             }
         }
     }
 
     #[inline(never)]
-    fn log(&mut self, packet: &Packet<'_>, key: &Key, out: &mut Out) {
+    fn log(&mut self, packet: &Packet<'_>, key: &mut Key, out: &mut Out) {
         self.selected += 1;
+        let Some(datagram) = Datagram::of(packet) else { return };
+        datagram.write(self.payload, key);
+        let key = &*key;
         let (Some(src), Some(dst)) = (packet.src(), packet.dst()) else { return };
         let (sport, dport) = (packet.sport().unwrap_or(0), packet.dport().unwrap_or(0));
         let named = flow_key(packet.proto, &src, sport, &dst, dport);

@@ -48,7 +48,7 @@ impl Found {
                     return;
                 }
                 Some(_) => {}
-                place if self.used.len() < self.limit => {
+                place if self.used.len() < self.limit.min(self.used.capacity()) => {
                     let (packets, first_ns, last_ns) = (1, ts_ns, ts_ns);
                     *place = Some(Infection { worm, src, dst, dport, packets, first_ns, last_ns });
                     self.used.push(i as u32);

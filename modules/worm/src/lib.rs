@@ -17,6 +17,8 @@ use found::Found;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+/// Worms that one packet counts for; more are counted as dropped.
+const MOST_WORMS: usize = 8;
 
 /// The signatures of `init`, or the shipped ones.
 fn signatures(init: &Init) -> Vec<signature::Signature> {
@@ -60,7 +62,8 @@ impl Module for Worm {
         if self.found.send(out) == Progress::More {
             return Progress::More;
         }
-        let counts = [self.searched, self.without_payload, self.found.dropped, self.search.dropped];
+        let lost = self.found.dropped + self.search.crowded;
+        let counts = [self.searched, self.without_payload, lost, self.search.dropped];
         merge::send_counts(&counts, out);
         Progress::Done
     }
@@ -80,10 +83,14 @@ impl Worm {
         }
         self.searched += 1;
         let place = Place { proto: packet.proto, dport };
-        let (found, last, this) = (&mut self.found, &mut self.last, self.searched);
+        let (last, this) = (&mut self.last, self.searched);
+        let (mut worms, mut hits, mut lost) = ([0; MOST_WORMS], 0, 0);
         let mut hit = |worm: u16| {
             if std::mem::replace(&mut last[usize::from(worm)], this) != this {
-                found.add(worm, src, dst, dport, packet.ts_ns);
+                match worms.get_mut(hits) {
+                    Some(place) => (*place, hits) = (worm, hits + 1),
+                    None => lost += 1,
+                }
             }
         };
         if packet.proto == UDP {
@@ -93,6 +100,10 @@ impl Worm {
             let seq = u32::from_be_bytes([l4[4], l4[5], l4[6], l4[7]]);
             let flow = search::direction(&src, &dst, packet.sport().unwrap_or(0), dport);
             self.search.segment(place, flow, seq, payload, &mut hit);
+        }
+        self.found.dropped += lost;
+        for worm in worms.iter().take(hits) {
+            self.found.add(*worm, src, dst, dport, packet.ts_ns);
         }
     }
 }

@@ -35,6 +35,17 @@ struct Pending {
     used: bool,
 }
 
+/// States with a pattern, in one payload, and patterns looked at for them: what is beyond goes unseen, and is counted.
+const MOST_MATCHES: usize = 32;
+const MOST_PATTERNS: usize = 64;
+
+/// Where the automaton found something.
+struct Matches {
+    /// The state, and the place behind it.
+    found: [(StateID, u32); MOST_MATCHES],
+    len: usize,
+}
+
 /// Places looked at for a direction, and for one to give up.
 const WAYS: usize = 4;
 
@@ -47,6 +58,8 @@ pub struct Search {
     pending: Box<[Pending]>,
     /// States given up for others.
     pub dropped: u64,
+    /// Payloads with more matches than were looked at.
+    pub crowded: u64,
     /// Names by number, in the order of the list.
     pub names: Vec<String>,
 }
@@ -68,7 +81,7 @@ impl Search {
         let start = automaton.start_state(Anchored::No).expect("it searches anywhere");
         let sets = max_pending.max(WAYS).next_power_of_two();
         let pending = vec![Pending::default(); sets].into();
-        Self { scan, automaton, start, rules, pending, dropped: 0, names }
+        Self { scan, automaton, start, rules, pending, dropped: 0, crowded: 0, names }
     }
 
     pub fn datagram(&mut self, place: Place, payload: &[u8], hit: &mut impl FnMut(u16)) {
@@ -78,8 +91,8 @@ impl Search {
     /// A segment of the direction `flow` that begins at `seq`.
     pub fn segment(&mut self, place: Place, flow: u64, seq: u32, payload: &[u8], hit: &mut impl FnMut(u16)) {
         let set = (flow as usize).wrapping_mul(WAYS) & (self.pending.len() - 1) & !(WAYS - 1);
-        let ways = set..set + WAYS;
-        let known = ways.clone().find(|&i| self.pending[i].used && self.pending[i].flow == flow);
+        let known =
+            (0..WAYS).map(|way| set + way).find(|&i| self.pending[i].used && self.pending[i].flow == flow);
         let (mut state, mut before) = (self.start, 0);
         if let Some(i) = known {
             let p = self.pending[i];
@@ -92,7 +105,7 @@ impl Search {
         if state == self.start {
             return;
         }
-        let free = known.or_else(|| ways.clone().find(|&i| !self.pending[i].used));
+        let free = known.or_else(|| (0..WAYS).map(|way| set + way).find(|&i| !self.pending[i].used));
         let i = free.unwrap_or_else(|| {
             self.dropped += 1;
             set + (flow >> 32) as usize % WAYS
@@ -108,35 +121,59 @@ impl Search {
 
     /// Runs the automaton over `payload`, `before` bytes of which went before; the state it ends in.
     fn run(
-        &self,
+        &mut self,
         place: Place,
         mut state: StateID,
         before: u32,
         payload: &[u8],
         hit: &mut impl FnMut(u16),
     ) -> StateID {
+        let mut matches = Matches { found: [(state, 0); MOST_MATCHES], len: 0 };
         let mut i = 0;
-        loop {
+        // Every turn goes on by a byte at least, so that there are no more than the payload has.
+        while i < payload.len() {
+            let (mut next, mut begins) = (i + 1, true);
             if state == self.start {
-                i = self.scan.next(payload, i);
+                (next, begins) = self.scan.step(payload, i);
             }
-            let Some(byte) = payload.get(i) else { return state };
-            state = self.automaton.next_state(Anchored::No, state, *byte);
-            i += 1;
-            if self.automaton.is_match(state) {
-                for n in 0..self.automaton.match_len(state) {
-                    let rule = &self.rules[self.automaton.match_pattern(state, n).as_usize()];
-                    let fits = rule.proto == place.proto && rule.port.is_none_or(|p| p == place.dport);
-                    // A pattern that began in the segment before has its offset there.
-                    let end = i as u32;
-                    let begin =
-                        if end >= rule.len { end - rule.len } else { (before + end).wrapping_sub(rule.len) };
-                    if fits && rule.offset.is_none_or(|o| o == begin) {
-                        hit(rule.worm);
-                    }
+            i = next;
+            // One way back to the beginning: of two the compiler makes a loop in a loop, each as long as the payload.
+            if begins && let Some(byte) = payload.get(i - 1) {
+                state = self.automaton.next_state(Anchored::No, state, *byte);
+                if self.automaton.is_match(state) {
+                    let Some(place) = matches.found.get_mut(matches.len) else {
+                        self.crowded += 1;
+                        break;
+                    };
+                    *place = (state, i as u32);
+                    matches.len += 1;
                 }
             }
         }
+        self.look_at(&matches, place, before, hit);
+        state
+    }
+
+    /// Which rules the matches fulfil.
+    fn look_at(&mut self, matches: &Matches, place: Place, before: u32, hit: &mut impl FnMut(u16)) {
+        let mut all = matches.found.iter().take(matches.len.min(MOST_MATCHES));
+        let Some((mut state, mut end)) = all.next().copied() else { return };
+        let mut n = 0;
+        for _ in 0..MOST_PATTERNS {
+            if n == self.automaton.match_len(state) {
+                let Some(next) = all.next() else { return };
+                ((state, end), n) = (*next, 0);
+            }
+            let rule = &self.rules[self.automaton.match_pattern(state, n).as_usize()];
+            n += 1;
+            let fits = rule.proto == place.proto && rule.port.is_none_or(|p| p == place.dport);
+            // A pattern that began in the segment before has its offset there.
+            let begin = if end >= rule.len { end - rule.len } else { (before + end).wrapping_sub(rule.len) };
+            if fits && rule.offset.is_none_or(|o| o == begin) {
+                hit(rule.worm);
+            }
+        }
+        self.crowded += 1;
     }
 }
 

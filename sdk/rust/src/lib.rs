@@ -32,7 +32,7 @@ mod scan;
 pub mod testing;
 
 pub use batch::{Batch, Ip, Packet};
-pub use flame_abi::{Descriptor, LinkType, flags, tcp};
+pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
 #[doc(hidden)]
 pub use glue::Slot;
 pub use init::Init;

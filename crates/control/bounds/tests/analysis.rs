@@ -223,7 +223,8 @@ fn batch(body: &str) -> Analysis {
            {body} (i64.const 0))
          (@custom \"flame.manifest\" \"abi = 1\\0aname = \\22m\\22\\0aversion = \\221\\22\\0adescription = \\22d\\22\"))"
     );
-    analyse(&wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}")), &Rules::default(), None).unwrap()
+    analyse(&wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}")), &Rules::default(), None)
+        .unwrap()
 }
 
 /// Over the bytes that were captured of each packet.

@@ -14,11 +14,11 @@ mod wasm;
 mod x86;
 
 #[cfg(not(any(target_arch = "wasm32", target_arch = "x86_64")))]
-use plain::find;
+use plain::{find, step};
 #[cfg(target_arch = "wasm32")]
-use wasm::find;
+use wasm::{find, step};
 #[cfg(target_arch = "x86_64")]
-use x86::find;
+use x86::{find, step};
 
 /// Bytes of a pattern that are compared.
 const WIDTH: usize = 3;
@@ -72,6 +72,13 @@ impl Scan {
         find(self, payload, from)
     }
 
+    /// One step of that search: where to go on, behind `from`, and whether a pattern may begin at the byte before. For loops
+    /// that shall be bounded: what a step takes does not depend on the payload.
+    #[inline(always)]
+    pub fn step(&self, payload: &[u8], from: usize) -> (usize, bool) {
+        step(self, payload, from)
+    }
+
     /// As [`Scan::next`], one place at a time.
     #[inline]
     fn slowly(&self, payload: &[u8], from: usize) -> usize {
@@ -91,6 +98,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn begins_at(payload: &[u8], i: usize, (p, nocase): &(Vec<u8>, bool)) -> bool {
+        let n = p.len().min(payload.len() - i);
+        if *nocase { p[..n].eq_ignore_ascii_case(&payload[i..i + n]) } else { p[..n] == payload[i..i + n] }
+    }
+
     proptest! {
         #[test]
         fn no_beginning_is_skipped_and_only_what_fits_is_given(
@@ -102,11 +114,18 @@ mod tests {
             let found = scan.next(&payload, from);
             prop_assert_eq!(found, scan.slowly(&payload, from));
             prop_assert!(found >= from.min(payload.len()) && found <= payload.len());
-            let begins = |i: usize, (p, nocase): &(Vec<u8>, bool)| {
-                let n = p.len().min(payload.len() - i);
-                if *nocase { p[..n].eq_ignore_ascii_case(&payload[i..i + n]) } else { p[..n] == payload[i..i + n] }
-            };
-            let skipped = (from..found).filter(|&i| patterns.iter().any(|p| begins(i, p)));
+            let mut at = from.min(payload.len());
+            while at < payload.len() {
+                let (next, begins) = scan.step(&payload, at);
+                prop_assert!(next > at);
+                at = next - usize::from(begins);
+                if begins {
+                    break;
+                }
+            }
+            prop_assert!(at >= found || found >= payload.len().saturating_sub(1), "{at} {found}");
+            prop_assert!((from..at.min(payload.len())).all(|i| patterns.iter().all(|p| !begins_at(&payload, i, p))));
+            let skipped = (from..found).filter(|&i| patterns.iter().any(|p| begins_at(&payload, i, p)));
             prop_assert_eq!(skipped.count(), 0);
         }
     }

@@ -39,12 +39,33 @@ fn look<V: Vector>(tables: &Tables<V>, payload: &[u8], start: usize) -> Option<u
     Some(place(tables, bytes, 0).and(place(tables, bytes, 1)).and(place(tables, bytes, 2)).nonzero())
 }
 
+impl<V: Vector> Tables<V> {
+    #[inline(always)]
+    fn load(scan: &Scan) -> Self {
+        let [a, b, c] = &scan.low;
+        let [d, e, f] = &scan.high;
+        Self { low: [V::load(a), V::load(b), V::load(c)], high: [V::load(d), V::load(e), V::load(f)] }
+    }
+}
+
+#[inline(always)]
+pub(super) fn step<V: Vector>(scan: &Scan, payload: &[u8], from: usize) -> (usize, bool) {
+    let tables = Tables::<V>::load(scan);
+    if let Some(found) = look(&tables, payload, from) {
+        return (from + if found == 0 { LANES } else { found.trailing_zeros() as usize + 1 }, found != 0);
+    }
+    // What is left is less than a vector. Its last two bytes may begin what ends in the next segment.
+    let left = payload.len().saturating_sub(from + WIDTH - 1).min(LANES + WIDTH);
+    let Some(back) = payload.len().checked_sub(LANES + WIDTH - 1) else { return (from + 1, true) };
+    let gone = from.saturating_sub(back) as u32;
+    let found = look(&tables, payload, back).unwrap_or(0).checked_shr(gone).unwrap_or(0);
+    let first = if found == 0 { left } else { found.trailing_zeros() as usize };
+    (from + first.min(left) + 1, true)
+}
+
 #[inline(always)]
 pub(super) fn find<V: Vector>(scan: &Scan, payload: &[u8], from: usize) -> usize {
-    let [a, b, c] = &scan.low;
-    let [d, e, f] = &scan.high;
-    let tables =
-        Tables { low: [V::load(a), V::load(b), V::load(c)], high: [V::load(d), V::load(e), V::load(f)] };
+    let tables = Tables::<V>::load(scan);
     let mut start = from;
     while let Some(found) = look(&tables, payload, start) {
         if found != 0 {

@@ -43,3 +43,8 @@ impl Vector for v128 {
 pub(super) fn find(scan: &Scan, payload: &[u8], from: usize) -> usize {
     super::vector::find::<v128>(scan, payload, from)
 }
+
+#[inline(always)]
+pub(super) fn step(scan: &Scan, payload: &[u8], from: usize) -> (usize, bool) {
+    super::vector::step::<v128>(scan, payload, from)
+}

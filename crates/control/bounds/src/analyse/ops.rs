@@ -2,6 +2,7 @@
 
 use super::expr::{Depends, Expr, Fact, Known, Origin, Sym, mask};
 use super::module::Module;
+use super::path::TYPICAL;
 use super::poly::Poly;
 use super::state::{State, Test, Value, bits};
 use super::walk::Walk;
@@ -314,7 +315,20 @@ fn remainder(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<()> {
     let (a, b) = pair(walk, s, bits)?;
     let (_, of) = walk.symbols.range(&b, &s.facts);
     let (_, high) = walk.symbols.range(&a, &s.facts);
-    s.stack.push(Value::Sum(walk.symbols.within(bits, 0, high.min(of.saturating_sub(1)))));
+    let most = high.min(of.saturating_sub(1));
+    // What divides both divides what is left.
+    let power = b.as_constant().filter(|n| *n > 0).map(|n| 1u64 << n.trailing_zeros());
+    let power = power.and_then(|mut p| {
+        while p > 1 && !a.is_multiple_of(Some(p)) {
+            p /= 2;
+        }
+        (p > 1).then_some(p)
+    });
+    let left = match power {
+        Some(p) => Rc::new(walk.symbols.within(bits, 0, most / p).scaled(p)),
+        None => walk.symbols.within(bits, 0, most),
+    };
+    s.stack.push(Value::Sum(left));
     Some(())
 }
 
@@ -358,6 +372,19 @@ fn and(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<()> {
             s.stack.push(Value::Sum(multiple));
             return Some(());
         }
+    }
+    // What is below the mask's lowest bit is gone.
+    if let Some(zeros) = [&a, &b].iter().find_map(|e| e.as_constant()).map(u64::trailing_zeros)
+        && (1..u32::from(bits)).contains(&zeros)
+        && let (x, mask) = if a.as_constant().is_some() { (b.clone(), high_a) } else { (a.clone(), high_b) }
+        && mask > 0
+    {
+        let upper = walk.symbols.upper(&x, &s.facts).over(1 << zeros);
+        let part = fresh(walk, bits, (0, high >> zeros), upper, None);
+        let masked = Rc::new(part.scaled(1 << zeros));
+        s.assume(&[Fact::AtMost(masked.clone(), x)]);
+        s.stack.push(Value::Sum(masked));
+        return Some(());
     }
     let origin = match () {
         () if without(&a, &b) => Some(Origin::Cleared(a.clone())),
@@ -431,10 +458,17 @@ fn select(walk: &mut Walk<'_, '_>, s: &mut State) -> Option<()> {
     yes.extend(test.yes.clone());
     no.extend(test.no.clone());
     let ((l, h), (m, i)) = (walk.symbols.range(x, &yes), walk.symbols.range(y, &no));
-    let upper = walk.symbols.upper(x, &yes).max(walk.symbols.upper(y, &no));
-    let chosen = fresh(walk, x.bits, (l.min(m), h.max(i)), upper, None);
     let is_least =
-        test.yes.iter().any(|f| matches!(f, Fact::Less(p, q) | Fact::AtMost(p, q) if p == x && q == y));
+        test.yes.iter().any(|f| matches!(f, Fact::Less(p, q) | Fact::AtMost(p, q) if p == x && q == y))
+            || test.no.iter().any(|f| matches!(f, Fact::Less(p, q) | Fact::AtMost(p, q) if p == y && q == x));
+    let (a, b) = (walk.symbols.upper(x, &yes), walk.symbols.upper(y, &no));
+    // The lesser of two is at most either; of two that are not alike, the one that is less for a usual packet.
+    let upper = match is_least {
+        true if b.at(TYPICAL) < a.at(TYPICAL) => b,
+        true => a,
+        false => a.max(b),
+    };
+    let chosen = fresh(walk, x.bits, (l.min(m), h.max(i)), upper, None);
     if is_least {
         s.assume(&[Fact::AtMost(chosen.clone(), x.clone()), Fact::AtMost(chosen.clone(), y.clone())]);
     }

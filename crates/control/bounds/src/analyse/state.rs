@@ -7,7 +7,7 @@ use std::rc::Rc;
 use wasmparser::ValType;
 
 /// Facts kept, the newest.
-const MAX_FACTS: usize = 48;
+const MAX_FACTS: usize = 96;
 
 #[derive(Clone, Debug)]
 pub enum Value {

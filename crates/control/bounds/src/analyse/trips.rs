@@ -127,25 +127,30 @@ pub fn trips(
     counters.iter().map(of).reduce(better).unwrap_or((Poly::UNBOUNDED, Depends::Unknown))
 }
 
-/// The number of times that a loop with one way back goes back, at most, as a sum that says what it depends on.
+/// The number of times that a loop goes back, at most, as a sum that says what it depends on: the same at every place
+/// where it does.
 pub fn exactly(counters: &[Counter], backs: &[Vec<Fact>], first: Sym) -> Option<Expr> {
-    let [facts] = backs else { return None };
-    let back = Back { facts, entry: &[], first };
-    counters.iter().find_map(|counter| {
+    let (one, others) = backs.split_first()?;
+    let of = |counter: &Counter, fact: &Fact| -> Option<Expr> {
+        let back = Back { facts: one, entry: &[], first };
         let Change::By(step) = counter.change else { return None };
         let bits = counter.start.bits;
         let up = step <= mask(bits) >> 1;
         let by = if up { step } else { step.wrapping_neg() & mask(bits) };
-        facts.iter().find_map(|fact| {
-            let (Fact::Different(a, b) | Fact::Less(a, b)) = fact else { return None };
-            let (with, other) = if a.bits == bits && a.of(counter.head) == 1 { (a, b) } else { (b, a) };
-            let rest = back.rest(with, counter.head).filter(|_| other.bits == bits && back.stays(other))?;
-            let begin = counter.start.add(&rest, 1)?;
-            let distance = if up { other.minus(&begin)? } else { begin.minus(other)? };
-            // Only for what counts in the direction of the comparison.
-            let fits = matches!(fact, Fact::Different(..)) || (up == std::ptr::eq(with, a));
-            (by > 0 && fits).then(|| distance.divided(by)).flatten()
-        })
+        let (Fact::Different(a, b) | Fact::Less(a, b)) = fact else { return None };
+        let (with, other) = if a.bits == bits && a.of(counter.head) == 1 { (a, b) } else { (b, a) };
+        let rest = back.rest(with, counter.head).filter(|_| other.bits == bits && back.stays(other))?;
+        let begin = counter.start.add(&rest, 1)?;
+        let distance = if up { other.minus(&begin)? } else { begin.minus(other)? };
+        // Only for what counts in the direction of the comparison.
+        let fits = matches!(fact, Fact::Different(..)) || (up == std::ptr::eq(with, a));
+        (by > 0 && fits).then(|| distance.divided(by)).flatten()
+    };
+    let everywhere = |counter: &Counter, found: &Expr| {
+        others.iter().all(|facts| facts.iter().any(|f| of(counter, f).as_ref() == Some(found)))
+    };
+    counters.iter().find_map(|counter| {
+        one.iter().filter_map(|fact| of(counter, fact)).find(|found| everywhere(counter, found))
     })
 }
 
@@ -208,8 +213,11 @@ impl Back<'_> {
                 let room = |n: u64| {
                     n.checked_add(*most)?.checked_add(grown.1)?.checked_add(1).filter(|n| *n <= mask(bits))
                 };
-                (is_it && self.stays(b) && room(end).is_some() && room(start).is_some())
-                    .then(|| symbols.upper(b, self.entry).over(*least).plus(Poly::constant(1)))
+                // What is compared is below `b` at every turn that goes back. Wherever it began, the head has come around once
+                // it is not just below 2^bits, and then it grows.
+                let before = if room(start).is_some() { 0 } else { grown.1 / least + 1 };
+                (is_it && self.stays(b) && room(end).is_some())
+                    .then(|| symbols.upper(b, self.entry).over(*least).plus(Poly::constant(1 + before)))
             }
             _ => None,
         }

@@ -22,6 +22,9 @@ const MAX_CALLS: usize = 6;
 /// Walks over one function with what is known of its arguments that find no bound, in one entry.
 const MAX_TRIES: u32 = 3;
 
+/// Dry walks in dry walks that look at how inner loops count: each doubles the work.
+const MAX_DRY: u8 = 2;
+
 /// Turns of a loop that are still called a bound.
 const MAX_TURNS: u64 = 1 << 28;
 
@@ -82,7 +85,8 @@ pub struct Walk<'m, 'a> {
     /// Of frames, in all functions that this is in.
     depth: usize,
     tried: BTreeMap<u32, u32>,
-    quick: bool,
+    /// Dry walks within which this is.
+    quick: u8,
 }
 
 impl<'m, 'a> Walk<'m, 'a> {
@@ -116,7 +120,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             calls: 0,
             depth: 0,
             tried: BTreeMap::new(),
-            quick: false,
+            quick: 0,
         }
     }
 
@@ -269,7 +273,7 @@ impl<'m, 'a> Walk<'m, 'a> {
 
     /// Notes that the way leads here.
     fn trace(&self, state: &mut State, offset: u32, is_loop: bool) {
-        if self.traces && !self.quick {
+        if self.traces && self.quick == 0 {
             let place = Place { function: self.function, offset, cost: state.spent(), is_loop };
             state.path = Some(Path::then(state.path.as_ref(), place));
         }
@@ -369,11 +373,13 @@ impl<'m, 'a> Walk<'m, 'a> {
         let tried = self.tried.get(&function).copied().unwrap_or(0);
         // A walk goes as deep as the frames of all functions that it is in.
         let fits = self.depth + self.module.own(function).map_or(0, |own| own.depth) <= MAX_DEPTH;
-        if !summary.cost.is_bounded()
+        if !(summary.cost.is_bounded() && summary.packet.is_bounded())
             && fits
             && tried < MAX_TRIES
             && known
             && self.calls < MAX_CALLS
+            // A dry walk knows too little of them.
+            && self.quick == 0
             && self.budget > 0
         {
             self.calls += 1;
@@ -382,7 +388,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             let end = self.function(function, arguments, before);
             self.calls -= 1;
             let end = end?;
-            if end.cost.is_bounded() {
+            if end.cost.is_bounded() && end.packet.is_bounded() {
                 self.why = why;
             } else {
                 *self.tried.entry(function).or_default() += 1;
@@ -501,18 +507,18 @@ impl<'m, 'a> Walk<'m, 'a> {
             self.forget_globals(&mut head);
         }
         let mut counters = self.heads(&mut head, about, &entry);
-        if self.quick {
+        if self.quick >= MAX_DRY {
             return self.turn(takes, gives, height, body, head).0;
         }
         let marked = std::mem::take(&mut self.marks);
 
         // Dry: nothing of it is kept but what the loop's own branches bring back.
-        let (outer, why) = (self.lengths(), self.why.clone());
-        self.quick = true;
+        let (outer, why, endless) = (self.lengths(), self.why.clone(), self.endless);
+        self.quick += 1;
         let backs = self.turn(takes, gives, height, body, head.clone()).1;
-        self.quick = false;
+        self.quick -= 1;
         self.truncate(&outer);
-        self.why = why;
+        (self.why, self.endless) = (why, endless);
         for counter in &mut counters {
             let bits = counter.start.bits;
             let changes = backs.iter().map(|back| match back.locals.get(counter.local as usize) {
@@ -526,6 +532,13 @@ impl<'m, 'a> Walk<'m, 'a> {
             true => (Poly::ZERO, Depends::Nothing),
             false => trips(&counters, &facts, &entry.facts, first, &self.symbols),
         };
+        if std::env::var("DBG").is_ok_and(|d| d == about.offset.to_string()) {
+            eprintln!("--- loop {} quick {} calls {} turns {turns}", about.offset, self.quick, self.calls);
+            for c in &counters {
+                eprintln!("  counter local {} head {} start {:?} {:?} change {:?}", c.local, c.head, c.start, self.symbols.range(&c.start, &entry.facts), c.change);
+            }
+            for (b,f) in backs.iter().zip(&facts) { eprintln!("  back: "); for c in &counters { eprintln!("    local {} = {:?}", c.local, b.locals.get(c.local as usize)); } for f in f { let (a,b)=f.sides(); eprintln!("    {f:?} {:?} {:?}", self.symbols.range(a,&[]), self.symbols.range(b,&[])); } }
+        }
         // A bound that is out of reach is none.
         let turns = if turns.as_constant().is_some_and(|n| n > MAX_TURNS) { Poly::UNBOUNDED } else { turns };
 
@@ -557,9 +570,11 @@ impl<'m, 'a> Walk<'m, 'a> {
                 about.offset
             ));
         }
-        self.report(about, is_packets, (turns, depends), one);
+        if self.quick == 0 {
+            self.report(about, is_packets, (turns, depends), one);
+        }
         let worst = backs.iter().max_by_key(|back| back.spent()).and_then(|back| back.path.clone());
-        let (traces, function) = (self.traces && !self.quick, self.function);
+        let (traces, function) = (self.traces && self.quick == 0, self.function);
         let adjust = |state: &mut State| {
             // A turn that leaves behind the packet that it began is that packet's as well.
             if is_packets && state.marked {
@@ -685,6 +700,20 @@ impl<'m, 'a> Walk<'m, 'a> {
         let mut turn: [Option<Sym>; 2] = [None, None];
         for counter in counters {
             let bits = counter.start.bits;
+            // What is added varies: its sum is a number that is at most so much.
+            if let Change::Up(_, most) = counter.change
+                && let Some(place) = head.locals.get_mut(counter.local as usize)
+                && let Some(sum) = turns.at(1 << 18).and_then(|n| n.checked_mul(most.into()))
+                && let Some(high) = u64::try_from(sum).ok().filter(|n| *n <= mask(bits))
+            {
+                let upper = turns.times(Poly::constant(most));
+                let known = Known { low: 0, high, upper, origin: None, depends };
+                let sum = Expr::symbol(bits, self.symbols.add(known));
+                if let Some(value) = counter.start.add(&sum, 1) {
+                    *place = Value::Sum(Rc::new(value));
+                }
+                continue;
+            }
             let Change::By(step) = counter.change else { continue };
             let value = if step == 0 {
                 Some((*counter.start).clone())

@@ -1,0 +1,170 @@
+//! The standard modules over every capture, with Wasmtime's own count of what is executed: no call costs more than its
+//! bound, and bounds are near the worst call.
+
+mod common;
+
+use common::{install, module, request, traces};
+use flame_abi::{Descriptor, layout};
+use flame_block::{Pool, SLOT_DESCRIPTORS};
+use flame_bounds::{Analysis, Bound, Rules, analyse};
+use flame_compile::{Protection, Request};
+use flame_plan::{Expose, Limits, ViewSpec};
+use flame_run::{Engines, Instance, Loaded, Mapping, Role};
+use flame_source::{FileOptions, Next, RawBlock};
+use flame_view::View;
+use std::path::{Path, PathBuf};
+
+const NAMES: [&str; 9] = ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids"];
+const KEY: &str = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
+const SECOND: u64 = 1_000_000_000;
+
+fn captures() -> Vec<PathBuf> {
+    let mut all = vec![common::root().join("demo/demo.pcap")];
+    if let Some(traces) = traces() {
+        let files = std::fs::read_dir(traces.join("open/files")).unwrap();
+        all.extend(files.map(|f| f.unwrap().path()));
+    }
+    all.sort();
+    all
+}
+
+/// The worst call of one entry.
+#[derive(Default, Clone, Copy)]
+struct Worst {
+    executed: u64,
+    /// The bound of that call.
+    bound: u128,
+    calls: u64,
+}
+
+struct Measured<'a> {
+    name: &'a str,
+    analysis: Analysis,
+    instance: Instance,
+    view: View,
+    pool: Pool,
+    batch: Worst,
+    rest: Worst,
+}
+
+impl<'a> Measured<'a> {
+    fn new(engines: &Engines, name: &'a str) -> Option<Self> {
+        let wasm = module(name)?;
+        let key = [("key".to_owned(), KEY.to_owned())];
+        let request = Request {
+            view: ViewSpec { expose: Expose::All, ..ViewSpec::default() },
+            limits: Limits { packet_budget: 100_000_000, ..Limits::default() },
+            settings: if name == "anonymize" { key.into() } else { [].into() },
+            protection: Protection::Unchecked,
+            ..request()
+        };
+        let plan = install(engines, &wasm, &request).unwrap();
+        let pool = Pool::new(1).unwrap();
+        let (fd, offset, bytes) = pool.window();
+        let loaded = Loaded::new(engines, &plan).unwrap();
+        let window = Mapping { fd, offset, bytes, at: layout::VIEW };
+        let mut instance = Instance::new(&loaded, &[window], false).unwrap();
+        instance.start(Role::Fast { worker: 0 }, 1, SECOND, 0).unwrap();
+        let analysis = analyse(&wasm, &Rules::default(), None).unwrap();
+        let view = View::new(&plan.view, None).unwrap();
+        Some(Self { name, analysis, instance, view, pool, batch: Worst::default(), rest: Worst::default() })
+    }
+
+    fn bound(&self, entry: &str) -> Bound {
+        self.analysis.entries.iter().find(|e| e.name == entry).map_or(Bound::UNBOUNDED, |e| e.bound)
+    }
+
+    fn block(&mut self, block: &RawBlock, decoded: &[Descriptor], batch: usize) {
+        let at = layout::VIEW + Pool::offset(0) as u32;
+        let bound = self.bound("flame_batch");
+        let mut start = 0;
+        for same in block.packets.chunk_by(|a, b| a.link == b.link) {
+            let range = start..start + same.len();
+            start = range.end;
+            let (link, base) = (same[0].link, at + SLOT_DESCRIPTORS as u32);
+            let (descriptors, data) = self.pool.slot(0);
+            let written =
+                self.view.copy(&decoded[range], |_| link, &block.data, descriptors, data, base).unwrap();
+            let mut next = 0;
+            while next < written.packets as usize {
+                let count = batch.min(written.packets as usize - next);
+                let shown = &self.pool.slot(0).0[next..next + count];
+                let longest = shown.iter().map(|d| u64::from(d.cap_len)).max().unwrap_or(0);
+                let place = at + (next * Descriptor::SIZE) as u32;
+                self.instance.batch(place, count as u32, 0, link).unwrap();
+                let executed = self.instance.executed().unwrap();
+                hold(self.name, &mut self.batch, executed, bound.at(count as u64, longest));
+                next += count;
+            }
+        }
+    }
+
+    fn end(&mut self, now_ns: u64) {
+        let bound = self.bound("flame_tick");
+        // Several calls, if it has much to say: the last one is looked at.
+        self.instance.tick(now_ns, |_| {}).unwrap();
+        hold(self.name, &mut self.rest, self.instance.executed().unwrap(), bound.at(0, 0));
+    }
+}
+
+fn hold(name: &str, worst: &mut Worst, executed: u64, bound: Option<u128>) {
+    let Some(bound) = bound else { return };
+    assert!(
+        u128::from(executed) <= bound,
+        "{name}: {executed} instructions executed, its bound says {bound}"
+    );
+    worst.calls += 1;
+    if executed > worst.executed {
+        (worst.executed, worst.bound) = (executed, bound);
+    }
+}
+
+fn each_block(path: &Path, mut each: impl FnMut(&RawBlock, &[Descriptor])) {
+    let Ok(mut source) = flame_source::open(&[path.to_owned()], &FileOptions::default()) else { return };
+    let mut block = RawBlock::default();
+    while let Ok(Next::Packets) = source.next(&mut block) {
+        let decode = |p: &flame_source::RawPacket| {
+            let bytes = &block.data[p.offset as usize..(p.offset + p.cap_len) as usize];
+            let d = flame_decode::decode(p.link, bytes, p.wire_len, flame_decode::Options::default());
+            Descriptor { ts_ns: p.ts_ns, addr: p.offset, ..d }
+        };
+        let decoded: Vec<Descriptor> = block.packets.iter().map(decode).collect();
+        each(&block, &decoded);
+    }
+}
+
+#[test]
+fn no_call_of_a_standard_module_costs_more_than_its_bound() {
+    let engines = Engines::counting().unwrap();
+    let mut rows = Vec::new();
+    for name in NAMES {
+        let Some(mut module) = Measured::new(&engines, name) else { return };
+        let bounded = module.bound("flame_batch").is_bounded();
+        // Packets one by one tell most; whole batches are what is run.
+        for (i, path) in captures().iter().enumerate() {
+            let batch = if i % 8 == 7 { 256 } else { 1 };
+            let mut now = 0;
+            each_block(path, |block, decoded| {
+                module.block(block, decoded, batch);
+                now = decoded.last().map_or(now, |d| d.ts_ns);
+            });
+            module.end(now);
+        }
+        let Worst { executed, bound, calls } = module.batch;
+        let ratio = bound as f64 / executed.max(1) as f64;
+        println!(
+            "{name:<12} {bounded:<6} {bound:>12} {executed:>10} {ratio:>8.2} ({calls} calls; ticks {} of {})",
+            module.rest.executed, module.rest.bound
+        );
+        if bounded {
+            rows.push(ratio);
+        }
+    }
+    rows.sort_by(f64::total_cmp);
+    println!(
+        "{} bounded; bound / worst call: median {:.2}, worst {:.2}",
+        rows.len(),
+        rows[rows.len() / 2],
+        rows[rows.len() - 1]
+    );
+}
