@@ -149,6 +149,14 @@ impl Expr {
         (terms.len() <= MAX_TERMS).then_some(Self { bits: self.bits, constant, terms })
     }
 
+    /// Terms that both have, and the lesser constant.
+    pub fn common(&self, other: &Self) -> Option<Self> {
+        let terms = self.terms.iter().filter(|t| other.terms.contains(t)).copied().collect();
+        let (a, b) = (self.constant, other.constant);
+        let constant = if signed(a, self.bits) <= signed(b, self.bits) { a } else { b };
+        (self.bits == other.bits).then_some(Self { bits: self.bits, constant, terms })
+    }
+
     pub fn minus(&self, other: &Self) -> Option<Self> {
         self.add(other, u64::MAX)
     }

@@ -246,6 +246,21 @@ impl State {
     }
 }
 
+/// Two sums with a part in common: that part, and something between what is left of the one and of the other.
+fn beyond_common(x: &Expr, y: &Expr, facts: (&[Fact], &[Fact]), symbols: &mut Symbols) -> Option<Rc<Expr>> {
+    let common = x.common(y).filter(|c| !c.terms.is_empty())?;
+    let (a, b) = (x.minus(&common)?, y.minus(&common)?);
+    let ((l, h), (m, i)) = (symbols.exactly(&a, facts.0)?, symbols.exactly(&b, facts.1)?);
+    let upper = symbols.upper(&a, facts.0).max(symbols.upper(&b, facts.1));
+    let rest = symbols.within(x.bits, l.min(m), h.max(i));
+    if let [(sym, _)] = rest.terms[..]
+        && let Some(known) = symbols.get_mut(sym)
+    {
+        known.upper = upper;
+    }
+    common.add(&rest, 1).map(Rc::new)
+}
+
 fn either(a: Value, b: Value, facts: (&[Fact], &[Fact]), symbols: &mut Symbols) -> Value {
     if a.same(&b) {
         return a;
@@ -253,6 +268,9 @@ fn either(a: Value, b: Value, facts: (&[Fact], &[Fact]), symbols: &mut Symbols) 
     match (&a, &b) {
         (Value::Sum(x), Value::Sum(y)) if x.bits == y.bits => {
             symbols.of = symbols.depends(x).max(symbols.depends(y));
+            if let Some(e) = beyond_common(x, y, facts, symbols) {
+                return Value::Sum(e);
+            }
             let ((l, h), (m, i)) = (symbols.range(x, facts.0), symbols.range(y, facts.1));
             let upper = symbols.upper(x, facts.0).max(symbols.upper(y, facts.1));
             let e = symbols.within(x.bits, l.min(m), h.max(i));

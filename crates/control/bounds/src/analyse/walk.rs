@@ -532,13 +532,6 @@ impl<'m, 'a> Walk<'m, 'a> {
             true => (Poly::ZERO, Depends::Nothing),
             false => trips(&counters, &facts, &entry.facts, first, &self.symbols),
         };
-        if std::env::var("DBG").is_ok_and(|d| d == about.offset.to_string()) {
-            eprintln!("--- loop {} quick {} calls {} turns {turns}", about.offset, self.quick, self.calls);
-            for c in &counters {
-                eprintln!("  counter local {} head {} start {:?} {:?} change {:?}", c.local, c.head, c.start, self.symbols.range(&c.start, &entry.facts), c.change);
-            }
-            for (b,f) in backs.iter().zip(&facts) { eprintln!("  back: "); for c in &counters { eprintln!("    local {} = {:?}", c.local, b.locals.get(c.local as usize)); } for f in f { let (a,b)=f.sides(); eprintln!("    {f:?} {:?} {:?}", self.symbols.range(a,&[]), self.symbols.range(b,&[])); } }
-        }
         // A bound that is out of reach is none.
         let turns = if turns.as_constant().is_some_and(|n| n > MAX_TURNS) { Poly::UNBOUNDED } else { turns };
 
