@@ -95,7 +95,8 @@ fn found(modules: &str, capture: &Path) -> BTreeMap<String, u64> {
     let out =
         flame(&["run", modules, "-r", capture, "--expose", "all", "--format", "json", "--account", "json"]);
     for (name, account) in json(&out.stderr).last().expect("an account")["modules"].as_object().unwrap() {
-        let whole = account["adds_up"] == true && account["offered"] == sum(account, &["processed", "filtered"]);
+        let whole =
+            account["adds_up"] == true && account["offered"] == sum(account, &["processed", "filtered"]);
         assert!(whole, "{capture}: {name}: {account}");
     }
     let rows = json(&out.stdout).into_iter();
