@@ -195,7 +195,7 @@ fn modules_of_foreign_code_do_what_the_table_says() {
     // The same work by two crates, or by two ways through one.
     for [one, other] in [
         ["crc", "crc-fast"],
-        ["trie", "trie-binary"],
+        ["trie", "lpm"],
         ["regex", "regex-step"],
         ["utf8", "utf8-std"],
         ["json", "json-serde"],

@@ -1,4 +1,4 @@
-//! `prefix-trie`, one bit at a time: destinations that are in our table.
+//! `prefix-trie`, five bits a step: destinations that are in our table.
 
 use each::{Each, Look, Packet};
 use prefix_trie::PrefixMap;
