@@ -1,0 +1,224 @@
+//! Modules whose work is done by crates from elsewhere (`tests/foreign`): they build, run, find what is there, and
+//! `flame check` says of each what `expected.tsv` says. A bound that is lost shows, and so does one that is gained.
+
+mod common;
+
+use common::{root, traces};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A line of the table.
+#[derive(Clone, Debug, PartialEq)]
+struct Line {
+    name: String,
+    package: String,
+    version: String,
+    /// `bounded`, or what stops it.
+    verdict: String,
+    /// What it finds in the recorded capture, and in [`made`].
+    demo: u64,
+    made: u64,
+}
+
+impl Line {
+    fn read(line: &str) -> Self {
+        let words: Vec<_> = line.split('\t').collect();
+        let &[name, package, version, verdict, demo, made] = words.as_slice() else {
+            panic!("expected.tsv has six columns: {line:?}")
+        };
+        let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("{name}: no number: {text:?}"));
+        Self {
+            name: name.into(),
+            package: package.into(),
+            version: version.into(),
+            verdict: verdict.into(),
+            demo: number(demo),
+            made: number(made),
+        }
+    }
+
+    fn write(&self) -> String {
+        let Self { name, package, version, verdict, demo, made } = self;
+        format!("{name}\t{package}\t{version}\t{verdict}\t{demo}\t{made}")
+    }
+}
+
+fn folder() -> PathBuf {
+    root().join("tests/foreign")
+}
+
+fn kept() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn flame(args: &[&str]) -> Output {
+    let flame = std::env::var("FLAME").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flame").to_owned());
+    // A target folder of its own: this cargo must not wait for the one that runs the test.
+    let out = Command::new(flame).args(args).env("CARGO_TARGET_DIR", kept().join("target")).output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "flame {args:?}: {}", text(&out.stderr));
+    out
+}
+
+/// The module's `.wasm`, built if its sources changed.
+fn built(name: &str) -> String {
+    let from = folder().join(name);
+    flame(&["build", from.to_str().unwrap(), "--output", kept().to_str().unwrap()]);
+    kept().join(format!("foreign-{name}.wasm")).to_str().unwrap().to_owned()
+}
+
+fn json(bytes: &[u8]) -> Vec<serde_json::Value> {
+    text(bytes).lines().filter(|l| l.starts_with('{')).map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+/// What `flame check` says of `flame_batch`, without where in the file that is. Of several loops it names the first that it
+/// comes to, which may be another one in another build: if the one that was `expected` is still without bound, that is said.
+fn verdict(wasm: &str, expected: &str) -> String {
+    let lines = json(&flame(&["check", "--explain", "--format", "json", wasm]).stdout);
+    let batch = lines.iter().find(|l| l["entry"] == "flame_batch").expect("every module has flame_batch");
+    if batch["proved"] == true {
+        return "bounded".into();
+    }
+    let of = |function: &str| format!("a loop of {function} ends by nothing that is known");
+    let mut counted = lines.iter().filter(|l| l["turns"] == "counted").filter_map(|l| l["function"].as_str());
+    if counted.any(|function| of(function) == expected) {
+        return expected.to_owned();
+    }
+    let why = batch["why"].as_str().unwrap_or("no reason");
+    match why.split_once(" (at byte ") {
+        Some((before, after)) => format!("{before}{}", after.split_once(')').map_or("", |(_, rest)| rest)),
+        None => why.to_owned(),
+    }
+}
+
+/// What each module finds in a capture. No packet may be lost on the way.
+fn found(modules: &str, capture: &Path) -> BTreeMap<String, u64> {
+    let capture = capture.to_str().unwrap();
+    let out =
+        flame(&["run", modules, "-r", capture, "--expose", "all", "--format", "json", "--account", "json"]);
+    for (name, account) in json(&out.stderr).last().expect("an account")["modules"].as_object().unwrap() {
+        let whole =
+            account["adds_up"] == true && account["offered"] == sum(account, &["processed", "filtered"]);
+        assert!(whole, "{capture}: {name}: {account}");
+    }
+    let rows = json(&out.stdout).into_iter();
+    rows.map(|row| (row["module"].as_str().unwrap().to_owned(), row["found"].as_u64().unwrap())).collect()
+}
+
+fn sum(account: &serde_json::Value, words: &[&str]) -> u64 {
+    words.iter().map(|w| account[w].as_u64().unwrap()).sum()
+}
+
+/// A capture of UDP packets with something for each module in them.
+fn made() -> PathBuf {
+    let dns = b"\x12\x34\x01\x00\0\x01\0\0\0\0\0\0\x07example\x03com\0\0\x01\0\x01";
+    let http = b"GET / HTTP/1.1\r\nHost: example.com\r\nUser-Agent: x\r\n\r\n";
+    // One literal, 24 times the byte before, five literals.
+    let lz4 = b"\x1fa\x01\0\x05\x50hello";
+    let payloads: [(u16, &[u8]); 12] = [
+        (53, dns),
+        (80, http),
+        (443, b"\x15\x03\x03\0\x02\x01\0"),
+        (9000, br#"{"a": [1, 2.5e3, "x\u00e9"], "b": {"c": null, "d": true}}"#),
+        (9000, br#"{"a": [1, 2"#),
+        (9000, b"[\"a string of more than sixteen bytes, with \\\"escapes\\\" in it\"]"),
+        (9001, b"aGVsbG8gd29ybGQ=\r\n"),
+        (9002, lz4),
+        (9003, b"\x08\x96\x01\x12\x07testing"),
+        (9004, "grüße aus Zürich, und noch etwas mehr Text, der länger als 32 Bytes ist".as_bytes()),
+        (9004, b"gr\xfc\xdfe"),
+        (9005, &[0x5a; 1400]),
+    ];
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    for (i, (port, payload)) in payloads.iter().enumerate() {
+        let udp = 8 + payload.len() as u16;
+        let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+        packet.extend((20 + udp).to_be_bytes());
+        packet.extend([0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, i as u8]);
+        packet.extend(4000u16.to_be_bytes());
+        packet.extend([port.to_be_bytes(), udp.to_be_bytes(), [0; 2]].concat());
+        packet.extend(*payload);
+        for word in [i as u32 + 1, 0, packet.len() as u32, packet.len() as u32] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(packet);
+    }
+    let path = kept().join("made.pcap");
+    std::fs::write(&path, file).unwrap();
+    path
+}
+
+/// The version that is built in; of the standard library, none.
+fn locked(package: &str) -> String {
+    let lock: toml::Table =
+        toml::from_str(&std::fs::read_to_string(folder().join("Cargo.lock")).unwrap()).unwrap();
+    let packages = lock["package"].as_array().unwrap();
+    let found = packages.iter().find(|p| p["name"].as_str() == Some(package));
+    found.map_or("-".into(), |p| p["version"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn modules_of_foreign_code_do_what_the_table_says() {
+    let table = std::fs::read_to_string(folder().join("expected.tsv")).unwrap();
+    let expected: Vec<_> = table.lines().skip(1).map(Line::read).collect();
+    let there: BTreeSet<_> = std::fs::read_dir(folder())
+        .unwrap()
+        .flatten()
+        .filter(|e| e.path().join("module.toml").is_file())
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .collect();
+    let named: BTreeSet<_> = expected.iter().map(|l| l.name.clone()).collect();
+    assert_eq!(there, named, "folders of tests/foreign, and lines of its expected.tsv");
+
+    let files: Vec<_> = expected.iter().map(|l| built(&l.name)).collect();
+    let modules = files.join(",");
+    let demo = found(&modules, &root().join("demo/demo.pcap"));
+    let in_made = found(&modules, &made());
+    let mut wrong = Vec::new();
+    for (line, wasm) in expected.iter().zip(&files) {
+        let module = format!("foreign-{}", line.name);
+        let is = Line {
+            version: locked(&line.package),
+            verdict: verdict(wasm, &line.verdict),
+            demo: demo[&module],
+            made: in_made[&module],
+            ..line.clone()
+        };
+        assert!(is.demo + is.made > 0, "{module} finds nothing");
+        if is != *line {
+            wrong.push(is.write());
+        }
+    }
+    assert!(wrong.is_empty(), "expected.tsv is not as it is now, which is:\n{}", wrong.join("\n"));
+
+    // The same work by two crates, or by two ways through one.
+    for [one, other] in [
+        ["crc", "crc-fast"],
+        ["trie", "lpm"],
+        ["regex", "regex-step"],
+        ["utf8", "utf8-std"],
+        ["json", "json-serde"],
+        ["aho", "aho-dfa"],
+    ] {
+        let of = |name: &str| (demo[&format!("foreign-{name}")], in_made[&format!("foreign-{name}")]);
+        assert_eq!(of(one), of(other), "{one} and {other}");
+    }
+
+    let Some(traces) = traces() else { return };
+    for (capture, module) in [
+        ("nDPI--bad-dns-traffic.pcap", "dns"),
+        ("nDPI--tls_long_cert.pcap", "tls"),
+        ("nDPI--http_auth.pcap", "httparse"),
+        ("zeek--http_putty-upload.pcap", "memmem"),
+    ] {
+        let found = found(&modules, &traces.join("open/files").join(capture));
+        assert!(found[&format!("foreign-{module}")] > 0, "{module} finds nothing in {capture}");
+    }
+}
