@@ -1,4 +1,4 @@
-#![allow(unsafe_code)] // The exports, and the one import.
+#![allow(unsafe_code)] // The exports, and the imports.
 
 use crate::{Batch, Init, Module, Out, Progress, Slow};
 use flame_abi::output::MORE;
@@ -18,6 +18,23 @@ pub fn begin_packet(index: u32) {
     }
     #[cfg(not(target_family = "wasm"))]
     let _ = index;
+}
+
+/// Says that what follows on this way is seldom: first packets, errors, tables that are full. Estimates of time, and with them
+/// whether a module is admitted, then go by the other ways; bounds do not, and a module that takes such ways too often is
+/// found out by the clock. Costs nothing.
+#[inline(always)]
+pub fn rare() {
+    #[cfg(target_family = "wasm")]
+    {
+        #[link(wasm_import_module = "flame")]
+        unsafe extern "C" {
+            #[link_name = "rare"]
+            fn rare();
+        }
+        // SAFETY: takes nothing and does nothing that Rust could see.
+        unsafe { rare() }
+    }
 }
 
 /// The one instance of a module in its memory: fast or slow, as the host says at init.

@@ -21,7 +21,11 @@ pub enum FaultKind {
     /// A Wasm trap, in Wasmtime's words.
     Trap(String),
     /// The work of one packet or one call exceeded its budget.
-    Budget { limit: u64 },
+    Budget {
+        limit: u64,
+        /// Where in the file the loop begins that used it up, if one did.
+        place: Option<u32>,
+    },
     /// The output does not fit the manifest.
     Output(Box<OutputError>),
     /// The output lies outside the module's memory or is too large.
@@ -59,9 +63,10 @@ impl fmt::Display for Fault {
         write!(f, "{}: ", self.call)?;
         match &self.kind {
             FaultKind::Trap(text) => write!(f, "trap: {text}")?,
-            FaultKind::Budget { limit } => write!(
+            FaultKind::Budget { limit, place } => write!(
                 f,
-                "cut off: used up its budget of {limit} (its manifest may ask for more: limits.packet_budget, limits.call_budget; `--packet-budget` is what it may get)"
+                "cut off{}: used up its budget of {limit} (its manifest may ask for more: limits.packet_budget, limits.call_budget; `--packet-budget` is what it may get)",
+                place.map_or_else(String::new, |at| format!(" in the loop at byte {at}"))
             )?,
             FaultKind::Output(error) => write!(f, "{error}")?,
             FaultKind::OutputPlace { address, bytes, memory, limit } => write!(

@@ -99,6 +99,7 @@ struct Meter {
     packet_budget: Global,
     packet: Global,
     count: Global,
+    place: Global,
 }
 
 /// One running module: a store of its own, its windows, and the calls.
@@ -167,9 +168,10 @@ impl Instance {
             global("flame:packet_budget"),
             global("flame:packet"),
             global("flame:count"),
+            global("flame:loop"),
         ) {
-            (Some(fuel), Some(packet_budget), Some(packet), Some(count)) => {
-                Some(Meter { fuel, packet_budget, packet, count })
+            (Some(fuel), Some(packet_budget), Some(packet), Some(count), Some(place)) => {
+                Some(Meter { fuel, packet_budget, packet, count, place })
             }
             _ => None,
         };
@@ -421,7 +423,8 @@ impl Instance {
         let limits = &self.loaded.limits;
         let limit = if call == names::BATCH { limits.packet_budget } else { limits.call_budget };
         let kind = if spent && trap == Some(&Trap::UnreachableCodeReached) {
-            FaultKind::Budget { limit }
+            let place = self.meter.as_ref().and_then(|m| m.place.get(&mut self.store).i32());
+            FaultKind::Budget { limit, place: place.map(|at| at as u32).filter(|at| *at > 0) }
         } else {
             FaultKind::Trap(trap.map_or_else(|| root_cause(error), Trap::to_string))
         };

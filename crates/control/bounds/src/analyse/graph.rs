@@ -6,25 +6,25 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Functions with those that they call before them; those on circles are left out, and named.
 pub fn order(module: &Module<'_>, returning: &BTreeSet<u32>) -> (Vec<u32>, Vec<Vec<String>>) {
     let imported = module.imports.len() as u32;
-    let calls_tables = |f: u32| module.own(f).is_some_and(|f| f.calls_tables);
-    // A call through a table may reach whatever has an address: one more function stands for all of them.
+    // A call through a table may reach whatever has an address and its type: one more function stands for each type.
     let tables = imported + module.functions.len() as u32;
+    let last = tables + module.types.len() as u32;
     let callees = |f: u32| -> Vec<u32> {
-        if f == tables {
+        if let Some(kind) = f.checked_sub(tables) {
             return module
-                .addressed
+                .through_tables(kind)
                 .iter()
                 .copied()
                 .filter(|a| *a >= imported && returning.contains(a))
                 .collect();
         }
-        let own = module.own(f).map_or(&[][..], |own| &own.calls);
+        let Some(own) = module.own(f) else { return Vec::new() };
         // What does not come back ends the call.
-        let own = own.iter().copied().filter(|c| *c >= imported && returning.contains(c));
-        own.chain(calls_tables(f).then_some(tables)).collect()
+        let calls = own.calls.iter().copied().filter(|c| *c >= imported && returning.contains(c));
+        calls.chain(own.tables.iter().map(|kind| tables + kind)).collect()
     };
     let (mut waiting, mut callers) = (BTreeMap::new(), BTreeMap::<u32, Vec<u32>>::new());
-    for f in imported..=tables {
+    for f in imported..last {
         let all: BTreeSet<u32> = callees(f).into_iter().collect();
         waiting.insert(f, all.len());
         for callee in all {
@@ -35,7 +35,7 @@ pub fn order(module: &Module<'_>, returning: &BTreeSet<u32>) -> (Vec<u32>, Vec<V
     let mut order = Vec::new();
     while let Some(f) = ready.pop() {
         waiting.remove(&f);
-        if f != tables {
+        if f < tables {
             order.push(f);
         }
         for caller in callers.get(&f).into_iter().flatten() {
@@ -62,13 +62,13 @@ pub fn order(module: &Module<'_>, returning: &BTreeSet<u32>) -> (Vec<u32>, Vec<V
         }
         if let Some(from) = path.iter().position(|f| *f == at) {
             let name =
-                |f: &u32| if *f == tables { "a call through a table".to_owned() } else { module.name(*f) };
+                |f: &u32| if *f >= tables { "a call through a table".to_owned() } else { module.name(*f) };
             cycles.push(path[from..].iter().map(name).collect());
         }
     }
     // What merely calls a circle is walked after all, with the circle unknown.
     let on_circle = |f: u32| module_on_circle(f, &callees, &left);
-    order.extend(left.iter().copied().filter(|f| *f != tables && !on_circle(*f)));
+    order.extend(left.iter().copied().filter(|f| *f < tables && !on_circle(*f)));
     (order, cycles)
 }
 
@@ -87,13 +87,15 @@ fn module_on_circle(f: u32, callees: &impl Fn(u32) -> Vec<u32>, left: &BTreeSet<
 }
 
 pub fn reaches(module: &Module<'_>, from: u32) -> BTreeSet<u32> {
-    let (mut seen, mut todo) = (BTreeSet::new(), vec![from]);
+    let (mut seen, mut kinds, mut todo) = (BTreeSet::new(), BTreeSet::new(), vec![from]);
     while let Some(f) = todo.pop() {
         if let Some(own) = module.own(f)
             && seen.insert(f)
         {
             todo.extend(&own.calls);
-            todo.extend(own.calls_tables.then_some(&module.addressed).into_iter().flatten());
+            for kind in own.tables.iter().filter(|kind| kinds.insert(**kind)) {
+                todo.extend(module.through_tables(*kind));
+            }
         }
     }
     seen
@@ -105,8 +107,14 @@ pub fn imports(module: &Module<'_>, functions: &BTreeSet<u32>) -> Vec<String> {
     let mut called: BTreeSet<String> = BTreeSet::new();
     for own in functions.iter().filter_map(|f| module.own(*f)) {
         called.extend(own.calls.iter().filter_map(|c| name(*c)));
-        if own.calls_tables {
-            called.extend(module.addressed.iter().filter_map(|c| name(*c)));
+        for kind in &own.tables {
+            called.extend(
+                module
+                    .through_tables(*kind)
+                    .iter()
+                    .take_while(|c| name(**c).is_some())
+                    .filter_map(|c| name(*c)),
+            );
         }
     }
     called.into_iter().collect()

@@ -20,7 +20,8 @@ pub struct Function<'a> {
     pub depth: usize,
     /// Functions it calls directly, by index.
     pub calls: Vec<u32>,
-    pub calls_tables: bool,
+    /// Types of functions that it calls through tables, each as the first that is the same.
+    pub tables: Vec<u32>,
     pub grows: bool,
     /// Bytes it takes of the stack in memory.
     pub frame: u64,
@@ -61,6 +62,10 @@ pub struct Module<'a> {
     pub globals: Vec<(ValType, bool, Option<u64>)>,
     /// Functions with an address, which calls through tables may reach.
     pub addressed: Vec<u32>,
+    /// The same by type.
+    by_kind: HashMap<u32, Vec<u32>>,
+    /// For each type the first that is the same.
+    firsts: Vec<u32>,
     pub exports: HashMap<String, u32>,
     pub names: HashMap<u32, String>,
     pub grows: bool,
@@ -70,13 +75,15 @@ impl<'a> Module<'a> {
     /// Of a module that passed [`crate::check`].
     pub fn read(wasm: &'a [u8]) -> Result<Self, wasmparser::Error> {
         let mut m = Module::default();
-        let mut kinds = Vec::new();
+        let (mut kinds, mut firsts) = (Vec::new(), HashMap::new());
         for payload in Parser::new(0).parse_all(wasm) {
             match payload? {
                 Payload::TypeSection(section) => {
                     for group in section {
                         for sub in group?.into_types() {
                             if let CompositeInnerType::Func(f) = sub.composite_type.inner {
+                                let number = m.types.len() as u32;
+                                m.firsts.push(*firsts.entry(f.clone()).or_insert(number));
                                 m.types.push(f);
                             }
                         }
@@ -138,14 +145,14 @@ impl<'a> Module<'a> {
                         let (n, kind) = local?;
                         locals.extend(std::iter::repeat_n(kind, n as usize));
                     }
-                    let (mut calls, mut calls_tables, mut traps) = (Vec::new(), false, false);
+                    let (mut calls, mut tables, mut traps) = (Vec::new(), Vec::new(), false);
                     let (mut grows, mut frame) = (false, Frame::default());
                     for operator in body.get_operators_reader()? {
                         let operator = operator?;
                         frame.see(&operator);
                         match operator {
                             Operator::Call { function_index } => calls.push(function_index),
-                            Operator::CallIndirect { .. } => calls_tables = true,
+                            Operator::CallIndirect { type_index, .. } => tables.push(m.same(type_index)),
                             Operator::Unreachable => traps = true,
                             Operator::RefFunc { function_index } => m.addressed.push(function_index),
                             Operator::MemoryGrow { .. } => (m.grows, grows) = (true, true),
@@ -157,6 +164,8 @@ impl<'a> Module<'a> {
                     let tree = if small { tree(&body)? } else { None };
                     let (body, depth) = tree.map_or((None, 0), |(body, depth)| (Some(body), depth));
                     let kind = kinds.get(m.functions.len()).copied().unwrap_or(0);
+                    tables.sort_unstable();
+                    tables.dedup();
                     let frame = frame.bytes;
                     m.functions.push(Function {
                         kind,
@@ -164,7 +173,7 @@ impl<'a> Module<'a> {
                         body,
                         depth,
                         calls,
-                        calls_tables,
+                        tables,
                         grows,
                         frame,
                         traps,
@@ -176,7 +185,24 @@ impl<'a> Module<'a> {
         }
         m.addressed.sort_unstable();
         m.addressed.dedup();
+        for function in &m.addressed {
+            let kind = match (*function as usize).checked_sub(m.imports.len()) {
+                None => m.imports.get(*function as usize).map(|(kind, _)| *kind),
+                Some(own) => m.functions.get(own).map(|f| f.kind),
+            };
+            let kind = m.same(kind.unwrap_or(0));
+            m.by_kind.entry(kind).or_default().push(*function);
+        }
         Ok(m)
+    }
+
+    fn same(&self, kind: u32) -> u32 {
+        self.firsts.get(kind as usize).copied().unwrap_or(kind)
+    }
+
+    /// What a call through a table with this type may reach.
+    pub fn through_tables(&self, kind: u32) -> &[u32] {
+        self.by_kind.get(&self.same(kind)).map_or(&[], Vec::as_slice)
     }
 
     fn names_of(&mut self, section: &wasmparser::CustomSectionReader<'_>) {
@@ -204,14 +230,16 @@ impl<'a> Module<'a> {
 
     /// Whether it, or what it calls, has an `unreachable`.
     pub fn may_trap(&self, function: u32) -> bool {
-        let (mut seen, mut todo) = (BTreeSet::new(), vec![function]);
+        let (mut seen, mut kinds, mut todo) = (BTreeSet::new(), BTreeSet::new(), vec![function]);
         while let Some(f) = todo.pop() {
             let Some(own) = self.own(f).filter(|_| seen.insert(f)) else { continue };
             if own.traps {
                 return true;
             }
             todo.extend(&own.calls);
-            todo.extend(own.calls_tables.then_some(&self.addressed).into_iter().flatten());
+            for kind in own.tables.iter().filter(|kind| kinds.insert(**kind)) {
+                todo.extend(self.through_tables(*kind));
+            }
         }
         false
     }

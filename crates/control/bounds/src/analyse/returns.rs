@@ -15,7 +15,7 @@ pub fn returning(module: &Module<'_>) -> BTreeSet<u32> {
     for function in all.clone() {
         let Some(own) = module.own(function) else { continue };
         own.calls.iter().for_each(|callee| callers.entry(*callee).or_default().push(function));
-        by_table.extend(own.calls_tables.then_some(function));
+        by_table.extend((!own.tables.is_empty()).then_some(function));
     }
     // A function is looked at again when one that it calls turns out to come back; through tables, the first of each
     // type.
@@ -102,8 +102,7 @@ fn operation(
         }
         Operator::Call { function_index } => return known.contains(function_index),
         Operator::CallIndirect { type_index, .. } => {
-            let kind = module.types.get(*type_index as usize);
-            return module.addressed.iter().any(|f| module.kind_of(*f) == kind && known.contains(f));
+            return module.through_tables(*type_index).iter().any(|f| known.contains(f));
         }
         _ => {}
     }

@@ -38,15 +38,16 @@ impl Stacks {
             true => Stack::default(),
             false => all.get(&f).copied().unwrap_or(Stack::UNKNOWN),
         };
-        let mut through_tables = None;
+        let mut through_tables: HashMap<u32, Stack> = HashMap::new();
         for f in order {
             let Some(own) = module.own(*f) else { continue };
             let mut deepest = own.calls.iter().map(|c| of(&all, *c)).fold(Stack::default(), Stack::max);
-            if own.calls_tables {
-                let any = *through_tables.get_or_insert_with(|| {
-                    module.addressed.iter().map(|a| of(&all, *a)).fold(Stack::default(), Stack::max)
+            for kind in &own.tables {
+                let any = through_tables.entry(*kind).or_insert_with(|| {
+                    let reached = module.through_tables(*kind).iter();
+                    reached.map(|a| of(&all, *a)).fold(Stack::default(), Stack::max)
                 });
-                deepest = deepest.max(any);
+                deepest = deepest.max(*any);
             }
             let params = module.kind_of(*f).map_or(0, |t| t.params().len()) as u64;
             let own = Stack { calls: 1, memory: own.frame, locals: 8 * (params + own.locals.len() as u64) };

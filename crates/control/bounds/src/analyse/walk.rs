@@ -453,17 +453,15 @@ impl<'m, 'a> Walk<'m, 'a> {
     }
 
     /// Any function with an address and this type.
-    fn call_any(&mut self, kind: u32, mut state: State) -> Option<State> {
-        let kind = self.module.types.get(kind as usize)?;
+    fn call_any(&mut self, number: u32, mut state: State) -> Option<State> {
+        let kind = self.module.types.get(number as usize)?;
         let at = state.stack.len().checked_sub(kind.params().len())?;
         state.stack.truncate(at);
         let (mut cost, mut packet, mut returns) = (Poly::ZERO, Poly::ZERO, false);
-        for function in self
-            .module
-            .addressed
-            .iter()
-            .filter(|f| self.module.kind_of(**f) == Some(kind) && self.returning.contains(f))
-        {
+        let (module, returning) = (self.module, self.returning);
+        for function in module.through_tables(number).iter().filter(|f| returning.contains(f)) {
+            // One call may reach thousands.
+            self.budget = self.budget.saturating_sub(1);
             match self.summaries.get(function) {
                 Some(summary) => {
                     if let Some(why) = &summary.why {
