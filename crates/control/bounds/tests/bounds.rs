@@ -339,8 +339,7 @@ fn no_bound_is_below_what_is_executed() {
     proptest!(config, |((functions, arguments) in input)| {
         let wasm = module(&functions);
         let bound = bound(&wasm);
-        // Wasmtime counts each byte that is filled, we every sixteenth.
-        let limit = bound.as_constant().map(|n| n.saturating_mul(16));
+        let limit = bound.as_constant();
         let mut run = Run::new(&engine(true), &wasm);
         count(0);
         for argument in arguments {

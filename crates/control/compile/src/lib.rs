@@ -11,7 +11,7 @@ mod verdict;
 pub use cache::{Cache, CacheError};
 
 pub use install::{InstallError, Installed, Request};
-pub use verdict::{Admission, Pace, Verdict, visible};
+pub use verdict::{Admission, Pace, Verdict, of_packet_ns, visible};
 
 use flame_abi::manifest::{Manifest, ManifestError};
 use flame_bounds::{Count, ModuleError, Rules};

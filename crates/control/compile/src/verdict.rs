@@ -78,7 +78,7 @@ impl Batches {
 }
 
 /// Nanoseconds for each packet of a full batch.
-fn of_packet_ns(time: Bound, length: u64) -> Option<f64> {
+pub fn of_packet_ns(time: Bound, length: u64) -> Option<f64> {
     let batch = flame_abi::MAX_BATCH as u64;
     time.at(batch, length).map(|ps| ps as f64 / 1000.0 / batch as f64)
 }

@@ -61,6 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         parameters: Vec::new(),
         on_fault: OnFault::Stop,
         terms: Terms::default(),
+        class: flame_plan::ModuleClass::Bounded,
     };
     let schema = Schema::new(&module.manifest);
     let plan = Plan { modules: vec![module], workers: 1, interval_ns: 0 };

@@ -3,7 +3,7 @@
 use crate::memory::WindowMemory;
 use flame_plan::ModuleClass;
 use std::sync::Arc;
-use wasmtime::{Config, Engine, Inlining, OptLevel, WasmBacktraceDetails, WasmFeatures};
+use wasmtime::{Config, Engine, Inlining, OperatorCost, OptLevel, WasmBacktraceDetails, WasmFeatures};
 
 /// Native stack of one call in bytes. A call that needs more traps.
 pub const STACK_BYTES: usize = 512 << 10;
@@ -44,7 +44,14 @@ impl Engines {
     /// The same, with Wasmtime's own count of executed instructions in bounded modules
     /// ([`crate::Instance::executed`]): to hold bounds against.
     pub fn counting() -> Result<Self, wasmtime::Error> {
-        Ok(Self { bounded: Engine::new(config().consume_fuel(true))?, ..Self::new()? })
+        // Instructions, not the bytes that they move.
+        let mut costs = OperatorCost::new();
+        costs.variable.memory_copy_per_byte = 0;
+        costs.variable.memory_fill_per_byte = 0;
+        costs.variable.memory_init_per_byte = 0;
+        let mut counting = config();
+        counting.consume_fuel(true).operator_cost(costs);
+        Ok(Self { bounded: Engine::new(&counting)?, ..Self::new()? })
     }
 
     pub fn of(&self, class: ModuleClass) -> &Engine {

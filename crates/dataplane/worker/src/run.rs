@@ -3,7 +3,7 @@ use crate::feed::{Eater, Fed, FeedOptions, Part, feed};
 use crate::lane::{Lane, LaneOptions, Outlet};
 use crate::report::{FaultReport, Observer, Report};
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use flame_abi::Descriptor;
 use flame_plan::{Account, ModuleClass, Plan};
 use flame_record::Sink;
@@ -339,7 +339,16 @@ fn worker_loop(
     outlet: &mut Queue<'_>,
 ) -> Result<(), RunError> {
     let mut lane = Lane::new(plan, loaded, options, outlet)?;
-    for work in todo {
+    loop {
+        let work = match todo.try_recv() {
+            Ok(work) => work,
+            // Nothing came meanwhile.
+            Err(TryRecvError::Empty) if lane.is_busy() => {
+                lane.resume(false, outlet)?;
+                continue;
+            }
+            Err(_) => todo.recv().map_err(|_| RunError::Broken)?,
+        };
         match work {
             Work::Part { data, packets, descriptors } => {
                 let block = RawBlock { data, packets: Vec::new(), shared_offset: None };
@@ -356,7 +365,6 @@ fn worker_loop(
             }
         }
     }
-    Err(RunError::Broken)
 }
 
 struct Parallel<'a> {

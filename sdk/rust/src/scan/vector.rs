@@ -48,6 +48,7 @@ impl<V: Vector> Tables<V> {
     }
 }
 
+#[cfg_attr(not(target_arch = "wasm32"), allow(dead_code))]
 #[inline(always)]
 pub(super) fn step<V: Vector>(scan: &Scan, payload: &[u8], from: usize) -> (usize, bool) {
     let tables = Tables::<V>::load(scan);

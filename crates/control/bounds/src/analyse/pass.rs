@@ -94,7 +94,7 @@ impl Pass<'_, '_> {
                 .collect();
             of_entry.extend(std::mem::take(&mut walk.loops));
             let bound = Bound {
-                call: cost(&walk, end.as_ref()),
+                call: cost(&walk, end.as_ref()).plus(ask.weights.dispatch()),
                 packet: end.as_ref().map_or(Poly::ZERO, |s| s.packet),
             };
             let late = (walk.budget == 0).then(|| "it takes longer to analyse than is allowed".to_owned());

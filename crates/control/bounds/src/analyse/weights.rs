@@ -58,6 +58,14 @@ impl Weights<'_> {
         })
     }
 
+    /// Of a call by the host.
+    pub fn dispatch(self) -> Poly {
+        match self {
+            Self::Instructions => Poly::ZERO,
+            Self::Time(costs) => Poly::constant(costs.dispatch),
+        }
+    }
+
     /// Of the `if` that a frame begins with.
     pub fn branch(self) -> Poly {
         Poly::constant(match self {

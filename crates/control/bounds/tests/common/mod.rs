@@ -3,7 +3,7 @@
 
 use flame_bounds::{Count, rewrite};
 use std::sync::OnceLock;
-use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val, WasmFeatures};
+use wasmtime::{Config, Engine, Instance, Linker, Module, OperatorCost, Store, Val, WasmFeatures};
 
 /// Fuel that no terminating test uses up.
 pub const PLENTY: i64 = 1 << 40;
@@ -28,7 +28,12 @@ fn new_engine(fuel: bool) -> Engine {
             | WasmFeatures::FLOATS,
         true,
     );
-    config.consume_fuel(fuel).cranelift_nan_canonicalization(true);
+    // Instructions, not the bytes that they move.
+    let mut costs = OperatorCost::new();
+    costs.variable.memory_copy_per_byte = 0;
+    costs.variable.memory_fill_per_byte = 0;
+    costs.variable.memory_init_per_byte = 0;
+    config.consume_fuel(fuel).operator_cost(costs).cranelift_nan_canonicalization(true);
     Engine::new(&config).expect("this machine compiles Wasm")
 }
 

@@ -154,6 +154,7 @@ pub fn module(name: &str, tables: Vec<Table>) -> ModulePlan {
         parameters: Vec::new(),
         on_fault: OnFault::Stop,
         terms: Terms::default(),
+        class: flame_plan::ModuleClass::Bounded,
     }
 }
 
