@@ -2,9 +2,12 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod costs;
 mod exit;
 mod fields;
+mod lines;
 mod node;
+mod pace;
 mod places;
 mod plot;
 mod progress;

@@ -60,6 +60,13 @@ impl Plot {
         let empty = Plotter::default();
         let plotter =
             std::mem::replace(&mut *self.plotter.lock().unwrap_or_else(PoisonError::into_inner), empty);
+        self.target.draw(plotter)
+    }
+}
+
+impl Target {
+    /// Draws what was kept; says on standard error what could not be.
+    pub fn draw(&self, plotter: Plotter) -> Result<(), Error> {
         let (pictures, missing) = plotter.pictures();
         for reason in &missing {
             eprintln!("flame: warning: --plot: {reason}");
@@ -67,8 +74,8 @@ impl Plot {
         if pictures.is_empty() {
             return Ok(());
         }
-        match self.target {
-            Target::Terminal => {
+        match self {
+            Self::Terminal => {
                 let mut out = std::io::stdout().lock();
                 let columns = if out.is_terminal() { terminal_width() } else { 100 };
                 let text = flame_plot::text(&pictures, columns, out.is_terminal());
@@ -77,9 +84,9 @@ impl Plot {
                     written => Ok(written?),
                 }
             }
-            Target::File(path, format) => {
-                let bytes = flame_plot::render(&pictures, format)?;
-                put(&path, &bytes).map_err(|e| format!("--plot {}: {e}", path.display()).into())
+            Self::File(path, format) => {
+                let bytes = flame_plot::render(&pictures, *format)?;
+                put(path, &bytes).map_err(|e| format!("--plot {}: {e}", path.display()).into())
             }
         }
     }

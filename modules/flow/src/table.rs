@@ -6,7 +6,7 @@
 
 use crate::flow::{End, Flow, NONE, ROW};
 use crate::key::{Key, Long, is_reverse, reverse};
-use flame_module::{Descriptor, Out, tcp};
+use flame_module::{Descriptor, Out, rare, tcp};
 
 /// Flows in one chain; another one evicts its least recently active.
 pub const MAX_CHAIN: usize = 16;
@@ -74,9 +74,13 @@ impl Table {
         let reversed = key.reversed();
         let bucket = self.bucket(d.hash);
         let mut at = self.buckets[bucket];
-        for _ in 0..MAX_CHAIN {
+        for step in 0..MAX_CHAIN {
             if at == NONE {
                 break;
+            }
+            // Buckets are as many as flows: chains are short, unless someone aims for one.
+            if step >= 2 {
+                rare();
             }
             let index = at as usize - 1;
             let flow = &mut self.flows[index];
@@ -114,6 +118,7 @@ impl Table {
         direction: usize,
         out: &mut Out,
     ) {
+        rare();
         let flow = self.flows[index];
         let silent = d.ts_ns.saturating_sub(flow.last);
         let end = flow.end(if silent > self.timeouts.idle { End::Idle } else { End::Active });
@@ -145,6 +150,8 @@ impl Table {
 
     #[inline(never)]
     fn insert(&mut self, bucket: usize, d: &Descriptor, key: Key, long: Option<&Long>, out: &mut Out) {
+        // Of a flow's packets, the first.
+        rare();
         let index = self.slot(bucket, out);
         // Read after making room: that may have changed the chain.
         let head = self.buckets[bucket];

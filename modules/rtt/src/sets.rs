@@ -43,8 +43,14 @@ impl<T: Entry> Sets<T> {
     #[inline]
     pub fn find(&self, hash: u32, now: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
         let set = self.set(hash);
+        let mut found = 0;
         for (way, tag) in self.tags[set].iter().enumerate() {
             if *tag == hash | 1 {
+                // Two connections hardly ever have the same tag.
+                if found > 0 {
+                    flame_module::rare();
+                }
+                found += 1;
                 let entry = &self.entries[set * WAYS + way];
                 if is(entry) && now.saturating_sub(entry.used()) <= self.timeout {
                     return Some(set * WAYS + way);
@@ -64,6 +70,8 @@ impl<T: Entry> Sets<T> {
 
     /// Puts `entry` in a free place, or in that of the set's least recently used.
     pub fn insert(&mut self, hash: u32, now: u64, entry: T) -> usize {
+        // Once a connection.
+        flame_module::rare();
         let set = self.set(hash);
         let mut chosen = 0;
         for way in 0..WAYS {

@@ -7,7 +7,7 @@ use crate::signature::Signature;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::dfa::DFA;
-use flame_module::{Ip, Scan};
+use flame_module::{Ip, Scan, rare};
 
 /// Where a payload was going.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +105,7 @@ impl Search {
         if state == self.start {
             return;
         }
+        rare();
         let free = known.or_else(|| (0..WAYS).map(|way| set + way).find(|&i| !self.pending[i].used));
         let i = free.unwrap_or_else(|| {
             self.dropped += 1;
@@ -141,6 +142,7 @@ impl Search {
             if begins && let Some(byte) = payload.get(i - 1) {
                 state = self.automaton.next_state(Anchored::No, state, *byte);
                 if self.automaton.is_match(state) {
+                    rare();
                     let Some(place) = matches.found.get_mut(matches.len) else {
                         self.crowded += 1;
                         break;
@@ -158,6 +160,7 @@ impl Search {
     fn look_at(&mut self, matches: &Matches, place: Place, before: u32, hit: &mut impl FnMut(u16)) {
         let mut all = matches.found.iter().take(matches.len.min(MOST_MATCHES));
         let Some((mut state, mut end)) = all.next().copied() else { return };
+        rare();
         let mut n = 0;
         for _ in 0..MOST_PATTERNS {
             if n == self.automaton.match_len(state) {

@@ -1,10 +1,14 @@
 use crate::command::explain::Shown;
 use crate::command::{Error, read};
 use crate::exit::Status;
+use crate::lines::Lines;
+use crate::pace::Pacing;
 use crate::places;
 use crate::say::say;
 use clap::Args;
-use flame_bounds::{Analysis, Entry, LoopReport, MAX_LENGTH, Rules, Turns, analyse};
+use flame_abi::layout::names;
+use flame_bounds::{Analysis, Bound, Entry, LoopReport, MAX_LENGTH, Rules, TYPICAL, Turns, analyse};
+use flame_compile::{Compiler, Pace};
 use flame_plan::Limits;
 use rustc_demangle::demangle;
 use serde_json::json;
@@ -12,13 +16,14 @@ use serde_json::json;
 /// Show what a module's calls cost at most, found without running it
 ///
 /// Bounds are numbers of executed instructions, of calls that return. L is the captured length of a packet. What no bound
-/// is found for is counted while it runs, and cut off at its budget.
+/// is found for is counted while it runs, and cut off at its budget. Times are estimates of this machine, once it was
+/// measured (flame calibrate).
 #[derive(Args)]
 pub struct Check {
     /// A module by name or path
     module: String,
 
-    /// Every loop: where it is, how often it goes back, what a turn costs
+    /// Also every loop: where it is, how often it goes back, what a turn costs; and the way that costs most
     #[arg(long)]
     explain: bool,
 
@@ -30,107 +35,233 @@ pub struct Check {
     #[arg(long, value_name = "BYTES", default_value_t = MAX_LENGTH)]
     snaplen: u64,
 
+    #[command(flatten)]
+    pacing: Pacing,
+
     #[arg(short, long, default_value = "table")]
     format: Shown,
+}
+
+/// What was found, and what it is told with.
+struct Found<'a> {
+    analysis: &'a Analysis,
+    lines: Option<Lines<'a>>,
+    /// Bytes of a packet that the module asks to see.
+    visible: u64,
+    verdict: Option<(bool, String)>,
 }
 
 impl Check {
     pub fn run(self) -> Result<Status, Error> {
         let path = places::module(&self.module)?;
         let wasm = read(&path)?;
-        let named = |e: flame_bounds::ModuleError| format!("{}: {e}", path.display());
-        let analysis = analyse(&wasm, &Rules::default(), None).map_err(named)?;
+        let named = |e: flame_compile::CompileError| format!("{}: {e}", path.display());
+        let examined = Compiler::examine(&wasm).map_err(named)?;
+        let memory = examined
+            .manifest
+            .limits
+            .memory_mib
+            .map_or(u64::from(Limits::default().memory), |m| u64::from(m) << 20);
+        let costs = crate::costs::known(&flame_run::Engines::new()?, memory);
+        let analysis = analyse(&wasm, &Rules::default(), costs.as_ref())
+            .map_err(|e| format!("{}: {e}", path.display()))?;
+        let needed = examined.manifest.needs.expose.as_deref().unwrap_or("headers");
+        let expose = needed.parse().map_err(|e| format!("{}: needs.expose: {e}", path.display()))?;
+        let pace = self.pacing.pace(None, self.snaplen)?;
+        let visible = flame_compile::visible(expose, self.snaplen);
+        let verdict = pace.map(|pace| verdict(&analysis, pace, visible));
+        let found = Found { analysis: &analysis, lines: Lines::of(&wasm), visible, verdict };
         match self.format {
-            Shown::Json => self.json(&analysis),
-            Shown::Table => self.table(&analysis),
+            Shown::Json => self.json(&found),
+            Shown::Table => self.table(&found),
         }
         match self.limit {
-            None => Ok(Status::Done),
+            None => Ok(found.verdict.filter(|(kept, _)| !kept).map_or(Status::Done, |_| Status::Failed)),
             Some(limit) => within(&analysis, limit, self.snaplen),
         }
     }
 
-    fn json(&self, analysis: &Analysis) {
-        for e in &analysis.entries {
+    fn json(&self, found: &Found<'_>) {
+        for e in &found.analysis.entries {
             let at = |p: flame_bounds::Poly| p.at(self.snaplen).map(|n| u64::try_from(n).unwrap_or(u64::MAX));
+            let ns = |p: flame_bounds::Poly| p.at(found.visible).map(|ps| ps as f64 / 1000.0);
             say!(
                 "{}",
-                json!({"entry": e.name, "call": e.bound.call.to_string(), "call_most": at(e.bound.call), "packet": e.bound.packet.to_string(),
-                    "packet_most": at(e.bound.packet), "proved": proved(e), "why": e.why.as_deref().map(plain)})
+                json!({"entry": e.name, "call": e.bound.call.to_string(), "call_most": at(e.bound.call),
+                    "packet": e.bound.packet.to_string(), "packet_most": at(e.bound.packet),
+                    "common_call": e.common.call.to_string(), "common_packet": e.common.packet.to_string(),
+                    "call_ns": e.time.and_then(|t| ns(t.call)), "packet_ns": e.time.and_then(|t| ns(t.packet)),
+                    "proved": e.bound.is_bounded(), "class": e.depends.class(), "why": e.why.as_deref().map(plain),
+                    "calls_deep": depth(e.stack.calls), "stack_bytes": depth(e.stack.memory),
+                    "locals_bytes": depth(e.stack.locals), "grows": e.grows, "imports": e.imports})
             );
         }
-        for l in analysis.loops.iter().filter(|_| self.explain) {
+        for l in found.analysis.loops.iter().filter(|_| self.explain) {
             let (turns, cost) = (turns(l), l.cost.to_string());
+            let line = found.lines.as_ref().and_then(|lines| lines.at(l.offset));
             say!(
                 "{}",
-                json!({"function": name(&l.function), "offset": l.offset, "turns": turns, "turn_costs": cost})
+                json!({"function": name(&l.function), "offset": l.offset, "line": line, "turns": turns,
+                    "turn_costs": cost, "class": l.depends.class()})
             );
         }
-        for cycle in &analysis.cycles {
+        for step in self.path(found) {
+            say!("{}", json!({"step": step.place, "cost": step.cost, "loop": step.is_loop}));
+        }
+        for cycle in &found.analysis.cycles {
             say!("{}", json!({"recursion": cycle.iter().map(|f| name(f)).collect::<Vec<_>>()}));
+        }
+        if let Some((bounded, why)) = &found.verdict {
+            say!("{}", json!({"bounded": bounded, "why": why}));
         }
     }
 
-    fn table(&self, analysis: &Analysis) {
-        let budget = Limits::default();
+    fn table(&self, found: &Found<'_>) {
+        let analysis = found.analysis;
         for e in &analysis.entries {
-            let most = if e.name == "flame_batch" {
-                "a packet's budget for each packet"
-            } else {
-                "the budget of a call"
-            };
-            let verdict = match &e.why {
-                None if proved(e) => "proved".to_owned(),
-                why => format!(
-                    "counted, cut off at {most}: {}",
-                    plain(why.as_deref().unwrap_or("no bound was found"))
+            self.entry(e, found.visible);
+        }
+        say!();
+        if let Some(batch) = analysis.entries.iter().find(|e| e.name == names::BATCH) {
+            say!("class          {}: {}", batch.depends.class(), depends(batch));
+            match depth(batch.stack.calls) {
+                Some(calls) => say!(
+                    "stack          {calls} functions deep, {} bytes in memory, {} of locals",
+                    batch.stack.memory,
+                    batch.stack.locals
                 ),
-            };
-            say!("{:<14} {:<24} {verdict}", e.name, e.bound.call.to_string());
-            if e.bound.packet != flame_bounds::Poly::ZERO {
-                say!("{:<14} {:<24} for each packet", "", e.bound.packet.to_string());
+                None => say!("stack          without bound, where functions call each other in a circle"),
+            }
+            let grows = if batch.grows { "batches may grow it, up to its limit" } else { "stays as it is" };
+            say!("memory         {}", if analysis.grows { grows } else { "stays as it is" });
+            if !batch.imports.is_empty() {
+                // The rewriter puts a few instructions in their place.
+                say!("host calls     {} (become instructions: no call is left)", batch.imports.join(", "));
             }
         }
         let counted = analysis.loops.iter().filter(|l| l.turns == Turns::Unknown).count();
-        say!("\n{} loops end by themselves, {counted} by a counter", analysis.loops.len() - counted);
+        say!("loops          {} end by themselves, {counted} by a counter", analysis.loops.len() - counted);
+        let budget = Limits::default();
         say!(
             "budgets        {} a packet, {} a call, unless the manifest asks for more",
             budget.packet_budget,
             budget.call_budget
         );
-        say!(
-            "memory         {}",
-            if analysis.grows { "may grow, up to its limit" } else { "stays as it is" }
-        );
-        for cycle in &analysis.cycles {
+        if let Some((bounded, why)) = &found.verdict {
+            say!("verdict        {}: {why}", if *bounded { "bounded" } else { "metered" });
+        }
+        for cycle in analysis.cycles.iter().filter(|_| self.explain) {
             let names: Vec<_> = cycle.iter().map(|f| name(f)).collect();
             say!("recursion      {}", names.join(" > "));
         }
         if self.explain {
-            say!();
-            for l in &analysis.loops {
-                say!(
-                    "loop at byte {:<8} {:<14} turns of {:<16} {}",
-                    l.offset,
-                    turns(l),
-                    l.cost.to_string(),
-                    name(&l.function)
-                );
+            self.explained(found);
+        }
+    }
+
+    fn entry(&self, e: &Entry, visible: u64) {
+        let most =
+            if e.name == names::BATCH { "a packet's budget for each packet" } else { "the budget of a call" };
+        let verdict = match &e.why {
+            None if e.bound.is_bounded() => "proved".to_owned(),
+            why => format!(
+                "counted, cut off at {most}: {}",
+                plain(why.as_deref().unwrap_or("no bound was found"))
+            ),
+        };
+        let ns = |p: flame_bounds::Poly| {
+            let ps = e.time.filter(|t| t.is_bounded()).and_then(|_| p.at(visible));
+            ps.map_or_else(String::new, |ps| time(ps as f64 / 1000.0))
+        };
+        let time = e.time.unwrap_or(Bound::UNBOUNDED);
+        say!("{:<14} {:<24} {:<10} {verdict}", e.name, e.bound.call.to_string(), ns(time.call));
+        if e.bound.packet != flame_bounds::Poly::ZERO {
+            say!("{:<14} {:<24} {:<10} for each packet", "", e.bound.packet.to_string(), ns(time.packet));
+        }
+        if e.common != e.bound {
+            let Bound { call, packet } = e.common;
+            say!("{:<14} {call} and {packet} for each packet, rare ways aside", "");
+        }
+    }
+
+    fn explained(&self, found: &Found<'_>) {
+        say!();
+        for l in &found.analysis.loops {
+            let line = found.lines.as_ref().and_then(|lines| lines.at(l.offset)).unwrap_or_default();
+            let (turns, cost) = (turns(l), l.cost.to_string());
+            say!(
+                "loop at byte {:<8} {turns:<14} {} turns of {cost:<16} {} {line}",
+                l.offset,
+                l.depends.class(),
+                name(&l.function)
+            );
+        }
+        let path = self.path(found);
+        if !path.is_empty() {
+            say!("\nThe way through flame_batch that costs most, of packets of {TYPICAL} bytes:");
+        }
+        for step in path {
+            let what = if step.is_loop { "the whole loop" } else { "" };
+            say!("{:>12}  {} {what}", step.cost, step.place);
+        }
+    }
+
+    /// The places where the costliest way of a batch gets dearer.
+    fn path(&self, found: &Found<'_>) -> Vec<Place> {
+        let batch = found.analysis.entries.iter().find(|e| e.name == names::BATCH);
+        let Some(batch) = batch.filter(|_| self.explain) else { return Vec::new() };
+        let mut places: Vec<Place> = Vec::new();
+        for step in &batch.path {
+            let line = found.lines.as_ref().and_then(|lines| lines.at(step.offset));
+            let place = match line {
+                Some(line) => format!("{} {line}", name(&step.function)),
+                None => name(&step.function),
+            };
+            let new = Place { place, cost: step.cost, is_loop: step.is_loop, offset: step.offset };
+            // Of many branches in one line, or one function without lines, the last tells all.
+            match places.last_mut() {
+                Some(last) if last.place == new.place && !last.is_loop && last.cost <= new.cost => {
+                    *last = new
+                }
+                _ => places.push(new),
             }
+        }
+        for place in &mut places {
+            place.place = format!("{} (byte {})", place.place, place.offset);
+        }
+        places
+    }
+}
+
+struct Place {
+    place: String,
+    cost: u64,
+    is_loop: bool,
+    offset: usize,
+}
+
+/// Whether a module keeps a pace, and why.
+fn verdict(analysis: &Analysis, pace: Pace, visible: u64) -> (bool, String) {
+    let batch = analysis.entries.iter().find(|e| e.name == names::BATCH);
+    let Some(batch) = batch.filter(|e| e.bound.is_bounded()) else {
+        return (false, "its batches have no bound".to_owned());
+    };
+    let most = time(pace.most_ns());
+    let acceptable = format!("{most} are acceptable ({} × {:.1})", time(pace.packet_ns), pace.factor);
+    match batch.time.and_then(|t| flame_compile::of_packet_ns(t, visible)) {
+        Some(ns) if ns <= pace.most_ns() => (true, format!("a packet may take {}; {acceptable}", time(ns))),
+        Some(ns) => (false, format!("a packet may take {}; {acceptable}", time(ns))),
+        None => {
+            (false, format!("what a packet takes here is not known; {acceptable}: run `flame calibrate`"))
         }
     }
 }
 
-fn proved(e: &Entry) -> bool {
-    e.bound.call.is_bounded() && e.bound.packet.is_bounded()
-}
-
 fn within(analysis: &Analysis, limit: u64, snaplen: u64) -> Result<Status, Error> {
-    let Some(batch) = analysis.entries.iter().find(|e| e.name == "flame_batch") else {
+    let Some(batch) = analysis.entries.iter().find(|e| e.name == names::BATCH) else {
         return Ok(Status::Failed);
     };
-    let packets = batch.bound.packet.times(flame_bounds::Poly::constant(flame_abi::MAX_BATCH as u64));
-    match batch.bound.call.plus(packets).at(snaplen) {
+    match batch.bound.at(flame_abi::MAX_BATCH as u64, snaplen) {
         Some(most) if most <= u128::from(limit) => Ok(Status::Done),
         Some(most) => Err(format!("flame_batch may cost {most} instructions, more than {limit}").into()),
         None => {
@@ -145,6 +276,32 @@ fn turns(l: &LoopReport) -> String {
         Turns::AtMost(n) => n.to_string(),
         Turns::Packets => "each packet".to_owned(),
         Turns::Unknown => "counted".to_owned(),
+    }
+}
+
+fn depends(e: &Entry) -> &'static str {
+    use flame_bounds::Depends as D;
+    match e.depends {
+        D::Nothing => "the same for every packet",
+        D::Length => "by the length of packets",
+        D::Headers => "by the length of headers",
+        D::Configuration => "by how it is configured",
+        D::Stored => "by values it stored",
+        D::Field => "by what packets say",
+        D::Unknown => "without bound, cut off by a counter",
+    }
+}
+
+fn depth(n: u64) -> Option<u64> {
+    (n < u64::MAX).then_some(n)
+}
+
+fn time(ns: f64) -> String {
+    match ns {
+        ns if ns < 9.95 => format!("{ns:.1} ns"),
+        ns if ns < 9_950.0 => format!("{ns:.0} ns"),
+        ns if ns < 9_950_000.0 => format!("{:.0} µs", ns / 1e3),
+        ns => format!("{:.0} ms", ns / 1e6),
     }
 }
 

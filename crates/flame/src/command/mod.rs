@@ -2,6 +2,7 @@
 
 mod audit;
 mod build;
+mod calibrate;
 mod check;
 mod explain;
 mod grant;
@@ -53,6 +54,7 @@ pub enum Command {
     Grant(grant::Grant),
     Explain(explain::Explain),
     Check(check::Check),
+    Calibrate(calibrate::Calibrate),
     Audit(audit::Audit),
 }
 
@@ -69,6 +71,7 @@ impl Command {
             Self::Grant(c) => c.run(),
             Self::Explain(c) => c.run(),
             Self::Check(c) => c.run(),
+            Self::Calibrate(c) => c.run(),
             Self::Audit(c) => c.run(),
         }
     }

@@ -1,12 +1,13 @@
 use crate::command::{Error, FormatArg, read};
 use crate::exit::Status;
 use crate::node::{Admitted, Node, Trust, Watch};
+use crate::pace::Pacing;
 use crate::plot::{Plot, Target};
 use crate::{places, progress};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_compile::{Cache, Compiler, Protection, Request};
-use flame_plan::{Expose, Limits, OnFault, Plan, Terms, Transforms, ViewSpec};
+use flame_plan::{Expose, Limits, ModuleClass, OnFault, Plan, Terms, Transforms, ViewSpec};
 use flame_source::live::{self, LiveOptions};
 use flame_source::{FileOptions, Source};
 use flame_transform::Key;
@@ -135,6 +136,13 @@ pub struct Run {
     #[arg(long, value_name = "UNITS", default_value_t = 100_000_000)]
     packet_budget: u64,
 
+    /// Count what modules do, and interrupt them in turn, whatever is proved of them
+    #[arg(long)]
+    metered: bool,
+
+    #[command(flatten)]
+    pacing: Pacing,
+
     /// Packets in one call of a module
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
     batch: u16,
@@ -144,7 +152,7 @@ pub struct Run {
     quiet: bool,
 
     /// Run without budgets, to measure what they cost: a module may then never return
-    #[arg(long, hide = true, conflicts_with = "policy")]
+    #[arg(long, hide = true, conflicts_with_all = ["policy", "metered"])]
     unchecked: bool,
 }
 
@@ -210,6 +218,12 @@ impl Run {
         let compiler = Compiler::new(engine, Some(Cache::open(&places::cache())?));
         let view = self.view()?;
         let settings = settings(&self.set)?;
+        let pace = self.pacing.pace(self.interface.as_deref(), self.snaplen.into())?;
+        // Only a pace asks for times.
+        let costs = match pace {
+            Some(_) => Some(crate::costs::here(engine, self.quiet)?),
+            None => None,
+        };
         let (mut modules, mut all_admitted) = (Vec::new(), Vec::new());
         for given in self.given() {
             let path = places::module(given)?;
@@ -219,8 +233,10 @@ impl Run {
             let examined = Compiler::examine(&wasm).map_err(named)?;
             let admitted = node.map(|n| n.admit(&path, &examined, self.narrower()?)).transpose();
             let admitted = admitted.map_err(|e| format!("{}: {e}", path.display()))?;
-            let terms =
+            let granted =
                 |a: &Admitted| Terms { eviction: a.eviction(), ..a.grant.terms(self.interface.is_some()) };
+            let limit = pace.map(|pace| self.pacing.limit(pace));
+            let terms = admitted.as_ref().map_or_else(Terms::default, granted);
             let usual = Limits {
                 memory: self.memory << 20,
                 packet_budget: self.packet_budget,
@@ -232,10 +248,14 @@ impl Run {
                 settings: settings.get(&name).cloned().unwrap_or_default(),
                 on_fault: if self.restart == 0 { OnFault::Stop } else { OnFault::Restart(self.restart) },
                 limits: admitted.as_ref().map_or(usual, |a| a.grant.limits(usual)),
-                terms: admitted.as_ref().map_or_else(Terms::default, terms),
-                protection: if self.unchecked { Protection::Unchecked } else { Protection::Auto },
-                costs: None,
-                pace: None,
+                terms: Terms { pace: limit, ..terms },
+                protection: match () {
+                    () if self.unchecked => Protection::Unchecked,
+                    () if self.metered => Protection::Metered,
+                    () => Protection::Auto,
+                },
+                costs: costs.clone(),
+                pace,
             };
             let installed = compiler.install_examined(&wasm, &examined, &request);
             let installed = installed.map_err(|e| format!("{}: {e}", path.display()))?;
@@ -245,6 +265,9 @@ impl Run {
             }
             if !self.quiet {
                 installed.notes.iter().for_each(|note| eprintln!("flame: note: {note}"));
+                if pace.is_some() && installed.plan.class == ModuleClass::Metered {
+                    eprintln!("flame: note: {name} is metered: {}", installed.verdict.why);
+                }
             }
             modules.push(installed.plan);
         }

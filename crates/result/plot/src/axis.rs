@@ -28,6 +28,7 @@ impl Ticks {
                 Self { low: words.len().max(1) as f64, high: 0.0, at, label }
             }
             Scale::LogTime => log_time(low, high, label),
+            Scale::LogBytes => log_bytes(low, high, wanted, label),
             Scale::Time => time(low, high, wanted, label),
             Scale::Whole => {
                 let step = nice((high - low) / wanted as f64).max(1.0).ceil();
@@ -113,6 +114,21 @@ fn log_time(low: f64, high: f64, label: String) -> Ticks {
     ticks
 }
 
+fn log_bytes(low: f64, high: f64, wanted: usize, label: String) -> Ticks {
+    let (low, high) = (low.clamp(0.0, 64.0), high.clamp(0.0, 64.0));
+    // Every power of four or sixteen, as there is room.
+    let step =
+        if high - low <= wanted as f64 { 1 } else { 2 * ((high - low) / 2.0 / wanted as f64).ceil() as u32 };
+    let first = (low.ceil() as u32).div_ceil(step) * step;
+    let name = |power: u32| {
+        let unit = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][power as usize / 10 % 7];
+        format!("{} {unit}", 1u32 << (power % 10))
+    };
+    let at = (first..=high as u32).step_by(step as usize).map(|p| (f64::from(p), name(p))).collect();
+    let pad = (high - low).max(0.1) * 0.02;
+    Ticks { low: low - pad, high: high + pad, at, label }
+}
+
 /// Steps that a clock has, in seconds.
 const CLOCK: [f64; 24] = [
     1e-6, 1e-5, 1e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
@@ -163,6 +179,8 @@ mod tests {
         assert_eq!(ticks(Scale::Whole, 1.0, 4.0), ["1", "2", "3", "4"]);
         assert_eq!(ticks(Scale::LogTime, 4.9, 8.1), ["100 µs", "1 ms", "10 ms", "100 ms"]);
         assert_eq!(ticks(Scale::LogTime, 6.2, 6.3), ["1 ms", "10 ms"]);
+        assert_eq!(ticks(Scale::LogBytes, 12.0, 28.0), ["4 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB"]);
+        assert_eq!(ticks(Scale::LogBytes, 9.0, 10.5), ["512 bytes", "1 KiB"]);
         assert_eq!(ticks(Scale::Time, 1_700_000_000.0, 1_700_000_004.0)[..2], ["22:13:20", "22:13:21"]);
         assert_eq!(ticks(Scale::Time, 1_700_000_000.0, 1_700_000_000.4)[1], "22:13:20.1");
         assert_eq!(ticks(Scale::Time, 1_700_000_000.0, 1_700_400_000.0)[0], "2023-11-15");
@@ -170,9 +188,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ticks_lie_inside_and_are_few(low in -1e12f64..1e12, width in 0f64..1e12, which in 0usize..5) {
-            let scale = [Scale::Linear, Scale::FromZero, Scale::Whole, Scale::Time, Scale::LogTime][which].clone();
-            let (low, width) = if which == 4 { (low / 1e11, width / 1e11) } else { (low, width) };
+        fn ticks_lie_inside_and_are_few(low in -1e12f64..1e12, width in 0f64..1e12, which in 0usize..6) {
+            let scale =
+                [Scale::Linear, Scale::FromZero, Scale::Whole, Scale::Time, Scale::LogTime, Scale::LogBytes][which].clone();
+            let (low, width) = if which >= 4 { (low / 1e11, width / 1e11) } else { (low, width) };
             let low = if which == 3 { low.abs() } else { low };
             let ticks = Ticks::of(&Axis { label: String::new(), scale }, Some((low, low + width)), 6);
             prop_assert!(ticks.high > ticks.low);

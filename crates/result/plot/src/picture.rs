@@ -28,6 +28,8 @@ pub enum Scale {
     Whole,
     /// Decades of a time; values are log10 of nanoseconds.
     LogTime,
+    /// Powers of two of a size; values are log2 of bytes.
+    LogBytes,
     /// Seconds since 1970, shown as UTC.
     Time,
     /// Row `n` from the top, of height 1, is the n-th word.

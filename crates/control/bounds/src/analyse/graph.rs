@@ -86,10 +86,11 @@ fn module_on_circle(f: u32, callees: &impl Fn(u32) -> Vec<u32>, left: &BTreeSet<
     false
 }
 
-pub fn reaches(module: &Module<'_>, from: u32) -> BTreeSet<u32> {
+/// What a function may call, and what that may, itself with it; of `only` these.
+pub fn reaches(module: &Module<'_>, from: u32, only: Option<&BTreeSet<u32>>) -> BTreeSet<u32> {
     let (mut seen, mut kinds, mut todo) = (BTreeSet::new(), BTreeSet::new(), vec![from]);
     while let Some(f) = todo.pop() {
-        if let Some(own) = module.own(f)
+        if let Some(own) = module.own(f).filter(|_| only.is_none_or(|only| only.contains(&f)))
             && seen.insert(f)
         {
             todo.extend(&own.calls);

@@ -168,10 +168,11 @@ fn entries(
     };
     let times = costs.map(|c| pass.run(&exports, Ask { weights: Weights::Time(c), rare: false }).entries);
     let (mut proved, mut counted) = (BTreeSet::new(), BTreeSet::new());
-    let stacks = stack::Stacks::new(&module, &order);
+    let stacks = stack::Stacks::new(&module, &order, &returning);
     let mut entries = Vec::new();
     for (i, (name, function)) in exports.iter().enumerate() {
-        let all = graph::reaches(&module, *function);
+        let all = graph::reaches(&module, *function, None);
+        let comes_back = graph::reaches(&module, *function, Some(&returning));
         let found = &hard.entries[i];
         let stack = stacks.of(*function);
         entries.push(Entry {
@@ -182,8 +183,8 @@ fn entries(
             why: found.why.clone(),
             depends: if found.bound.is_bounded() { found.depends } else { Depends::Unknown },
             stack,
-            grows: all.iter().any(|f| module.own(*f).is_some_and(|f| f.grows)),
-            imports: graph::imports(&module, &all),
+            grows: comes_back.iter().any(|f| module.own(*f).is_some_and(|f| f.grows)),
+            imports: graph::imports(&module, &comes_back),
             path: found.path.clone(),
         });
         if found.bound.is_bounded() && found.ends { proved.extend(all) } else { counted.extend(all) }

@@ -68,6 +68,7 @@ impl Pass<'_, '_> {
                 marks: walk.marks,
                 endless: walk.endless,
                 why: walk.why.clone(),
+                depends: walk.depends,
             };
             reached.insert(*function, std::mem::take(&mut walk.loops));
             summaries.insert(*function, summary);
@@ -86,7 +87,7 @@ impl Pass<'_, '_> {
             let before = walk.before();
             let end = walk.function(*function, arguments, before);
             // It is known best where it is entered from.
-            let mut of_entry: BTreeMap<usize, LoopReport> = reaches(module, *function)
+            let mut of_entry: BTreeMap<usize, LoopReport> = reaches(module, *function, None)
                 .iter()
                 .filter_map(|f| reached.get(f))
                 .flatten()
@@ -102,7 +103,7 @@ impl Pass<'_, '_> {
                 bound,
                 ends: end.is_some(),
                 why: walk.why.or(late).filter(|_| !bound.is_bounded()),
-                depends: of_entry.values().map(|l| l.depends).max().unwrap_or_default(),
+                depends: walk.depends,
                 path: end.and_then(|end| end.path).map_or_else(Vec::new, |p| p.steps(|f| module.name(f))),
             });
             for (place, found) in of_entry {

@@ -1,7 +1,7 @@
 //! How deep calls go.
 
 use super::module::Module;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// What the calls that an entry makes need at once, at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,10 +31,11 @@ pub struct Stacks(HashMap<u32, Stack>);
 
 impl Stacks {
     /// `order` has functions behind those that they call; those on circles are not in it.
-    pub fn new(module: &Module<'_>, order: &[u32]) -> Self {
+    /// Of calls that come back: what leads to a panic only is left out.
+    pub fn new(module: &Module<'_>, order: &[u32], returning: &BTreeSet<u32>) -> Self {
         let mut all: HashMap<u32, Stack> = HashMap::new();
         let imported = module.imports.len() as u32;
-        let of = |all: &HashMap<u32, Stack>, f: u32| match f < imported {
+        let of = |all: &HashMap<u32, Stack>, f: u32| match f < imported || !returning.contains(&f) {
             true => Stack::default(),
             false => all.get(&f).copied().unwrap_or(Stack::UNKNOWN),
         };

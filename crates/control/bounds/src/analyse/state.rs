@@ -252,6 +252,7 @@ fn beyond_common(x: &Expr, y: &Expr, facts: (&[Fact], &[Fact]), symbols: &mut Sy
     let (a, b) = (x.minus(&common)?, y.minus(&common)?);
     let ((l, h), (m, i)) = (symbols.exactly(&a, facts.0)?, symbols.exactly(&b, facts.1)?);
     let upper = symbols.upper(&a, facts.0).max(symbols.upper(&b, facts.1));
+    symbols.of = symbols.depends(&a).max(symbols.depends(&b));
     let rest = symbols.within(x.bits, l.min(m), h.max(i));
     if let [(sym, _)] = rest.terms[..]
         && let Some(known) = symbols.get_mut(sym)

@@ -41,6 +41,8 @@ pub struct Summary {
     pub endless: bool,
     /// What it, or what it calls, is without bound for.
     pub why: Option<String>,
+    /// What its work depends on.
+    pub depends: Depends,
 }
 
 /// An open frame: where branches to it go.
@@ -76,6 +78,8 @@ pub struct Walk<'m, 'a> {
     pub turning: BTreeSet<Sym>,
     /// What the stack's global holds before the call.
     pub stack_pointer: Option<Sym>,
+    /// What the work depends on of loops so far.
+    pub depends: Depends,
     /// Whether to keep the way that costs most.
     pub traces: bool,
     rare: bool,
@@ -113,6 +117,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             packets: BTreeSet::new(),
             turning: BTreeSet::new(),
             stack_pointer: None,
+            depends: Depends::Nothing,
             traces: false,
             rare: ask.rare,
             frames: Vec::new(),
@@ -404,6 +409,9 @@ impl<'m, 'a> Walk<'m, 'a> {
         if let Some(why) = &summary.why {
             self.unbounded(why.clone());
         }
+        if self.quick == 0 {
+            self.depends = self.depends.max(summary.depends);
+        }
         state.cost = state.cost.plus(summary.cost);
         state.packet = state.packet.plus(summary.packet);
         if !summary.returns {
@@ -469,6 +477,9 @@ impl<'m, 'a> Walk<'m, 'a> {
                     }
                     self.marks |= summary.marks;
                     self.endless |= summary.endless;
+                    if self.quick == 0 {
+                        self.depends = self.depends.max(summary.depends);
+                    }
                     cost = cost.max(summary.cost);
                     packet = packet.max(summary.packet);
                     returns |= summary.returns;
@@ -603,11 +614,13 @@ impl<'m, 'a> Walk<'m, 'a> {
             depends: Depends::Nothing,
         });
         report.cost = report.cost.max(cost);
-        report.depends = report.depends.max(match (is_packets, turns.is_bounded()) {
+        let depends = match (is_packets, turns.is_bounded()) {
             (true, _) => Depends::Nothing,
             (_, true) => depends,
             (_, false) => Depends::Unknown,
-        });
+        };
+        report.depends = report.depends.max(depends);
+        self.depends = self.depends.max(depends);
         report.turns = match (is_packets, turns.is_bounded(), &report.turns) {
             (true, ..) => Turns::Packets,
             (_, false, _) => Turns::Unknown,

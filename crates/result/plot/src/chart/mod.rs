@@ -2,6 +2,7 @@
 
 mod alerts;
 mod delay;
+mod latency;
 mod logscale;
 mod packets;
 mod rtt;
@@ -28,8 +29,16 @@ pub struct Table {
     pub columns: &'static [&'static str],
 }
 
-pub static ALL: [Chart; 7] =
-    [rtt::CHART, delay::CHART, logscale::CHART, talkers::CHART, alerts::WORM, alerts::IDS, packets::CHART];
+pub static ALL: [Chart; 8] = [
+    rtt::CHART,
+    delay::CHART,
+    logscale::CHART,
+    talkers::CHART,
+    alerts::WORM,
+    alerts::IDS,
+    packets::CHART,
+    latency::CHART,
+];
 
 impl Chart {
     pub(crate) fn index(&self, table: &str) -> Option<usize> {

@@ -1,0 +1,149 @@
+//! A calibration as a file. What is read is not trusted.
+
+use crate::{CalibrateError, Calibration, Chain, MAX_PS, machine};
+use flame_bounds::Class;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use wasmtime::Engine;
+
+/// Far more than a calibration has.
+const MAX_BYTES: u64 = 64 << 10;
+const MAX_POINTS: usize = 64;
+
+/// The file's name in the cache folder, for a model of processor.
+pub fn file_name(cpu: &str) -> String {
+    let mut slug = String::new();
+    for c in cpu.chars().take(64) {
+        match c.to_ascii_lowercase() {
+            c if c.is_ascii_alphanumeric() => slug.push(c),
+            _ if !slug.is_empty() && !slug.ends_with('-') => slug.push('-'),
+            _ => {}
+        }
+    }
+    format!("calibration-{}.json", slug.trim_end_matches('-'))
+}
+
+/// What is in `folder` for this machine and engine, and true; otherwise, or with `again`, it is measured,
+/// written there, and false.
+pub fn load_or_measure(
+    engine: &Engine,
+    folder: &Path,
+    again: bool,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(Calibration, bool), CalibrateError> {
+    // A file that is damaged or of another engine is made anew, like one that is not there.
+    if let Some(found) = known(engine, folder).filter(|_| !again) {
+        return Ok((found, true));
+    }
+    let path = folder.join(file_name(&machine::cpu()));
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|error| CalibrateError::File { path: folder.display().to_string(), error })?;
+    let measured = Calibration::measure(engine, progress)?;
+    measured.store(&path)?;
+    Ok((measured, false))
+}
+
+/// What is in `folder` for this machine and engine, if anything is.
+pub fn known(engine: &Engine, folder: &Path) -> Option<Calibration> {
+    let cpu = machine::cpu();
+    let found = Calibration::load(&folder.join(file_name(&cpu))).ok()?;
+    (found.cpu == cpu && found.engine == machine::engine(engine)).then_some(found)
+}
+
+impl Calibration {
+    /// Reads a file, of which any bytes are an error or a calibration that holds what its fields say.
+    pub fn load(path: &Path) -> Result<Self, CalibrateError> {
+        let mut bytes = Vec::new();
+        let read = fs::File::open(path).and_then(|f| f.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+        read.map_err(|error| CalibrateError::File { path: path.display().to_string(), error })?;
+        Self::parse(&bytes)
+            .map_err(|reason| CalibrateError::Content { path: path.display().to_string(), reason })
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(format!("more than {MAX_BYTES} bytes"));
+        }
+        let read: Self = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        read.check()?;
+        Ok(read)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (field, name) in [("cpu", &self.cpu), ("engine", &self.engine)] {
+            // It is shown to people.
+            if name.chars().count() > machine::MAX_NAME || name.chars().any(char::is_control) {
+                return Err(format!("{field}: expected a line of {} characters at most", machine::MAX_NAME));
+            }
+        }
+        if let Some(class) = Class::ALL.iter().find(|c| !self.classes.contains_key(c.name())) {
+            return Err(format!("classes: {} is missing", class.name()));
+        }
+        if self.classes.len() != Class::ALL.len() {
+            return Err(format!("classes: {} of them, expected {}", self.classes.len(), Class::ALL.len()));
+        }
+        if self.classes.values().any(|c| c.dependent_ps < c.independent_ps) {
+            return Err("classes: a dependent chain is faster than independent ones".to_owned());
+        }
+        if self.class(Class::Free) != Chain::default() {
+            return Err("classes: free is not 0".to_owned());
+        }
+        let sizes: Vec<_> = self.latency.iter().map(|l| l.bytes).collect();
+        if sizes.is_empty() || sizes.len() > MAX_POINTS || sizes[0] == 0 {
+            return Err(format!("latency: expected 1 to {MAX_POINTS} working sets larger than 0"));
+        }
+        if !sizes.is_sorted_by(|a, b| a < b) {
+            return Err("latency: working sets are not in ascending order".to_owned());
+        }
+        let classes = self.classes.values().flat_map(|c| [c.dependent_ps, c.independent_ps]);
+        let all = classes.chain(self.latency.iter().map(|l| l.picoseconds));
+        match all.chain([self.host_call_ps, self.dispatch_ps]).find(|ps| *ps > MAX_PS) {
+            Some(ps) => Err(format!("{ps} picoseconds, expected {MAX_PS} at most")),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a file, whole or not at all.
+    pub fn store(&self, path: &Path) -> Result<(), CalibrateError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let fail = |error| CalibrateError::File { path: path.display().to_string(), error };
+        let mut text = serde_json::to_vec_pretty(self).map_err(|e| fail(io::Error::other(e)))?;
+        text.push(b'\n');
+        let mut partial = path.as_os_str().to_owned();
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        partial.push(format!(".{}-{number}.partial", std::process::id()));
+        let written = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&partial)
+            .and_then(|mut file| file.write_all(&text))
+            .and_then(|()| fs::rename(&partial, path));
+        if written.is_err() {
+            // What is wrong with it is told already.
+            let _ = fs::remove_file(&partial);
+        }
+        written.map_err(fail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_of_harmless_characters() {
+        for (cpu, name) in [
+            ("AMD EPYC 9454 48-Core Processor", "calibration-amd-epyc-9454-48-core-processor.json"),
+            ("Intel(R) Xeon(R) @ 2.60GHz", "calibration-intel-r-xeon-r-2-60ghz.json"),
+            ("../../é", "calibration-.json"),
+            ("", "calibration-.json"),
+        ] {
+            assert_eq!(file_name(cpu), name);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The latency of memory by working set, as lmbench's `lat_mem_rd` measures it: loads that go once around
+//! all lines in random order, each from where the one before said.
+
+use crate::classes::{COPIES, chase};
+use crate::timer::{Timer, ps, whole};
+use crate::{CalibrateError, Latency, machine};
+use wasmtime::{Engine, Module};
+
+const LINE: usize = 64;
+const SMALLEST: usize = 4 << 10;
+const LARGEST: usize = 256 << 20;
+
+/// Loads before anything is timed: all lines of a set, but no more than this.
+const WARM: usize = 1 << 20;
+const REPETITIONS: u32 = 20;
+const REPETITION_PS: f64 = 5e8;
+const MIN_LOADS: f64 = 4096.0;
+
+pub fn measure(
+    engine: &Engine,
+    module: &Module,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Latency>, CalibrateError> {
+    // The rest of the memory belongs to others.
+    let most = machine::memory_bytes().map_or(LARGEST as u64, |bytes| bytes / 4);
+    let mut curve = Vec::new();
+    let mut bytes = SMALLEST;
+    while bytes <= LARGEST && (curve.is_empty() || bytes as u64 <= most) {
+        progress(&format!("loads from {}", machine::size(bytes as u64)));
+        // Anew for each: huge pages are given to memory that has not been touched.
+        let mut timer = Timer::new(engine, module)?;
+        let Some(memory) = timer.memory(bytes) else { break };
+        write_cycle(memory);
+        curve.push(Latency { bytes: bytes as u64, picoseconds: load_ps(&mut timer, bytes)? });
+        bytes *= 2;
+    }
+    if curve.is_empty() {
+        let reason = format!("no memory of {SMALLEST} bytes");
+        return Err(CalibrateError::Engine { what: "starting", reason });
+    }
+    Ok(curve)
+}
+
+fn load_ps(timer: &mut Timer, bytes: usize) -> Result<u64, CalibrateError> {
+    let function = timer.function(&chase())?;
+    let loads = f64::from(COPIES);
+    let warm = (bytes / LINE).min(WARM).div_ceil(COPIES as usize).max(1) as i32;
+    let (taken, mut at) = timer.time(&function, (warm, 0, 0, 0))?;
+    let guess = (ps(taken) / (f64::from(warm) * loads)).max(1.0);
+    let turns = ((REPETITION_PS / guess).max(MIN_LOADS) / loads) as i32;
+    let mut least = f64::INFINITY;
+    for _ in 0..REPETITIONS {
+        // Goes on where it was: what comes next has not been read for longest.
+        let (taken, end) = timer.time(&function, (turns, at, 0, 0))?;
+        at = end;
+        least = least.min(ps(taken) / (f64::from(turns) * loads));
+    }
+    Ok(whole(least))
+}
+
+/// Each line holds the address of the next of one cycle through all of them (Sattolo's shuffle). The same
+/// every time, so that two calibrations differ by the machine alone.
+pub fn write_cycle(memory: &mut [u8]) {
+    let mut next: Vec<u32> = (0..(memory.len() / LINE) as u32).collect();
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    for i in (1..next.len()).rev() {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        next.swap(i, (random % i as u64) as usize);
+    }
+    for (line, next) in memory.chunks_exact_mut(LINE).zip(next) {
+        line[..4].copy_from_slice(&(next * LINE as u32).to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_cycle_through_all_lines() {
+        for lines in [1, 2, 3, 64, 1000] {
+            let mut memory = vec![0; lines * LINE];
+            write_cycle(&mut memory);
+            let (mut at, mut steps) = (0, 0);
+            loop {
+                at = u32::from_le_bytes(memory[at..at + 4].try_into().unwrap()) as usize;
+                steps += 1;
+                if at == 0 {
+                    break;
+                }
+            }
+            assert_eq!(steps, lines);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What instructions and memory cost on this machine, measured by running small generated functions.
+//!
+//! They are compiled by the engine that modules run on, so a cost has in it what that engine adds: checks,
+//! canonical NaNs, frames.
+//!
+//! ```text
+//! kernel (Wasm of a loop) → timer (time of a turn) → classes, latency → Calibration ⇄ file
+//! ```
+#![forbid(unsafe_code)]
+
+mod classes;
+mod file;
+mod kernel;
+mod latency;
+mod machine;
+mod timer;
+
+pub use file::{file_name, known, load_or_measure};
+
+use flame_bounds::Class;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use wasmtime::Engine;
+
+/// No cost is more, in picoseconds: a millisecond.
+pub const MAX_PS: u64 = 1_000_000_000;
+
+/// Why there is no calibration.
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrateError {
+    #[error("calibration: {what}: {reason} (a bug: please report it with the model of the processor)")]
+    Engine { what: &'static str, reason: String },
+    #[error("calibration {path}: {error} (choose another folder with FLAME_CACHE)")]
+    File { path: String, error: io::Error },
+    #[error("calibration {path}: {reason} (remove the file: the machine is then measured anew)")]
+    Content { path: String, reason: String },
+}
+
+/// Costs of one machine under one engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// Model of the processor.
+    pub cpu: String,
+    /// What compiles and runs modules: a cost measured under another one is another cost.
+    pub engine: String,
+    /// By [`Class::name`], every class.
+    pub classes: BTreeMap<String, Chain>,
+    /// By working set, ascending, never empty.
+    pub latency: Vec<Latency>,
+    /// A call of the host by a module, in picoseconds.
+    pub host_call_ps: u64,
+    /// A call of a module by the host, in picoseconds.
+    pub dispatch_ps: u64,
+}
+
+/// What one instruction of a class costs, in picoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chain {
+    /// Where each needs the result of the one before: latency. Never less than the other.
+    pub dependent_ps: u64,
+    /// Where several go on side by side: throughput.
+    pub independent_ps: u64,
+}
+
+/// A point of the latency curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    /// Size of the memory that is read at random.
+    pub bytes: u64,
+    /// Time of a load that needs the result of the one before.
+    pub picoseconds: u64,
+}
+
+impl Calibration {
+    /// Measures this machine, in some seconds. `progress` is told what comes next.
+    ///
+    /// Each cost is the least of several repetitions: whatever else runs on the machine only adds to it.
+    pub fn measure(engine: &Engine, progress: &mut dyn FnMut(&str)) -> Result<Self, CalibrateError> {
+        let module = kernel::compile(engine)?;
+        let costs = classes::measure(engine, &module, progress)?;
+        Ok(Self {
+            cpu: machine::cpu(),
+            engine: machine::engine(engine),
+            classes: costs.classes,
+            latency: latency::measure(engine, &module, progress)?,
+            host_call_ps: costs.host_call_ps,
+            dispatch_ps: costs.dispatch_ps,
+        })
+    }
+
+    /// What an instruction of a class costs.
+    pub fn class(&self, class: Class) -> Chain {
+        self.classes.get(class.name()).copied().unwrap_or_default()
+    }
+
+    /// Picoseconds of a load at random from a working set of so many bytes: never less for a larger one.
+    /// Between sizes that were measured, linear in the logarithm of the size.
+    pub fn latency_ps(&self, working_set_bytes: u64) -> u64 {
+        // What was measured may dip by noise.
+        let mut highest = 0;
+        let rising = self.latency.iter().map(|l| {
+            highest = l.picoseconds.max(highest);
+            Latency { bytes: l.bytes, picoseconds: highest }
+        });
+        let mut below: Option<Latency> = None;
+        for point in rising {
+            if working_set_bytes <= point.bytes {
+                return below.map_or(point.picoseconds, |b| between(b, point, working_set_bytes));
+            }
+            below = Some(point);
+        }
+        below.map_or(0, |last| last.picoseconds)
+    }
+}
+
+fn between(low: Latency, high: Latency, bytes: u64) -> u64 {
+    let log = |n: u64| (n.max(1) as f64).log2();
+    let part = (log(bytes) - log(low.bytes)) / (log(high.bytes) - log(low.bytes));
+    let rise = high.picoseconds.saturating_sub(low.picoseconds);
+    // Two sizes so large that their logarithms are the same give no number.
+    let part = if part.is_finite() { part.clamp(0.0, 1.0) } else { 1.0 };
+    low.picoseconds + ((rise as f64 * part) as u64).min(rise)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(points: &[(u64, u64)]) -> Calibration {
+        Calibration {
+            cpu: String::new(),
+            engine: String::new(),
+            classes: BTreeMap::new(),
+            latency: points.iter().map(|&(bytes, picoseconds)| Latency { bytes, picoseconds }).collect(),
+            host_call_ps: 0,
+            dispatch_ps: 0,
+        }
+    }
+
+    #[test]
+    fn latency_is_read_off_the_curve() {
+        let c = curve(&[(4096, 1000), (16384, 3000), (65536, 2000), (262144, 9000)]);
+        for (bytes, expected) in [
+            (0, 1000),
+            (4096, 1000),
+            (8192, 2000),
+            (16384, 3000),
+            (32768, 3000), // The dip is noise.
+            (65536, 3000),
+            (131072, 6000),
+            (262144, 9000),
+            (u64::MAX, 9000),
+        ] {
+            assert_eq!(c.latency_ps(bytes), expected, "{bytes}");
+        }
+        assert_eq!(curve(&[]).latency_ps(1), 0);
+        assert_eq!(curve(&[(u64::MAX - 1, 1), (u64::MAX, 5)]).latency_ps(u64::MAX), 5);
+    }
+}

@@ -1,0 +1,45 @@
+//! Places in a module as lines of its source, where it was built with them (`flame build --lines`).
+
+use addr2line::Context;
+use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
+use std::collections::HashMap;
+use wasmparser::{Parser, Payload};
+
+pub struct Lines<'a> {
+    context: Context<EndianSlice<'a, LittleEndian>>,
+    /// Where code begins in the file: what lines are told relative to.
+    code: usize,
+}
+
+impl<'a> Lines<'a> {
+    /// Nothing if there are none, or they are damaged: they only serve people.
+    pub fn of(wasm: &'a [u8]) -> Option<Self> {
+        let (mut sections, mut code) = (HashMap::new(), None);
+        for payload in Parser::new(0).parse_all(wasm) {
+            match payload.ok()? {
+                Payload::CustomSection(section) => {
+                    sections.insert(section.name(), section.data());
+                }
+                Payload::CodeSectionStart { range, .. } => code = Some(range.start),
+                _ => {}
+            }
+        }
+        sections.get(".debug_line")?;
+        let section = |id: SectionId| -> Result<_, gimli::Error> {
+            Ok(EndianSlice::new(sections.get(id.name()).copied().unwrap_or_default(), LittleEndian))
+        };
+        let context = Context::from_dwarf(Dwarf::load(section).ok()?).ok()?;
+        Some(Self { context, code: code? })
+    }
+
+    /// File and line of an offset in the file.
+    pub fn at(&self, offset: usize) -> Option<String> {
+        let place = self.context.find_location(offset.checked_sub(self.code)? as u64).ok()??;
+        let file = place.file?;
+        // The end of a path tells enough.
+        let parts: Vec<&str> = file.rsplit('/').take(3).collect();
+        let file = parts.into_iter().rev().collect::<Vec<_>>().join("/");
+        let plain = file.replace(char::is_control, " ");
+        Some(place.line.map_or_else(|| plain.clone(), |line| format!("{plain}:{line}")))
+    }
+}
