@@ -78,7 +78,7 @@ impl Bench<'_> {
         let settings: &[_] = if name == "anonymize" { &[("key", KEY)] } else { &[] };
         let plans = [
             plan(self.engine, &wasm, Protection::Unchecked, settings)?,
-            plan(self.engine, &wasm, Protection::Metered, settings)?,
+            plan(self.engine, &wasm, Protection::Auto, settings)?,
         ];
         let pool = RefCell::new(Pool::new(SLOTS)?);
         let mut instances = Vec::new();

@@ -17,7 +17,7 @@ mod timer;
 
 pub use file::{file_name, known, load_or_measure};
 
-use flame_bounds::Class;
+use flame_bounds::{Class, Costs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -90,6 +90,17 @@ impl Calibration {
             host_call_ps: costs.host_call_ps,
             dispatch_ps: costs.dispatch_ps,
         })
+    }
+
+    /// What the analyser estimates times with, for a module that may own so many bytes.
+    pub fn costs(&self, memory: u64) -> Costs {
+        // Neither does each instruction wait for the one before, nor none: the mean of both, as factors.
+        let of = |class: Class| {
+            let chain = self.class(class);
+            (chain.dependent_ps as f64 * chain.independent_ps as f64).sqrt() as u64
+        };
+        let latency = self.latency.iter().map(|l| (l.bytes, self.latency_ps(l.bytes))).collect();
+        Costs { classes: Class::ALL.map(of), latency, memory, dispatch: self.dispatch_ps }
     }
 
     /// What an instruction of a class costs.

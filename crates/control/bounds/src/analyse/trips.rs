@@ -107,7 +107,8 @@ pub fn trips(
         let depends = |fact: &Fact| {
             let (a, b) = fact.sides();
             let of = |e: &Expr| {
-                let others = e.terms.iter().filter(|(sym, _)| *sym != counter.head);
+                // What changes with the turns does not say how many there are.
+                let others = e.terms.iter().filter(|(sym, _)| *sym < first);
                 others.filter_map(|(sym, _)| symbols.get(*sym)).map(|k| k.depends).max().unwrap_or_default()
             };
             of(a).max(of(b)).max(start)
