@@ -140,9 +140,9 @@ impl Search {
             i = next;
             // One way back to the beginning: of two the compiler makes a loop in a loop, each as long as the payload.
             if begins && let Some(byte) = payload.get(i - 1) {
+                rare();
                 state = self.automaton.next_state(Anchored::No, state, *byte);
                 if self.automaton.is_match(state) {
-                    rare();
                     let Some(place) = matches.found.get_mut(matches.len) else {
                         self.crowded += 1;
                         break;

@@ -63,6 +63,8 @@ pub struct Known {
     pub upper: Poly,
     pub origin: Option<Origin>,
     pub depends: Depends,
+    /// Whether it is an address in a packet, as a rule.
+    pub in_packet: bool,
 }
 
 /// A comparison that holds.
@@ -225,7 +227,10 @@ impl Symbols {
     /// A value between two others.
     pub fn within(&mut self, bits: u8, low: u64, high: u64) -> Rc<Expr> {
         let upper = Poly::constant(high);
-        Rc::new(Expr::symbol(bits, self.add(Known { low, high, upper, origin: None, depends: self.of })))
+        Rc::new(Expr::symbol(
+            bits,
+            self.add(Known { low, high, upper, origin: None, depends: self.of, in_packet: false }),
+        ))
     }
 
     pub fn any(&mut self, bits: u8) -> Rc<Expr> {
@@ -238,6 +243,19 @@ impl Symbols {
 
     pub fn get_mut(&mut self, sym: Sym) -> Option<&mut Known> {
         self.known.get_mut(sym as usize)
+    }
+
+    pub fn in_packet(&self, e: &Expr) -> bool {
+        e.terms.iter().any(|(sym, _)| self.get(*sym).is_some_and(|k| k.in_packet))
+    }
+
+    /// Says of a symbol what is known of those it was made of.
+    pub fn mark_in_packet(&mut self, e: &Expr) {
+        if let [(sym, _)] = e.terms[..]
+            && let Some(known) = self.get_mut(sym)
+        {
+            known.in_packet = true;
+        }
     }
 
     /// What a sum depends on.

@@ -28,7 +28,14 @@ impl Batch {
     pub fn new(walk: &mut Walk<'_, '_>) -> Self {
         let mut add = |low: u64, high: u64| {
             let upper = Poly::constant(high);
-            walk.symbols.add(Known { low, high, upper, origin: None, depends: Depends::Nothing })
+            walk.symbols.add(Known {
+                low,
+                high,
+                upper,
+                origin: None,
+                depends: Depends::Nothing,
+                in_packet: false,
+            })
         };
         let view = u64::from(layout::VIEW);
         let descriptors = add(view, view + u64::from(layout::VIEW_BYTES));
@@ -234,7 +241,7 @@ fn fresh(
     origin: Option<Origin>,
 ) -> Rc<Expr> {
     let depends = walk.symbols.of;
-    let sym = walk.symbols.add(Known { low, high, upper, origin, depends });
+    let sym = walk.symbols.add(Known { low, high, upper, origin, depends, in_packet: false });
     Rc::new(Expr::symbol(bits, sym))
 }
 
@@ -469,6 +476,9 @@ fn select(walk: &mut Walk<'_, '_>, s: &mut State) -> Option<()> {
         false => a.max(b),
     };
     let chosen = fresh(walk, x.bits, (l.min(m), h.max(i)), upper, None);
+    if walk.symbols.in_packet(x) || walk.symbols.in_packet(y) {
+        walk.symbols.mark_in_packet(&chosen);
+    }
     if is_least {
         s.assume(&[Fact::AtMost(chosen.clone(), x.clone()), Fact::AtMost(chosen.clone(), y.clone())]);
     }
@@ -481,9 +491,9 @@ fn load(walk: &mut Walk<'_, '_>, s: &mut State, at: &MemArg, bytes: u8, bits: u8
     let address = s.stack.pop()?.sum(32, &mut walk.symbols);
     let high = mask(bytes * 8);
     let place = address.add(&Expr::constant(32, at.offset), 1)?;
-    reach(walk, s, &place);
+    let near = reach(walk, s, &place);
     walk.symbols.of = match () {
-        () if is_packets(walk, &place) => Depends::Field,
+        () if walk.symbols.in_packet(&place) => Depends::Field,
         () if place.as_constant().is_some() => Depends::Configuration,
         () => Depends::Stored,
     };
@@ -493,6 +503,14 @@ fn load(walk: &mut Walk<'_, '_>, s: &mut State, at: &MemArg, bytes: u8, bits: u8
             .filter(|v| matches!(v, Value::Sum(e) if e.bits == bits))
             .unwrap_or_else(|| Value::Sum(walk.symbols.within(bits, 0, high))),
     };
+    // What a structure that is at hand points to is at hand as well; an entry of a table is not.
+    if near
+        && bytes == 4
+        && let Value::Sum(e) = &value
+        && let [(sym, 1)] = e.terms[..]
+    {
+        walk.pointers.insert(sym);
+    }
     s.stack.push(value);
     Some(())
 }
@@ -526,25 +544,28 @@ fn is_hosts(walk: &Walk<'_, '_>, place: &Expr) -> bool {
     place.as_constant().is_some_and(|n| n >= u64::from(layout::WINDOW)) || place.of(batch.descriptors) == 1
 }
 
-fn is_packets(walk: &Walk<'_, '_>, place: &Expr) -> bool {
-    place.terms.iter().any(|(sym, _)| walk.packets.contains(sym))
-}
-
-/// What it takes until the line of a load is there, in estimates of time.
-fn reach(walk: &mut Walk<'_, '_>, s: &mut State, place: &Expr) {
-    if walk.weights.is_instructions() || place.terms.is_empty() || is_hosts(walk, place) {
-        return;
+/// What it takes until the line of a load is there, in estimates of time; whether it is there for certain.
+fn reach(walk: &mut Walk<'_, '_>, s: &mut State, place: &Expr) -> bool {
+    if walk.weights.is_instructions() {
+        return false;
     }
-    // Steps along memory are foreseen by the processor; so is the stack's top.
-    let steps = |(sym, by): &(Sym, u64)| walk.turning.contains(sym) && *by <= 64;
-    if place.terms.iter().any(steps) || walk.stack_pointer.is_some_and(|sp| place.of(sp) == 1) {
-        return;
+    // The same in each turn of a loop is there from the first one on.
+    let stays = place.terms.iter().all(|(sym, _)| *sym < walk.in_loop);
+    if stays || is_hosts(walk, place) || walk.stack_pointer.is_some_and(|sp| place.of(sp) == 1) {
+        return true;
+    }
+    if matches!(place.terms[..], [(sym, 1)] if walk.pointers.contains(&sym)) {
+        return true;
+    }
+    // Steps along memory are foreseen by the processor.
+    if place.terms.iter().any(|(sym, by)| walk.turning.contains(sym) && *by <= 64) {
+        return false;
     }
     let line = Expr { constant: place.constant / 64, ..place.clone() };
     if s.touch(line) {
-        return;
+        return false;
     }
-    let line = match is_packets(walk, place) {
+    let line = match walk.symbols.in_packet(place) {
         true => Line::Packet,
         // A table is as large as what an index in it can reach.
         false => match walk.symbols.exactly(place, &s.facts) {
@@ -553,12 +574,15 @@ fn reach(walk: &mut Walk<'_, '_>, s: &mut State, place: &Expr) {
         },
     };
     s.cost = s.cost.plus(walk.weights.line(line));
+    false
 }
 
 fn load_whole(walk: &mut Walk<'_, '_>, s: &mut State, at: &MemArg, kind: ValType) -> Option<()> {
     let address = s.stack.pop()?.sum(32, &mut walk.symbols);
     let place = address.add(&Expr::constant(32, at.offset), 1);
-    place.iter().for_each(|place| reach(walk, s, place));
+    if let Some(place) = &place {
+        reach(walk, s, place);
+    }
     let place = place.filter(|p| is_hosts(walk, p));
     s.stack.push(place.map_or(Value::Any(kind), |p| Value::Copied(Rc::new(p), kind)));
     Some(())
@@ -609,7 +633,7 @@ fn host(walk: &mut Walk<'_, '_>, place: &Expr, bytes: u8, facts: &[Fact]) -> Opt
     walk.symbols.of = depends;
     let value = fresh(walk, 32, (0, high), upper, None);
     if field == 8 {
-        walk.packets.extend(value.terms.iter().map(|(sym, _)| *sym));
+        walk.symbols.mark_in_packet(&value);
     }
     walk.loaded.push((key, bytes, value.clone()));
     Some((*value).clone())

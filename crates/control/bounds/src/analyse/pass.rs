@@ -77,6 +77,7 @@ impl Pass<'_, '_> {
         let mut entries = Vec::new();
         for (name, function) in exports {
             let mut walk = Walk::new(module, (&summaries, returning), ask, budget.max(WALKED_LEAST));
+            walk.plenty = walk.budget / 2;
             walk.traces = matches!(ask.weights, Weights::Instructions);
             let arguments = if name == names::BATCH {
                 walk.batch = Some(Batch::new(&mut walk));

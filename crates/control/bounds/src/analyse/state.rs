@@ -102,7 +102,7 @@ pub struct State {
     pub marked: bool,
     /// How it came here, if that is asked for.
     pub path: Option<Path>,
-    /// Lines of memory that were touched on every way here, by their addresses' sums.
+    /// Lines of memory that were touched on the costliest way here, by their addresses' sums. Only estimates ask.
     pub touched: Vec<Rc<Expr>>,
 }
 
@@ -187,9 +187,10 @@ impl State {
 
     /// Either: what both know, at the greater cost.
     pub fn join(self, other: Self, symbols: &mut Symbols) -> Self {
-        let path = if self.path.is_some() && self.spent() < other.spent() { &other.path } else { &self.path };
-        let path = path.clone();
-        let touched = self.touched.iter().filter(|t| other.touched.contains(t)).cloned().collect();
+        // Of what is only for estimates and for people, the costlier way's.
+        let told = self.path.is_some() || !self.touched.is_empty() || !other.touched.is_empty();
+        let costlier = if told && self.spent() < other.spent() { &other } else { &self };
+        let (path, touched) = (costlier.path.clone(), costlier.touched.clone());
         let Self { locals, globals, stack, facts, memory, cost, packet, marked, .. } = self;
         let mut merged: Vec<Merged> = Vec::new();
         let mut meet = |a: Vec<Value>, b: Vec<Value>| -> Vec<Value> {
@@ -275,6 +276,9 @@ fn either(a: Value, b: Value, facts: (&[Fact], &[Fact]), symbols: &mut Symbols) 
             let ((l, h), (m, i)) = (symbols.range(x, facts.0), symbols.range(y, facts.1));
             let upper = symbols.upper(x, facts.0).max(symbols.upper(y, facts.1));
             let e = symbols.within(x.bits, l.min(m), h.max(i));
+            if symbols.in_packet(x) || symbols.in_packet(y) {
+                symbols.mark_in_packet(&e);
+            }
             if let [(sym, _)] = e.terms[..]
                 && let Some(known) = symbols.get_mut(sym)
             {

@@ -65,6 +65,8 @@ pub struct Walk<'m, 'a> {
     pub batch: Option<super::ops::Batch>,
     /// Instructions that may still be walked over.
     pub budget: u64,
+    /// While there are more, functions are walked that need not be.
+    pub plenty: u64,
     pub loops: BTreeMap<usize, LoopReport>,
     /// Of symbols for turns: what they are at most.
     pub most: BTreeMap<Sym, Expr>,
@@ -72,10 +74,12 @@ pub struct Walk<'m, 'a> {
     pub endless: bool,
     pub why: Option<String>,
     pub weights: Weights<'m>,
-    /// Addresses of packets.
-    pub packets: BTreeSet<Sym>,
     /// Turns of loops.
     pub turning: BTreeSet<Sym>,
+    /// Loaded from a line that was at hand.
+    pub pointers: BTreeSet<Sym>,
+    /// Symbols of the innermost loop are not older than this.
+    pub in_loop: Sym,
     /// What the stack's global holds before the call.
     pub stack_pointer: Option<Sym>,
     /// What the work depends on of loops so far.
@@ -108,14 +112,16 @@ impl<'m, 'a> Walk<'m, 'a> {
             loaded: Vec::new(),
             batch: None,
             budget,
+            plenty: u64::MAX,
             loops: BTreeMap::new(),
             most: BTreeMap::new(),
             marks: false,
             endless: false,
             why: None,
             weights: ask.weights,
-            packets: BTreeSet::new(),
             turning: BTreeSet::new(),
+            pointers: BTreeSet::new(),
+            in_loop: 0,
             stack_pointer: None,
             depends: Depends::Nothing,
             traces: false,
@@ -378,7 +384,9 @@ impl<'m, 'a> Walk<'m, 'a> {
         let tried = self.tried.get(&function).copied().unwrap_or(0);
         // A walk goes as deep as the frames of all functions that it is in.
         let fits = self.depth + self.module.own(function).map_or(0, |own| own.depth) <= MAX_DEPTH;
-        if !(summary.cost.is_bounded() && summary.packet.is_bounded())
+        let bounded = summary.cost.is_bounded() && summary.packet.is_bounded();
+        // From an entry, what is bounded anyhow is looked into for its way, while there is time.
+        if (!bounded || self.budget > self.plenty)
             && fits
             && tried < MAX_TRIES
             && known
@@ -551,7 +559,9 @@ impl<'m, 'a> Walk<'m, 'a> {
         let outer = self.lengths();
         let saved: Vec<usize> =
             self.frames.iter_mut().map(|f| std::mem::replace(&mut f.mark, f.ways.len())).collect();
+        let outer_loop = std::mem::replace(&mut self.in_loop, first);
         let (end, backs) = self.turn(takes, gives, height, body, head);
+        self.in_loop = outer_loop;
         for (frame, mark) in self.frames.iter_mut().zip(saved) {
             frame.mark = mark;
         }
@@ -711,7 +721,7 @@ impl<'m, 'a> Walk<'m, 'a> {
                 && let Some(high) = u64::try_from(sum).ok().filter(|n| *n <= mask(bits))
             {
                 let upper = turns.times(Poly::constant(most));
-                let known = Known { low: 0, high, upper, origin: None, depends };
+                let known = Known { low: 0, high, upper, origin: None, depends, in_packet: false };
                 let sum = Expr::symbol(bits, self.symbols.add(known));
                 if let Some(value) = counter.start.add(&sum, 1) {
                     *place = Value::Sum(Rc::new(value));
@@ -726,7 +736,7 @@ impl<'m, 'a> Walk<'m, 'a> {
                     .at(1 << 18)
                     .map_or(mask(bits), |n| u64::try_from(n).unwrap_or(u64::MAX).min(mask(bits)));
                 let upper = if turns.is_bounded() { turns } else { Poly::constant(mask(bits)) };
-                let known = Known { low: 0, high: most, upper, origin: None, depends };
+                let known = Known { low: 0, high: most, upper, origin: None, depends, in_packet: false };
                 let symbols = &mut self.symbols;
                 let sym = *turn[usize::from(bits == 64)].get_or_insert_with(|| symbols.add(known));
                 self.turning.insert(sym);
