@@ -205,19 +205,19 @@ fn check_tells_what_a_module_costs_at_most() {
         text(&out.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect()
     };
     // The standard modules whose batches need no counter: they stay so.
-    for module in ["count", "count-c", "flow", "lrd", "rtt", "rtt-c"] {
+    for module in ["count", "count-c", "http", "flow", "lrd", "rtt", "rtt-c", "trajectory", "worm"] {
         let rows = json(module);
         let batch = rows.iter().find(|r| r["entry"] == "flame_batch").unwrap();
         assert_eq!(batch["proved"], true, "{module}: {batch}");
     }
-    let rows = json("http");
+    let rows = json("ids");
     assert!(rows.iter().any(|r| r["entry"] == "flame_batch" && r["why"].is_string()));
     assert!(rows.iter().any(|r| r["turns"] == "counted"));
     assert!(json("flow").iter().any(|r| r["turns"] == "each packet"));
     let cases: [(&[&str], i32, &str); 4] = [
         (&["check", "count", "--limit", "100000"], 0, ""),
         (&["check", "count", "--limit", "10"], 1, "instructions, more than 10"),
-        (&["check", "http", "--limit", "10"], 1, "flame_batch has no bound"),
+        (&["check", "ids", "--limit", "10"], 1, "flame_batch has no bound"),
         (&["check", "./README.md"], 1, "README.md"),
     ];
     for (arguments, status, said) in cases {

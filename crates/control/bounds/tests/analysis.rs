@@ -317,3 +317,22 @@ fn what_is_no_module_is_refused() {
         assert!(analyse_exports(bytes).is_err() && analyse(bytes, &Rules::default(), None).is_err());
     }
 }
+
+/// What never comes back may still go on for ever: it keeps its counters, and so does all that it calls.
+#[test]
+fn what_does_not_come_back_is_counted() {
+    let text = r#"(module (memory (export "memory") 1)
+        (func $shared (param i32) (result i32) (i32.load (local.get 0)))
+        (func $spins (param i32)
+            (loop $again
+                (if (i32.eq (call $shared (local.get 0)) (i32.const 7)) (then (unreachable)))
+                (br $again)))
+        (func $plain (param i32) (result i32) (i32.add (local.get 0) (i32.const 1)))
+        (func (export "f") (param i32) (result i32)
+            (if (i32.gt_u (local.get 0) (i32.const 1000)) (then (call $spins (local.get 0))))
+            (call $plain (local.get 0))))"#;
+    let wasm = wat::parse_str(text).unwrap();
+    let analysis = analyse_exports(&wasm).unwrap();
+    assert!(analysis.entries[0].bound.is_bounded(), "of calls that come back");
+    assert_eq!(analysis.proved.iter().copied().collect::<Vec<_>>(), [2, 3]);
+}

@@ -40,7 +40,7 @@ fn is_valid(c: &Calibration) {
 
 #[test]
 fn this_machine_makes_sense_and_is_measured_once() {
-    let engine = flame_run::engine::engine().unwrap();
+    let engine = flame_run::Engines::new().unwrap().of(flame_plan::ModuleClass::Bounded).clone();
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("made/when/missing");
     let mut said = Vec::new();
@@ -78,7 +78,7 @@ fn this_machine_makes_sense_and_is_measured_once() {
 
 #[test]
 fn a_folder_that_cannot_be_used_is_named() {
-    let engine = flame_run::engine::engine().unwrap();
+    let engine = flame_run::Engines::new().unwrap().of(flame_plan::ModuleClass::Bounded).clone();
     let file = tempfile::NamedTempFile::new().unwrap();
     let error = load_or_measure(&engine, file.path(), false, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains(&file.path().display().to_string()) && error.contains("FLAME_CACHE"), "{error}");
@@ -132,8 +132,18 @@ fn what_is_wrong_with_a_file_is_told() {
         (|c| c.latency[0].bytes = 0, "larger than 0"),
         (|c| c.latency[0].picoseconds = MAX_PS + 1, "1000000001 picoseconds"),
         (|c| c.dispatch_ps = u64::MAX, "picoseconds"),
-        (|c| drop(c.classes.remove("divide")), "divide is missing"),
-        (|c| drop(c.classes.insert("x".into(), Chain::default())), "16 of them"),
+        (
+            |c| {
+                c.classes.remove("divide");
+            },
+            "divide is missing",
+        ),
+        (
+            |c| {
+                c.classes.insert("x".into(), Chain::default());
+            },
+            "16 of them",
+        ),
         (|c| c.classes.get_mut("load").unwrap().dependent_ps = 0, "faster"),
         (|c| c.cpu = "\x1b[2J".into(), "cpu: expected a line"),
     ];

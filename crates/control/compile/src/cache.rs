@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Bumped whenever checks, rewriting or the engine's configuration change.
-const GENERATION: u32 = 4;
+/// Bumped whenever checks, bounds, rewriting or the engine's configuration change.
+const GENERATION: u32 = 6;
 const MAC_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
 

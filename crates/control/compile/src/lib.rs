@@ -16,9 +16,9 @@ pub use verdict::{Admission, Pace, Verdict, of_packet_ns, visible};
 use flame_abi::manifest::{Manifest, ManifestError};
 use flame_bounds::{Count, ModuleError, Rules};
 use flame_plan::ModuleClass;
-use flame_run::Engines;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
+use wasmtime::Engine;
 
 /// Why a module is not run.
 #[derive(Debug, thiserror::Error)]
@@ -78,14 +78,17 @@ enum Made {
 }
 
 pub struct Compiler {
-    engines: Engines,
+    bounded: Engine,
+    metered: Engine,
     cache: Option<Cache>,
 }
 
 impl Compiler {
-    /// Without a cache every module is compiled anew.
-    pub fn new(engines: &Engines, cache: Option<Cache>) -> Self {
-        Self { engines: engines.clone(), cache }
+    /// `engine` gives the one for each class, as what runs the code has them. Without a cache every module is compiled anew.
+    pub fn new<'e>(engine: impl Fn(ModuleClass) -> &'e Engine, cache: Option<Cache>) -> Self {
+        let [bounded, metered] =
+            [ModuleClass::Bounded, ModuleClass::Metered].map(|class| engine(class).clone());
+        Self { bounded, metered, cache }
     }
 
     /// What a module is, without compiling it.
@@ -116,7 +119,10 @@ impl Compiler {
             Made::Unchecked | Made::Verdict => (Count::Nothing, ModuleClass::Bounded),
         };
         let rewritten = flame_bounds::rewrite(wasm, count)?;
-        let engine = self.engines.of(class);
+        let engine = match class {
+            ModuleClass::Bounded => &self.bounded,
+            ModuleClass::Metered => &self.metered,
+        };
         let code =
             engine.precompile_module(&rewritten).map_err(|e| CompileError::Compile(format!("{e:#}")))?;
         if let Some(cache) = &self.cache {

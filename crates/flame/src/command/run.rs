@@ -215,7 +215,7 @@ impl Run {
 
     /// The plan, and under a policy what each module was granted.
     fn plan(&self, engine: &flame_run::Engines, node: Option<&Node>) -> Result<(Plan, Vec<Admitted>), Error> {
-        let compiler = Compiler::new(engine, Some(Cache::open(&places::cache())?));
+        let compiler = Compiler::new(|class| engine.of(class), Some(Cache::open(&places::cache())?));
         let view = self.view()?;
         let settings = settings(&self.set)?;
         let pace = self.pacing.pace(self.interface.as_deref(), self.snaplen.into())?;

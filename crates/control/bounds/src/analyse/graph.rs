@@ -86,9 +86,9 @@ fn module_on_circle(f: u32, callees: &impl Fn(u32) -> Vec<u32>, left: &BTreeSet<
     false
 }
 
-/// What a function may call, and what that may, itself with it; of `only` these.
-pub fn reaches(module: &Module<'_>, from: u32, only: Option<&BTreeSet<u32>>) -> BTreeSet<u32> {
-    let (mut seen, mut kinds, mut todo) = (BTreeSet::new(), BTreeSet::new(), vec![from]);
+/// What functions may call, and what that may, they themselves with it; of `only` these.
+pub fn reaches(module: &Module<'_>, from: &[u32], only: Option<&BTreeSet<u32>>) -> BTreeSet<u32> {
+    let (mut seen, mut kinds, mut todo) = (BTreeSet::new(), BTreeSet::new(), from.to_vec());
     while let Some(f) = todo.pop() {
         if let Some(own) = module.own(f).filter(|_| only.is_none_or(|only| only.contains(&f)))
             && seen.insert(f)

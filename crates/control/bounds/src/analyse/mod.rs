@@ -57,7 +57,8 @@ pub struct Analysis {
     pub cycles: Vec<Vec<String>>,
     /// Whether it can ask for more memory.
     pub grows: bool,
-    /// Functions that need no counters: only calls that are proved to end reach them.
+    /// Functions that need no counters: only calls that are proved to end reach them, and nothing that cannot come back
+    /// (a panic, or what looks like one).
     pub proved: BTreeSet<u32>,
 }
 
@@ -171,8 +172,8 @@ fn entries(
     let stacks = stack::Stacks::new(&module, &order, &returning);
     let mut entries = Vec::new();
     for (i, (name, function)) in exports.iter().enumerate() {
-        let all = graph::reaches(&module, *function, None);
-        let comes_back = graph::reaches(&module, *function, Some(&returning));
+        let all = graph::reaches(&module, &[*function], None);
+        let comes_back = graph::reaches(&module, &[*function], Some(&returning));
         let found = &hard.entries[i];
         let stack = stacks.of(*function);
         entries.push(Entry {
@@ -187,7 +188,14 @@ fn entries(
             imports: graph::imports(&module, &comes_back),
             path: found.path.clone(),
         });
-        if found.bound.is_bounded() && found.ends { proved.extend(all) } else { counted.extend(all) }
+        if found.bound.is_bounded() && found.ends {
+            // What never comes back has no bound: it ends by a trap, or by its counters.
+            let lost: Vec<u32> = all.iter().copied().filter(|f| !returning.contains(f)).collect();
+            counted.extend(graph::reaches(&module, &lost, None));
+            proved.extend(all);
+        } else {
+            counted.extend(all);
+        }
     }
     let proved = proved.difference(&counted).copied().collect();
     Ok(Analysis { entries, loops: hard.loops, cycles, grows: module.grows, proved })

@@ -16,6 +16,10 @@ use wasmparser::{
 /// Longest packet that a node takes.
 pub const MAX_LENGTH: u64 = 262_144;
 
+/// No packet lies behind.
+const VIEW_END: u64 = layout::VIEW as u64 + layout::VIEW_BYTES as u64;
+const _: () = assert!(VIEW_END + MAX_LENGTH < 1 << 32);
+
 /// What `flame_batch` is told, as symbols.
 #[derive(Clone, Copy)]
 pub struct Batch {
@@ -620,7 +624,8 @@ fn host(walk: &mut Walk<'_, '_>, place: &Expr, bytes: u8, facts: &[Fact]) -> Opt
         return None;
     }
     let (high, upper, depends) = match (field, bytes) {
-        (8, 4) => (mask(32), Poly::constant(mask(32)), Depends::Nothing),
+        // Packets lie in the view: the longest ends before 2^32.
+        (8, 4) => (VIEW_END, Poly::constant(VIEW_END), Depends::Nothing),
         (20, 4) => (MAX_LENGTH, Poly::LENGTH, Depends::Length),
         (24 | 26, 2) => (65_535, Poly::LENGTH, Depends::Headers),
         (28, 1) => (255, Poly::constant(255), Depends::Headers),
@@ -659,8 +664,10 @@ fn is_below_count(walk: &Walk<'_, '_>, index: &Expr, batch: Batch, facts: &[Fact
         Some(0) => {
             let descriptors = Expr::symbol(32, batch.descriptors);
             let of = |e: &Expr| descriptors.add(e, Descriptor::SIZE as u64);
+            let rest = count.minus(index);
             let same = |a: &Expr, b: &Expr| {
                 (*a == *index && *b == count)
+                    || (Some(a) == rest.as_ref() && b.as_constant() == Some(0))
                     || (Some(a) == of(index).as_ref() && Some(b) == of(&count).as_ref())
             };
             facts.iter().any(|f| match f {

@@ -88,7 +88,7 @@ impl Pass<'_, '_> {
             let before = walk.before();
             let end = walk.function(*function, arguments, before);
             // It is known best where it is entered from.
-            let mut of_entry: BTreeMap<usize, LoopReport> = reaches(module, *function, None)
+            let mut of_entry: BTreeMap<usize, LoopReport> = reaches(module, &[*function], None)
                 .iter()
                 .filter_map(|f| reached.get(f))
                 .flatten()
