@@ -46,6 +46,18 @@ struct Matches {
     len: usize,
 }
 
+impl Matches {
+    fn add(&mut self, state: StateID, end: usize) {
+        if let Some(place) = self.found.get_mut(self.len) {
+            *place = (state, end as u32);
+        }
+        self.len += 1;
+    }
+}
+
+/// Bytes that are looked at together.
+const BLOCK: usize = 16;
+
 /// Places looked at for a direction, and for one to give up.
 const WAYS: usize = 4;
 
@@ -131,28 +143,61 @@ impl Search {
     ) -> StateID {
         let mut matches = Matches { found: [(state, 0); MOST_MATCHES], len: 0 };
         let mut i = 0;
-        // Every turn goes on by a byte at least, so that there are no more than the payload has.
-        while i < payload.len() {
-            let (mut next, mut begins) = (i + 1, true);
-            if state == self.start {
-                (next, begins) = self.scan.step(payload, i);
-            }
-            i = next;
-            // One way back to the beginning: of two the compiler makes a loop in a loop, each as long as the payload.
-            if begins && let Some(byte) = payload.get(i - 1) {
+        // Sixteen bytes a turn, whatever is in them: so it is known how many turns there are.
+        while let Some(places) = self.scan.places(payload, i) {
+            // Within a pattern every byte counts.
+            if places != 0 || state != self.start {
                 rare();
-                state = self.automaton.next_state(Anchored::No, state, *byte);
-                if self.automaton.is_match(state) {
-                    let Some(place) = matches.found.get_mut(matches.len) else {
-                        self.crowded += 1;
-                        break;
-                    };
-                    *place = (state, i as u32);
-                    matches.len += 1;
-                }
+                state = self.block(state, places, (payload, i), &mut matches);
+            }
+            i += BLOCK;
+        }
+        // Fewer than eighteen are left: of those that were looked at already, what is not a beginning is known again. The last
+        // two may begin what ends in the next segment.
+        if state == self.start
+            && let Some(back) = payload.len().checked_sub(BLOCK + 2)
+            && let Some(places) = self.scan.places(payload, back)
+        {
+            let ahead = places.checked_shr(i.saturating_sub(back) as u32).unwrap_or(0);
+            let left = payload.len().saturating_sub(i + 2);
+            i += if ahead == 0 { left } else { ahead.trailing_zeros() as usize };
+        }
+        for (place, byte) in payload.iter().enumerate().skip(i).take(BLOCK + 1) {
+            state = self.automaton.next_state(Anchored::No, state, *byte);
+            if self.automaton.is_match(state) {
+                matches.add(state, place + 1);
             }
         }
+        self.crowded += u64::from(matches.len > MOST_MATCHES);
         self.look_at(&matches, place, before, hit);
+        state
+    }
+
+    /// Runs it over sixteen bytes, at some `places` of which a pattern may begin.
+    #[inline]
+    fn block(
+        &self,
+        mut state: StateID,
+        places: u32,
+        (payload, from): (&[u8], usize),
+        matches: &mut Matches,
+    ) -> StateID {
+        let Some(bytes) = payload.get(from..).and_then(|rest| rest.first_chunk::<BLOCK>()) else {
+            return state;
+        };
+        let mut at = 0;
+        while at < BLOCK {
+            if state == self.start {
+                // The next place, if there is one.
+                at += (places >> at | 1 << BLOCK).trailing_zeros() as usize;
+            }
+            let Some(byte) = bytes.get(at) else { break };
+            state = self.automaton.next_state(Anchored::No, state, *byte);
+            at += 1;
+            if self.automaton.is_match(state) {
+                matches.add(state, from + at);
+            }
+        }
         state
     }
 

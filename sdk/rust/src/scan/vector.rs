@@ -48,20 +48,9 @@ impl<V: Vector> Tables<V> {
     }
 }
 
-#[cfg_attr(not(target_arch = "wasm32"), allow(dead_code))]
 #[inline(always)]
-pub(super) fn step<V: Vector>(scan: &Scan, payload: &[u8], from: usize) -> (usize, bool) {
-    let tables = Tables::<V>::load(scan);
-    if let Some(found) = look(&tables, payload, from) {
-        return (from + if found == 0 { LANES } else { found.trailing_zeros() as usize + 1 }, found != 0);
-    }
-    // What is left is less than a vector. Its last two bytes may begin what ends in the next segment.
-    let left = payload.len().saturating_sub(from + WIDTH - 1).min(LANES + WIDTH);
-    let Some(back) = payload.len().checked_sub(LANES + WIDTH - 1) else { return (from + 1, true) };
-    let gone = from.saturating_sub(back) as u32;
-    let found = look(&tables, payload, back).unwrap_or(0).checked_shr(gone).unwrap_or(0);
-    let first = if found == 0 { left } else { found.trailing_zeros() as usize };
-    (from + first.min(left) + 1, true)
+pub(super) fn places<V: Vector>(scan: &Scan, payload: &[u8], from: usize) -> Option<u32> {
+    look(&Tables::<V>::load(scan), payload, from)
 }
 
 #[inline(always)]

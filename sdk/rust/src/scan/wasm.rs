@@ -45,6 +45,6 @@ pub(super) fn find(scan: &Scan, payload: &[u8], from: usize) -> usize {
 }
 
 #[inline(always)]
-pub(super) fn step(scan: &Scan, payload: &[u8], from: usize) -> (usize, bool) {
-    super::vector::step::<v128>(scan, payload, from)
+pub(super) fn places(scan: &Scan, payload: &[u8], from: usize) -> Option<u32> {
+    super::vector::places::<v128>(scan, payload, from)
 }

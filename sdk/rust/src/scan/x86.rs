@@ -60,8 +60,17 @@ pub(super) fn find(scan: &Scan, payload: &[u8], from: usize) -> usize {
     }
 }
 
-/// As far as there is nothing: only modules' steps are counted.
+#[target_feature(enable = "ssse3")]
+fn vector(scan: &Scan, payload: &[u8], from: usize) -> Option<u32> {
+    super::vector::places::<__m128i>(scan, payload, from)
+}
+
 #[inline]
-pub(super) fn step(scan: &Scan, payload: &[u8], from: usize) -> (usize, bool) {
-    (find(scan, payload, from) + 1, true)
+pub(super) fn places(scan: &Scan, payload: &[u8], from: usize) -> Option<u32> {
+    if std::arch::is_x86_feature_detected!("ssse3") {
+        // SAFETY: it was just seen to be there.
+        unsafe { vector(scan, payload, from) }
+    } else {
+        scan.places_slowly(payload, from)
+    }
 }

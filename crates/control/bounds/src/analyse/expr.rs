@@ -391,6 +391,15 @@ impl Symbols {
                     (low, high) = (low.max(l), high.min(h));
                     continue;
                 }
+                // Two that differ are not 0 apart.
+                Fact::Different(a, b)
+                    if low == 0
+                        && a.bits == e.bits
+                        && (a.minus(b).as_ref() == Some(e) || b.minus(a).as_ref() == Some(e)) =>
+                {
+                    low = 1;
+                    continue;
+                }
                 Fact::Different(a, b) if **a == *e && b.as_constant() == Some(low) => {
                     low = low.saturating_add(1);
                     continue;

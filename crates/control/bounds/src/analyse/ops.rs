@@ -366,6 +366,19 @@ fn and(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<()> {
         s.stack.push(Value::Sum(same));
         return Some(());
     }
+    // What is left of it, where the rest is known as a multiple: as compilers split a loop in one by vectors and one of
+    // what is over.
+    for (x, y) in [(&a, &b), (&b, &a)] {
+        if let Some(n) = y.as_constant()
+            && let Some((_, _, multiple)) = walk.multiples.iter().find(|(of, by, _)| of == x && *by == n + 1)
+            && let Some(rest) = x.minus(multiple)
+        {
+            let rest = Rc::new(rest);
+            s.assume(&[Fact::AtMost(rest.clone(), Rc::new(Expr::constant(bits, n)))]);
+            s.stack.push(Value::Sum(rest));
+            return Some(());
+        }
+    }
     // Without its lowest bits it is so many times what is above them.
     for (x, y) in [(&a, &b), (&b, &a)] {
         if let Some(n) = y.as_constant()
@@ -375,6 +388,7 @@ fn and(walk: &mut Walk<'_, '_>, s: &mut State, bits: u8) -> Option<()> {
         {
             let multiple = quotient(walk, s, x.clone(), low).scaled(low);
             let multiple = Rc::new(multiple);
+            walk.multiples.push((x.clone(), low, multiple.clone()));
             let rest = x
                 .minus(&multiple)
                 .map(|rest| Fact::AtMost(Rc::new(rest), Rc::new(Expr::constant(bits, low - 1))));
@@ -464,6 +478,13 @@ fn select(walk: &mut Walk<'_, '_>, s: &mut State) -> Option<()> {
     };
     if x.bits != y.bits {
         return None;
+    }
+    // A choice that is made already.
+    let made = |facts: &[Fact]| !facts.is_empty() && facts.iter().all(|f| s.facts.contains(f));
+    let chosen = if made(&test.yes) { Some(&a) } else { Some(&b).filter(|_| made(&test.no)) };
+    if let Some(chosen) = chosen.cloned() {
+        s.stack.push(chosen);
+        return Some(());
     }
     let (mut yes, mut no) = (s.facts.clone(), s.facts.clone());
     yes.extend(test.yes.clone());

@@ -62,6 +62,8 @@ pub struct Walk<'m, 'a> {
     pub symbols: Symbols,
     /// Values that loads from addresses of the host's give, which stay the same during a call.
     pub loaded: Vec<(Rc<Expr>, u8, Rc<Expr>)>,
+    /// Values without their lowest bits: of what, modulo what, and what is left.
+    pub multiples: Vec<(Rc<Expr>, u64, Rc<Expr>)>,
     pub batch: Option<super::ops::Batch>,
     /// Instructions that may still be walked over.
     pub budget: u64,
@@ -110,6 +112,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             returning,
             symbols: Symbols::default(),
             loaded: Vec::new(),
+            multiples: Vec::new(),
             batch: None,
             budget,
             plenty: u64::MAX,
