@@ -15,8 +15,9 @@ fn module(bytes: usize) -> Vec<u8> {
         let mut f = Function::new([(6, ValType::I32)]);
         let mut i = f.instructions();
         for round in 0..6 {
+            i.local_get(0).i32_const(1023).i32_and().local_set(4);
             i.block(BlockType::Empty).loop_(BlockType::Empty);
-            i.local_get(1).local_get(0).i32_const(1023).i32_and().i32_ge_u().br_if(1);
+            i.local_get(1).local_get(4).i32_ge_u().br_if(1);
             i.block(BlockType::Empty).block(BlockType::Empty).block(BlockType::Empty);
             i.local_get(1).i32_const(3).i32_and().br_table([0, 1], 2).end();
             i.local_get(2).local_get(1).i32_load(at(round)).i32_add().local_set(2).end();
@@ -60,7 +61,6 @@ fn time_grows_with_size_and_memory_stays_within_a_gibibyte() {
         let wasm = module(bytes);
         let start = Instant::now();
         let analysis = analyse_exports(&wasm).unwrap();
-        println!("{:?}", analysis.entries[0].why);
         (start.elapsed().max(Duration::from_millis(1)), analysis.entries[0].why.is_none())
     };
     let (small, bounded) = time(1 << 20);

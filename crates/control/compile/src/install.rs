@@ -64,8 +64,12 @@ impl Compiler {
         // Estimates take the memory that it may own for what it works on.
         let memory = u64::from(limits.memory);
         let costs = request.costs.as_ref().map(|c| Costs { memory, ..c.clone() });
-        let admission =
-            Admission { protection: request.protection, costs: costs.as_ref(), pace: request.pace };
+        let admission = Admission {
+            protection: request.protection,
+            costs: costs.as_ref(),
+            pace: request.pace,
+            packet_budget: limits.packet_budget,
+        };
         let verdict = self.verdict(wasm, examined, view.expose, &admission)?;
         let made = match (request.protection, verdict.class) {
             (Protection::Unchecked, _) => Made::Unchecked,

@@ -42,6 +42,8 @@ pub struct Admission<'a> {
     /// What instructions take here, for estimates.
     pub costs: Option<&'a Costs>,
     pub pace: Option<Pace>,
+    /// What a packet may cost if it is counted. A bound above it is no better than a counter.
+    pub packet_budget: u64,
 }
 
 /// A module's class, and why.
@@ -146,8 +148,17 @@ fn judge(found: Batches, expose: Expose, admission: &Admission<'_>) -> Verdict {
     if !bound.is_bounded() {
         return metered(None, "its batches have no bound: `flame check` tells why".to_owned());
     }
-    let snaplen = admission.pace.map_or(flame_bounds::MAX_LENGTH, |p| p.snaplen);
-    let estimate_ns = of_packet_ns(time, visible(expose, snaplen));
+    let visible = visible(expose, admission.pace.map_or(flame_bounds::MAX_LENGTH, |p| p.snaplen));
+    let batch = flame_abi::MAX_BATCH as u64;
+    let most = bound.at(batch, visible).map(|n| n / u128::from(batch));
+    if most.is_none_or(|most| most > u128::from(admission.packet_budget)) {
+        let most = most.map_or_else(String::new, |n| format!("{n} instructions, "));
+        return metered(
+            None,
+            format!("a packet may take {most}more than its budget of {}", admission.packet_budget),
+        );
+    }
+    let estimate_ns = of_packet_ns(time, visible);
     match (admission.pace, estimate_ns) {
         (Some(pace), Some(ns)) if ns > pace.most_ns() => metered(
             estimate_ns,
@@ -180,7 +191,12 @@ mod tests {
         // 14.88 million packets a second.
         let pace = Pace::of_link(10e9, 0.5, 1024, 1514);
         assert!((pace.packet_ns - 33.6).abs() < 0.01 && pace.factor == 5.0, "{pace:?}");
-        let admission = Admission { protection: Protection::Auto, costs: None, pace: Some(pace) };
+        let admission = Admission {
+            protection: Protection::Auto,
+            costs: None,
+            pace: Some(pace),
+            packet_budget: u64::MAX,
+        };
         let class = |ps| judge(batches(0, ps), Expose::All, &admission).class;
         assert_eq!((class(167_000), class(169_000)), (ModuleClass::Bounded, ModuleClass::Metered));
         let unknown = Batches { time: Bound::UNBOUNDED, ..batches(0, 1) };
@@ -189,8 +205,11 @@ mod tests {
 
     #[test]
     fn without_a_pace_a_bound_is_enough() {
-        let admission = Admission { protection: Protection::Auto, costs: None, pace: None };
-        assert_eq!(judge(batches(1, 1), Expose::All, &admission).class, ModuleClass::Bounded);
+        let admission =
+            Admission { protection: Protection::Auto, costs: None, pace: None, packet_budget: 1000 };
+        let class = |call, packet| judge(batches(call, packet), Expose::All, &admission).class;
+        assert_eq!(class(256, 999), ModuleClass::Bounded);
+        assert_eq!(class(256, 1000), ModuleClass::Metered, "a counter is the better bound");
         let none = Batches { bound: Bound::UNBOUNDED, time: Bound::UNBOUNDED };
         assert_eq!(judge(none, Expose::All, &admission).class, ModuleClass::Metered);
     }

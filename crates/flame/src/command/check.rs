@@ -48,7 +48,7 @@ struct Found<'a> {
     lines: Option<Lines<'a>>,
     /// Bytes of a packet that the module asks to see.
     visible: u64,
-    verdict: Option<(bool, String)>,
+    verdict: (bool, String),
 }
 
 impl Check {
@@ -69,14 +69,15 @@ impl Check {
         let expose = needed.parse().map_err(|e| format!("{}: needs.expose: {e}", path.display()))?;
         let pace = self.pacing.pace(None, self.snaplen)?;
         let visible = flame_compile::visible(expose, self.snaplen);
-        let verdict = pace.map(|pace| verdict(&analysis, pace, visible));
+        let budget = examined.manifest.limits.packet_budget.unwrap_or(Limits::default().packet_budget);
+        let verdict = verdict(&analysis, pace, (visible, budget));
         let found = Found { analysis: &analysis, lines: Lines::of(&wasm), visible, verdict };
         match self.format {
             Shown::Json => self.json(&found),
             Shown::Table => self.table(&found),
         }
         match self.limit {
-            None => Ok(found.verdict.filter(|(kept, _)| !kept).map_or(Status::Done, |_| Status::Failed)),
+            None => Ok(if pace.is_none() || found.verdict.0 { Status::Done } else { Status::Failed }),
             Some(limit) => within(&analysis, limit, self.snaplen),
         }
     }
@@ -111,9 +112,8 @@ impl Check {
         for cycle in &found.analysis.cycles {
             say!("{}", json!({"recursion": cycle.iter().map(|f| name(f)).collect::<Vec<_>>()}));
         }
-        if let Some((bounded, why)) = &found.verdict {
-            say!("{}", json!({"bounded": bounded, "why": why}));
-        }
+        let (bounded, why) = &found.verdict;
+        say!("{}", json!({"bounded": bounded, "why": why}));
     }
 
     fn table(&self, found: &Found<'_>) {
@@ -147,9 +147,8 @@ impl Check {
             budget.packet_budget,
             budget.call_budget
         );
-        if let Some((bounded, why)) = &found.verdict {
-            say!("verdict        {}: {why}", if *bounded { "bounded" } else { "metered" });
-        }
+        let (bounded, why) = &found.verdict;
+        say!("verdict        {}: {why}", if *bounded { "bounded" } else { "metered" });
         for cycle in analysis.cycles.iter().filter(|_| self.explain) {
             let names: Vec<_> = cycle.iter().map(|f| name(f)).collect();
             say!("recursion      {}", names.join(" > "));
@@ -240,11 +239,19 @@ struct Place {
     offset: usize,
 }
 
-/// Whether a module keeps a pace, and why.
-fn verdict(analysis: &Analysis, pace: Pace, visible: u64) -> (bool, String) {
+/// Whether a module is run as a bounded one, and why.
+fn verdict(analysis: &Analysis, pace: Option<Pace>, (visible, budget): (u64, u64)) -> (bool, String) {
     let batch = analysis.entries.iter().find(|e| e.name == names::BATCH);
     let Some(batch) = batch.filter(|e| e.bound.is_bounded()) else {
         return (false, "its batches have no bound".to_owned());
+    };
+    let packets = flame_abi::MAX_BATCH as u64;
+    let most = batch.bound.at(packets, visible).map_or(u128::MAX, |n| n / u128::from(packets));
+    if most > u128::from(budget) {
+        return (false, format!("a packet may take {most} instructions, more than its budget of {budget}"));
+    }
+    let Some(pace) = pace else {
+        return (true, format!("a packet takes at most {most} instructions, of {budget} that it may"));
     };
     let most = time(pace.most_ns());
     let acceptable = format!("{most} are acceptable ({} × {:.1})", time(pace.packet_ns), pace.factor);
