@@ -39,6 +39,7 @@ fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
 
 soak: ## Hold the bounds analyser against Wasmtime's meter: ten million calls of random programs
 	@FLAME_PROGRAMS=$(or $(PROGRAMS),260000) FLAME_ARGUMENTS=40 cargo test --release -p flame-bounds --test bounds -- --nocapture
+	@FLAME_PROGRAMS=$(or $(MODULES_MADE_UP),60000) FLAME_ARGUMENTS=8 cargo test --release -p flame-bounds --test smith -- --nocapture
 
 lint: ## rustfmt, clippy
 	@cargo fmt --check && cargo clippy --release --workspace --all-targets -- -D warnings

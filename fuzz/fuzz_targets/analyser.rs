@@ -1,7 +1,8 @@
-//! Bounds of any bytes: refused, or found in bounded time, and never for a module that is refused.
+//! Bounds of any bytes: refused, or found in bounded time, and never for a module that is refused; and the module without the
+//! counters that it does not need.
 #![no_main]
 
-use flame_bounds::{Rules, analyse, analyse_exports};
+use flame_bounds::{Class, Costs, Count, ModuleError, Rules, analyse, analyse_exports, rewrite};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -10,7 +11,14 @@ fuzz_target!(|data: &[u8]| {
             let _ = (entry.bound.call.at(1500), entry.bound.packet.to_string());
         }
     }
-    if let Ok(analysis) = analyse(data, &Rules::default(), None) {
+    let latency = vec![(1 << 12, 1_000), (1 << 20, 10_000)];
+    let costs = Costs { classes: [100; Class::ALL.len()], latency, memory: 1 << 20, dispatch: 10_000 };
+    if let Ok(analysis) = analyse(data, &Rules::default(), Some(&costs)) {
         assert!(analysis.entries.iter().any(|e| e.name == "flame_batch"));
+        // What needs no counters can be written without them.
+        match rewrite(data, Count::Except(&analysis.proved)) {
+            Ok(_) | Err(ModuleError::Grown { .. }) => {}
+            Err(error) => panic!("analysed, but not rewritten: {error}"),
+        }
     }
 });

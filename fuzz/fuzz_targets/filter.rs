@@ -31,7 +31,9 @@ fuzz_target!(|data: &[u8]| {
 
 fn text(data: &[u8]) {
     let Ok(expression) = std::str::from_utf8(data) else { return };
-    let plain = |w: &str| w.is_empty() || w.starts_with(|c: char| c.is_ascii_digit()) || WORDS.contains(&format!(" {w} "));
+    let plain = |w: &str| {
+        w.is_empty() || w.starts_with(|c: char| c.is_ascii_digit()) || WORDS.contains(&format!(" {w} "))
+    };
     let mut words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
     if expression.len() > 400 || !words.all(plain) {
         return;

@@ -8,7 +8,10 @@ fuzz_target!(|data: &[u8]| {
     let middle = data.iter().position(|b| *b == 0).unwrap_or(data.len());
     let (a, b) = data.split_at(middle);
     let b = b.get(1..).unwrap_or(&[]);
-    match join(vec![("a".to_owned(), a), ("b".to_owned(), b)], Options { max_flows: 64, ..Options::default() }) {
+    match join(
+        vec![("a".to_owned(), a), ("b".to_owned(), b)],
+        Options { max_flows: 64, ..Options::default() },
+    ) {
         Ok(all) => {
             let through: u64 = all.paths.iter().map(|p| p.packets).sum();
             assert!(through * 2 + all.alone <= all.logs);

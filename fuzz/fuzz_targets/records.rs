@@ -2,7 +2,7 @@
 #![no_main]
 
 use flame_abi::manifest::Manifest;
-use flame_plan::{Limits, ModulePlan, OnFault, Terms, Plan, ViewSpec};
+use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
 use flame_record::{Format, Frame, Options, Rows, Schema, frames, open};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
@@ -67,7 +67,8 @@ fuzz_target!(|data: &[u8]| {
     };
     // Parquet takes its time; the formats for text take whatever the rows hold.
     let format = if choice & 2 == 0 { Format::Json } else { Format::Table };
-    let mut sink = open(format, Some(Path::new("/dev/null")), &PLAN, &Options::default()).expect("/dev/null opens");
+    let mut sink =
+        open(format, Some(Path::new("/dev/null")), &PLAN, &Options::default()).expect("/dev/null opens");
     let mut rows = Rows::new(module);
     let mut seen = 0;
     for frame in frames(output) {

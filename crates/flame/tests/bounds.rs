@@ -173,6 +173,11 @@ fn no_call_of_a_standard_module_costs_more_than_its_bound() {
         }
     }
     rows.sort_by(f64::total_cmp);
+    // Of one capture of everyday traffic that cannot be said.
+    if traces().is_some() {
+        assert!(rows.len() >= 7, "bounded so far");
+        assert!(rows[rows.len() / 2] <= 3.0 && rows[rows.len() - 1] <= 8.0, "{rows:?}");
+    }
     println!(
         "{} bounded; bound / worst call: median {:.2}, worst {:.2}",
         rows.len(),

@@ -209,7 +209,11 @@ fn check_tells_what_a_module_costs_at_most() {
         let rows = json(module);
         let batch = rows.iter().find(|r| r["entry"] == "flame_batch").unwrap();
         assert_eq!(batch["proved"], true, "{module}: {batch}");
+        assert_eq!(rows.last().unwrap()["bounded"], true, "{module}");
+        assert!(rows.iter().any(|r| r["step"].is_string()), "{module}: the costliest way");
     }
+    assert_eq!(json("worm").iter().find(|r| r["entry"] == "flame_batch").unwrap()["class"], "E6");
+    assert_eq!(json("ids").last().unwrap()["bounded"], false);
     let rows = json("ids");
     assert!(rows.iter().any(|r| r["entry"] == "flame_batch" && r["why"].is_string()));
     assert!(rows.iter().any(|r| r["turns"] == "counted"));
@@ -224,6 +228,63 @@ fn check_tells_what_a_module_costs_at_most() {
         let out = flame(arguments);
         assert_eq!(out.status.code(), Some(status), "{arguments:?}");
         assert!(text(&out.stderr).contains(said), "{}", text(&out.stderr));
+    }
+}
+
+#[test]
+fn a_pace_decides_what_is_bounded_and_errors_say_what_is_missing() {
+    if !has_modules() {
+        return;
+    }
+    let verdict = |arguments: &[&str]| {
+        let out = flame(&[&["check", "flow", "--format", "json"], arguments].concat());
+        let last: serde_json::Value =
+            serde_json::from_str(text(&out.stdout).lines().last().unwrap()).unwrap();
+        (out.status.code().unwrap(), last["bounded"] == true, last["why"].as_str().unwrap().to_owned())
+    };
+    let measured = flame(&["calibrate", "--format", "json"]);
+    assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
+    let measured: serde_json::Value = serde_json::from_slice(&measured.stdout).unwrap();
+    assert!(measured["calibration"]["latency"].as_array().unwrap().len() > 5, "{measured}");
+    // No machine takes a second for a packet, and none less than a picosecond.
+    let (status, bounded, why) = verdict(&["--packet-time", "1s"]);
+    assert_eq!((status, bounded), (0, true), "{why}");
+    assert!(why.contains("acceptable (1000 ms × 17.0)"), "{why}");
+    let (status, bounded, why) =
+        verdict(&["--cpu-share", "0.000001", "--link-speed", "100G", "--inflation", "1"]);
+    assert_eq!((status, bounded), (1, false), "{why}");
+    assert!(why.contains("are acceptable (0.0 ns × 1.0)"), "{why}");
+    for (arguments, said) in [
+        (&["check", "flow", "--cpu-share", "0.5"][..], "--cpu-share needs --link-speed"),
+        (&["check", "flow", "--cpu-share", "2", "--link-speed", "1G"], "at most 1"),
+        (&["check", "flow", "--cpu-share", "1", "--link-speed", "fast"], "expected bits per second"),
+        (&["check", "flow", "--packet-time", "0s"], "longer than 0"),
+        (&["check", "flow", "--packet-time", "1us", "--inflation", "0.5"], "at least 1"),
+    ] {
+        let out = flame(arguments);
+        assert_eq!(out.status.code(), Some(1), "{arguments:?}");
+        assert!(text(&out.stderr).contains(said), "{}", text(&out.stderr));
+    }
+}
+
+#[test]
+fn bounded_and_metered_give_the_same_records() {
+    if !has_modules() {
+        return;
+    }
+    let demo = root().join("demo/demo.pcap").display().to_string();
+    for module in ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd"] {
+        let run = |more: &[&str]| {
+            let usual =
+                ["run", module, "-r", &demo, "--expose", "all", "--format", "json", "--interval", "1s"];
+            let out = flame(&[&usual[..], more].concat());
+            assert_eq!(out.status.code(), Some(0), "{module}: {}", text(&out.stderr));
+            text(&out.stdout).to_owned()
+        };
+        let bounded = run(&[]);
+        assert!(!bounded.is_empty(), "{module}");
+        assert_eq!(bounded, run(&["--metered"]), "{module}");
+        assert_eq!(bounded, run(&["--packet-time", "1s"]), "{module}");
     }
 }
 

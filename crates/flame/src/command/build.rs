@@ -21,6 +21,10 @@ pub struct Build {
     /// Folder to put NAME.wasm into; default the module's own
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
+
+    /// Keep lines of the source, which `flame check --explain` shows: the file gets several times as large
+    #[arg(long)]
+    lines: bool,
 }
 
 impl Build {
@@ -28,8 +32,11 @@ impl Build {
         let path = self.folder.join("module.toml");
         let text = read(&path)?;
         let manifest = Manifest::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-        let wasm =
-            if self.folder.join("Cargo.toml").is_file() { rust(&self.folder)? } else { c(&self.folder)? };
+        let wasm = if self.folder.join("Cargo.toml").is_file() {
+            rust(&self.folder, self.lines)?
+        } else {
+            c(&self.folder, self.lines)?
+        };
         let wasm = with_manifest(wasm, &text);
         flame_bounds::check(&wasm, &Rules::default())
             .map_err(|e| format!("{}: built, but it is no module: {e}", self.folder.display()))?;
@@ -56,7 +63,7 @@ const RUSTFLAGS: &str = "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS";
 /// Wasm's loads do not have: without it, http takes a fifth less time.
 const NO_LSR: &str = "-disable-lsr";
 
-fn rust(folder: &Path) -> Result<Vec<u8>, Error> {
+fn rust(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
     let own = std::env::var(RUSTFLAGS).unwrap_or_default();
     let flags =
         format!("-C target-feature=+simd128 -C link-arg=-zstack-size=131072 -C llvm-args={NO_LSR} {own}");
@@ -70,7 +77,7 @@ fn rust(folder: &Path) -> Result<Vec<u8>, Error> {
         .env("CARGO_PROFILE_RELEASE_LTO", "true")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
-        .env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+        .env("CARGO_PROFILE_RELEASE_DEBUG", if lines { "line-tables-only" } else { "false" });
     let output = run(&mut cargo, "needs cargo and `rustup target add wasm32-unknown-unknown`")?;
     let files = String::from_utf8_lossy(&output);
     let here = folder.canonicalize()?.join("Cargo.toml");
@@ -89,7 +96,7 @@ fn rust(folder: &Path) -> Result<Vec<u8>, Error> {
     read(&file)
 }
 
-fn c(folder: &Path) -> Result<Vec<u8>, Error> {
+fn c(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
     let mut sources: Vec<PathBuf> = std::fs::read_dir(folder)
         .map_err(|e| format!("{}: {e}", folder.display()))?
         .flatten()
@@ -109,6 +116,7 @@ fn c(folder: &Path) -> Result<Vec<u8>, Error> {
         .arg(format!("-Wl,-mllvm,{NO_LSR}"))
         .arg("-I")
         .arg(places::sdk()?.join("c"))
+        .args(lines.then_some("-gline-tables-only"))
         .args(&sources)
         .arg("-o")
         .arg(object.path());
