@@ -20,6 +20,7 @@
 mod body;
 mod expr;
 mod graph;
+mod memory;
 mod module;
 mod ops;
 mod pass;
@@ -29,11 +30,12 @@ mod returns;
 mod stack;
 mod state;
 mod trips;
+mod turns;
 mod walk;
 mod weights;
 
 pub use expr::Depends;
-pub use ops::MAX_LENGTH;
+pub use memory::MAX_LENGTH;
 pub use path::{Step, TYPICAL};
 pub use poly::Poly;
 pub use stack::Stack;

@@ -2,8 +2,9 @@
 
 use super::expr::Depends;
 use super::graph::reaches;
+use super::memory::Batch;
 use super::module::Module;
-use super::ops::{self, Batch};
+use super::ops;
 use super::path::Step;
 use super::poly::Poly;
 use super::state::{State, Value};
