@@ -72,6 +72,8 @@ impl Window {
 
     #[inline(never)]
     fn find(&mut self, ts_ns: u64) -> bool {
+        // Once an interval.
+        flame_module::rare();
         if !self.started {
             // As if the tick before the first packet had come.
             self.started = true;

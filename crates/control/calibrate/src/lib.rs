@@ -94,10 +94,14 @@ impl Calibration {
 
     /// What the analyser estimates times with, for a module that may own so many bytes.
     pub fn costs(&self, memory: u64) -> Costs {
-        // Neither does each instruction wait for the one before, nor none: the mean of both, as factors.
+        // What instructions wait for is loads, as a rule: of these neither does each wait for the one before, nor none, so the
+        // mean of both, as factors.
         let of = |class: Class| {
             let chain = self.class(class);
-            (chain.dependent_ps as f64 * chain.independent_ps as f64).sqrt() as u64
+            match class {
+                Class::Load => (chain.dependent_ps as f64 * chain.independent_ps as f64).sqrt() as u64,
+                _ => chain.independent_ps,
+            }
         };
         let latency = self.latency.iter().map(|l| (l.bytes, self.latency_ps(l.bytes))).collect();
         Costs { classes: Class::ALL.map(of), latency, memory, dispatch: self.dispatch_ps }

@@ -47,8 +47,8 @@ pub enum Line {
     Within(u64),
 }
 
-/// View blocks that were just written: what their caches must hold.
-const BLOCK: u64 = 1 << 20;
+/// A view block of packets of usual length, which was just written: what a cache must hold.
+const BLOCK: u64 = 512 << 10;
 
 impl Weights<'_> {
     pub fn of(self, operator: &Operator<'_>) -> Poly {

@@ -1,0 +1,147 @@
+//! What is reported besides bounds: common ways, classes, stacks, times, the costliest way.
+
+use flame_bounds::{Analysis, Class, Costs, Count, Depends, Entry, Rules, analyse, rewrite};
+
+/// A module whose batches do this with each packet: local 1 is its descriptor.
+fn module(more: &str, body: &str) -> Vec<u8> {
+    let text = format!(
+        r#"(module
+          (import "flame" "packet" (func $packet (param i32)))
+          (import "flame" "rare" (func $rare))
+          (memory (export "memory") 1)
+          (global $stack (mut i32) (i32.const 65536))
+          {more}
+          (func (export "flame_batch") (param $batch i32) (result i64)
+            (local $d i32) (local $i i32) (local $n i32) (local $at i32) (local $k i32)
+            (local.set $d (i32.load (local.get $batch)))
+            (local.set $n (i32.load offset=4 (local.get $batch)))
+            (loop $packets
+              (call $packet (local.get $i))
+              (block $next {body})
+              (local.set $d (i32.add (local.get $d) (i32.const 32)))
+              (br_if $packets (i32.ne (local.tee $i (i32.add (local.get $i) (i32.const 1))) (local.get $n))))
+            (i64.const 0)))"#
+    );
+    let manifest = b"abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n";
+    let mut wasm = wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    use wasm_encoder::{CustomSection, Section};
+    CustomSection { name: "flame.manifest".into(), data: manifest[..].into() }.append_to(&mut wasm);
+    wasm
+}
+
+fn costs() -> Costs {
+    let latency = vec![(4096, 1_000), (1 << 19, 5_000), (1 << 30, 100_000)];
+    Costs {
+        classes: Class::ALL.map(|c| if c == Class::Free { 0 } else { 100 }),
+        latency,
+        memory: 1 << 30,
+        dispatch: 7,
+    }
+}
+
+fn analysis(more: &str, body: &str) -> Analysis {
+    analyse(&module(more, body), &Rules::default(), Some(&costs())).unwrap()
+}
+
+fn batch(more: &str, body: &str) -> Entry {
+    analysis(more, body).entries.into_iter().find(|e| e.name == "flame_batch").unwrap()
+}
+
+fn loops(times: &str) -> String {
+    format!(
+        "(local.set $k (i32.const 0)) (loop $l (br_if $next (i32.ge_u (local.get $k) {times})) \
+         (local.set $k (i32.add (local.get $k) (i32.const 1))) (br $l))"
+    )
+}
+
+#[test]
+fn rare_ways_count_for_bounds_and_not_for_estimates() {
+    let body = "(if (i32.load8_u (i32.load offset=8 (local.get $d))) \
+                (then (call $rare) (drop (i32.load (i32.mul (i32.load (i32.const 8)) (i32.const 4096))))))";
+    let found = batch("", body);
+    let plain = batch("", &body.replace("(call $rare)", ""));
+    assert!(found.common.packet.as_constant() < found.bound.packet.as_constant(), "{found:?}");
+    assert_eq!(plain.common, plain.bound);
+    let time = |e: &Entry| e.time.unwrap().packet.as_constant().unwrap();
+    // The table's line, out of all memory.
+    assert!(time(&plain) > time(&found) + 99_000, "{} {}", time(&plain), time(&found));
+    // The call is gone.
+    let out = rewrite(&module("", body), Count::Nothing).unwrap();
+    let calls = wasmparser::Parser::new(0).parse_all(&out).filter_map(|p| match p.unwrap() {
+        wasmparser::Payload::CodeSectionEntry(body) => Some(body),
+        _ => None,
+    });
+    for body in calls {
+        let mut all = body.get_operators_reader().unwrap().into_iter();
+        assert!(!all.any(|o| matches!(o.unwrap(), wasmparser::Operator::Call { function_index: 1 })));
+    }
+}
+
+#[test]
+fn what_work_depends_on() {
+    let field = |at: u32| format!("(i32.load8_u offset={at} (i32.load offset=8 (local.get $d)))");
+    for (times, class) in [
+        ("(i32.const 9)".to_owned(), Depends::Nothing),
+        ("(i32.load offset=20 (local.get $d))".to_owned(), Depends::Length),
+        ("(i32.load8_u offset=28 (local.get $d))".to_owned(), Depends::Headers),
+        ("(i32.load8_u (i32.const 64))".to_owned(), Depends::Configuration),
+        ("(i32.load8_u (i32.load (i32.const 64)))".to_owned(), Depends::Stored),
+        (field(3), Depends::Field),
+        ("(i32.load (i32.const 64))".to_owned(), Depends::Unknown),
+    ] {
+        // Loaded before the loop, as compilers do.
+        let body = format!("(local.set $at {times}) {}", loops("(local.get $at)"));
+        let found = batch("", &body);
+        assert_eq!(found.depends, class, "{times}: {found:?}");
+        assert_eq!(found.bound.is_bounded(), class != Depends::Unknown, "{times}");
+    }
+}
+
+#[test]
+fn stacks_are_those_of_the_deepest_calls() {
+    let more = "(func $leaf (param i32) (result i32) (local i32 i64)
+            (local.set 1 (global.get $stack)) (i32.sub (global.get $stack) (i32.const 48)) (global.set $stack)
+            (global.set $stack (local.get 1)) (local.get 0))
+        (func $middle (param i32) (result i32)
+            (global.set $stack (i32.sub (global.get $stack) (i32.const 32)))
+            (global.set $stack (i32.add (global.get $stack) (i32.const 32))) (call $leaf (local.get 0)))";
+    let found = batch(more, "(drop (call $middle (i32.const 1))) (drop (call $leaf (i32.const 1)))");
+    assert_eq!((found.stack.calls, found.stack.memory), (3, 80));
+    assert_eq!(found.stack.locals, 8 * (6 + 1 + 3));
+    assert_eq!(found.imports, ["flame.packet"]);
+}
+
+#[test]
+fn the_costliest_way_is_told_by_its_places() {
+    let more = "(func $cheap (param i32) (nop)) (func $dear (param i32) (drop (i32.div_u (local.get 0) (i32.const 3))))";
+    let body = "(if (i32.load8_u offset=28 (local.get $d)) (then (call $cheap (local.get $i))) (else (call $dear (local.get $i))))";
+    let found = batch(more, body);
+    let last = found.path.last().unwrap();
+    assert!(last.is_loop && u128::from(last.cost) == found.bound.at(1, 1500).unwrap() - 1, "{found:?}");
+    assert!(found.path.windows(2).all(|w| w[0].cost <= w[1].cost), "{:?}", found.path);
+}
+
+/// The lesser of two is at most either, where ways meet their common part stays, a count may begin anywhere.
+#[test]
+fn what_follows_from_two_ways_and_two_numbers() {
+    let length = "(i32.load offset=20 (local.get $d))";
+    let least = format!("(select {length} (i32.const 100) (i32.lt_u {length} (i32.const 100)))");
+    let found = batch("", &format!("(local.set $at {least}) {}", loops("(local.get $at)")));
+    assert!(found.bound.packet.as_constant().unwrap() < 2000, "at most 100 turns: {}", found.bound.packet);
+    let stepped = |start: &str| {
+        format!(
+            "(local.set $at {length}) (local.set $k {start})
+             (loop $l
+               (br_if $next (i32.ge_u (local.get $k) (local.get $at)))
+               (if (i32.load8_u (i32.const 64))
+                 (then (local.set $k (i32.add (local.get $k) (i32.const 1))))
+                 (else (local.set $k (i32.add (local.get $k) (i32.const 16)))))
+               (br $l))"
+        )
+    };
+    for start in ["(i32.const 0)", "(i32.load (i32.const 72))"] {
+        let found = batch("", &stepped(start));
+        let most = found.bound.packet.at(1000).unwrap();
+        assert!((1000 * 10..1000 * 30).contains(&most), "{start}: {}", found.bound.packet);
+    }
+}
