@@ -64,6 +64,7 @@ impl Pacing {
         };
         let buffered = 1.0 + self.buffer_packets as f64 / flame_abi::MAX_BATCH as f64;
         let packet_ns = given.or(derived.map(|pace| pace.packet_ns));
+        let snaplen = snaplen.min(longest(interface));
         Ok(packet_ns.map(|packet_ns| Pace { packet_ns, factor: factor.unwrap_or(buffered), snaplen }))
     }
 
@@ -80,12 +81,24 @@ impl Pacing {
         }
         let name = interface.ok_or("--cpu-share needs --link-speed, as 10G: a capture file has no link")?;
         // Megabits; virtual interfaces may say -1.
-        let told = std::fs::read_to_string(Path::new("/sys/class/net").join(name).join("speed"));
-        let megabits = told.ok().and_then(|text| text.trim().parse::<f64>().ok()).filter(|n| *n > 0.0);
+        let megabits = told(name, "speed").filter(|n| *n > 0.0);
         megabits
             .map(|n| n * 1e6)
             .ok_or_else(|| format!("{name} does not say how fast it is: give --link-speed, as 10G").into())
     }
+}
+
+/// What the kernel says of an interface.
+fn told(interface: &str, what: &str) -> Option<f64> {
+    let text = std::fs::read_to_string(Path::new("/sys/class/net").join(interface).join(what));
+    text.ok()?.trim().parse().ok()
+}
+
+/// The longest frame of a link: segments that the kernel put together count as what they were.
+fn longest(interface: Option<&str>) -> u64 {
+    const ETHERNET: f64 = 1500.0;
+    // Ethernet's header and two tags.
+    interface.and_then(|name| told(name, "mtu")).unwrap_or(ETHERNET).max(1.0) as u64 + 22
 }
 
 fn bits(text: &str) -> Option<f64> {

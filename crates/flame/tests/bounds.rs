@@ -36,7 +36,7 @@ fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
         "http" => &[("base", "payload"), ("width", "4")],
         "flow" => &[("max_flows", "40")],
         "rtt" => &[("max_handshakes", "8"), ("max_connections", "8")],
-        "lrd" => &[("interval", "2us"), ("moments", "4")],
+        "lrd" => &[("interval", "1us"), ("lateness", "0s"), ("moments", "4")],
         _ => &[],
     }
 }

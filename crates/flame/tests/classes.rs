@@ -52,10 +52,7 @@ fn a_module_that_takes_long_holds_up_no_other() {
     assert_eq!(account["modules"]["count"]["processed"], 60_000, "{account}");
     let hog = &account["modules"]["hog"];
     assert!(hog["processed"].as_u64().unwrap() > 0 && hog["adds_up"] == true, "{account}");
-    assert!(
-        hog["shed"]["behind"].as_u64().unwrap() > 10_000,
-        "what it had no time for is counted: {account}"
-    );
+    assert!(hog["shed"]["behind"].as_u64().unwrap() > 1000, "what it had no time for is counted: {account}");
 }
 
 #[test]

@@ -349,7 +349,7 @@ fn the_ring_is_mapped_for_a_view_of_all_and_for_no_other() {
     let Some(net) = net() else { return };
     let folder = tempfile::tempdir().unwrap();
     let manifest = "abi = 1\nname = \"reader\"\nversion = \"1\"\ndescription = \"test\"\n[needs]\nexpose = \"all\"\n\
-        [[tables]]\nname = \"sum\"\ncolumns = [{ name = \"bytes\", type = \"u64\" }]\n";
+        [limits]\npacket_budget = 10000000\n[[tables]]\nname = \"sum\"\ncolumns = [{ name = \"bytes\", type = \"u64\" }]\n";
     let build = |name: &str, beyond: &str| {
         let wasm = wat::parse_str(READER.replace("BEYOND", beyond)).unwrap();
         let path = folder.path().join(name);

@@ -49,6 +49,9 @@ impl Module for Lrd {
     }
 
     fn batch(&mut self, batch: &Batch, _: &mut Out) {
+        if let Some(first) = batch.descriptors().first() {
+            self.window.begin(first.ts_ns);
+        }
         for d in batch.descriptors() {
             let in_time = self.window.add(d.ts_ns, [1, d.wire_len.into(), is_syn(d)]);
             self.late += u64::from(!in_time);

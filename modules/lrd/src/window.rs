@@ -58,6 +58,16 @@ impl Window {
         self.interval_of(now_ns.saturating_sub(self.lateness_ns))
     }
 
+    /// Before the first packet.
+    #[inline]
+    pub fn begin(&mut self, ts_ns: u64) {
+        if !self.started {
+            // As if the tick before the first packet had come.
+            self.started = true;
+            self.base = self.closed_at(ts_ns / self.tick_ns.max(1) * self.tick_ns.max(1));
+        }
+    }
+
     /// Counts a packet; false if its interval is complete.
     #[inline]
     pub fn add(&mut self, ts_ns: u64, counts: Counts) -> bool {
@@ -74,11 +84,6 @@ impl Window {
     fn find(&mut self, ts_ns: u64) -> bool {
         // Once an interval.
         flame_module::rare();
-        if !self.started {
-            // As if the tick before the first packet had come.
-            self.started = true;
-            self.base = self.closed_at(ts_ns / self.tick_ns.max(1) * self.tick_ns.max(1));
-        }
         let index = self.interval_of(ts_ns);
         let Some(slot) = index.checked_sub(self.base).map(|slot| slot as usize) else { return false };
         // The host's tick comes first, so there is none beyond.
@@ -139,6 +144,7 @@ mod tests {
     fn packets_out_of_order_count_where_they_belong_until_the_tick() {
         // Intervals of 10, ticks of 100, 30 of lateness.
         let mut w = Window::new(10, 100, 30);
+        w.begin(1234);
         for ts in [1234, 1239, 1201, 1170, 1299] {
             assert!(w.add(ts, [1, 1, 0]), "{ts}");
         }
@@ -157,6 +163,7 @@ mod tests {
     #[test]
     fn wild_times_are_late_not_fatal() {
         let mut w = Window::new(1, 1, 0);
+        w.begin(u64::MAX - 5);
         assert!(w.add(u64::MAX - 5, [1, 1, 0]));
         assert!(!w.add(0, [1, 1, 0]));
         w.forget(w.closed_at(u64::MAX));

@@ -68,7 +68,7 @@ impl Check {
         let needed = examined.manifest.needs.expose.as_deref().unwrap_or("headers");
         let expose = needed.parse().map_err(|e| format!("{}: needs.expose: {e}", path.display()))?;
         let pace = self.pacing.pace(None, self.snaplen)?;
-        let visible = flame_compile::visible(expose, self.snaplen);
+        let visible = flame_compile::visible(expose, pace.map_or(self.snaplen, |pace| pace.snaplen));
         let budget = examined.manifest.limits.packet_budget.unwrap_or(Limits::default().packet_budget);
         let verdict = verdict(&analysis, pace, (visible, budget));
         let found = Found { analysis: &analysis, lines: Lines::of(&wasm), visible, verdict };

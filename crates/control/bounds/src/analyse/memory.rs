@@ -11,7 +11,7 @@ use std::rc::Rc;
 use wasmparser::{MemArg, ValType};
 
 /// Longest packet that a node takes.
-pub const MAX_LENGTH: u64 = 262_144;
+pub const MAX_LENGTH: u64 = flame_abi::MAX_PACKET as u64;
 
 /// No packet lies behind.
 const VIEW_END: u64 = layout::VIEW as u64 + layout::VIEW_BYTES as u64;
