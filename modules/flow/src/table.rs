@@ -8,9 +8,9 @@ use crate::flow::{End, Flow, NONE, ROW};
 use crate::key::{Key, Long, is_reverse, reverse};
 use flame_module::{Descriptor, Out, rare, tcp};
 
-/// Flows in one chain; another one evicts its least recently active. There are as many buckets as flows: of a full table, one
-/// chain in a billion is longer by chance.
-pub const MAX_CHAIN: usize = 11;
+/// Flows in one chain; another one evicts its least recently active. There are as many buckets as flows, so that
+/// hardly any chain of a full table is longer by chance.
+pub const MAX_CHAIN: usize = 16;
 /// Flows looked at for the least recently active when the pool is full.
 const CANDIDATES: usize = 8;
 /// Slots that one call of [`Table::dump`] looks at.
