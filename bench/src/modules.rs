@@ -54,7 +54,7 @@ impl Bench<'_> {
                     other => return Err(format!("{other} is no module that is measured").into()),
                 });
             }
-            for (name, most) in [("unchecked", None), ("shipped", Some(1.15))] {
+            for (name, most) in [("unchecked", None), ("shipped", Some(1.05))] {
                 let of: Vec<f64> =
                     of_group.iter().filter(|r| r.name.contains(name)).map(|r| r.value).collect();
                 let row = Row::ratio(
