@@ -12,6 +12,8 @@ use wasmtime::Engine;
 /// Far more than a calibration has.
 const MAX_BYTES: u64 = 64 << 10;
 const MAX_POINTS: usize = 64;
+/// More than a module may own, and few enough for logarithms to tell any two apart.
+const MAX_BYTES_OF_SET: u64 = 1 << 40;
 
 /// The file's name in the cache folder, for a model of processor.
 pub fn file_name(cpu: &str) -> String {
@@ -94,6 +96,9 @@ impl Calibration {
         let sizes: Vec<_> = self.latency.iter().map(|l| l.bytes).collect();
         if sizes.is_empty() || sizes.len() > MAX_POINTS || sizes[0] == 0 {
             return Err(format!("latency: expected 1 to {MAX_POINTS} working sets larger than 0"));
+        }
+        if sizes.iter().any(|bytes| *bytes > MAX_BYTES_OF_SET) {
+            return Err(format!("latency: a working set of more than {MAX_BYTES_OF_SET} bytes"));
         }
         if !sizes.is_sorted_by(|a, b| a < b) {
             return Err("latency: working sets are not in ascending order".to_owned());
