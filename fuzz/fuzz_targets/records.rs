@@ -43,6 +43,7 @@ static PLAN: LazyLock<Plan> = LazyLock::new(|| {
         parameters: Vec::new(),
         on_fault: OnFault::Stop,
         terms: Terms::default(),
+        class: flame_plan::ModuleClass::Bounded,
     };
     Plan { modules: vec![module], workers: 1, interval_ns: 0 }
 });
