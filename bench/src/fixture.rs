@@ -4,7 +4,7 @@ use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_compile::{Compiler, Protection, Request};
 use flame_plan::{Expose, Limits, ModulePlan, OnFault, Terms, ViewSpec};
-use flame_run::{Engines, Instance, Loaded, Mapping, Role};
+use flame_run::{Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
 use std::path::Path;
@@ -83,7 +83,8 @@ pub fn instance(engine: &Engines, plan: &ModulePlan, pool: &Pool) -> Result<Inst
     let (fd, offset, bytes) = pool.window();
     let loaded = Loaded::new(engine, plan)?;
     let mut instance = Instance::new(&loaded, &[Mapping { fd, offset, bytes, at: layout::VIEW }], false)?;
-    instance.start(Role::Fast { worker: 0 }, 1, 1_000_000_000, 0)?;
+    let role = Role::Fast { worker: 0 };
+    instance.call(&Call::Init { role, workers: 1, tick_ns: 1_000_000_000, interval_ns: 0 })?;
     Ok(instance)
 }
 
@@ -93,7 +94,8 @@ pub fn run_slot(instance: &mut Instance, slot: usize, packets: usize, batch: usi
     let mut next = 0;
     while next < packets {
         let n = batch.min(packets - next);
-        instance.batch(at + (next * Descriptor::SIZE) as u32, n as u32, 0, LinkType::ETHERNET)?;
+        let (descriptors, link) = (at + (next * Descriptor::SIZE) as u32, LinkType::ETHERNET);
+        instance.call(&Call::Batch { descriptors, count: n as u32, lost: 0, link })?;
         next += n;
     }
     Ok(())

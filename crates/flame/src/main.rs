@@ -12,6 +12,7 @@ mod places;
 mod plot;
 mod progress;
 mod say;
+mod signals;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -143,6 +143,10 @@ impl Sink for Tee {
         self.records.finish()
     }
 
+    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
+        self.records.abandon()
+    }
+
     fn closed(&self) -> bool {
         self.records.closed()
     }

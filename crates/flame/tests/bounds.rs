@@ -9,7 +9,7 @@ use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_bounds::{Analysis, Bound, Rules, analyse};
 use flame_compile::{Protection, Request};
 use flame_plan::{Expose, Limits, ViewSpec};
-use flame_run::{Engines, Instance, Loaded, Mapping, Role};
+use flame_run::{Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
 use std::path::{Path, PathBuf};
@@ -115,7 +115,8 @@ impl<'a> Measured<'a> {
                 let shown = &self.pool.slot(0).0[next..next + count];
                 let longest = shown.iter().map(|d| u64::from(d.cap_len)).max().unwrap_or(0);
                 let place = at + (next * Descriptor::SIZE) as u32;
-                self.instance.batch(place, count as u32, 0, link).unwrap();
+                let batch = Call::Batch { descriptors: place, count: count as u32, lost: 0, link };
+                self.instance.call(&batch).unwrap();
                 let executed = self.instance.executed().unwrap();
                 hold(self.name, &mut self.batch, executed, bound.at(count as u64, longest));
                 next += count;
@@ -126,7 +127,7 @@ impl<'a> Measured<'a> {
     fn end(&mut self, now_ns: u64) {
         let bound = self.bound("flame_tick");
         // Several calls, if it has much to say: the last one is looked at.
-        self.instance.tick(now_ns, |_| {}).unwrap();
+        self.instance.call(&Call::Tick { now_ns }).unwrap();
         hold(self.name, &mut self.rest, self.instance.executed().unwrap(), bound.at(0, 0));
     }
 }
@@ -135,7 +136,8 @@ fn started(loaded: &Loaded, pool: &Pool) -> Instance {
     let (fd, offset, bytes) = pool.window();
     let window = Mapping { fd, offset, bytes, at: layout::VIEW };
     let mut instance = Instance::new(loaded, &[window], false).unwrap();
-    instance.start(Role::Fast { worker: 0 }, 1, SECOND, 0).unwrap();
+    let role = Role::Fast { worker: 0 };
+    instance.call(&Call::Init { role, workers: 1, tick_ns: SECOND, interval_ns: 0 }).unwrap();
     instance
 }
 

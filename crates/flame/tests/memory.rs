@@ -5,7 +5,7 @@ mod common;
 use common::{install, request};
 use flame_abi::{LinkType, layout};
 use flame_plan::Limits;
-use flame_run::{Instance, Loaded, Mapping, Role};
+use flame_run::{Call, Instance, Loaded, Mapping, Role};
 
 /// Resident bytes of this process.
 fn resident() -> usize {
@@ -29,12 +29,15 @@ fn a_hundred_idle_instances_of_flow_fit_in_a_gibibyte() {
         .map(|_| {
             let window = Mapping { fd, offset, bytes, at: layout::VIEW };
             let mut instance = Instance::new(&loaded, &[window], false).unwrap();
-            instance.start(Role::Fast { worker: 0 }, 1, 1_000_000_000, 0).unwrap();
+            let role = Role::Fast { worker: 0 };
+            let init = Call::Init { role, workers: 1, tick_ns: 1_000_000_000, interval_ns: 0 };
+            instance.call(&init).unwrap();
             instance
         })
         .collect();
     for instance in &mut instances {
-        instance.batch(layout::VIEW, 1, 0, LinkType::ETHERNET).unwrap();
+        let link = LinkType::ETHERNET;
+        instance.call(&Call::Batch { descriptors: layout::VIEW, count: 1, lost: 0, link }).unwrap();
     }
     let each = (resident() - before) / instances.len();
     println!("{} KiB each", each >> 10);

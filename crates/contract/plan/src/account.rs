@@ -7,7 +7,7 @@ pub enum Shed {
     Budget,
     /// The module wrote output that does not fit its manifest, in the batch of this packet.
     Output,
-    /// The instance had been stopped before.
+    /// The instance had been stopped before, or the run was stopped and the packet's turn did not come in time.
     Stopped,
     /// The block was lost because the module fell behind its buffer.
     Behind,
@@ -48,6 +48,8 @@ pub struct Account {
     pub records: u64,
     /// Records the module itself reported as dropped.
     pub records_lost: u64,
+    /// Messages that no slow instance took: it was gone, or too far behind.
+    pub messages_lost: u64,
     /// Records and packets that its grant did not let out.
     pub withheld: u64,
     /// Packets it wrote to the capture file.
@@ -82,6 +84,7 @@ impl Account {
         self.records += other.records;
         self.written += other.written;
         self.withheld += other.withheld;
+        self.messages_lost += other.messages_lost;
         // The module's own number, so it may be anything.
         self.records_lost = self.records_lost.saturating_add(other.records_lost);
         self.faults += other.faults;

@@ -83,12 +83,17 @@ pub struct Limits {
     /// Units of work one packet may cost: executed loop iterations and calls, weighted by the
     /// instructions in them. Counted by the module's own rewritten code, so it replays exactly.
     pub packet_budget: u64,
-    /// Units of work one call of init, tick, end or message may cost.
+    /// Units of work that these may cost together: a call of init; a tick, or the end, with all calls that follow it
+    /// because there is more output; all messages that one call of a fast instance sent, for the slow one; and, once
+    /// the run is stopped, everything but batches that an instance is still called for. Each call costs
+    /// [`flame_abi::CALL_UNITS`] at least, and a unit for each byte of its output.
     pub call_budget: u64,
     /// Bytes one call may return as output.
     pub output_per_call: u32,
     /// Calls of tick or end that may follow because the module has more output.
     pub continuations: u32,
+    /// Messages that one call of a fast instance may send.
+    pub messages: u32,
 }
 
 impl Default for Limits {
@@ -101,6 +106,7 @@ impl Default for Limits {
             // A batch of the largest packets, written out again.
             output_per_call: 17 << 20,
             continuations: 65_536,
+            messages: 4096,
         }
     }
 }

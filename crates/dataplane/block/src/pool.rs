@@ -170,6 +170,13 @@ impl Reader {
         Some(((entry >> 32) as usize, entry as u32))
     }
 
+    /// Blocks that wait to be taken.
+    pub fn waiting(&self) -> u64 {
+        let queue = queue(self.number);
+        let head = self.memory.word(queue + QUEUE_HEAD).load(Ordering::Acquire);
+        head.wrapping_sub(self.memory.word(queue + QUEUE_TAIL).load(Ordering::Relaxed))
+    }
+
     /// Gives a taken slot back.
     pub fn release(&mut self, slot: usize) {
         self.memory.word(slot).fetch_and(!(1 << self.number), Ordering::AcqRel);
@@ -227,6 +234,7 @@ mod tests {
                         }
                     }
                     1 => {
+                        prop_assert_eq!(readers[r].waiting(), queued[r].len() as u64);
                         let taken = readers[r].take();
                         prop_assert_eq!(taken.is_some(), !queued[r].is_empty());
                         if let Some((slot, packets)) = taken {

@@ -22,7 +22,7 @@ pub fn json(
     writeln!(out, "{}", json!({ "packets": packets, "kernel_drops": kernel_drops, "modules": modules }))
 }
 
-/// Counts are packets, but for `records`, `records_lost` and `faults`.
+/// Counts are packets, but for `records`, `records_lost`, `messages_lost` and `faults`.
 pub fn object(account: &Account) -> Value {
     let shed: Map<String, Value> =
         Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause).into())).collect();
@@ -33,6 +33,7 @@ pub fn object(account: &Account) -> Value {
         "shed": shed,
         "records": account.records,
         "records_lost": account.records_lost,
+        "messages_lost": account.messages_lost,
         "withheld": account.withheld,
         "written": account.written,
         "faults": account.faults,
@@ -55,7 +56,7 @@ pub fn table(
         Shed::ALL.into_iter().filter(|c| accounts.iter().any(|(_, a)| a.shed_by(*c) > 0)).collect();
     let sum = |of: fn(&Account) -> u64| accounts.iter().any(|(_, a)| of(a) > 0);
     let (lost, faults) = (sum(|a| a.records_lost), sum(|a| a.faults));
-    let withheld = sum(|a| a.withheld);
+    let (withheld, messages) = (sum(|a| a.withheld), sum(|a| a.messages_lost));
 
     let mut header = vec!["module".to_owned(), "offered".into(), "= processed".into(), "+ filtered".into()];
     match causes.is_empty() {
@@ -64,6 +65,7 @@ pub fn table(
     }
     header.push("records".into());
     header.extend(lost.then(|| "records lost".into()));
+    header.extend(messages.then(|| "messages lost".into()));
     header.extend(withheld.then(|| "withheld".into()));
     header.extend(faults.then(|| "faults".into()));
 
@@ -81,6 +83,7 @@ pub fn table(
         }
         row.push(number(a.records));
         row.extend(lost.then(|| number(a.records_lost)));
+        row.extend(messages.then(|| number(a.messages_lost)));
         row.extend(withheld.then(|| number(a.withheld)));
         row.extend(faults.then(|| number(a.faults)));
         table.add_row(row);
@@ -126,7 +129,7 @@ mod tests {
         let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {
             "offered": 12345, "processed": 12000, "filtered": 300,
             "shed": {"trap": 40, "budget": 0, "output": 0, "stopped": 5, "behind": 0, "share": 0, "evicted": 0},
-            "records": 7, "records_lost": 0, "withheld": 0, "written": 0, "faults": 1, "adds_up": true,
+            "records": 7, "records_lost": 0, "messages_lost": 0, "withheld": 0, "written": 0, "faults": 1, "adds_up": true,
         }}});
         assert_eq!(value, expected);
     }

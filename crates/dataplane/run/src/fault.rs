@@ -1,6 +1,7 @@
 use flame_plan::Shed;
 use flame_record::OutputError;
 use std::fmt;
+use std::time::Duration;
 
 /// What ended an instance. Its store is dropped; nothing else is touched.
 #[derive(Debug)]
@@ -20,12 +21,20 @@ pub struct Fault {
 pub enum FaultKind {
     /// A Wasm trap, in Wasmtime's words.
     Trap(String),
-    /// The work of one packet or one call exceeded its budget.
+    /// The work of one packet, or of calls that have a budget together, exceeded it.
     Budget {
         limit: u64,
         /// Where in the file the loop begins that used it up, if one did.
         place: Option<u32>,
+        /// Calls that shared the budget.
+        calls: u32,
     },
+    /// Calls after the run was stopped exceeded the budget that they have together.
+    StopBudget { limit: u64, place: Option<u32>, calls: u32 },
+    /// A batch or init was still running so long after the run was stopped.
+    Interrupted(Duration),
+    /// One call sent more messages than it may.
+    Messages { found: u64, limit: u32 },
     /// The output does not fit the manifest.
     Output(Box<OutputError>),
     /// The output lies outside the module's memory or is too large.
@@ -46,14 +55,21 @@ pub struct Frame {
 }
 
 impl Fault {
+    /// A fault that the host found between two calls.
+    pub fn between(call: &'static str, kind: FaultKind) -> Self {
+        Self { call, kind, packet: None, backtrace: Vec::new(), said: None }
+    }
+
     /// What the packets it was given count as.
     pub fn cause(&self) -> Shed {
         match self.kind {
-            FaultKind::Budget { .. } => Shed::Budget,
+            FaultKind::Budget { .. } | FaultKind::StopBudget { .. } => Shed::Budget,
+            FaultKind::Interrupted(_) => Shed::Stopped,
             FaultKind::Trap(_) | FaultKind::Start(_) => Shed::Trap,
-            FaultKind::Output(_) | FaultKind::OutputPlace { .. } | FaultKind::Continuations(_) => {
-                Shed::Output
-            }
+            FaultKind::Output(_)
+            | FaultKind::OutputPlace { .. }
+            | FaultKind::Messages { .. }
+            | FaultKind::Continuations(_) => Shed::Output,
         }
     }
 }
@@ -63,10 +79,24 @@ impl fmt::Display for Fault {
         write!(f, "{}: ", self.call)?;
         match &self.kind {
             FaultKind::Trap(text) => write!(f, "trap: {text}")?,
-            FaultKind::Budget { limit, place } => write!(
+            FaultKind::Budget { limit, place, calls } => write!(
                 f,
-                "cut off{}: used up its budget of {limit} (its manifest may ask for more: limits.packet_budget, limits.call_budget; `--packet-budget` is what it may get)",
-                place.map_or_else(String::new, |at| format!(" in the loop at byte {at}"))
+                "cut off{}: used up its budget of {limit}{} (its manifest may ask for more: limits.packet_budget, limits.call_budget; `--packet-budget` is what it may get)",
+                in_loop(*place),
+                together(*calls)
+            )?,
+            FaultKind::StopBudget { limit, place, calls } => write!(
+                f,
+                "cut off{}: after the run was stopped it used up its budget of {limit}{} (limits.call_budget in its manifest)",
+                in_loop(*place),
+                together(*calls)
+            )?,
+            FaultKind::Interrupted(after) => {
+                write!(f, "interrupted: it still ran {} ms after the run was stopped", after.as_millis())?
+            }
+            FaultKind::Messages { found, limit } => write!(
+                f,
+                "sent {found} messages in one call, at most {limit} are allowed (put more into each, or return from a tick for more)"
             )?,
             FaultKind::Output(error) => write!(f, "{error}")?,
             FaultKind::OutputPlace { address, bytes, memory, limit } => write!(
@@ -87,6 +117,14 @@ impl fmt::Display for Fault {
         }
         Ok(())
     }
+}
+
+fn in_loop(place: Option<u32>) -> String {
+    place.map_or_else(String::new, |at| format!(" in the loop at byte {at}"))
+}
+
+fn together(calls: u32) -> String {
+    if calls > 1 { format!(" in {calls} calls together") } else { String::new() }
 }
 
 impl std::error::Error for Fault {}

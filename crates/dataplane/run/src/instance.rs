@@ -1,17 +1,18 @@
+use crate::call::{Allowance, Call, Function};
 use crate::engine::Engines;
 use crate::fault::{Fault, FaultKind, Frame};
 use crate::memory::{Mapping, load, map_window};
 use flame_abi::layout::{self, names};
-use flame_abi::{BatchHeader, InitHeader, LinkType, batch_flags, output, role};
+use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
 use flame_block::SharedMemory;
 use flame_plan::{Limits, ModuleClass, ModulePlan};
 use flame_record::{FrameCounts, Schema};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use wasmtime::{
     Engine, Extern, Global, Linker, Memory, Module, ResourceLimiter, Store, Trap, TypedFunc, Val,
-    WasmBacktrace, WasmParams, WasmResults,
+    WasmBacktrace,
 };
 
 /// A module's code, loaded once for all its instances.
@@ -66,6 +67,10 @@ impl Loaded {
         self.class
     }
 
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Whether the module merges its fast instances' messages in a slow one.
     pub fn has_slow_path(&self) -> bool {
         self.has_slow_path
@@ -73,7 +78,7 @@ impl Loaded {
 }
 
 /// Counts what a store may still allocate.
-struct Quota {
+pub(crate) struct Quota {
     memory: usize,
     table_elements: usize,
 }
@@ -106,7 +111,7 @@ struct Meter {
 ///
 /// After a [`Fault`] the instance must be dropped: its memory may be inconsistent.
 pub struct Instance {
-    store: Store<Quota>,
+    pub(crate) store: Store<Quota>,
     memory: Memory,
     control: SharedMemory,
     init: Option<TypedFunc<(i32, i32), i64>>,
@@ -116,7 +121,7 @@ pub struct Instance {
     message: Option<TypedFunc<(i32, i32), i64>>,
     meter: Option<Meter>,
     panic_text: Option<u32>,
-    loaded: Loaded,
+    pub(crate) loaded: Loaded,
     restarted: bool,
     /// Whether Wasmtime counts what is executed.
     counts: bool,
@@ -129,7 +134,7 @@ const BATCH_AT: i32 = (layout::WINDOW + layout::BATCH_OFFSET) as i32;
 const DATA_AT: i32 = (layout::WINDOW + layout::DATA_OFFSET) as i32;
 
 impl Instance {
-    /// Instantiates and maps `windows`; [`Instance::start`] comes next.
+    /// Instantiates and maps `windows`; [`Call::Init`] comes next.
     pub fn new(loaded: &Loaded, windows: &[Mapping], restarted: bool) -> Result<Self, Fault> {
         let start = |text: String| Fault {
             call: "instantiation",
@@ -206,71 +211,88 @@ impl Instance {
         })
     }
 
-    /// Calls `flame_init` with the parameters.
-    pub fn start(&mut self, who: Role, workers: usize, tick_ns: u64, interval_ns: u64) -> Result<(), Fault> {
-        let Some(init) = self.init.clone() else { return Ok(()) };
-        let (role, worker) = match who {
-            Role::Fast { worker } => (role::FAST, worker as u32),
-            Role::Slow => (role::SLOW, 0),
-        };
-        let header = InitHeader {
-            abi: flame_abi::VERSION,
-            role,
-            worker,
-            workers: workers as u32,
-            tick_ns,
-            interval_ns,
-        };
-        let parameters = self.loaded.parameters.clone();
-        let len = InitHeader::SIZE + parameters.len();
-        let area = self.control.slice_mut(layout::DATA_OFFSET as usize, layout::MAX_DATA as usize);
-        let Some(area) = area.get_mut(..len) else {
-            return Err(self.fault(
-                names::INIT,
-                FaultKind::Start(format!("parameters of {len} bytes, at most {} fit", layout::MAX_DATA)),
-            ));
-        };
-        area[..InitHeader::SIZE].copy_from_slice(&header.to_bytes());
-        area[InitHeader::SIZE..].copy_from_slice(&parameters);
-        self.refuel(names::INIT)?;
-        let result = self.call(&init, (DATA_AT, len as i32));
-        self.output(names::INIT, result).map(drop)
-    }
-
-    /// Calls `flame_batch` on `count` descriptors of packets of one link type that begin at
-    /// `descriptors` in the window. On a
-    /// fault, `Fault::packet` tells how far it came.
-    pub fn batch(
-        &mut self,
-        descriptors: u32,
-        count: u32,
-        lost: u64,
-        link: LinkType,
-    ) -> Result<Output<'_>, Fault> {
-        self.prepare(descriptors, count, lost, link)?;
-        let batch = self.batch.clone();
-        let result = self.call(&batch, BATCH_AT);
-        self.output(names::BATCH, result).map(|(out, _)| out)
-    }
-
-    /// The same for a metered module, whose instance comes back when the batch is done.
-    pub fn begin(mut self: Box<Self>, descriptors: u32, count: u32, lost: u64, link: LinkType) -> Running {
-        let prepared = self.prepare(descriptors, count, lost, link);
-        Running(Box::pin(async move {
-            let called = match prepared {
-                Ok(()) => {
-                    let batch = self.batch.clone();
-                    Ok(batch.call_async(&mut self.store, BATCH_AT).await)
+    /// Sets up the control area and the counters for `call`, which may use up `units`; a batch has its packets' budgets.
+    pub(crate) fn prepare(&mut self, call: &Call, units: u64) -> Result<Option<Function>, Fault> {
+        if self.counts {
+            self.store.set_fuel(COUNTED_FROM).map_err(|e| self.fault(call.name(), FaultKind::Start(e.to_string())))?;
+        }
+        let function = match call {
+            Call::Batch { descriptors, count, lost, link } => {
+                let flags = if self.restarted { batch_flags::RESTARTED } else { 0 };
+                self.restarted = false;
+                let (descriptors, count, lost, link) = (*descriptors, *count, *lost, link.0.into());
+                let header = BatchHeader { descriptors, count, lost, flags, link };
+                self.control
+                    .slice_mut(layout::BATCH_OFFSET as usize, BatchHeader::SIZE)
+                    .copy_from_slice(&header.to_bytes());
+                Some(Function::Batch(self.batch.clone(), BATCH_AT))
+            }
+            Call::Init { role: who, workers, tick_ns, interval_ns } => match self.init.clone() {
+                Some(function) => {
+                    let (role, worker) = match *who {
+                        Role::Fast { worker } => (role::FAST, worker as u32),
+                        Role::Slow => (role::SLOW, 0),
+                    };
+                    let (abi, workers) = (flame_abi::VERSION, *workers as u32);
+                    let (tick_ns, interval_ns) = (*tick_ns, *interval_ns);
+                    let header = InitHeader { abi, role, worker, workers, tick_ns, interval_ns };
+                    let parameters = self.loaded.parameters.clone();
+                    Some(Function::Data(function, self.data(call, &[&header.to_bytes(), &parameters])?))
                 }
-                Err(fault) => Err(fault),
-            };
-            (self, Called(called))
-        }))
+                None => None,
+            },
+            Call::Message(bytes) => match self.message.clone() {
+                Some(function) => Some(Function::Data(function, self.data(call, &[bytes])?)),
+                None => None,
+            },
+            Call::Tick { now_ns } => self.tick.clone().map(|f| Function::Time(f, *now_ns as i64)),
+            Call::End { now_ns } => self.end.clone().map(|f| Function::Time(f, *now_ns as i64)),
+        };
+        let Some(meter) = &self.meter else { return Ok(function) };
+        let store = &mut self.store;
+        let set = match call {
+            Call::Batch { count, .. } => {
+                // A module that marks its packets gets each one's budget at its mark; another one all at
+                // once for the batch, and its marks need not be set up.
+                let budget = packet_budget(&self.loaded.limits);
+                if self.loaded.marks_packets {
+                    let first = meter.fuel.set(&mut *store, Val::I64(budget));
+                    let second = meter.packet.set(&mut *store, Val::I32(-1));
+                    first.and(second).and(meter.count.set(&mut *store, Val::I32(*count as i32)))
+                } else {
+                    meter.fuel.set(&mut *store, Val::I64(budget * i64::from(*count)))
+                }
+            }
+            _ => {
+                let first = meter.fuel.set(&mut *store, Val::I64(fuel(units)));
+                let second = meter.packet.set(&mut *store, Val::I32(-1));
+                first.and(second).and(meter.count.set(&mut *store, Val::I32(0)))
+            }
+        };
+        set.map_err(|e| self.fault(call.name(), FaultKind::Start(e.to_string())))?;
+        Ok(function)
     }
 
-    /// What a batch that was [begun](Instance::begin) returned.
-    pub fn finish(&mut self, called: Called) -> Result<Output<'_>, Fault> {
-        self.output(names::BATCH, called.0?).map(|(out, _)| out)
+    /// Puts bytes where a call finds its data: address and length.
+    fn data(&mut self, call: &Call, parts: &[&[u8]]) -> Result<(i32, i32), Fault> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let area = self.control.slice_mut(layout::DATA_OFFSET as usize, layout::MAX_DATA as usize);
+        let Some(mut area) = area.get_mut(..len) else {
+            let text = format!("data of {len} bytes, at most {} fit", layout::MAX_DATA);
+            return Err(self.fault(call.name(), FaultKind::Start(text)));
+        };
+        for part in parts {
+            let (place, rest) = area.split_at_mut(part.len());
+            place.copy_from_slice(part);
+            area = rest;
+        }
+        Ok((DATA_AT, len as i32))
+    }
+
+    /// Units that the last call, which had `units`, counted itself.
+    pub(crate) fn counted(&mut self, units: u64) -> u64 {
+        let left = self.meter.as_ref().and_then(|meter| meter.fuel.get(&mut self.store).i64());
+        left.map_or(0, |left| fuel(units).saturating_sub(left).max(0) as u64)
     }
 
     /// Instructions that the last call executed, by Wasmtime's own count; none unless the engine counts.
@@ -278,127 +300,24 @@ impl Instance {
         self.store.get_fuel().ok().filter(|_| self.counts).map(|left| COUNTED_FROM - left)
     }
 
-    /// Calls to the end, slice by slice if it is metered.
-    fn call<P: WasmParams + Sync, R: WasmResults + Sync>(
-        &mut self,
-        function: &TypedFunc<P, R>,
-        parameters: P,
-    ) -> wasmtime::Result<R> {
-        if self.counts {
-            self.store.set_fuel(COUNTED_FROM)?;
-        }
-        match self.loaded.class {
-            ModuleClass::Bounded => function.call(&mut self.store, parameters),
-            ModuleClass::Metered => to_the_end(function.call_async(&mut self.store, parameters)),
-        }
-    }
-
-    fn prepare(&mut self, descriptors: u32, count: u32, lost: u64, link: LinkType) -> Result<(), Fault> {
-        let flags = if self.restarted { batch_flags::RESTARTED } else { 0 };
-        self.restarted = false;
-        let header = BatchHeader { descriptors, count, lost, flags, link: link.0.into() };
-        self.control
-            .slice_mut(layout::BATCH_OFFSET as usize, BatchHeader::SIZE)
-            .copy_from_slice(&header.to_bytes());
-        if let Some(meter) = &self.meter {
-            // A module that marks its packets gets each one's budget at its mark; another one all at
-            // once for the batch, and its marks need not be set up.
-            let budget = packet_budget(&self.loaded.limits);
-            let store = &mut self.store;
-            let set = if self.loaded.marks_packets {
-                let first = meter.fuel.set(&mut *store, Val::I64(budget));
-                let second = meter.packet.set(&mut *store, Val::I32(-1));
-                first.and(second).and(meter.count.set(&mut *store, Val::I32(count as i32)))
-            } else {
-                meter.fuel.set(&mut *store, Val::I64(budget * i64::from(count)))
-            };
-            if let Err(e) = set {
-                return Err(self.fault(names::BATCH, FaultKind::Start(e.to_string())));
-            }
-        }
-        Ok(())
-    }
-
-    /// Calls `flame_tick` until it has no more output, which `each` gets piece by piece.
-    pub fn tick(&mut self, now_ns: u64, each: impl FnMut(Output<'_>)) -> Result<(), Fault> {
-        let tick = self.tick.clone();
-        self.drain(names::TICK, tick, now_ns, each)
-    }
-
-    /// Calls `flame_end` likewise; the instance gets no further call.
-    pub fn end(&mut self, now_ns: u64, each: impl FnMut(Output<'_>)) -> Result<(), Fault> {
-        let end = self.end.clone();
-        self.drain(names::END, end, now_ns, each)
-    }
-
-    /// Calls `flame_message` with bytes that another instance of this module sent.
-    pub fn message(&mut self, bytes: &[u8]) -> Result<Output<'_>, Fault> {
-        let message = self.message.clone();
-        let area = self.control.slice_mut(layout::DATA_OFFSET as usize, layout::MAX_DATA as usize);
-        let (Some(message), Some(area)) = (message, area.get_mut(..bytes.len())) else {
-            let text = format!("a message of {} bytes, at most {} fit", bytes.len(), layout::MAX_DATA);
-            return Err(self.fault(names::MESSAGE, FaultKind::Start(text)));
-        };
-        area.copy_from_slice(bytes);
-        self.refuel(names::MESSAGE)?;
-        let result = self.call(&message, (DATA_AT, bytes.len() as i32));
-        self.output(names::MESSAGE, result).map(|(out, _)| out)
-    }
-
     /// All memory the module owns, for tests that look for what it must not hold.
     pub fn owned_memory(&self) -> &[u8] {
         self.memory.data(&self.store)
     }
 
-    fn drain(
-        &mut self,
-        call: &'static str,
-        function: Option<TypedFunc<i64, i64>>,
-        now_ns: u64,
-        mut each: impl FnMut(Output<'_>),
-    ) -> Result<(), Fault> {
-        let Some(function) = function else { return Ok(()) };
-        let limit = self.loaded.limits.continuations;
-        for _ in 0..=limit {
-            self.refuel(call)?;
-            let result = self.call(&function, now_ns as i64);
-            let (output, more) = self.output(call, result)?;
-            each(output);
-            if !more {
-                return Ok(());
-            }
-        }
-        Err(self.fault(call, FaultKind::Continuations(limit)))
-    }
-
-    /// Fills the counters for a call that is not a batch.
-    fn refuel(&mut self, call: &'static str) -> Result<(), Fault> {
-        let Some(meter) = &self.meter else { return Ok(()) };
-        let budget = self.loaded.limits.call_budget.min(i64::MAX as u64) as i64;
-        let store = &mut self.store;
-        let set = [
-            meter.fuel.set(&mut *store, Val::I64(budget)),
-            meter.packet.set(&mut *store, Val::I32(-1)),
-            meter.count.set(&mut *store, Val::I32(0)),
-        ];
-        match set.into_iter().find_map(Result::err) {
-            Some(e) => Err(self.fault(call, FaultKind::Start(e.to_string()))),
-            None => Ok(()),
-        }
-    }
-
     /// Finds and checks what a call returned.
-    fn output(
+    pub(crate) fn output(
         &mut self,
         call: &'static str,
         result: wasmtime::Result<i64>,
+        allowance: &Allowance,
     ) -> Result<(Output<'_>, bool), Fault> {
         let value = match result {
             Ok(value) => value as u64,
-            Err(error) => return Err(self.trapped(call, &error)),
+            Err(error) => return Err(self.trapped(call, &error, allowance)),
         };
         let (address, bytes, more) = output::unpack(value);
-        let limit = self.loaded.limits.output_per_call;
+        let Limits { output_per_call: limit, messages, .. } = self.loaded.limits;
         let size = self.memory.data_size(&self.store);
         let outside = u64::from(address) + u64::from(bytes) > size as u64;
         if bytes > limit || (bytes > 0 && outside) {
@@ -410,22 +329,29 @@ impl Instance {
             .schema
             .check(&self.memory.data(&self.store)[range.clone()], self.loaded.has_slow_path);
         match checked {
+            Ok(counts) if counts.messages > u64::from(messages) => {
+                Err(self.fault(call, FaultKind::Messages { found: counts.messages, limit: messages }))
+            }
             Ok(counts) => Ok((Output { bytes: &self.memory.data(&self.store)[range], counts }, more)),
             Err(error) => Err(self.fault(call, FaultKind::Output(Box::new(error)))),
         }
     }
 
-    fn trapped(&mut self, call: &'static str, error: &wasmtime::Error) -> Fault {
+    fn trapped(&mut self, call: &'static str, error: &wasmtime::Error, allowance: &Allowance) -> Fault {
         let trap = error.downcast_ref::<Trap>();
         let spent = match &self.meter {
             Some(meter) => meter.fuel.get(&mut self.store).i64().is_some_and(|fuel| fuel < 0),
             None => false,
         };
-        let limits = &self.loaded.limits;
-        let limit = if call == names::BATCH { limits.packet_budget } else { limits.call_budget };
         let kind = if spent && trap == Some(&Trap::UnreachableCodeReached) {
             let place = self.meter.as_ref().and_then(|m| m.place.get(&mut self.store).i32());
-            FaultKind::Budget { limit, place: place.map(|at| at as u32).filter(|at| *at > 0) }
+            let place = place.map(|at| at as u32).filter(|at| *at > 0);
+            match call {
+                names::BATCH => {
+                    FaultKind::Budget { limit: self.loaded.limits.packet_budget, place, calls: 1 }
+                }
+                _ => allowance.used_up(place),
+            }
         } else {
             FaultKind::Trap(trap.map_or_else(|| root_cause(error), Trap::to_string))
         };
@@ -445,7 +371,7 @@ impl Instance {
         fault
     }
 
-    fn fault(&mut self, call: &'static str, kind: FaultKind) -> Fault {
+    pub(crate) fn fault(&mut self, call: &'static str, kind: FaultKind) -> Fault {
         let packet = match &self.meter {
             Some(meter) if self.loaded.marks_packets && call == names::BATCH => {
                 meter.packet.get(&mut self.store).i32().and_then(|p| u32::try_from(p).ok())
@@ -463,30 +389,8 @@ impl Instance {
     }
 }
 
-/// A batch of a metered module, on its way.
-pub struct Running(Pin<Box<dyn Future<Output = (Box<Instance>, Called)>>>);
-
-/// What a batch returned, not looked at yet: [`Instance::finish`].
-pub struct Called(Result<wasmtime::Result<i64>, Fault>);
-
-/// What became of one slice.
-pub enum Slice {
-    Over(Running),
-    Done(Box<Instance>, Called),
-}
-
-impl Running {
-    /// Goes on until the batch is done, or somebody ends the slice ([`Engines::end_slice`]).
-    pub fn resume(mut self) -> Slice {
-        match self.0.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready((instance, called)) => Slice::Done(instance, called),
-            Poll::Pending => Slice::Over(self),
-        }
-    }
-}
-
 /// Polls until it is done: what it waits for is nothing but its next slice.
-fn to_the_end<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn to_the_end<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -494,6 +398,11 @@ fn to_the_end<T>(future: impl Future<Output = T>) -> T {
             return done;
         }
     }
+}
+
+/// What counters are set to.
+fn fuel(units: u64) -> i64 {
+    units.min(i64::MAX as u64) as i64
 }
 
 /// A packet's budget, such that a batch's does not overflow.

@@ -3,13 +3,15 @@
 //! This crate never compiles. It takes machine code that this node's compiler made ([`engine`] is
 //! the configuration both share), so that the process which runs foreign code need not hold one.
 
+mod call;
 pub mod engine;
 mod fault;
 mod instance;
 mod memory;
 
+pub use call::{Allowance, Call, Called, Returned, Running, Slice};
 pub use engine::Engines;
 pub use fault::{Fault, FaultKind, Frame};
-pub use instance::{Called, Instance, Loaded, Output, Role, Running, Slice};
+pub use instance::{Instance, Loaded, Output, Role};
 pub use memory::Mapping;
 pub use wasmtime::{Engine, Error as EngineError};

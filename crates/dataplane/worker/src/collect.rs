@@ -1,20 +1,30 @@
+use crate::caller::{Caller, Ended};
 use crate::lane::Outlet;
+use crate::member::From;
 use crate::report::FaultReport;
 use crate::run::RunError;
-use flame_plan::{Account, Eviction, Plan, coarse};
+use crate::stop::{Stop, Turn};
+use flame_plan::{Account, Plan, coarse};
 use flame_record::{Frame, Gate, Rows, Sink, frames};
-use flame_run::{Fault, Instance, Loaded, Output, Role};
-use std::sync::atomic::{AtomicBool, Ordering};
+use flame_run::{Allowance, Call, Fault, Loaded, Output, Role};
+use std::collections::VecDeque;
+
+/// Bytes of messages that may wait for a slow instance, on live sources; what is beyond is lost, and counted.
+const QUEUED: usize = 64 << 20;
+
+/// What a message that waits takes beside its bytes.
+const ENTRY: usize = 64;
 
 /// The end of the way: messages go to the slow instances, rows to the sink.
 ///
-/// Slow instances tick only when every worker has passed the tick, so that what they report does not
-/// depend on how workers are scheduled.
+/// Slow instances tick only when their fast ones have passed the tick on every worker, so that what they report does
+/// not depend on how workers are scheduled.
 pub struct Collector<'a> {
     modules: Vec<Collected>,
     sink: &'a mut dyn Sink,
-    /// Set when nobody reads the output any more.
-    stop: &'a AtomicBool,
+    stop: &'a Stop<'a>,
+    /// The source loses what is not taken in time: messages wait for their turn.
+    is_live: bool,
     pub faults: Vec<FaultReport>,
     /// Per worker: the last tick it passed.
     passed: Vec<u64>,
@@ -25,135 +35,245 @@ struct Collected {
     name: String,
     rows: Rows,
     gate: Gate,
-    eviction: Eviction,
     resolution_ns: u64,
-    /// The last tick it was told of.
+    /// The last tick, at that resolution.
     ticked: u64,
-    slow: Option<Instance>,
+    /// The last tick of all workers' lanes, and the last that was passed on.
+    due: u64,
+    done: u64,
+    /// Per worker: the last tick that the fast instance passed, and what is left for its call's messages.
+    passed: Vec<u64>,
+    allowances: Vec<Option<Allowance>>,
+    slow: Option<Caller>,
+    queue: VecDeque<Task>,
+    /// Bytes of the messages in `queue`.
+    queued: usize,
+    /// The worker whose message the slow instance is at.
+    worker: usize,
     account: Account,
 }
 
+/// A call of a slow instance that waits.
+enum Task {
+    Message {
+        worker: usize,
+        /// Whether it is the first of its fast call.
+        is_first: bool,
+        bytes: Vec<u8>,
+    },
+    Tick(u64),
+}
+
 impl<'a> Collector<'a> {
-    pub fn new(
+    pub(crate) fn new(
         plan: &Plan,
         loaded: &[Loaded],
         sink: &'a mut dyn Sink,
-        stop: &'a AtomicBool,
+        stop: &'a Stop<'a>,
+        is_live: bool,
     ) -> Result<Self, RunError> {
         let mut collector = Self {
             modules: Vec::new(),
             sink,
             stop,
+            is_live,
             faults: Vec::new(),
             passed: vec![0; plan.workers],
             ticked: 0,
         };
         for (p, loaded) in plan.modules.iter().zip(loaded) {
-            let rows = Rows::new(p);
             let mut module = Collected {
                 name: p.name.clone(),
-                rows,
+                rows: Rows::new(p),
                 gate: Gate::new(&p.manifest, p.terms.release),
-                eviction: p.terms.eviction.clone(),
                 resolution_ns: p.view.resolution_ns,
                 ticked: 0,
+                due: 0,
+                done: 0,
+                passed: vec![0; plan.workers],
+                allowances: vec![None; plan.workers],
                 slow: None,
+                queue: VecDeque::new(),
+                queued: 0,
+                worker: 0,
                 account: Account::default(),
             };
             if loaded.has_slow_path() {
-                let made = Instance::new(loaded, &[], false).and_then(|mut slow| {
-                    slow.start(Role::Slow, plan.workers, plan.tick_ns(), plan.interval_ns)?;
-                    Ok(slow)
-                });
-                match made {
-                    Ok(slow) => module.slow = Some(slow),
+                let mut slow = Caller::new(plan, p, loaded, Role::Slow, is_live);
+                match slow.launch(false) {
+                    Ok(()) => module.slow = Some(slow),
                     Err(fault) => collector.faults.push(module.ended(&fault)),
                 }
             }
             collector.modules.push(module);
+            collector.go(collector.modules.len() - 1)?;
         }
         Ok(collector)
     }
 
     /// Takes checked output of a fast instance.
-    pub fn output(&mut self, module: usize, bytes: &[u8]) -> Result<(), RunError> {
-        let m = &mut self.modules[module];
+    pub(crate) fn output(&mut self, from: From, bytes: &[u8]) -> Result<(), RunError> {
+        let mut is_first = from.is_first;
         for frame in frames(bytes) {
+            let m = &mut self.modules[from.module];
             let Frame::Message(message) = frame else {
                 m.take(frame, self.sink)?;
                 continue;
             };
-            let Some(mut slow) = m.slow.take().filter(|_| m.eviction.reason().is_none()) else { continue };
-            match slow.message(message) {
-                Ok(reply) => {
-                    m.rows_of(reply, self.sink)?;
-                    m.slow = Some(slow);
-                }
-                Err(fault) => self.faults.push(m.ended(&fault)),
+            if m.slow.is_none() || (self.is_live && m.queued + message.len() + ENTRY > QUEUED) {
+                m.account.messages_lost += 1;
+                continue;
+            }
+            let is_first = std::mem::take(&mut is_first);
+            m.queued += message.len() + ENTRY;
+            m.queue.push_back(Task::Message { worker: from.worker, is_first, bytes: message.to_vec() });
+            if !self.is_live {
+                self.go(from.module)?;
             }
         }
         Ok(())
     }
 
     /// Worker `worker` has passed the tick at `now_ns`.
-    pub fn tick(&mut self, worker: usize, now_ns: u64) -> Result<(), RunError> {
+    pub(crate) fn tick(&mut self, worker: usize, now_ns: u64) -> Result<(), RunError> {
         self.passed[worker] = now_ns;
         let all = self.passed.iter().copied().min().unwrap_or(0);
         if all > self.ticked {
             // The first tick is the first that is known of time.
             let since = if self.ticked == 0 { 0 } else { all - self.ticked };
-            self.modules.iter_mut().for_each(|m| m.gate.refill(since));
             self.ticked = all;
-            self.slow(all, true, |slow, now_ns, each| slow.tick(now_ns, each))?;
+            for module in 0..self.modules.len() {
+                let m = &mut self.modules[module];
+                m.gate.refill(since);
+                m.due = all;
+                m.tick();
+                self.go(module)?;
+            }
             for m in &mut self.modules {
                 m.flush(self.sink)?;
             }
             self.sink.flush()?;
             if self.sink.closed() {
-                self.stop.store(true, Ordering::Relaxed);
+                self.stop.set();
             }
         }
         Ok(())
     }
 
+    /// A module's fast instance has passed the tick.
+    pub(crate) fn passed(&mut self, module: usize, worker: usize, now_ns: u64) -> Result<(), RunError> {
+        let m = &mut self.modules[module];
+        m.passed[worker] = now_ns;
+        m.tick();
+        self.go(module)
+    }
+
+    /// Whether a turn would bring a slow instance on.
+    pub(crate) fn may_go(&mut self) -> bool {
+        self.modules.iter_mut().any(|m| {
+            let waits = !m.queue.is_empty();
+            m.slow.as_mut().is_some_and(|slow| (waits || slow.is_busy()) && slow.may_begin())
+        })
+    }
+
+    /// Gives each slow instance for which something waits one turn.
+    pub(crate) fn resume(&mut self) -> Result<(), RunError> {
+        (0..self.modules.len()).try_for_each(|module| self.go(module))
+    }
+
+    fn go(&mut self, module: usize) -> Result<(), RunError> {
+        let turn = if self.is_live { Turn::slice(self.stop) } else { Turn::whole(self.stop) };
+        self.modules[module].go(&turn, self.sink, &mut self.faults)
+    }
+
     /// Ends the slow instances and gives out the records and losses of each module.
-    pub fn end(mut self, now_ns: u64) -> Result<(Vec<Account>, Vec<FaultReport>), RunError> {
-        self.slow(now_ns, false, |slow, now_ns, each| slow.end(now_ns, each))?;
+    pub(crate) fn end(mut self, now_ns: u64) -> Result<(Vec<Account>, Vec<FaultReport>), RunError> {
+        let turn = Turn::whole(self.stop);
+        for m in &mut self.modules {
+            m.go(&turn, self.sink, &mut self.faults)?;
+            let now_ns = coarse(now_ns, m.resolution_ns);
+            if let Some(slow) = &mut m.slow {
+                slow.start(Call::End { now_ns }, slow.allowance());
+                m.go(&turn, self.sink, &mut self.faults)?;
+            }
+        }
         for m in &mut self.modules {
             m.flush(self.sink)?;
         }
         Ok((self.modules.into_iter().map(|m| m.account).collect(), self.faults))
     }
-
-    fn slow(
-        &mut self,
-        now_ns: u64,
-        is_tick: bool,
-        call: impl Fn(&mut Instance, u64, &mut dyn FnMut(Output<'_>)) -> Result<(), Fault>,
-    ) -> Result<(), RunError> {
-        for m in &mut self.modules {
-            let now_ns = coarse(now_ns, m.resolution_ns);
-            if is_tick && now_ns <= std::mem::replace(&mut m.ticked, now_ns) {
-                continue;
-            }
-            let Some(mut slow) = m.slow.take().filter(|_| m.eviction.reason().is_none()) else { continue };
-            let mut taken = Ok(());
-            let called = call(&mut slow, now_ns, &mut |output| {
-                if taken.is_ok() {
-                    taken = m.rows_of(output, self.sink);
-                }
-            });
-            taken?;
-            match called {
-                Ok(()) => m.slow = Some(slow),
-                Err(fault) => self.faults.push(m.ended(&fault)),
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Collected {
+    /// Lets the slow instance tick if all workers have passed the tick that is due.
+    fn tick(&mut self) {
+        if self.due <= self.done || self.passed.iter().any(|passed| *passed < self.due) {
+            return;
+        }
+        self.done = self.due;
+        let now_ns = coarse(self.due, self.resolution_ns);
+        if now_ns <= std::mem::replace(&mut self.ticked, now_ns) || self.slow.is_none() {
+            return;
+        }
+        match self.queue.back_mut() {
+            Some(Task::Tick(due)) => *due = now_ns,
+            _ => self.queue.push_back(Task::Tick(now_ns)),
+        }
+    }
+
+    /// Makes the calls that wait, until none does, or others have waited long enough.
+    fn go(
+        &mut self,
+        turn: &Turn<'_>,
+        sink: &mut dyn Sink,
+        faults: &mut Vec<FaultReport>,
+    ) -> Result<(), RunError> {
+        let Some(mut slow) = self.slow.take() else { return Ok(()) };
+        while slow.is_busy() || self.start_next(&mut slow) {
+            match slow.go(turn, &mut |output| self.rows_of(output, sink))? {
+                Ended::Paused => break,
+                Ended::Done(Call::Message(_), allowance) => self.allowances[self.worker] = Some(allowance),
+                Ended::Done(..) => {}
+                Ended::Faulted(call, fault) => {
+                    self.gone(&call);
+                    faults.push(self.ended(&fault));
+                    return Ok(());
+                }
+                // The fast instances say why.
+                Ended::Evicted(call, _) => {
+                    self.gone(&call);
+                    return Ok(());
+                }
+            }
+            if turn.is_over() {
+                break;
+            }
+        }
+        self.slow = Some(slow);
+        Ok(())
+    }
+
+    fn start_next(&mut self, slow: &mut Caller) -> bool {
+        match self.queue.pop_front() {
+            None => return false,
+            Some(Task::Tick(now_ns)) => slow.start(Call::Tick { now_ns }, slow.allowance()),
+            Some(Task::Message { worker, is_first, bytes }) => {
+                self.queued = self.queued.saturating_sub(bytes.len() + ENTRY);
+                self.worker = worker;
+                let left = self.allowances[worker].filter(|_| !is_first);
+                slow.start(Call::Message(bytes), left.unwrap_or_else(|| slow.allowance()));
+            }
+        }
+        true
+    }
+
+    /// Counts what nobody takes any more: the message that the slow instance was at, and those that wait.
+    fn gone(&mut self, call: &Call) {
+        let waiting = self.queue.drain(..).filter(|task| matches!(task, Task::Message { .. })).count() as u64;
+        self.account.messages_lost += waiting + u64::from(matches!(call, Call::Message(_)));
+        self.queued = 0;
+    }
+
     fn take(&mut self, frame: Frame<'_>, sink: &mut dyn Sink) -> Result<(), RunError> {
         match frame {
             Frame::Lost(records) => {
@@ -198,12 +318,16 @@ impl Collected {
 
 /// For one worker: the lane's output needs no queue.
 impl Outlet for Collector<'_> {
-    fn output(&mut self, module: usize, output: Output<'_>) -> Result<(), RunError> {
-        Collector::output(self, module, output.bytes)
+    fn output(&mut self, from: From, output: Output<'_>) -> Result<(), RunError> {
+        Collector::output(self, from, output.bytes)
     }
 
     fn fault(&mut self, _: usize, report: FaultReport) -> Result<(), RunError> {
         self.faults.push(report);
         Ok(())
+    }
+
+    fn passed(&mut self, module: usize, worker: usize, now_ns: u64) -> Result<(), RunError> {
+        Collector::passed(self, module, worker, now_ns)
     }
 }

@@ -1,7 +1,8 @@
 use crate::feed::Part;
-use crate::member::{Blocks, Member};
+use crate::member::{Blocks, From, Member};
 use crate::report::FaultReport;
 use crate::run::RunError;
+use crate::stop::Stop;
 use flame_abi::{LinkType, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_plan::{Account, ModuleClass, Plan, Shed, ViewSpec};
@@ -14,16 +15,17 @@ const SLOTS: usize = 4;
 
 /// Where a lane's output goes.
 pub trait Outlet {
-    fn output(&mut self, module: usize, output: Output<'_>) -> Result<(), RunError>;
+    fn output(&mut self, from: From, output: Output<'_>) -> Result<(), RunError>;
     fn fault(&mut self, module: usize, report: FaultReport) -> Result<(), RunError>;
+    /// The module has done the tick at `now_ns`, and all that came before, on this worker.
+    fn passed(&mut self, module: usize, worker: usize, now_ns: u64) -> Result<(), RunError>;
 }
 
 /// One worker: every view once, and behind each view the fast instances that share it.
-pub struct Lane {
+pub struct Lane<'a> {
     views: Vec<ViewLane>,
     batch: usize,
-    /// The source loses what is not taken in time: no batch of a metered module is waited for.
-    live: bool,
+    stop: &'a Stop<'a>,
 }
 
 struct ViewLane {
@@ -42,18 +44,20 @@ pub struct LaneOptions<'a> {
     pub batch: usize,
     pub key: Option<&'a Key>,
     pub shared: Option<Shared>,
+    /// The source loses what is not taken in time: no call of a metered module is waited for.
     pub live: bool,
+    pub(crate) stop: &'a Stop<'a>,
 }
 
-impl Lane {
+impl<'a> Lane<'a> {
     pub fn new(
         plan: &Plan,
         loaded: &[Loaded],
-        options: &LaneOptions<'_>,
+        options: &LaneOptions<'a>,
         outlet: &mut dyn Outlet,
     ) -> Result<Self, RunError> {
-        let LaneOptions { worker, batch, key, shared, live } = *options;
-        let mut lane = Self { views: Vec::new(), batch: batch.clamp(1, flame_abi::MAX_BATCH), live };
+        let LaneOptions { worker, batch, key, shared, live, stop } = *options;
+        let mut lane = Self { views: Vec::new(), batch: batch.clamp(1, flame_abi::MAX_BATCH), stop };
         let mut specs: Vec<Option<&ViewSpec>> = Vec::new();
         for (module, (p, loaded)) in plan.modules.iter().zip(loaded).enumerate() {
             // One that may keep its blocks for long has blocks of its own.
@@ -90,6 +94,7 @@ impl Lane {
             let reader = view.pool.reader(slots).ok_or(RunError::TooManyModules)?;
             let mut member = Member::new(plan, (module, loaded), (worker, live), windows, reader);
             member.launch(false, outlet)?;
+            member.go(blocks(lane.batch, &view.links, stop), outlet)?;
             view.members.push(member);
         }
         Ok(lane)
@@ -103,50 +108,54 @@ impl Lane {
             start = range.end;
             let part = Part { packets: same, descriptors: &part.descriptors[range], ..part };
             for view in &mut self.views {
-                view.part(part, (self.batch, !self.live), outlet)?;
+                view.part(part, (self.batch, self.stop), outlet)?;
             }
         }
         Ok(())
     }
 
-    /// Whether a batch was interrupted.
-    pub fn is_busy(&self) -> bool {
-        self.views.iter().flat_map(|v| &v.members).any(Member::is_busy)
+    fn members(&mut self) -> impl Iterator<Item = &mut Member> {
+        self.views.iter_mut().flat_map(|v| &mut v.members)
     }
 
-    /// Gives each interrupted batch one more slice; to the end if `patient`.
-    pub fn resume(&mut self, patient: bool, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    /// Whether a turn would bring something on that was interrupted.
+    pub fn may_go(&mut self) -> bool {
+        self.members().any(Member::may_go)
+    }
+
+    /// Gives each member for which something waits one more turn.
+    pub fn resume(&mut self, is_last: bool, outlet: &mut dyn Outlet) -> Result<(), RunError> {
         for view in &mut self.views {
-            let blocks = Blocks { batch: self.batch as u32, links: &view.links, patient };
+            let blocks = Blocks { is_last, ..blocks(self.batch, &view.links, self.stop) };
             view.members.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))?;
         }
         Ok(())
     }
 
     pub fn tick(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        // What came before a tick is done before it. Those that are need not wait for the others.
-        let members = |lane: &mut Self, busy: bool, outlet: &mut dyn Outlet| {
-            let all = lane.views.iter_mut().flat_map(|v| &mut v.members);
-            all.filter(|m| m.is_busy() == busy).try_for_each(|m| m.tick(now_ns, outlet))
-        };
-        members(self, false, outlet)?;
-        if self.is_busy() {
-            self.resume(true, outlet)?;
-            members(self, false, outlet)?;
+        for view in &mut self.views {
+            let blocks = blocks(self.batch, &view.links, self.stop);
+            view.members.iter_mut().try_for_each(|m| m.tick(now_ns, blocks, outlet))?;
         }
         Ok(())
     }
 
     /// The last call: instances are dropped, accounts given out by module.
     pub fn end(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<Vec<(usize, Account)>, RunError> {
-        self.resume(true, outlet)?;
+        while self.members().any(|m| m.is_busy()) {
+            self.resume(true, outlet)?;
+        }
         let mut accounts = Vec::new();
         for mut member in self.views.drain(..).flat_map(|v| v.members) {
-            member.end(now_ns, outlet)?;
+            member.end(now_ns, self.stop, outlet)?;
             accounts.push((member.module, member.account));
         }
         Ok(accounts)
     }
+}
+
+fn blocks<'a>(batch: usize, links: &'a [LinkType], stop: &'a Stop<'a>) -> Blocks<'a> {
+    Blocks { batch: batch as u32, links, stop, is_last: false }
 }
 
 /// Whether the source's memory has room behind the pool in a window.
@@ -158,13 +167,13 @@ impl ViewLane {
     fn part(
         &mut self,
         part: Part<'_>,
-        (batch, patient): (usize, bool),
+        (batch, stop): (usize, &Stop<'_>),
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
         let offered = part.packets.len() as u64;
         let Some(RawPacket { link, .. }) = part.packets.first().copied() else { return Ok(()) };
         let Some(slot) = self.pool.claim() else {
-            let blocks = Blocks { batch: batch as u32, links: &self.links, patient };
+            let blocks = blocks(batch, &self.links, stop);
             for member in &mut self.members {
                 member.account.offered += offered;
                 member.account.shed(Shed::Behind, offered);
@@ -198,7 +207,7 @@ impl ViewLane {
             *place = link;
         }
         self.pool.publish(slot, written.packets);
-        let blocks = Blocks { batch: batch as u32, links: &self.links, patient };
+        let blocks = blocks(batch, &self.links, stop);
         for member in &mut self.members {
             member.account.offered += offered;
             member.account.filtered += filtered;

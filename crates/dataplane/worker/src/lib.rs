@@ -1,10 +1,12 @@
 //! The loop: source, decode, view, run, record; and the one builder that wires them.
 //!
 //! A packet goes, by file: [`feed`] takes a block from the source and decodes it, [`lane`] views it
-//! and hands it to [`member`]s, which call the fast instances, [`collect`] calls the slow ones and hands records to the sink.
+//! and hands it to [`member`]s, the fast instances, [`collect`] has the slow ones and hands records to the sink.
+//! [`caller`] calls both, under one set of rules.
 //! [`run`] decides which thread does what: everything in one for one worker, else one thread a lane.
 #![forbid(unsafe_code)]
 
+mod caller;
 mod clock;
 mod collect;
 mod feed;
@@ -13,6 +15,7 @@ mod member;
 mod pace;
 mod report;
 mod run;
+mod stop;
 
 pub use report::{FaultReport, Observer, Report, Silent};
 pub use run::{Input, Options, Run, RunError};

@@ -1,53 +1,44 @@
 //! A module on one worker: its instance, the blocks it is given, and what became of them.
 
+use crate::caller::{Caller, Ended};
 use crate::lane::Outlet;
-use crate::pace::Pace;
 use crate::report::FaultReport;
 use crate::run::RunError;
+use crate::stop::{Stop, Turn};
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, Reader};
-use flame_plan::{Account, Eviction, ModuleClass, OnFault, Plan, Shed, coarse};
-use flame_run::{Called, Fault, Instance, Loaded, Mapping, Output, Role, Running, Slice};
-use std::time::Instant;
+use flame_plan::{Account, ModuleClass, OnFault, Plan, Shed, coarse};
+use flame_run::{Call, Fault, Loaded, Mapping, Role};
+use std::collections::VecDeque;
 
 pub(crate) struct Member {
     pub(crate) module: usize,
     name: String,
     worker: usize,
-    loaded: Loaded,
-    windows: Vec<Mapping>,
-    start: Start,
-    seat: Seat,
+    caller: Caller,
+    /// Its calls are done in one turn: nothing is lost meanwhile, or it shares blocks with others, who would wait for
+    /// it if it kept them.
+    is_whole: bool,
     restarts: u32,
     pub(crate) reader: Reader,
     /// The block that it is at.
     work: Option<Work>,
-    eviction: Eviction,
-    evicted: bool,
-    pace: Pace,
+    /// Blocks that were taken so far.
+    taken: u64,
+    /// Ticks that wait for blocks before them, or for a share of time.
+    ticks: VecDeque<Due>,
+    /// Whether the call that it is at has put nothing out yet.
+    is_fresh: bool,
     /// Of its view: ticks and the end are no finer than packets.
     resolution_ns: u64,
-    /// The last tick it was told of.
+    /// The last tick, at that resolution.
     ticked: u64,
+    /// The last tick of the lane, and the last one that was reported as passed.
+    told: u64,
+    passed: u64,
     pub(crate) account: Account,
     /// Packets lost since the last batch.
     pub(crate) lost: u64,
-}
-
-#[derive(Clone, Copy)]
-struct Start {
-    workers: usize,
-    tick_ns: u64,
-    interval_ns: u64,
-}
-
-/// Where its instance is.
-enum Seat {
-    /// It has none any more.
-    Empty,
-    Idle(Box<Instance>),
-    /// In a batch of so many packets whose slice ended before it did.
-    Busy(Running, u32),
 }
 
 struct Work {
@@ -57,6 +48,12 @@ struct Work {
     link: LinkType,
 }
 
+/// A tick that comes after so many blocks were taken.
+struct Due {
+    after: u64,
+    now_ns: u64,
+}
+
 /// How the blocks of a view come.
 #[derive(Clone, Copy)]
 pub(crate) struct Blocks<'a> {
@@ -64,205 +61,165 @@ pub(crate) struct Blocks<'a> {
     pub(crate) batch: u32,
     /// Link type of each slot.
     pub(crate) links: &'a [LinkType],
-    /// Nothing is lost meanwhile: a batch is waited for, however many slices it takes.
-    pub(crate) patient: bool,
+    pub(crate) stop: &'a Stop<'a>,
+    /// No more come.
+    pub(crate) is_last: bool,
 }
 
 impl Member {
     pub(crate) fn new(
         plan: &Plan,
         (module, loaded): (usize, &Loaded),
-        (worker, live): (usize, bool),
+        (worker, is_live): (usize, bool),
         windows: Vec<Mapping>,
         reader: Reader,
     ) -> Self {
         let p = &plan.modules[module];
+        let caller = Caller::new(plan, p, loaded, Role::Fast { worker }, is_live).with_windows(windows);
         Self {
             module,
             name: p.name.clone(),
             worker,
-            loaded: loaded.clone(),
-            windows,
-            start: Start { workers: plan.workers, tick_ns: plan.tick_ns(), interval_ns: plan.interval_ns },
-            seat: Seat::Empty,
+            is_whole: !is_live || caller.loaded().class() == ModuleClass::Bounded,
+            caller,
             restarts: match p.on_fault {
                 OnFault::Stop => 0,
                 OnFault::Restart(times) => times,
             },
             reader,
             work: None,
-            eviction: p.terms.eviction.clone(),
-            evicted: false,
-            pace: Pace::new(p.terms.share, p.terms.pace.filter(|_| live)),
+            taken: 0,
+            ticks: VecDeque::new(),
+            is_fresh: true,
             resolution_ns: p.view.resolution_ns,
             ticked: 0,
+            told: 0,
+            passed: 0,
             account: Account::default(),
             lost: 0,
         }
     }
 
-    /// Whether a batch waits for its next slice.
+    /// Whether something waits: a call that is not done, a tick or a block.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self.seat, Seat::Busy(..))
+        self.caller.is_busy() || !self.ticks.is_empty() || self.work.is_some() || self.reader.waiting() > 0
     }
 
-    /// Makes and starts an instance; a fault on the way leaves the module stopped.
+    /// Whether something waits for nothing but a turn.
+    pub(crate) fn may_go(&mut self) -> bool {
+        self.is_busy() && self.caller.may_begin()
+    }
+
+    /// Makes an instance; a fault on the way leaves the module stopped.
     pub(crate) fn launch(&mut self, restarted: bool, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        let Start { workers, tick_ns, interval_ns } = self.start;
-        let role = Role::Fast { worker: self.worker };
-        let made = Instance::new(&self.loaded, &self.windows, restarted).and_then(|mut instance| {
-            instance.start(role, workers, tick_ns, interval_ns)?;
-            Ok(instance)
-        });
-        match made {
-            Ok(instance) => self.seat = Seat::Idle(Box::new(instance)),
+        match self.caller.launch(restarted) {
+            Ok(()) => Ok(()),
             Err(fault) => {
-                self.seat = Seat::Empty;
                 self.restarts = 0;
-                self.report(&fault, None, false, outlet)?;
+                self.report(&fault, None, false, outlet)
             }
+        }
+    }
+
+    /// Does what waits, until nothing does, or others have waited long enough.
+    pub(crate) fn go(&mut self, blocks: Blocks<'_>, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+        let turn = if self.is_whole { Turn::whole(blocks.stop) } else { Turn::slice(blocks.stop) };
+        let turn = if blocks.is_last { turn.ending() } else { turn };
+        while self.caller.is_busy() || self.start_next(blocks) {
+            if !self.call(&turn, outlet)? {
+                break;
+            }
+        }
+        if self.ticks.is_empty() && !self.caller.is_in_tick() && self.passed < self.told {
+            self.passed = self.told;
+            outlet.passed(self.module, self.worker, self.told)?;
         }
         Ok(())
     }
 
-    /// Works off the blocks that wait, until there are none, or, without patience, a slice ends.
-    pub(crate) fn go(&mut self, blocks: Blocks<'_>, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    /// Starts the call that comes next. There is none if nothing waits or nobody is there to call.
+    fn start_next(&mut self, blocks: Blocks<'_>) -> bool {
         loop {
-            let work = match self.work.take() {
-                Some(work) => work,
-                None => {
-                    let Some((slot, packets)) = self.reader.take() else { return Ok(()) };
-                    let link = blocks.links.get(slot).copied().unwrap_or_default();
-                    Work { slot, packets, next: 0, link }
-                }
-            };
-            let slot = work.slot;
-            self.work = Some(work);
-            let done = self.block(blocks, outlet);
-            match done {
-                Ok(false) => return Ok(()),
-                done => {
-                    self.work = None;
-                    self.reader.release(slot);
-                    done?;
-                }
-            }
-        }
-    }
-
-    /// Whether the block is done with.
-    fn block(&mut self, blocks: Blocks<'_>, outlet: &mut dyn Outlet) -> Result<bool, RunError> {
-        loop {
-            let Some(Work { slot, packets, next, link }) =
-                self.work.as_ref().map(|w| Work { ..*w }).filter(|w| w.next < w.packets)
-            else {
-                return Ok(true);
-            };
-            let left = packets - next;
-            let started = match std::mem::replace(&mut self.seat, Seat::Empty) {
-                Seat::Busy(running, count) => {
-                    let started = self.pace.start();
-                    if !self.slice(running, count, (started, blocks.patient), outlet)? {
-                        return Ok(false);
+            let overtaken = self.ticks.front().is_some_and(|due| due.after < self.taken);
+            if let Some(work) = &mut self.work {
+                let left = work.packets - work.next;
+                let cause = match () {
+                    () if left == 0 => None,
+                    () if self.caller.is_gone() && self.caller.is_evicted() => Some(Shed::Evicted),
+                    () if self.caller.is_gone() || blocks.stop.is_overdue() => Some(Shed::Stopped),
+                    // Nothing comes before a tick that waits for its share.
+                    () if overtaken || !self.caller.may_begin() => Some(Shed::Share),
+                    () => {
+                        let (count, lost) = (blocks.batch.min(left), std::mem::take(&mut self.lost));
+                        let descriptors = layout::VIEW
+                            + Pool::offset(work.slot) as u32
+                            + work.next * Descriptor::SIZE as u32;
+                        let call = Call::Batch { descriptors, count, lost, link: work.link };
+                        self.caller.start(call, self.caller.allowance());
+                        return true;
                     }
-                    continue;
+                };
+                if let Some(cause) = cause {
+                    self.account.shed(cause, u64::from(left));
+                    self.lost += u64::from(left);
                 }
-                seat => {
-                    self.seat = seat;
-                    self.evict_if_told(outlet)?;
-                    if matches!(self.seat, Seat::Empty) {
-                        let cause = if self.evicted { Shed::Evicted } else { Shed::Stopped };
-                        self.account.shed(cause, u64::from(left));
-                        return Ok(true);
-                    }
-                    if !self.pace.may_begin() {
-                        self.account.shed(Shed::Share, u64::from(left));
-                        self.lost += u64::from(left);
-                        return Ok(true);
-                    }
-                    self.pace.start()
-                }
-            };
-            let Seat::Idle(mut instance) = std::mem::replace(&mut self.seat, Seat::Empty) else { continue };
-            let lost = std::mem::take(&mut self.lost);
-            let count = blocks.batch.min(left);
-            let at = layout::VIEW + Pool::offset(slot) as u32 + next * Descriptor::SIZE as u32;
-            if self.loaded.class() == ModuleClass::Metered {
-                let running = instance.begin(at, count, lost, link);
-                if !self.slice(running, count, (started, blocks.patient), outlet)? {
-                    return Ok(false);
-                }
+                let slot = work.slot;
+                self.work = None;
+                self.reader.release(slot);
                 continue;
             }
-            let returned = instance.batch(at, count, lost, link);
-            let late = self.pace.batch(started, count);
-            match returned {
-                Ok(output) => {
-                    let sent =
-                        if output.bytes.is_empty() { Ok(()) } else { outlet.output(self.module, output) };
-                    self.seat = Seat::Idle(instance);
-                    sent?;
-                    self.processed(count, late);
-                }
-                Err(fault) => self.batch_fault(&fault, count, outlet)?,
+            if self.caller.is_gone() {
+                self.ticks.clear();
             }
+            if self.ticks.front().is_some_and(|due| due.after <= self.taken)
+                && (blocks.is_last || self.caller.may_begin())
+                && let Some(due) = self.ticks.pop_front()
+            {
+                self.caller.start(Call::Tick { now_ns: due.now_ns }, self.caller.allowance());
+                return true;
+            }
+            let Some((slot, packets)) = self.reader.take() else { return false };
+            self.taken += 1;
+            let link = blocks.links.get(slot).copied().unwrap_or_default();
+            self.work = Some(Work { slot, packets, next: 0, link });
         }
     }
 
-    /// Lets a batch go on; whether it is done.
-    fn slice(
-        &mut self,
-        mut running: Running,
-        count: u32,
-        (mut started, patient): (Option<Instant>, bool),
-        outlet: &mut dyn Outlet,
-    ) -> Result<bool, RunError> {
-        loop {
-            match running.resume() {
-                Slice::Done(instance, called) => {
-                    let late = self.pace.batch(started, count);
-                    self.returned(instance, called, (count, late), outlet)?;
-                    return Ok(true);
-                }
-                Slice::Over(rest) => {
-                    self.pace.slice(started);
-                    if !patient {
-                        self.seat = Seat::Busy(rest, count);
-                        return Ok(false);
-                    }
-                    running = rest;
-                    started = self.pace.start();
-                }
+    /// Goes on with the call that was started; whether it is done.
+    fn call(&mut self, turn: &Turn<'_>, outlet: &mut dyn Outlet) -> Result<bool, RunError> {
+        let (module, worker) = (self.module, self.worker);
+        let is_fresh = &mut self.is_fresh;
+        let ended = self.caller.go(turn, &mut |output| {
+            // Messages of a call have one budget together, those of its continuations included.
+            let from = From { module, worker, is_first: std::mem::take(is_fresh) };
+            outlet.output(from, output)
+        })?;
+        self.is_fresh |= !matches!(ended, Ended::Paused);
+        match ended {
+            Ended::Paused => return Ok(false),
+            Ended::Done(Call::Batch { count, .. }, _) => {
+                self.account.processed += u64::from(count);
+                self.advance(count);
             }
-        }
-    }
-
-    fn returned(
-        &mut self,
-        mut instance: Box<Instance>,
-        called: Called,
-        (count, late): (u32, Option<String>),
-        outlet: &mut dyn Outlet,
-    ) -> Result<(), RunError> {
-        match instance.finish(called) {
-            Ok(output) => {
-                let sent = if output.bytes.is_empty() { Ok(()) } else { outlet.output(self.module, output) };
-                self.seat = Seat::Idle(instance);
-                sent?;
-                self.processed(count, late);
-                Ok(())
+            Ended::Done(..) => {}
+            Ended::Evicted(_, reason) => {
+                self.restarts = 0;
+                let (module, text) = (self.name.clone(), format!("evicted: {reason}"));
+                let packet = Some(self.account.accounted());
+                let report =
+                    FaultReport { module, worker: Some(worker), packet, text, restarted: false };
+                outlet.fault(self.module, report)?;
             }
-            Err(fault) => self.batch_fault(&fault, count, outlet),
+            Ended::Faulted(Call::Batch { count, .. }, fault) => {
+                self.batch_fault(&fault, count, turn, outlet)?;
+            }
+            Ended::Faulted(Call::Init { .. }, fault) => {
+                self.restarts = 0;
+                self.report(&fault, None, false, outlet)?;
+            }
+            Ended::Faulted(_, fault) => self.stop_or_restart(&fault, None, turn, outlet)?,
         }
-    }
-
-    fn processed(&mut self, count: u32, late: Option<String>) {
-        self.account.processed += u64::from(count);
-        self.advance(count);
-        if let Some(reason) = late {
-            // On all workers; here between two batches.
-            self.eviction.evict(reason);
-        }
+        Ok(true)
     }
 
     fn advance(&mut self, count: u32) {
@@ -271,21 +228,14 @@ impl Member {
         }
     }
 
-    /// Drops the instance, with all that it knows, if the module has to go.
-    fn evict_if_told(&mut self, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        let Some(reason) = self.eviction.reason().filter(|_| !self.evicted) else { return Ok(()) };
-        let text = format!("evicted: {reason}");
-        self.evicted = true;
-        self.restarts = 0;
-        if matches!(std::mem::replace(&mut self.seat, Seat::Empty), Seat::Empty) {
-            return Ok(());
-        }
-        let (module, worker, packet) = (self.name.clone(), Some(self.worker), Some(self.account.accounted()));
-        outlet.fault(self.module, FaultReport { module, worker, packet, text, restarted: false })
-    }
-
     /// Accounts for a batch that ended in a fault.
-    fn batch_fault(&mut self, fault: &Fault, count: u32, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    fn batch_fault(
+        &mut self,
+        fault: &Fault,
+        count: u32,
+        turn: &Turn<'_>,
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), RunError> {
         let cause = fault.cause();
         // Wild output voids the batch; otherwise the packets before the marked one were processed.
         let marked = fault.packet.filter(|p| cause != Shed::Output && *p < count);
@@ -294,17 +244,18 @@ impl Member {
         self.account.processed += u64::from(done);
         self.account.shed(cause, u64::from(shed));
         self.advance(done + shed);
-        self.stop_or_restart(fault, number, outlet)
+        self.stop_or_restart(fault, number, turn, outlet)
     }
 
     fn stop_or_restart(
         &mut self,
         fault: &Fault,
         packet: Option<u64>,
+        turn: &Turn<'_>,
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
-        self.seat = Seat::Empty;
-        let restart = self.restarts > 0;
+        // What has ended begins nothing new.
+        let restart = self.restarts > 0 && turn.stop.since().is_none();
         self.report(fault, packet, restart, outlet)?;
         if restart {
             self.restarts -= 1;
@@ -326,40 +277,44 @@ impl Member {
         outlet.fault(self.module, FaultReport { module, worker, packet, text: fault.to_string(), restarted })
     }
 
-    pub(crate) fn tick(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    /// The lane has come to a tick: it follows on the blocks that wait. Of several at one place the last one counts.
+    pub(crate) fn tick(
+        &mut self,
+        now_ns: u64,
+        blocks: Blocks<'_>,
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), RunError> {
+        self.told = now_ns;
         let now_ns = coarse(now_ns, self.resolution_ns);
-        if now_ns <= std::mem::replace(&mut self.ticked, now_ns) {
-            return Ok(());
+        if now_ns > std::mem::replace(&mut self.ticked, now_ns) {
+            let after = self.taken + self.reader.waiting();
+            match self.ticks.back_mut() {
+                Some(due) if due.after == after => due.now_ns = now_ns,
+                _ => self.ticks.push_back(Due { after, now_ns }),
+            }
         }
-        self.call(outlet, |instance, each| instance.tick(now_ns, each))
+        self.go(blocks, outlet)
     }
 
-    /// The last call.
-    pub(crate) fn end(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    /// The last call. Nothing waits any more.
+    pub(crate) fn end(
+        &mut self,
+        now_ns: u64,
+        stop: &Stop<'_>,
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), RunError> {
         self.restarts = 0;
         let now_ns = coarse(now_ns, self.resolution_ns);
-        self.call(outlet, |instance, each| instance.end(now_ns, each))
+        self.caller.start(Call::End { now_ns }, self.caller.allowance());
+        self.call(&Turn::whole(stop), outlet).map(drop)
     }
+}
 
-    /// A call without packets.
-    fn call(
-        &mut self,
-        outlet: &mut dyn Outlet,
-        call: impl FnOnce(&mut Instance, &mut dyn FnMut(Output<'_>)) -> Result<(), Fault>,
-    ) -> Result<(), RunError> {
-        self.evict_if_told(outlet)?;
-        let Seat::Idle(instance) = &mut self.seat else { return Ok(()) };
-        let mut sent = Ok(());
-        let module = self.module;
-        let called = call(instance, &mut |output| {
-            if sent.is_ok() && !output.bytes.is_empty() {
-                sent = outlet.output(module, output);
-            }
-        });
-        sent?;
-        match called {
-            Ok(()) => Ok(()),
-            Err(fault) => self.stop_or_restart(&fault, None, outlet),
-        }
-    }
+/// Where output comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct From {
+    pub module: usize,
+    pub worker: usize,
+    /// Whether it is the first output of its call; else that of a continuation.
+    pub is_first: bool,
 }

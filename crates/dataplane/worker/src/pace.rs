@@ -1,4 +1,4 @@
-//! What a module's batches take, measured: its share of a worker, and the limit that it was admitted with.
+//! What a module's calls take, measured: its share of a worker, and the limit that its batches were admitted with.
 
 use flame_plan::{PaceLimit, Share};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Batches before a module is judged: the first ones find cold caches and empty tables.
 const ENOUGH: u64 = 256;
 
-/// Reads the clock twice a batch, or a slice of one; never if nothing is limited.
+/// Reads the clock twice a call, or a slice of one; never if nothing is limited.
 pub struct Pace {
     share: Option<Used>,
     limit: Option<Judge>,
@@ -17,7 +17,7 @@ impl Pace {
         Self { share: share.map(Used::new), limit: limit.map(Judge::new) }
     }
 
-    /// Whether a batch may begin.
+    /// Whether a call may begin or go on.
     pub fn may_begin(&mut self) -> bool {
         self.share.as_mut().is_none_or(Used::may_begin)
     }
@@ -26,20 +26,19 @@ impl Pace {
         (self.share.is_some() || self.limit.is_some()).then(Instant::now)
     }
 
-    /// A slice of a batch that goes on.
-    pub fn slice(&mut self, started: Option<Instant>) {
+    /// Charges what was done since `started`; time of batches is also what the limit is about.
+    pub fn charge(&mut self, started: Option<Instant>, is_batch: bool) {
         let Some(took) = started.map(|s| s.elapsed()) else { return };
         if let Some(share) = &mut self.share {
             share.used += took;
         }
-        if let Some(judge) = &mut self.limit {
+        if let Some(judge) = self.limit.as_mut().filter(|_| is_batch) {
             judge.so_far += took;
         }
     }
 
-    /// A batch of so many packets is done; why the module has to go, if it does.
-    pub fn batch(&mut self, started: Option<Instant>, packets: u32) -> Option<String> {
-        self.slice(started);
+    /// A batch of so many packets is done; returns why the module has to go, if it does.
+    pub fn batch(&mut self, packets: u32) -> Option<String> {
         self.limit.as_mut()?.batch(packets)
     }
 }
@@ -157,7 +156,7 @@ mod tests {
     fn take(pace: &mut Pace, time: Duration) {
         let started = pace.start();
         std::thread::sleep(time);
-        pace.batch(started, 1);
+        pace.charge(started, false);
     }
 
     #[test]

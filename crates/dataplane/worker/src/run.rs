@@ -1,7 +1,9 @@
 use crate::collect::Collector;
 use crate::feed::{Eater, Fed, FeedOptions, Part, feed};
 use crate::lane::{Lane, LaneOptions, Outlet};
+use crate::member::From;
 use crate::report::{FaultReport, Observer, Report};
+use crate::stop::Stop;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use flame_abi::Descriptor;
@@ -75,22 +77,29 @@ impl Run<'_> {
     ) -> Result<Report, RunError> {
         let loaded =
             self.plan.modules.iter().map(|m| Loaded::new(self.engines, m)).collect::<Result<Vec<_>, _>>()?;
-        let collector = Collector::new(self.plan, &loaded, sink, self.options.stop)?;
-        let execute = || match input {
-            Input::Shared(source) if self.plan.workers == 1 => {
-                self.alone(&loaded, source, collector, observer)
+        let stop = &Stop::new(self.options.stop);
+        let is_live = match &input {
+            Input::Shared(source) => source.is_live(),
+            Input::PerWorker(sources) => sources.iter().any(|source| source.is_live()),
+        };
+        let execute = || {
+            let collector = Collector::new(self.plan, &loaded, sink, stop, is_live)?;
+            match input {
+                Input::Shared(source) if self.plan.workers == 1 => {
+                    self.alone(&loaded, source, collector, observer, stop)
+                }
+                Input::Shared(source) => self.dealt(&loaded, source, collector, observer, stop),
+                Input::PerWorker(sources) => self.parallel(&loaded, sources, collector, observer, stop),
             }
-            Input::Shared(source) => self.dealt(&loaded, source, collector, observer),
-            Input::PerWorker(sources) => self.parallel(&loaded, sources, collector, observer),
         };
         // Without metered modules nobody looks at slices.
         let metered = self.plan.modules.iter().any(|m| m.class == ModuleClass::Metered);
         if metered { sliced(self.engines, execute) } else { execute() }
     }
 
-    fn lane_options(&self, worker: usize, source: &dyn Source) -> LaneOptions<'_> {
+    fn lane_options<'s>(&'s self, worker: usize, source: &dyn Source, stop: &'s Stop<'s>) -> LaneOptions<'s> {
         let Options { batch, key, .. } = self.options;
-        LaneOptions { worker, batch, key, shared: source.shared(), live: source.is_live() }
+        LaneOptions { worker, batch, key, shared: source.shared(), live: source.is_live(), stop }
     }
 
     fn feed_options(&self) -> FeedOptions<'_> {
@@ -109,8 +118,10 @@ impl Run<'_> {
         mut source: Box<dyn Source>,
         mut collector: Collector<'_>,
         observer: &mut dyn Observer,
+        stop: &Stop<'_>,
     ) -> Result<Report, RunError> {
-        let lane = Lane::new(self.plan, loaded, &self.lane_options(0, &*source), &mut collector)?;
+        let options = self.lane_options(0, &*source, stop);
+        let lane = Lane::new(self.plan, loaded, &options, &mut collector)?;
         let mut eater = Alone { lane, collector, end: None };
         let fed = feed(&mut *source, &mut eater, observer, &self.feed_options());
         let Alone { collector, end, .. } = eater;
@@ -127,6 +138,7 @@ impl Run<'_> {
         mut source: Box<dyn Source>,
         mut collector: Collector<'_>,
         observer: &mut dyn Observer,
+        stop: &Stop<'_>,
     ) -> Result<Report, RunError> {
         let (events, inbox) = bounded(QUEUE * self.plan.workers);
         let (fed, ends) = std::thread::scope(|scope| {
@@ -135,7 +147,7 @@ impl Run<'_> {
                 let (work, todo) = bounded(QUEUE);
                 lanes.push(work);
                 // The packets' memory is dealt out with them, so the lane copies what it exposes.
-                let options = LaneOptions { shared: None, ..self.lane_options(worker, &*source) };
+                let options = LaneOptions { shared: None, ..self.lane_options(worker, &*source, stop) };
                 let events = events.clone();
                 scope.spawn(move || {
                     let mut outlet = Queue { worker, events: &events };
@@ -165,6 +177,7 @@ impl Run<'_> {
         mut sources: Vec<Box<dyn Source>>,
         mut collector: Collector<'_>,
         observer: &mut dyn Observer,
+        stop: &Stop<'_>,
     ) -> Result<Report, RunError> {
         if sources.len() != self.plan.workers {
             return Err(RunError::Sources { expected: self.plan.workers, found: sources.len() });
@@ -178,7 +191,7 @@ impl Run<'_> {
                 // One worker shows progress for all; the others are as fast by the same hash.
                 let observer = observer.take();
                 threads.push(scope.spawn(move || {
-                    let options = self.lane_options(worker, &**source);
+                    let options = self.lane_options(worker, &**source, stop);
                     let mut outlet = Queue { worker, events: &events };
                     let run = || {
                         let lane = Lane::new(self.plan, loaded, &options, &mut outlet)?;
@@ -232,15 +245,16 @@ fn finish(report: &mut Report, fed: Fed, source: &dyn Source) {
     report.failed = report.failed.take().or(fed.failed.map(|e| e.to_string()));
 }
 
-struct Alone<'a> {
-    lane: Lane,
-    collector: Collector<'a>,
+struct Alone<'l, 'c> {
+    lane: Lane<'l>,
+    collector: Collector<'c>,
     end: Option<(Vec<(usize, Account)>, u64)>,
 }
 
-impl Eater for Alone<'_> {
+impl Eater for Alone<'_, '_> {
     fn part(&mut self, part: Part<'_>) -> Result<(), RunError> {
-        self.lane.part(part, &mut self.collector)
+        self.lane.part(part, &mut self.collector)?;
+        self.collector.resume()
     }
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
@@ -255,12 +269,13 @@ impl Eater for Alone<'_> {
 
     fn resume(&mut self) -> Result<bool, RunError> {
         self.lane.resume(false, &mut self.collector)?;
-        Ok(self.lane.is_busy())
+        self.collector.resume()?;
+        Ok(self.lane.may_go() || self.collector.may_go())
     }
 }
 
-/// Time that a metered module has before its worker looks after the others.
-const SLICE: Duration = Duration::from_micros(500);
+/// Time that an instance has before its worker looks after the others.
+pub(crate) const SLICE: Duration = Duration::from_micros(500);
 
 /// Runs with a thread beside it that ends slices.
 fn sliced<T>(engines: &flame_run::Engines, run: impl FnOnce() -> T) -> T {
@@ -286,8 +301,9 @@ enum Work {
 
 /// What workers tell the collector.
 enum Event {
-    Output { module: usize, bytes: Vec<u8> },
+    Output { from: From, bytes: Vec<u8> },
     Fault(FaultReport),
+    Passed { module: usize, worker: usize, now_ns: u64 },
     Tick { worker: usize, now_ns: u64 },
     End { accounts: Vec<(usize, Account)>, now_ns: u64 },
     Failed(RunError),
@@ -343,7 +359,7 @@ fn worker_loop(
         let work = match todo.try_recv() {
             Ok(work) => work,
             // Nothing came meanwhile.
-            Err(TryRecvError::Empty) if lane.is_busy() => {
+            Err(TryRecvError::Empty) if lane.may_go() => {
                 lane.resume(false, outlet)?;
                 continue;
             }
@@ -367,12 +383,12 @@ fn worker_loop(
     }
 }
 
-struct Parallel<'a> {
-    lane: Lane,
-    outlet: Queue<'a>,
+struct Parallel<'l, 'q> {
+    lane: Lane<'l>,
+    outlet: Queue<'q>,
 }
 
-impl Eater for Parallel<'_> {
+impl Eater for Parallel<'_, '_> {
     fn part(&mut self, part: Part<'_>) -> Result<(), RunError> {
         self.lane.part(part, &mut self.outlet)
     }
@@ -389,7 +405,7 @@ impl Eater for Parallel<'_> {
 
     fn resume(&mut self) -> Result<bool, RunError> {
         self.lane.resume(false, &mut self.outlet)?;
-        Ok(self.lane.is_busy())
+        Ok(self.lane.may_go())
     }
 }
 
@@ -406,12 +422,16 @@ impl Queue<'_> {
 }
 
 impl Outlet for Queue<'_> {
-    fn output(&mut self, module: usize, output: Output<'_>) -> Result<(), RunError> {
-        self.send(Event::Output { module, bytes: output.bytes.to_vec() })
+    fn output(&mut self, from: From, output: Output<'_>) -> Result<(), RunError> {
+        self.send(Event::Output { from, bytes: output.bytes.to_vec() })
     }
 
     fn fault(&mut self, _: usize, report: FaultReport) -> Result<(), RunError> {
         self.send(Event::Fault(report))
+    }
+
+    fn passed(&mut self, module: usize, worker: usize, now_ns: u64) -> Result<(), RunError> {
+        self.send(Event::Passed { module, worker, now_ns })
     }
 }
 
@@ -423,9 +443,30 @@ fn collect(
     let mut all = Vec::new();
     let mut last = 0;
     let mut failed = None;
-    for event in inbox {
+    // Events since slow instances had a turn: they have one when nothing comes, and while much does, now and then.
+    let mut since = 0;
+    loop {
+        let may_go = collector.may_go();
+        let event = match inbox.try_recv() {
+            Ok(event) if !may_go || since < QUEUE => event,
+            Ok(event) => {
+                (since, _) = (0, collector.resume()?);
+                event
+            }
+            Err(TryRecvError::Empty) if may_go => {
+                (since, _) = (0, collector.resume()?);
+                continue;
+            }
+            Err(TryRecvError::Empty) => match inbox.recv() {
+                Ok(event) => event,
+                Err(_) => break,
+            },
+            Err(TryRecvError::Disconnected) => break,
+        };
+        since += 1;
         match event {
-            Event::Output { module, bytes } => collector.output(module, &bytes)?,
+            Event::Output { from, bytes } => collector.output(from, &bytes)?,
+            Event::Passed { module, worker, now_ns } => collector.passed(module, worker, now_ns)?,
             Event::Fault(report) => collector.faults.push(report),
             Event::Tick { worker, now_ns } => collector.tick(worker, now_ns)?,
             Event::End { accounts, now_ns } => {

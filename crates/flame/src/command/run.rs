@@ -3,6 +3,7 @@ use crate::exit::Status;
 use crate::node::{Admitted, Node, Trust, Watch};
 use crate::pace::Pacing;
 use crate::plot::{Plot, Target};
+use crate::signals::Signals;
 use crate::{places, progress};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
@@ -16,14 +17,13 @@ use flame_worker::{Input, Observer, Options, Report, Silent};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// Run modules over a capture or a live interface
 ///
 /// Exit status: 0 all went well; 1 nothing or not all could be done; 2 wrong usage; 3 a capture was
 /// damaged (results cover the packets before the damage); 4 a module was ended by a fault (the other
-/// modules' results are complete).
+/// modules' results are complete); 130 interrupted twice. Ctrl-C ends a run in order: what was read is reported.
+/// Twice, it ends at once: what was written is kept, in files as NAME.PID.partial.
 #[derive(Args)]
 pub struct Run {
     /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`
@@ -165,12 +165,8 @@ enum AccountFormat {
 
 impl Run {
     pub fn run(self) -> Result<Status, Error> {
-        // A second Ctrl-C ends at once.
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
-            signal_hook::flag::register(signal, stop.clone())?;
-        }
+        let signals = Signals::new()?;
+        let stop = signals.stop();
         let engine = flame_run::Engines::new()?;
         let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
         let (plan, admitted) = self.plan(&engine, node.as_ref())?;
@@ -181,12 +177,13 @@ impl Run {
         if let Some(plot) = &plot {
             sink = plot.tee(sink);
         }
+        sink = signals.guard(sink);
         let options = Options {
             decapsulate: self.decapsulate,
             count: self.count.unwrap_or(u64::MAX),
             batch: self.batch.into(),
             key: key.as_ref(),
-            stop: &stop,
+            stop,
         };
         let mut terminal = progress::Terminal::new(self.quiet);
         let mut silent = Silent;

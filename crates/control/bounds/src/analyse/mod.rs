@@ -60,7 +60,8 @@ pub struct Analysis {
     /// Whether it can ask for more memory.
     pub grows: bool,
     /// Functions that need no counters: only calls that are proved to end reach them, and nothing that cannot come back
-    /// (a panic, or what looks like one).
+    /// (a panic, or what looks like one). Calls other than batches share a budget, so that those which may cost more than
+    /// [`flame_abi::CALL_UNITS`], which each is charged, are counted.
     pub proved: BTreeSet<u32>,
 }
 
@@ -190,7 +191,10 @@ fn entries(
             imports: graph::imports(&module, &comes_back),
             path: found.path.clone(),
         });
-        if found.bound.is_bounded() && found.ends {
+        let charged = u128::from(flame_abi::CALL_UNITS);
+        let is_shared = [names::INIT, names::TICK, names::END, names::MESSAGE].contains(&name.as_str());
+        let is_covered = !is_shared || found.bound.at(1, MAX_LENGTH).is_some_and(|most| most <= charged);
+        if found.bound.is_bounded() && found.ends && is_covered {
             // What never comes back has no bound: it ends by a trap, or by its counters.
             let lost: Vec<u32> = all.iter().copied().filter(|f| !returning.contains(f)).collect();
             counted.extend(graph::reaches(&module, &lost, None));

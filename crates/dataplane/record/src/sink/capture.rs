@@ -7,7 +7,7 @@ use crate::Packet;
 use arrow_array::RecordBatch;
 use flame_abi::LinkType;
 use flame_abi::manifest::Table;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 struct Capture {
     records: Box<dyn Sink>,
@@ -85,6 +85,12 @@ impl Sink for Capture {
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         self.out.finish()?;
         self.records.finish()
+    }
+
+    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
+        let mut files: Vec<_> = self.out.abandon()?.into_iter().collect();
+        files.extend(self.records.abandon()?);
+        Ok(files)
     }
 
     fn closed(&self) -> bool {

@@ -15,6 +15,7 @@ use flame_abi::manifest::Table;
 use flame_plan::Plan;
 use std::collections::HashMap;
 use std::io::Write;
+use std::path::PathBuf;
 
 pub(crate) struct CsvSink {
     /// By module, then table.
@@ -84,6 +85,11 @@ impl Sink for CsvSink {
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         self.files.into_values().flat_map(HashMap::into_values).try_for_each(Out::finish)
+    }
+
+    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
+        let outs = self.files.values_mut().flat_map(HashMap::values_mut);
+        outs.filter_map(|out| out.abandon().transpose()).collect()
     }
 
     fn closed(&self) -> bool {

@@ -17,6 +17,7 @@ use arrow_array::temporal_conversions::timestamp_ns_to_datetime;
 use flame_abi::manifest::Table;
 use flame_plan::Plan;
 use std::io::Write;
+use std::path::PathBuf;
 
 const COLUMNS: [&str; 13] = [
     "ts_ns", "gid", "sid", "rev", "msg", "class", "priority", "proto", "src", "sport", "dst", "dport", "flow",
@@ -75,6 +76,10 @@ impl Sink for EveSink {
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         self.out.finish()
+    }
+
+    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
+        Ok(self.out.abandon()?.into_iter().collect())
     }
 
     fn closed(&self) -> bool {

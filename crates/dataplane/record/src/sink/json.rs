@@ -12,6 +12,7 @@ use super::{Sink, SinkError};
 use crate::cell::{Cell, cells};
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
+use std::path::PathBuf;
 
 pub(crate) struct JsonSink {
     out: Out,
@@ -65,6 +66,10 @@ impl Sink for JsonSink {
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         self.out.finish()
+    }
+
+    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
+        Ok(self.out.abandon()?.into_iter().collect())
     }
 
     fn closed(&self) -> bool {

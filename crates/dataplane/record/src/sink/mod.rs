@@ -9,7 +9,7 @@
 //! | `parquet` | an error | `NAME.parquet`: that file, if there is one table; else a folder of `MODULE.TABLE.parquet` |
 //!
 //! `-o -` is standard output. A file appears under its name when the run ends well, whole and
-//! synced; until then it is `NAME.PID.partial`, which is removed when the run fails. A reader that
+//! synced; until then it is `NAME.PID.partial`, which is removed when the run fails, and kept when it is ended at once. A reader that
 //! closes the pipe is no error: the rest is not written, and [`Sink::closed`] tells the loop.
 
 mod capture;
@@ -46,6 +46,13 @@ pub trait Sink: Send {
 
     /// Ends the output and gives files their names. Without it they are removed.
     fn finish(self: Box<Self>) -> Result<(), SinkError>;
+
+    /// Makes what was written readable where it lies, for a process that ends now: flushes it, and returns the names
+    /// of partial files. Nothing may be written after it.
+    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
+        self.flush()?;
+        Ok(Vec::new())
+    }
 
     /// Whether nobody reads any more, so that a run may end early.
     fn closed(&self) -> bool {

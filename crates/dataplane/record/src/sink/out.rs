@@ -29,6 +29,7 @@ struct Staged {
     file: File,
     partial: PathBuf,
     target: PathBuf,
+    /// It is not removed: it has its name, or is to stay partial.
     finished: bool,
 }
 
@@ -82,6 +83,18 @@ impl Out {
             Target::Staged(staged) => staged.finish().map_err(|e| SinkError::io(&self.path, e)),
             _ => Ok(()),
         }
+    }
+
+    /// Flushes; a staged file keeps its partial name, which is returned.
+    pub(crate) fn abandon(&mut self) -> Result<Option<PathBuf>, SinkError> {
+        self.flush()?;
+        Ok(match self.writer.get_mut() {
+            Target::Staged(staged) => {
+                staged.finished = true;
+                Some(staged.partial.clone())
+            }
+            _ => None,
+        })
     }
 
     fn judge(&mut self, result: std::io::Result<()>) -> Result<(), SinkError> {

@@ -80,6 +80,16 @@ impl Sink for ParquetSink {
         Ok(())
     }
 
+    /// Writes the index, so that the partial files can be read.
+    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
+        let mut files = Vec::new();
+        for (path, writer) in self.files.values_mut().flat_map(HashMap::values_mut) {
+            writer.finish().map_err(|e| error(path, e))?;
+            files.extend(writer.inner_mut().abandon()?);
+        }
+        Ok(files)
+    }
+
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         for (path, writer) in self.files.into_values().flat_map(HashMap::into_values) {
             writer.into_inner().map_err(|e| error(&path, e))?.finish()?;

@@ -5,6 +5,7 @@ use crate::Packet;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
 use flame_plan::Plan;
+use std::path::PathBuf;
 
 /// The plan with the wanted tables alone, for an output to be opened for.
 pub(super) fn reduced(plan: &Plan, wanted: &[String]) -> Result<Plan, SinkError> {
@@ -59,6 +60,10 @@ impl Sink for Select {
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         self.records.finish()
+    }
+
+    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
+        self.records.abandon()
     }
 
     fn closed(&self) -> bool {

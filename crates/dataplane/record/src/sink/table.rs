@@ -22,6 +22,7 @@ use comfy_table::{Cell as GridCell, CellAlignment, ContentArrangement, Table as 
 use flame_abi::manifest::{Column, ColumnType, Table};
 use flame_plan::Plan;
 use std::fmt::Write;
+use std::path::PathBuf;
 
 pub(crate) struct TableSink {
     out: Out,
@@ -88,6 +89,11 @@ impl Sink for TableSink {
         let empty_too = !self.options.live;
         self.show(empty_too)?;
         self.out.finish()
+    }
+
+    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
+        self.show(false)?;
+        Ok(self.out.abandon()?.into_iter().collect())
     }
 
     fn closed(&self) -> bool {

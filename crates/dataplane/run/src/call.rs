@@ -1,0 +1,194 @@
+//! Calls: what an instance is called for, what the calls may use up, and what they return.
+//!
+//! There is one way to call an instance, [`Instance::begin`], whatever the call is for.
+
+use crate::fault::{Fault, FaultKind};
+use crate::instance::{Instance, Output, Quota, Role, to_the_end};
+use flame_abi::layout::names;
+use flame_abi::{CALL_UNITS, LinkType};
+use flame_plan::ModuleClass;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use wasmtime::{Store, TypedFunc};
+
+/// One call of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// The first one, with the parameters.
+    Init { role: Role, workers: usize, tick_ns: u64, interval_ns: u64 },
+    /// `count` packets of one link type, whose descriptors begin at `descriptors` in the window.
+    Batch { descriptors: u32, count: u32, lost: u64, link: LinkType },
+    Tick { now_ns: u64 },
+    /// The last one.
+    End { now_ns: u64 },
+    /// Bytes that another instance of this module sent.
+    Message(Vec<u8>),
+}
+
+impl Call {
+    /// Returns the name of the export that is called.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Init { .. } => names::INIT,
+            Self::Batch { .. } => names::BATCH,
+            Self::Tick { .. } => names::TICK,
+            Self::End { .. } => names::END,
+            Self::Message(_) => names::MESSAGE,
+        }
+    }
+}
+
+/// Units of work that calls other than batches have together; see [`flame_plan::Limits::call_budget`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    limit: u64,
+    left: u64,
+    calls: u32,
+    is_last: bool,
+}
+
+impl Allowance {
+    pub fn new(limit: u64) -> Self {
+        Self { limit, left: limit, calls: 0, is_last: false }
+    }
+
+    /// The allowance of all calls that follow after the run was stopped.
+    pub fn last(limit: u64) -> Self {
+        Self { is_last: true, ..Self::new(limit) }
+    }
+
+    pub fn is_last(&self) -> bool {
+        self.is_last
+    }
+
+    /// Returns why no further call may begin, if none may.
+    pub fn refuses(&self) -> Option<FaultKind> {
+        (self.left == 0).then(|| self.used_up(None))
+    }
+
+    pub(crate) fn used_up(&self, place: Option<u32>) -> FaultKind {
+        let (limit, calls) = (self.limit, self.calls.saturating_add(u32::from(self.left > 0)));
+        match self.is_last {
+            true => FaultKind::StopBudget { limit, place, calls },
+            false => FaultKind::Budget { limit, place, calls },
+        }
+    }
+
+    fn charge(&mut self, units: u64) {
+        self.left = self.left.saturating_sub(units);
+        self.calls = self.calls.saturating_add(1);
+    }
+}
+
+/// A function with its arguments.
+pub(crate) enum Function {
+    Batch(TypedFunc<i32, i64>, i32),
+    Data(TypedFunc<(i32, i32), i64>, (i32, i32)),
+    Time(TypedFunc<i64, i64>, i64),
+}
+
+impl Function {
+    fn call(self, store: &mut Store<Quota>) -> wasmtime::Result<i64> {
+        match self {
+            Self::Batch(function, at) => function.call(store, at),
+            Self::Data(function, place) => function.call(store, place),
+            Self::Time(function, now) => function.call(store, now),
+        }
+    }
+
+    async fn call_async(self, store: &mut Store<Quota>) -> wasmtime::Result<i64> {
+        match self {
+            Self::Batch(function, at) => function.call_async(store, at).await,
+            Self::Data(function, place) => function.call_async(store, place).await,
+            Self::Time(function, now) => function.call_async(store, now).await,
+        }
+    }
+}
+
+/// A call of a metered module that is not done.
+pub struct Running(Pin<Box<dyn Future<Output = (Box<Instance>, Called)>>>);
+
+/// A call that returned, not looked at yet: [`Instance::finish`].
+pub struct Called {
+    call: &'static str,
+    allowance: Allowance,
+    result: Result<wasmtime::Result<i64>, Fault>,
+}
+
+/// The state of a call after one slice.
+pub enum Slice {
+    Over(Running),
+    Done(Box<Instance>, Called),
+}
+
+/// What a call came to.
+#[derive(Debug)]
+pub struct Returned<'a> {
+    pub output: Output<'a>,
+    /// Whether it asks to be called again for more output.
+    pub more: bool,
+    /// The allowance that the call had, less what it used up.
+    pub allowance: Allowance,
+}
+
+impl Running {
+    /// Goes on until the call is done, or somebody ends the slice ([`crate::Engines::end_slice`]).
+    pub fn resume(mut self) -> Slice {
+        match self.0.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready((instance, called)) => Slice::Done(instance, called),
+            Poll::Pending => Slice::Over(self),
+        }
+    }
+}
+
+impl Instance {
+    /// Begins a call. A bounded module's is done when this returns, a metered one's may be over before.
+    pub fn begin(mut self: Box<Self>, call: &Call, allowance: Allowance) -> Slice {
+        if self.loaded.class() == ModuleClass::Bounded {
+            let called = self.call_now(call, allowance);
+            return Slice::Done(self, called);
+        }
+        let prepared = self.prepare(call, allowance.left);
+        let call = call.name();
+        let running = async move {
+            let result = match prepared {
+                Ok(Some(function)) => Ok(function.call_async(&mut self.store).await),
+                Ok(None) => Ok(Ok(0)),
+                Err(fault) => Err(fault),
+            };
+            (self, Called { call, allowance, result })
+        };
+        Running(Box::pin(running)).resume()
+    }
+
+    /// Charges a call to its allowance and checks what it returned.
+    pub fn finish(&mut self, called: Called) -> Result<Returned<'_>, Fault> {
+        let Called { call, mut allowance, result } = called;
+        let result = result?;
+        let units = self.counted(allowance.left);
+        let (output, more) = self.output(call, result, &allowance)?;
+        if call != names::BATCH {
+            allowance.charge(units.max(CALL_UNITS).saturating_add(output.bytes.len() as u64));
+        }
+        Ok(Returned { output, more, allowance })
+    }
+
+    fn call_now(&mut self, call: &Call, allowance: Allowance) -> Called {
+        let result = match self.prepare(call, allowance.left) {
+            Ok(Some(function)) if self.loaded.class() == ModuleClass::Bounded => {
+                Ok(function.call(&mut self.store))
+            }
+            Ok(Some(function)) => Ok(to_the_end(function.call_async(&mut self.store))),
+            Ok(None) => Ok(Ok(0)),
+            Err(fault) => Err(fault),
+        };
+        Called { call: call.name(), allowance, result }
+    }
+
+    /// Calls to the end, with an allowance of its own: for measuring and testing modules, where nobody waits.
+    pub fn call(&mut self, call: &Call) -> Result<Returned<'_>, Fault> {
+        let allowance = Allowance::new(self.loaded.limits().call_budget);
+        let called = self.call_now(call, allowance);
+        self.finish(called)
+    }
+}

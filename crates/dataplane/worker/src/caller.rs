@@ -1,0 +1,227 @@
+//! Calls of one instance, fast or slow, of every kind, under one set of rules.
+//!
+//! | rule | looked at | batch, init | tick and end with their continuations, messages of one fast call |
+//! | --- | --- | --- | --- |
+//! | eviction | before every call, continuation and slice | the instance is dropped | the same |
+//! | share of time, live | the same | what it takes is charged; waits when used up | the same |
+//! | slice, live | inside metered calls, between calls | goes on later | the same |
+//! | budget | inside calls, between calls | each packet, each init | one [`Allowance`] together |
+//! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all |
+
+use crate::pace::Pace;
+use crate::run::RunError;
+use crate::stop::{GRACE, Turn};
+use flame_plan::{Eviction, ModulePlan, Plan};
+use flame_run::{Allowance, Call, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role};
+use flame_run::{Running, Slice};
+
+/// One instance and the call that it is at.
+pub(crate) struct Caller {
+    loaded: Loaded,
+    windows: Vec<Mapping>,
+    init: Call,
+    seat: Seat,
+    current: Option<Current>,
+    /// What all calls but batches have together once the run was stopped.
+    last: Option<Allowance>,
+    pace: Pace,
+    eviction: Eviction,
+}
+
+/// Where the instance is.
+enum Seat {
+    /// There is none any more.
+    Empty,
+    /// Between two calls.
+    Idle(Box<Instance>),
+    /// In a call whose slice ended before it did.
+    Busy(Running),
+}
+
+struct Current {
+    call: Call,
+    allowance: Allowance,
+    continuations: u32,
+}
+
+/// What became of a call, all of its continuations included.
+pub(crate) enum Ended {
+    /// It goes on in another turn.
+    Paused,
+    Done(Call, Allowance),
+    /// The instance is gone.
+    Faulted(Call, Fault),
+    /// The instance is gone, for this reason.
+    Evicted(Call, String),
+}
+
+impl Caller {
+    /// `is_live`: the source loses what is not taken in time.
+    pub(crate) fn new(plan: &Plan, module: &ModulePlan, loaded: &Loaded, role: Role, is_live: bool) -> Self {
+        let (tick_ns, interval_ns) = (plan.tick_ns(), plan.interval_ns);
+        Self {
+            loaded: loaded.clone(),
+            windows: Vec::new(),
+            init: Call::Init { role, workers: plan.workers, tick_ns, interval_ns },
+            seat: Seat::Empty,
+            current: None,
+            last: None,
+            pace: Pace::new(module.terms.share, module.terms.pace.filter(|_| is_live)),
+            eviction: module.terms.eviction.clone(),
+        }
+    }
+
+    pub(crate) fn with_windows(self, windows: Vec<Mapping>) -> Self {
+        Self { windows, ..self }
+    }
+
+    /// Makes an instance, whose first call then begins.
+    pub(crate) fn launch(&mut self, restarted: bool) -> Result<(), Fault> {
+        self.current = None;
+        self.seat = Seat::Empty;
+        self.seat = Seat::Idle(Box::new(Instance::new(&self.loaded, &self.windows, restarted)?));
+        self.start(self.init.clone(), self.allowance());
+        Ok(())
+    }
+
+    /// Returns what calls without packets have together.
+    pub(crate) fn allowance(&self) -> Allowance {
+        Allowance::new(self.loaded.limits().call_budget)
+    }
+
+    pub(crate) fn loaded(&self) -> &Loaded {
+        &self.loaded
+    }
+
+    /// Whether there is no instance any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.seat, Seat::Empty)
+    }
+
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.eviction.reason().is_some()
+    }
+
+    /// Whether a call is not done.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Whether the call that is not done is a tick.
+    pub(crate) fn is_in_tick(&self) -> bool {
+        matches!(&self.current, Some(Current { call: Call::Tick { .. }, .. }))
+    }
+
+    /// Whether its share of time is not used up.
+    pub(crate) fn may_begin(&mut self) -> bool {
+        self.pace.may_begin()
+    }
+
+    /// Makes `call` the next one; [`Caller::go`] calls. Nothing happens without an instance.
+    pub(crate) fn start(&mut self, call: Call, allowance: Allowance) {
+        if !self.is_gone() {
+            self.current = Some(Current { call, allowance, continuations: 0 });
+        }
+    }
+
+    /// Goes on with the call that was started until it is done, or a rule says otherwise. `each` gets its output.
+    pub(crate) fn go(
+        &mut self,
+        turn: &Turn<'_>,
+        each: &mut dyn FnMut(Output<'_>) -> Result<(), RunError>,
+    ) -> Result<Ended, RunError> {
+        loop {
+            let Some(mut current) = self.current.take() else { return Ok(Ended::Paused) };
+            if let Some(reason) = self.eviction.reason() {
+                self.seat = Seat::Empty;
+                return Ok(Ended::Evicted(current.call, reason.to_owned()));
+            }
+            if turn.keeps_shares() && !self.pace.may_begin() {
+                self.current = Some(current);
+                return Ok(Ended::Paused);
+            }
+            let is_batch = matches!(current.call, Call::Batch { .. });
+            let is_timed = is_batch || matches!(current.call, Call::Init { .. });
+            let stopped = turn.stop.since();
+            let started = self.pace.start();
+            let slice = match std::mem::replace(&mut self.seat, Seat::Empty) {
+                Seat::Busy(_) if is_timed && stopped.is_some_and(|since| since >= GRACE) => {
+                    let kind = FaultKind::Interrupted(stopped.unwrap_or_default());
+                    let fault = Fault::between(current.call.name(), kind);
+                    return Ok(Ended::Faulted(current.call, fault));
+                }
+                Seat::Busy(running) => running.resume(),
+                Seat::Idle(instance) => {
+                    if stopped.is_some() && !is_timed && !current.allowance.is_last() {
+                        let limit = self.loaded.limits().call_budget;
+                        current.allowance = self.last.unwrap_or(Allowance::last(limit));
+                    }
+                    if let Some(kind) = current.refused(self.loaded.limits().continuations) {
+                        let fault = Fault::between(current.call.name(), kind);
+                        return Ok(Ended::Faulted(current.call, fault));
+                    }
+                    instance.begin(&current.call, current.allowance)
+                }
+                Seat::Empty => return Ok(Ended::Paused),
+            };
+            self.pace.charge(started, is_batch);
+            let (mut instance, called) = match slice {
+                Slice::Done(instance, called) => (instance, called),
+                Slice::Over(running) => {
+                    self.seat = Seat::Busy(running);
+                    self.current = Some(current);
+                    if turn.is_whole() {
+                        continue;
+                    }
+                    return Ok(Ended::Paused);
+                }
+            };
+            let Returned { output, more, allowance } = match instance.finish(called) {
+                Ok(returned) => returned,
+                Err(fault) => {
+                    self.judge(&current.call);
+                    return Ok(Ended::Faulted(current.call, fault));
+                }
+            };
+            current.allowance = allowance;
+            if allowance.is_last() {
+                self.last = Some(allowance);
+            }
+            if !output.bytes.is_empty() {
+                let started = self.pace.start();
+                each(output)?;
+                self.pace.charge(started, false);
+            }
+            self.seat = Seat::Idle(instance);
+            if !more || !matches!(current.call, Call::Tick { .. } | Call::End { .. }) {
+                self.judge(&current.call);
+                return Ok(Ended::Done(current.call, allowance));
+            }
+            current.continuations = current.continuations.saturating_add(1);
+            self.current = Some(current);
+            if turn.is_over() {
+                return Ok(Ended::Paused);
+            }
+        }
+    }
+
+    /// Evicts a module, on all workers, whose batches keep taking longer than it may.
+    fn judge(&mut self, call: &Call) {
+        if let Call::Batch { count, .. } = call
+            && let Some(reason) = self.pace.batch(*count)
+        {
+            self.eviction.evict(reason);
+        }
+    }
+}
+
+impl Current {
+    /// Returns why the next call may not begin, if it may not.
+    fn refused(&self, continuations: u32) -> Option<FaultKind> {
+        match self.call {
+            Call::Batch { .. } => None,
+            _ if self.continuations > continuations => Some(FaultKind::Continuations(continuations)),
+            _ => self.allowance.refuses(),
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! One set of rules for calls of every kind: budgets, turns, eviction and stop, with exactly what they count.
+
+mod common;
+
+use common::{MANIFEST, Memory, install, request, with_manifest};
+use flame_compile::{Protection, Request};
+use flame_plan::{Account, Eviction, Limits, ModulePlan, OnFault, Plan, Shed, Terms};
+use flame_record::{Packet, RecordBatch, Sink, SinkError};
+use flame_run::Engines;
+use flame_source::{Next, Progress, RawBlock, Source, SourceError};
+use flame_worker::{Input, Options, Report, Run, Silent};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// About a second of counted loops.
+const SECOND: u64 = 1_000_000_000;
+
+/// A loop that never ends.
+const SPIN: &str = "(loop $spin (br $spin))";
+
+/// Counts its packets; its results come at the end.
+const COUNT: &str = r#"(module (memory (export "memory") 1)
+    (data (i32.const 0) "\08\00\00\00\00\00\00\00")
+    (func (export "flame_batch") (param i32) (result i64)
+        (i64.store (i32.const 8) (i64.add (i64.load (i32.const 8)) (i64.load32_u offset=4 (local.get 0))))
+        (i64.const 0))
+    (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
+
+/// A module of these functions that writes packets.
+fn module(engines: &Engines, text: &str, request: &Request) -> ModulePlan {
+    let manifest = MANIFEST.replace("[[tables]]", "packets = true\n[[tables]]");
+    install(engines, &with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes()), request).unwrap()
+}
+
+fn limited(call_budget: u64) -> Request {
+    let limits = Limits { call_budget, packet_budget: 1 << 40, ..Limits::default() };
+    Request { limits, ..request() }
+}
+
+/// What a sink does when a packet is written, told how many there were.
+type OnPacket = Box<dyn Fn(u64) + Send>;
+
+struct Packets {
+    written: u64,
+    act: OnPacket,
+    rows: Arc<AtomicU64>,
+}
+
+impl Sink for Packets {
+    fn write(&mut self, _: &str, _: &flame_abi::manifest::Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        self.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn packet(&mut self, _: Packet<'_>) -> Result<(), SinkError> {
+        self.written += 1;
+        (self.act)(self.written);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+fn run(
+    engines: &Engines,
+    modules: Vec<ModulePlan>,
+    (workers, source): (usize, Box<dyn Source>),
+    stop: &AtomicBool,
+    act: OnPacket,
+) -> Report {
+    let plan = Plan { modules, workers, interval_ns: 0 };
+    let options = Options { decapsulate: false, count: u64::MAX, batch: 256, key: None, stop };
+    let mut sink = Packets { written: 0, act, rows: Arc::default() };
+    let run = Run { plan: &plan, engines, options };
+    let report = run.execute(Input::Shared(source), &mut sink, &mut Silent).unwrap();
+    for (name, account) in &report.accounts {
+        assert!(account.adds_up(), "{name}: {account:?}");
+    }
+    report
+}
+
+/// The account that is expected: so many offered packets, the rest as `change` says.
+fn expected(offered: u64, change: impl FnOnce(&mut Account)) -> Account {
+    let mut account = Account { offered, processed: offered, ..Account::default() };
+    change(&mut account);
+    account
+}
+
+/// A tick and an end that write a packet of no bytes each time and always have more.
+const ENDLESS: &str = r#"(module (memory (export "memory") 1)
+    (data (i32.const 0) "\10\00\00\00\fd\ff\00\00")
+    (func (export "flame_batch") (param i32) (result i64) (i64.const 0))
+    (func $more (param i64) (result i64) (i64.const 0x1880000000))
+    (export "flame_tick" (func $more)) (export "flame_end" (func $more)))"#;
+
+/// Units of one call of [`ENDLESS`]: the least that is charged, and its output.
+const UNITS: u64 = flame_abi::CALL_UNITS + 24;
+
+#[test]
+fn a_tick_has_one_budget_with_all_of_its_continuations() {
+    let engines = Engines::new().unwrap();
+    // 1200 packets, a tick among them and the end: both begin a budget, and the first fault ends the module.
+    for protection in [Protection::Auto, Protection::Metered] {
+        let request = Request { protection, on_fault: OnFault::Restart(1), ..limited(100 * UNITS) };
+        let plan = module(&engines, ENDLESS, &request);
+        let stop = AtomicBool::new(false);
+        let source = Box::new(Memory::tcp(1200, 5));
+        let report = run(&engines, vec![plan], (1, source), &stop, Box::new(|_| {}));
+        let account = expected(1200, |a| (a.written, a.faults) = (200, 2));
+        assert_eq!(report.accounts[0].1, account, "{protection:?}");
+        let texts: Vec<_> = report.faults.iter().map(|f| &f.text[..]).collect();
+        assert!(texts[0].starts_with("flame_tick: cut off: used up its budget of 104800 in 100 calls together"));
+        assert!(texts[1].starts_with("flame_end: cut off: used up its budget of 104800 in 100 calls together"));
+    }
+}
+
+#[test]
+fn continuations_are_limited_in_number_too() {
+    let engines = Engines::new().unwrap();
+    let request = limited(SECOND);
+    let request = Request { limits: Limits { continuations: 7, ..request.limits }, ..request };
+    let plan = module(&engines, ENDLESS, &request);
+    let stop = AtomicBool::new(false);
+    let report = run(&engines, vec![plan], (1, Box::new(Memory::tcp(10, 5))), &stop, Box::new(|_| {}));
+    assert_eq!(report.accounts[0].1, expected(10, |a| (a.written, a.faults) = (8, 1)));
+    assert_eq!(report.faults[0].text, "flame_end: asked for more than 7 further calls");
+}
+
+#[test]
+fn who_is_evicted_gets_no_further_continuation() {
+    let engines = Engines::new().unwrap();
+    for workers in [1, 2] {
+        let eviction = Eviction::default();
+        let terms = Terms { eviction: eviction.clone(), ..Terms::default() };
+        let plan = module(&engines, ENDLESS, &Request { terms, ..limited(SECOND) });
+        let stop = AtomicBool::new(false);
+        // Of two workers, each sends to the thread that writes, and may be some calls ahead of it.
+        let act: OnPacket = Box::new(move |written| {
+            if written == 10 {
+                eviction.evict("revoked".to_owned());
+            }
+        });
+        let report = run(&engines, vec![plan], (workers, Box::new(Memory::tcp(10, 5))), &stop, act);
+        let account = &report.accounts[0].1;
+        match workers {
+            1 => assert_eq!(*account, expected(10, |a| a.written = 10)),
+            _ => assert!(account.written < 200 && account.faults == 0, "{account:?}"),
+        }
+        assert_eq!(report.faults[0].text, "evicted: revoked");
+    }
+}
+
+#[test]
+fn once_stopped_all_calls_share_a_last_budget() {
+    let engines = Engines::new().unwrap();
+    let plan = module(&engines, ENDLESS, &limited(100 * UNITS));
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    // In a tick's tenth call: what follows it, the end's calls included, may cost what one tick may.
+    let act: OnPacket = Box::new(move |written| told.store(written >= 10, Ordering::Relaxed));
+    let report = run(&engines, vec![plan], (1, Box::new(Memory::tcp(1200, 5))), &stop, act);
+    assert_eq!(report.accounts[0].1.written, 110);
+    assert_eq!((report.accounts[0].1.faults, report.faults.len()), (1, 1));
+    let text = &report.faults[0].text;
+    assert!(text.contains("after the run was stopped it used up its budget of 104800 in 100 calls"), "{text}");
+}
+
+/// Sends as many empty messages a batch as there are packets in it; `message` is what the slow path does.
+fn messages(message: &str) -> String {
+    format!(
+        r#"(module (memory (export "memory") 1)
+            (func (export "flame_message") (param i32 i32) (result i64) {message} (i64.const 0))
+            (func (export "flame_batch") (param $b i32) (result i64) (local $i i32)
+                (loop $next
+                    (i64.store (i32.shl (local.get $i) (i32.const 3)) (i64.const 0x0000ffff00000000))
+                    (br_if $next (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1)))
+                        (i32.load offset=4 (local.get $b)))))
+                (i64.shl (i64.extend_i32_u (local.get $i)) (i64.const 35))))"#
+    )
+}
+
+#[test]
+fn messages_of_one_call_have_one_budget() {
+    let engines = Engines::new().unwrap();
+    for protection in [Protection::Auto, Protection::Metered] {
+        let count = |budget: u64, packets: usize| {
+            let request = Request { protection, ..limited(budget) };
+            let plan = module(&engines, &messages(""), &request);
+            let stop = AtomicBool::new(false);
+            let source = Box::new(Memory::tcp(packets, 5));
+            run(&engines, vec![plan], (1, source), &stop, Box::new(|_| {}))
+        };
+        // Each batch of 256 has a budget of its own.
+        let report = count(256 * flame_abi::CALL_UNITS, 2000);
+        assert_eq!(report.accounts[0].1, expected(2000, |_| {}), "{:?}", report.faults);
+        // 200 of the first 256 are taken; the slow instance is gone, all others are lost.
+        let report = count(200 * flame_abi::CALL_UNITS, 1024);
+        let account = expected(1024, |a| (a.messages_lost, a.faults) = (1024 - 200, 1));
+        assert_eq!(report.accounts[0].1, account);
+        assert!(report.faults[0].text.contains("in 200 calls together"), "{}", report.faults[0].text);
+        assert_eq!(report.faults[0].worker, None);
+    }
+}
+
+#[test]
+fn too_many_messages_end_who_sends_them() {
+    let engines = Engines::new().unwrap();
+    let request = limited(SECOND);
+    let request = Request { limits: Limits { messages: 255, ..request.limits }, ..request };
+    let plan = module(&engines, &messages(""), &request);
+    let stop = AtomicBool::new(false);
+    let report = run(&engines, vec![plan], (1, Box::new(Memory::tcp(1000, 5))), &stop, Box::new(|_| {}));
+    let account = expected(1000, |a| {
+        (a.processed, a.faults) = (0, 1);
+        a.shed(Shed::Output, 256);
+        a.shed(Shed::Stopped, 744);
+    });
+    assert_eq!(report.accounts[0].1, account);
+    assert!(report.faults[0].text.contains("sent 256 messages in one call, at most 255"));
+}
+
+/// A block of packets each `every`, as a link would have them, and how late the latest of them was taken.
+struct Link {
+    blocks: Vec<Memory>,
+    every: Duration,
+    started: Option<Instant>,
+    taken: u32,
+    latest: Arc<AtomicU64>,
+}
+
+impl Link {
+    fn new(blocks: u64, latest: &Arc<AtomicU64>) -> Self {
+        // Packet time goes on by 300 ms with each block, so that there are ticks.
+        let packet = |i: u64| (1_000_000_000 + i * 300_000_000, common::tcp_packet(i as u16 % 5, 80));
+        let block = |i: u64| Memory { packets: vec![packet(i); 100], per_block: 100 };
+        let every = Duration::from_millis(20);
+        Self { blocks: (0..blocks).rev().map(block).collect(), every, started: None, taken: 0, latest: latest.clone() }
+    }
+
+    fn due(&self) -> Duration {
+        self.every * self.taken
+    }
+}
+
+impl Source for Link {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        let started = *self.started.get_or_insert_with(Instant::now);
+        let Some(mut packets) = self.blocks.pop() else { return Ok(Next::End) };
+        let wait = self.due().saturating_sub(started.elapsed());
+        std::thread::sleep(wait);
+        let late = started.elapsed().saturating_sub(self.due());
+        self.latest.fetch_max(late.as_millis() as u64, Ordering::Relaxed);
+        self.taken += 1;
+        packets.next(block)
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn is_ready(&self) -> bool {
+        self.started.is_none_or(|started| started.elapsed() >= self.due())
+    }
+
+    fn close(&mut self) -> bool {
+        false
+    }
+}
+
+/// Modules that spin in one kind of call until their budget is used up: the call that is cut off.
+fn spinning() -> Vec<(&'static str, String)> {
+    let batch = r#"(func (export "flame_batch") (param i32) (result i64) (i64.const 0))"#;
+    let of = |signature: &str| {
+        format!(r#"(module (memory (export "memory") 1) {batch} (func (export {signature} (result i64) {SPIN} (i64.const 0)))"#)
+    };
+    vec![
+        ("flame_init", of(r#""flame_init") (param i32 i32)"#)),
+        ("flame_tick", of(r#""flame_tick") (param i64)"#)),
+        ("flame_message", messages(SPIN)),
+    ]
+}
+
+#[test]
+fn on_a_link_nobody_waits_for_a_metered_call_of_any_kind() {
+    let engines = Engines::new().unwrap();
+    for (call, text) in spinning() {
+        for workers in [1, 2] {
+            let request = Request { protection: Protection::Metered, ..limited(2 * SECOND) };
+            let (spins, count) = (module(&engines, &text, &request), module(&engines, COUNT, &limited(SECOND)));
+            let (stop, latest) = (AtomicBool::new(false), Arc::default());
+            let source = Box::new(Link::new(100, &latest));
+            let modules = vec![spins, ModulePlan { name: "count".to_owned(), ..count }];
+            let report = run(&engines, modules, (workers, source), &stop, Box::new(|_| {}));
+            assert_eq!(report.accounts[1].1, expected(10_000, |a| a.records = workers as u64), "{call}");
+            let late = latest.load(Ordering::Relaxed);
+            assert!(late < 250, "{call}, {workers} workers: a block was taken {late} ms late");
+            assert!(report.faults.iter().all(|f| f.module == "hostile"), "{call}: {:?}", report.faults);
+            let cut = format!("{call}: cut off");
+            assert!(report.faults.iter().any(|f| f.text.starts_with(&cut)), "{call}: {:?}", report.faults);
+        }
+    }
+}
+
+#[test]
+fn once_stopped_a_batch_or_init_that_goes_on_is_interrupted() {
+    let engines = Engines::new().unwrap();
+    let batch = format!(
+        r#"(module (memory (export "memory") 1)
+            (func (export "flame_batch") (param i32) (result i64) {SPIN} (i64.const 0)))"#
+    );
+    for (call, text) in [("flame_batch", batch), ("flame_init", spinning().swap_remove(0).1)] {
+        for is_live in [false, true] {
+            // Some minutes of work.
+            let request = Request { protection: Protection::Metered, ..limited(1000 * SECOND) };
+            let (spins, count) = (module(&engines, &text, &request), module(&engines, COUNT, &limited(SECOND)));
+            let stop = Arc::new(AtomicBool::new(false));
+            let told = stop.clone();
+            let timer = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(300));
+                told.store(true, Ordering::Relaxed);
+            });
+            let source: Box<dyn Source> = match is_live {
+                true => Box::new(Link::new(50, &Arc::default())),
+                false => Box::new(Memory::tcp(100, 5)),
+            };
+            let started = Instant::now();
+            let modules = vec![ModulePlan { name: "count".to_owned(), ..count }, spins];
+            let report = run(&engines, modules, (1, source), &stop, Box::new(|_| {}));
+            timer.join().unwrap();
+            let took = started.elapsed();
+            assert!(took < Duration::from_secs(5), "{call}: {took:?}");
+            let [fault] = &report.faults[..] else { panic!("{call}: {:?}", report.faults) };
+            assert!(fault.text.starts_with(&format!("{call}: interrupted: it still ran ")), "{}", fault.text);
+            let (of_count, account) = (&report.accounts[0].1, &report.accounts[1].1);
+            assert_eq!((of_count.processed, of_count.faults), (of_count.offered, 0), "{call}");
+            assert_eq!((account.processed, account.faults), (0, 1), "{call}");
+            let shed = account.shed_by(Shed::Stopped) + account.shed_by(Shed::Behind);
+            assert_eq!(shed, account.offered, "{call}: {account:?}");
+        }
+    }
+}
