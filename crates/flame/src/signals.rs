@@ -73,7 +73,9 @@ fn end_at_once(slot: Slot) -> ! {
     });
     if flushed.recv_timeout(FLUSH).is_err() {
         // Where nobody reads, nothing can be said either.
-        thread::spawn(|| eprintln!("flame: interrupted again, ended at once: what was written may be cut short"));
+        thread::spawn(|| {
+            eprintln!("flame: interrupted again, ended at once: what was written may be cut short")
+        });
         thread::sleep(FLUSH / 10);
     }
     signal_hook::low_level::exit(INTERRUPTED)

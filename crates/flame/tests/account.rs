@@ -48,7 +48,12 @@ struct Packets {
 }
 
 impl Sink for Packets {
-    fn write(&mut self, _: &str, _: &flame_abi::manifest::Table, batch: &RecordBatch) -> Result<(), SinkError> {
+    fn write(
+        &mut self,
+        _: &str,
+        _: &flame_abi::manifest::Table,
+        batch: &RecordBatch,
+    ) -> Result<(), SinkError> {
         self.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -116,8 +121,12 @@ fn a_tick_has_one_budget_with_all_of_its_continuations() {
         let account = expected(1200, |a| (a.written, a.faults) = (200, 2));
         assert_eq!(report.accounts[0].1, account, "{protection:?}");
         let texts: Vec<_> = report.faults.iter().map(|f| &f.text[..]).collect();
-        assert!(texts[0].starts_with("flame_tick: cut off: used up its budget of 104800 in 100 calls together"));
-        assert!(texts[1].starts_with("flame_end: cut off: used up its budget of 104800 in 100 calls together"));
+        assert!(
+            texts[0].starts_with("flame_tick: cut off: used up its budget of 104800 in 100 calls together")
+        );
+        assert!(
+            texts[1].starts_with("flame_end: cut off: used up its budget of 104800 in 100 calls together")
+        );
     }
 }
 
@@ -169,7 +178,10 @@ fn once_stopped_all_calls_share_a_last_budget() {
     assert_eq!(report.accounts[0].1.written, 110);
     assert_eq!((report.accounts[0].1.faults, report.faults.len()), (1, 1));
     let text = &report.faults[0].text;
-    assert!(text.contains("after the run was stopped it used up its budget of 104800 in 100 calls"), "{text}");
+    assert!(
+        text.contains("after the run was stopped it used up its budget of 104800 in 100 calls"),
+        "{text}"
+    );
 }
 
 /// Sends as many empty messages a batch as there are packets in it; `message` is what the slow path does.
@@ -241,7 +253,13 @@ impl Link {
         let packet = |i: u64| (1_000_000_000 + i * 300_000_000, common::tcp_packet(i as u16 % 5, 80));
         let block = |i: u64| Memory { packets: vec![packet(i); 100], per_block: 100 };
         let every = Duration::from_millis(20);
-        Self { blocks: (0..blocks).rev().map(block).collect(), every, started: None, taken: 0, latest: latest.clone() }
+        Self {
+            blocks: (0..blocks).rev().map(block).collect(),
+            every,
+            started: None,
+            taken: 0,
+            latest: latest.clone(),
+        }
     }
 
     fn due(&self) -> Duration {
@@ -282,7 +300,9 @@ impl Source for Link {
 fn spinning() -> Vec<(&'static str, String)> {
     let batch = r#"(func (export "flame_batch") (param i32) (result i64) (i64.const 0))"#;
     let of = |signature: &str| {
-        format!(r#"(module (memory (export "memory") 1) {batch} (func (export {signature} (result i64) {SPIN} (i64.const 0)))"#)
+        format!(
+            r#"(module (memory (export "memory") 1) {batch} (func (export {signature} (result i64) {SPIN} (i64.const 0)))"#
+        )
     };
     vec![
         ("flame_init", of(r#""flame_init") (param i32 i32)"#)),
@@ -297,7 +317,8 @@ fn on_a_link_nobody_waits_for_a_metered_call_of_any_kind() {
     for (call, text) in spinning() {
         for workers in [1, 2] {
             let request = Request { protection: Protection::Metered, ..limited(2 * SECOND) };
-            let (spins, count) = (module(&engines, &text, &request), module(&engines, COUNT, &limited(SECOND)));
+            let (spins, count) =
+                (module(&engines, &text, &request), module(&engines, COUNT, &limited(SECOND)));
             let (stop, latest) = (AtomicBool::new(false), Arc::default());
             let source = Box::new(Link::new(100, &latest));
             let modules = vec![spins, ModulePlan { name: "count".to_owned(), ..count }];
@@ -323,7 +344,8 @@ fn once_stopped_a_batch_or_init_that_goes_on_is_interrupted() {
         for is_live in [false, true] {
             // Some minutes of work.
             let request = Request { protection: Protection::Metered, ..limited(1000 * SECOND) };
-            let (spins, count) = (module(&engines, &text, &request), module(&engines, COUNT, &limited(SECOND)));
+            let (spins, count) =
+                (module(&engines, &text, &request), module(&engines, COUNT, &limited(SECOND)));
             let stop = Arc::new(AtomicBool::new(false));
             let told = stop.clone();
             let timer = std::thread::spawn(move || {

@@ -15,12 +15,26 @@ use wasmtime::{Store, TypedFunc};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// The first one, with the parameters.
-    Init { role: Role, workers: usize, tick_ns: u64, interval_ns: u64 },
+    Init {
+        role: Role,
+        workers: usize,
+        tick_ns: u64,
+        interval_ns: u64,
+    },
     /// `count` packets of one link type, whose descriptors begin at `descriptors` in the window.
-    Batch { descriptors: u32, count: u32, lost: u64, link: LinkType },
-    Tick { now_ns: u64 },
+    Batch {
+        descriptors: u32,
+        count: u32,
+        lost: u64,
+        link: LinkType,
+    },
+    Tick {
+        now_ns: u64,
+    },
     /// The last one.
-    End { now_ns: u64 },
+    End {
+        now_ns: u64,
+    },
     /// Bytes that another instance of this module sent.
     Message(Vec<u8>),
 }

@@ -214,7 +214,9 @@ impl Instance {
     /// Sets up the control area and the counters for `call`, which may use up `units`; a batch has its packets' budgets.
     pub(crate) fn prepare(&mut self, call: &Call, units: u64) -> Result<Option<Function>, Fault> {
         if self.counts {
-            self.store.set_fuel(COUNTED_FROM).map_err(|e| self.fault(call.name(), FaultKind::Start(e.to_string())))?;
+            self.store
+                .set_fuel(COUNTED_FROM)
+                .map_err(|e| self.fault(call.name(), FaultKind::Start(e.to_string())))?;
         }
         let function = match call {
             Call::Batch { descriptors, count, lost, link } => {

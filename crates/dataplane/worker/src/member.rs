@@ -206,8 +206,7 @@ impl Member {
                 self.restarts = 0;
                 let (module, text) = (self.name.clone(), format!("evicted: {reason}"));
                 let packet = Some(self.account.accounted());
-                let report =
-                    FaultReport { module, worker: Some(worker), packet, text, restarted: false };
+                let report = FaultReport { module, worker: Some(worker), packet, text, restarted: false };
                 outlet.fault(self.module, report)?;
             }
             Ended::Faulted(Call::Batch { count, .. }, fault) => {

@@ -1,0 +1,114 @@
+//! Ctrl-C, once and twice, while a module is in a call that does not end.
+
+mod common;
+
+use common::{MANIFEST, root, with_manifest};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+const SPIN: &str = "(loop $spin (br $spin))";
+
+/// Reports a row in its first tick; what is done in the second one and in batches after the first tick is given.
+fn module(folder: &Path, batch: &str, tick: &str) -> PathBuf {
+    let text = format!(
+        r#"(module (memory (export "memory") 1)
+            (data (i32.const 0) "\08\00\00\00\00\00\00\00\2a")
+            (global $ticked (mut i32) (i32.const 0))
+            (func (export "flame_batch") (param i32) (result i64)
+                (if (global.get $ticked) (then {batch})) (i64.const 0))
+            (func (export "flame_tick") (param i64) (result i64)
+                (if (global.get $ticked) (then {tick}))
+                (global.set $ticked (i32.const 1)) (i64.const 0x1000000000)))"#
+    );
+    let limits = "[limits]\npacket_budget = 10000000000\ncall_budget = 1000000000000\n[[tables]]";
+    let manifest = MANIFEST.replace("hostile", "spins").replace("[[tables]]", limits);
+    let path = folder.join("spins.wasm");
+    std::fs::write(&path, with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes())).unwrap();
+    path
+}
+
+struct Running {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Running {
+    /// A run whose module has reported its row, and spins from then on.
+    fn new(batch: &str, tick: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let module = module(folder.path(), batch, tick);
+        let child = Command::new(env!("CARGO_BIN_EXE_flame"))
+            .args(["run", module.to_str().unwrap(), "-r", "demo/demo.pcap", "--interval", "100ms"])
+            .args(["--packet-budget", "10000000000", "--format", "json", "-o"])
+            .arg(folder.path().join("rows.json"))
+            .env("XDG_CACHE_HOME", folder.path())
+            .current_dir(root())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let running = Self { child, folder };
+        running.wait(|| std::fs::read_to_string(running.partial()).is_ok_and(|rows| rows.contains('\n')));
+        running
+    }
+
+    fn partial(&self) -> PathBuf {
+        self.folder.path().join(format!("rows.json.{}.partial", self.child.id()))
+    }
+
+    fn wait(&self, mut there: impl FnMut() -> bool) {
+        let started = Instant::now();
+        while !there() {
+            assert!(started.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn interrupt(&self) {
+        assert!(
+            Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap().success()
+        );
+    }
+
+    /// How it ended, after how long, and what it said.
+    fn end(mut self) -> (ExitStatus, Duration, String, tempfile::TempDir) {
+        let started = Instant::now();
+        let status = self.child.wait().unwrap();
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut self.child.stderr.take().unwrap(), &mut said).unwrap();
+        (status, started.elapsed(), said, self.folder)
+    }
+}
+
+#[test]
+fn once_it_ends_in_order() {
+    let running = Running::new(SPIN, "");
+    running.interrupt();
+    let (status, took, said, folder) = running.end();
+    assert_eq!(status.code(), Some(4), "{said}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(said.contains("flame_batch: interrupted: it still ran"), "{said}");
+    let rows = std::fs::read_to_string(folder.path().join("rows.json")).unwrap();
+    assert!(rows.lines().all(|row| row == r#"{"module":"spins","table":"t","packets":42}"#), "{rows}");
+}
+
+#[test]
+fn twice_it_ends_at_once_and_what_was_written_is_kept() {
+    let mut running = Running::new("", SPIN);
+    running.interrupt();
+    std::thread::sleep(Duration::from_millis(500));
+    // A tick may use up its budget, which takes minutes here.
+    assert!(running.child.try_wait().unwrap().is_none());
+    let partial = running.partial();
+    running.interrupt();
+    let (status, took, said, folder) = running.end();
+    assert_eq!(status.code(), Some(130), "{said}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(
+        said.contains("interrupted again, ended at once") && said.contains(partial.to_str().unwrap()),
+        "{said}"
+    );
+    let rows = std::fs::read_to_string(partial).unwrap();
+    assert_eq!(rows, "{\"module\":\"spins\",\"table\":\"t\",\"packets\":42}\n");
+    assert!(!folder.path().join("rows.json").exists(), "it has its name only when it is whole");
+}
