@@ -1,6 +1,6 @@
-;; A tick that always has more output, and spins for a tenth of its budget each time.
+;; A tick that always has more output, and spins for a seventh of its budget each time.
 ;; stage: run
-;; expect: used up its budget of 10000000 in 10 calls together
+;; expect: used up its budget of 10000000 in 7 calls together
 (module
   (memory (export "memory") 1)
   (func (export "flame_tick") (param i64) (result i64) (local $i i32)

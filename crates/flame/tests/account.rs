@@ -357,14 +357,14 @@ fn once_stopped_a_batch_or_init_that_goes_on_is_interrupted() {
                 false => Box::new(Memory::tcp(100, 5)),
             };
             let started = Instant::now();
-            let modules = vec![ModulePlan { name: "count".to_owned(), ..count }, spins];
+            let modules = vec![spins, ModulePlan { name: "count".to_owned(), ..count }];
             let report = run(&engines, modules, (1, source), &stop, Box::new(|_| {}));
             timer.join().unwrap();
             let took = started.elapsed();
             assert!(took < Duration::from_secs(5), "{call}: {took:?}");
             let [fault] = &report.faults[..] else { panic!("{call}: {:?}", report.faults) };
             assert!(fault.text.starts_with(&format!("{call}: interrupted: it still ran ")), "{}", fault.text);
-            let (of_count, account) = (&report.accounts[0].1, &report.accounts[1].1);
+            let (account, of_count) = (&report.accounts[0].1, &report.accounts[1].1);
             assert_eq!((of_count.processed, of_count.faults), (of_count.offered, 0), "{call}");
             assert_eq!((account.processed, account.faults), (0, 1), "{call}");
             let shed = account.shed_by(Shed::Stopped) + account.shed_by(Shed::Behind);

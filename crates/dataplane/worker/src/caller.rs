@@ -14,6 +14,7 @@ use crate::stop::{GRACE, Turn};
 use flame_plan::{Eviction, ModulePlan, Plan};
 use flame_run::{Allowance, Call, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role};
 use flame_run::{Running, Slice};
+use std::time::{Duration, Instant};
 
 /// One instance and the call that it is at.
 pub(crate) struct Caller {
@@ -24,6 +25,8 @@ pub(crate) struct Caller {
     current: Option<Current>,
     /// What all calls but batches have together once the run was stopped.
     last: Option<Allowance>,
+    /// What batches and init took since then.
+    overtime: Duration,
     pace: Pace,
     eviction: Eviction,
 }
@@ -66,6 +69,7 @@ impl Caller {
             seat: Seat::Empty,
             current: None,
             last: None,
+            overtime: Duration::ZERO,
             pace: Pace::new(module.terms.share, module.terms.pace.filter(|_| is_live)),
             eviction: module.terms.eviction.clone(),
         }
@@ -96,6 +100,11 @@ impl Caller {
     /// Whether there is no instance any more.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.seat, Seat::Empty)
+    }
+
+    /// Whether it has had its time after the run was stopped.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overtime >= GRACE
     }
 
     pub(crate) fn is_evicted(&self) -> bool {
@@ -142,17 +151,18 @@ impl Caller {
             }
             let is_batch = matches!(current.call, Call::Batch { .. });
             let is_timed = is_batch || matches!(current.call, Call::Init { .. });
-            let stopped = turn.stop.since();
+            let is_stopped = turn.stop.is_set();
+            let overtime = (is_stopped && is_timed).then(Instant::now);
             let started = self.pace.start();
             let slice = match std::mem::replace(&mut self.seat, Seat::Empty) {
-                Seat::Busy(_) if is_timed && stopped.is_some_and(|since| since >= GRACE) => {
-                    let kind = FaultKind::Interrupted(stopped.unwrap_or_default());
+                Seat::Busy(_) if is_timed && self.is_overdue() => {
+                    let kind = FaultKind::Interrupted(self.overtime);
                     let fault = Fault::between(current.call.name(), kind);
                     return Ok(Ended::Faulted(current.call, fault));
                 }
                 Seat::Busy(running) => running.resume(),
                 Seat::Idle(instance) => {
-                    if stopped.is_some() && !is_timed && !current.allowance.is_last() {
+                    if is_stopped && !is_timed && !current.allowance.is_last() {
                         let limit = self.loaded.limits().call_budget;
                         current.allowance = self.last.unwrap_or(Allowance::last(limit));
                     }
@@ -165,6 +175,7 @@ impl Caller {
                 Seat::Empty => return Ok(Ended::Paused),
             };
             self.pace.charge(started, is_batch);
+            self.overtime += overtime.map_or(Duration::ZERO, |began| began.elapsed());
             let (mut instance, called) = match slice {
                 Slice::Done(instance, called) => (instance, called),
                 Slice::Over(running) => {

@@ -146,7 +146,7 @@ impl Member {
                 let cause = match () {
                     () if left == 0 => None,
                     () if self.caller.is_gone() && self.caller.is_evicted() => Some(Shed::Evicted),
-                    () if self.caller.is_gone() || blocks.stop.is_overdue() => Some(Shed::Stopped),
+                    () if self.caller.is_gone() || self.caller.is_overdue() => Some(Shed::Stopped),
                     // Nothing comes before a tick that waits for its share.
                     () if overtaken || !self.caller.may_begin() => Some(Shed::Share),
                     () => {
@@ -254,7 +254,7 @@ impl Member {
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
         // What has ended begins nothing new.
-        let restart = self.restarts > 0 && turn.stop.since().is_none();
+        let restart = self.restarts > 0 && !turn.stop.is_set();
         self.report(fault, packet, restart, outlet)?;
         if restart {
             self.restarts -= 1;

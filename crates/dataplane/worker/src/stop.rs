@@ -1,37 +1,27 @@
 //! How a run is ended from outside, and how long a call may go on then.
 
 use crate::run::SLICE;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// After the run was stopped, batches that wait or run have this long. Other calls have a budget
-/// ([`flame_run::Allowance::last`]), so that what a module knows is not lost to a slow machine.
+/// After the run was stopped, each instance has this long for the batch or init that it is at and for blocks that wait.
+/// Other calls have a budget ([`flame_run::Allowance::last`]), so that what a module knows is not lost to a slow machine.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
-/// The flag that stops a run, with the time it was first seen set. All workers share it.
-pub(crate) struct Stop<'a> {
-    flag: &'a AtomicBool,
-    seen: OnceLock<Instant>,
-}
+/// The flag that stops a run. All workers share it.
+pub(crate) struct Stop<'a>(&'a AtomicBool);
 
 impl<'a> Stop<'a> {
     pub(crate) fn new(flag: &'a AtomicBool) -> Self {
-        Self { flag, seen: OnceLock::new() }
+        Self(flag)
     }
 
     pub(crate) fn set(&self) {
-        self.flag.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Returns how long ago the run was stopped, if it was.
-    pub(crate) fn since(&self) -> Option<Duration> {
-        self.flag.load(Ordering::Relaxed).then(|| self.seen.get_or_init(Instant::now).elapsed())
-    }
-
-    /// Whether batches have had their time.
-    pub(crate) fn is_overdue(&self) -> bool {
-        self.since().is_some_and(|since| since >= GRACE)
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
