@@ -93,7 +93,8 @@ fn run(
 
 /// The account that is expected: so many offered packets, the rest as `change` says.
 fn expected(offered: u64, change: impl FnOnce(&mut Account)) -> Account {
-    let mut account = Account { offered, processed: offered, ..Account::default() };
+    let mut account = Account::default();
+    (account.offered, account.processed) = (offered, offered);
     change(&mut account);
     account
 }
