@@ -30,7 +30,8 @@ const COUNT: &str = r#"(module (memory (export "memory") 1)
 /// A module of these functions that writes packets.
 fn module(engines: &Engines, text: &str, request: &Request) -> ModulePlan {
     // It asks for more than any test gives.
-    let limits = "packets = true\n[limits]\npacket_budget = 1000000000000\ncall_budget = 1000000000000\n[[tables]]";
+    let limits =
+        "packets = true\n[limits]\npacket_budget = 1000000000000\ncall_budget = 1000000000000\n[[tables]]";
     let manifest = MANIFEST.replace("[[tables]]", limits);
     install(engines, &with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes()), request).unwrap()
 }
