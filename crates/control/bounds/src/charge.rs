@@ -73,6 +73,11 @@ pub(crate) fn summarize(
             Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
                 (uses.length, summary.candidate) = (true, false);
             }
+            // They take as long as what they are given, so their function polls.
+            Operator::TableCopy { .. }
+            | Operator::TableFill { .. }
+            | Operator::TableInit { .. }
+            | Operator::TableGrow { .. } => summary.candidate = false,
             _ => {}
         }
         if summary.weight > SMALL {

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Only labels outside the loop change, by the frames added. The charge is for all copies, so a run
-//! pays for up to TIMES - 1 iterations it did not make.
+//! pays for up to TIMES - 1 iterations it did not make. Where nothing is counted, a poll is in the place of the charge.
 
 use wasm_encoder::{BlockType, InstructionSink};
 use wasmparser::{BinaryReader, Operator, OperatorsReader};
@@ -41,11 +41,11 @@ pub(crate) fn simple(ty: wasmparser::BlockType) -> Option<BlockType> {
 }
 
 /// Writes all copies, without the frames around them. `depth` frames are open in the original, the
-/// loop's among them.
+/// loop's among them, in a function whose `return`s are branches.
 pub(crate) fn copies(
     wasm: &[u8],
     tight: Tight,
-    depth: u32,
+    depth: Option<u32>,
     out: &mut Vec<u8>,
 ) -> Result<(), wasmparser::Error> {
     for copy in 1..=TIMES {
@@ -62,11 +62,11 @@ pub(crate) fn copies(
 }
 
 /// Writes the body once; labels outside the loop are `shift` further out. A `return` becomes a branch
-/// to the block around the function.
+/// to the block around the function, if there is one.
 fn body(
     wasm: &[u8],
     tight: Tight,
-    depth: u32,
+    depth: Option<u32>,
     shift: u32,
     out: &mut Vec<u8>,
 ) -> Result<(), wasmparser::Error> {
@@ -91,7 +91,7 @@ fn body(
                 InstructionSink::new(out).br_table(labels, label(targets.default()));
                 continue;
             }
-            Operator::Return => {
+            Operator::Return if let Some(depth) = depth => {
                 InstructionSink::new(out).br(depth + inner + shift);
                 continue;
             }

@@ -26,6 +26,8 @@ pub enum FaultKind {
         /// Where in the file the loop begins that used it up, if one did.
         place: Option<u32>,
     },
+    /// The call ran past its deadline, in code that has no counters because its bound seemed proved.
+    BoundViolated { deadline_ns: u64 },
     /// The output does not fit the manifest.
     Output(Box<OutputError>),
     /// The output lies outside the module's memory or is too large.
@@ -46,10 +48,16 @@ pub struct Frame {
 }
 
 impl Fault {
+    /// Whether the module must not run without counters any more.
+    pub fn violates_bound(&self) -> bool {
+        matches!(self.kind, FaultKind::BoundViolated { .. })
+    }
+
     /// What the packets it was given count as.
     pub fn cause(&self) -> Shed {
         match self.kind {
             FaultKind::Budget { .. } => Shed::Budget,
+            FaultKind::BoundViolated { .. } => Shed::Bound,
             FaultKind::Trap(_) | FaultKind::Start(_) => Shed::Trap,
             FaultKind::Output(_) | FaultKind::OutputPlace { .. } | FaultKind::Continuations(_) => {
                 Shed::Output
@@ -67,6 +75,12 @@ impl fmt::Display for Fault {
                 f,
                 "cut off{}: used up its budget of {limit} (its manifest may ask for more: limits.packet_budget, limits.call_budget; `--packet-budget` is what it may get)",
                 place.map_or_else(String::new, |at| format!(" in the loop at byte {at}"))
+            )?,
+            FaultKind::BoundViolated { deadline_ns } => write!(
+                f,
+                "bound violated: it ran for more than {} ms, and its bound is less. The bound is wrong: please report the module. \
+                 This run goes on without it; from the next one on it is metered (with `--metered` at once)",
+                deadline_ns / 1_000_000
             )?,
             FaultKind::Output(error) => write!(f, "{error}")?,
             FaultKind::OutputPlace { address, bytes, memory, limit } => write!(

@@ -1,6 +1,7 @@
 use crate::engine::Engines;
 use crate::fault::{Fault, FaultKind, Frame};
-use crate::memory::{Mapping, load, map_window};
+use crate::memory::{Mapping, load, map_window, polling_page};
+use crate::watch::{Deadlines, Watch, Watchdog};
 use flame_abi::layout::{self, names};
 use flame_abi::{BatchHeader, InitHeader, LinkType, batch_flags, output, role};
 use flame_block::SharedMemory;
@@ -25,6 +26,9 @@ pub struct Loaded {
     has_slow_path: bool,
     marks_packets: bool,
     class: ModuleClass,
+    hash: [u8; 32],
+    deadlines: Deadlines,
+    watchdog: Watchdog,
 }
 
 /// Which part of a module an instance is, and of how many.
@@ -50,6 +54,9 @@ impl Loaded {
         let module = load(engine, &plan.code)?;
         let has_slow_path = module.get_export(names::MESSAGE).is_some();
         let marks_packets = module.imports().any(|i| i.name() == names::PACKET);
+        let polled = |call: &str| module.get_export(&format!("{}{call}", names::POLLED)).is_some();
+        let deadlines = Deadlines::new(polled, &plan.limits);
+        engines.watchdog().enter(plan.hash, plan.terms.eviction.clone());
         Ok(Self {
             engine: engine.clone(),
             has_slow_path,
@@ -59,6 +66,9 @@ impl Loaded {
             limits: plan.limits,
             parameters: plan.parameters.as_slice().into(),
             class: plan.class,
+            hash: plan.hash,
+            deadlines,
+            watchdog: engines.watchdog().clone(),
         })
     }
 
@@ -106,6 +116,8 @@ struct Meter {
 ///
 /// After a [`Fault`] the instance must be dropped: its memory may be inconsistent.
 pub struct Instance {
+    /// Before the store: it ends when the memory does.
+    watch: Option<Watching>,
     store: Store<Quota>,
     memory: Memory,
     control: SharedMemory,
@@ -159,9 +171,15 @@ impl Instance {
         let base = memory.data_ptr(&store);
         let control = SharedMemory::new(layout::CONTROL_BYTES as usize).map_err(|e| start(e.to_string()))?;
         let own = Mapping { fd: control.fd(), offset: 0, bytes: control.bytes(), at: layout::WINDOW };
-        for window in [own].iter().chain(windows) {
+        for window in [own, polling_page().map_err(start)?].iter().chain(windows) {
             map_window(base, *window).map_err(|e| start(format!("mapping a window: {e}")))?;
         }
+        let watch = loaded.deadlines.shortest().map(|shortest| {
+            // It lies in what was just mapped.
+            let page = base.wrapping_add(layout::POLL as usize);
+            loaded.watchdog.watch(page, shortest).map_err(|e| start(format!("watching its calls: {e}")))
+        });
+        let watch = watch.transpose()?.map(Watching);
         let batch = instance.get_typed_func(&mut store, names::BATCH).map_err(|e| start(e.to_string()))?;
         let mut global = |name: &str| instance.get_global(&mut store, name);
         let meter = match (
@@ -190,6 +208,7 @@ impl Instance {
         let message = instance.get_typed_func(&mut store, names::MESSAGE).ok();
         let loaded = loaded.clone();
         Ok(Self {
+            watch,
             store,
             memory,
             control,
@@ -233,7 +252,7 @@ impl Instance {
         area[..InitHeader::SIZE].copy_from_slice(&header.to_bytes());
         area[InitHeader::SIZE..].copy_from_slice(&parameters);
         self.refuel(names::INIT)?;
-        let result = self.call(&init, (DATA_AT, len as i32));
+        let result = self.call(names::INIT, &init, (DATA_AT, len as i32));
         self.output(names::INIT, result).map(drop)
     }
 
@@ -249,7 +268,7 @@ impl Instance {
     ) -> Result<Output<'_>, Fault> {
         self.prepare(descriptors, count, lost, link)?;
         let batch = self.batch.clone();
-        let result = self.call(&batch, BATCH_AT);
+        let result = self.call(names::BATCH, &batch, BATCH_AT);
         self.output(names::BATCH, result).map(|(out, _)| out)
     }
 
@@ -281,16 +300,28 @@ impl Instance {
     /// Calls to the end, slice by slice if it is metered.
     fn call<P: WasmParams + Sync, R: WasmResults + Sync>(
         &mut self,
+        name: &'static str,
         function: &TypedFunc<P, R>,
         parameters: P,
     ) -> wasmtime::Result<R> {
         if self.counts {
             self.store.set_fuel(COUNTED_FROM)?;
         }
-        match self.loaded.class {
+        let watch = match (&self.watch, self.loaded.deadlines.of(name)) {
+            (Some(watch), Some(deadline_ns)) => {
+                watch.0.begin(deadline_ns);
+                Some(&watch.0)
+            }
+            _ => None,
+        };
+        let returned = match self.loaded.class {
             ModuleClass::Bounded => function.call(&mut self.store, parameters),
             ModuleClass::Metered => to_the_end(function.call_async(&mut self.store, parameters)),
+        };
+        if let Some(watch) = watch {
+            watch.end();
         }
+        returned
     }
 
     fn prepare(&mut self, descriptors: u32, count: u32, lost: u64, link: LinkType) -> Result<(), Fault> {
@@ -341,7 +372,7 @@ impl Instance {
         };
         area.copy_from_slice(bytes);
         self.refuel(names::MESSAGE)?;
-        let result = self.call(&message, (DATA_AT, bytes.len() as i32));
+        let result = self.call(names::MESSAGE, &message, (DATA_AT, bytes.len() as i32));
         self.output(names::MESSAGE, result).map(|(out, _)| out)
     }
 
@@ -361,7 +392,7 @@ impl Instance {
         let limit = self.loaded.limits.continuations;
         for _ in 0..=limit {
             self.refuel(call)?;
-            let result = self.call(&function, now_ns as i64);
+            let result = self.call(call, &function, now_ns as i64);
             let (output, more) = self.output(call, result)?;
             each(output);
             if !more {
@@ -422,10 +453,15 @@ impl Instance {
             None => false,
         };
         let limits = &self.loaded.limits;
+        let deadline = self.loaded.deadlines.of(call).filter(|_| trap == Some(&Trap::MemoryOutOfBounds));
+        let revoked = deadline.filter(|_| self.watch.as_ref().is_some_and(|w| w.0.was_revoked()));
         let limit = if call == names::BATCH { limits.packet_budget } else { limits.call_budget };
         let kind = if spent && trap == Some(&Trap::UnreachableCodeReached) {
             let place = self.meter.as_ref().and_then(|m| m.place.get(&mut self.store).i32());
             FaultKind::Budget { limit, place: place.map(|at| at as u32).filter(|at| *at > 0) }
+        } else if let Some(deadline_ns) = revoked {
+            self.loaded.watchdog.violated(self.loaded.hash);
+            FaultKind::BoundViolated { deadline_ns }
         } else {
             FaultKind::Trap(trap.map_or_else(|| root_cause(error), Trap::to_string))
         };
@@ -460,6 +496,15 @@ impl Instance {
             (!clean.is_empty()).then_some(clean)
         });
         Fault { call, kind, packet, backtrace: Vec::new(), said }
+    }
+}
+
+/// Ends with the instance, before its memory.
+struct Watching(Arc<Watch>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.retire();
     }
 }
 

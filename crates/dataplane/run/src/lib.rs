@@ -7,9 +7,11 @@ pub mod engine;
 mod fault;
 mod instance;
 mod memory;
+mod watch;
 
 pub use engine::Engines;
 pub use fault::{Fault, FaultKind, Frame};
 pub use instance::{Called, Instance, Loaded, Output, Role, Running, Slice};
 pub use memory::Mapping;
+pub use watch::Watchdog;
 pub use wasmtime::{Engine, Error as EngineError};

@@ -304,6 +304,10 @@ impl Member {
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
         self.seat = Seat::Empty;
+        // A new instance would run the same code, which nothing but its bound holds.
+        if fault.violates_bound() {
+            self.restarts = 0;
+        }
         let restart = self.restarts > 0;
         self.report(fault, packet, restart, outlet)?;
         if restart {
