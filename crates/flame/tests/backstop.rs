@@ -19,26 +19,53 @@ const MS: u64 = 1_000_000;
 const HANGS: &[(&str, &str)] = &[
     ("unconditional", "(loop $l (br $l))"),
     ("conditional", "(loop $l (br_if $l (i32.load (i32.const 64))))"),
-    ("nested", "(loop $a (local.set $n (i32.const 9)) (loop $b (br_if $b (local.tee $n (i32.sub (local.get $n) (i32.const 1))))) (br $a))"),
+    (
+        "nested",
+        "(loop $a (local.set $n (i32.const 9)) (loop $b (br_if $b (local.tee $n (i32.sub (local.get $n) (i32.const 1))))) (br $a))",
+    ),
     ("inner", "(loop $a (loop $b (br $b)) (br $a))"),
-    ("two back edges", "(loop $a (br_if $a (i32.load (i32.const 60))) (local.set $n (i32.add (local.get $n) (i32.const 1))) (br $a))"),
+    (
+        "two back edges",
+        "(loop $a (br_if $a (i32.load (i32.const 60))) (local.set $n (i32.add (local.get $n) (i32.const 1))) (br $a))",
+    ),
     ("table of branches", "(loop $a (block $x (br_table $a $x $a (i32.load (i32.const 64)))) (br $a))"),
     ("only calls", "(loop $a (call $leaf) (br $a))"),
     ("only calls of larger functions", "(loop $a (call $nest) (br $a))"),
     ("only indirect calls", "(loop $a (call_indirect (i32.const 0)) (br $a))"),
-    ("large", "(loop $a (local.set $n (i32.add (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.const 3))))))))))))))))))))))))) (br $a))"),
+    (
+        "large",
+        "(loop $a (local.set $n (i32.add (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.const 3))))))))))))))))))))))))) (br $a))",
+    ),
     // No store between the loops: their polls must not be taken for one.
-    ("the second of two", "(local.set $n (i32.const 9)) (loop $b (br_if $b (local.tee $n (i32.sub (local.get $n) (i32.const 1))))) (loop $c (br_if $c (i32.load (i32.const 64))))"),
-    ("the same function again", "(call $spin (i32.load (i32.const 60))) (call $spin (i32.load (i32.const 64)))"),
-    ("with a value", "(drop (loop $a (result i32) (br_if $a (i32.load (i32.const 64))) (return (i64.const 0))))"),
-    ("with a parameter", "(i32.const 3) (loop $a (param i32) (br_if $a (i32.load (i32.const 64)) (i32.const 1)) (drop) (i32.const 2) (br $a))"),
+    (
+        "the second of two",
+        "(local.set $n (i32.const 9)) (loop $b (br_if $b (local.tee $n (i32.sub (local.get $n) (i32.const 1))))) (loop $c (br_if $c (i32.load (i32.const 64))))",
+    ),
+    (
+        "the same function again",
+        "(call $spin (i32.load (i32.const 60))) (call $spin (i32.load (i32.const 64)))",
+    ),
+    (
+        "with a value",
+        "(drop (loop $a (result i32) (br_if $a (i32.load (i32.const 64))) (return (i64.const 0))))",
+    ),
+    (
+        "with a parameter",
+        "(i32.const 3) (loop $a (param i32) (br_if $a (i32.load (i32.const 64)) (i32.const 1)) (drop) (i32.const 2) (br $a))",
+    ),
     ("stores", "(loop $a (i32.store (i32.const 128) (local.get $n)) (br $a))"),
     ("fills", "(loop $a (memory.fill (i32.const 128) (i32.const 0) (i32.const 60000)) (br $a))"),
     ("copies", "(loop $a (memory.copy (i32.const 128) (i32.const 256) (i32.const 60000)) (br $a))"),
-    ("copies from the window", "(loop $a (memory.copy (i32.const 128) (i32.const 0x80000000) (i32.const 60000)) (br $a))"),
+    (
+        "copies from the window",
+        "(loop $a (memory.copy (i32.const 128) (i32.const 0x80000000) (i32.const 60000)) (br $a))",
+    ),
     ("grows by nothing", "(loop $a (drop (memory.grow (i32.const 0))) (br $a))"),
     ("no loop but calls that double", "(call $tree (i32.const 200))"),
-    ("marks and loops", "(loop $a (local.set $n (i32.add (local.get $n) (i32.const 1))) (br_if $a (i32.ne (local.get $n) (i32.const -1))) (br $a))"),
+    (
+        "marks and loops",
+        "(loop $a (local.set $n (i32.add (local.get $n) (i32.const 1))) (br_if $a (i32.ne (local.get $n) (i32.const -1))) (br $a))",
+    ),
 ];
 
 const HELPERS: &str = r#"(memory (export "memory") 1)
@@ -103,7 +130,10 @@ fn every_form_of_loop_ends_at_its_deadline() {
             let start = Instant::now();
             let (report, _) = run(&engines, vec![plan.clone()], 1, Box::new(Memory::tcp(10, 2)), 4).unwrap();
             let fault = &report.faults.first().unwrap_or_else(|| panic!("{form}: no fault")).text;
-            assert!(fault.starts_with("flame_batch: bound violated: it ran for more than 5 ms"), "{form}: {fault}");
+            assert!(
+                fault.starts_with("flame_batch: bound violated: it ran for more than 5 ms"),
+                "{form}: {fault}"
+            );
             assert!(start.elapsed() < Duration::from_secs(20), "{form}, {what}");
             let account = &report.accounts[0].1;
             assert_eq!((account.shed_by(Shed::Bound), account.faults), (4, 1), "{form}: {account:?}");
@@ -120,9 +150,10 @@ fn every_form_of_loop_ends_at_its_deadline() {
 
 #[test]
 fn every_call_ends_at_its_deadline() {
-    let engines = Engines::new().unwrap();
     for call in ["flame_init", "flame_batch", "flame_tick", "flame_end", "flame_message"] {
         for workers in [1, 2] {
+            // What one run knows of a module, another does not.
+            let engines = Engines::new().unwrap();
             let plan = as_bounded(&engines, &hanging("hanging", call, HANGS[0].1), 5);
             let source = Box::new(Memory::tcp(PACKETS, 50));
             let (report, _) = run(&engines, vec![plan], workers, source, 256).unwrap();
@@ -145,8 +176,8 @@ const ONE_FLOW: &str = r#"(local.set $n (i32.load offset=4 (local.get 0)))
 #[test]
 fn neighbours_have_all_their_records_whoever_hangs() {
     let Some(count) = module("count") else { return };
-    let engines = Engines::new().unwrap();
     for workers in [1, 2] {
+        let engines = Engines::new().unwrap();
         let alone = |modules: Vec<ModulePlan>| {
             let (report, mut records) =
                 run(&engines, modules, workers, Box::new(Memory::tcp(PACKETS, 50)), 256).unwrap();
@@ -164,7 +195,8 @@ fn neighbours_have_all_their_records_whoever_hangs() {
         assert_eq!(found, records);
         assert_eq!(beside, account);
         for name in ["first", "second"] {
-            let named = |f: &&flame_worker::FaultReport| f.module == name && f.text.contains("bound violated");
+            let named =
+                |f: &&flame_worker::FaultReport| f.module == name && f.text.contains("bound violated");
             assert!(report.faults.iter().any(|f| named(&f)), "{name}: {:?}", report.faults);
         }
     }
@@ -179,6 +211,27 @@ fn a_hang_in_one_worker_stops_the_module_in_the_other() {
     assert_eq!(violated.len(), 1, "{:?}", report.faults);
     let account = &report.accounts[0].1;
     assert!(account.shed_by(Shed::Bound) > 0 && account.shed_by(Shed::Evicted) > 0, "{account:?}");
+}
+
+/// The same file again, in the same process: whatever it is installed as, its unchecked code has had its chance.
+#[test]
+fn a_module_has_one_chance_in_a_run() {
+    let engines = Engines::new().unwrap();
+    let wasm = hanging("hanging", "flame_end", HANGS[0].1);
+    for (violated, evicted) in [(1, 0), (0, 1)] {
+        let plan = as_bounded(&engines, &wasm, 5);
+        let (report, _) = run(&engines, vec![plan], 1, Box::new(Memory::tcp(PACKETS, 50)), 256).unwrap();
+        let with = |text: &str| report.faults.iter().filter(|f| f.text.contains(text)).count();
+        assert_eq!((with("bound violated"), with("evicted: ")), (violated, evicted), "{:?}", report.faults);
+    }
+    // Counted, it is a module like any other.
+    let counted = install(&engines, &wasm, &request()).unwrap();
+    assert_eq!(counted.class, ModuleClass::Bounded, "its batches are proved");
+    let metered = Request { protection: Protection::Metered, ..request() };
+    let counted = install(&engines, &wasm, &metered).unwrap();
+    let (report, _) = run(&engines, vec![counted], 1, Box::new(Memory::tcp(PACKETS, 50)), 256).unwrap();
+    assert_eq!(report.accounts[0].1.processed, PACKETS as u64);
+    assert!(report.faults[0].text.contains("used up its budget"), "{:?}", report.faults);
 }
 
 #[test]

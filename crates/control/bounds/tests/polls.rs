@@ -89,7 +89,11 @@ fn polls_change_nothing_that_is_computed() {
         let wasm = module(text);
         for (count, counted) in [(Count::Nothing, false), (Count::Except(&all), false), (Count::All, true)] {
             let polled = rewrite_polled(&wasm, count).unwrap();
-            assert_eq!(polled == rewrite(&wasm, count).unwrap(), counted, "{what}: only what does not count polls");
+            assert_eq!(
+                polled == rewrite(&wasm, count).unwrap(),
+                counted,
+                "{what}: only what does not count polls"
+            );
             for arg in [0, 1, 2, 3, 5, 8, 11, 20] {
                 let expected = Run::new(&engine(false), &wasm).call("f", &[Val::I32(arg)]);
                 let mut run = Run::new(&engine(false), &polled);
@@ -112,17 +116,28 @@ fn each_function_loop_and_long_instruction_polls() {
                 body.get_operators_reader().unwrap().into_iter().map(Result::unwrap).collect();
             // Polls set the local that they load from.
             let poll = |at: usize| match code.get(at..at + 3) {
-                Some([Operator::I32Const { value }, Operator::I32Load { .. }, Operator::LocalSet { local_index }]) => {
-                    (*value == POLL as i32).then_some(*local_index)
-                }
-                Some([Operator::LocalGet { local_index: from }, Operator::I32Load { memarg }, Operator::LocalSet { local_index: to }]) => {
-                    (from == to && memarg.offset == 0).then_some(*to)
-                }
+                Some(
+                    [
+                        Operator::I32Const { value },
+                        Operator::I32Load { .. },
+                        Operator::LocalSet { local_index },
+                    ],
+                ) => (*value == POLL as i32).then_some(*local_index),
+                Some(
+                    [
+                        Operator::LocalGet { local_index: from },
+                        Operator::I32Load { memarg },
+                        Operator::LocalSet { local_index: to },
+                    ],
+                ) => (from == to && memarg.offset == 0).then_some(*to),
                 _ => None,
             };
             let Some(page) = poll(0) else {
                 // Small functions, and the one that copies, have no loops that go on for long.
-                assert!(!code.iter().any(|o| matches!(o, Operator::Loop { .. })) || code.len() > 60, "{what}: {code:?}");
+                assert!(
+                    !code.iter().any(|o| matches!(o, Operator::Loop { .. })) || code.len() > 60,
+                    "{what}: {code:?}"
+                );
                 continue;
             };
             for (i, operator) in code.iter().enumerate() {

@@ -56,7 +56,9 @@ impl Loaded {
         let marks_packets = module.imports().any(|i| i.name() == names::PACKET);
         let polled = |call: &str| module.get_export(&format!("{}{call}", names::POLLED)).is_some();
         let deadlines = Deadlines::new(polled, &plan.limits);
-        engines.watchdog().enter(plan.hash, plan.terms.eviction.clone());
+        if deadlines.shortest().is_some() {
+            engines.watchdog().enter(plan.hash, plan.terms.eviction.clone());
+        }
         Ok(Self {
             engine: engine.clone(),
             has_slow_path,

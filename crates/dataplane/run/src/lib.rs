@@ -13,5 +13,5 @@ pub use engine::Engines;
 pub use fault::{Fault, FaultKind, Frame};
 pub use instance::{Called, Instance, Loaded, Output, Role, Running, Slice};
 pub use memory::Mapping;
-pub use watch::Watchdog;
 pub use wasmtime::{Engine, Error as EngineError};
+pub use watch::Watchdog;

@@ -28,6 +28,8 @@ use std::time::Duration;
 
 /// The watchdog looks so often within the shortest deadline.
 const LOOKS: u64 = 5;
+/// Why the other instances of a module go.
+const VIOLATED: &str = "a call of this module violated its bound";
 const MIN_PERIOD: Duration = Duration::from_micros(50);
 const MAX_PERIOD: Duration = Duration::from_millis(20);
 
@@ -133,9 +135,14 @@ impl Watchdog {
         lock(&self.0.violated).contains(hash)
     }
 
-    /// A module whose instances are to go, on all workers, when one of them violates its bound.
+    /// A module without counters, whose instances are to go, on all workers, when one of them violates its bound; or
+    /// at once if one did.
     pub(crate) fn enter(&self, hash: [u8; 32], eviction: Eviction) {
-        lock(&self.0.modules).push((hash, eviction));
+        let mut modules = lock(&self.0.modules);
+        if self.is_violated(&hash) {
+            eviction.evict(VIOLATED.to_owned());
+        }
+        modules.push((hash, eviction));
     }
 
     pub(crate) fn violated(&self, hash: [u8; 32]) {
@@ -143,7 +150,7 @@ impl Watchdog {
             return;
         }
         for (_, eviction) in lock(&self.0.modules).iter().filter(|(of, _)| *of == hash) {
-            eviction.evict("the bound of this module was violated in another call".to_owned());
+            eviction.evict(VIOLATED.to_owned());
         }
         if let Some(report) = self.0.report.get() {
             report(&hash);
@@ -196,9 +203,7 @@ impl Shared {
             state = match state.watches.is_empty() {
                 // The next instance wakes it.
                 true => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-                false => {
-                    self.wake.wait_timeout(state, period).unwrap_or_else(PoisonError::into_inner).0
-                }
+                false => self.wake.wait_timeout(state, period).unwrap_or_else(PoisonError::into_inner).0,
             };
         }
     }
@@ -298,9 +303,8 @@ impl Page {
     fn protect(&self, protection: libc::c_int) {
         // SAFETY: a page of a reservation that is mapped until `Watch::retire` has taken the page away; modules cannot
         // tell its protection but by the trap that is wanted.
-        let done = unsafe {
-            libc::mprotect(self.0.cast(), flame_abi::layout::POLL_BYTES as usize, protection)
-        };
+        let done =
+            unsafe { libc::mprotect(self.0.cast(), flame_abi::layout::POLL_BYTES as usize, protection) };
         debug_assert_eq!(done, 0, "{}", io::Error::last_os_error());
     }
 }
