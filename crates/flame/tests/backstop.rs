@@ -325,7 +325,7 @@ fn time_on_a_busy_machine_does_not_count() {
     let plan = as_bounded(&engines, &wasm, 50);
     // More threads than processors, so that each runs for a small part of the time.
     let spinning = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let others: Vec<_> = (0..8 * std::thread::available_parallelism().unwrap().get())
+    let others: Vec<_> = (0..4 * std::thread::available_parallelism().unwrap().get())
         .map(|_| {
             let spinning = spinning.clone();
             std::thread::spawn(move || while spinning.load(std::sync::atomic::Ordering::Relaxed) {})
@@ -334,7 +334,7 @@ fn time_on_a_busy_machine_does_not_count() {
     let loaded = Loaded::new(&engines, &plan).unwrap();
     let mut instance = fresh(&loaded);
     let (start, mut longest) = (Instant::now(), Duration::ZERO);
-    while start.elapsed() < Duration::from_secs(3) {
+    while start.elapsed() < Duration::from_secs(1) {
         let call = Instant::now();
         instance.batch(0, 1, 0, flame_abi::LinkType::ETHERNET).unwrap();
         longest = longest.max(call.elapsed());
