@@ -126,7 +126,7 @@ impl Function<'_> {
                         continue;
                     }
                     match found.and_then(|l| l.tight) {
-                        Some(tight) if keep == Keep::Local => {
+                        Some(tight) if keep == Keep::Local && tight.may_count() => {
                             keep_to(&mut out, start);
                             out.sink().block(tight.results).loop_(tight.results);
                             out.charge(charge.saturating_mul(unroll::TIMES), depth + 2, start);

@@ -21,6 +21,9 @@ use wasmparser::{BinaryReader, Operator, OperatorsReader};
 pub(crate) const TIMES: u64 = 4;
 /// Most bytes of a body that is copied: around 40 instructions, where a check costs some 5 %.
 pub(crate) const MAX_BYTES: usize = 128;
+/// The same where copies poll. A poll waits for the one before, five cycles or so: loops of 50 instructions
+/// are that fast.
+pub(crate) const MAX_POLLED_BYTES: usize = 384;
 
 /// A loop that is worth it: small, branched back to, and without loops and calls inside.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,13 @@ pub(crate) struct Tight {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) results: BlockType,
+}
+
+impl Tight {
+    /// Whether it is small enough for copies that count.
+    pub(crate) fn may_count(self) -> bool {
+        self.end - self.start <= MAX_BYTES
+    }
 }
 
 /// Block types that need no look at the module: without parameters.
