@@ -3,7 +3,7 @@
 use crate::charge::{GROW, Regions};
 use crate::hoist::Hoist;
 use crate::unroll;
-use flame_abi::layout::POLL;
+use flame_abi::layout::{POLL, POLL_BYTES};
 use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
 use wasmparser::{FunctionBody, Operator};
 
@@ -52,6 +52,8 @@ pub(crate) struct Function<'a> {
     pub(crate) small: bool,
     /// What it costs is not known before it runs.
     pub(crate) counts: bool,
+    /// Nobody calls it by name, so its code is compiled once.
+    pub(crate) alone: bool,
 }
 
 /// What a direct call is.
@@ -84,7 +86,8 @@ impl Function<'_> {
             () if self.regions.loops.is_empty() => Keep::Global,
             () => Keep::Local,
         };
-        let mut out = Writer { bytes: Vec::new(), added, keep, fuel: 0, page: 0, temporary: 0 };
+        let (alone, bytes) = (self.alone, Vec::new());
+        let mut out = Writer { bytes, added, keep, alone, polls: 0, fuel: 0, page: 0, temporary: 0 };
         self.locals(&mut out)?;
         if keep == Keep::Local {
             out.sink().block(BlockType::Result(ValType::I32)).block(self.results);
@@ -274,6 +277,9 @@ struct Writer<'a> {
     bytes: Vec<u8>,
     added: &'a Added,
     keep: Keep,
+    alone: bool,
+    /// Polls so far.
+    polls: u32,
     /// Local that holds fuel, if one does, else that is free.
     fuel: u32,
     /// Local that holds the polling page's address, in functions that poll.
@@ -343,16 +349,23 @@ impl Writer<'_> {
         sink.i64_const(0).i64_lt_s().br_if(depth + 1).drop();
     }
 
-    /// Loads from the polling page, which holds its own address: so the address of each load is the result of
-    /// the one before, and no compiler can take one for another. (Two loads of one constant address, with no store
-    /// between them, are one to Cranelift: a loop after another would be left without.) Nothing else is
-    /// done with the result; a load that may trap stays even so.
+    /// Loads from the polling page. A load that may trap stays though nothing is done with its result, but two
+    /// loads of one address, with no store between them, are one to Cranelift: a loop after another
+    /// would be left without. So each poll of a function has an address of its own. A function that may be copied into
+    /// its callers, and be there twice, loads from the address that the load before gave it instead,
+    /// which the page holds: no compiler can take those for each other, but they take a register.
     fn poll(&mut self, first: bool) {
         let page = self.page;
         if self.keep != Keep::Poll {
             return;
         }
-        let mut sink = self.sink();
+        self.polls += 1;
+        let address = POLL + 4 * (self.polls - 1).min(POLL_BYTES / 4);
+        let (alone, mut sink) = (self.alone && address < POLL + POLL_BYTES, self.sink());
+        if alone && !first {
+            sink.i32_const(address as i32).i32_load(MemArg { offset: 0, align: 2, memory_index: 0 }).drop();
+            return;
+        }
         match first {
             true => sink.i32_const(POLL as i32),
             false => sink.local_get(page),

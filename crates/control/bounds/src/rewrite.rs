@@ -427,6 +427,7 @@ impl<'a> Source<'a> {
                 regions,
                 small: small.get(i).copied().flatten().is_some(),
                 counts: count.counts(self.imported + i as u32),
+                alone: !self.uses.called.contains(&(self.imported + i as u32)),
             };
             code.raw(&function.write(added, callee)?);
         }
