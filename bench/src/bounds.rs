@@ -18,7 +18,7 @@ const GAIN: &str = "bounds: metered / bounded, calls alone";
 const ESTIMATE: &str = "bounds: estimated / measured time";
 
 /// Tables as large as the trace needs them.
-fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
+pub fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
         "anonymize" => &[("key", KEY)],
         "flow" => &[("max_flows", "16384")],

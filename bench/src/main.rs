@@ -1,5 +1,6 @@
 //! `make bench`: figures, each between two things measured in turn in one run.
 
+mod backstop;
 mod bounds;
 mod commands;
 mod dispatch;
@@ -55,12 +56,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     type Group<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<Row>, Box<dyn std::error::Error>>);
-    let groups: [Group<'_>; 9] = [
+    let groups: [Group<'_>; 10] = [
         // First, as it measures what the process takes.
         ("memory", &|| memory::rows(&engine, &folder)),
         ("commands", &|| Ok(commands::rows(&flame, &trace, rounds))),
         ("modules", &|| bench.rows()),
         ("bounds", &|| bounds::rows(&engine, &trace, &folder, rounds)),
+        ("backstop", &|| backstop::rows(&engine, &trace, &folder, rounds)),
         ("sharing", &|| sharing::rows(&flame, &trace, rounds)),
         ("dispatch", &|| dispatch::rows(&engine, rounds)),
         ("views", &|| views::rows(&trace, rounds)),

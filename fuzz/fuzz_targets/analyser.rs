@@ -2,7 +2,7 @@
 //! counters that it does not need.
 #![no_main]
 
-use flame_bounds::{Class, Costs, Count, ModuleError, Rules, analyse, analyse_exports, rewrite};
+use flame_bounds::{Class, Costs, Count, ModuleError, Rules, analyse, analyse_exports, rewrite_polled};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -15,8 +15,8 @@ fuzz_target!(|data: &[u8]| {
     let costs = Costs { classes: [100; Class::ALL.len()], latency, memory: 1 << 20, dispatch: 10_000 };
     if let Ok(analysis) = analyse(data, &Rules::default(), Some(&costs)) {
         assert!(analysis.entries.iter().any(|e| e.name == "flame_batch"));
-        // What needs no counters can be written without them.
-        match rewrite(data, Count::Except(&analysis.proved)) {
+        // What needs no counters can be written with polls instead.
+        match rewrite_polled(data, Count::Except(&analysis.proved)) {
             Ok(_) | Err(ModuleError::Grown { .. }) => {}
             Err(error) => panic!("analysed, but not rewritten: {error}"),
         }

@@ -1,13 +1,15 @@
 //! Any bytes as a module: neither the check nor the rewriter panics, and what is rewritten is valid.
 #![no_main]
 
-use flame_bounds::{Count, ModuleError, Rules, check, rewrite};
+use flame_bounds::{Count, ModuleError, Rules, check, rewrite, rewrite_polled};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let checked = check(bytes, &Rules::default());
-    for meter in [true, false] {
-        match rewrite(bytes, if meter { Count::All } else { Count::Nothing }) {
+    let rewritten =
+        [rewrite(bytes, Count::All), rewrite(bytes, Count::Nothing), rewrite_polled(bytes, Count::Nothing)];
+    for result in rewritten {
+        match result {
             Ok(_) => {}
             // The rewriter validates what it wrote; only size may make that fail.
             Err(ModuleError::Grown { reason }) => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0                 memory the module owns (data, stack, heap), at most MAX_MEMORY
-//! WINDOW            control area: the host's side of every call, CONTROL_BYTES
+//! WINDOW            control area: the host's side of every call, CONTROL_BYTES; its last page is POLL
 //! VIEW              view blocks, then (zero copy) the source's own ring
 //! 4 GiB             end
 //! ```
@@ -26,7 +26,15 @@ pub const BATCH_OFFSET: u32 = 0;
 /// Offset in the control area of what `flame_init` and `flame_message` are given.
 pub const DATA_OFFSET: u32 = 4096;
 /// Largest configuration or message in bytes.
-pub const MAX_DATA: u32 = CONTROL_BYTES - DATA_OFFSET;
+pub const MAX_DATA: u32 = POLL_OFFSET - DATA_OFFSET;
+
+/// Offset of the polling page in the control area.
+pub const POLL_OFFSET: u32 = CONTROL_BYTES - POLL_BYTES;
+/// Address of the polling page. Code that has no counters loads from it in every loop; the host revokes
+/// access to it to end a call that ran past its deadline. Its first four bytes are this address.
+pub const POLL: u32 = WINDOW + POLL_OFFSET;
+/// Size of the polling page.
+pub const POLL_BYTES: u32 = 4096;
 
 /// Names of exports and imports.
 pub mod names {
@@ -44,6 +52,9 @@ pub mod names {
     /// Address of a NUL-terminated text that explains a trap, optional (`() -> i32` is not called:
     /// this is an immutable exported global).
     pub const PANIC: &str = "flame_panic_text";
+
+    /// What the rewriter's export begins with that names an exported function without counters.
+    pub const POLLED: &str = "flame:polled:";
 
     /// Module name of every import.
     pub const IMPORTS: &str = "flame";

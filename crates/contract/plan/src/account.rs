@@ -5,6 +5,8 @@ pub enum Shed {
     Trap,
     /// It used up its budget.
     Budget,
+    /// It ran past the deadline of a call that seemed proved to be shorter.
+    Bound,
     /// The module wrote output that does not fit its manifest, in the batch of this packet.
     Output,
     /// The instance had been stopped before, or the run was stopped and the packet's turn did not come in time.
@@ -18,13 +20,22 @@ pub enum Shed {
 }
 
 impl Shed {
-    pub const ALL: [Self; 7] =
-        [Self::Trap, Self::Budget, Self::Output, Self::Stopped, Self::Behind, Self::Share, Self::Evicted];
+    pub const ALL: [Self; 8] = [
+        Self::Trap,
+        Self::Budget,
+        Self::Bound,
+        Self::Output,
+        Self::Stopped,
+        Self::Behind,
+        Self::Share,
+        Self::Evicted,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Trap => "trap",
             Self::Budget => "budget",
+            Self::Bound => "bound",
             Self::Output => "output",
             Self::Stopped => "stopped",
             Self::Behind => "behind",

@@ -94,7 +94,17 @@ pub struct Limits {
     pub continuations: u32,
     /// Messages that one call of a fast instance may send.
     pub messages: u32,
+    /// Nanoseconds of processor time after which a batch that is proved to end is taken for one that does not,
+    /// [`LEAST_DEADLINE_NS`] to [`MOST_DEADLINE_NS`].
+    pub batch_deadline_ns: u64,
+    /// The same for init, tick, end and message.
+    pub call_deadline_ns: u64,
 }
+
+/// Shortest deadline of a call: what a machine does of its own takes less.
+pub const LEAST_DEADLINE_NS: u64 = 100_000_000;
+/// Longest deadline of a call.
+pub const MOST_DEADLINE_NS: u64 = 1_000_000_000;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -107,6 +117,8 @@ impl Default for Limits {
             output_per_call: 17 << 20,
             continuations: 65_536,
             messages: 4096,
+            batch_deadline_ns: MOST_DEADLINE_NS,
+            call_deadline_ns: MOST_DEADLINE_NS,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::hoist::{Hoist, Scan};
 use crate::unroll::{self, Tight};
+use std::collections::BTreeSet;
 use wasmparser::{FunctionBody, Operator};
 
 /// Weight up to which a function may be small, with all it calls. Larger ones count by themselves,
@@ -43,8 +44,10 @@ pub(crate) struct Summary {
 }
 
 /// Instructions that need an added function, found anywhere.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Uses {
+    /// Functions that are called by name: a compiler may copy them into their callers.
+    pub(crate) called: BTreeSet<u32>,
     pub(crate) copy: bool,
     /// `memory.fill` or `memory.init`.
     pub(crate) length: bool,
@@ -61,6 +64,9 @@ pub(crate) fn summarize(
     while !reader.eof() {
         let operator = reader.read()?;
         summary.weight += weight(&operator);
+        if let Operator::Call { function_index } = operator {
+            uses.called.insert(function_index);
+        }
         match operator {
             Operator::Call { function_index } if function_index >= imported && summary.candidate => {
                 summary.callees.push(function_index);
@@ -73,6 +79,11 @@ pub(crate) fn summarize(
             Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
                 (uses.length, summary.candidate) = (true, false);
             }
+            // They take as long as what they are given, so their function polls.
+            Operator::TableCopy { .. }
+            | Operator::TableFill { .. }
+            | Operator::TableInit { .. }
+            | Operator::TableGrow { .. } => summary.candidate = false,
             _ => {}
         }
         if summary.weight > SMALL {
@@ -216,7 +227,7 @@ pub(crate) fn regions(
                 if candidate == Some(frames.len()) {
                     candidate = None;
                     if let Some((mut tight, true)) = ended.as_ref().and_then(|f| f.candidate)
-                        && offset - tight.start <= unroll::MAX_BYTES
+                        && offset - tight.start <= unroll::MAX_POLLED_BYTES
                         && let Some(ended) = now.and_then(|n| regions.loops.get_mut(n))
                     {
                         tight.end = offset;

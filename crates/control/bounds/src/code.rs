@@ -3,12 +3,15 @@
 use crate::charge::{GROW, Regions};
 use crate::hoist::Hoist;
 use crate::unroll;
-use wasm_encoder::{BlockType, Encode, InstructionSink, ValType};
+use flame_abi::layout::{POLL, POLL_BYTES};
+use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
 use wasmparser::{FunctionBody, Operator};
 
 /// Indices of what the rewriter added, and facts about the module.
 pub(crate) struct Added {
     pub(crate) meter: bool,
+    /// Whether functions that do not count poll.
+    pub(crate) poll: bool,
     pub(crate) fuel: u32,
     pub(crate) packet_budget: u32,
     pub(crate) packet: u32,
@@ -28,6 +31,8 @@ pub(crate) struct Added {
 enum Keep {
     /// It does not count.
     Nowhere,
+    /// It does not count; it polls.
+    Poll,
     /// In the global.
     Global,
     /// In a local of its own.
@@ -47,6 +52,8 @@ pub(crate) struct Function<'a> {
     pub(crate) small: bool,
     /// What it costs is not known before it runs.
     pub(crate) counts: bool,
+    /// Nobody calls it by name, so its code is compiled once.
+    pub(crate) alone: bool,
 }
 
 /// What a direct call is.
@@ -70,17 +77,24 @@ impl Function<'_> {
         callee: impl Fn(u32) -> Callee,
     ) -> Result<Vec<u8>, wasmparser::Error> {
         let keep = match () {
-            () if !added.meter || !self.counts || self.small => Keep::Nowhere,
+            // It has no loops, and runs for at most a constant.
+            () if self.small => Keep::Nowhere,
+            () if !added.meter || !self.counts => match added.poll {
+                true => Keep::Poll,
+                false => Keep::Nowhere,
+            },
             () if self.regions.loops.is_empty() => Keep::Global,
             () => Keep::Local,
         };
-        let mut out = Writer { bytes: Vec::new(), added, keep, fuel: 0, temporary: 0 };
+        let (alone, bytes) = (self.alone, Vec::new());
+        let mut out = Writer { bytes, added, keep, alone, polls: 0, fuel: 0, page: 0, temporary: 0 };
         self.locals(&mut out)?;
         if keep == Keep::Local {
             out.sink().block(BlockType::Result(ValType::I32)).block(self.results);
             out.reload();
         }
         out.charge(self.regions.entry, 0, 0);
+        out.poll(true);
 
         let mut loops = self.regions.loops.iter();
         // Frames of the original function that are open here, besides its own.
@@ -115,11 +129,19 @@ impl Function<'_> {
                         continue;
                     }
                     match found.and_then(|l| l.tight) {
-                        Some(tight) if keep == Keep::Local => {
+                        Some(tight) if keep == Keep::Local && tight.may_count() => {
                             keep_to(&mut out, start);
                             out.sink().block(tight.results).loop_(tight.results);
                             out.charge(charge.saturating_mul(unroll::TIMES), depth + 2, start);
-                            unroll::copies(self.wasm, tight, depth + 1, &mut out.bytes)?;
+                            unroll::copies(self.wasm, tight, Some(depth + 1), &mut out.bytes)?;
+                            out.sink().end().end();
+                            written_to = tight.end;
+                        }
+                        Some(tight) if keep == Keep::Poll => {
+                            keep_to(&mut out, start);
+                            out.sink().block(tight.results).loop_(tight.results);
+                            out.poll(false);
+                            unroll::copies(self.wasm, tight, None, &mut out.bytes)?;
                             out.sink().end().end();
                             written_to = tight.end;
                         }
@@ -127,6 +149,7 @@ impl Function<'_> {
                             depth += 1;
                             keep_to(&mut out, end);
                             out.charge(charge, depth, start);
+                            out.poll(false);
                         }
                     }
                 }
@@ -165,23 +188,34 @@ impl Function<'_> {
                         if self.counts { added.copy.or(added.plain_copy) } else { added.plain_copy }
                     {
                         keep_to(&mut out, start);
+                        out.poll(false);
                         out.flush();
                         out.sink().call(copy);
                         out.reload();
                     }
                 }
                 Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
+                    keep_to(&mut out, start);
                     if let Some(charge) = added.charge.filter(|_| self.counts) {
-                        keep_to(&mut out, start);
                         out.flush();
                         out.sink().call(charge);
                         out.reload();
-                        out.bytes.extend_from_slice(self.wasm.get(start..end).unwrap_or_default());
                     }
+                    out.poll(false);
+                    out.bytes.extend_from_slice(self.wasm.get(start..end).unwrap_or_default());
+                }
+                Operator::TableCopy { .. }
+                | Operator::TableFill { .. }
+                | Operator::TableInit { .. }
+                | Operator::TableGrow { .. } => {
+                    keep_to(&mut out, start);
+                    out.poll(false);
+                    out.bytes.extend_from_slice(self.wasm.get(start..end).unwrap_or_default());
                 }
                 Operator::MemoryGrow { .. } => {
                     keep_to(&mut out, start);
                     out.charge(GROW, depth, start);
+                    out.poll(false);
                     out.bytes.extend_from_slice(self.wasm.get(start..end).unwrap_or_default());
                 }
                 _ => {}
@@ -200,14 +234,21 @@ impl Function<'_> {
             next = next.saturating_add(reader.read()?.0);
         }
         let declared = self.wasm.get(start..reader.original_position()).unwrap_or_default();
-        let fuel = out.keep != Keep::Nowhere;
+        let fuel = matches!(out.keep, Keep::Global | Keep::Local);
+        let page = out.keep == Keep::Poll;
         let temporary = self.regions.marks || (fuel && self.regions.loops.iter().any(|l| l.hoist.is_some()));
-        (groups + u32::from(fuel) + u32::from(temporary)).encode(&mut out.bytes);
+        (groups + u32::from(fuel) + u32::from(page) + u32::from(temporary)).encode(&mut out.bytes);
         out.bytes.extend_from_slice(declared);
         if fuel {
             1_u32.encode(&mut out.bytes);
             ValType::I64.encode(&mut out.bytes);
             out.fuel = next;
+            next += 1;
+        }
+        if page {
+            1_u32.encode(&mut out.bytes);
+            ValType::I32.encode(&mut out.bytes);
+            out.page = next;
             next += 1;
         }
         if temporary {
@@ -236,8 +277,13 @@ struct Writer<'a> {
     bytes: Vec<u8>,
     added: &'a Added,
     keep: Keep,
+    alone: bool,
+    /// Polls so far.
+    polls: u32,
     /// Local that holds fuel, if one does, else that is free.
     fuel: u32,
+    /// Local that holds the polling page's address, in functions that poll.
+    page: u32,
     /// A free i32 local, in functions that mark packets or pay for loops in front of them.
     temporary: u32,
 }
@@ -256,7 +302,7 @@ impl Writer<'_> {
         let charge = i64::try_from(charge).unwrap_or(i64::MAX);
         let (global, local) = (self.added.fuel, self.fuel);
         match self.keep {
-            Keep::Nowhere => {}
+            Keep::Nowhere | Keep::Poll => {}
             Keep::Global => {
                 self.sink()
                     .global_get(global)
@@ -303,6 +349,30 @@ impl Writer<'_> {
         sink.i64_const(0).i64_lt_s().br_if(depth + 1).drop();
     }
 
+    /// Loads from the polling page. A load that may trap stays though nothing is done with its result, but two
+    /// loads of one address, with no store between them, are one to Cranelift: a loop after another
+    /// would be left without. So each poll of a function has an address of its own. A function that may be copied into
+    /// its callers, and be there twice, loads from the address that the load before gave it instead,
+    /// which the page holds: no compiler can take those for each other, but they take a register.
+    fn poll(&mut self, first: bool) {
+        let page = self.page;
+        if self.keep != Keep::Poll {
+            return;
+        }
+        self.polls += 1;
+        let address = POLL + 4 * (self.polls - 1).min(POLL_BYTES / 4);
+        let (alone, mut sink) = (self.alone && address < POLL + POLL_BYTES, self.sink());
+        if alone && !first {
+            sink.i32_const(address as i32).i32_load(MemArg { offset: 0, align: 2, memory_index: 0 }).drop();
+            return;
+        }
+        match first {
+            true => sink.i32_const(POLL as i32),
+            false => sink.local_get(page),
+        };
+        sink.i32_load(MemArg { offset: 0, align: 2, memory_index: 0 }).local_set(page);
+    }
+
     fn flush(&mut self) {
         let (global, local) = (self.added.fuel, self.fuel);
         if self.keep == Keep::Local {
@@ -326,8 +396,8 @@ impl Writer<'_> {
         self.sink().local_get(index).global_set(added.packet);
         let fuel = self.fuel;
         match self.keep {
-            Keep::Nowhere if counts || !added.meter => {}
-            Keep::Nowhere | Keep::Global => {
+            Keep::Nowhere | Keep::Poll if counts || !added.meter => {}
+            Keep::Nowhere | Keep::Poll | Keep::Global => {
                 self.sink().global_get(added.packet_budget).global_set(added.fuel);
             }
             Keep::Local => {

@@ -53,6 +53,21 @@
 //! All work of a batch is therefore at most `fuel + count × packet_budget`, plus for each check the
 //! code up to it, which is at most one function's length.
 //!
+//! # Polls
+//!
+//! Functions that do not count, because their bounds are proved, *poll* ([`rewrite_polled`]): they load from the
+//! polling page ([`flame_abi::layout::POLL`]) when they are entered, at each iteration of each loop, and before each
+//! instruction whose time depends on an operand. The host revokes access to the page when a call runs past its
+//! deadline; the next load traps. So a fault in the bounds analysis costs no more than the module that
+//! exploits it.
+//!
+//! Between two polls a call runs only forward through one function and the small ones that it calls: at most 128
+//! instructions for each call in it, and one bulk memory instruction. That needs nothing of the analysis:
+//! recursion that it overlooked polls too. Small functions do not poll. Tight loops are written four times over, with one
+//! poll for all four.
+//!
+//! Exported functions that poll are named by exports `flame:polled:NAME`.
+//!
 //! # The window
 //!
 //! View blocks lie beyond what `memory.size` reports: loads reach them, but the engine's own
@@ -82,5 +97,5 @@ pub use check::check;
 pub use check::{Checked, Exports};
 pub use class::Class;
 pub use error::{ModuleError, Place};
-pub use rewrite::{Count, rewrite};
+pub use rewrite::{Count, rewrite, rewrite_polled};
 pub use rules::Rules;

@@ -27,7 +27,7 @@ pub enum Count<'a> {
     All,
     /// All but these: [`crate::Analysis::proved`].
     Except(&'a BTreeSet<u32>),
-    /// For measuring what counting costs; such a module may never return.
+    /// For measuring what counting costs; such a module may never return by itself.
     Nothing,
 }
 
@@ -47,17 +47,30 @@ impl Count<'_> {
 
 const TYPES: u8 = 1;
 const FUNCTIONS: u8 = 3;
+const MEMORY: u8 = 5;
 const GLOBALS: u8 = 6;
 const EXPORTS: u8 = 7;
 const CODE: u8 = 10;
 /// All sections that the features allow, in the order they must have (12 is the data count).
-const ORDER: [u8; 12] = [TYPES, 2, FUNCTIONS, 4, 5, GLOBALS, EXPORTS, 8, 9, 12, CODE, 11];
+const ORDER: [u8; 12] = [TYPES, 2, FUNCTIONS, 4, MEMORY, GLOBALS, EXPORTS, 8, 9, 12, CODE, 11];
 
 /// Makes `wasm` end within its budget. The result is valid and computes what `wasm` does, unless it
 /// is cut off.
 ///
-/// Any bytes may be given; modules that [`crate::check`] refuses may still be rewritten.
+/// Any bytes may be given; modules that [`crate::check`] refuses may still be rewritten. Functions that do not
+/// count do not poll either: that is for measuring and for tests. What is run is
+/// [polled](rewrite_polled).
 pub fn rewrite(wasm: &[u8], count: Count<'_>) -> Result<Vec<u8>, ModuleError> {
+    rewrite_with(wasm, count, false)
+}
+
+/// As [`rewrite`], and functions that do not count load from the polling page, so that the host can end them.
+/// Needs a host that maps the page.
+pub fn rewrite_polled(wasm: &[u8], count: Count<'_>) -> Result<Vec<u8>, ModuleError> {
+    rewrite_with(wasm, count, true)
+}
+
+fn rewrite_with(wasm: &[u8], count: Count<'_>, poll: bool) -> Result<Vec<u8>, ModuleError> {
     let module = |offset| Place { section: "module", function: None, offset };
     let refused = |e: wasmparser::Error| features::refused(&e, module(e.offset()));
     if let Some(Ok(Payload::Version { encoding: Encoding::Component, .. })) =
@@ -71,7 +84,7 @@ pub fn rewrite(wasm: &[u8], count: Count<'_>) -> Result<Vec<u8>, ModuleError> {
         let place = Place { section: "export section", function: None, offset };
         return Err(ModuleError::ReservedExport { name: printable(name), place });
     }
-    let out = source.write(count).map_err(refused)?;
+    let out = source.write(count, poll).map_err(refused)?;
     // Only a module near Wasm's own limits fails here: the counters took it beyond one.
     match Validator::new_with_features(FEATURES).validate_all(&out) {
         Ok(_) => Ok(out),
@@ -93,9 +106,12 @@ struct Source<'a> {
     /// What is written for a call of each import.
     markers: Vec<Option<Callee>>,
     imported_globals: u32,
+    imports_memory: bool,
     bodies: Vec<FunctionBody<'a>>,
     /// Functions that are exported or have an address, without the imports.
     taken: Vec<bool>,
+    /// Exported functions.
+    exported: Vec<(&'a str, u32)>,
     reserved: Option<(&'a str, usize)>,
     uses: Uses,
 }
@@ -115,8 +131,10 @@ impl<'a> Source<'a> {
             imported: 0,
             markers: Vec::new(),
             imported_globals: 0,
+            imports_memory: false,
             bodies: Vec::new(),
             taken: Vec::new(),
+            exported: Vec::new(),
             reserved: None,
             uses: Uses::default(),
         };
@@ -146,7 +164,8 @@ impl<'a> Source<'a> {
                                 source.import(ty, import.module, import.name)
                             }
                             TypeRef::Global(_) => source.imported_globals += 1,
-                            TypeRef::Table(_) | TypeRef::Memory(_) | TypeRef::Tag(_) => {}
+                            TypeRef::Memory(_) => source.imports_memory = true,
+                            TypeRef::Table(_) | TypeRef::Tag(_) => {}
                         }
                     }
                 }
@@ -165,6 +184,7 @@ impl<'a> Source<'a> {
                         let (offset, export) = export?;
                         if export.kind == ExternalKind::Func {
                             taken.push(export.index);
+                            source.exported.push((export.name, export.index));
                         }
                         if export.name.starts_with(RESERVED) {
                             source.reserved.get_or_insert((export.name, offset));
@@ -251,7 +271,7 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    fn write(mut self, count: Count<'_>) -> Result2<Vec<u8>> {
+    fn write(mut self, count: Count<'_>, poll: bool) -> Result2<Vec<u8>> {
         let section = |id: u8| self.sections.get(usize::from(id)).copied().flatten();
         let appended = |id: u8| section(id).map_or_else(|| Ok(Appended::default()), Appended::new);
         let mut types = appended(TYPES)?;
@@ -277,8 +297,11 @@ impl<'a> Source<'a> {
             });
             index
         };
+        // Without a memory there is nothing to load from.
+        let poll = poll && (section(MEMORY).is_some() || self.imports_memory);
         let mut added = Added {
             meter: count.any(),
+            poll,
             fuel: global("flame:fuel", ValType::I64, ConstExpr::i64_const(0)),
             packet_budget: global("flame:packet_budget", ValType::I64, ConstExpr::i64_const(0)),
             packet: global("flame:packet", ValType::I32, ConstExpr::i32_const(-1)),
@@ -288,6 +311,23 @@ impl<'a> Source<'a> {
             plain_copy: None,
             charge: None,
         };
+        let polls = |f: u32| f >= self.imported && !count.counts(f);
+        let polled: Vec<&str> = self.exported.iter().filter(|(_, f)| polls(*f)).map(|(n, _)| *n).collect();
+        if poll && !polled.is_empty() {
+            let index = self.imported_globals
+                + globals.push(|out| {
+                    ValType::I32.encode(out);
+                    out.push(0);
+                    ConstExpr::i32_const(1).encode(out);
+                });
+            for name in polled {
+                exports.push(|out| {
+                    format!("{}{name}", names::POLLED).as_str().encode(out);
+                    ExportKind::Global.encode(out);
+                    index.encode(out);
+                });
+            }
+        }
         let mut helpers: Vec<Vec<u8>> = Vec::new();
         let mut function = |name: &str, params: &[ValType], results: &[ValType], body: Vec<u8>| {
             let ty = types.push(|out| signature(out, params, results));
@@ -387,6 +427,7 @@ impl<'a> Source<'a> {
                 regions,
                 small: small.get(i).copied().flatten().is_some(),
                 counts: count.counts(self.imported + i as u32),
+                alone: !self.uses.called.contains(&(self.imported + i as u32)),
             };
             code.raw(&function.write(added, callee)?);
         }

@@ -70,6 +70,17 @@ impl Cache {
             .map_err(|error| CacheError { path: self.folder.display().to_string(), error })
     }
 
+    /// Remembers that a module's bound was violated.
+    pub fn record_violation(&self, hash: &[u8; 32]) -> Result<(), CacheError> {
+        self.put(&violation_name(hash), b"violated")
+    }
+
+    /// The file that says so, if this module's bound was ever violated here, whatever version ran it.
+    pub fn violation(&self, hash: &[u8; 32]) -> Option<PathBuf> {
+        let name = violation_name(hash);
+        self.get(&name).map(|_| self.folder.join(name))
+    }
+
     fn mac(&self, name: &str, code: &[u8]) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes keys of any length");
         mac.update(name.as_bytes());
@@ -84,6 +95,11 @@ pub(crate) fn entry_name(hash: &[u8; 32], made: Made) -> String {
     let hex: String = hash.iter().map(|b| format!("{b:02x}")).collect();
     let version = env!("CARGO_PKG_VERSION");
     format!("{hex}-{version}-{GENERATION}-{made:?}").to_lowercase()
+}
+
+fn violation_name(hash: &[u8; 32]) -> String {
+    let hex: String = hash.iter().map(|b| format!("{b:02x}")).collect();
+    format!("{hex}-violated")
 }
 
 fn write_new(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
@@ -119,6 +135,13 @@ mod tests {
             fs::write(folder.path().join("a"), &entry[..i]).unwrap();
             assert_eq!(cache.get("a"), None, "cut at {i}");
         }
+
+        // Nor is one module's violation another's.
+        cache.record_violation(&[7; 32]).unwrap();
+        let file = cache.violation(&[7; 32]).unwrap();
+        assert_eq!(cache.violation(&[8; 32]), None);
+        fs::copy(&file, folder.path().join(violation_name(&[8; 32]))).unwrap();
+        assert_eq!(cache.violation(&[8; 32]), None);
 
         // Another node's key does not open it.
         let other = tempfile::tempdir().unwrap();

@@ -60,7 +60,7 @@ impl Compiler {
     ) -> Result<Installed, InstallError> {
         let manifest = examined.manifest.clone();
         let (view, notes) = meet(&manifest, &request.view)?;
-        let limits = limits(&manifest, request.limits);
+        let mut limits = limits(&manifest, request.limits);
         // Estimates take the memory that it may own for what it works on.
         let memory = u64::from(limits.memory);
         let costs = request.costs.as_ref().map(|c| Costs { memory, ..c.clone() });
@@ -71,6 +71,7 @@ impl Compiler {
             packet_budget: limits.packet_budget,
         };
         let verdict = self.verdict(wasm, examined, view.expose, &admission)?;
+        limits.batch_deadline_ns = limits.batch_deadline_ns.min(verdict.deadline_ns);
         let made = match (request.protection, verdict.class) {
             (Protection::Unchecked, _) => Made::Unchecked,
             (_, ModuleClass::Bounded) => Made::Bounded,

@@ -11,7 +11,7 @@ mod verdict;
 pub use cache::{Cache, CacheError};
 
 pub use install::{InstallError, Installed, Request};
-pub use verdict::{Admission, Pace, Verdict, of_packet_ns, visible};
+pub use verdict::{Admission, Pace, Verdict, of_packet_ns, violated, visible};
 
 use flame_abi::manifest::{Manifest, ManifestError};
 use flame_bounds::{Count, ModuleError, Rules};
@@ -63,7 +63,7 @@ pub enum Protection {
     Auto,
     /// Work is counted and cut off at its budget, and can be interrupted, whatever is proved.
     Metered,
-    /// No counters: for measuring what they cost. Such a module may never return.
+    /// No counters: for measuring what they cost. Such a module ends at a deadline, or never by itself.
     Unchecked,
 }
 
@@ -118,7 +118,7 @@ impl Compiler {
             Made::Metered => (Count::All, ModuleClass::Metered),
             Made::Unchecked | Made::Verdict => (Count::Nothing, ModuleClass::Bounded),
         };
-        let rewritten = flame_bounds::rewrite(wasm, count)?;
+        let rewritten = flame_bounds::rewrite_polled(wasm, count)?;
         let engine = match class {
             ModuleClass::Bounded => &self.bounded,
             ModuleClass::Metered => &self.metered,

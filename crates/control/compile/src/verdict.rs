@@ -2,8 +2,9 @@
 
 use crate::{CompileError, Compiler, Examined, Made, Protection, cache};
 use flame_bounds::{Bound, Costs, Poly, Rules};
-use flame_plan::{Expose, ModuleClass};
+use flame_plan::{Expose, LEAST_DEADLINE_NS, MOST_DEADLINE_NS, ModuleClass};
 use sha2::{Digest, Sha256};
+use std::path::Path;
 
 /// How long a packet may take, and how much longer a module's estimate may be than that: what is beyond it for a while
 /// waits in a buffer.
@@ -52,6 +53,8 @@ pub struct Verdict {
     pub class: ModuleClass,
     /// Nanoseconds for each packet of a full batch, estimated, if costs were given and there is a bound.
     pub estimate_ns: Option<f64>,
+    /// Nanoseconds of processor time after which a batch has violated its bound.
+    pub deadline_ns: u64,
     /// For people.
     pub why: String,
 }
@@ -94,11 +97,16 @@ impl Compiler {
         expose: Expose,
         admission: &Admission<'_>,
     ) -> Result<Verdict, CompileError> {
-        let fixed = |class, why: &str| Ok(Verdict { class, estimate_ns: None, why: why.to_owned() });
+        let fixed = |class, why: &str| {
+            Ok(Verdict { class, estimate_ns: None, deadline_ns: MOST_DEADLINE_NS, why: why.to_owned() })
+        };
         match admission.protection {
             Protection::Metered => return fixed(ModuleClass::Metered, "as asked for"),
             Protection::Unchecked => return fixed(ModuleClass::Bounded, "unchecked, as asked for"),
             Protection::Auto => {}
+        }
+        if let Some(file) = self.cache.as_ref().and_then(|c| c.violation(&examined.hash)) {
+            return fixed(ModuleClass::Metered, &violated(&file));
         }
         let found = self.batches(wasm, examined, admission.costs)?;
         Ok(judge(found, expose, admission))
@@ -144,7 +152,12 @@ pub fn visible(expose: Expose, snaplen: u64) -> u64 {
 
 fn judge(found: Batches, expose: Expose, admission: &Admission<'_>) -> Verdict {
     let Batches { bound, time } = found;
-    let metered = |estimate_ns, why: String| Verdict { class: ModuleClass::Metered, estimate_ns, why };
+    let metered = |estimate_ns, why: String| Verdict {
+        class: ModuleClass::Metered,
+        estimate_ns,
+        deadline_ns: MOST_DEADLINE_NS,
+        why,
+    };
     if !bound.is_bounded() {
         return metered(None, "its batches have no bound: `flame check` tells why".to_owned());
     }
@@ -173,8 +186,32 @@ fn judge(found: Batches, expose: Expose, admission: &Admission<'_>) -> Verdict {
             None,
             format!("nothing says that it keeps {:.0} ns a packet: `flame calibrate`", pace.packet_ns),
         ),
-        _ => Verdict { class: ModuleClass::Bounded, estimate_ns, why: "its batches are bounded".to_owned() },
+        _ => Verdict {
+            class: ModuleClass::Bounded,
+            estimate_ns,
+            deadline_ns: deadline_ns(bound, estimate_ns, visible),
+            why: "its batches are bounded".to_owned(),
+        },
     }
+}
+
+/// Processor time that no full batch within `bound` takes, by far: four times what is estimated, or, without
+/// an estimate, as if each instruction waited for memory.
+fn deadline_ns(bound: Bound, estimate_ns: Option<f64>, visible: u64) -> u64 {
+    let batch = flame_abi::MAX_BATCH as u64;
+    let most = match estimate_ns {
+        Some(ns) => Some((ns * batch as f64 * 4.0) as u64),
+        None => bound.at(batch, visible).and_then(|n| u64::try_from(n).ok()?.checked_mul(100)),
+    };
+    most.unwrap_or(MOST_DEADLINE_NS).clamp(LEAST_DEADLINE_NS, MOST_DEADLINE_NS)
+}
+
+/// Why a module is metered whose bound was violated, as `file` has it.
+pub fn violated(file: &Path) -> String {
+    format!(
+        "its bound was violated in an earlier run, so it is not trusted (remove {} once the analysis is mended)",
+        file.display()
+    )
 }
 
 #[cfg(test)]

@@ -190,7 +190,16 @@ impl Instance {
     fn call_now(&mut self, call: &Call, allowance: Allowance) -> Called {
         let result = match self.prepare(call, allowance.left) {
             Ok(Some(function)) if self.loaded.class() == ModuleClass::Bounded => {
-                Ok(function.call(&mut self.store))
+                let watch = self.watch.as_ref().map(|w| w.0.clone());
+                let watch = watch.zip(self.loaded.deadlines.of(call.name()));
+                if let Some((watch, deadline_ns)) = &watch {
+                    watch.begin(*deadline_ns);
+                }
+                let returned = function.call(&mut self.store);
+                if let Some((watch, _)) = &watch {
+                    watch.end();
+                }
+                Ok(returned)
             }
             Ok(Some(function)) => Ok(to_the_end(function.call_async(&mut self.store))),
             Ok(None) => Ok(Ok(0)),

@@ -1,6 +1,7 @@
 //! Wasmtime's configuration, for each class of modules: what compiles and what runs must agree on it.
 
 use crate::memory::WindowMemory;
+use crate::watch::Watchdog;
 use flame_plan::ModuleClass;
 use std::sync::Arc;
 use wasmtime::{Config, Engine, Inlining, OperatorCost, OptLevel, WasmBacktraceDetails, WasmFeatures};
@@ -25,11 +26,12 @@ fn features() -> WasmFeatures {
         | WasmFeatures::FLOATS
 }
 
-/// An engine for each class.
+/// An engine for each class, and the watchdog over what runs without counters.
 #[derive(Clone)]
 pub struct Engines {
     bounded: Engine,
     metered: Engine,
+    watchdog: Watchdog,
 }
 
 impl Engines {
@@ -38,6 +40,7 @@ impl Engines {
         Ok(Self {
             bounded: Engine::new(&config())?,
             metered: Engine::new(config().epoch_interruption(true))?,
+            watchdog: Watchdog::new(),
         })
     }
 
@@ -59,6 +62,10 @@ impl Engines {
             ModuleClass::Bounded => &self.bounded,
             ModuleClass::Metered => &self.metered,
         }
+    }
+
+    pub fn watchdog(&self) -> &Watchdog {
+        &self.watchdog
     }
 
     /// Ends the slice of every metered call that is running.

@@ -35,6 +35,8 @@ pub enum FaultKind {
     Interrupted(Duration),
     /// One call sent more messages than it may.
     Messages { found: u64, limit: u32 },
+    /// The call ran past its deadline, in code that has no counters because its bound seemed proved.
+    BoundViolated { deadline_ns: u64 },
     /// The output does not fit the manifest.
     Output(Box<OutputError>),
     /// The output lies outside the module's memory or is too large.
@@ -60,11 +62,17 @@ impl Fault {
         Self { call, kind, packet: None, backtrace: Vec::new(), said: None }
     }
 
+    /// Whether the module must not run without counters any more.
+    pub fn violates_bound(&self) -> bool {
+        matches!(self.kind, FaultKind::BoundViolated { .. })
+    }
+
     /// What the packets it was given count as.
     pub fn cause(&self) -> Shed {
         match self.kind {
             FaultKind::Budget { .. } | FaultKind::StopBudget { .. } => Shed::Budget,
             FaultKind::Interrupted(_) => Shed::Stopped,
+            FaultKind::BoundViolated { .. } => Shed::Bound,
             FaultKind::Trap(_) | FaultKind::Start(_) => Shed::Trap,
             FaultKind::Output(_)
             | FaultKind::OutputPlace { .. }
@@ -97,6 +105,12 @@ impl fmt::Display for Fault {
             FaultKind::Messages { found, limit } => write!(
                 f,
                 "sent {found} messages in one call, at most {limit} are allowed (put more into each, or return from a tick for more)"
+            )?,
+            FaultKind::BoundViolated { deadline_ns } => write!(
+                f,
+                "bound violated: it ran for more than {} ms in code that no counter ends. Unless it runs unchecked, what was proved of it is \
+                 wrong: please report the module. This run goes on without it; from the next one on it is metered (with `--metered` at once)",
+                deadline_ns / 1_000_000
             )?,
             FaultKind::Output(error) => write!(f, "{error}")?,
             FaultKind::OutputPlace { address, bytes, memory, limit } => write!(

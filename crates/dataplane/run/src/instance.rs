@@ -1,7 +1,8 @@
 use crate::call::{Allowance, Call, Function};
 use crate::engine::Engines;
 use crate::fault::{Fault, FaultKind, Frame};
-use crate::memory::{Mapping, load, map_window};
+use crate::memory::{Mapping, load, map_window, polling_page};
+use crate::watch::{Deadlines, Watch, Watchdog};
 use flame_abi::layout::{self, names};
 use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
 use flame_block::SharedMemory;
@@ -26,6 +27,9 @@ pub struct Loaded {
     has_slow_path: bool,
     marks_packets: bool,
     class: ModuleClass,
+    hash: [u8; 32],
+    deadlines: Deadlines,
+    watchdog: Watchdog,
 }
 
 /// Which part of a module an instance is, and of how many.
@@ -51,6 +55,11 @@ impl Loaded {
         let module = load(engine, &plan.code)?;
         let has_slow_path = module.get_export(names::MESSAGE).is_some();
         let marks_packets = module.imports().any(|i| i.name() == names::PACKET);
+        let polled = |call: &str| module.get_export(&format!("{}{call}", names::POLLED)).is_some();
+        let deadlines = Deadlines::new(polled, &plan.limits);
+        if deadlines.shortest().is_some() {
+            engines.watchdog().enter(plan.hash, plan.terms.eviction.clone());
+        }
         Ok(Self {
             engine: engine.clone(),
             has_slow_path,
@@ -60,6 +69,9 @@ impl Loaded {
             limits: plan.limits,
             parameters: plan.parameters.as_slice().into(),
             class: plan.class,
+            hash: plan.hash,
+            deadlines,
+            watchdog: engines.watchdog().clone(),
         })
     }
 
@@ -111,6 +123,8 @@ struct Meter {
 ///
 /// After a [`Fault`] the instance must be dropped: its memory may be inconsistent.
 pub struct Instance {
+    /// Before the store: it ends when the memory does.
+    pub(crate) watch: Option<Watching>,
     pub(crate) store: Store<Quota>,
     memory: Memory,
     control: SharedMemory,
@@ -164,9 +178,15 @@ impl Instance {
         let base = memory.data_ptr(&store);
         let control = SharedMemory::new(layout::CONTROL_BYTES as usize).map_err(|e| start(e.to_string()))?;
         let own = Mapping { fd: control.fd(), offset: 0, bytes: control.bytes(), at: layout::WINDOW };
-        for window in [own].iter().chain(windows) {
+        for window in [own, polling_page().map_err(start)?].iter().chain(windows) {
             map_window(base, *window).map_err(|e| start(format!("mapping a window: {e}")))?;
         }
+        let watch = loaded.deadlines.shortest().map(|shortest| {
+            // It lies in what was just mapped.
+            let page = base.wrapping_add(layout::POLL as usize);
+            loaded.watchdog.watch(page, shortest).map_err(|e| start(format!("watching its calls: {e}")))
+        });
+        let watch = watch.transpose()?.map(Watching);
         let batch = instance.get_typed_func(&mut store, names::BATCH).map_err(|e| start(e.to_string()))?;
         let mut global = |name: &str| instance.get_global(&mut store, name);
         let meter = match (
@@ -195,6 +215,7 @@ impl Instance {
         let message = instance.get_typed_func(&mut store, names::MESSAGE).ok();
         let loaded = loaded.clone();
         Ok(Self {
+            watch,
             store,
             memory,
             control,
@@ -345,6 +366,8 @@ impl Instance {
             Some(meter) => meter.fuel.get(&mut self.store).i64().is_some_and(|fuel| fuel < 0),
             None => false,
         };
+        let deadline = self.loaded.deadlines.of(call).filter(|_| trap == Some(&Trap::MemoryOutOfBounds));
+        let revoked = deadline.filter(|_| self.watch.as_ref().is_some_and(|w| w.0.was_revoked()));
         let kind = if spent && trap == Some(&Trap::UnreachableCodeReached) {
             let place = self.meter.as_ref().and_then(|m| m.place.get(&mut self.store).i32());
             let place = place.map(|at| at as u32).filter(|at| *at > 0);
@@ -354,6 +377,9 @@ impl Instance {
                 }
                 _ => allowance.used_up(place),
             }
+        } else if let Some(deadline_ns) = revoked {
+            self.loaded.watchdog.violated(self.loaded.hash);
+            FaultKind::BoundViolated { deadline_ns }
         } else {
             FaultKind::Trap(trap.map_or_else(|| root_cause(error), Trap::to_string))
         };
@@ -388,6 +414,15 @@ impl Instance {
             (!clean.is_empty()).then_some(clean)
         });
         Fault { call, kind, packet, backtrace: Vec::new(), said }
+    }
+}
+
+/// Ends with the instance, before its memory.
+pub(crate) struct Watching(pub(crate) Arc<Watch>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.retire();
     }
 }
 

@@ -8,6 +8,7 @@ pub mod engine;
 mod fault;
 mod instance;
 mod memory;
+mod watch;
 
 pub use call::{Allowance, Call, Called, Returned, Running, Slice};
 pub use engine::Engines;
@@ -15,3 +16,4 @@ pub use fault::{Fault, FaultKind, Frame};
 pub use instance::{Instance, Loaded, Output, Role};
 pub use memory::Mapping;
 pub use wasmtime::{Engine, Error as EngineError};
+pub use watch::Watchdog;

@@ -253,6 +253,10 @@ impl Member {
         turn: &Turn<'_>,
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
+        // A new instance would run the same code, which nothing but its bound holds.
+        if fault.violates_bound() {
+            self.restarts = 0;
+        }
         // What has ended begins nothing new.
         let restart = self.restarts > 0 && !turn.stop.is_set();
         self.report(fault, packet, restart, outlet)?;

@@ -8,7 +8,7 @@ use crate::say::say;
 use clap::Args;
 use flame_abi::layout::names;
 use flame_bounds::{Analysis, Bound, Entry, LoopReport, MAX_LENGTH, Rules, TYPICAL, Turns, analyse};
-use flame_compile::{Compiler, Pace};
+use flame_compile::{Cache, Compiler, Pace};
 use flame_plan::Limits;
 use rustc_demangle::demangle;
 use serde_json::json;
@@ -70,7 +70,10 @@ impl Check {
         let pace = self.pacing.pace(None, self.snaplen)?;
         let visible = flame_compile::visible(expose, pace.map_or(self.snaplen, |pace| pace.snaplen));
         let budget = examined.manifest.limits.packet_budget.unwrap_or(Limits::default().packet_budget);
-        let verdict = verdict(&analysis, pace, (visible, budget));
+        let verdict = match self.violation(&examined.hash)? {
+            Some(why) => (false, why),
+            None => verdict(&analysis, pace, (visible, budget)),
+        };
         let found = Found { analysis: &analysis, lines: Lines::of(&wasm), visible, verdict };
         match self.format {
             Shown::Json => self.json(&found),
@@ -80,6 +83,14 @@ impl Check {
             None => Ok(if pace.is_none() || found.verdict.0 { Status::Done } else { Status::Failed }),
             Some(limit) => within(&analysis, limit, self.snaplen),
         }
+    }
+
+    /// Why the module is metered whatever its bounds are, if its bound was violated here.
+    fn violation(&self, hash: &[u8; 32]) -> Result<Option<String>, Error> {
+        let folder = crate::places::cache();
+        // A check makes no cache.
+        let cache = if folder.is_dir() { Some(Cache::open(&folder)?) } else { None };
+        Ok(cache.and_then(|c| c.violation(hash)).map(|file| flame_compile::violated(&file)))
     }
 
     fn json(&self, found: &Found<'_>) {

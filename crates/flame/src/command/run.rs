@@ -168,6 +168,13 @@ impl Run {
         let signals = Signals::new()?;
         let stop = signals.stop();
         let engine = flame_run::Engines::new()?;
+        let (cache, unchecked) = (Cache::open(&places::cache())?, self.unchecked);
+        engine.watchdog().on_violation(move |hash| {
+            // Nothing was proved of unchecked code.
+            if !unchecked && let Err(e) = cache.record_violation(hash) {
+                eprintln!("flame: warning: that a bound was violated is not remembered: {e}");
+            }
+        });
         let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
         let (plan, admitted) = self.plan(&engine, node.as_ref())?;
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
@@ -212,6 +219,7 @@ impl Run {
 
     /// The plan, and under a policy what each module was granted.
     fn plan(&self, engine: &flame_run::Engines, node: Option<&Node>) -> Result<(Plan, Vec<Admitted>), Error> {
+        let cache = Cache::open(&places::cache())?;
         let compiler = Compiler::new(|class| engine.of(class), Some(Cache::open(&places::cache())?));
         let view = self.view()?;
         let settings = settings(&self.set)?;
@@ -262,7 +270,8 @@ impl Run {
             }
             if !self.quiet {
                 installed.notes.iter().for_each(|note| eprintln!("flame: note: {note}"));
-                if pace.is_some() && installed.plan.class == ModuleClass::Metered {
+                let told = pace.is_some() || cache.violation(&examined.hash).is_some();
+                if told && installed.plan.class == ModuleClass::Metered {
                     eprintln!("flame: note: {name} is metered: {}", installed.verdict.why);
                 }
             }

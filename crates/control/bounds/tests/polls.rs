@@ -1,0 +1,195 @@
+//! Functions without counters poll: in each loop, wherever else time may pass, and without changing what they compute.
+
+mod common;
+
+use common::{Run, engine};
+use flame_abi::layout::POLL;
+use flame_bounds::{Count, rewrite, rewrite_polled};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use wasmparser::{Operator, Parser, Payload};
+use wasmtime::Val;
+
+/// Large enough for the polling page to lie in it: what these tests have instead of a window.
+const MEMORY: &str = "(memory 32784 32786)";
+
+const CONSTRUCTS: &[(&str, &str)] = &[
+    (
+        "tight loops, left in every way",
+        "(func (export \"f\") (param i32) (result i32) (local $i i32) (local $j i32)
+          (block $out (loop $o (block $b
+            (local.set $i (i32.const 0))
+            (drop (loop $t (result i32)
+              (local.set $i (i32.add (local.get $i) (i32.const 1)))
+              (br_if $t (i32.eq (local.get $i) (i32.const 2)))
+              (block $x (block $y (br_table $x $y $t $b $x (i32.sub (local.get $i) (local.get $j)))) (br_if $t (local.get $j)))
+              (br_if $out (i32.eq (local.get $i) (local.get 0)))
+              (if (i32.gt_u (local.get $i) (i32.const 18)) (then (return (i32.const 77))))
+              (drop (br_if 4 (i32.const 88) (i32.eq (local.get $j) (i32.const 9))))
+              (br_if $t (i32.lt_u (local.get $i) (local.get $j)))
+              (i32.const 5))))
+            (local.set $j (i32.add (local.get $j) (i32.const 1)))
+            (br_if $o (i32.lt_u (local.get $j) (local.get 0)))))
+          (i32.add (i32.mul (local.get $j) (i32.const 1000)) (local.get $i)))",
+    ),
+    (
+        "loop with parameters and several results, left by return",
+        "(func $two (param i32) (result i32 i64 f32)
+          (i32.const 0) (i64.const 5)
+          (loop $l (param i32 i64) (result i32 i64)
+            (i64.const 2) (i64.mul)
+            (if (i32.gt_s (local.get 0) (i32.const 15)) (then (return (i32.const 1) (i64.const 2) (f32.const 3))))
+            (br_if $l (local.tee 0 (i32.sub (local.get 0) (i32.const 1)))))
+          (f32.const 1.5))
+        (func (export \"f\") (param i32) (result i32) (local $r i32)
+          (loop $l
+            (call $two (i32.add (i32.const 1) (local.get 0))) (drop) (i32.wrap_i64) (i32.add) (local.get $r) (i32.add) (local.set $r)
+            (br_if $l (i32.gt_s (local.tee 0 (i32.sub (local.get 0) (i32.const 1))) (i32.const 0))))
+          (local.get $r))",
+    ),
+    (
+        "recursion, marks and hints",
+        "(func $fib (param i32) (result i32)
+          (if (result i32) (i32.lt_s (local.get 0) (i32.const 2)) (then (local.get 0))
+            (else (i32.add (call $fib (i32.sub (local.get 0) (i32.const 1)))
+                           (call $fib (i32.sub (local.get 0) (i32.const 2)))))))
+         (func (export \"f\") (param i32) (result i32) (local i32 i64)
+           (loop $l (local.set 1 (i32.add (local.get 1) (call $fib (i32.rem_u (local.get 0) (i32.const 9)))))
+             (br_if $l (i32.gt_s (local.tee 0 (i32.sub (local.get 0) (i32.const 1))) (i32.const 0))))
+           (local.get 1))",
+    ),
+    (
+        "bulk memory and tables",
+        "(data $d \"0123456789abcdefghijklmnop\") (table $t 8 funcref) (elem $e func $g) (func $g)
+         (func (export \"f\") (param i32) (result i32)
+          (memory.init $d (i32.const 64) (i32.const 2) (i32.const 20))
+          (loop $l
+            (memory.fill (i32.const 200) (local.get 0) (i32.const 33))
+            (memory.copy (i32.mul (local.get 0) (i32.const 7)) (i32.const 60) (i32.const 50))
+            (table.fill $t (i32.const 0) (ref.func $g) (i32.const 4))
+            (table.copy $t $t (i32.const 2) (i32.const 0) (i32.const 4))
+            (br_if $l (i32.gt_s (local.tee 0 (i32.sub (local.get 0) (i32.const 1))) (i32.const 0))))
+          (table.init $t $e (i32.const 1) (i32.const 0) (i32.const 1))
+          (i32.add (table.grow $t (ref.null func) (i32.const 2))
+            (i32.add (i32.load (i32.const 203)) (i32.mul (memory.grow (i32.const 1)) (i32.const 3)))))",
+    ),
+];
+
+fn module(text: &str) -> Vec<u8> {
+    wat::parse_str(format!("(module {MEMORY} {text})")).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn functions() -> BTreeSet<u32> {
+    (0..100).collect()
+}
+
+#[test]
+fn polls_change_nothing_that_is_computed() {
+    let all = functions();
+    for (what, text) in CONSTRUCTS {
+        let wasm = module(text);
+        for (count, counted) in [(Count::Nothing, false), (Count::Except(&all), false), (Count::All, true)] {
+            let polled = rewrite_polled(&wasm, count).unwrap();
+            assert_eq!(
+                polled == rewrite(&wasm, count).unwrap(),
+                counted,
+                "{what}: only what does not count polls"
+            );
+            for arg in [0, 1, 2, 3, 5, 8, 11, 20] {
+                let expected = Run::new(&engine(false), &wasm).call("f", &[Val::I32(arg)]);
+                let mut run = Run::new(&engine(false), &polled);
+                run.set("flame:fuel", common::PLENTY);
+                assert_eq!(run.call("f", &[Val::I32(arg)]), expected, "{what}: f({arg})");
+            }
+        }
+    }
+}
+
+/// Between two polls there is no way back, and nothing whose time depends on an operand.
+#[test]
+fn each_function_loop_and_long_instruction_polls() {
+    let mut loops = 0;
+    for (what, text) in CONSTRUCTS {
+        let polled = rewrite_polled(&module(text), Count::Nothing).unwrap();
+        for payload in Parser::new(0).parse_all(&polled) {
+            let Payload::CodeSectionEntry(body) = payload.unwrap() else { continue };
+            let code: Vec<Operator<'_>> =
+                body.get_operators_reader().unwrap().into_iter().map(Result::unwrap).collect();
+            let used = RefCell::new(BTreeSet::from([POLL as i32]));
+            // Other polls set the local that they load from.
+            let poll = |at: usize| match code.get(at..at + 3) {
+                Some(
+                    [
+                        Operator::I32Const { value },
+                        Operator::I32Load { .. },
+                        Operator::LocalSet { local_index },
+                    ],
+                ) => (*value == POLL as i32).then_some(*local_index),
+                Some(
+                    [
+                        Operator::LocalGet { local_index: from },
+                        Operator::I32Load { memarg },
+                        Operator::LocalSet { local_index: to },
+                    ],
+                ) => (from == to && memarg.offset == 0).then_some(*to),
+                // In what nobody calls by name: each has an address of its own.
+                Some([Operator::I32Const { value }, Operator::I32Load { .. }, Operator::Drop]) => {
+                    assert!((POLL..POLL + 4096).contains(&(*value as u32)), "{what}");
+                    assert!(used.borrow_mut().insert(*value), "{what}: {value:#x} again");
+                    match code.get(2) {
+                        Some(Operator::LocalSet { local_index }) => Some(*local_index),
+                        _ => None,
+                    }
+                }
+                _ => None,
+            };
+            let Some(page) = poll(0) else {
+                // Small functions, and the one that copies, have no loops that go on for long.
+                assert!(
+                    !code.iter().any(|o| matches!(o, Operator::Loop { .. })) || code.len() > 60,
+                    "{what}: {code:?}"
+                );
+                continue;
+            };
+            for (i, operator) in code.iter().enumerate() {
+                let at = match operator {
+                    Operator::Loop { .. } => i + 1,
+                    Operator::MemoryFill { .. }
+                    | Operator::MemoryInit { .. }
+                    | Operator::MemoryGrow { .. }
+                    | Operator::TableFill { .. }
+                    | Operator::TableCopy { .. }
+                    | Operator::TableInit { .. }
+                    | Operator::TableGrow { .. } => i - 3,
+                    _ => continue,
+                };
+                loops += usize::from(matches!(operator, Operator::Loop { .. }));
+                assert_eq!(poll(at), Some(page), "{what}: {operator:?}");
+            }
+        }
+    }
+    assert!(loops >= 5, "{loops}");
+}
+
+#[test]
+fn exports_that_poll_are_named() {
+    let text = "(func $f (export \"flame_batch\") (param i32) (result i64) (i64.const 0))
+        (func (export \"flame_tick\") (param i64) (result i64) (loop (br 0)) (i64.const 0))";
+    let polled = |count: Count<'_>| {
+        let wasm = rewrite_polled(&module(text), count).unwrap();
+        let mut names = Vec::new();
+        for payload in Parser::new(0).parse_all(&wasm) {
+            let Payload::ExportSection(section) = payload.unwrap() else { continue };
+            let all = section.into_iter().map(|e| e.unwrap().name.to_owned());
+            names.extend(all.filter_map(|n| n.strip_prefix("flame:polled:").map(str::to_owned)));
+        }
+        names
+    };
+    assert_eq!(polled(Count::Nothing), ["flame_batch", "flame_tick"]);
+    let batch = BTreeSet::from([0]);
+    assert_eq!(polled(Count::Except(&batch)), ["flame_batch"]);
+    assert!(polled(Count::All).is_empty());
+    // Without a memory there is nothing to poll.
+    let wasm = wat::parse_str("(module (func (export \"f\") (loop (br 0))))").unwrap();
+    assert_eq!(rewrite_polled(&wasm, Count::Nothing), rewrite(&wasm, Count::Nothing));
+}

@@ -1,0 +1,481 @@
+#![allow(unsafe_code)] // Changes the protection of polling pages; reads the clocks of threads.
+
+//! The backstop behind proved bounds: a thread that ends calls which run past their deadline.
+//!
+//! Code without counters loads from a polling page in every loop (`flame_bounds::rewrite_polled`). Each instance has such a
+//! page of its own. A call says that it begins, and that it ends, by storing its number; nothing else
+//! is done for it. The watchdog looks at the numbers every few milliseconds. A call that it finds again, and whose
+//! thread has meanwhile used more processor time than the deadline, loses its page, and traps at its next poll.
+//! Processor time, so that a call that does not run, because the machine is busy or was
+//! suspended, is not taken for one that does not end.
+//!
+//! # The call that ends meanwhile
+//!
+//! The page must not be missing when the next call begins. The watchdog stores the number of the call that it
+//! revokes, then has all threads pass a memory barrier (membarrier(2)), then reads the call's number again. The
+//! worker stores the number of a call, then reads what is revoked. In whatever order that happens, either the
+//! watchdog sees that the call has ended and does nothing, or the next call sees the revocation
+//! and restores the page before it runs. The worker needs no barrier instruction for that.
+
+use flame_abi::layout::names;
+use flame_plan::{Eviction, Limits};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+/// The watchdog looks so often within the shortest deadline.
+const LOOKS: u64 = 5;
+/// Why the other instances of a module go.
+const VIOLATED: &str = "a call of this module violated its bound";
+const MIN_PERIOD: Duration = Duration::from_micros(50);
+const MAX_PERIOD: Duration = Duration::from_millis(20);
+
+/// One thread that watches the calls of all instances of one [`crate::Engines`]. It runs from the first instance
+/// that needs it until the engines and all their instances are gone. Clones are one.
+#[derive(Clone)]
+pub struct Watchdog(Arc<Owner>);
+
+/// Ends the thread when it goes.
+struct Owner {
+    shared: Arc<Shared>,
+    /// Modules by hash whose bounds were violated.
+    violated: Mutex<BTreeSet<[u8; 32]>>,
+    /// Who runs them.
+    modules: Mutex<Vec<([u8; 32], Eviction)>>,
+    report: OnceLock<Box<dyn Fn(&[u8; 32]) + Send + Sync>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    watches: Vec<(Weak<Watch>, Seen)>,
+    period: Option<Duration>,
+    running: bool,
+    over: bool,
+}
+
+/// What the watchdog saw of an instance when it looked last.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    call: u64,
+    /// Clock of its thread when it was seen first.
+    since_ns: u64,
+}
+
+/// Deadlines of a module's calls; none where counters end them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadlines {
+    init: Option<u64>,
+    batch: Option<u64>,
+    tick: Option<u64>,
+    end: Option<u64>,
+    message: Option<u64>,
+}
+
+impl Deadlines {
+    /// `polled` says whether an export polls.
+    pub(crate) fn new(polled: impl Fn(&str) -> bool, limits: &Limits) -> Self {
+        let call = |name| polled(name).then_some(limits.call_deadline_ns);
+        Self {
+            init: call(names::INIT),
+            batch: polled(names::BATCH).then_some(limits.batch_deadline_ns),
+            tick: call(names::TICK),
+            end: call(names::END),
+            message: call(names::MESSAGE),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn of(&self, call: &str) -> Option<u64> {
+        match call {
+            names::BATCH => self.batch,
+            names::INIT => self.init,
+            names::TICK => self.tick,
+            names::END => self.end,
+            names::MESSAGE => self.message,
+            _ => None,
+        }
+    }
+
+    pub(crate) fn shortest(&self) -> Option<u64> {
+        [self.init, self.batch, self.tick, self.end, self.message].into_iter().flatten().min()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watchdog {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Owner {
+            shared: Arc::default(),
+            violated: Mutex::default(),
+            modules: Mutex::default(),
+            report: OnceLock::new(),
+        }))
+    }
+
+    /// Has `report` called when a module violates its bound, with its hash, once for each module; by the thread
+    /// that runs it. Only the first one asked for is.
+    pub fn on_violation(&self, report: impl Fn(&[u8; 32]) + Send + Sync + 'static) {
+        let _ = self.0.report.set(Box::new(report));
+    }
+
+    /// Whether this module's bound was violated.
+    pub fn is_violated(&self, hash: &[u8; 32]) -> bool {
+        lock(&self.0.violated).contains(hash)
+    }
+
+    /// A module without counters, whose instances are to go, on all workers, when one of them violates its bound; or
+    /// at once if one did.
+    pub(crate) fn enter(&self, hash: [u8; 32], eviction: Eviction) {
+        let mut modules = lock(&self.0.modules);
+        if self.is_violated(&hash) {
+            eviction.evict(VIOLATED.to_owned());
+        }
+        modules.push((hash, eviction));
+    }
+
+    pub(crate) fn violated(&self, hash: [u8; 32]) {
+        if !lock(&self.0.violated).insert(hash) {
+            return;
+        }
+        for (_, eviction) in lock(&self.0.modules).iter().filter(|(of, _)| *of == hash) {
+            eviction.evict(VIOLATED.to_owned());
+        }
+        if let Some(report) = self.0.report.get() {
+            report(&hash);
+        }
+    }
+
+    /// Watches calls that no deadline shorter than `shortest_ns` is set for. `page` is the polling page of an
+    /// instance, which must stay mapped until the watch is dropped.
+    pub(crate) fn watch(&self, page: *mut u8, shortest_ns: u64) -> io::Result<Arc<Watch>> {
+        let watch = Arc::new(Watch {
+            call: AtomicU64::new(0),
+            revoked: AtomicU64::new(0),
+            deadline_ns: AtomicU64::new(u64::MAX),
+            clock: AtomicI32::new(libc::CLOCK_MONOTONIC),
+            page: Mutex::new(Some(Page(page))),
+            barrier: Barrier::get(),
+        });
+        let mut state = lock(&self.0.shared.state);
+        let period = Duration::from_nanos(shortest_ns / LOOKS).clamp(MIN_PERIOD, MAX_PERIOD);
+        state.period = Some(state.period.map_or(period, |p| p.min(period)));
+        state.watches.push((Arc::downgrade(&watch), Seen::default()));
+        if !state.running {
+            let shared = self.0.shared.clone();
+            std::thread::Builder::new().name("flame-watchdog".to_owned()).spawn(move || shared.look())?;
+            state.running = true;
+        }
+        self.0.shared.wake.notify_one();
+        Ok(watch)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        lock(&self.shared.state).over = true;
+        self.shared.wake.notify_one();
+    }
+}
+
+impl Shared {
+    /// The thread.
+    fn look(&self) {
+        let mut state = lock(&self.state);
+        while !state.over {
+            state.watches.retain_mut(|(watch, seen)| {
+                let Some(watch) = watch.upgrade() else { return false };
+                watch.look(seen);
+                true
+            });
+            let period = state.period.unwrap_or(MAX_PERIOD);
+            state = match state.watches.is_empty() {
+                // The next instance wakes it.
+                true => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                false => self.wake.wait_timeout(state, period).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+    }
+}
+
+/// The calls of one instance, one after another.
+pub(crate) struct Watch {
+    /// Number of the call; odd while it runs.
+    call: AtomicU64,
+    /// The call whose page was revoked, and is not restored; 0 if none.
+    revoked: AtomicU64,
+    deadline_ns: AtomicU64,
+    /// The clock of the processor time of the thread that calls.
+    clock: AtomicI32,
+    page: Mutex<Option<Page>>,
+    barrier: Barrier,
+}
+
+/// A mapped polling page.
+struct Page(*mut u8);
+
+// SAFETY: the address is only given to mprotect, under a lock that whoever unmaps the page has taken before.
+unsafe impl Send for Page {}
+
+impl Watch {
+    /// A call begins, on this thread.
+    #[inline]
+    pub(crate) fn begin(&self, deadline_ns: u64) {
+        let call = self.call.load(Ordering::Relaxed) + 1;
+        self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
+        self.clock.store(own_clock(), Ordering::Relaxed);
+        self.call.store(call, Ordering::Release);
+        self.barrier.light();
+        if self.revoked.load(Ordering::Relaxed) != 0 {
+            self.restore();
+        }
+    }
+
+    /// The call is over.
+    #[inline]
+    pub(crate) fn end(&self) {
+        self.call.store(self.call.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// Whether the call that was over last was past its deadline and had lost its page.
+    pub(crate) fn was_revoked(&self) -> bool {
+        // The watchdog holds the lock while it revokes.
+        let _page = lock(&self.page);
+        self.revoked.load(Ordering::Relaxed) + 1 == self.call.load(Ordering::Relaxed)
+    }
+
+    /// No page is there any more.
+    pub(crate) fn retire(&self) {
+        *lock(&self.page) = None;
+    }
+
+    #[cold]
+    fn restore(&self) {
+        if let Some(page) = &*lock(&self.page) {
+            // Refused, the call that begins traps, and its instance with it.
+            if page.protect(libc::PROT_READ) {
+                self.revoked.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The watchdog's look at one instance.
+    fn look(&self, seen: &mut Seen) {
+        let call = self.call.load(Ordering::Acquire);
+        if call.is_multiple_of(2) {
+            return;
+        }
+        // The thread is gone if its clock is; its call cannot go on then.
+        let Some(now_ns) = read_clock(self.clock.load(Ordering::Relaxed)) else { return };
+        if seen.call != call {
+            *seen = Seen { call, since_ns: now_ns };
+        } else if now_ns.saturating_sub(seen.since_ns) >= self.deadline_ns.load(Ordering::Relaxed) {
+            self.revoke(call);
+        }
+    }
+
+    fn revoke(&self, call: u64) {
+        let page = lock(&self.page);
+        let Some(page) = &*page else { return };
+        if self.revoked.load(Ordering::Relaxed) == call {
+            return;
+        }
+        self.revoked.store(call, Ordering::Relaxed);
+        self.barrier.heavy();
+        // What the kernel refuses is tried again at the next look.
+        if self.call.load(Ordering::Relaxed) != call || !page.protect(libc::PROT_NONE) {
+            self.revoked.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Page {
+    fn protect(&self, protection: libc::c_int) -> bool {
+        // SAFETY: a page of a reservation that is mapped until `Watch::retire` has taken the page away; modules cannot
+        // tell its protection but by the trap that is wanted.
+        unsafe { libc::mprotect(self.0.cast(), flame_abi::layout::POLL_BYTES as usize, protection) == 0 }
+    }
+}
+
+/// A barrier between a thread that often passes it and one that seldom does.
+#[derive(Clone, Copy)]
+enum Barrier {
+    /// The seldom one has the kernel put a barrier into all threads.
+    Kernel,
+    /// Both have one of their own.
+    Both,
+}
+
+impl Barrier {
+    fn get() -> Self {
+        static KIND: OnceLock<Barrier> = OnceLock::new();
+        *KIND.get_or_init(|| match membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) {
+            true => Self::Kernel,
+            false => Self::Both,
+        })
+    }
+
+    #[inline]
+    fn light(self) {
+        match self {
+            Self::Kernel => compiler_fence(Ordering::SeqCst),
+            Self::Both => fence(Ordering::SeqCst),
+        }
+    }
+
+    fn heavy(self) {
+        fence(Ordering::SeqCst);
+        if matches!(self, Self::Kernel) {
+            // It cannot fail once the process is registered.
+            membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        }
+    }
+}
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: a call without pointers.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// The clock of this thread's processor time, which other threads can read; that of the machine if there is none.
+#[inline]
+fn own_clock() -> libc::clockid_t {
+    thread_local!(static CLOCK: Cell<libc::clockid_t> = const { Cell::new(libc::CLOCK_MONOTONIC) });
+    CLOCK.with(|clock| {
+        if clock.get() == libc::CLOCK_MONOTONIC {
+            let mut own = libc::CLOCK_MONOTONIC;
+            // SAFETY: writes to a local; the thread is this one.
+            if unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut own) } == 0
+                && read_clock(own).is_some()
+            {
+                clock.set(own);
+            }
+        }
+        clock.get()
+    })
+}
+
+fn read_clock(clock: libc::clockid_t) -> Option<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes to a local; a clock that does not exist is an error.
+    let read = unsafe { libc::clock_gettime(clock, &mut time) };
+    (read == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = flame_abi::layout::POLL_BYTES as usize;
+
+    /// A page, and whether it can be read: as the kernel finds it, without a fault.
+    fn page() -> *mut u8 {
+        // SAFETY: a fresh mapping; the result is checked.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(page, libc::MAP_FAILED);
+        page.cast()
+    }
+
+    fn readable(page: *mut u8) -> bool {
+        let mut byte = 0_u8;
+        let to = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        let from = libc::iovec { iov_base: page.cast(), iov_len: 1 };
+        // SAFETY: writes one byte to a local; an address that cannot be read is an error.
+        unsafe { libc::process_vm_readv(libc::getpid(), &to, 1, &from, 1, 0) == 1 }
+    }
+
+    fn watch(page: *mut u8) -> Watch {
+        Watch {
+            call: AtomicU64::new(0),
+            revoked: AtomicU64::new(0),
+            deadline_ns: AtomicU64::new(u64::MAX),
+            clock: AtomicI32::new(libc::CLOCK_MONOTONIC),
+            page: Mutex::new(Some(Page(page))),
+            barrier: Barrier::get(),
+        }
+    }
+
+    #[test]
+    fn a_revoked_call_has_no_page_and_the_next_one_has() {
+        let page = page();
+        let watch = watch(page);
+        watch.begin(1);
+        assert!(readable(page));
+        watch.revoke(1);
+        assert!(!readable(page));
+        watch.end();
+        assert!(watch.was_revoked());
+        watch.begin(1);
+        assert!(readable(page));
+        watch.end();
+        assert!(!watch.was_revoked());
+        // Neither one that is over, nor one without a page.
+        watch.revoke(3);
+        assert!(readable(page) && !watch.was_revoked());
+        watch.begin(1);
+        watch.retire();
+        watch.revoke(5);
+        assert!(readable(page));
+    }
+
+    /// The watchdog revokes every other call as soon as it sees it; the calls between them always have their page.
+    #[test]
+    fn no_call_loses_the_page_of_another() {
+        let page = page();
+        let watch = watch(page);
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let (mut restored, mut innocent) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let call = watch.call.load(Ordering::Acquire);
+                    if call % 4 == 1 {
+                        watch.revoke(call);
+                    }
+                }
+            });
+            for i in 0..400_000_u32 {
+                watch.begin(1);
+                (0..i % 64).for_each(|_| std::hint::spin_loop());
+                watch.end();
+                restored += u32::from(watch.revoked.load(Ordering::Relaxed) != 0);
+                watch.begin(1);
+                innocent += u32::from(!readable(page));
+                watch.end();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        println!("{restored} calls were revoked");
+        assert_eq!(innocent, 0);
+        assert!(restored > 100, "{restored}");
+    }
+
+    #[test]
+    fn processor_time_is_that_of_the_thread() {
+        let clock = std::thread::spawn(|| (own_clock(), read_clock(own_clock()))).join().unwrap();
+        assert_ne!(clock.0, own_clock());
+        let before = read_clock(own_clock()).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(read_clock(own_clock()).unwrap() - before < 20_000_000);
+    }
+}
