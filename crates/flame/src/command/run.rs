@@ -6,7 +6,7 @@ use crate::plot::{Plot, Target};
 use crate::{places, progress};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
-use flame_compile::{Cache, Compiler, Protection, Request};
+use flame_compile::{Cache, Compiler, Protection, Request, Worker};
 use flame_plan::{Expose, Limits, ModuleClass, OnFault, Plan, Terms, Transforms, ViewSpec};
 use flame_source::live::{self, LiveOptions};
 use flame_source::{FileOptions, Source};
@@ -166,14 +166,10 @@ enum AccountFormat {
 impl Run {
     pub fn run(self) -> Result<Status, Error> {
         // A second Ctrl-C ends at once.
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
-            signal_hook::flag::register(signal, stop.clone())?;
-        }
+        let stop = crate::compiler::stop_flag()?;
         let engine = flame_run::Engines::new()?;
         let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
-        let (plan, admitted) = self.plan(&engine, node.as_ref())?;
+        let (plan, admitted) = self.plan(&engine, node.as_ref(), &stop)?;
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
         let input = self.input()?;
         let mut sink = self.sink(&plan)?;
@@ -214,8 +210,18 @@ impl Run {
     }
 
     /// The plan, and under a policy what each module was granted.
-    fn plan(&self, engine: &flame_run::Engines, node: Option<&Node>) -> Result<(Plan, Vec<Admitted>), Error> {
-        let compiler = Compiler::new(|class| engine.of(class), Some(Cache::open(&places::cache())?));
+    fn plan(
+        &self,
+        engine: &flame_run::Engines,
+        node: Option<&Node>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(Plan, Vec<Admitted>), Error> {
+        let worker = Worker::this_program().stopped_by(stop.clone());
+        let compiler = Compiler::new(worker, Some(Cache::open(&places::cache())?));
+        let compiler = match node {
+            Some(node) => node.noting(compiler),
+            None => compiler,
+        };
         let view = self.view()?;
         let settings = settings(&self.set)?;
         let pace = self.pacing.pace(self.interface.as_deref(), self.snaplen.into())?;
@@ -230,7 +236,7 @@ impl Run {
             let wasm = read(&path)?;
             let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
             let named = |e: flame_compile::CompileError| format!("{}: {e}", path.display());
-            let examined = Compiler::examine(&wasm).map_err(named)?;
+            let examined = compiler.examine(&wasm).map_err(named)?;
             let admitted = node.map(|n| n.admit(&path, &examined, self.narrower()?)).transpose();
             let admitted = admitted.map_err(|e| format!("{}: {e}", path.display()))?;
             let granted =
