@@ -162,7 +162,9 @@ impl Node {
     /// Has the audit log note before a module is examined, analysed or compiled. Its name is not known then.
     pub fn noting<'a>(&'a self, compiler: Compiler<'a>) -> Compiler<'a> {
         compiler.noted_by(|Start { step, hash, bytes }| {
-            let (Some(path), Some(secret)) = (&self.policy.audit, self.policy.secret()) else { return Ok(()) };
+            let (Some(path), Some(secret)) = (&self.policy.audit, self.policy.secret()) else {
+                return Ok(());
+            };
             let (module, text) = (flame_trust::hash_text(hash), format!("{step}, {bytes} bytes"));
             let written = Audit::new(path).write(secret, Event::Begin, &self.claimed(), &module, &text);
             written.map_err(|e| e.to_string())

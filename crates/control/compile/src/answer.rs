@@ -8,10 +8,15 @@ use serde::{Deserialize, Serialize};
 /// What a child found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    Examined { manifest: Vec<u8>, messages: bool },
+    Examined {
+        manifest: Vec<u8>,
+        messages: bool,
+    },
     Report(Box<Report>),
     /// Machine code of so many bytes, after the head.
-    Code { bytes: u64 },
+    Code {
+        bytes: u64,
+    },
     /// In the order of the offsets asked for.
     Lines(Vec<Option<String>>),
     /// The module's fault.

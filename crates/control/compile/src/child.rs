@@ -1,7 +1,6 @@
 //! The child process: it gives up everything but its standard streams, some memory and some time, and only then
 //! reads the module.
 
-use crate::answer::Answer;
 use crate::job::{Engines, Job, Step, perform};
 use crate::limits::Limits;
 use crate::sys;

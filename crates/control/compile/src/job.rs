@@ -39,10 +39,16 @@ impl fmt::Display for Step {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Job {
     Examine,
-    Analyse { costs: Option<Costs> },
-    Compile { made: Made },
+    Analyse {
+        costs: Option<Costs>,
+    },
+    Compile {
+        made: Made,
+    },
     /// The lines of these offsets in the file.
-    Lines { offsets: Vec<usize> },
+    Lines {
+        offsets: Vec<usize>,
+    },
 }
 
 impl Job {

@@ -43,7 +43,9 @@ use wasmtime::Engine;
 pub enum CompileError {
     #[error("this is not WebAssembly but {0}: only .wasm files are accepted")]
     NotWasm(&'static str),
-    #[error("{bytes} bytes, more than the {most} that a module may have; make the module smaller: optimize for size, strip debug information")]
+    #[error(
+        "{bytes} bytes, more than the {most} that a module may have; make the module smaller: optimize for size, strip debug information"
+    )]
     TooLarge { bytes: usize, most: usize },
     /// A reason that names place, expected, found and remedy.
     #[error("{0}")]
@@ -159,7 +161,8 @@ impl<'a> Compiler<'a> {
         let (manifest, messages) = match known {
             Some(known) => known,
             None => {
-                let (Answer::Examined { manifest, messages }, _) = self.perform(&Job::Examine, wasm, &hash)?
+                let (Answer::Examined { manifest, messages }, _) =
+                    self.perform(&Job::Examine, wasm, &hash)?
                 else {
                     return Err(unexpected(Step::Examine));
                 };

@@ -18,19 +18,23 @@ pub(crate) struct Limits {
 }
 
 const MIB: u64 = 1 << 20;
+/// Bytes of memory, whatever the size.
+const MAX_MEMORY: u64 = 4 << 30;
 
 impl Limits {
-    /// All of them grow with the module only linearly. The factors are about four times what modules take
-    /// that compilers write.
+    /// All of them grow only linearly with the module. A standard module takes a third of them at most.
     pub(crate) fn of(step: Step, module_bytes: usize) -> Self {
         let size = module_bytes as u64;
-        let mib = size.div_ceil(MIB);
+        let part = size.div_ceil(128 << 10);
         let (cpu, memory) = match step {
-            Step::Examine => (1 + mib / 2, 64 * MIB + 8 * size),
-            Step::Analyse => (1 + 2 * mib, 192 * MIB + 96 * size),
-            Step::Compile => (2 + 8 * mib, 192 * MIB + 128 * size),
+            Step::Examine => (1 + part / 8, 64 * MIB + 8 * size),
+            Step::Analyse => (1 + part, 160 * MIB + 96 * size),
+            // With the analysis that bounded modules are compiled by. The compiler takes more for each byte of a
+            // large function than of a small one.
+            Step::Compile => (2 + 2 * part, 192 * MIB + (1 << 10) * size),
             Step::Lines => (2, 128 * MIB + 8 * size),
         };
+        let memory = memory.min(MAX_MEMORY);
         let wall = Duration::from_secs(10 + 10 * cpu);
         Self { cpu, memory, wall, answer: answer::most(step, module_bytes) }
     }

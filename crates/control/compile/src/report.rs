@@ -30,14 +30,7 @@ impl From<Analysis> for Report {
         let counted = loops.iter().filter(|l| l.turns == Turns::Unknown).count();
         let bounded = loops.len() - counted;
         loops.truncate(MAX_LOOPS);
-        Self {
-            entries,
-            loops,
-            bounded_loops: bounded as u64,
-            counted_loops: counted as u64,
-            cycles,
-            grows,
-        }
+        Self { entries, loops, bounded_loops: bounded as u64, counted_loops: counted as u64, cycles, grows }
     }
 }
 

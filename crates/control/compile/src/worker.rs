@@ -24,7 +24,9 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stopped {
-    #[error("it took more than {seconds} s of processor time, the limit for {bytes} bytes of module; {REMEDY}")]
+    #[error(
+        "it took more than {seconds} s of processor time, the limit for {bytes} bytes of module; {REMEDY}"
+    )]
     Cpu { seconds: u64, bytes: usize },
     #[error("it took more than {mib} MiB of memory, the limit for {bytes} bytes of module; {REMEDY}")]
     Memory { mib: u64, bytes: usize },
@@ -143,7 +145,8 @@ struct Child {
 impl Child {
     fn start(worker: &Worker, step: Step, module_bytes: usize, input: OwnedFd) -> Result<Self, Stopped> {
         let fail = |what: &str, e: &dyn std::fmt::Display| Stopped::Start(format!("{what}: {e}"));
-        let stderr = rustix::fs::memfd_create("flame-errors", MemfdFlags::CLOEXEC).map_err(|e| fail("memfd", &e))?;
+        let stderr =
+            rustix::fs::memfd_create("flame-errors", MemfdFlags::CLOEXEC).map_err(|e| fail("memfd", &e))?;
         let stderr = File::from(stderr);
         let errors = stderr.try_clone().map_err(|e| fail("memfd", &e))?;
         let started = Command::new(&worker.program)
