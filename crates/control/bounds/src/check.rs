@@ -6,6 +6,7 @@
 use crate::error::{ModuleError, Place, printable};
 use crate::features::{self, FEATURES};
 use crate::rules::Rules;
+use crate::work::{Counts, Work};
 use flame_abi::layout::names;
 use wasmparser::types::Types;
 use wasmparser::{
@@ -83,7 +84,7 @@ struct Check<'a> {
     /// Of the function that is read.
     locals: u64,
     globals: u64,
-    total: Work,
+    total: Counts,
     custom_sections: u32,
     manifest: Option<&'a [u8]>,
     exports: Vec<Export>,
@@ -91,46 +92,6 @@ struct Check<'a> {
     unknown: Vec<String>,
     types: Vec<wasmparser::FuncType>,
     memory: Option<wasmparser::MemoryType>,
-}
-
-/// How much there is to analyse and compile.
-#[derive(Clone, Copy, Default)]
-struct Work {
-    instructions: u64,
-    /// Places where control flow parts or meets.
-    joins: u64,
-    calls: u64,
-    /// Of `br_table`.
-    labels: u64,
-}
-
-impl Work {
-    fn add(&mut self, operator: &Operator<'_>) {
-        self.instructions += 1;
-        match operator {
-            Operator::Block { .. }
-            | Operator::Loop { .. }
-            | Operator::If { .. }
-            | Operator::Else
-            | Operator::Br { .. }
-            | Operator::BrIf { .. } => self.joins += 1,
-            Operator::BrTable { targets } => {
-                let labels = u64::from(targets.len()) + 1;
-                self.labels += labels;
-                // Many of them name the same few.
-                self.joins += 1;
-            }
-            Operator::Call { .. } | Operator::CallIndirect { .. } => self.calls += 1,
-            _ => {}
-        }
-    }
-
-    fn join(&mut self, other: &Self) {
-        self.instructions += other.instructions;
-        self.joins += other.joins;
-        self.calls += other.calls;
-        self.labels += other.labels;
-    }
 }
 
 struct Export {
@@ -166,7 +127,7 @@ impl<'a> Check<'a> {
             total_locals: 0,
             locals: 0,
             globals: 0,
-            total: Work::default(),
+            total: Counts::default(),
             custom_sections: 0,
             manifest: None,
             exports: Vec::new(),
@@ -403,17 +364,12 @@ impl<'a> Check<'a> {
     /// validated.
     fn body(&mut self, body: &FunctionBody<'_>) -> Result<(), ModuleError> {
         let mut reader = body.get_operators_reader().map_err(|e| self.refused(&e))?;
-        let (mut work, mut depth) = (Work::default(), 0_u64);
+        let mut work = Work::new(self.locals, self.globals, self.total);
         while !reader.eof() {
             let (operator, offset) = reader.read_with_offset().map_err(|e| self.refused(&e))?;
-            work.add(&operator);
-            match operator {
-                Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => depth += 1,
-                Operator::End => depth = depth.saturating_sub(1),
-                _ => {}
+            if let Err((what, found, most)) = work.add(&operator, self.rules) {
+                return Err(limit(what, found, most, SPLIT, self.place(offset)));
             }
-            self.at_most_u64("blocks in blocks", depth, self.rules.nesting, SPLIT, offset)?;
-            self.within(&work, offset)?;
             let operation = match operator {
                 Operator::TableGrow { .. } => "table.grow",
                 Operator::TableFill { .. } => "table.fill",
@@ -425,30 +381,7 @@ impl<'a> Check<'a> {
             };
             return Err(ModuleError::TableOperation { operation, place: self.place(offset) });
         }
-        self.total.join(&work);
-        Ok(())
-    }
-
-    /// Refuses a function, up to this place, or the functions up to it together, for the work that they are.
-    fn within(&self, work: &Work, offset: usize) -> Result<(), ModuleError> {
-        let (rules, mut all) = (self.rules, self.total);
-        all.join(work);
-        let locals_by_joins = self.locals.saturating_mul(work.joins);
-        let globals_by_joins = self.globals.saturating_mul(all.joins.saturating_add(all.calls));
-        for (what, found, most) in [
-            ("instructions in one function", work.instructions, rules.instructions),
-            ("instructions in all functions", all.instructions, rules.total_instructions),
-            ("labels of br_table in one function", work.labels, rules.table_labels),
-            ("labels of br_table in all functions", all.labels, rules.total_table_labels),
-            ("locals times blocks and branches in one function", locals_by_joins, rules.locals_by_joins),
-            (
-                "globals times blocks, branches and calls in all functions",
-                globals_by_joins,
-                rules.globals_by_joins,
-            ),
-        ] {
-            self.at_most_u64(what, found, most, SPLIT, offset)?;
-        }
+        self.total = work.all;
         Ok(())
     }
 

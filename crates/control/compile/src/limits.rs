@@ -28,10 +28,10 @@ impl Limits {
         let part = size.div_ceil(128 << 10);
         let (cpu, memory) = match step {
             Step::Examine => (1 + part / 8, 64 * MIB + 8 * size),
-            Step::Analyse => (1 + part, 160 * MIB + 96 * size),
+            Step::Analyse => (2 + part, 160 * MIB + 96 * size),
             // With the analysis that bounded modules are compiled by. The compiler takes more for each byte of a
             // large function than of a small one.
-            Step::Compile => (2 + 2 * part, 192 * MIB + (1 << 10) * size),
+            Step::Compile => (3 + 2 * part, 192 * MIB + (1 << 10) * size),
             Step::Lines => (2, 128 * MIB + 8 * size),
         };
         let memory = memory.min(MAX_MEMORY);

@@ -43,7 +43,7 @@ pub enum Stopped {
     Start(String),
 }
 
-const REMEDY: &str = "split its largest functions, or the module";
+const REMEDY: &str = "split its largest functions, call fewer functions in functions, or split the module";
 
 impl Stopped {
     /// Whether the module is the reason, and not the machine or its operator.

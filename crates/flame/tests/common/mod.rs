@@ -158,6 +158,15 @@ pub fn install(
     Ok(Compiler::in_process(|class| engine.of(class), None).install(wasm, request)?.plan)
 }
 
+/// The same, by a compiler with its place and cache.
+pub fn install_by(
+    compiler: &Compiler<'_>,
+    wasm: &[u8],
+    request: &Request,
+) -> Result<ModulePlan, InstallError> {
+    Ok(compiler.install(wasm, request)?.plan)
+}
+
 /// Runs `modules` and gives the report and the sorted records.
 pub fn run(
     engine: &flame_run::Engines,
