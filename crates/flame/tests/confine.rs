@@ -31,7 +31,7 @@ fn slow() -> Vec<u8> {
             b + 1
         )
     };
-    let branches: String = (0..40_000).map(branch).collect();
+    let branches: String = (0..30_000).map(branch).collect();
     let text = format!(
         "(module (memory (export \"memory\") 1)
          (func (export \"flame_batch\") (param $p i32) (result i64) (local {}) {branches} (i64.const 0)))",

@@ -188,16 +188,16 @@ fn what_would_exhaust_is_refused_by_name_or_done() {
                 expected.iter().for_each(|word| assert!(reason.contains(word), "{name}: {word}: {reason}"));
             }
         }
-        // A quarter of the first, and half of the second, on an idle machine.
+        // A quarter of the time on an idle machine; the compiler inlines what is called, which takes the memory.
         assert!(used.cpu < Duration::from_secs(8), "{name}: {used:?}");
-        assert!(used.memory < 512 << 20, "{name}: {used:?}");
+        assert!(used.memory < 1 << 30, "{name}: {used:?}");
     }
 }
 
 /// Ordinary code, at the size that [`flame_bounds`]' own test of large modules has.
 #[test]
 fn ordinary_modules_of_megabytes_pass() {
-    for functions in [2_000, 12_000] {
+    for functions in [2_000, 8_000] {
         let mut all = vec![(
             BATCH,
             function(0, |i| {
@@ -212,7 +212,7 @@ fn ordinary_modules_of_megabytes_pass() {
                     i.local_get(a).i32_const(77 + round as i32).i32_mul().local_get(b).i32_xor().local_set(a);
                     i.end().local_get(b).local_get(0).i32_add().local_set(b);
                 }
-                if n % 16 > 0 && n > 1 {
+                if n % 4 > 0 && n > 1 {
                     i.local_get(3).call(n - 1).local_set(4);
                 }
                 i.local_get(4);
