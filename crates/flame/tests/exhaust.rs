@@ -169,7 +169,7 @@ fn what_would_exhaust_is_refused_by_name_or_done() {
         ("54 KB with 10,000 globals", globals(10_000), &["10000 globals", "at most 1000"]),
         ("as many globals as there may be", globals(1_000), &[]),
         ("160 KB of functions that call the next", chain(16_000), &["compiling", "MiB", "call fewer"]),
-        ("a chain of ordinary length", chain(500), &[]),
+        ("a chain of ordinary length", chain(60), &[]),
         ("846 KB of br_table", tables(999, 850), &[place, "labels of br_table in one function"]),
         ("a large switch", tables(3, 10_000), &[]),
         ("5 KB of joins", joins(200, 20), &[]),
