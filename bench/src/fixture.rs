@@ -75,7 +75,7 @@ pub fn plan(
         pace: None,
         terms: Terms::default(),
     };
-    Ok(Compiler::new(|class| engine.of(class), None).install(wasm, &request)?.plan)
+    Ok(Compiler::in_process(|class| engine.of(class), None).install(wasm, &request)?.plan)
 }
 
 /// A started fast instance that sees the pool.

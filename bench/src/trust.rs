@@ -84,12 +84,12 @@ impl Node {
 fn installing(node: &Node, modules: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
     let engine = flame_run::Engines::new()?;
     let cache = tempfile::tempdir()?;
-    let compiler = Compiler::new(|class| engine.of(class), Some(Cache::open(&cache.path().join("cache"))?));
+    let compiler = Compiler::in_process(|class| engine.of(class), Some(Cache::open(&cache.path().join("cache"))?));
     let wasm = std::fs::read(modules.join("flow.wasm"))?;
     let policy = node.policy()?;
-    let module = Compiler::examine(&wasm)?;
+    let module = compiler.examine(&wasm)?;
     let install = || -> Result<Loaded, Error> {
-        let (policy, module) = (node.policy()?, Compiler::examine(&wasm)?);
+        let (policy, module) = (node.policy()?, compiler.examine(&wasm)?);
         let grant = node.grant(&policy, &module)?;
         View::new(&grant.view(), None)?;
         let request = Request {

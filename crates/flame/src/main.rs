@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod compiler;
 mod costs;
 mod exit;
 mod fields;
-mod lines;
 mod node;
 mod pace;
 mod places;
@@ -27,6 +27,9 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = compiler::serve() {
+        return code;
+    }
     // A reader that goes away (`| head`) is an error to handle, not a signal to die from: results
     // that go to files must still be finished. Rust ignores SIGPIPE for us.
     match Cli::parse().command.run() {

@@ -2,7 +2,7 @@
 
 use crate::command::Error;
 use clap::Args;
-use flame_compile::Examined;
+use flame_compile::{Compiler, Examined, Start};
 use flame_plan::{Eviction, ViewKey, ViewSpec};
 use flame_trust::{
     Answer, Asked, Audit, Challenge, Credential, Event, Grant, Layer, Policy, Request, Secret,
@@ -157,6 +157,18 @@ impl Node {
         let (Some(path), Some(secret)) = (&self.policy.audit, self.policy.secret()) else { return Ok(()) };
         let module = format!("{} {}", asked.name, flame_trust::hash_text(&asked.hash));
         Ok(Audit::new(path).write(secret, event, principal, &module, text)?)
+    }
+
+    /// Has the audit log note before a module is examined, analysed or compiled. Its name is not known then.
+    pub fn noting<'a>(&'a self, compiler: Compiler<'a>) -> Compiler<'a> {
+        compiler.noted_by(|Start { step, hash, bytes }| {
+            let (Some(path), Some(secret)) = (&self.policy.audit, self.policy.secret()) else {
+                return Ok(());
+            };
+            let (module, text) = (flame_trust::hash_text(hash), format!("{step}, {bytes} bytes"));
+            let written = Audit::new(path).write(secret, Event::Begin, &self.claimed(), &module, &text);
+            written.map_err(|e| e.to_string())
+        })
     }
 
     /// Notes in the audit log that the module runs.

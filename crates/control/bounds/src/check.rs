@@ -6,6 +6,7 @@
 use crate::error::{ModuleError, Place, printable};
 use crate::features::{self, FEATURES};
 use crate::rules::Rules;
+use crate::work::{Counts, Work};
 use flame_abi::layout::names;
 use wasmparser::types::Types;
 use wasmparser::{
@@ -80,6 +81,10 @@ struct Check<'a> {
     imported_functions: u32,
     marks_packets: bool,
     total_locals: u64,
+    /// Of the function that is read.
+    locals: u64,
+    globals: u64,
+    total: Counts,
     custom_sections: u32,
     manifest: Option<&'a [u8]>,
     exports: Vec<Export>,
@@ -120,6 +125,9 @@ impl<'a> Check<'a> {
             imported_functions: 0,
             marks_packets: false,
             total_locals: 0,
+            locals: 0,
+            globals: 0,
+            total: Counts::default(),
             custom_sections: 0,
             manifest: None,
             exports: Vec::new(),
@@ -170,6 +178,7 @@ impl<'a> Check<'a> {
             Payload::TableSection(s) => self.tables(s.clone()),
             Payload::MemorySection(s) => self.memories(s.clone()),
             Payload::GlobalSection(s) => {
+                self.globals = s.count().into();
                 self.at_most("globals", s.count(), rules.globals, SPLIT, s.range().start)
             }
             Payload::ExportSection(s) => self.exports(s.clone()),
@@ -345,16 +354,22 @@ impl<'a> Check<'a> {
             locals += u64::from(group.map_err(|e| self.refused(&e))?.0);
         }
         self.total_locals = self.total_locals.saturating_add(locals);
+        self.locals = locals;
         let (one, all, at) = (self.rules.locals.into(), self.rules.total_locals, body.range().start);
         self.at_most_u64("locals in one function", locals, one, SPLIT, at)?;
         self.at_most_u64("locals in all functions", self.total_locals, all, SPLIT, at)
     }
 
-    /// Refuses instructions that are valid but not allowed. The body was validated.
-    fn body(&self, body: &FunctionBody<'_>) -> Result<(), ModuleError> {
+    /// Refuses instructions that are valid but not allowed, and functions that are too much work. The body was
+    /// validated.
+    fn body(&mut self, body: &FunctionBody<'_>) -> Result<(), ModuleError> {
         let mut reader = body.get_operators_reader().map_err(|e| self.refused(&e))?;
+        let mut work = Work::new(self.locals, self.globals, self.total);
         while !reader.eof() {
             let (operator, offset) = reader.read_with_offset().map_err(|e| self.refused(&e))?;
+            if let Err((what, found, most)) = work.add(&operator, self.rules) {
+                return Err(limit(what, found, most, SPLIT, self.place(offset)));
+            }
             let operation = match operator {
                 Operator::TableGrow { .. } => "table.grow",
                 Operator::TableFill { .. } => "table.fill",
@@ -366,6 +381,7 @@ impl<'a> Check<'a> {
             };
             return Err(ModuleError::TableOperation { operation, place: self.place(offset) });
         }
+        self.total = work.all;
         Ok(())
     }
 

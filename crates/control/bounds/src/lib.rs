@@ -88,6 +88,7 @@ mod hoist;
 mod rewrite;
 mod rules;
 mod unroll;
+mod work;
 
 pub use analyse::{
     Analysis, Bound, Costs, Depends, Entry, LoopReport, MAX_LENGTH, Poly, Stack, Step, TYPICAL, Turns,

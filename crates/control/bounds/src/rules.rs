@@ -31,6 +31,21 @@ pub struct Rules {
     pub custom_sections: u32,
     /// Bytes of memory the module starts with.
     pub memory_bytes: u64,
+    /// Instructions of one function: a compiler holds a function as a whole.
+    pub instructions: u64,
+    /// Instructions of all functions together.
+    pub total_instructions: u64,
+    /// Depth of blocks in blocks, in one function.
+    pub nesting: u64,
+    /// Labels that the `br_table` instructions of one function name, each an edge of its control flow.
+    pub table_labels: u64,
+    /// The same of all functions together.
+    pub total_table_labels: u64,
+    /// Locals of one function times its blocks, loops and branches: at each, compilers and analysers may have to
+    /// tell for each local which value it has.
+    pub locals_by_joins: u64,
+    /// Globals times the blocks, loops, branches and calls of all functions, for the same reason.
+    pub globals_by_joins: u64,
 }
 
 impl Default for Rules {
@@ -44,7 +59,7 @@ impl Default for Rules {
             functions: 100_000,
             locals: 20_000,
             total_locals: 4_000_000,
-            globals: 10_000,
+            globals: 1_000,
             exports: 10_000,
             tables: 4,
             table_elements: 65_536,
@@ -52,6 +67,13 @@ impl Default for Rules {
             data_bytes: 16 << 20,
             custom_sections: 64,
             memory_bytes: layout::MAX_MEMORY as u64,
+            instructions: 250_000,
+            total_instructions: 16_000_000,
+            nesting: 10_000,
+            table_labels: 65_536,
+            total_table_labels: 500_000,
+            locals_by_joins: 10_000_000,
+            globals_by_joins: 64_000_000,
         }
     }
 }

@@ -158,12 +158,27 @@ fn size_limits() {
         ("bytes of data", Rules { data_bytes: 2, ..Rules::default() }),
         ("locals in one function", Rules { locals: 3, ..Rules::default() }),
         ("locals in all functions", Rules { total_locals: 3, ..Rules::default() }),
+        ("blocks in blocks", Rules { nesting: 1, ..Rules::default() }),
+        ("instructions in one function", Rules { instructions: 11, ..Rules::default() }),
+        ("instructions in all functions", Rules { total_instructions: 13, ..Rules::default() }),
+        ("labels of br_table in one function", Rules { table_labels: 2, ..Rules::default() }),
+        ("labels of br_table in all functions", Rules { total_table_labels: 2, ..Rules::default() }),
+        (
+            "locals times blocks and branches in one function",
+            Rules { locals_by_joins: 15, ..Rules::default() },
+        ),
+        (
+            "globals times blocks, branches and calls in all functions",
+            Rules { globals_by_joins: 4, ..Rules::default() },
+        ),
     ];
     let wasm = module(&[
         MANIFEST,
         MEMORY,
         BATCH,
-        "(global i32 (i32.const 0)) (data \"abc\") (func (local i32 i32 i64 i64))",
+        "(global i32 (i32.const 0)) (data \"abc\") \
+         (func $work (local i32 i32 i64 i64) (block (block (br_table 0 0 1 (i32.const 0))) (br_if 0 (i32.const 1)) \
+         (drop (i32.const 1)) (call $work)))",
     ]);
     assert!(check(&wasm, &Rules::default()).is_ok());
     for (expected, rules) in limits {

@@ -45,10 +45,10 @@ pub enum InstallError {
     Expose { module: String, reason: String },
 }
 
-impl Compiler {
+impl Compiler<'_> {
     /// Checks and compiles `wasm` and gives it the meet of what it needs and what it may see.
     pub fn install(&self, wasm: &[u8], request: &Request) -> Result<Installed, InstallError> {
-        self.install_examined(wasm, &Self::examine(wasm)?, request)
+        self.install_examined(wasm, &self.examine(wasm)?, request)
     }
 
     /// The same for a module that was [examined](Compiler::examine).

@@ -2,21 +2,39 @@
 //!
 //! Only WebAssembly comes in. Machine code is made here or read back from this node's own cache,
 //! whose entries carry a MAC under a key that never leaves the node.
-#![forbid(unsafe_code)]
+//!
+//! All that reads a module's bytes is a [`job`], which a [`worker`] has done by a [`child`] process: this program,
+//! started again, without files, network or more than its share of memory and time. What comes back is
+//! [checked](answer), but for the machine code: who takes over the compiler has the module's code.
 
+mod answer;
 mod cache;
+mod child;
 mod install;
+mod job;
+mod limits;
+mod lines;
+mod report;
+mod sys;
 mod verdict;
+mod worker;
 
+pub use answer::parse_answer;
 pub use cache::{Cache, CacheError};
-
+pub use child::{CHILD, serve};
 pub use install::{InstallError, Installed, Request};
-pub use verdict::{Admission, Pace, Verdict, of_packet_ns, violated, visible};
+pub use job::Step;
+pub use report::Report;
+pub use verdict::{Admission, Analysed, Pace, Verdict, of_packet_ns, violated, visible};
+pub use worker::{Stopped, Usage, Worker};
 
+use answer::Answer;
 use flame_abi::manifest::{Manifest, ManifestError};
-use flame_bounds::{Count, ModuleError, Rules};
 use flame_plan::ModuleClass;
+use job::{Engines, Job, perform};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use wasmtime::Engine;
 
@@ -25,13 +43,20 @@ use wasmtime::Engine;
 pub enum CompileError {
     #[error("this is not WebAssembly but {0}: only .wasm files are accepted")]
     NotWasm(&'static str),
-    #[error(transparent)]
-    Module(#[from] ModuleError),
+    #[error(
+        "{bytes} bytes, more than the {most} that a module may have; make the module smaller: optimize for size, strip debug information"
+    )]
+    TooLarge { bytes: usize, most: usize },
+    /// A reason that names place, expected, found and remedy.
+    #[error("{0}")]
+    Refused(String),
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// Valid Wasm that Wasmtime could not compile.
-    #[error("compiling: {0}")]
-    Compile(String),
+    #[error("{step}: {stopped}")]
+    Stopped { step: Step, stopped: Stopped },
+    /// It could not be noted that work begins, so it does not.
+    #[error("{step}: {reason}")]
+    Unnoted { step: Step, reason: String },
     #[error(transparent)]
     Cache(#[from] CacheError),
 }
@@ -68,35 +93,104 @@ pub enum Protection {
 }
 
 /// What was made of a module, and therefore its place in the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Made {
     Bounded,
     Metered,
     Unchecked,
     /// No code: what its bounds are.
     Verdict,
+    /// No code: what it is.
+    Examined,
+    /// No code: what its calls cost.
+    Report,
+    /// No code: why it could not be analysed.
+    Unanalysed,
 }
 
-pub struct Compiler {
-    bounded: Engine,
-    metered: Engine,
+/// Work that begins: on what.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    pub step: Step,
+    /// SHA-256 of the module's file.
+    pub hash: [u8; 32],
+    /// Bytes of the module's file.
+    pub bytes: usize,
+}
+
+type Note<'a> = Box<dyn Fn(&Start) -> Result<(), String> + 'a>;
+
+/// Where foreign modules are parsed, analysed and compiled.
+enum Place {
+    Child(Worker),
+    InProcess(Engines),
+}
+
+pub struct Compiler<'a> {
+    place: Place,
     cache: Option<Cache>,
+    note: Option<Note<'a>>,
 }
 
-impl Compiler {
-    /// `engine` gives the one for each class, as what runs the code has them. Without a cache every module is compiled anew.
-    pub fn new<'e>(engine: impl Fn(ModuleClass) -> &'e Engine, cache: Option<Cache>) -> Self {
-        let [bounded, metered] =
-            [ModuleClass::Bounded, ModuleClass::Metered].map(|class| engine(class).clone());
-        Self { bounded, metered, cache }
+impl<'a> Compiler<'a> {
+    /// A compiler that works in confined child processes. Without a cache every module is compiled anew.
+    pub fn new(worker: Worker, cache: Option<Cache>) -> Self {
+        Self { place: Place::Child(worker), cache, note: None }
+    }
+
+    /// A compiler that works in this process, without limits: for modules that are trusted, in tests and benchmarks.
+    /// `engine` gives the one for each class, as what runs the code has them.
+    pub fn in_process<'e>(engine: impl Fn(ModuleClass) -> &'e Engine, cache: Option<Cache>) -> Self {
+        Self { place: Place::InProcess(Engines::of(engine)), cache, note: None }
+    }
+
+    /// The same, which calls `note` before each piece of work; if it fails, the work is not begun. Nothing is noted
+    /// that comes from the cache.
+    #[must_use]
+    pub fn noted_by(self, note: impl Fn(&Start) -> Result<(), String> + 'a) -> Self {
+        Self { note: Some(Box::new(note)), ..self }
     }
 
     /// What a module is, without compiling it.
-    pub fn examine(wasm: &[u8]) -> Result<Examined, CompileError> {
+    pub fn examine(&self, wasm: &[u8]) -> Result<Examined, CompileError> {
         only_wasm(wasm)?;
-        let checked = flame_bounds::check(wasm, &Rules::default())?;
-        let manifest = Arc::new(Manifest::parse(&checked.manifest)?);
-        Ok(Examined { hash: Sha256::digest(wasm).into(), manifest, messages: checked.exports.message })
+        let hash: [u8; 32] = Sha256::digest(wasm).into();
+        let name = cache::entry_name(&hash, Made::Examined);
+        let known = self.cache.as_ref().and_then(|c| c.get(&name));
+        let known = known.and_then(|bytes| postcard::from_bytes::<(Vec<u8>, bool)>(&bytes).ok());
+        let (manifest, messages) = match known {
+            Some(known) => known,
+            None => {
+                let (Answer::Examined { manifest, messages }, _) =
+                    self.perform(&Job::Examine, wasm, &hash)?
+                else {
+                    return Err(unexpected(Step::Examine));
+                };
+                let found = (manifest, messages);
+                if let (Some(cache), Ok(bytes)) = (&self.cache, postcard::to_stdvec(&found)) {
+                    cache.put(&name, &bytes)?;
+                }
+                found
+            }
+        };
+        Ok(Examined { hash, manifest: Arc::new(Manifest::parse(&manifest)?), messages })
+    }
+
+    /// The lines of the source that offsets in the file stand for, where the module was built with them. They
+    /// serve people only: a fault in them is no reason to refuse the module.
+    pub fn lines(
+        &self,
+        wasm: &[u8],
+        examined: &Examined,
+        mut offsets: Vec<usize>,
+    ) -> Result<BTreeMap<usize, String>, CompileError> {
+        offsets.sort_unstable();
+        offsets.dedup();
+        let job = Job::Lines { offsets: offsets.clone() };
+        let (Answer::Lines(lines), _) = self.perform(&job, wasm, &examined.hash)? else {
+            return Err(unexpected(Step::Lines));
+        };
+        Ok(offsets.into_iter().zip(lines).filter_map(|(offset, line)| Some((offset, line?))).collect())
     }
 
     fn compile(&self, wasm: &[u8], examined: &Examined, made: Made) -> Result<Compiled, CompileError> {
@@ -109,27 +203,41 @@ impl Compiler {
         {
             return Ok(Compiled { hash, manifest, code: code.into(), cached: true });
         }
-        let analysis;
-        let (count, class) = match made {
-            Made::Bounded => {
-                analysis = flame_bounds::analyse(wasm, &Rules::default(), None)?;
-                (Count::Except(&analysis.proved), ModuleClass::Bounded)
-            }
-            Made::Metered => (Count::All, ModuleClass::Metered),
-            Made::Unchecked | Made::Verdict => (Count::Nothing, ModuleClass::Bounded),
+        let (Answer::Code { .. }, code) = self.perform(&Job::Compile { made }, wasm, &hash)? else {
+            return Err(unexpected(Step::Compile));
         };
-        let rewritten = flame_bounds::rewrite_polled(wasm, count)?;
-        let engine = match class {
-            ModuleClass::Bounded => &self.bounded,
-            ModuleClass::Metered => &self.metered,
-        };
-        let code =
-            engine.precompile_module(&rewritten).map_err(|e| CompileError::Compile(format!("{e:#}")))?;
         if let Some(cache) = &self.cache {
             cache.put(&name, &code)?;
         }
         Ok(Compiled { hash, manifest, code: code.into(), cached: false })
     }
+
+    fn perform(&self, job: &Job, wasm: &[u8], hash: &[u8; 32]) -> Result<(Answer, Vec<u8>), CompileError> {
+        let step = job.step();
+        // Before it is copied for a child.
+        let most = flame_bounds::Rules::default().module_bytes;
+        if wasm.len() > most {
+            return Err(CompileError::TooLarge { bytes: wasm.len(), most });
+        }
+        if let Some(note) = &self.note {
+            let start = Start { step, hash: *hash, bytes: wasm.len() };
+            note(&start).map_err(|reason| CompileError::Unnoted { step, reason })?;
+        }
+        let done = match &self.place {
+            Place::Child(worker) => worker.perform(job, wasm),
+            Place::InProcess(engines) => Ok(perform(job, wasm, Some(engines))),
+        };
+        match done {
+            Ok((Answer::Refused(reason), _)) => Err(CompileError::Refused(reason)),
+            Ok(answer) => Ok(answer),
+            Err(stopped) => Err(CompileError::Stopped { step, stopped }),
+        }
+    }
+}
+
+/// An answer to another question, which [`Answer::parse`] refuses before.
+fn unexpected(step: Step) -> CompileError {
+    CompileError::Stopped { step, stopped: Stopped::Answer("it answers another question") }
 }
 
 /// Refuses, by what they are, the files that people hand over instead of Wasm.

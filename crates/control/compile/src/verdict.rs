@@ -1,7 +1,9 @@
 //! Which class a module is run in: what `flame check` says, and what `flame run` does.
 
-use crate::{CompileError, Compiler, Examined, Made, Protection, cache};
-use flame_bounds::{Bound, Costs, Poly, Rules};
+use crate::answer::Answer;
+use crate::job::{Job, Step};
+use crate::{CompileError, Compiler, Examined, Made, Protection, Report, Stopped, cache};
+use flame_bounds::{Bound, Costs, Poly};
 use flame_plan::{Expose, LEAST_DEADLINE_NS, MOST_DEADLINE_NS, ModuleClass};
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -59,6 +61,14 @@ pub struct Verdict {
     pub why: String,
 }
 
+/// The outcome of an analysis.
+#[derive(Clone, Debug)]
+pub enum Analysed {
+    Report(Box<Report>),
+    /// It was stopped at a limit, for this reason. The module can be run with counters.
+    Exceeded(String),
+}
+
 /// What analysing a module's batches found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Batches {
@@ -88,7 +98,7 @@ pub fn of_packet_ns(time: Bound, length: u64) -> Option<f64> {
     time.at(batch, length).map(|ps| ps as f64 / 1000.0 / batch as f64)
 }
 
-impl Compiler {
+impl Compiler<'_> {
     /// The class that a module is to run in.
     pub(crate) fn verdict(
         &self,
@@ -108,8 +118,10 @@ impl Compiler {
         if let Some(file) = self.cache.as_ref().and_then(|c| c.violation(&examined.hash)) {
             return fixed(ModuleClass::Metered, &violated(&file));
         }
-        let found = self.batches(wasm, examined, admission.costs)?;
-        Ok(judge(found, expose, admission))
+        match self.batches(wasm, examined, admission.costs)? {
+            Ok(found) => Ok(judge(found, expose, admission)),
+            Err(why) => Ok(Verdict { class: ModuleClass::Metered, estimate_ns: None, why }),
+        }
     }
 
     fn batches(
@@ -117,17 +129,18 @@ impl Compiler {
         wasm: &[u8],
         examined: &Examined,
         costs: Option<&Costs>,
-    ) -> Result<Batches, CompileError> {
-        // Estimates are those of this machine, as it was when it was calibrated.
-        let of: [u8; 32] = Sha256::digest(format!("{:?} {costs:?}", examined.hash)).into();
-        let name = cache::entry_name(&of, Made::Verdict);
+    ) -> Result<Result<Batches, String>, CompileError> {
+        let name = cache::entry_name(&identity(examined, costs), Made::Verdict);
         if let Some(known) =
             self.cache.as_ref().and_then(|c| c.get(&name)).and_then(|b| Batches::from_bytes(&b))
         {
-            return Ok(known);
+            return Ok(Ok(known));
         }
-        let analysis = flame_bounds::analyse(wasm, &Rules::default(), costs)?;
-        let batch = analysis.entries.iter().find(|e| e.name == flame_abi::layout::names::BATCH);
+        let report = match self.analyse(wasm, examined, costs)? {
+            Analysed::Report(report) => report,
+            Analysed::Exceeded(why) => return Ok(Err(why)),
+        };
+        let batch = report.entries.iter().find(|e| e.name == flame_abi::layout::names::BATCH);
         let found = Batches {
             bound: batch.map_or(Bound::UNBOUNDED, |e| e.bound),
             time: batch.and_then(|e| e.time).unwrap_or(Bound::UNBOUNDED),
@@ -135,8 +148,54 @@ impl Compiler {
         if let Some(cache) = &self.cache {
             cache.put(&name, &found.to_bytes())?;
         }
-        Ok(found)
+        Ok(Ok(found))
     }
+
+    /// Finds what a module's calls cost at most, and with `costs` estimates of how long they take.
+    pub fn analyse(
+        &self,
+        wasm: &[u8],
+        examined: &Examined,
+        costs: Option<&Costs>,
+    ) -> Result<Analysed, CompileError> {
+        let of = identity(examined, costs);
+        let cached = |made| self.cache.as_ref()?.get(&cache::entry_name(&of, made));
+        if let Some(report) = cached(Made::Report).and_then(|b| postcard::from_bytes(&b).ok()) {
+            return Ok(Analysed::Report(report));
+        }
+        if let Some(why) = cached(Made::Unanalysed).and_then(|b| String::from_utf8(b).ok()) {
+            return Ok(Analysed::Exceeded(why));
+        }
+        let put = |made, bytes: &[u8]| match &self.cache {
+            Some(cache) => cache.put(&cache::entry_name(&of, made), bytes),
+            None => Ok(()),
+        };
+        match self.perform(&Job::Analyse { costs: costs.cloned() }, wasm, &examined.hash) {
+            Ok((Answer::Report(report), _)) => {
+                if let Ok(bytes) = postcard::to_stdvec(&report) {
+                    put(Made::Report, &bytes)?;
+                }
+                Ok(Analysed::Report(report))
+            }
+            Ok(_) => Err(crate::unexpected(Step::Analyse)),
+            // An analyser may fail, but not keep anybody from running the module with counters.
+            Err(CompileError::Stopped { stopped, .. }) if stopped.is_the_modules() => {
+                let why = format!("its analysis was stopped: {stopped}");
+                // What depends on how busy the machine is, is tried again the next time.
+                if matches!(stopped, Stopped::Cpu { .. } | Stopped::Memory { .. }) {
+                    put(Made::Unanalysed, why.as_bytes())?;
+                }
+                Ok(Analysed::Exceeded(why))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A module and the machine's costs, if estimates are asked for: what findings depend on.
+fn identity(examined: &Examined, costs: Option<&Costs>) -> [u8; 32] {
+    // Estimates are those of this machine, as it was when it was calibrated.
+    Sha256::digest(format!("{:?} {costs:?}", examined.hash)).into()
 }
 
 /// Bytes of a packet that a module may see, at most.

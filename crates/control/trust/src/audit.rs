@@ -22,6 +22,8 @@ const MAX_LINE: u64 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
+    /// A module is about to be examined, analysed or compiled.
+    Begin,
     /// A module got what it was granted and runs.
     Install,
     Refuse,

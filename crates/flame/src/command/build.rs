@@ -5,7 +5,7 @@ use crate::say::say;
 use clap::Args;
 use flame_abi::layout::names::MANIFEST_SECTION;
 use flame_abi::manifest::Manifest;
-use flame_bounds::Rules;
+use flame_compile::{Compiler, Worker};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,7 +38,8 @@ impl Build {
             c(&self.folder, self.lines)?
         };
         let wasm = with_manifest(wasm, &text);
-        flame_bounds::check(&wasm, &Rules::default())
+        Compiler::new(Worker::this_program().stopped_by(crate::compiler::stop_flag()?), None)
+            .examine(&wasm)
             .map_err(|e| format!("{}: built, but it is no module: {e}", self.folder.display()))?;
         let folder = self.output.as_deref().unwrap_or(&self.folder);
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;

@@ -1,17 +1,17 @@
 use crate::command::explain::Shown;
 use crate::command::{Error, read};
 use crate::exit::Status;
-use crate::lines::Lines;
 use crate::pace::Pacing;
 use crate::places;
 use crate::say::say;
 use clap::Args;
 use flame_abi::layout::names;
-use flame_bounds::{Analysis, Bound, Entry, LoopReport, MAX_LENGTH, Rules, TYPICAL, Turns, analyse};
-use flame_compile::{Cache, Compiler, Pace};
+use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, Turns};
+use flame_compile::{Analysed, Cache, Pace, Report};
 use flame_plan::Limits;
 use rustc_demangle::demangle;
 use serde_json::json;
+use std::collections::BTreeMap;
 
 /// Show what a module's calls cost at most, found without running it
 ///
@@ -43,9 +43,10 @@ pub struct Check {
 }
 
 /// What was found, and what it is told with.
-struct Found<'a> {
-    analysis: &'a Analysis,
-    lines: Option<Lines<'a>>,
+struct Found {
+    analysis: Report,
+    /// By offset in the file, where they are known and shown.
+    lines: BTreeMap<usize, String>,
     /// Bytes of a packet that the module asks to see.
     visible: u64,
     verdict: (bool, String),
@@ -56,15 +57,25 @@ impl Check {
         let path = places::module(&self.module)?;
         let wasm = read(&path)?;
         let named = |e: flame_compile::CompileError| format!("{}: {e}", path.display());
-        let examined = Compiler::examine(&wasm).map_err(named)?;
+        let compiler = crate::compiler::looking()?;
+        let examined = compiler.examine(&wasm).map_err(named)?;
         let memory = examined
             .manifest
             .limits
             .memory_mib
             .map_or(u64::from(Limits::default().memory), |m| u64::from(m) << 20);
         let costs = crate::costs::known(&flame_run::Engines::new()?, memory);
-        let analysis = analyse(&wasm, &Rules::default(), costs.as_ref())
-            .map_err(|e| format!("{}: {e}", path.display()))?;
+        let analysis = match compiler.analyse(&wasm, &examined, costs.as_ref()).map_err(named)? {
+            Analysed::Report(report) => *report,
+            Analysed::Exceeded(why) => return self.exceeded(&why),
+        };
+        let lines = match self.explain {
+            true => compiler.lines(&wasm, &examined, offsets(&analysis)).unwrap_or_else(|e| {
+                eprintln!("flame: note: {}: {e}", path.display());
+                BTreeMap::new()
+            }),
+            false => BTreeMap::new(),
+        };
         let needed = examined.manifest.needs.expose.as_deref().unwrap_or("headers");
         let expose = needed.parse().map_err(|e| format!("{}: needs.expose: {e}", path.display()))?;
         let pace = self.pacing.pace(None, self.snaplen)?;
@@ -74,14 +85,14 @@ impl Check {
             Some(why) => (false, why),
             None => verdict(&analysis, pace, (visible, budget)),
         };
-        let found = Found { analysis: &analysis, lines: Lines::of(&wasm), visible, verdict };
+        let found = Found { analysis, lines, visible, verdict };
         match self.format {
             Shown::Json => self.json(&found),
             Shown::Table => self.table(&found),
         }
         match self.limit {
             None => Ok(if pace.is_none() || found.verdict.0 { Status::Done } else { Status::Failed }),
-            Some(limit) => within(&analysis, limit, self.snaplen),
+            Some(limit) => within(&found.analysis, limit, self.snaplen),
         }
     }
 
@@ -93,7 +104,16 @@ impl Check {
         Ok(cache.and_then(|c| c.violation(hash)).map(|file| flame_compile::violated(&file)))
     }
 
-    fn json(&self, found: &Found<'_>) {
+    /// Says that the analysis was stopped: the module is run with counters.
+    fn exceeded(&self, why: &str) -> Result<Status, Error> {
+        match self.format {
+            Shown::Json => say!("{}", json!({"bounded": false, "why": why})),
+            Shown::Table => say!("verdict        metered: {why}"),
+        }
+        Ok(if self.limit.is_none() { Status::Done } else { Status::Failed })
+    }
+
+    fn json(&self, found: &Found) {
         for e in &found.analysis.entries {
             let at = |p: flame_bounds::Poly| p.at(self.snaplen).map(|n| u64::try_from(n).unwrap_or(u64::MAX));
             let ns = |p: flame_bounds::Poly| p.at(found.visible).map(|ps| ps as f64 / 1000.0);
@@ -110,7 +130,7 @@ impl Check {
         }
         for l in found.analysis.loops.iter().filter(|_| self.explain) {
             let (turns, cost) = (turns(l), l.cost.to_string());
-            let line = found.lines.as_ref().and_then(|lines| lines.at(l.offset));
+            let line = found.lines.get(&l.offset);
             say!(
                 "{}",
                 json!({"function": name(&l.function), "offset": l.offset, "line": line, "turns": turns,
@@ -127,8 +147,8 @@ impl Check {
         say!("{}", json!({"bounded": bounded, "why": why}));
     }
 
-    fn table(&self, found: &Found<'_>) {
-        let analysis = found.analysis;
+    fn table(&self, found: &Found) {
+        let analysis = &found.analysis;
         for e in &analysis.entries {
             self.entry(e, found.visible);
         }
@@ -150,8 +170,11 @@ impl Check {
                 say!("host calls     {} (become instructions: no call is left)", batch.imports.join(", "));
             }
         }
-        let counted = analysis.loops.iter().filter(|l| l.turns == Turns::Unknown).count();
-        say!("loops          {} end by themselves, {counted} by a counter", analysis.loops.len() - counted);
+        say!(
+            "loops          {} end by themselves, {} by a counter",
+            analysis.bounded_loops,
+            analysis.counted_loops
+        );
         let budget = Limits::default();
         say!(
             "budgets        {} a packet, {} a call, unless the manifest asks for more",
@@ -194,10 +217,10 @@ impl Check {
         }
     }
 
-    fn explained(&self, found: &Found<'_>) {
+    fn explained(&self, found: &Found) {
         say!();
         for l in &found.analysis.loops {
-            let line = found.lines.as_ref().and_then(|lines| lines.at(l.offset)).unwrap_or_default();
+            let line = found.lines.get(&l.offset).map_or("", String::as_str);
             let (turns, cost) = (turns(l), l.cost.to_string());
             say!(
                 "loop at byte {:<8} {turns:<14} {} turns of {cost:<16} {} {line}",
@@ -217,12 +240,12 @@ impl Check {
     }
 
     /// The places where the costliest way of a batch gets dearer.
-    fn path(&self, found: &Found<'_>) -> Vec<Place> {
+    fn path(&self, found: &Found) -> Vec<Place> {
         let batch = found.analysis.entries.iter().find(|e| e.name == names::BATCH);
         let Some(batch) = batch.filter(|_| self.explain) else { return Vec::new() };
         let mut places: Vec<Place> = Vec::new();
         for step in &batch.path {
-            let line = found.lines.as_ref().and_then(|lines| lines.at(step.offset));
+            let line = found.lines.get(&step.offset);
             let place = match line {
                 Some(line) => format!("{} {line}", name(&step.function)),
                 None => name(&step.function),
@@ -243,6 +266,12 @@ impl Check {
     }
 }
 
+/// The places in the file that are explained.
+fn offsets(analysis: &Report) -> Vec<usize> {
+    let steps = analysis.entries.iter().flat_map(|e| &e.path).map(|step| step.offset);
+    analysis.loops.iter().map(|l| l.offset).chain(steps).collect()
+}
+
 struct Place {
     place: String,
     cost: u64,
@@ -251,7 +280,7 @@ struct Place {
 }
 
 /// Whether a module is run as a bounded one, and why.
-fn verdict(analysis: &Analysis, pace: Option<Pace>, (visible, budget): (u64, u64)) -> (bool, String) {
+fn verdict(analysis: &Report, pace: Option<Pace>, (visible, budget): (u64, u64)) -> (bool, String) {
     let batch = analysis.entries.iter().find(|e| e.name == names::BATCH);
     let Some(batch) = batch.filter(|e| e.bound.is_bounded()) else {
         return (false, "its batches have no bound".to_owned());
@@ -275,7 +304,7 @@ fn verdict(analysis: &Analysis, pace: Option<Pace>, (visible, budget): (u64, u64
     }
 }
 
-fn within(analysis: &Analysis, limit: u64, snaplen: u64) -> Result<Status, Error> {
+fn within(analysis: &Report, limit: u64, snaplen: u64) -> Result<Status, Error> {
     let Some(batch) = analysis.entries.iter().find(|e| e.name == names::BATCH) else {
         return Ok(Status::Failed);
     };

@@ -5,7 +5,6 @@ use crate::places;
 use crate::say::say;
 use clap::{Args, ValueEnum};
 use flame_abi::Descriptor;
-use flame_compile::Compiler;
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_trust::Grant;
 use flame_view::View;
@@ -48,7 +47,8 @@ impl Explain {
     pub fn run(self) -> Result<Status, Error> {
         let node = self.trust.open(&self.interface)?.ok_or("give the node's policy: --policy FILE")?;
         let path = places::module(&self.module)?;
-        let examined = Compiler::examine(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+        let compiler = node.noting(crate::compiler::looking()?);
+        let examined = compiler.examine(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
         let grant = node.explain(&path, &examined)?;
         // That the view can be made is part of the answer.
         let mut view = View::new(&grant.view(), None)?;

@@ -6,7 +6,6 @@ use crate::node::{Trust, credential};
 use crate::places;
 use crate::say::say;
 use clap::{Args, Subcommand};
-use flame_compile::Compiler;
 use flame_trust::{Audit, Credential, Event, Mint, Narrow, Policy, PublicKey, Revoked, Secret, Signer};
 use serde_json::json;
 use std::io::Write;
@@ -204,7 +203,8 @@ fn inspect(credential: &Credential, format: Shown) -> Result<Status, Error> {
 fn verify(trust: &Trust, module: &str, interface: &str, format: Shown) -> Result<Status, Error> {
     let node = trust.open(interface)?.ok_or("--policy is missing")?;
     let path = places::module(module)?;
-    let examined = Compiler::examine(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+    let compiler = node.noting(crate::compiler::looking()?);
+    let examined = compiler.examine(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
     let grant = node.explain(&path, &examined)?;
     if matches!(format, Shown::Table) {
         say!("{} for {}, role {}: granted on {}", module, grant.principal, grant.role, node.policy().name);

@@ -1,10 +1,9 @@
-use crate::command::modules::manifest;
-use crate::command::{Error, read};
+use crate::command::Error;
+use crate::command::modules::examine;
 use crate::exit::Status;
 use crate::places;
 use crate::say::say;
 use clap::Args;
-use sha2::{Digest, Sha256};
 
 /// Show what a module needs, its parameters, and the tables it emits
 #[derive(Args)]
@@ -16,9 +15,10 @@ pub struct Inspect {
 impl Inspect {
     pub fn run(self) -> Result<Status, Error> {
         let path = places::module(&self.module)?;
-        let m = manifest(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let wasm = read(&path)?;
-        let hash: String = Sha256::digest(&wasm).iter().map(|b| format!("{b:02x}")).collect();
+        let compiler = crate::compiler::looking()?;
+        let (wasm, examined) = examine(&compiler, &path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let m = examined.manifest;
+        let hash: String = examined.hash.iter().map(|b| format!("{b:02x}")).collect();
         say!("{} {}: {}", m.name, m.version, m.description);
         say!("file     {} ({} bytes)", path.display(), wasm.len());
         say!("sha256   {hash}");

@@ -3,8 +3,7 @@ use crate::exit::Status;
 use crate::places;
 use crate::say::say;
 use clap::Args;
-use flame_abi::manifest::Manifest;
-use flame_bounds::Rules;
+use flame_compile::{Compiler, Examined};
 use std::path::Path;
 
 /// List the installed modules
@@ -13,6 +12,7 @@ pub struct Modules {}
 
 impl Modules {
     pub fn run(self) -> Result<Status, Error> {
+        let compiler = crate::compiler::looking()?;
         let mut status = Status::Done;
         let mut rows = Vec::new();
         for folder in places::module_folders() {
@@ -21,8 +21,10 @@ impl Modules {
                 if path.extension().is_none_or(|e| e != "wasm") {
                     continue;
                 }
-                match manifest(&path) {
-                    Ok(m) => rows.push((m.name, m.version, m.description)),
+                match examine(&compiler, &path) {
+                    Ok((_, Examined { manifest: m, .. })) => {
+                        rows.push((m.name.clone(), m.version.clone(), m.description.clone()));
+                    }
                     Err(e) => {
                         eprintln!("flame: {}: {e}", path.display());
                         status = Status::Failed;
@@ -43,7 +45,9 @@ impl Modules {
     }
 }
 
-pub fn manifest(path: &Path) -> Result<Manifest, Error> {
-    let checked = flame_bounds::check(&read(path)?, &Rules::default())?;
-    Ok(Manifest::parse(&checked.manifest)?)
+/// Reads a module's file, and what it is.
+pub fn examine(compiler: &Compiler<'_>, path: &Path) -> Result<(Vec<u8>, Examined), Error> {
+    let wasm = read(path)?;
+    let examined = compiler.examine(&wasm)?;
+    Ok((wasm, examined))
 }

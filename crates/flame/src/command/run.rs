@@ -7,7 +7,7 @@ use crate::signals::Signals;
 use crate::{places, progress};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
-use flame_compile::{Cache, Compiler, Protection, Request};
+use flame_compile::{Cache, Compiler, Protection, Request, Worker};
 use flame_plan::{Expose, Limits, ModuleClass, OnFault, Plan, Terms, Transforms, ViewSpec};
 use flame_source::live::{self, LiveOptions};
 use flame_source::{FileOptions, Source};
@@ -176,7 +176,7 @@ impl Run {
             }
         });
         let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
-        let (plan, admitted) = self.plan(&engine, node.as_ref())?;
+        let (plan, admitted) = self.plan(&engine, node.as_ref(), stop)?;
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
         let input = self.input()?;
         let mut sink = self.sink(&plan)?;
@@ -218,9 +218,18 @@ impl Run {
     }
 
     /// The plan, and under a policy what each module was granted.
-    fn plan(&self, engine: &flame_run::Engines, node: Option<&Node>) -> Result<(Plan, Vec<Admitted>), Error> {
-        let cache = Cache::open(&places::cache())?;
-        let compiler = Compiler::new(|class| engine.of(class), Some(Cache::open(&places::cache())?));
+    fn plan(
+        &self,
+        engine: &flame_run::Engines,
+        node: Option<&Node>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(Plan, Vec<Admitted>), Error> {
+        let worker = Worker::this_program().stopped_by(stop.clone());
+        let compiler = Compiler::new(worker, Some(Cache::open(&places::cache())?));
+        let compiler = match node {
+            Some(node) => node.noting(compiler),
+            None => compiler,
+        };
         let view = self.view()?;
         let settings = settings(&self.set)?;
         let pace = self.pacing.pace(self.interface.as_deref(), self.snaplen.into())?;
@@ -235,7 +244,7 @@ impl Run {
             let wasm = read(&path)?;
             let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
             let named = |e: flame_compile::CompileError| format!("{}: {e}", path.display());
-            let examined = Compiler::examine(&wasm).map_err(named)?;
+            let examined = compiler.examine(&wasm).map_err(named)?;
             let admitted = node.map(|n| n.admit(&path, &examined, self.narrower()?)).transpose();
             let admitted = admitted.map_err(|e| format!("{}: {e}", path.display()))?;
             let granted =

@@ -155,7 +155,16 @@ pub fn install(
     wasm: &[u8],
     request: &Request,
 ) -> Result<ModulePlan, InstallError> {
-    Ok(Compiler::new(|class| engine.of(class), None).install(wasm, request)?.plan)
+    Ok(Compiler::in_process(|class| engine.of(class), None).install(wasm, request)?.plan)
+}
+
+/// The same, by a compiler with its place and cache.
+pub fn install_by(
+    compiler: &Compiler<'_>,
+    wasm: &[u8],
+    request: &Request,
+) -> Result<ModulePlan, InstallError> {
+    Ok(compiler.install(wasm, request)?.plan)
 }
 
 /// Runs `modules` and gives the report and the sorted records.

@@ -29,7 +29,9 @@ pub enum Origin {
 }
 
 /// What a number comes from, and with it the work that it counts: the classes of the RBClick study.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub enum Depends {
     /// E1.
     #[default]

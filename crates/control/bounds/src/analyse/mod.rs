@@ -46,6 +46,7 @@ use crate::rules::Rules;
 use flame_abi::layout::names;
 use module::Module;
 use pass::{Ask, Pass};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use weights::Weights;
 
@@ -66,7 +67,7 @@ pub struct Analysis {
 }
 
 /// What one call costs at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
     /// Of a call, but for what is counted by packet.
     pub call: Poly,
@@ -88,7 +89,7 @@ impl Bound {
 }
 
 /// One exported function that the host calls.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
     pub name: String,
     /// In executed instructions, whatever happens.
@@ -110,7 +111,7 @@ pub struct Entry {
     pub path: Vec<Step>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoopReport {
     /// Name or number of the function.
     pub function: String,
@@ -124,7 +125,7 @@ pub struct LoopReport {
 }
 
 /// How often a loop goes back in one go.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Turns {
     AtMost(Poly),
     /// Once for each packet.

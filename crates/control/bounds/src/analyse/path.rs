@@ -1,12 +1,13 @@
 //! The way that costs most, kept while walking: a list that ways share up to where they part.
 
+use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 
 /// Costs along a way are those of a packet of this length.
 pub const TYPICAL: u64 = 1500;
 
 /// One place on a way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     pub function: String,
     /// Offset in the file of the branch, call or loop.

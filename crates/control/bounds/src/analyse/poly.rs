@@ -1,5 +1,6 @@
 //! Upper bounds that grow with the captured length.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Highest power of the length.
@@ -8,7 +9,7 @@ const DEGREE: usize = 4;
 const ONE: u128 = 256;
 
 /// `a + b L + c L² + d L³`, with L the captured length of a packet; or no bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Poly(Option<[u128; DEGREE]>);
 
 impl Poly {

@@ -1,10 +1,11 @@
 //! How deep calls go.
 
 use super::module::Module;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 
 /// What the calls that an entry makes need at once, at most.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
     /// Functions in functions, the entry's among them.
     pub calls: u64,

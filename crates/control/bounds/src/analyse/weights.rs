@@ -6,7 +6,7 @@ use crate::charge::{BULK, BULK_SHIFT, GROW, weight};
 use wasmparser::Operator;
 
 /// What a machine takes for instructions, in picoseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Costs {
     /// By class, in the order of [`Class::ALL`].
     pub classes: [u64; Class::ALL.len()],

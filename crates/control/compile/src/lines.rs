@@ -5,7 +5,7 @@ use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 use std::collections::HashMap;
 use wasmparser::{Parser, Payload};
 
-pub struct Lines<'a> {
+pub(crate) struct Lines<'a> {
     context: Context<EndianSlice<'a, LittleEndian>>,
     /// Where code begins in the file: what lines are told relative to.
     code: usize,
@@ -13,7 +13,7 @@ pub struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     /// Nothing if there are none, or they are damaged: they only serve people.
-    pub fn of(wasm: &'a [u8]) -> Option<Self> {
+    pub(crate) fn of(wasm: &'a [u8]) -> Option<Self> {
         let (mut sections, mut code) = (HashMap::new(), None);
         for payload in Parser::new(0).parse_all(wasm) {
             match payload.ok()? {
@@ -33,7 +33,7 @@ impl<'a> Lines<'a> {
     }
 
     /// File and line of an offset in the file.
-    pub fn at(&self, offset: usize) -> Option<String> {
+    pub(crate) fn at(&self, offset: usize) -> Option<String> {
         let place = self.context.find_location(offset.checked_sub(self.code)? as u64).ok()??;
         let file = place.file?;
         // The end of a path tells enough.

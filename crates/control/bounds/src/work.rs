@@ -1,0 +1,87 @@
+//! How much work functions are to analyse and to compile: more than their size says.
+
+use crate::rules::Rules;
+use wasmparser::Operator;
+
+/// Counts over one function, or over all up to some place.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    instructions: u64,
+    /// Blocks, loops and branches, where control flow parts or meets.
+    joins: u64,
+    calls: u64,
+    /// Labels of `br_table`.
+    labels: u64,
+}
+
+impl Counts {
+    fn add(&mut self, operator: &Operator<'_>) {
+        self.instructions += 1;
+        match operator {
+            Operator::Block { .. }
+            | Operator::Loop { .. }
+            | Operator::If { .. }
+            | Operator::Else
+            | Operator::Br { .. }
+            | Operator::BrIf { .. } => self.joins += 1,
+            // Most of its labels are the same few places.
+            Operator::BrTable { targets } => {
+                self.joins += 1;
+                self.labels += u64::from(targets.len()) + 1;
+            }
+            Operator::Call { .. } | Operator::CallIndirect { .. } => self.calls += 1,
+            _ => {}
+        }
+    }
+}
+
+/// The work of a function while it is read.
+pub(crate) struct Work {
+    locals: u64,
+    globals: u64,
+    depth: u64,
+    one: Counts,
+    /// With the functions before it.
+    pub(crate) all: Counts,
+}
+
+impl Work {
+    pub(crate) fn new(locals: u64, globals: u64, before: Counts) -> Self {
+        Self { locals, globals, depth: 0, one: Counts::default(), all: before }
+    }
+
+    /// Counts an instruction. The error is the limit that it exceeds: its name, the count, the limit.
+    pub(crate) fn add(
+        &mut self,
+        operator: &Operator<'_>,
+        rules: &Rules,
+    ) -> Result<(), (&'static str, u64, u64)> {
+        self.one.add(operator);
+        self.all.add(operator);
+        match operator {
+            Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => self.depth += 1,
+            Operator::End => self.depth = self.depth.saturating_sub(1),
+            _ => {}
+        }
+        let Self { one, all, .. } = self;
+        let locals_by_joins = self.locals.saturating_mul(one.joins);
+        let globals_by_joins = self.globals.saturating_mul(all.joins + all.calls);
+        let limits = [
+            ("blocks in blocks", self.depth, rules.nesting),
+            ("instructions in one function", one.instructions, rules.instructions),
+            ("instructions in all functions", all.instructions, rules.total_instructions),
+            ("labels of br_table in one function", one.labels, rules.table_labels),
+            ("labels of br_table in all functions", all.labels, rules.total_table_labels),
+            ("locals times blocks and branches in one function", locals_by_joins, rules.locals_by_joins),
+            (
+                "globals times blocks, branches and calls in all functions",
+                globals_by_joins,
+                rules.globals_by_joins,
+            ),
+        ];
+        match limits.into_iter().find(|(_, found, most)| found > most) {
+            Some(exceeded) => Err(exceeded),
+            None => Ok(()),
+        }
+    }
+}

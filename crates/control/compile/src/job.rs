@@ -1,0 +1,121 @@
+//! What is done with a foreign module's bytes: all of it happens here, in a child process or, where
+//! asked for by name, in this one.
+
+use crate::Made;
+use crate::answer::Answer;
+use crate::lines::Lines;
+use flame_abi::manifest::Manifest;
+use flame_bounds::{Costs, Count, Rules};
+use flame_plan::ModuleClass;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use wasmtime::Engine;
+
+/// One kind of work on a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Validation, and reading its manifest.
+    Examine,
+    /// Finding its bounds.
+    Analyse,
+    /// Rewriting it and making machine code.
+    Compile,
+    /// Finding places in its source.
+    Lines,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Examine => "examining",
+            Self::Analyse => "analysing",
+            Self::Compile => "compiling",
+            Self::Lines => "finding lines of the source",
+        })
+    }
+}
+
+/// Work on a module, as the parent sends it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Job {
+    Examine,
+    Analyse {
+        costs: Option<Costs>,
+    },
+    Compile {
+        made: Made,
+    },
+    /// The lines of these offsets in the file.
+    Lines {
+        offsets: Vec<usize>,
+    },
+}
+
+impl Job {
+    pub(crate) fn step(&self) -> Step {
+        match self {
+            Self::Examine => Step::Examine,
+            Self::Analyse { .. } => Step::Analyse,
+            Self::Compile { .. } => Step::Compile,
+            Self::Lines { .. } => Step::Lines,
+        }
+    }
+}
+
+/// Wasmtime's engines, by class of module.
+#[derive(Clone)]
+pub(crate) struct Engines {
+    pub(crate) bounded: Engine,
+    pub(crate) metered: Engine,
+}
+
+impl Engines {
+    pub(crate) fn of<'e>(engine: impl Fn(ModuleClass) -> &'e Engine) -> Self {
+        let [bounded, metered] =
+            [ModuleClass::Bounded, ModuleClass::Metered].map(|class| engine(class).clone());
+        Self { bounded, metered }
+    }
+}
+
+/// Does the work. The answer's machine code comes apart.
+pub(crate) fn perform(job: &Job, wasm: &[u8], engines: Option<&Engines>) -> (Answer, Vec<u8>) {
+    let answered = match job {
+        Job::Examine => examine(wasm),
+        Job::Analyse { costs } => flame_bounds::analyse(wasm, &Rules::default(), costs.as_ref())
+            .map(|analysis| Answer::Report(Box::new(analysis.into())))
+            .map_err(|e| e.to_string()),
+        Job::Compile { made } => match compile(wasm, *made, engines) {
+            Ok(code) => return (Answer::Code { bytes: code.len() as u64 }, code),
+            Err(reason) => Err(reason),
+        },
+        Job::Lines { offsets } => {
+            let lines = Lines::of(wasm);
+            let at = |offset: &usize| lines.as_ref().and_then(|lines| lines.at(*offset));
+            Ok(Answer::Lines(offsets.iter().map(at).collect()))
+        }
+    };
+    (answered.unwrap_or_else(Answer::Refused), Vec::new())
+}
+
+fn examine(wasm: &[u8]) -> Result<Answer, String> {
+    let checked = flame_bounds::check(wasm, &Rules::default()).map_err(|e| e.to_string())?;
+    // The parent parses it again, once it is known that this ends.
+    Manifest::parse(&checked.manifest).map_err(|e| e.to_string())?;
+    Ok(Answer::Examined { manifest: checked.manifest, messages: checked.exports.message })
+}
+
+fn compile(wasm: &[u8], made: Made, engines: Option<&Engines>) -> Result<Vec<u8>, String> {
+    let engines = engines.ok_or("no engine to compile for")?;
+    let analysis;
+    let (count, engine) = match made {
+        Made::Bounded => {
+            let found = flame_bounds::analyse(wasm, &Rules::default(), None);
+            analysis = found.map_err(|e| e.to_string())?;
+            (Count::Except(&analysis.proved), &engines.bounded)
+        }
+        Made::Metered => (Count::All, &engines.metered),
+        _ => (Count::Nothing, &engines.bounded),
+    };
+    let rewritten = flame_bounds::rewrite_polled(wasm, count).map_err(|e| e.to_string())?;
+    engine.precompile_module(&rewritten).map_err(|e| format!("compiling: {e:#}"))
+}

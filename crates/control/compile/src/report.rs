@@ -1,0 +1,58 @@
+//! The analyser's findings as they leave the child process.
+
+use flame_bounds::{Analysis, Entry, LoopReport, Turns};
+use serde::{Deserialize, Serialize};
+
+/// Most loops that are listed one by one.
+const MAX_LOOPS: usize = 1 << 14;
+/// Longest text of an answer: a name, a reason, a line.
+const MAX_TEXT: usize = 4096;
+
+/// What a module's calls cost at most.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    pub entries: Vec<Entry>,
+    /// Loops by their place, of which only the first 16,384 are listed.
+    pub loops: Vec<LoopReport>,
+    /// Number of loops with a bound.
+    pub bounded_loops: u64,
+    /// Number of loops that a counter ends.
+    pub counted_loops: u64,
+    /// Functions that call each other recursively, by name.
+    pub cycles: Vec<Vec<String>>,
+    /// Whether the module can ask for more memory.
+    pub grows: bool,
+}
+
+impl From<Analysis> for Report {
+    fn from(analysis: Analysis) -> Self {
+        let Analysis { entries, mut loops, cycles, grows, proved: _ } = analysis;
+        let counted = loops.iter().filter(|l| l.turns == Turns::Unknown).count();
+        let bounded = loops.len() - counted;
+        loops.truncate(MAX_LOOPS);
+        Self { entries, loops, bounded_loops: bounded as u64, counted_loops: counted as u64, cycles, grows }
+    }
+}
+
+impl Report {
+    /// Makes every text in it safe to print.
+    pub(crate) fn clean(&mut self) {
+        for e in &mut self.entries {
+            clean(&mut e.name);
+            e.why.iter_mut().for_each(clean);
+            e.imports.iter_mut().for_each(clean);
+            e.path.iter_mut().for_each(|step| clean(&mut step.function));
+        }
+        self.loops.iter_mut().for_each(|l| clean(&mut l.function));
+        self.cycles.iter_mut().flatten().for_each(clean);
+    }
+}
+
+/// Makes a text from the child safe to print: short, and without control characters but line breaks.
+pub(crate) fn clean(text: &mut String) {
+    let control = |c: char| c.is_control() && c != '\n';
+    if text.len() > MAX_TEXT || text.contains(control) {
+        let safe = text.chars().map(|c| if control(c) { '?' } else { c });
+        *text = safe.take(MAX_TEXT / 4).collect();
+    }
+}

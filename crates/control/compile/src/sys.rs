@@ -1,0 +1,51 @@
+#![allow(unsafe_code)] // Talks to the kernel where no library does.
+
+use crate::worker::Usage;
+use rustix::process::Pid;
+use rustix::thread::UnshareFlags;
+use std::io;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// Waits for a child and returns its status and the resources that it used.
+///
+/// The standard library's `Child` must not wait for it too.
+pub(crate) fn wait(child: Pid) -> io::Result<(ExitStatus, Usage)> {
+    use std::os::unix::process::ExitStatusExt;
+    let mut status = 0;
+    // SAFETY: all zeros is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both pointers are to values of the right type that live through the call.
+        let waited = unsafe { libc::wait4(child.as_raw_nonzero().get(), &mut status, 0, &mut usage) };
+        if waited >= 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let time = |t: libc::timeval| {
+        Duration::from_secs(t.tv_sec.max(0) as u64) + Duration::from_micros(t.tv_usec.max(0) as u64)
+    };
+    let usage = Usage {
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        // The kernel counts KiB.
+        memory: (usage.ru_maxrss.max(0) as u64) << 10,
+    };
+    Ok((ExitStatus::from_raw(status), usage))
+}
+
+/// Closes every descriptor from `first` on, whoever opened it.
+pub(crate) fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: the child calls this first of all, when it has opened nothing itself.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Leaves the namespaces of the parent for new, empty ones.
+pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
+    // SAFETY: no caller passes FILES, the one flag that endangers descriptors.
+    unsafe { rustix::thread::unshare_unsafe(flags) }
+}

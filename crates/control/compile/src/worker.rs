@@ -1,0 +1,251 @@
+//! The parent's side of a child process: starts it, holds it to its limits, and reads its answer.
+
+use crate::answer::Answer;
+use crate::child;
+use crate::job::{Job, Step};
+use crate::limits::Limits;
+use crate::report;
+use crate::sys;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Stopped {
+    #[error(
+        "it took more than {seconds} s of processor time, the limit for {bytes} bytes of module; {REMEDY}"
+    )]
+    Cpu { seconds: u64, bytes: usize },
+    #[error("it took more than {mib} MiB of memory, the limit for {bytes} bytes of module; {REMEDY}")]
+    Memory { mib: u64, bytes: usize },
+    #[error("it had no answer after {seconds} s; try again when the machine does less")]
+    Deadline { seconds: u64 },
+    #[error("interrupted")]
+    Interrupted,
+    /// A fault of the program, or of whoever ended its child.
+    #[error("the process that does it ended: {0}")]
+    Ended(String),
+    #[error("the process that does it gave an answer that is not understood: {0}")]
+    Answer(&'static str),
+    #[error("the process that does it could not be started: {0}")]
+    Start(String),
+}
+
+const REMEDY: &str = "split its largest functions, call fewer functions in functions, or split the module";
+
+impl Stopped {
+    /// Whether the module is the reason, and not the machine or its operator.
+    pub(crate) fn is_the_modules(&self) -> bool {
+        !matches!(self, Self::Interrupted | Self::Start(_))
+    }
+}
+
+/// Resources that child processes used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time, of all of them.
+    pub cpu: Duration,
+    /// Bytes of memory, of the largest.
+    pub memory: u64,
+}
+
+/// Starts child processes that examine, analyse and compile.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    program: PathBuf,
+    stop: Arc<AtomicBool>,
+    usage: Arc<Mutex<Usage>>,
+}
+
+/// How often a child that says nothing is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// Bytes of a child's error output that are kept.
+const MAX_ERRORS: usize = 4096;
+
+impl Worker {
+    /// Starts children from the program that this process runs, even if its file was replaced meanwhile. It has to
+    /// call [`crate::serve`].
+    pub fn this_program() -> Self {
+        Self::new("/proc/self/exe")
+    }
+
+    /// Starts children from another program that calls [`crate::serve`].
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), stop: Arc::default(), usage: Arc::default() }
+    }
+
+    /// The same, whose children are ended when the flag is set.
+    #[must_use]
+    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
+        Self { stop, ..self }
+    }
+
+    /// Returns what the children of this worker used so far.
+    pub fn usage(&self) -> Usage {
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does a job in a child process.
+    pub(crate) fn perform(&self, job: &Job, wasm: &[u8]) -> Result<(Answer, Vec<u8>), Stopped> {
+        let limits = Limits::of(job.step(), wasm.len());
+        let input = input(job, wasm).map_err(|e| Stopped::Start(e.to_string()))?;
+        let mut child = Child::start(self, job.step(), wasm.len(), input)?;
+        let read = child.read(&self.stop, &limits);
+        let (waited, errors) = child.end();
+        if let Ok((_, used)) = waited {
+            let mut usage = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
+            *usage = Usage { cpu: usage.cpu + used.cpu, memory: usage.memory.max(used.memory) };
+        }
+        let answer = read?;
+        match waited {
+            Ok((status, used)) if !status.success() => {
+                Err(reason(status, used, &errors, &limits, wasm.len()))
+            }
+            // There is no status where this process was started with SIGCHLD ignored: a whole answer is enough.
+            _ => Answer::parse(job.step(), answer).map_err(Stopped::Answer),
+        }
+    }
+}
+
+/// Job and module, in memory that the child can read and nobody can change.
+fn input(job: &Job, wasm: &[u8]) -> io::Result<OwnedFd> {
+    let job = postcard::to_stdvec(job).map_err(io::Error::other)?;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(rustix::fs::memfd_create("flame-module", flags)?);
+    file.write_all(&job)?;
+    file.write_all(wasm)?;
+    file.rewind()?;
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
+    Ok(file.into())
+}
+
+/// A child that is killed when dropped.
+struct Child {
+    pid: Pid,
+    /// Names it even after its number was given to another process.
+    pidfd: OwnedFd,
+    stdout: File,
+    /// Its standard error output: a file in memory, which nobody has to read meanwhile.
+    stderr: File,
+}
+
+impl Child {
+    fn start(worker: &Worker, step: Step, module_bytes: usize, input: OwnedFd) -> Result<Self, Stopped> {
+        let fail = |what: &str, e: &dyn std::fmt::Display| Stopped::Start(format!("{what}: {e}"));
+        let stderr =
+            rustix::fs::memfd_create("flame-errors", MemfdFlags::CLOEXEC).map_err(|e| fail("memfd", &e))?;
+        let stderr = File::from(stderr);
+        let errors = stderr.try_clone().map_err(|e| fail("memfd", &e))?;
+        let started = Command::new(&worker.program)
+            .args(child::arguments(step, module_bytes))
+            .env_clear()
+            .stdin(Stdio::from(input))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::from(errors))
+            .spawn();
+        let mut child = started.map_err(|e| {
+            let remedy = if worker.program.starts_with("/proc") { " (mount /proc)" } else { "" };
+            fail(&format!("{}{remedy}", worker.program.display()), &e)
+        })?;
+        let pid = Pid::from_child(&child);
+        match (pidfd_open(pid, PidfdFlags::empty()), child.stdout.take()) {
+            (Ok(pidfd), Some(stdout)) => {
+                Ok(Self { pid, pidfd, stdout: OwnedFd::from(stdout).into(), stderr })
+            }
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(Stopped::Start("pidfd_open: Linux 5.9 or later is needed".to_owned()))
+            }
+        }
+    }
+
+    /// Reads until the child has closed its output and ended.
+    fn read(&mut self, stop: &AtomicBool, limits: &Limits) -> Result<Vec<u8>, Stopped> {
+        let mut answer = Vec::new();
+        let (mut waited, mut last, mut open) = (Duration::ZERO, Instant::now(), true);
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Stopped::Interrupted);
+            }
+            // Time in which this process was itself suspended does not count.
+            waited += last.elapsed().min(2 * LOOK);
+            last = Instant::now();
+            if waited >= limits.wall {
+                return Err(Stopped::Deadline { seconds: limits.wall.as_secs() });
+            }
+            // The pipe is first; once it is closed, the end of the process is waited for.
+            let fd = if open { self.stdout.as_fd() } else { self.pidfd.as_fd() };
+            let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+            match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&look)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) if open => {
+                    open = receive(&self.stdout, &mut answer)?;
+                    if answer.len() > limits.answer {
+                        return Err(Stopped::Answer("it is too long"));
+                    }
+                }
+                Ok(_) => return Ok(answer),
+                Err(e) => return Err(Stopped::Start(format!("poll: {e}"))),
+            }
+        }
+    }
+
+    /// Ends the child, whatever it does, and returns how it ended and the resources that it used.
+    fn end(self) -> (io::Result<(ExitStatus, Usage)>, String) {
+        // It may have ended already.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        let waited = sys::wait(self.pid);
+        let mut errors = [0; MAX_ERRORS];
+        let n = self.stderr.read_at(&mut errors, 0).unwrap_or(0);
+        let mut errors = String::from_utf8_lossy(&errors[..n]).trim().to_owned();
+        report::clean(&mut errors);
+        (waited, errors)
+    }
+}
+
+/// Reads what is there; false at the end.
+fn receive(mut pipe: &File, into: &mut Vec<u8>) -> Result<bool, Stopped> {
+    let mut part = [0; 1 << 16];
+    match pipe.read(&mut part) {
+        Ok(0) => Ok(false),
+        Ok(n) => {
+            into.extend_from_slice(&part[..n]);
+            Ok(true)
+        }
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(true),
+        Err(e) => Err(Stopped::Start(format!("reading its answer: {e}"))),
+    }
+}
+
+/// Why a child that did not succeed ended.
+fn reason(status: ExitStatus, used: Usage, errors: &str, limits: &Limits, bytes: usize) -> Stopped {
+    let out_of_time = used.cpu >= Duration::from_secs(limits.cpu);
+    match status.signal() {
+        Some(libc::SIGXCPU) => Stopped::Cpu { seconds: limits.cpu, bytes },
+        Some(libc::SIGKILL) if out_of_time => Stopped::Cpu { seconds: limits.cpu, bytes },
+        Some(libc::SIGABRT) if errors.contains("memory allocation of") => {
+            Stopped::Memory { mib: limits.memory >> 20, bytes }
+        }
+        Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP) => Stopped::Interrupted,
+        Some(libc::SIGSYS) => Stopped::Ended("it made a system call that it has no use for".to_owned()),
+        Some(signal) => Stopped::Ended(format!("signal {signal} {errors}")),
+        None if status.code() == Some(child::NOT_CONFINED.into()) => {
+            Stopped::Start(format!("it could not be confined: {errors}"))
+        }
+        None => Stopped::Ended(format!("{status} {errors}")),
+    }
+}
