@@ -6,8 +6,8 @@ use super::{EPILOGUE, locals};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-pub fn write(text: &mut String, choices: &mut Choices, kinds: &mut BTreeSet<&'static str>, functions: u64) {
-    let mut body = Body::new(choices, kinds, 8, (0, functions));
+pub fn write(text: &mut String, choices: &mut Choices, kinds: &mut BTreeSet<&'static str>, traps: bool, functions: u64) {
+    let mut body = Body::new(choices, kinds, 8, traps, (0, functions));
     let header = body.choices.pick(&["(local.get $batch)", "(i32.const 0x80000000)"]);
     writeln!(body.out, "(local.set $d (i32.load {header})) (local.set $count (i32.load offset=4 {header}))")
         .unwrap();

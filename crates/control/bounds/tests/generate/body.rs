@@ -25,6 +25,8 @@ pub struct Body<'c> {
     pub busy: Vec<String>,
     /// Statements that may still be written.
     pub left: u32,
+    /// Whether it may trap on purpose. The half that does not shows faults that have nothing to do with traps.
+    pub traps: bool,
     /// Functions that may be called: those from this number on.
     pub calls: (u64, u64),
     names: u32,
@@ -35,6 +37,7 @@ impl<'c> Body<'c> {
         choices: &'c mut Choices,
         kinds: &'c mut BTreeSet<&'static str>,
         left: u32,
+        traps: bool,
         calls: (u64, u64),
     ) -> Self {
         Self {
@@ -44,6 +47,7 @@ impl<'c> Body<'c> {
             frames: Vec::new(),
             busy: Vec::new(),
             left,
+            traps,
             calls,
             names: 0,
         }
@@ -112,7 +116,8 @@ impl<'c> Body<'c> {
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;
         let deep = if depth == 0 { 0 } else { 1 };
-        let weights = [18, 26 * deep, 6 * deep, 9, 6 * deep, 8, 4, 5, 3 * deep, 4, 3, 2, 2];
+        let weights =
+            [18, 26 * deep, 6 * deep, 9, 6 * deep, 8, 4, if self.traps { 5 } else { 0 }, 3 * deep, 4, 3, 2, 2];
         match self.choices.weighted(&weights) {
             0 => {
                 let w = self.width();

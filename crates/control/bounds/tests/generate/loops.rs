@@ -141,7 +141,7 @@ impl Body<'_> {
                 }
             });
             // An exit that only leads to a trap, or past it if the loop fell through.
-            if body.choices.chance(3) {
+            if body.traps && body.choices.chance(6) {
                 body.kinds.insert("exit to a trap");
                 body.line("(unreachable)");
             }

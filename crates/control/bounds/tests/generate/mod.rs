@@ -58,6 +58,7 @@ impl Program {
     pub fn new(choices: &mut Choices) -> Self {
         let mut kinds = BTreeSet::new();
         let is_module = choices.chance(30);
+        let traps = choices.chance(40);
         let functions = 1 + choices.below(4);
         let mut text = String::from("(module\n");
         if is_module {
@@ -70,7 +71,7 @@ impl Program {
         if is_module {
             kinds.insert("module with the host's calls");
             exports = vec![Export::Batch];
-            batch::write(&mut text, choices, &mut kinds, functions);
+            batch::write(&mut text, choices, &mut kinds, traps, functions);
             for (export, head) in
                 [(Export::Tick, "(param $now i64)"), (Export::Init, "(param $at i32) (param $len i32)")]
             {
@@ -93,13 +94,13 @@ impl Program {
             let statements = if f == 0 { 14 } else { 7 };
             // Rarely one calls itself, and one never returns.
             let from = if choices.chance(2) { f } else { f + 1 };
-            let mut body = Body::new(choices, &mut kinds, statements, (from, functions));
+            let mut body = Body::new(choices, &mut kinds, statements, traps, (from, functions));
             body.frame_of_function(|body| {
                 for _ in 0..1 + body.choices.below(4) {
                     body.statement(2);
                 }
             });
-            if f > 0 && body.choices.chance(6) {
+            if f > 0 && traps && body.choices.chance(12) {
                 body.kind("diverges");
                 let end = body.choices.pick(&["(unreachable)", "(loop $e (br $e))"]);
                 body.line(end);

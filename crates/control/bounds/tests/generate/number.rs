@@ -192,7 +192,7 @@ impl Body<'_> {
                 let a = self.number(w, depth - 1);
                 let how = self.choices.pick(&["rem_u", "div_u", "rem_s", "div_s"]);
                 self.kind("division");
-                match self.choices.chance(80) {
+                match self.choices.chance(80) || !self.traps {
                     true => format!("({n}.{how} {a} {})", w.constant(self.choices.border(w.bits()).max(1))),
                     // It may trap.
                     false => format!("({n}.{how} {a} {})", self.plain(w)),
