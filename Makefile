@@ -43,7 +43,7 @@ soak: ## Hold bounds and counters against Wasmtime's meter: 30 million calls of 
 	@FLAME_PROGRAMS=$(or $(MODULES_MADE_UP),60000) FLAME_ARGUMENTS=8 cargo test --release -p flame-bounds --test smith -- --nocapture
 
 mutants: ## Change the rewriter's code and see which changes no test notices (cargo install cargo-mutants); FILE=path for one file
-	@FLAME_PROGRAMS=$(or $(PROGRAMS),400) cargo mutants --in-place -j1 $(if $(FILE),--file $(FILE)) --output $(TARGET)
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),400) cargo mutants --in-place $(if $(FILE),--file $(FILE)) --output $(TARGET)
 
 lint: ## rustfmt, clippy
 	@cargo fmt --check && cargo clippy --release --workspace --all-targets -- -D warnings

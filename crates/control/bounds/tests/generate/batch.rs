@@ -6,12 +6,24 @@ use super::{EPILOGUE, locals};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-pub fn write(text: &mut String, choices: &mut Choices, kinds: &mut BTreeSet<&'static str>, traps: bool, functions: u64) {
+pub fn write(
+    text: &mut String,
+    choices: &mut Choices,
+    kinds: &mut BTreeSet<&'static str>,
+    traps: bool,
+    functions: u64,
+) {
     let mut body = Body::new(choices, kinds, 8, traps, (0, functions));
     let header = body.choices.pick(&["(local.get $batch)", "(i32.const 0x80000000)"]);
     writeln!(body.out, "(local.set $d (i32.load {header})) (local.set $count (i32.load offset=4 {header}))")
         .unwrap();
     body.frame_of_function(|body| {
+        // Some leave out the last packets, or those after some.
+        if body.choices.chance(20) {
+            body.kind("packet index from the count");
+            let by = body.choices.below(4);
+            writeln!(body.out, "(local.set $count (i32.sub (local.get $count) (i32.const {by})))").unwrap();
+        }
         // Many modules look at their packets in a loop, some at one only.
         let shape = body.choices.weighted(&[35, 20, 15, 12, 10, 8]);
         match shape {

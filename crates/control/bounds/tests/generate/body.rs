@@ -23,6 +23,8 @@ pub struct Body<'c> {
     pub frames: Vec<(String, Frame)>,
     /// Locals that count loops which are open here.
     pub busy: Vec<String>,
+    /// Conditions that were found to hold on the way here, as they were written: locals may have changed since.
+    pub known: Vec<String>,
     /// Statements that may still be written.
     pub left: u32,
     /// Whether it may trap on purpose. The half that does not shows faults that have nothing to do with traps.
@@ -46,6 +48,7 @@ impl<'c> Body<'c> {
             kinds,
             frames: Vec::new(),
             busy: Vec::new(),
+            known: Vec::new(),
             left,
             traps,
             calls,
@@ -116,8 +119,21 @@ impl<'c> Body<'c> {
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;
         let deep = if depth == 0 { 0 } else { 1 };
-        let weights =
-            [18, 26 * deep, 6 * deep, 9, 6 * deep, 8, 4, if self.traps { 5 } else { 0 }, 3 * deep, 4, 3, 2, 2];
+        let weights = [
+            18,
+            26 * deep,
+            6 * deep,
+            9,
+            6 * deep,
+            8,
+            4,
+            if self.traps { 5 } else { 0 },
+            3 * deep,
+            4,
+            3,
+            2,
+            2,
+        ];
         match self.choices.weighted(&weights) {
             0 => {
                 let w = self.width();
@@ -132,7 +148,9 @@ impl<'c> Body<'c> {
                 let name = self.name();
                 writeln!(self.out, "(if {name} {test} (then").unwrap();
                 self.frames.push((name, Frame::Block));
+                self.known.push(test);
                 self.statements(3, depth - 1);
+                self.known.pop();
                 self.line(") (else");
                 self.statements(2, depth - 1);
                 self.frames.pop();

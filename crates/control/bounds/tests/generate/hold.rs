@@ -6,7 +6,7 @@ use super::{Export, Program, STACK};
 use flame_bounds::{Bound, Count, analyse_exports, rewrite};
 use std::collections::BTreeSet;
 use wasmtime::{
-    Config, Engine, Global, Instance, Linker, Memory, Module, OperatorCost, OptLevel, Store, Trap, TypedFunc,
+    Caller, Config, Engine, Global, Instance, Linker, Memory, Module, OperatorCost, OptLevel, Store, Trap, TypedFunc,
     Val,
 };
 
@@ -114,11 +114,18 @@ enum End {
 /// One engine with Wasmtime's meter, and what it links.
 pub struct Oracle {
     engine: Engine,
-    linker: Linker<()>,
+    linker: Linker<Marks>,
+}
+
+/// Packets of a batch that have begun: they must do so in order, and be of this batch.
+#[derive(Default)]
+struct Marks {
+    packet: i32,
+    count: u32,
 }
 
 struct Running {
-    store: Store<()>,
+    store: Store<Marks>,
     memory: Option<Memory>,
     stack: Option<Global>,
     calls: Vec<Function>,
@@ -145,13 +152,22 @@ impl Oracle {
         config.memory_init_cow(false).max_wasm_stack(128 << 10);
         let engine = Engine::new(&config).expect("this machine compiles Wasm");
         let mut linker = Linker::new(&engine);
-        linker.func_wrap("flame", "packet", |_: i32| {}).expect("links");
+        // What the rewriter puts in the place of a mark.
+        let mark = |mut caller: Caller<'_, Marks>, index: i32| {
+            let marks = caller.data_mut();
+            if index <= marks.packet || index as u32 >= marks.count {
+                return Err(Trap::UnreachableCodeReached.into());
+            }
+            marks.packet = index;
+            wasmtime::Result::Ok(())
+        };
+        linker.func_wrap("flame", "packet", mark).expect("links");
         Self { engine, linker }
     }
 
     fn start(&self, wasm: &[u8], exports: &[Export]) -> Running {
         let module = Module::new(&self.engine, wasm).expect("compiles");
-        let mut store = Store::new(&self.engine, ());
+        let mut store = Store::new(&self.engine, Marks::default());
         store.set_fuel(PATIENCE).expect("counts");
         let instance = self.linker.instantiate(&mut store, &module).expect("instantiates");
         let calls = exports.iter().map(|export| function(&instance, &mut store, *export)).collect();
@@ -315,7 +331,7 @@ impl Oracle {
     }
 }
 
-fn function(instance: &Instance, store: &mut Store<()>, export: Export) -> Function {
+fn function(instance: &Instance, store: &mut Store<Marks>, export: Export) -> Function {
     let name = export.name();
     let typed = "has the type of its export";
     match export {
@@ -336,6 +352,7 @@ impl Running {
         if let Some(stack) = &self.stack {
             stack.set(&mut *store, Val::I32(STACK as i32)).expect("is a mutable i32");
         }
+        *store.data_mut() = Marks { packet: -1, count: call.packets.len() as u32 };
         store.set_fuel(fuel).expect("counts");
         let outcome = match &self.calls[at] {
             Function::Plain(f) => f.call(&mut *store, (call.a as i32, call.b as i32, call.q as i64)),

@@ -42,12 +42,26 @@ impl Body<'_> {
             (_, 2) => w.constant(self.choices.border(w.bits())),
             _ => self.number(w, 1),
         };
+        // Once or twice around all numbers, in few steps.
+        let coarse = self.choices.chance(10);
+        let (size, from) = match coarse {
+            true => {
+                self.kind("coarse steps");
+                let size = 1 << (w.bits() - 4 - self.choices.below(8) as u32);
+                (size, w.constant(self.choices.pick(&[0, 1, size, size.wrapping_neg()])))
+            }
+            false => (size, from),
+        };
         let mut to = match (down, self.choices.weighted(&[55, 15, 20, 10])) {
             (true, 0) => w.constant(0),
             (false, 0) | (_, 1) => self.small(w),
             (_, 2) => w.constant(self.choices.border(w.bits())),
             _ => self.number(w, 1),
         };
+        if coarse {
+            let half = 1 << (w.bits() - 1);
+            to = w.constant(self.choices.pick(&[half, 0, half - 1, half + 1, size.wrapping_neg(), u64::MAX]));
+        }
         // Where it ends is usually computed before it begins.
         if self.choices.chance(60) {
             let end = self.free_local(w);
@@ -103,7 +117,7 @@ impl Body<'_> {
                 };
                 let inside = |body: &mut Self| {
                     body.statements(3, depth);
-                    body.other_back_edge(w, &i, head);
+                    body.other_back_edge(w, &i, head, coarse);
                 };
                 if shape == Shape::Top {
                     writeln!(body.out, "(br_if {out} (i32.eqz {test}))").unwrap();
@@ -149,27 +163,34 @@ impl Body<'_> {
         self.busy.truncate(busy);
     }
 
-    /// Another way back, with a step of its own.
-    fn other_back_edge(&mut self, w: Width, i: &str, head: &str) {
-        if !self.choices.chance(12) {
+    /// Another way back, with a step of its own or without.
+    fn other_back_edge(&mut self, w: Width, i: &str, head: &str, coarse: bool) {
+        if !self.choices.chance(if coarse { 50 } else { 12 }) {
             return;
         }
         self.kind("several back edges");
         let n = w.name();
-        let to =
-            if self.choices.chance(50) { self.small(w) } else { w.constant(self.choices.border(w.bits())) };
-        let by = match self.choices.chance(60) {
-            true => self.choices.pick(&[1, u64::MAX, 2, u64::MAX - 1, 4]),
-            false => self.choices.border(w.bits()),
+        let half = 1 << (w.bits() - 1);
+        let to = match self.choices.weighted(&[40, 40, 20]) {
+            0 if !coarse => self.small(w),
+            0 | 1 => w.constant(self.choices.pick(&[0, half, half - 1, u64::MAX])),
+            _ => w.constant(self.choices.border(w.bits())),
+        };
+        let by = match self.choices.weighted(&[40, 35, 25]) {
+            0 => 0,
+            1 if coarse => 1 << (w.bits() - 4 - self.choices.below(8) as u32),
+            1 => self.choices.pick(&[1, u64::MAX, 2, u64::MAX - 1, 4]),
+            _ => self.choices.border(w.bits()),
         };
         let compare = self.choices.pick(&COMPARES).0;
         let next = format!("({n}.add (local.get {i}) {})", w.constant(by));
-        match self.choices.chance(50) {
-            true => writeln!(
+        match self.choices.below(if by == 0 { 1 } else { 3 }) {
+            0 => writeln!(self.out, "(br_if {head} ({n}.{compare} (local.get {i}) {to}))"),
+            1 => writeln!(
                 self.out,
                 "(if ({n}.{compare} (local.get {i}) {to}) (then (local.set {i} {next}) (br {head})))"
             ),
-            false => writeln!(self.out, "(br_if {head} ({n}.{compare} (local.tee {i} {next}) {to}))"),
+            _ => writeln!(self.out, "(br_if {head} ({n}.{compare} (local.tee {i} {next}) {to}))"),
         }
         .unwrap();
     }

@@ -93,7 +93,7 @@ impl Program {
         for f in 0..functions {
             let statements = if f == 0 { 14 } else { 7 };
             // Rarely one calls itself, and one never returns.
-            let from = if choices.chance(2) { f } else { f + 1 };
+            let from = if traps && choices.chance(4) { f } else { f + 1 };
             let mut body = Body::new(choices, &mut kinds, statements, traps, (from, functions));
             body.frame_of_function(|body| {
                 for _ in 0..1 + body.choices.below(4) {

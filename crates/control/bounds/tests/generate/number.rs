@@ -57,7 +57,7 @@ impl Body<'_> {
     /// A number that is below some hundred, whatever the arguments are.
     pub fn small(&mut self, w: Width) -> String {
         let n = w.name();
-        match self.choices.weighted(&[30, 25, 12, 8, 8, 6, 6, 5]) {
+        match self.choices.weighted(&[30, 25, 12, 8, 8, 6, 6, 5, 10]) {
             0 => w.constant(self.choices.below(48)),
             1 => {
                 let mask = self.choices.pick(&[7, 15, 31, 63, 127]);
@@ -85,6 +85,7 @@ impl Body<'_> {
                     I64 => format!("(i64.extend_i32_{} {})", self.choices.pick(&["u", "s"]), self.small(I32)),
                 }
             }
+            8 => self.small_at_a_glance(w),
             _ => {
                 // The greater of two, and the sum.
                 let (a, b) = (self.small(w), w.constant(self.choices.below(60)));
@@ -93,6 +94,39 @@ impl Body<'_> {
                     false => format!("({n}.add {a} {b})"),
                 }
             }
+        }
+    }
+
+    /// What a rule that is nearly right takes for a small number.
+    fn small_at_a_glance(&mut self, w: Width) -> String {
+        let n = w.name();
+        self.kind("small at a glance");
+        match self.choices.below(3) {
+            // Moved, extended, and moved back.
+            0 if w == I64 => self.biased(),
+            // The lesser of two, if something else holds as well.
+            0 | 1 => {
+                let (a, b) = (w.constant(self.choices.below(60)), self.plain(w));
+                let compare = self.choices.pick(&["lt_u", "le_u", "lt_s"]);
+                let also = self.condition(1);
+                let how = self.choices.pick(&["and", "and", "or", "xor"]);
+                format!("(select {a} {b} (i32.{how} ({n}.{compare} {a} {b}) {also}))")
+            }
+            // A choice that seems to be made already, for a part of it is known here.
+            _ => {
+                let (a, b) = (w.constant(self.choices.below(60)), self.plain(w));
+                let (p, q, known) = (self.condition(0), self.condition(0), self.known_condition());
+                let (or, and) = self.choices.pick(&[("or", "and"), ("and", "or"), ("xor", "and")]);
+                format!("(select {a} {b} (i32.{and} (i32.{or} {p} {q}) {known}))")
+            }
+        }
+    }
+
+    /// A condition that is known to hold here, if there is one.
+    fn known_condition(&mut self) -> String {
+        match self.known.len() {
+            0 => format!("(i32.ne {} (i32.const 0))", self.plain(I32)),
+            n => self.known[self.choices.below(n as u64) as usize].clone(),
         }
     }
 
@@ -219,6 +253,9 @@ impl Body<'_> {
 
     /// A condition; any i32, where 0 is false.
     pub fn condition(&mut self, depth: u32) -> String {
+        if self.choices.chance(10) {
+            return self.known_condition();
+        }
         let leaf = if depth == 0 { 0 } else { 6 };
         match self.choices.weighted(&[40, 8, 5, leaf, leaf, leaf, 8]) {
             0 => {
