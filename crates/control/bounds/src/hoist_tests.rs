@@ -62,9 +62,16 @@ impl Op {
     }
 }
 
-/// Iterations of a loop with these instructions; none if it goes on for longer than 8-bit values can differ.
+/// Iterations of a loop with these instructions; none if it comes back to a state that it was in, and so never ends.
 fn run(body: &[Op], mut locals: [u8; 2]) -> Option<u64> {
-    'iterations: for n in 1..=2 * 65_536 {
+    let mut seen = [0_u64; 1024];
+    'iterations: for n in 1.. {
+        let [i, e] = locals.map(usize::from);
+        let (word, bit) = (&mut seen[i * 4 + e / 64], 1 << (e % 64));
+        if *word & bit != 0 {
+            return None;
+        }
+        *word |= bit;
         let mut stack: Vec<u8> = Vec::new();
         for op in body {
             let mut pop = || stack.pop().expect("an operand");
@@ -136,7 +143,7 @@ fn every(body: &mut Vec<Op>, height: usize, left: usize, found: &mut dyn FnMut(&
 fn what_is_hoisted_runs_as_often_as_it_is_charged_for() {
     let (mut bodies, mut hoisted) = (0_u64, 0_u64);
     // Values near every border of 8 bits, and between.
-    let values = [0, 1, 2, 4, 5, 63, 64, 126, 127, 128, 129, 131, 252, 254, 255];
+    let values = [0, 1, 4, 5, 64, 127, 128, 130, 252, 255];
     let mut check = |body: &[Op]| {
         bodies += 1;
         let Some(hoist) = scan(body) else { return };
