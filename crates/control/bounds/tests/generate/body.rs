@@ -148,9 +148,10 @@ impl<'c> Body<'c> {
                 let name = self.name();
                 writeln!(self.out, "(if {name} {test} (then").unwrap();
                 self.frames.push((name, Frame::Block));
+                let known = self.known.len();
                 self.known.push(test);
                 self.statements(3, depth - 1);
-                self.known.pop();
+                self.known.truncate(known);
                 self.line(") (else");
                 self.statements(2, depth - 1);
                 self.frames.pop();
@@ -245,7 +246,10 @@ impl<'c> Body<'c> {
         let target = &targets[self.choices.below(targets.len() as u64) as usize];
         let test = self.condition(1);
         match self.choices.chance(85) {
-            true => writeln!(self.out, "(br_if {target} {test})").unwrap(),
+            true => {
+                writeln!(self.out, "(br_if {target} {test})").unwrap();
+                self.known.push(format!("(i32.eqz {test})"));
+            }
             false => {
                 self.kind("unconditional branch");
                 writeln!(self.out, "(if {test} (then (br {target})))").unwrap();

@@ -221,7 +221,7 @@ impl Oracle {
                 let (end, executed) = original.call(at, &call, PATIENCE);
                 tally.executions += 1;
                 let mut add = |kind, what: String| {
-                    found.push(Violation { kind, what: format!("{}: {what}; {call:x?}", export.name()) });
+                    found.push(Violation { kind, what: format!("{}: {what}; {call:?}", export.name()) });
                 };
                 let over = |executed: u64| bound.filter(|bound| u128::from(executed) > *bound);
                 match end {

@@ -57,7 +57,7 @@ impl Body<'_> {
     /// A number that is below some hundred, whatever the arguments are.
     pub fn small(&mut self, w: Width) -> String {
         let n = w.name();
-        match self.choices.weighted(&[30, 25, 12, 8, 8, 6, 6, 5, 10]) {
+        match self.choices.weighted(&[30, 25, 12, 8, 8, 6, 6, 5, 18]) {
             0 => w.constant(self.choices.below(48)),
             1 => {
                 let mask = self.choices.pick(&[7, 15, 31, 63, 127]);
@@ -109,14 +109,14 @@ impl Body<'_> {
                 let (a, b) = (w.constant(self.choices.below(60)), self.plain(w));
                 let compare = self.choices.pick(&["lt_u", "le_u", "lt_s"]);
                 let also = self.condition(1);
-                let how = self.choices.pick(&["and", "and", "or", "xor"]);
+                let how = self.choices.pick(&["and", "and", "and", "or", "xor"]);
                 format!("(select {a} {b} (i32.{how} ({n}.{compare} {a} {b}) {also}))")
             }
             // A choice that seems to be made already, for a part of it is known here.
             _ => {
                 let (a, b) = (w.constant(self.choices.below(60)), self.plain(w));
                 let (p, q, known) = (self.condition(0), self.condition(0), self.known_condition());
-                let (or, and) = self.choices.pick(&[("or", "and"), ("and", "or"), ("xor", "and")]);
+                let (or, and) = self.choices.pick(&[("or", "and"), ("or", "and"), ("and", "or"), ("xor", "and")]);
                 format!("(select {a} {b} (i32.{and} (i32.{or} {p} {q}) {known}))")
             }
         }

@@ -1,6 +1,7 @@
 //! What the host lays out for a call: the module's own memory, the control area, descriptors and packets.
 
 use super::choices::Choices;
+use std::fmt;
 use flame_abi::{BatchHeader, Descriptor, layout};
 
 /// Behind the last byte that is laid out: whole pages.
@@ -14,7 +15,7 @@ const DESCRIPTORS: u32 = layout::VIEW + AROUND;
 const PACKETS: u32 = DESCRIPTORS + 256 * 32 + AROUND;
 
 /// One call's arguments and what is in memory then.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Call {
     pub a: u32,
     pub b: u32,
@@ -22,6 +23,13 @@ pub struct Call {
     /// Of the first bytes of memory, and of junk.
     pub fill: u64,
     pub packets: Vec<Descriptor>,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { a, b, q, packets, .. } = self;
+        write!(f, "({a:#x}, {b:#x}, {q:#x}), {} packets of at most {} bytes", packets.len(), self.length())
+    }
 }
 
 impl Call {
