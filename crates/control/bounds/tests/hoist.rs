@@ -13,6 +13,7 @@ fn module(step: i32, how: &str, until: &str, body: &str) -> Vec<u8> {
     let condition = match until {
         "end" => format!("(i32.ne {next} (local.get 1))"),
         "end first" => format!("(i32.ne (local.get 1) {next})"),
+        "itself" => format!("(i32.ne {next} (local.get 0))"),
         _ => next,
     };
     let text = format!(
@@ -68,6 +69,14 @@ fn plain_counted_loops_have_no_check_inside_and_others_keep_theirs() {
             assert!(!checks_inside(&module(step, how, until, "")), "{how} {step} {until}");
         }
     }
+    // What stays inside does not matter.
+    for body in [
+        "(block $x (br_if $x (local.get 2)))",
+        "(block $x (block $y (br_table $x $y (local.get 2))))",
+        "(if (local.get 2) (then (local.set 2 (i32.const 5))))",
+    ] {
+        assert!(!checks_inside(&module(1, "i32.add", "end", body)), "{body}");
+    }
     let kept = [
         module(3, "i32.add", "end", ""),
         module(0, "i32.add", "end", ""),
@@ -81,6 +90,15 @@ fn plain_counted_loops_have_no_check_inside_and_others_keep_theirs() {
         module(1, "i32.add", "end", "(br_if $out (local.get 2))"),
         module(1, "i32.add", "end", "(br_if $top (i32.eqz (local.get 2)))"),
         module(1, "i32.add", "end", "(if (local.get 2) (then (return (local.get 2))))"),
+        // By a table, to its head or out, by a number or by default.
+        module(1, "i32.add", "end", "(block $x (br_table $top $x (i32.const 9)))"),
+        module(1, "i32.add", "end", "(block $x (br_table $x $top (i32.const 0)))"),
+        module(1, "i32.add", "end", "(block $x (br_table $out $x (i32.const 9)))"),
+        module(1, "i32.add", "end", "(block $x (br_table $x $out (i32.const 0)))"),
+        module(1, "i32.add", "end", "(block $x (br_if $x (local.get 2)) (br $top))"),
+        // Its end is where it counts, or what it counts is written to another place.
+        module(1, "i32.add", "itself", ""),
+        module(1 << 17, "i32.add", "end", ""),
         module(1, "i32.add", "end", "(drop (memory.grow (i32.const 0)))"),
     ];
     for (i, wasm) in kept.iter().enumerate() {

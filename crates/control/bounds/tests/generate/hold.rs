@@ -6,8 +6,8 @@ use super::{Export, Program, STACK};
 use flame_bounds::{Bound, Count, analyse_exports, rewrite};
 use std::collections::BTreeSet;
 use wasmtime::{
-    Caller, Config, Engine, Global, Instance, Linker, Memory, Module, OperatorCost, OptLevel, Store, Trap, TypedFunc,
-    Val,
+    Caller, Config, Engine, Global, Instance, Linker, Memory, Module, OperatorCost, OptLevel, Store, Trap,
+    TypedFunc, Val,
 };
 
 /// What is claimed of a module.

@@ -60,7 +60,15 @@ impl Body<'_> {
         };
         if coarse {
             let half = 1 << (w.bits() - 1);
-            to = w.constant(self.choices.pick(&[half, half, 0, half - 1, half + 1, size.wrapping_neg(), u64::MAX]));
+            to = w.constant(self.choices.pick(&[
+                half,
+                half,
+                0,
+                half - 1,
+                half + 1,
+                size.wrapping_neg(),
+                u64::MAX,
+            ]));
         }
         // Where it ends is usually computed before it begins.
         if self.choices.chance(60) {
@@ -186,7 +194,8 @@ impl Body<'_> {
         let mut to = to;
         if coarse && self.choices.chance(60) {
             // One half of all numbers or the other, by sign or without.
-            let (by_half, at) = self.choices.pick(&[("lt_s", 0), ("lt_u", half), ("ge_s", 0), ("ge_u", half)]);
+            let (by_half, at) =
+                self.choices.pick(&[("lt_s", 0), ("lt_u", half), ("ge_s", 0), ("ge_u", half)]);
             (compare, to) = (by_half, w.constant(at));
         }
         let next = format!("({n}.add (local.get {i}) {})", w.constant(by));

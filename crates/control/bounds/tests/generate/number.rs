@@ -116,7 +116,8 @@ impl Body<'_> {
             _ => {
                 let (a, b) = (w.constant(self.choices.below(60)), self.plain(w));
                 let (p, q, known) = (self.condition(0), self.condition(0), self.known_condition());
-                let (or, and) = self.choices.pick(&[("or", "and"), ("or", "and"), ("and", "or"), ("xor", "and")]);
+                let (or, and) =
+                    self.choices.pick(&[("or", "and"), ("or", "and"), ("and", "or"), ("xor", "and")]);
                 format!("(select {a} {b} (i32.{and} (i32.{or} {p} {q}) {known}))")
             }
         }

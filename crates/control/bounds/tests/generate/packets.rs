@@ -1,8 +1,8 @@
 //! What the host lays out for a call: the module's own memory, the control area, descriptors and packets.
 
 use super::choices::Choices;
-use std::fmt;
 use flame_abi::{BatchHeader, Descriptor, layout};
+use std::fmt;
 
 /// Behind the last byte that is laid out: whole pages.
 pub const END: u64 = layout::VIEW as u64 + (2 << 20);
