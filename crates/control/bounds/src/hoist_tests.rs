@@ -217,3 +217,87 @@ fn the_charge_is_right_for_all_values_of_8_bits() {
         }
     }
 }
+
+/// What is found of the first loop of a function over locals 0 and 1, the parameters, and 2.
+fn of_text(body: &str) -> Option<Hoist> {
+    let text = format!(
+        "(module (memory 1) (table 1 funcref) (func $f (param i32 i32) (local i32) (block $out {body})))"
+    );
+    let wasm = wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let body = wasmparser::Parser::new(0).parse_all(&wasm).find_map(|payload| match payload.unwrap() {
+        wasmparser::Payload::CodeSectionEntry(body) => Some(body),
+        _ => None,
+    });
+    crate::charge::regions(&body.unwrap(), |_| None, |_| false).unwrap().loops[0].hoist
+}
+
+#[test]
+fn each_condition_of_the_rule_is_needed_and_no_other_is() {
+    let up = "(local.tee 0 (i32.add (local.get 0) (i32.const 8)))";
+    let end = |next: &str| format!("(br_if $top (i32.ne {next} (local.get 1)))");
+    let hoist = |end, log_step, down| Some(Hoist { counter: 0, end, log_step, down });
+    let count = |inside: &str, last: &str| of_text(&format!("(loop $top {inside} {last})"));
+    // Each form, step and direction.
+    assert_eq!(count("", &end(up)), hoist(Some(1), 3, false));
+    assert_eq!(count("", &format!("(br_if $top (i32.ne (local.get 1) {up}))")), hoist(Some(1), 3, false));
+    assert_eq!(count("", &format!("(br_if $top {up})")), hoist(None, 3, false));
+    for (how, step, is) in [
+        ("add", 1, hoist(Some(1), 0, false)),
+        ("add", -4, hoist(Some(1), 2, true)),
+        ("sub", 65_536, hoist(Some(1), 16, true)),
+        ("sub", -2, hoist(Some(1), 1, false)),
+        ("add", 131_072, None),
+        ("add", 0, None),
+        ("sub", 0, None),
+        ("add", 6, None),
+        ("mul", 2, None),
+    ] {
+        let next = format!("(local.tee 0 (i32.{how} (local.get 0) (i32.const {step})))");
+        assert_eq!(count("", &end(&next)), is, "{how} {step}");
+    }
+    // What does not matter: branches that stay inside, other locals, loads and stores, traps.
+    for inside in [
+        "(block $x (br_if $x (local.get 2)) (br $x))",
+        "(block $x (block $y (br_table $x $y (local.get 2))))",
+        "(if (local.get 2) (then (local.set 2 (i32.load (local.get 0)))) (else (unreachable)))",
+    ] {
+        assert_eq!(count(inside, &end(up)), hoist(Some(1), 3, false), "{inside}");
+    }
+    // Other ways back or out, other writers, and what is charged by itself.
+    for inside in [
+        "(br_if $top (local.get 2))",
+        "(block $x (br_if $top (local.get 2)))",
+        "(if (local.get 2) (then (br $top)))",
+        "(br_if $out (local.get 2))",
+        "(if (local.get 2) (then (br $out)))",
+        "(if (local.get 2) (then (return)))",
+        "(block $x (br_table $top $x (local.get 2)))",
+        "(block $x (br_table $x $top (local.get 2)))",
+        "(block $x (br_table $out $x (local.get 2)))",
+        "(block $x (br_table $x $out (local.get 2)))",
+        "(local.set 0 (local.get 2))",
+        "(local.set 1 (local.get 2))",
+        "(drop (local.tee 1 (local.get 2)))",
+        "(drop (memory.grow (i32.const 0)))",
+        "(memory.fill (i32.const 0) (i32.const 0) (local.get 2))",
+        "(call $f (local.get 0) (local.get 1))",
+        "(call_indirect (param i32) (local.get 0) (i32.const 0))",
+        "(loop $inner (br_if $inner (i32.load (i32.const 0))))",
+    ] {
+        let found = of_text(&format!("(loop $top {inside} {})", end(up)));
+        assert_eq!(found, None, "{inside}");
+    }
+    // What is compared is not what was counted, or not with what stays.
+    for last in [
+        format!("(br_if $top (i32.ne {up} (local.get 0)))"),
+        format!("(drop {up}) (br_if $top (i32.ne (local.get 2) (local.get 1)))"),
+        "(br_if $top (i32.ne (local.tee 2 (i32.add (local.get 0) (i32.const 8))) (local.get 1)))".to_owned(),
+        format!("(br_if $top (i32.eq {up} (local.get 1)))"),
+        format!("(block (br_if $top (i32.ne {up} (local.get 1))))"),
+        format!("{} (nop)", end(up)),
+    ] {
+        assert_eq!(count("", &last), None, "{last}");
+    }
+    let always = format!("(loop $top (i32.ne {up} (local.get 1)) (br $top)) drop");
+    assert_eq!(of_text(&always.replace("(loop $top", "(loop $top (result i32)")), None);
+}

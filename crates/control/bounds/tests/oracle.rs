@@ -98,7 +98,7 @@ fn no_bound_is_passed_and_counters_end_everything() {
                     if let Some(violation) = violations.into_iter().next() {
                         found.lock().unwrap().push((seed, program.kinds, choices.drawn, violation));
                     }
-                    if n > 0 && n % 10_000 == 0 {
+                    if n > 0 && n.is_multiple_of(10_000) {
                         println!("{n} programs, {:.0} s", began.elapsed().as_secs_f64());
                     }
                 }
