@@ -154,7 +154,7 @@ fn the_charge_is_exact_at_every_border_of_32_bits() {
     // It divides by zero in its first iteration, so that nothing runs 2^32 times; what was charged shows by what it takes.
     let body = "(drop (i32.div_u (i32.const 1) (local.get 2)))";
     for (until, signed, how) in [
-        ("end", 1, "i32.add"),
+        ("end", 1_i32, "i32.add"),
         ("end first", -1, "i32.add"),
         ("zero", 1, "i32.sub"),
         ("end", -8, "i32.sub"),
@@ -170,7 +170,7 @@ fn the_charge_is_exact_at_every_border_of_32_bits() {
             ended.contains("divide by zero")
         };
         let up = (signed > 0) == (how == "i32.add");
-        let step = u64::from((signed as i32).unsigned_abs());
+        let step = u64::from(signed.unsigned_abs());
         // What it takes for n iterations: the same for each, and something in front.
         let mut threshold = |n: u32| {
             let far = step as u32 * n;
