@@ -37,9 +37,13 @@ bench: build ## Measure against native code and rivals; TRACE=file to choose the
 fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)
 
-soak: ## Hold the bounds analyser against Wasmtime's meter: ten million calls of random programs
-	@FLAME_PROGRAMS=$(or $(PROGRAMS),260000) FLAME_ARGUMENTS=40 cargo test --release -p flame-bounds --test bounds -- --nocapture
+soak: ## Hold bounds and counters against Wasmtime's meter: 30 million calls of generated modules; PROGRAMS=n for fewer
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),400000) FLAME_ARGUMENTS=48 FLAME_THREADS=$$(nproc) cargo test --release -p flame-bounds --test oracle -- --nocapture
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),60000) FLAME_ARGUMENTS=40 cargo test --release -p flame-bounds --test bounds -- --nocapture
 	@FLAME_PROGRAMS=$(or $(MODULES_MADE_UP),60000) FLAME_ARGUMENTS=8 cargo test --release -p flame-bounds --test smith -- --nocapture
+
+mutants: ## Change the rewriter's code and see which changes no test notices (cargo install cargo-mutants); FILE=path for one file
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),400) cargo mutants --in-place $(if $(FILE),--file $(FILE)) --output $(TARGET)
 
 lint: ## rustfmt, clippy
 	@cargo fmt --check && cargo clippy --release --workspace --all-targets -- -D warnings
@@ -50,4 +54,4 @@ install: build ## Install to PREFIX (default /usr/local)
 	cp $(MODULES)/*.wasm $(or $(PREFIX),/usr/local)/share/flame/modules/
 	cp -r sdk/c sdk/rust $(or $(PREFIX),/usr/local)/share/flame/sdk/
 
-.PHONY: help setup build demo test bench fuzz soak lint install
+.PHONY: help setup build demo test bench fuzz soak mutants lint install

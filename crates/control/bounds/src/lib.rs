@@ -30,6 +30,8 @@
 //!   128 with them. It counts nothing: its callers charge its weight with the call.
 //! - A small loop without calls or loops inside is written four times over and charges four iterations
 //!   at once: on tight byte loops a check per iteration would cost half as much again.
+//! - A counted loop whose iterations can be told in front of it charges them all there and has no check inside; the rule is
+//!   `Scan::hoist` in `hoist.rs`. If it would never meet its end it is cut off at once.
 //! - A function with a loop keeps fuel in a local. It is written back before, and read again after,
 //!   calls that count. Other functions count in the global.
 //! - `memory.copy`, `memory.fill` and `memory.init` of n bytes charge n / 16 + 8 more. `memory.grow`
@@ -39,7 +41,8 @@
 //!
 //! 1. Wasm's control flow is structured: a run that does not end either enters some loop's head
 //!    infinitely often or calls infinitely deep, since everything else goes forward in finite code.
-//! 2. Each entry to a loop's head charges at least 1.
+//! 2. Each entry to a loop's head charges at least 1, or the loop was charged in front for as often as its head is entered,
+//!    which is at most 2^32 times.
 //! 3. An infinitely deep chain of calls passes infinitely many functions that are not small (small
 //!    ones call only small ones that were classified before them, so their calls form no cycle), and
 //!    each of those charges at least 1 at its entry. (The native stack often ends it earlier.)

@@ -1,0 +1,113 @@
+//! Modules whose bounds were once below what they execute, or that never ended: each is refused, or ends within its bound.
+//! Each file says what is wrong with believing it.
+
+mod generate;
+
+use flame_abi::{Descriptor, layout};
+use flame_bounds::{Bound, Count, rewrite};
+use generate::hold::{Kind, Oracle, bounds_of};
+use generate::packets::{Call, END};
+use generate::{Export, hold};
+use std::path::Path;
+
+/// Files whose bounds today's analyser gets wrong. They are expected to fail until bounds come from a verifier; whoever makes
+/// that change empties this list.
+const EXPECTED_TO_FAIL: &[&str] = &[
+    "back-edges-that-undo-each-other",
+    "call-that-traps-late",
+    "endless-before-a-trap",
+    "exit-to-a-trap",
+    "extended-constant",
+    "minimum-with-a-flag",
+    "packet-index-wraps-in-a-loop",
+    "select-by-part-of-a-condition",
+    "tick-of-years",
+    "work-before-a-trap",
+];
+
+/// What the host gives a call that is not a batch, by default.
+const CALL_BUDGET: u128 = 1_000_000_000;
+
+/// With which arguments a file is called, besides many usual ones.
+fn arguments(name: &str) -> &'static [u32] {
+    match name {
+        "minimum-with-a-flag" => &[0, 1, 2, 1_000_001],
+        "condition-of-parts" | "select-by-part-of-a-condition" => &[0, 1, 5, 7, 1_000_000],
+        _ => &[0, 1, 2, 255],
+    }
+}
+
+fn exports(wasm: &[u8]) -> Vec<(String, Export)> {
+    let claims = bounds_of(wasm);
+    let export =
+        |name: &str| [Export::Plain, Export::Batch, Export::Tick].into_iter().find(|e| e.name() == name);
+    claims.bounds.iter().filter_map(|(name, _)| Some((name.clone(), export(name)?))).collect()
+}
+
+/// What is claimed of a file.
+fn shown(path: &Path) -> String {
+    let bounds = bounds_of(&wat::parse_str(std::fs::read_to_string(path).unwrap()).unwrap()).bounds;
+    let one = |(name, bound): &(String, Option<Bound>)| match bound {
+        Some(bound) => format!("{name} {} + {} for each packet", bound.call, bound.packet),
+        None => format!("{name} has no bound"),
+    };
+    bounds.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What the files do that must not be.
+fn faults(oracle: &Oracle, path: &Path) -> Vec<String> {
+    let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+    let text = std::fs::read_to_string(path).unwrap();
+    let declared = wat::parse_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+    // As in the generator: memory where the window is.
+    let pages = format!("(memory (export \"memory\") {})", END / 65_536);
+    let wasm = wat::parse_str(text.replace("(memory (export \"memory\") 1)", &pages)).unwrap();
+    let claims = bounds_of(&declared);
+    let mut out = Vec::new();
+    for (entry, export) in exports(&declared) {
+        let bound = claims.bounds.iter().find(|(n, _)| *n == entry).and_then(|(_, b)| *b);
+        for argument in arguments(&name) {
+            let packet = Descriptor { addr: layout::VIEW, cap_len: 64, ..Descriptor::default() };
+            let packets = if export == Export::Batch { vec![packet; 1] } else { Vec::new() };
+            let call = Call { a: *argument, b: 1, q: 7, fill: 1, packets };
+            let bound = bound.and_then(|b| b.at(call.packets.len() as u64, call.length()));
+            let text = |kind: Kind| format!("{name}: {entry}({argument}): {kind:?}, bound {bound:?}");
+            // As it is: a bound holds.
+            if let Some(bound) = bound.filter(|b| *b < CALL_BUDGET / 10)
+                && let Some(kind) = oracle.passes(&wasm, export, &call, bound as u64)
+            {
+                out.push(text(kind));
+            }
+            // As the node runs it, and with counters everywhere.
+            let most = bound.filter(|b| *b < CALL_BUDGET / 10).unwrap_or(0) as u64;
+            for (how, count) in [("mixed", Count::Except(&claims.unmetered)), ("counted", Count::All)] {
+                let rewritten = rewrite(&wasm, count).unwrap();
+                if let Some(kind) = oracle.goes_on(&rewritten, export, &call, most) {
+                    out.push(format!("{} {how}", text(kind)));
+                }
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn every_unsound_module_is_refused_or_ends_within_its_bound() {
+    let oracle = hold::Oracle::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unsound");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 12, "modules are missing");
+    let mut wrong = Vec::new();
+    for path in &files {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let faults = faults(&oracle, path);
+        match (faults.first(), EXPECTED_TO_FAIL.contains(&name.as_str())) {
+            (None, false) => println!("{name} holds: {}", shown(path)),
+            (Some(fault), true) => println!("expected to fail until bounds are verified: {fault}"),
+            (Some(fault), false) => wrong.push(fault.clone()),
+            (None, true) => wrong.push(format!("{name} holds now, take it off the list: {}", shown(path))),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

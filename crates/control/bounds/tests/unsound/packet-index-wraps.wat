@@ -1,0 +1,14 @@
+;; Fault 5. With one packet, count - 2 is -1: what lies before the descriptors is read as a captured length.
+(module
+  (memory (export "memory") 1)
+  (func (export "flame_batch") (param $batch i32) (result i64)
+    (local $d i32) (local $count i32) (local $at i32) (local $len i32) (local $i i32)
+    (local.set $d (i32.load (local.get $batch)))
+    (local.set $count (i32.load offset=4 (local.get $batch)))
+    (local.set $at (i32.add (local.get $d) (i32.shl (i32.sub (local.get $count) (i32.const 2)) (i32.const 5))))
+    (local.set $len (i32.load offset=20 (local.get $at)))
+    (block $out (loop $l
+      (br_if $out (i32.ge_u (local.get $i) (local.get $len)))
+      (local.set $i (i32.add (local.get $i) (i32.const 1)))
+      (br $l)))
+    (i64.const 0)))
