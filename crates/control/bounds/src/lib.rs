@@ -69,6 +69,7 @@ mod code;
 mod copy;
 mod error;
 mod features;
+mod find;
 mod hoist;
 mod rewrite;
 mod rules;
@@ -81,6 +82,7 @@ pub use analyse::{
 pub use check::check;
 pub use check::{Checked, Exports};
 pub use class::Class;
+pub use find::find;
 pub use error::{ModuleError, Place};
 pub use rewrite::{Count, rewrite};
 pub use rules::Rules;
