@@ -15,7 +15,7 @@ use crate::linear::{COUNT, LENGTH, Linear, Symbol};
 use crate::poly::Poly;
 use crate::state::State;
 use crate::value::{Sum, Value, bits_of, mask};
-use crate::walk::{LoopBody, Traps, Walk, settle};
+use crate::walk::{LoopBody, LoopBound, Traps, Walk, settle};
 use crate::{Refused, Rule};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -84,6 +84,10 @@ impl<'a> Walk<'_, 'a> {
             let why = self.refused(Rule::NoBound, body.about.offset);
             self.why.get_or_insert(why);
         }
+        if self.exploring == 0 {
+            let (function, offset) = (self.function, body.about.offset);
+            self.loops.push(LoopBound { function, offset, packets, trips, iteration: one });
+        }
         let base = entry.cost;
         // Iterations that begin a packet each are paid for by packet, the last one included if it begins one too.
         let total = |cost: Cost, marked: bool| match (packets, marked) {
@@ -145,7 +149,9 @@ impl<'a> Walk<'_, 'a> {
         let layer = self.traps.len();
         let before: Vec<Vec<(usize, State)>> = self.frames.iter().map(|f| f.arrived.clone()).collect();
         let (traps, why) = (self.traps.clone(), self.why);
+        self.exploring += 1;
         let iteration = self.iterate(body, entry, note);
+        self.exploring -= 1;
         for (frame, arrived) in self.frames.iter_mut().zip(before) {
             frame.arrived = arrived;
         }

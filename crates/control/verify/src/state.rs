@@ -218,7 +218,7 @@ pub fn choose(
     let below = [a.clone(), b.clone()];
     for (bound, sign) in above.iter().map(|b| (b, 1)).chain(below.iter().map(|b| (b, -1))) {
         let holds = |value: &Linear, facts: &[Fact]| {
-            bound.combined(sign, value, -sign).is_some_and(|d| values.symbols.proves(&d, facts))
+            bound.combined(sign, value, -sign).is_some_and(|d| values.symbols.proves_nearly(&d, facts))
         };
         let useful = !bound.terms.is_empty();
         if useful

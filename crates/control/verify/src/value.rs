@@ -160,6 +160,8 @@ pub struct Values {
     pub symbols: Symbols,
     /// The symbol for the value of a sum. Symbols do not change, so neither does the value of a sum of them.
     names: HashMap<Rc<Sum>, Symbol>,
+    /// The sums that have names, for finders.
+    pub named: HashMap<Symbol, Rc<Sum>>,
     /// Symbols that are another sum without its lowest set bit.
     pub cleared: HashMap<Symbol, Rc<Sum>>,
 }
@@ -192,7 +194,8 @@ impl Values {
             }
             Some(facts) => {
                 let room = Linear::constant(top).minus(form);
-                self.symbols.proves(form, facts) && room.is_some_and(|r| self.symbols.proves(&r, facts))
+                self.symbols.proves_directly(form, facts)
+                    && room.is_some_and(|r| self.symbols.proves_directly(&r, facts))
             }
         };
         for form in [&near, &far] {
@@ -211,6 +214,7 @@ impl Values {
         }
         let symbols = &mut self.symbols;
         let name = *self.names.entry(sum.clone()).or_insert_with(|| symbols.add(0, mask(sum.bits)));
+        self.named.entry(name).or_insert_with(|| sum.clone());
         Linear::symbol(name)
     }
 

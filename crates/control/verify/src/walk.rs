@@ -80,6 +80,23 @@ pub struct Walk<'m, 'a> {
     depth: usize,
     /// What has no bound, the first that was met.
     pub why: Option<Refused>,
+    /// Loops as they were verified, each time one was entered.
+    pub loops: Vec<LoopBound>,
+    pub(crate) exploring: u32,
+}
+
+/// What was verified of a loop.
+#[derive(Clone, Copy, Debug)]
+pub struct LoopBound {
+    pub function: u32,
+    /// Where it begins in the file.
+    pub offset: u32,
+    /// Whether it iterates once a packet.
+    pub packets: bool,
+    /// How often it goes back, at most, each time it is entered.
+    pub trips: Poly,
+    /// The cost of one iteration.
+    pub iteration: Cost,
 }
 
 /// What became of a walk: the states that return, and the cost of all paths.
@@ -115,6 +132,8 @@ impl<'m, 'a> Walk<'m, 'a> {
             inlined: 0,
             depth: 0,
             why: None,
+            loops: Vec::new(),
+            exploring: 0,
         }
     }
 
@@ -391,6 +410,8 @@ impl<'m, 'a> Walk<'m, 'a> {
                 }
                 return Ok(Some(state));
             }
+            // A hint: nothing runs.
+            Some((names::IMPORTS, names::RARE)) => return Ok(Some(state)),
             Some(_) => return Ok(Some(self.returned(kind.results(), state))),
             None => {}
         }

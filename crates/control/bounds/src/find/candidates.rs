@@ -84,6 +84,10 @@ pub fn candidates(walk: &mut Walk<'_, '_>, entry: &State, iteration: &Iteration)
         }
         for fact in back.facts.iter().rev() {
             forms.extend(after.moved(walk, fact, true));
+            // Sums that would be integers if the fact that is sought were known.
+            if let Some(plain) = unwrapped(walk, fact) {
+                forms.extend(after.moved(walk, &plain, true));
+            }
         }
     }
     // Locals that only rise or only fall, by at least 1, since the loop began.
@@ -105,6 +109,10 @@ pub fn candidates(walk: &mut Walk<'_, '_>, entry: &State, iteration: &Iteration)
     let mut found = Vec::new();
     for form in forms {
         for form in weaker(walk, entry, &names, &form) {
+            // What the intervals say anyhow is no news.
+            if walk.values.symbols.least(&form).is_some_and(|n| n >= 0) {
+                continue;
+            }
             if let Some(template) = names.template(&form)
                 && seen.insert((template.constant, template.terms.clone()))
             {
@@ -112,7 +120,17 @@ pub fn candidates(walk: &mut Walk<'_, '_>, entry: &State, iteration: &Iteration)
             }
         }
     }
+    // What limits the number of iterations comes first.
+    found.sort_by_key(|t: &Template| !t.terms.iter().any(|(n, r)| *r == Reference::Trip && *n < 0));
     found
+}
+
+/// Returns a fact with the names of sums replaced by those sums, as if they could not wrap; nothing if it has none.
+fn unwrapped(walk: &Walk<'_, '_>, fact: &Linear) -> Option<Linear> {
+    let (symbol, sum) = fact.terms.iter().find_map(|t| Some((t.0, walk.values.named.get(&t.0)?)))?;
+    let terms = sum.terms.iter().map(|(s, n)| (*s, signed(*n, sum.bits))).collect();
+    let plain = fact.substitute(symbol, &Linear { constant: signed(sum.constant, sum.bits), terms })?;
+    Some(unwrapped(walk, &plain).unwrap_or(plain))
 }
 
 /// How to say what holds after an iteration by the symbols of the head of the next.

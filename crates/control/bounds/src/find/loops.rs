@@ -6,7 +6,7 @@ use flame_verify::loops::{Failure, Iteration};
 use flame_verify::state::State;
 use flame_verify::value::{Sum, Value, mask, signed};
 use flame_verify::walk::{LoopBody, Walk};
-use flame_verify::{Form, LoopNote, Measure};
+use flame_verify::{Form, LoopNote, Measure, Poly};
 
 /// Loops in loops that are searched at each look at the outer ones; deeper ones take what was found before.
 const MAX_SEARCH: u32 = 3;
@@ -23,12 +23,12 @@ impl Finder {
         if let Some(mut note) = before {
             // What was found in an earlier look holds again, as a rule.
             if let Some(iteration) = self.reduce(walk, body, entry, &mut note)
-                && (iteration.head.trips.is_bounded() || iteration.backs.is_empty() || self.depth.get() >= MAX_SEARCH)
+                && (is_useful(iteration.head.trips) || iteration.backs.is_empty() || self.depth.get() > 0)
             {
                 return note;
             }
         }
-        self.search(walk, body, entry)
+        if self.depth.get() >= MAX_SEARCH { LoopNote::default() } else { self.search(walk, body, entry) }
     }
 
     fn explore<'a>(
@@ -106,11 +106,11 @@ impl Finder {
                 None => return LoopNote::default(),
             }
             note.facts.truncate(MAX_FACTS);
-            if round > 0 && iteration.head.trips.is_bounded() {
+            if round > 0 && is_useful(iteration.head.trips) {
                 break;
             }
         }
-        if !note.packets && !iteration.head.trips.is_bounded() {
+        if !note.packets && !is_useful(iteration.head.trips) {
             for local in iteration.head.symbols.keys() {
                 for measure in [Measure::Halved(*local), Measure::Cleared(*local)] {
                     let tried = LoopNote { measure: Some(measure), ..note.clone() };
@@ -120,6 +120,15 @@ impl Finder {
                         return tried;
                     }
                 }
+            }
+        }
+        if std::env::var("FLAME_LOOP").is_ok_and(|at| at == body.about.offset.to_string()) && !note.packets && !is_useful(iteration.head.trips) {
+            eprintln!("loop {} note {note:?}\n heads {:?} trip {}", body.about.offset, iteration.head.symbols, iteration.head.trip);
+            for back in &iteration.backs {
+                eprintln!("  back:");
+                for f in &back.facts { eprintln!("     {} {:?}", f.constant, f.terms); }
+                for f in &back.nonzero { eprintln!("     nz {} {:?}", f.constant, f.terms); }
+                for l in iteration.head.symbols.keys() { eprintln!("     local {l} {:?}", back.locals[*l as usize]); }
             }
         }
         self.minimise(walk, body, entry, note, &iteration)
@@ -154,6 +163,11 @@ impl Finder {
         }
         note
     }
+}
+
+/// Whether a number of iterations is one that a budget could allow.
+fn is_useful(trips: Poly) -> bool {
+    trips.at(1514).is_some_and(|n| n < 1 << 28)
 }
 
 fn drop_failures(note: &mut LoopNote, failures: &[Failure]) {
