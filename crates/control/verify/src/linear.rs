@@ -135,9 +135,9 @@ pub struct Symbols {
 }
 
 /// Elimination steps of one question, at most.
-const QUESTION_STEPS: u32 = 400;
+const QUESTION_STEPS: u32 = 160;
 /// Elimination steps of a question that is asked of many values.
-const QUICK_STEPS: u32 = 40;
+const QUICK_STEPS: u32 = 24;
 /// Facts combined in one proof, at most.
 const DEPTH: u32 = 3;
 
@@ -206,7 +206,7 @@ impl Symbols {
 
     /// The same with two facts at a time.
     pub fn proves_nearly(&self, goal: &Linear, facts: &[Fact]) -> bool {
-        self.eliminates(goal, facts, 2, &Cell::new(3 * QUICK_STEPS))
+        self.eliminates(goal, facts, 2, &Cell::new(2 * QUICK_STEPS))
     }
 
     fn eliminates(&self, goal: &Linear, facts: &[Fact], depth: u32, steps: &Cell<u32>) -> bool {

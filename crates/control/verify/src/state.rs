@@ -12,7 +12,7 @@ const MAX_NONZERO: usize = 12;
 /// Places of memory that are remembered, the newest.
 const MAX_STORED: usize = 24;
 /// Values that differ at a join and get relations, at most.
-const MAX_RELATED: usize = 12;
+const MAX_RELATED: usize = 8;
 
 /// So many bytes at an address of the module's own memory.
 #[derive(Clone, Debug)]
@@ -122,8 +122,11 @@ impl State {
             }
             match (a, b) {
                 (Value::Sum(x), Value::Sum(y)) if x.bits == y.bits => {
-                    related += 1;
-                    let relate = related <= MAX_RELATED;
+                    // Of values that may be anything, such as hashes, nothing is to be had.
+                    let all = crate::value::mask(x.bits);
+                    let known = |s: &Sum| s.as_constant().is_some() || s.terms.iter().any(|t| values.symbols.interval(t.0).1 < all);
+                    let relate = related < MAX_RELATED && (known(x) || known(y));
+                    related += usize::from(relate);
                     Value::Sum(either((x, &self.facts), (y, &other.facts), relate, facts, values))
                 }
                 (Value::Sum(_) | Value::Condition(_), Value::Sum(_) | Value::Condition(_)) => {
@@ -214,9 +217,14 @@ pub fn choose(
     }
     let it = Linear::symbol(symbol);
     // What may bound it from above: either of the two, the length, the count. From below: either of the two.
-    let above = [a.clone(), b.clone(), Linear::symbol(LENGTH), Linear::symbol(COUNT)];
-    let below = [a.clone(), b.clone()];
-    for (bound, sign) in above.iter().map(|b| (b, 1)).chain(below.iter().map(|b| (b, -1))) {
+    let mut bounds = vec![(a.clone(), 1), (b.clone(), 1), (a.clone(), -1), (b.clone(), -1)];
+    if high <= i128::from(crate::abi::MAX_LENGTH) {
+        bounds.push((Linear::symbol(LENGTH), 1));
+    }
+    if high <= flame_abi::MAX_BATCH as i128 {
+        bounds.push((Linear::symbol(COUNT), 1));
+    }
+    for (bound, sign) in bounds {
         let holds = |value: &Linear, facts: &[Fact]| {
             bound.combined(sign, value, -sign).is_some_and(|d| values.symbols.proves_nearly(&d, facts))
         };

@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Work for the whole of a module: instructions walked, and steps of proofs.
-const WORK: u64 = 40_000_000;
+const WORK: u64 = 10_000_000;
 /// Work for one function or entry.
-const WORK_EACH: u64 = 4_000_000;
+const WORK_EACH: u64 = 500_000;
 /// Instructions of a function that is analysed at each call although it has a bound for any arguments.
 const SMALL: u32 = 400;
 
@@ -102,7 +102,7 @@ pub fn find(wasm: &[u8]) -> Result<Certificate, wasmparser::Error> {
             for l in &walk.loops {
                 eprintln!("   loop {}@{} packets {} trips {} one {} + {}", l.function, l.offset, l.packets, l.trips, l.iteration.call, l.iteration.packet);
             }
-            eprintln!("{name}: {:?} why {:?} work {}", outcome.as_ref().map(|o| o.cost), walk.why, WORK - walk.work);
+            eprintln!("{name}: {:?} why {:?} work {} steps {}", outcome.as_ref().map(|o| o.cost), walk.why, WORK - walk.work, WORK - walk.values.symbols.steps_left());
         }
         if outcome.is_ok_and(|o| o.cost.is_bounded()) {
             certificate.entries.insert(*function, std::mem::take(&mut walk.notes));
