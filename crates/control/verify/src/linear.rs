@@ -135,7 +135,7 @@ pub struct Symbols {
 }
 
 /// Elimination steps of one question, at most.
-const QUESTION_STEPS: u32 = 160;
+const QUESTION_STEPS: u32 = 400;
 /// Elimination steps of a question that is asked of many values.
 const QUICK_STEPS: u32 = 24;
 /// Facts combined in one proof, at most.

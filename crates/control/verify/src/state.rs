@@ -6,7 +6,7 @@ use crate::value::{Known, Sum, Value, Values};
 use std::rc::Rc;
 
 /// Facts kept, the newest.
-const MAX_FACTS: usize = 64;
+const MAX_FACTS: usize = 80;
 /// Sums known not to be 0 that are kept, the newest.
 const MAX_NONZERO: usize = 12;
 /// Places of memory that are remembered, the newest.

@@ -92,7 +92,7 @@ impl Finder {
                 }
             }
             let room = MAX_FACTS.saturating_sub(note.facts.len());
-            for template in candidates(walk, entry, &iteration).into_iter().take(2 * room + 16) {
+            for template in candidates(walk, entry, &iteration).into_iter().take(room + 8) {
                 if !note.facts.contains(&template) {
                     note.facts.push(template);
                     found = true;
