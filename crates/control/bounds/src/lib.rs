@@ -87,6 +87,7 @@ mod code;
 mod copy;
 mod error;
 mod features;
+mod find;
 mod hoist;
 mod rewrite;
 mod rules;
@@ -100,6 +101,7 @@ pub use analyse::{
 pub use check::check;
 pub use check::{Checked, Exports};
 pub use class::Class;
+pub use find::find;
 pub use error::{ModuleError, Place};
 pub use rewrite::{Count, rewrite, rewrite_polled};
 pub use rules::Rules;

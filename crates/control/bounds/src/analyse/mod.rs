@@ -35,6 +35,9 @@ mod walk;
 mod weights;
 
 pub use expr::Depends;
+pub(crate) use graph::order;
+pub(crate) use module::Module;
+pub(crate) use returns::returning;
 pub use memory::MAX_LENGTH;
 pub use path::{Step, TYPICAL};
 pub use poly::Poly;
@@ -44,7 +47,6 @@ pub use weights::Costs;
 use crate::error::ModuleError;
 use crate::rules::Rules;
 use flame_abi::layout::names;
-use module::Module;
 use pass::{Ask, Pass};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

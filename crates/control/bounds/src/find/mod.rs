@@ -1,0 +1,151 @@
+//! Finds certificates: facts about loops from which bounds follow.
+//!
+//! Nothing here has to be right. The finder walks a module with the checker's own rules, guesses facts about each loop,
+//! drops those that the rules do not confirm, and writes down what is left; [`flame_verify::verify`] decides.
+
+mod candidates;
+mod loops;
+
+use crate::analyse::{Module as Graph, order, returning};
+use flame_verify::module::Module;
+use flame_verify::value::Value;
+use flame_verify::walk::{Guide, LoopBody, Summary, Walk};
+use flame_verify::{Certificate, Cost, LoopNote, SECTION, arguments};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Work for the whole of a module: instructions walked, and steps of proofs.
+const WORK: u64 = 10_000_000;
+/// Work for one function or entry.
+const WORK_EACH: u64 = 500_000;
+/// Instructions of a function that is analysed at each call although it has a bound for any arguments.
+const SMALL: u32 = 400;
+
+/// What the finder keeps while it walks one function.
+struct Finder {
+    /// Functions with a bound for any arguments.
+    bounded: BTreeSet<u32>,
+    /// Calls that found no bound although they were analysed with their arguments.
+    hopeless: RefCell<BTreeMap<u32, u32>>,
+    /// Functions on the way of the current call: recursion is not followed.
+    recursive: BTreeSet<u32>,
+    /// Explorations within explorations.
+    depth: Cell<u32>,
+}
+
+impl Guide for Finder {
+    fn note<'a>(&self, walk: &mut Walk<'_, 'a>, body: &LoopBody<'_, 'a>, entry: &flame_verify::state::State) -> LoopNote {
+        self.find(walk, body, entry)
+    }
+
+    fn inlines(&self, walk: &Walk<'_, '_>, callee: u32, _: &[Value]) -> bool {
+        if self.recursive.contains(&callee) {
+            return false;
+        }
+        let size = walk.module.own(callee).map_or(u32::MAX, |f| f.size);
+        !self.bounded.contains(&callee) || size <= SMALL
+    }
+}
+
+/// Returns a certificate for a valid module. Entries for which nothing was found have no bound under it.
+pub fn find(wasm: &[u8]) -> Result<Certificate, wasmparser::Error> {
+    let graph = Graph::read(wasm)?;
+    let module = Module::read(wasm, SECTION)?;
+    let returns = returning(&graph);
+    let imported = module.imports.len() as u32;
+    let own = imported..imported + module.functions.len() as u32;
+    let mut certificate =
+        Certificate { diverging: own.clone().filter(|f| !returns.contains(f)).collect(), ..Certificate::default() };
+    let (order, _) = order(&graph, &returns);
+    let recursive: BTreeSet<u32> =
+        own.filter(|f| returns.contains(f)).filter(|f| !order.contains(f)).collect();
+    let mut summaries: BTreeMap<u32, Summary> = BTreeMap::new();
+    let mut work = WORK;
+    let finder = |bounded: &BTreeMap<u32, Summary>| {
+        Rc::new(Finder {
+            bounded: bounded.keys().copied().collect(),
+            hopeless: RefCell::default(),
+            recursive: recursive.clone(),
+            depth: Cell::new(0),
+        })
+    };
+    for function in order {
+        if certificate.diverging.contains(&function) || recursive.contains(&function) {
+            continue;
+        }
+        let found = {
+            let guide = finder(&summaries);
+            let each = work.min(WORK_EACH);
+            let mut walk =
+                Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), each).guided(guide);
+            let arguments = walk.any_arguments(function);
+            let outcome = walk.entry(function, arguments);
+            work = work.saturating_sub(each - walk.work.min(walk.values.symbols.steps_left()));
+            outcome.ok().filter(|o| is_useful(o.cost)).map(|o| (o, std::mem::take(&mut walk.notes)))
+        };
+        if let Some((outcome, notes)) = found {
+            summaries.insert(function, Summary { cost: outcome.cost, returns: outcome.returns });
+            certificate.summaries.push((function, notes));
+        }
+    }
+    for (name, function) in &module.exports {
+        if module.own(*function).is_none() || certificate.diverging.contains(function) {
+            continue;
+        }
+        let guide = finder(&summaries);
+        let mut walk =
+            Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), WORK).guided(guide);
+        let arguments = arguments(&mut walk, name, *function);
+        let outcome = walk.entry(*function, arguments);
+        if std::env::var_os("FLAME_FIND").is_some() {
+            for l in &walk.loops {
+                eprintln!("   loop {}@{} packets {} trips {} one {} + {}", l.function, l.offset, l.packets, l.trips, l.iteration.call, l.iteration.packet);
+            }
+            eprintln!("{name}: {:?} why {:?} work {} steps {}", outcome.as_ref().map(|o| o.cost), walk.why, WORK - walk.work, WORK - walk.values.symbols.steps_left());
+        }
+        if outcome.is_ok_and(|o| o.cost.is_bounded()) {
+            certificate.entries.insert(*function, std::mem::take(&mut walk.notes));
+        }
+    }
+    keep_used(&mut certificate, &module);
+    Ok(certificate)
+}
+
+/// Whether a bound is one that a budget could allow. A larger one may be due to arguments that are not known.
+fn is_useful(cost: Cost) -> bool {
+    cost.at(1, 1514).is_some_and(|n| n < 1 << 36)
+}
+
+/// Leaves out summaries that no entry needs.
+fn keep_used(certificate: &mut Certificate, module: &Module<'_>) {
+    let mut needed: BTreeSet<u32> = BTreeSet::new();
+    let mut todo: Vec<u32> = certificate.entries.keys().copied().collect();
+    while let Some(function) = todo.pop() {
+        if needed.insert(function) {
+            todo.extend(calls(module, function));
+        }
+    }
+    certificate.summaries.retain(|(function, _)| needed.contains(function));
+}
+
+/// Returns the functions that a function may call.
+fn calls(module: &Module<'_>, function: u32) -> Vec<u32> {
+    use flame_verify::module::Node;
+    let Some(body) = module.own(function).and_then(|f| f.body.as_ref()) else { return Vec::new() };
+    let (mut found, mut todo) = (Vec::new(), vec![body]);
+    while let Some(nodes) = todo.pop() {
+        for node in nodes {
+            match node {
+                Node::Call(callee, ..) => found.push(*callee),
+                Node::Op(wasmparser::Operator::CallIndirect { type_index, .. }, _) => {
+                    found.extend(module.through_tables(*type_index));
+                }
+                Node::Op(..) => {}
+                Node::Block { body, .. } | Node::Loop { body, .. } => todo.push(body),
+                Node::If { then, or, .. } => todo.extend([then, or]),
+            }
+        }
+    }
+    found
+}

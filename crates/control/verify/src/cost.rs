@@ -1,0 +1,65 @@
+//! Costs: weighted instructions of a call, and of each packet that the call begins.
+
+use crate::poly::Poly;
+use wasmparser::Operator;
+
+/// The cost of a path: `call + packets × packet`, where `packets` are those that the call begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    pub call: Poly,
+    pub packet: Poly,
+}
+
+impl Cost {
+    pub const ZERO: Self = Self { call: Poly::ZERO, packet: Poly::ZERO };
+
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { call: self.call.plus(other.call), packet: self.packet.plus(other.packet) }
+    }
+
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { call: self.call.max(other.call), packet: self.packet.max(other.packet) }
+    }
+
+    #[must_use]
+    pub fn and(self, call: Poly) -> Self {
+        Self { call: self.call.plus(call), ..self }
+    }
+
+    pub fn is_bounded(self) -> bool {
+        self.call.is_bounded() && self.packet.is_bounded()
+    }
+
+    /// Returns the cost of a call with so many packets of this length or shorter.
+    pub fn at(self, packets: u64, length: u64) -> Option<u128> {
+        self.call.plus(self.packet.times(Poly::constant(packets))).at(length)
+    }
+}
+
+/// Weight of entering a function.
+pub const ENTRY: u64 = 1;
+/// Weight of `memory.grow` besides its 1: about a system call.
+pub const GROW: u64 = 1024;
+/// Weight of `memory.fill` and `memory.init` besides their length.
+pub const BULK: u64 = 8;
+/// Bytes that `memory.fill` and `memory.init` process for a weight of 1, as a power of two.
+pub const BULK_SHIFT: u32 = 4;
+/// The rewriter replaces `memory.copy` by a function of at most `120 + 31 × bytes / 64` instructions.
+pub const COPY: (u64, u64, u64) = (120, 31, 64);
+
+/// Returns the weight of one instruction, calls, loops and bulk lengths aside.
+pub fn weight(operator: &Operator<'_>) -> u64 {
+    match operator {
+        Operator::Nop
+        | Operator::Drop
+        | Operator::Block { .. }
+        | Operator::Loop { .. }
+        | Operator::Else
+        | Operator::End
+        | Operator::Return
+        | Operator::Unreachable => 0,
+        _ => 1,
+    }
+}

@@ -1,0 +1,198 @@
+//! Verifies upper bounds on what the calls of a module cost.
+//!
+//! A *finder*, which nobody has to trust, writes a [`Certificate`]: facts about the heads of loops. [`verify`] checks it in
+//! one pass over the code, without search for invariants and without fixpoints, and computes costs itself. Everything that
+//! a bound rests on is in this crate:
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `rules` | integer operations on intervals |
+//! | `linear` | inequalities between integers, and what follows from them |
+//! | `value` | sums modulo 2^bits, and when they are integers |
+//! | `ops` | the effect of each instruction |
+//! | `state` | joins |
+//! | `walk` | control flow, calls, traps |
+//! | `loops` | the rule for loops |
+//! | `abi` | what the host promises |
+//! | `cost` | weights |
+//!
+//! docs/bounds.md argues why sound rules give sound bounds.
+#![forbid(unsafe_code)]
+
+pub mod abi;
+pub mod certificate;
+pub mod cost;
+pub mod linear;
+pub mod loops;
+pub mod module;
+pub mod ops;
+mod poly;
+pub mod rules;
+pub mod state;
+pub mod value;
+pub mod walk;
+
+pub use certificate::{Certificate, Form, LoopNote, Measure, Notes, Reference, SECTION, Template};
+pub use cost::Cost;
+pub use poly::Poly;
+
+use flame_abi::layout::{self, names};
+use module::Module;
+use std::collections::BTreeMap;
+use value::Value;
+use walk::{Summary, Walk};
+
+/// Why there is no bound: the rule that does not hold, and the place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{rule} (function {function}, at byte {offset})")]
+pub struct Refused {
+    pub rule: Rule,
+    /// The function by index.
+    pub function: u32,
+    /// Where in the file; 0 if it is about the function as a whole.
+    pub offset: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rule {
+    #[error("a loop has no bound")]
+    NoBound,
+    #[error("the certificate claims a form of local {0} that does not hold")]
+    Form(u32),
+    #[error("fact {0} of the certificate does not hold before the loop")]
+    FactBefore(u32),
+    #[error("fact {0} of the certificate does not hold where the loop goes back")]
+    FactBack(u32),
+    #[error("the measure of the certificate does not shrink")]
+    Measure,
+    #[error("an iteration goes back without beginning a packet")]
+    Packets,
+    #[error("it calls function {0}, which has no bound: recursion, or a function that the certificate leaves out")]
+    Unsummarised(u32),
+    #[error("frames or calls are nested too deep")]
+    TooDeep,
+    #[error("checking it takes more work than is allowed")]
+    Work,
+    #[error("the module is not valid")]
+    Invalid,
+}
+
+/// A certificate or module that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    #[error("reading the module: {0}")]
+    Module(wasmparser::Error),
+    #[error("reading the certificate: {0}")]
+    Certificate(certificate::ReadError),
+    #[error("the certificate summarises function {0}, which the module does not define")]
+    NoFunction(u32),
+}
+
+/// What was verified of one exported function.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub name: String,
+    pub function: u32,
+    /// The bound of every call, whether it returns or traps; or why there is none.
+    pub bound: Result<Cost, Refused>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Verified {
+    pub entries: Vec<Entry>,
+    /// Functions that must trap instead of returning, and count what they execute.
+    pub diverging: std::collections::BTreeSet<u32>,
+}
+
+/// Work allowed for each byte of the module and the certificate: instructions walked, and steps of proofs.
+const WORK_PER_BYTE: u64 = 64;
+const WORK_LEAST: u64 = 1 << 20;
+
+/// Checks a certificate against a valid module and returns the bounds that follow.
+///
+/// Time and memory are linear in the sizes of both. A certificate that cannot be read is an error; an entry whose claims
+/// do not hold has no bound, with the rule and the place.
+pub fn verify(wasm: &[u8], certificate: &[u8]) -> Result<Verified, VerifyError> {
+    let module = Module::read(wasm, SECTION).map_err(VerifyError::Module)?;
+    let certificate = Certificate::from_bytes(certificate).map_err(VerifyError::Certificate)?;
+    verify_read(&module, certificate, wasm.len())
+}
+
+/// Checks the certificate that the module carries; nothing if it carries none.
+pub fn verify_own(wasm: &[u8]) -> Result<Option<Verified>, VerifyError> {
+    let module = Module::read(wasm, SECTION).map_err(VerifyError::Module)?;
+    let Some(section) = module.certificate else { return Ok(None) };
+    let certificate = Certificate::from_bytes(section).map_err(VerifyError::Certificate)?;
+    verify_read(&module, certificate, wasm.len()).map(Some)
+}
+
+/// Returns what the host passes to an entry point: see `abi`.
+pub fn arguments(walk: &mut Walk<'_, '_>, name: &str, function: u32) -> Vec<Value> {
+    let data = u64::from(layout::WINDOW + layout::DATA_OFFSET);
+    let any = walk.any_arguments(function);
+    match (name, any.len()) {
+        (names::BATCH, 1) => {
+            walk.host.batch = true;
+            vec![Value::constant(32, u64::from(layout::WINDOW + layout::BATCH_OFFSET))]
+        }
+        (names::INIT | names::MESSAGE, 2) => {
+            let length = walk.values.within(32, 0, layout::MAX_DATA.into());
+            vec![Value::constant(32, data), Value::Sum(length)]
+        }
+        _ => any,
+    }
+}
+
+fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> Result<Verified, VerifyError> {
+    let Certificate { summaries: claimed, diverging, entries: notes } = certificate;
+    let mut work = bytes as u64 * WORK_PER_BYTE + WORK_LEAST;
+    let mut summaries: BTreeMap<u32, Summary> = BTreeMap::new();
+    let mut failed: BTreeMap<u32, Refused> = BTreeMap::new();
+    for (function, notes) in claimed {
+        if module.own(function).is_none() {
+            return Err(VerifyError::NoFunction(function));
+        }
+        let outcome = {
+            let mut walk = Walk::new(module, (&summaries, &diverging), notes, work);
+            let arguments = walk.any_arguments(function);
+            let outcome = walk.entry(function, arguments);
+            work = walk.work.min(walk.values.symbols.steps_left());
+            outcome
+        };
+        match outcome {
+            Ok(outcome) => {
+                let summary = Summary { cost: outcome.cost, returns: outcome.returns };
+                summaries.insert(function, summary);
+            }
+            Err(why) => drop(failed.insert(function, why)),
+        }
+    }
+    let mut entries = Vec::new();
+    for (name, function) in &module.exports {
+        let mut walk = Walk::new(
+            module,
+            (&summaries, &diverging),
+            notes.get(function).cloned().unwrap_or_default(),
+            work,
+        );
+        let arguments = arguments(&mut walk, name, *function);
+        let bound = match module.own(*function) {
+            // A host function under another name: nothing of the module runs.
+            None => Ok(Cost::ZERO),
+            Some(_) if diverging.contains(function) => {
+                Err(Refused { rule: Rule::NoBound, function: *function, offset: 0 })
+            }
+            Some(_) => walk.entry(*function, arguments).and_then(|outcome| {
+                let none = Refused { rule: Rule::NoBound, function: *function, offset: 0 };
+                if outcome.cost.is_bounded() { Ok(outcome.cost) } else { Err(walk.why.unwrap_or(none)) }
+            }),
+        };
+        work = walk.work.min(walk.values.symbols.steps_left()).max(WORK_LEAST / 64);
+        let bound = bound.map_err(|why| match why.rule {
+            Rule::Unsummarised(callee) => failed.get(&callee).copied().unwrap_or(why),
+            _ => why,
+        });
+        entries.push(Entry { name: (*name).to_owned(), function: *function, bound });
+    }
+    Ok(Verified { entries, diverging })
+}

@@ -1,0 +1,310 @@
+//! Linear forms over the integers, and what follows from inequalities between them.
+//!
+//! A symbol stands for one integer that does not change while it is in scope: a parameter, a loaded value, the number
+//! of iterations a loop has completed. A [`Linear`] is `constant + Σ coefficient × symbol` over the integers, without
+//! wrap-around; any operation that would leave 128 bits gives nothing instead.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+pub type Symbol = u32;
+
+/// The captured length of the longest packet of the batch.
+pub const LENGTH: Symbol = 0;
+/// The number of packets in the batch.
+pub const COUNT: Symbol = 1;
+/// The address of the batch's descriptors.
+pub const DESCRIPTORS: Symbol = 2;
+
+/// `constant + Σ coefficient × symbol`, sorted by symbol, no coefficient zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Linear {
+    pub constant: i128,
+    pub terms: Vec<(Symbol, i128)>,
+}
+
+/// Coefficients beyond this are not used, so that products of two fit 128 bits.
+const MAX_COEFFICIENT: i128 = 1 << 62;
+/// Terms of a form, at most.
+const MAX_TERMS: usize = 8;
+
+impl Linear {
+    pub fn constant(n: i128) -> Self {
+        Self { constant: n, terms: Vec::new() }
+    }
+
+    pub fn symbol(symbol: Symbol) -> Self {
+        Self { constant: 0, terms: vec![(symbol, 1)] }
+    }
+
+    pub fn coefficient(&self, symbol: Symbol) -> i128 {
+        self.terms.binary_search_by_key(&symbol, |t| t.0).map_or(0, |at| self.terms[at].1)
+    }
+
+    /// Returns `self + n`.
+    pub fn shifted(&self, n: i128) -> Option<Self> {
+        Some(Self { constant: self.constant.checked_add(n)?, terms: self.terms.clone() })
+    }
+
+    /// Returns `a × self + b × other`.
+    pub fn combined(&self, a: i128, other: &Self, b: i128) -> Option<Self> {
+        let constant = self.constant.checked_mul(a)?.checked_add(other.constant.checked_mul(b)?)?;
+        let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
+        let (mut left, mut right) = (self.terms.iter().peekable(), other.terms.iter().peekable());
+        loop {
+            let (symbol, n) = match (left.peek(), right.peek()) {
+                (Some(l), Some(r)) if l.0 == r.0 => {
+                    let n = l.1.checked_mul(a)?.checked_add(r.1.checked_mul(b)?)?;
+                    let symbol = l.0;
+                    (left.next(), right.next());
+                    (symbol, n)
+                }
+                (Some(l), r) if r.is_none_or(|r| l.0 < r.0) => {
+                    let term = (l.0, l.1.checked_mul(a)?);
+                    left.next();
+                    term
+                }
+                (_, Some(r)) => {
+                    let term = (r.0, r.1.checked_mul(b)?);
+                    right.next();
+                    term
+                }
+                (_, None) => break,
+            };
+            if n.abs() > MAX_COEFFICIENT {
+                return None;
+            }
+            if n != 0 {
+                terms.push((symbol, n));
+            }
+        }
+        (terms.len() <= MAX_TERMS).then_some(Self { constant, terms })
+    }
+
+    pub fn minus(&self, other: &Self) -> Option<Self> {
+        self.combined(1, other, -1)
+    }
+
+    /// Returns the form with `symbol` replaced by `by`.
+    pub fn substitute(&self, symbol: Symbol, by: &Self) -> Option<Self> {
+        let n = self.coefficient(symbol);
+        if n == 0 {
+            return Some(self.clone());
+        }
+        let mut rest = self.clone();
+        rest.terms.retain(|t| t.0 != symbol);
+        rest.combined(1, by, n)
+    }
+}
+
+/// Returns the greatest common divisor; 0 for two zeros.
+pub fn gcd(mut a: i128, mut b: i128) -> i128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a.abs()
+}
+
+/// A fact: this form is at least 0.
+pub type Fact = Rc<Linear>;
+
+/// An upper bound that may grow with the captured length: `(constant + slope × LENGTH) / divisor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upper {
+    pub constant: i128,
+    pub slope: i128,
+    pub divisor: i128,
+}
+
+/// The length of a packet for which upper bounds are compared.
+const TYPICAL: i128 = 1514;
+
+impl Upper {
+    fn is_below(self, other: Self) -> bool {
+        let at = |u: Self| u.constant.saturating_add(u.slope.saturating_mul(TYPICAL));
+        at(self).saturating_mul(other.divisor) < at(other).saturating_mul(self.divisor)
+    }
+}
+
+/// All symbols of one walk with the interval each lies in.
+#[derive(Clone, Debug, Default)]
+pub struct Symbols {
+    ranges: Vec<(u64, u64)>,
+    /// Elimination steps that may still be taken.
+    steps: Cell<u64>,
+}
+
+/// Elimination steps of one question, at most.
+const QUESTION_STEPS: u32 = 400;
+/// Elimination steps of a question that is asked of many values.
+const QUICK_STEPS: u32 = 24;
+/// Facts combined in one proof, at most.
+const DEPTH: u32 = 3;
+
+impl Symbols {
+    pub fn new(steps: u64) -> Self {
+        Self { ranges: Vec::new(), steps: Cell::new(steps) }
+    }
+
+    pub fn steps_left(&self) -> u64 {
+        self.steps.get()
+    }
+
+    pub fn add(&mut self, low: u64, high: u64) -> Symbol {
+        self.ranges.push((low, high.max(low)));
+        self.ranges.len() as Symbol - 1
+    }
+
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Returns the interval of a symbol, without facts.
+    pub fn interval(&self, symbol: Symbol) -> (u64, u64) {
+        self.ranges.get(symbol as usize).copied().unwrap_or((0, u64::MAX))
+    }
+
+    /// Narrows the interval of a symbol that was just added.
+    pub fn limit(&mut self, symbol: Symbol, high: u64) {
+        if let Some(range) = self.ranges.get_mut(symbol as usize) {
+            range.1 = range.1.min(high).max(range.0);
+        }
+    }
+
+    /// Returns the least value of a form by the intervals alone.
+    pub fn least(&self, form: &Linear) -> Option<i128> {
+        form.terms.iter().try_fold(form.constant, |sum, (symbol, n)| {
+            let (low, high) = self.interval(*symbol);
+            sum.checked_add(n.checked_mul(if *n > 0 { low.into() } else { high.into() })?)
+        })
+    }
+
+    /// Returns the greatest value of a form by the intervals alone.
+    pub fn greatest(&self, form: &Linear) -> Option<i128> {
+        form.terms.iter().try_fold(form.constant, |sum, (symbol, n)| {
+            let (low, high) = self.interval(*symbol);
+            sum.checked_add(n.checked_mul(if *n > 0 { high.into() } else { low.into() })?)
+        })
+    }
+
+    /// Whether `goal ≥ 0` follows from the intervals and `facts`.
+    ///
+    /// A fact `f ≥ 0` is used by elimination: for positive `p` and `q`, if `p × goal − q × f ≥ 0` then `goal ≥ 0`.
+    pub fn proves(&self, goal: &Linear, facts: &[Fact]) -> bool {
+        let steps = Cell::new(QUESTION_STEPS);
+        self.eliminates(goal, facts, DEPTH, &steps)
+    }
+
+    /// The same with one fact at a time: for questions that are asked of many values.
+    pub fn proves_directly(&self, goal: &Linear, facts: &[Fact]) -> bool {
+        self.eliminates(goal, facts, 1, &Cell::new(QUICK_STEPS))
+    }
+
+    /// The same with two facts at a time.
+    pub fn proves_nearly(&self, goal: &Linear, facts: &[Fact]) -> bool {
+        self.eliminates(goal, facts, 2, &Cell::new(2 * QUICK_STEPS))
+    }
+
+    fn eliminates(&self, goal: &Linear, facts: &[Fact], depth: u32, steps: &Cell<u32>) -> bool {
+        if self.least(goal).is_some_and(|n| n >= 0) {
+            return true;
+        }
+        if depth == 0 || goal.terms.is_empty() {
+            return false;
+        }
+        facts.iter().rev().any(|fact| {
+            fact.terms.iter().any(|(symbol, d)| {
+                let c = goal.coefficient(*symbol);
+                if c == 0 || (c > 0) != (*d > 0) || !self.step(steps) {
+                    return false;
+                }
+                let g = gcd(c, *d);
+                let rest = goal.combined(d.abs() / g, fact, -(c.abs() / g));
+                rest.is_some_and(|rest| self.eliminates(&rest, facts, depth - 1, steps))
+            })
+        })
+    }
+
+    fn step(&self, steps: &Cell<u32>) -> bool {
+        let (of_question, of_all) = (steps.get(), self.steps.get());
+        steps.set(of_question.saturating_sub(1));
+        self.steps.set(of_all.saturating_sub(1));
+        of_question > 0 && of_all > 0
+    }
+
+    /// Whether `form ≥ 0` contradicts the intervals and `facts`.
+    pub fn refutes(&self, form: &Linear, facts: &[Fact]) -> bool {
+        let negative = Linear::constant(-1).combined(1, form, -1);
+        negative.is_some_and(|n| self.proves_directly(&n, facts))
+    }
+
+    /// Returns the best upper bound that elimination finds.
+    pub fn upper(&self, form: &Linear, facts: &[Fact]) -> Option<Upper> {
+        let steps = Cell::new(QUESTION_STEPS);
+        let mut best = None;
+        self.search(form, 1, facts, (DEPTH, &steps), true, &mut best);
+        best
+    }
+
+    /// Returns the greatest value that elimination finds, whatever the captured length.
+    pub fn most(&self, form: &Linear, facts: &[Fact]) -> Option<i128> {
+        if form.terms.is_empty() {
+            return Some(form.constant);
+        }
+        let steps = Cell::new(QUICK_STEPS);
+        let mut best = None;
+        self.search(form, 1, facts, (1, &steps), false, &mut best);
+        best.map(|u| u.constant.div_euclid(u.divisor))
+    }
+
+    /// Returns the least value that elimination finds.
+    pub fn fewest(&self, form: &Linear, facts: &[Fact]) -> Option<i128> {
+        self.most(&Linear::default().combined(1, form, -1)?, facts).and_then(i128::checked_neg)
+    }
+
+    fn search(
+        &self,
+        form: &Linear,
+        divisor: i128,
+        facts: &[Fact],
+        (depth, steps): (u32, &Cell<u32>),
+        by_length: bool,
+        best: &mut Option<Upper>,
+    ) {
+        if let Some(found) = self.direct(form, divisor, by_length)
+            && best.is_none_or(|best| found.is_below(best))
+        {
+            *best = Some(found);
+        }
+        if depth == 0 || form.terms.is_empty() {
+            return;
+        }
+        for fact in facts.iter().rev() {
+            for (symbol, d) in &fact.terms {
+                let c = form.coefficient(*symbol);
+                if c == 0 || (c > 0) == (*d > 0) || (by_length && *symbol == LENGTH) {
+                    continue;
+                }
+                if !self.step(steps) {
+                    return;
+                }
+                let g = gcd(c, *d);
+                let (p, q) = (d.abs() / g, c.abs() / g);
+                if let (Some(next), Some(divisor)) = (form.combined(p, fact, q), divisor.checked_mul(p)) {
+                    self.search(&next, divisor, facts, (depth - 1, steps), by_length, best);
+                }
+            }
+        }
+    }
+
+    /// Returns `form / divisor` with every symbol but the length at the end of its interval.
+    fn direct(&self, form: &Linear, divisor: i128, by_length: bool) -> Option<Upper> {
+        let slope = if by_length { form.coefficient(LENGTH).max(0) } else { 0 };
+        let rest = form.combined(1, &Linear { constant: 0, terms: vec![(LENGTH, 1)] }, -slope);
+        Some(Upper { constant: self.greatest(&rest?)?, slope, divisor })
+    }
+}

@@ -1,0 +1,306 @@
+//! What the checker needs to know of a module, read once; functions as the tree that their control flow is.
+
+use std::collections::HashMap;
+use wasmparser::{
+    BlockType, CompositeInnerType, ElementItems, ExternalKind, FuncType, FunctionBody, Operator, Parser,
+    Payload, TypeRef, ValType,
+};
+
+/// Frames in frames, at most.
+pub const MAX_DEPTH: usize = 192;
+
+pub enum Node<'a> {
+    /// With its place in the file.
+    Op(Operator<'a>, u32),
+    /// A direct call: the callee and the number of the call in its function.
+    Call(u32, u32, u32),
+    Block {
+        kind: BlockType,
+        body: Vec<Node<'a>>,
+    },
+    Loop {
+        kind: BlockType,
+        body: Vec<Node<'a>>,
+        about: About,
+    },
+    If {
+        kind: BlockType,
+        then: Vec<Node<'a>>,
+        or: Vec<Node<'a>>,
+    },
+}
+
+/// A loop at a glance.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// The number of the loop in its function, by its head.
+    pub number: u32,
+    /// Where it begins in the file.
+    pub offset: u32,
+    /// Locals that it writes, in order.
+    pub written: Vec<u32>,
+    /// Whether it writes globals, or calls what might.
+    pub globals: bool,
+    /// Whether it writes memory, or calls what might.
+    pub memory: bool,
+}
+
+pub struct Function<'a> {
+    pub kind: u32,
+    pub locals: Vec<ValType>,
+    /// Nothing if frames are nested too deep.
+    pub body: Option<Vec<Node<'a>>>,
+    pub depth: usize,
+    /// Instructions.
+    pub size: u32,
+}
+
+#[derive(Default)]
+pub struct Module<'a> {
+    pub types: Vec<FuncType>,
+    pub imports: Vec<(u32, &'a str, &'a str)>,
+    pub functions: Vec<Function<'a>>,
+    pub globals: Vec<(ValType, bool, Option<u64>)>,
+    /// Functions with an address, by the first type that equals theirs.
+    addressed: HashMap<u32, Vec<u32>>,
+    /// For each type the first that equals it.
+    firsts: Vec<u32>,
+    pub exports: Vec<(&'a str, u32)>,
+    /// Contents of the certificate's section.
+    pub certificate: Option<&'a [u8]>,
+}
+
+impl<'a> Module<'a> {
+    /// Reads a valid module.
+    pub fn read(wasm: &'a [u8], section: &str) -> Result<Self, wasmparser::Error> {
+        let mut m = Module::default();
+        let (mut kinds, mut firsts, mut taken) = (Vec::new(), HashMap::new(), Vec::new());
+        for payload in Parser::new(0).parse_all(wasm) {
+            match payload? {
+                Payload::TypeSection(section) => {
+                    for group in section {
+                        for sub in group?.into_types() {
+                            if let CompositeInnerType::Func(f) = sub.composite_type.inner {
+                                let number = m.types.len() as u32;
+                                m.firsts.push(*firsts.entry(f.clone()).or_insert(number));
+                                m.types.push(f);
+                            }
+                        }
+                    }
+                }
+                Payload::ImportSection(section) => {
+                    for import in section.into_imports() {
+                        let import = import?;
+                        match import.ty {
+                            TypeRef::Func(kind) => m.imports.push((kind, import.module, import.name)),
+                            TypeRef::Global(g) => m.globals.push((g.content_type, true, None)),
+                            _ => {}
+                        }
+                    }
+                }
+                Payload::FunctionSection(section) => {
+                    kinds = section.into_iter().collect::<Result<Vec<u32>, _>>()?;
+                }
+                Payload::GlobalSection(section) => {
+                    for global in section {
+                        let global = global?;
+                        let constant = match global.init_expr.get_operators_reader().read()? {
+                            Operator::I32Const { value } => Some(u64::from(value as u32)),
+                            Operator::I64Const { value } => Some(value as u64),
+                            Operator::RefFunc { function_index } => {
+                                taken.push(function_index);
+                                None
+                            }
+                            _ => None,
+                        };
+                        m.globals.push((global.ty.content_type, global.ty.mutable, constant));
+                    }
+                }
+                Payload::ExportSection(section) => {
+                    for export in section {
+                        let export = export?;
+                        if export.kind == ExternalKind::Func {
+                            m.exports.push((export.name, export.index));
+                            // A host, or a table that is exported, could hand it on.
+                            taken.push(export.index);
+                        }
+                    }
+                }
+                Payload::ElementSection(section) => {
+                    for element in section {
+                        match element?.items {
+                            ElementItems::Functions(all) => {
+                                for function in all {
+                                    taken.push(function?);
+                                }
+                            }
+                            ElementItems::Expressions(_, all) => {
+                                for expression in all {
+                                    for operator in expression?.get_operators_reader() {
+                                        if let Operator::RefFunc { function_index } = operator? {
+                                            taken.push(function_index);
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+                Payload::CodeSectionEntry(body) => {
+                    let mut locals = Vec::new();
+                    for local in body.get_locals_reader()? {
+                        let (n, kind) = local?;
+                        locals.extend(std::iter::repeat_n(kind, n as usize));
+                    }
+                    let kind = kinds.get(m.functions.len()).copied().unwrap_or(0);
+                    let (tree, depth, size) = tree(&body, &mut taken)?;
+                    m.functions.push(Function { kind, locals, body: tree, depth, size });
+                }
+                Payload::CustomSection(custom) if custom.name() == section => {
+                    m.certificate = Some(custom.data());
+                }
+                _ => {}
+            }
+        }
+        taken.sort_unstable();
+        taken.dedup();
+        for function in taken {
+            if let Some(kind) = m.type_of(function) {
+                m.addressed.entry(m.same(kind)).or_default().push(function);
+            }
+        }
+        Ok(m)
+    }
+
+    fn same(&self, kind: u32) -> u32 {
+        self.firsts.get(kind as usize).copied().unwrap_or(kind)
+    }
+
+    /// Returns the functions that a call through a table with this type may reach.
+    pub fn through_tables(&self, kind: u32) -> &[u32] {
+        self.addressed.get(&self.same(kind)).map_or(&[], Vec::as_slice)
+    }
+
+    fn type_of(&self, function: u32) -> Option<u32> {
+        match (function as usize).checked_sub(self.imports.len()) {
+            None => Some(self.imports.get(function as usize)?.0),
+            Some(own) => Some(self.functions.get(own)?.kind),
+        }
+    }
+
+    pub fn kind_of(&self, function: u32) -> Option<&FuncType> {
+        self.types.get(self.type_of(function)? as usize)
+    }
+
+    /// Returns a function that the module defines.
+    pub fn own(&self, function: u32) -> Option<&Function<'a>> {
+        self.functions.get((function as usize).checked_sub(self.imports.len())?)
+    }
+
+    pub fn import(&self, function: u32) -> Option<(&'a str, &'a str)> {
+        self.imports.get(function as usize).map(|(_, module, name)| (*module, *name))
+    }
+}
+
+enum Open<'a> {
+    Function,
+    Block(BlockType),
+    Loop(BlockType, About),
+    If(BlockType),
+    Else(BlockType, Vec<Node<'a>>),
+}
+
+type Tree<'a> = (Option<Vec<Node<'a>>>, usize, u32);
+
+/// Returns a function's tree, its depth, and its number of instructions; no tree if frames are nested too deep.
+fn tree<'a>(body: &FunctionBody<'a>, taken: &mut Vec<u32>) -> Result<Tree<'a>, wasmparser::Error> {
+    let (mut deepest, mut size, mut loops, mut calls) = (0, 0, 0, 0);
+    let mut open: Vec<(Open<'a>, Vec<Node<'a>>)> = vec![(Open::Function, Vec::new())];
+    let mut reader = body.get_operators_reader()?;
+    while !reader.eof() {
+        let (operator, offset) = reader.read_with_offset()?;
+        size += 1;
+        match operator {
+            Operator::Block { blockty } => open.push((Open::Block(blockty), Vec::new())),
+            Operator::If { blockty } => open.push((Open::If(blockty), Vec::new())),
+            Operator::Loop { blockty } => {
+                let about = About { number: loops, offset: offset as u32, ..About::default() };
+                loops += 1;
+                open.push((Open::Loop(blockty, about), Vec::new()));
+            }
+            Operator::Else => {
+                let Some((Open::If(kind), then)) = open.pop() else { return Ok((None, deepest, size)) };
+                open.push((Open::Else(kind, then), Vec::new()));
+            }
+            Operator::End => {
+                let Some((frame, nodes)) = open.pop() else { return Ok((None, deepest, size)) };
+                let node = match frame {
+                    Open::Function => {
+                        let fits = deepest <= MAX_DEPTH;
+                        return Ok((fits.then_some(nodes), deepest, size));
+                    }
+                    Open::Block(kind) => Node::Block { kind, body: nodes },
+                    Open::If(kind) => Node::If { kind, then: nodes, or: Vec::new() },
+                    Open::Else(kind, then) => Node::If { kind, then, or: nodes },
+                    Open::Loop(kind, mut about) => {
+                        about.written.sort_unstable();
+                        about.written.dedup();
+                        if let Some(outer) = innermost(&mut open) {
+                            outer.written.extend(&about.written);
+                            outer.globals |= about.globals;
+                            outer.memory |= about.memory;
+                        }
+                        Node::Loop { kind, body: nodes, about }
+                    }
+                };
+                if let Some((_, nodes)) = open.last_mut() {
+                    nodes.push(node);
+                }
+            }
+            operator => {
+                note(&mut open, &operator);
+                if let Operator::RefFunc { function_index } = operator {
+                    taken.push(function_index);
+                }
+                let node = match operator {
+                    Operator::Call { function_index } => {
+                        calls += 1;
+                        Node::Call(function_index, calls - 1, offset as u32)
+                    }
+                    operator => Node::Op(operator, offset as u32),
+                };
+                if let Some((_, nodes)) = open.last_mut() {
+                    nodes.push(node);
+                }
+            }
+        }
+        deepest = deepest.max(open.len());
+        if open.len() > MAX_DEPTH {
+            return Ok((None, deepest, size));
+        }
+    }
+    Ok((None, deepest, size))
+}
+
+fn innermost<'b>(open: &'b mut [(Open<'_>, Vec<Node<'_>>)]) -> Option<&'b mut About> {
+    open.iter_mut().rev().find_map(|(frame, _)| match frame {
+        Open::Loop(_, about) => Some(about),
+        _ => None,
+    })
+}
+
+/// Notes what an instruction may write, in the innermost loop.
+fn note(open: &mut [(Open<'_>, Vec<Node<'_>>)], operator: &Operator<'_>) {
+    let Some(about) = innermost(open) else { return };
+    match operator {
+        Operator::LocalSet { local_index } | Operator::LocalTee { local_index } => {
+            about.written.push(*local_index)
+        }
+        Operator::GlobalSet { .. } => about.globals = true,
+        Operator::Call { .. } | Operator::CallIndirect { .. } => {
+            (about.globals, about.memory) = (true, true);
+        }
+        // What reads memory is known by name; anything else is taken for a write.
+        operator => about.memory |= !crate::ops::keeps_memory(operator),
+    }
+}

@@ -1,0 +1,69 @@
+//! What each integer operation does to intervals: one small function a rule, with its statement.
+//!
+//! In every statement `x` lies in `a = (low, high)`, `y` in `b`, all unsigned; the result lies in what is returned. The
+//! rules hold for 32 and 64 bits. `tests/rules.rs` checks each for all values at small widths, `prove/` has each for an
+//! SMT solver at full width.
+
+/// An unsigned interval, ends included.
+pub type Interval = (u64, u64);
+
+/// `x & y` is at most either.
+pub fn and(a: Interval, b: Interval) -> Interval {
+    (0, a.1.min(b.1))
+}
+
+/// `x | y` is at least either, and has no bit above the highest of both.
+pub fn or(a: Interval, b: Interval) -> Interval {
+    (a.0.max(b.0), ones(a.1 | b.1))
+}
+
+/// `x ^ y` has no bit above the highest of both.
+pub fn xor(a: Interval, b: Interval) -> Interval {
+    (0, ones(a.1 | b.1))
+}
+
+/// Returns the least `2^n - 1` that is at least `x`.
+pub fn ones(x: u64) -> u64 {
+    if x == 0 { 0 } else { u64::MAX >> x.leading_zeros() }
+}
+
+/// `x / y` for a `y` above 0; division by 0 traps.
+pub fn divide(a: Interval, b: Interval) -> Interval {
+    (a.0 / b.1.max(1), a.1 / b.0.max(1))
+}
+
+/// `x % y` for a `y` above 0 is below `y` and at most `x`; if `x < y` always, it is `x`.
+pub fn remainder(a: Interval, b: Interval) -> Interval {
+    if a.1 < b.0 { a } else { (0, a.1.min(b.1.saturating_sub(1))) }
+}
+
+/// `x >> n` for a known `n` below the width.
+pub fn shift_right(a: Interval, n: u32) -> Interval {
+    (a.0 >> n, a.1 >> n)
+}
+
+/// `x >> y` for any `y` is at most `x`.
+pub fn shift_right_any(a: Interval) -> Interval {
+    (0, a.1)
+}
+
+/// `x * y` if no product of the two intervals exceeds `top`; nothing if one may.
+pub fn multiply(a: Interval, b: Interval, top: u64) -> Option<Interval> {
+    let high = a.1.checked_mul(b.1)?;
+    (high <= top).then_some((a.0 * b.0, high))
+}
+
+/// `clz`, `ctz` and `popcnt` count bits.
+pub fn count_bits(bits: u8) -> Interval {
+    (0, bits.into())
+}
+
+/// `x` sign-extended from `from` bits is `x` if its top bit is clear.
+pub fn sign_extend(a: Interval, from: u8) -> Option<Interval> {
+    (a.1 < 1 << (from - 1)).then_some(a)
+}
+
+/// Whether every value has a clear top bit, so that signed and unsigned order agree.
+pub fn is_nonnegative(a: Interval, bits: u8) -> bool {
+    a.1 < 1 << (bits - 1)
+}

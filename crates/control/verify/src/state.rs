@@ -1,0 +1,241 @@
+//! What is known at one point of a function, and the join of two such states.
+
+use crate::cost::Cost;
+use crate::linear::{COUNT, Fact, LENGTH, Linear};
+use crate::value::{Known, Sum, Value, Values};
+use std::rc::Rc;
+
+/// Facts kept, the newest.
+const MAX_FACTS: usize = 80;
+/// Sums known not to be 0 that are kept, the newest.
+const MAX_NONZERO: usize = 12;
+/// Places of memory that are remembered, the newest.
+const MAX_STORED: usize = 24;
+/// Values that differ at a join and get relations, at most.
+const MAX_RELATED: usize = 8;
+
+/// So many bytes at an address of the module's own memory.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    pub at: Rc<Sum>,
+    pub bytes: u8,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub struct State {
+    pub locals: Vec<Value>,
+    pub stack: Vec<Value>,
+    pub globals: Vec<Value>,
+    pub memory: Vec<Stored>,
+    pub facts: Vec<Fact>,
+    pub nonzero: Vec<Rc<Sum>>,
+    pub cost: Cost,
+    /// Whether every path to here, since the head of the innermost loop, has begun a packet.
+    pub marked: bool,
+}
+
+impl State {
+    /// Returns the n-th value of locals, stack, globals and memory together.
+    pub fn slot(&self, n: usize) -> Option<&Value> {
+        let lists = [&self.locals, &self.stack, &self.globals];
+        let mut n = n;
+        for list in lists {
+            if n < list.len() {
+                return list.get(n);
+            }
+            n -= list.len();
+        }
+        self.memory.get(n).map(|stored| &stored.value)
+    }
+
+    /// Returns a state with the facts of this one and nothing else.
+    pub fn facts_only(&self) -> Self {
+        Self {
+            locals: Vec::new(),
+            stack: Vec::new(),
+            globals: Vec::new(),
+            memory: Vec::new(),
+            facts: self.facts.clone(),
+            nonzero: self.nonzero.clone(),
+            cost: self.cost,
+            marked: self.marked,
+        }
+    }
+
+    /// Adds what a branch makes known.
+    pub fn assume(&mut self, known: &Known, values: &Values) {
+        for fact in &known.facts {
+            self.learn(fact.clone());
+        }
+        for sum in &known.nonzero {
+            if let Some(fact) = values.positive(sum, &self.facts) {
+                self.learn(Rc::new(fact));
+            }
+            if !self.nonzero.contains(sum) {
+                if self.nonzero.len() == MAX_NONZERO {
+                    self.nonzero.remove(0);
+                }
+                self.nonzero.push(sum.clone());
+            }
+        }
+    }
+
+    pub fn learn(&mut self, fact: Fact) {
+        if fact.terms.is_empty() && fact.constant >= 0 || self.facts.contains(&fact) {
+            return;
+        }
+        if self.facts.len() == MAX_FACTS {
+            self.facts.remove(0);
+        }
+        self.facts.push(fact);
+    }
+
+    /// Whether the newest of the facts contradict what else is known: no execution comes here.
+    pub fn is_impossible(&self, known: &Known, values: &Values) -> bool {
+        known.facts.iter().any(|fact| values.symbols.refutes(fact, &self.facts))
+            || known.nonzero.iter().any(|sum| sum.as_constant() == Some(0))
+    }
+
+    /// Forgets what may lie at `at`, and remembers what is stored there now.
+    pub fn store(&mut self, at: Rc<Sum>, bytes: u8, value: Value) {
+        self.memory.retain(|old| {
+            // Apart for certain: neither reaches the other, nor around the end of memory.
+            let apart = at.minus(&old.at).and_then(|d| d.as_constant());
+            apart.is_some_and(|d| d >= u64::from(old.bytes) && d <= (1 << 32) - u64::from(bytes))
+        });
+        if self.memory.len() == MAX_STORED {
+            self.memory.remove(0);
+        }
+        self.memory.push(Stored { at, bytes, value });
+    }
+
+    /// Joins two states: what holds in both, at the greater cost.
+    pub fn join(self, other: Self, values: &mut Values) -> Self {
+        let shared = self.facts.iter().zip(&other.facts).take_while(|(a, b)| Rc::ptr_eq(a, b)).count();
+        let mut facts: Vec<Fact> = self.facts[..shared].to_vec();
+        facts.extend(self.facts[shared..].iter().filter(|f| other.facts[shared..].contains(f)).cloned());
+        let mut related = 0;
+        let mut meet = |a: &Value, b: &Value, facts: &mut Vec<Fact>| {
+            if a.is_same(b) {
+                return a.clone();
+            }
+            match (a, b) {
+                (Value::Sum(x), Value::Sum(y)) if x.bits == y.bits => {
+                    // Of values that may be anything, such as hashes, nothing is to be had.
+                    let all = crate::value::mask(x.bits);
+                    let known = |s: &Sum| s.as_constant().is_some() || s.terms.iter().any(|t| values.symbols.interval(t.0).1 < all);
+                    let relate = related < MAX_RELATED && (known(x) || known(y));
+                    related += usize::from(relate);
+                    Value::Sum(either((x, &self.facts), (y, &other.facts), relate, facts, values))
+                }
+                (Value::Sum(_) | Value::Condition(_), Value::Sum(_) | Value::Condition(_)) => {
+                    let bits = |v: &Value| if let Value::Sum(s) = v { s.bits } else { 32 };
+                    let (mut high, facts_of) = (1, [&self.facts, &other.facts]);
+                    for (v, facts) in [a, b].into_iter().zip(facts_of) {
+                        if let Value::Sum(s) = v {
+                            high = high.max(values.range(s, facts).1);
+                        }
+                    }
+                    if bits(a) == bits(b) { Value::Sum(values.within(bits(a), 0, high)) } else { Value::Any }
+                }
+                _ => Value::Any,
+            }
+        };
+        let mut all = |a: &[Value], b: &[Value], facts: &mut Vec<Fact>| -> Vec<Value> {
+            a.iter().zip(b).map(|(a, b)| meet(a, b, facts)).collect()
+        };
+        let locals = all(&self.locals, &other.locals, &mut facts);
+        let stack = all(&self.stack, &other.stack, &mut facts);
+        let globals = all(&self.globals, &other.globals, &mut facts);
+        let same = |m: &&Stored| {
+            other.memory.iter().any(|o| o.at == m.at && o.bytes == m.bytes && o.value.is_same(&m.value))
+        };
+        let memory = self.memory.iter().filter(same).cloned().collect();
+        let nonzero = self.nonzero.iter().filter(|s| other.nonzero.contains(s)).cloned().collect();
+        let keep = facts.len().saturating_sub(MAX_FACTS);
+        facts.drain(..keep);
+        Self {
+            locals,
+            stack,
+            globals,
+            memory,
+            facts,
+            nonzero,
+            cost: self.cost.max(other.cost),
+            marked: self.marked && other.marked,
+        }
+    }
+}
+
+/// Returns a sum that is `x` on one path and `y` on the other, and adds facts about it that hold on both.
+///
+/// Sums with symbols in common stay sums: the common part, plus a symbol for the rest.
+fn either(
+    (x, left): (&Rc<Sum>, &[Fact]),
+    (y, right): (&Rc<Sum>, &[Fact]),
+    relate: bool,
+    facts: &mut Vec<Fact>,
+    values: &mut Values,
+) -> Rc<Sum> {
+    let bits = x.bits;
+    let terms: Vec<_> = x.terms.iter().filter(|t| y.terms.contains(t)).copied().collect();
+    if !terms.is_empty() {
+        let common = |constant| Sum { bits, constant, terms: terms.clone() };
+        for constant in [x.constant, y.constant] {
+            let common = common(constant);
+            let (Some(a), Some(b)) = (x.minus(&common), y.minus(&common)) else { continue };
+            if let (Some(a), Some(b)) = (values.exact(&a, left), values.exact(&b, right)) {
+                let rest = choose(bits, (&a, left), (&b, right), relate, facts, values);
+                if let Some(sum) = common.add(&rest, 1) {
+                    return Rc::new(sum);
+                }
+            }
+        }
+    }
+    let (a, b) = (values.integer(x, left), values.integer(y, right));
+    choose(bits, (&a, left), (&b, right), relate, facts, values)
+}
+
+/// Returns a symbol that is the integer `a` where `left` holds and `b` where `right` holds.
+pub fn choose(
+    bits: u8,
+    (a, left): (&Linear, &[Fact]),
+    (b, right): (&Linear, &[Fact]),
+    relate: bool,
+    facts: &mut Vec<Fact>,
+    values: &mut Values,
+) -> Rc<Sum> {
+    let top = i128::from(crate::value::mask(bits));
+    let symbols = &values.symbols;
+    let low = symbols.fewest(a, left).zip(symbols.fewest(b, right)).map_or(0, |(a, b)| a.min(b)).max(0);
+    let high = symbols.most(a, left).zip(symbols.most(b, right)).map_or(top, |(a, b)| a.max(b)).min(top);
+    let sum = values.within(bits, low as u64, high.max(low) as u64);
+    let [(symbol, 1)] = sum.terms[..] else { return sum };
+    if !relate {
+        return sum;
+    }
+    let it = Linear::symbol(symbol);
+    // What may bound it from above: either of the two, the length, the count. From below: either of the two.
+    let mut bounds = vec![(a.clone(), 1), (b.clone(), 1), (a.clone(), -1), (b.clone(), -1)];
+    if high <= i128::from(crate::abi::MAX_LENGTH) {
+        bounds.push((Linear::symbol(LENGTH), 1));
+    }
+    if high <= flame_abi::MAX_BATCH as i128 {
+        bounds.push((Linear::symbol(COUNT), 1));
+    }
+    for (bound, sign) in bounds {
+        let holds = |value: &Linear, facts: &[Fact]| {
+            bound.combined(sign, value, -sign).is_some_and(|d| values.symbols.proves_nearly(&d, facts))
+        };
+        let useful = !bound.terms.is_empty();
+        if useful
+            && holds(a, left)
+            && holds(b, right)
+            && let Some(fact) = bound.combined(sign, &it, -sign)
+        {
+            facts.push(Rc::new(fact));
+        }
+    }
+    sum
+}

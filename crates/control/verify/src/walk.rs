@@ -1,0 +1,528 @@
+//! Abstract interpretation of functions, once over their structured control flow.
+//!
+//! A walk keeps, at each point, what is known and the cost of the most expensive path there. Paths that end in a trap
+//! count as well: what was spent before it was spent.
+
+use crate::abi::{self, Host};
+use crate::certificate::{MAX_INLINE, Notes};
+use crate::cost::{Cost, ENTRY, weight};
+use crate::module::{About, MAX_DEPTH, Module, Node};
+use crate::ops;
+use crate::poly::Poly;
+use crate::state::State;
+use crate::value::{Value, Values, bits_of};
+use crate::{Refused, Rule};
+use flame_abi::layout::names;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use wasmparser::{BlockType, Operator, ValType};
+
+/// What a function costs, whatever its arguments.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    pub cost: Cost,
+    pub returns: bool,
+}
+
+/// Chooses notes while a finder explores; a checker has none.
+pub trait Guide {
+    /// Returns the note for a loop that is entered with this state.
+    fn note<'a>(
+        &self,
+        walk: &mut Walk<'_, 'a>,
+        body: &LoopBody<'_, 'a>,
+        entry: &State,
+    ) -> crate::LoopNote;
+    /// Whether a call is to be analysed with its arguments.
+    fn inlines(&self, walk: &Walk<'_, '_>, callee: u32, arguments: &[Value]) -> bool;
+}
+
+/// A loop as a walk needs it.
+#[derive(Clone, Copy)]
+pub struct LoopBody<'n, 'a> {
+    pub kind: BlockType,
+    pub body: &'n [Node<'a>],
+    pub about: &'n About,
+}
+
+/// An open frame: where branches to it go.
+pub(crate) struct Frame {
+    /// Values that a branch carries.
+    carried: usize,
+    height: usize,
+    /// States that have arrived, joined, with the loop nesting at which they left.
+    pub(crate) arrived: Vec<(usize, State)>,
+}
+
+/// The most expensive paths into a trap from one loop nesting.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Traps {
+    /// Of paths that have begun a packet in the loop's iteration, and of others.
+    pub(crate) marked: Option<Cost>,
+    pub(crate) unmarked: Option<Cost>,
+}
+
+pub struct Walk<'m, 'a> {
+    pub module: &'m Module<'a>,
+    pub values: Values,
+    pub host: Host,
+    pub(crate) summaries: &'m BTreeMap<u32, Summary>,
+    pub(crate) diverging: &'m BTreeSet<u32>,
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) traps: Vec<Traps>,
+    /// Notes on the function that is walked: read by a checker, written under a guide.
+    pub notes: Notes,
+    pub(crate) guide: Option<Rc<dyn Guide + 'm>>,
+    /// Instructions that may still be walked over.
+    pub work: u64,
+    pub function: u32,
+    inlined: usize,
+    depth: usize,
+    /// What has no bound, the first that was met.
+    pub why: Option<Refused>,
+    /// Loops as they were verified, each time one was entered.
+    pub loops: Vec<LoopBound>,
+    pub(crate) exploring: u32,
+}
+
+/// What was verified of a loop.
+#[derive(Clone, Copy, Debug)]
+pub struct LoopBound {
+    pub function: u32,
+    /// Where it begins in the file.
+    pub offset: u32,
+    /// Whether it iterates once a packet.
+    pub packets: bool,
+    /// How often it goes back, at most, each time it is entered.
+    pub trips: Poly,
+    /// The cost of one iteration.
+    pub iteration: Cost,
+}
+
+/// What became of a walk: the states that return, and the cost of all paths.
+pub struct Outcome {
+    pub cost: Cost,
+    pub returns: bool,
+}
+
+type Walked<T> = Result<T, Refused>;
+
+impl<'m, 'a> Walk<'m, 'a> {
+    pub fn new(
+        module: &'m Module<'a>,
+        (summaries, diverging): (&'m BTreeMap<u32, Summary>, &'m BTreeSet<u32>),
+        notes: Notes,
+        work: u64,
+    ) -> Self {
+        let mut values = Values::default();
+        values.symbols = crate::linear::Symbols::new(work);
+        abi::symbols(&mut values);
+        Self {
+            module,
+            values,
+            host: Host::default(),
+            summaries,
+            diverging,
+            frames: Vec::new(),
+            traps: vec![Traps::default()],
+            notes,
+            guide: None,
+            work,
+            function: 0,
+            inlined: 0,
+            depth: 0,
+            why: None,
+            loops: Vec::new(),
+            exploring: 0,
+        }
+    }
+
+    #[must_use]
+    pub fn guided(mut self, guide: Rc<dyn Guide + 'm>) -> Self {
+        self.guide = Some(guide);
+        self
+    }
+
+    pub(crate) fn refused(&self, rule: Rule, offset: u32) -> Refused {
+        Refused { rule, function: self.function, offset }
+    }
+
+    /// Walks a function as the host calls it, or with any arguments.
+    pub fn entry(&mut self, function: u32, arguments: Vec<Value>) -> Walked<Outcome> {
+        let globals = self.module.globals.iter().map(|(kind, mutable, value)| {
+            match (bits_of(*kind), mutable, value) {
+                (Some(bits), false, Some(n)) => Value::constant(bits, *n),
+                (Some(bits), true, _) => Value::Sum(self.values.any(bits)),
+                _ => Value::Any,
+            }
+        });
+        let state = State {
+            locals: Vec::new(),
+            stack: Vec::new(),
+            globals: globals.collect(),
+            memory: Vec::new(),
+            facts: Vec::new(),
+            nonzero: Vec::new(),
+            cost: Cost::ZERO,
+            marked: false,
+        };
+        let end = self.function(function, arguments, state)?;
+        let trap = self.traps.pop().unwrap_or_default();
+        let paths = [end.as_ref().map(|s| s.cost), trap.marked, trap.unmarked];
+        let cost = paths.into_iter().flatten().reduce(Cost::max).unwrap_or(Cost::ZERO);
+        Ok(Outcome { cost, returns: end.is_some() })
+    }
+
+    /// Returns arguments of which nothing is known.
+    pub fn any_arguments(&self, function: u32) -> Vec<Value> {
+        vec![Value::Any; self.module.kind_of(function).map_or(0, |t| t.params().len())]
+    }
+
+    fn function(&mut self, function: u32, arguments: Vec<Value>, state: State) -> Walked<Option<State>> {
+        let none = || Refused { rule: Rule::TooDeep, function, offset: 0 };
+        let module = self.module;
+        let (own, kind) = module.own(function).zip(module.kind_of(function)).ok_or_else(none)?;
+        let body = own.body.as_deref().filter(|_| self.depth + own.depth <= MAX_DEPTH).ok_or_else(none)?;
+        let mut locals = Vec::with_capacity(arguments.len() + own.locals.len());
+        for (value, kind) in arguments.into_iter().zip(kind.params()) {
+            locals.push(self.named(value, *kind));
+        }
+        // Locals begin as 0.
+        locals.extend(own.locals.iter().map(|t| bits_of(*t).map_or(Value::Any, |b| Value::constant(b, 0))));
+        let state = State { locals, stack: Vec::new(), cost: state.cost.and(Poly::constant(ENTRY)), ..state };
+        let frames = std::mem::take(&mut self.frames);
+        self.depth += own.depth;
+        let outer = std::mem::replace(&mut self.function, function);
+        let end = self.framed(kind.results().len(), 0, |walk| walk.nodes(body, state));
+        self.frames = frames;
+        self.depth -= own.depth;
+        self.function = outer;
+        end
+    }
+
+    /// A value of which nothing is known is still the same wherever it is used.
+    fn named(&mut self, value: Value, kind: ValType) -> Value {
+        match (value, bits_of(kind)) {
+            (Value::Any, Some(bits)) => Value::Sum(self.values.any(bits)),
+            (value, _) => value,
+        }
+    }
+
+    /// Runs `inner` in a frame; what falls out of it and what branches to it are joined.
+    fn framed(
+        &mut self,
+        carried: usize,
+        height: usize,
+        inner: impl FnOnce(&mut Self) -> Walked<Option<State>>,
+    ) -> Walked<Option<State>> {
+        self.frames.push(Frame { carried, height, arrived: Vec::new() });
+        let end = inner(self);
+        let frame = self.frames.pop();
+        let mut end = end?;
+        if let Some(end) = &mut end {
+            settle(end, carried, height);
+        }
+        let arrived = frame.into_iter().flat_map(|f| f.arrived).map(|(_, state)| state);
+        Ok(arrived.chain(end).reduce(|a, b| a.join(b, &mut self.values)))
+    }
+
+    /// Takes a path to the frame that is `depth` further out.
+    fn branch(&mut self, depth: u32, state: &State) {
+        let Some(at) = self.frames.len().checked_sub(1 + depth as usize) else { return };
+        let mut state = state.clone();
+        let layer = self.traps.len();
+        let frame = &mut self.frames[at];
+        settle(&mut state, frame.carried, frame.height);
+        let state = match frame.arrived.pop() {
+            Some((of, other)) if of == layer => other.join(state, &mut self.values),
+            Some(other) => {
+                frame.arrived.push(other);
+                state
+            }
+            None => state,
+        };
+        self.frames[at].arrived.push((layer, state));
+    }
+
+    /// Notes that a path ends here in a trap.
+    pub(crate) fn trap(&mut self, cost: Cost, marked: bool) {
+        if let Some(traps) = self.traps.last_mut() {
+            let place = if marked { &mut traps.marked } else { &mut traps.unmarked };
+            *place = Some(place.map_or(cost, |other| other.max(cost)));
+        }
+    }
+
+    pub(crate) fn nodes(&mut self, nodes: &[Node<'a>], mut state: State) -> Walked<Option<State>> {
+        for node in nodes {
+            match self.node(node, state)? {
+                Some(next) => state = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(state))
+    }
+
+    fn spend(&mut self, n: usize, offset: u32) -> Walked<()> {
+        match self.work.checked_sub(n as u64).filter(|_| self.values.symbols.steps_left() > 0) {
+            Some(rest) => self.work = rest,
+            None => return Err(self.refused(Rule::Work, offset)),
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, node: &Node<'a>, mut state: State) -> Walked<Option<State>> {
+        match node {
+            Node::Block { kind, body } => {
+                let (takes, gives) = self.arity(*kind);
+                let height = state.stack.len().saturating_sub(takes);
+                self.framed(gives, height, |walk| walk.nodes(body, state))
+            }
+            Node::If { kind, then, or } => {
+                self.spend(1 + state.locals.len() / 4, 0)?;
+                state.cost = state.cost.and(Poly::constant(1));
+                let test = ops::condition(self, &mut state).ok_or(self.refused(Rule::Invalid, 0))?;
+                let (takes, gives) = self.arity(*kind);
+                let height = state.stack.len().saturating_sub(takes);
+                self.framed(gives, height, |walk| {
+                    let (mut yes, mut no) = (state.clone(), state);
+                    yes.assume(&test.yes, &walk.values);
+                    no.assume(&test.no, &walk.values);
+                    let yes = match yes.is_impossible(&test.yes, &walk.values) {
+                        true => None,
+                        false => walk.nodes(then, yes)?,
+                    };
+                    let no = match no.is_impossible(&test.no, &walk.values) {
+                        true => None,
+                        false => walk.nodes(or, no)?,
+                    };
+                    let settled = |state: Option<State>| {
+                        state.map(|mut s| {
+                            settle(&mut s, gives, height);
+                            s
+                        })
+                    };
+                    Ok(match (settled(yes), settled(no)) {
+                        (Some(a), Some(b)) => Some(a.join(b, &mut walk.values)),
+                        (a, b) => a.or(b),
+                    })
+                })
+            }
+            Node::Loop { kind, body, about } => {
+                self.spend(1 + state.locals.len(), about.offset)?;
+                self.enter_loop(&LoopBody { kind: *kind, body, about }, state)
+            }
+            Node::Call(callee, number, offset) => {
+                self.spend(1, *offset)?;
+                state.cost = state.cost.and(Poly::constant(1));
+                self.call(*callee, *number, *offset, state)
+            }
+            Node::Op(operator, offset) => self.operator(operator, *offset, state),
+        }
+    }
+
+    fn operator(&mut self, operator: &Operator<'a>, offset: u32, mut state: State) -> Walked<Option<State>> {
+        self.spend(1, offset)?;
+        let weight = weight(operator);
+        if weight > 0 {
+            state.cost = state.cost.and(Poly::constant(weight));
+        }
+        match operator {
+            Operator::Unreachable => {
+                self.trap(state.cost, state.marked);
+                Ok(None)
+            }
+            Operator::Br { relative_depth } => {
+                self.spend(state.locals.len() / 4, offset)?;
+                self.branch(*relative_depth, &state);
+                Ok(None)
+            }
+            Operator::BrIf { relative_depth } => {
+                self.spend(state.locals.len() / 4, offset)?;
+                let test = ops::condition(self, &mut state).ok_or(self.refused(Rule::Invalid, offset))?;
+                let mut taken = state.clone();
+                taken.assume(&test.yes, &self.values);
+                if !taken.is_impossible(&test.yes, &self.values) {
+                    self.branch(*relative_depth, &taken);
+                }
+                state.assume(&test.no, &self.values);
+                Ok((!state.is_impossible(&test.no, &self.values)).then_some(state))
+            }
+            Operator::BrTable { targets } => {
+                let value = self.pop(&mut state, 32).ok_or(self.refused(Rule::Invalid, offset))?;
+                let (low, high) = self.values.range(&value, &state.facts);
+                let count = u64::from(targets.len());
+                let listed = targets.targets().enumerate().filter_map(|(n, t)| Some((n as u64, t.ok()?)));
+                let mut seen: BTreeSet<u32> =
+                    listed.filter(|(n, _)| (low..=high).contains(n)).map(|(_, t)| t).collect();
+                if high >= count {
+                    seen.insert(targets.default());
+                }
+                for depth in seen {
+                    self.spend(1 + state.locals.len() / 4, offset)?;
+                    self.branch(depth, &state);
+                }
+                Ok(None)
+            }
+            Operator::Return => {
+                self.branch(self.frames.len().saturating_sub(1) as u32, &state);
+                Ok(None)
+            }
+            Operator::CallIndirect { type_index, .. } => self.call_any(*type_index, offset, state),
+            operator => match self.apply(operator, &mut state) {
+                Some(()) => Ok(Some(state)),
+                None => Err(self.refused(Rule::Invalid, offset)),
+            },
+        }
+    }
+
+    pub(crate) fn arity(&self, kind: BlockType) -> (usize, usize) {
+        match kind {
+            BlockType::Empty => (0, 0),
+            BlockType::Type(_) => (0, 1),
+            BlockType::FuncType(kind) => {
+                self.module.types.get(kind as usize).map_or((0, 0), |t| (t.params().len(), t.results().len()))
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        callee: u32,
+        number: u32,
+        offset: u32,
+        mut state: State,
+    ) -> Walked<Option<State>> {
+        let module = self.module;
+        let invalid = self.refused(Rule::Invalid, offset);
+        let kind = module.kind_of(callee).ok_or(invalid)?;
+        let at = state.stack.len().checked_sub(kind.params().len()).ok_or(invalid)?;
+        let arguments = state.stack.split_off(at);
+        match module.import(callee) {
+            Some((names::IMPORTS, names::PACKET)) => {
+                // Checked where it runs: the index exceeds the one before and is below the count.
+                state.marked = true;
+                if let Some(Value::Sum(index)) = arguments.first() {
+                    let index = self.values.integer(index, &state.facts);
+                    let below = crate::linear::Linear { constant: -1, terms: vec![(crate::linear::COUNT, 1)] };
+                    if let Some(fact) = below.minus(&index) {
+                        state.learn(Rc::new(fact));
+                    }
+                }
+                return Ok(Some(state));
+            }
+            // A hint: nothing runs.
+            Some((names::IMPORTS, names::RARE)) => return Ok(Some(state)),
+            Some(_) => return Ok(Some(self.returned(kind.results(), state))),
+            None => {}
+        }
+        if self.diverging.contains(&callee) {
+            // It counts what it executes, so it ends in a trap; it never returns.
+            self.trap(state.cost, state.marked);
+            return Ok(None);
+        }
+        let inline = match &self.guide {
+            None => self.notes.calls.contains_key(&number),
+            Some(guide) => {
+                self.inlined < MAX_INLINE && guide.clone().inlines(self, callee, &arguments)
+            }
+        };
+        if inline && self.inlined < MAX_INLINE {
+            self.inlined += 1;
+            let inner = self.notes.calls.remove(&number).unwrap_or_default();
+            let outer = std::mem::replace(&mut self.notes, inner);
+            let frame = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
+            let end = self.function(callee, arguments, state);
+            let inner = std::mem::replace(&mut self.notes, outer);
+            self.notes.calls.insert(number, inner);
+            self.inlined -= 1;
+            return Ok(end?.map(|mut end| {
+                let results = std::mem::take(&mut end.stack);
+                (end.locals, end.stack) = frame;
+                end.stack.extend(results);
+                end
+            }));
+        }
+        let Some(summary) = self.summaries.get(&callee) else {
+            return Err(Refused { rule: Rule::Unsummarised(callee), ..self.refused(Rule::Work, offset) });
+        };
+        let (cost, returns) = (summary.cost, summary.returns);
+        self.charge(cost, callee, &mut state);
+        if !returns {
+            self.trap(state.cost, state.marked);
+            return Ok(None);
+        }
+        Ok(Some(self.returned(kind.results(), state)))
+    }
+
+    fn charge(&mut self, cost: Cost, callee: u32, state: &mut State) {
+        if !cost.is_bounded() {
+            self.why.get_or_insert(Refused { rule: Rule::NoBound, function: callee, offset: 0 });
+        }
+        state.cost = Cost { call: state.cost.call.plus(cost.call), packet: state.cost.packet.max(cost.packet) };
+    }
+
+    /// Forgets what a call may change, and pushes results of which nothing is known.
+    fn returned(&mut self, results: &[ValType], mut state: State) -> State {
+        for kind in results {
+            let value = self.named(Value::Any, *kind);
+            state.stack.push(value);
+        }
+        state.memory.clear();
+        self.forget_globals(&mut state);
+        state
+    }
+
+    pub(crate) fn forget_globals(&mut self, state: &mut State) {
+        for (value, (kind, mutable, _)) in state.globals.iter_mut().zip(&self.module.globals) {
+            if *mutable {
+                *value = bits_of(*kind).map_or(Value::Any, |bits| Value::Sum(self.values.any(bits)));
+            }
+        }
+    }
+
+    /// Calls any function with an address and this type.
+    fn call_any(&mut self, kind: u32, offset: u32, mut state: State) -> Walked<Option<State>> {
+        let module = self.module;
+        let invalid = self.refused(Rule::Invalid, offset);
+        let signature = module.types.get(kind as usize).ok_or(invalid)?;
+        let at = state.stack.len().checked_sub(signature.params().len() + 1).ok_or(invalid)?;
+        state.stack.truncate(at);
+        let (mut cost, mut returns) = (Cost::ZERO, false);
+        for callee in module.through_tables(kind) {
+            self.spend(1, offset)?;
+            if self.diverging.contains(callee) {
+                continue;
+            }
+            match self.summaries.get(callee) {
+                Some(summary) => {
+                    cost = cost.max(summary.cost);
+                    returns |= summary.returns;
+                }
+                // The host's functions return at once when they are called through a table.
+                None if module.own(*callee).is_none() => returns = true,
+                None => {
+                    return Err(Refused {
+                        rule: Rule::Unsummarised(*callee),
+                        ..self.refused(Rule::Work, offset)
+                    });
+                }
+            }
+        }
+        self.charge(cost, self.function, &mut state);
+        self.trap(state.cost, state.marked);
+        Ok(returns.then(|| self.returned(signature.results(), state)))
+    }
+
+    pub(crate) fn push_frame(&mut self, carried: usize, height: usize) {
+        self.frames.push(Frame { carried, height, arrived: Vec::new() });
+    }
+
+}
+
+/// Leaves on the stack what the end of a frame does.
+pub(crate) fn settle(state: &mut State, carried: usize, height: usize) {
+    let from = state.stack.len().saturating_sub(carried);
+    let carried = state.stack.split_off(from);
+    state.stack.truncate(height);
+    state.stack.extend(carried);
+}
