@@ -52,6 +52,8 @@ pub(crate) struct Function<'a> {
     pub(crate) small: bool,
     /// What it costs is not known before it runs.
     pub(crate) counts: bool,
+    /// It traps where it would return.
+    pub(crate) diverges: bool,
     /// Nobody calls it by name, so its code is compiled once.
     pub(crate) alone: bool,
 }
@@ -77,6 +79,8 @@ impl Function<'_> {
         callee: impl Fn(u32) -> Callee,
     ) -> Result<Vec<u8>, wasmparser::Error> {
         let keep = match () {
+            // Its block gathers whatever would return.
+            () if self.diverges => Keep::Local,
             // It has no loops, and runs for at most a constant.
             () if self.small => Keep::Nowhere,
             () if !added.meter || !self.counts => match added.poll {
@@ -264,8 +268,13 @@ impl Function<'_> {
     fn finish(&self, out: &mut Writer<'_>) {
         if out.keep == Keep::Local {
             out.sink().end();
-            out.flush();
-            out.sink().return_().end();
+            if self.diverges {
+                out.sink().unreachable();
+            } else {
+                out.flush();
+                out.sink().return_();
+            }
+            out.sink().end();
             let Added { fuel, place, .. } = *out.added;
             out.sink().global_set(place).i64_const(-1).global_set(fuel).unreachable();
         }

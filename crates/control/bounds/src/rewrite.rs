@@ -27,6 +27,9 @@ pub enum Count<'a> {
     All,
     /// All but these: [`crate::Analysis::proved`].
     Except(&'a BTreeSet<u32>),
+    /// All but `uncounted`: the functions that only verified calls reach. Those of `diverging` trap where they would
+    /// return, as their verification assumes.
+    Verified { uncounted: &'a BTreeSet<u32>, diverging: &'a BTreeSet<u32> },
     /// For measuring what counting costs; such a module may never return by itself.
     Nothing,
 }
@@ -35,13 +38,17 @@ impl Count<'_> {
     fn counts(self, function: u32) -> bool {
         match self {
             Self::All => true,
-            Self::Except(proved) => !proved.contains(&function),
+            Self::Except(proved) | Self::Verified { uncounted: proved, .. } => !proved.contains(&function),
             Self::Nothing => false,
         }
     }
 
     fn any(self) -> bool {
         !matches!(self, Self::Nothing)
+    }
+
+    fn diverges(self, function: u32) -> bool {
+        matches!(self, Self::Verified { diverging, .. } if diverging.contains(&function))
     }
 }
 
@@ -349,7 +356,10 @@ impl<'a> Source<'a> {
             added.charge = Some(function("flame:charge", &[i32], &[i32], body));
         }
 
-        let small = charge::small(summaries, self.imported, &self.taken);
+        // What diverges counts by itself.
+        let taken = self.taken.iter().enumerate();
+        let taken: Vec<bool> = taken.map(|(i, t)| *t || count.diverges(self.imported + i as u32)).collect();
+        let small = charge::small(summaries, self.imported, &taken);
         let code = self.code(&added, (&small, count), &mut types, &helpers)?;
         let mut module = Module::new();
         for id in ORDER {
@@ -406,11 +416,12 @@ impl<'a> Source<'a> {
             let (params, results) =
                 self.types.get(ty as usize).map_or((&[][..], &[][..]), |ty| (ty.params(), ty.results()));
             let regions: Regions = charge::regions(body, small_weight, marker)?;
+            let diverges = count.diverges(self.imported + i as u32);
             let results = match results {
                 [] => BlockType::Empty,
                 [one] => BlockType::Result(value_type(*one)),
                 // A type of its own, once for each function type; only blocks around loops need it.
-                several if !regions.loops.is_empty() => {
+                several if !regions.loops.is_empty() || diverges => {
                     let several: Vec<ValType> = several.iter().map(|t| value_type(*t)).collect();
                     let index = *block_types
                         .entry(ty)
@@ -426,7 +437,8 @@ impl<'a> Source<'a> {
                 results,
                 regions,
                 small: small.get(i).copied().flatten().is_some(),
-                counts: count.counts(self.imported + i as u32),
+                counts: diverges || count.counts(self.imported + i as u32),
+                diverges,
                 alone: !self.uses.called.contains(&(self.imported + i as u32)),
             };
             code.raw(&function.write(added, callee)?);

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bumped whenever checks, bounds, rewriting or the engine's configuration change.
-const GENERATION: u32 = 6;
+const GENERATION: u32 = 7;
 const MAC_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
 

@@ -133,6 +133,11 @@ pub struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
+    /// Whether a bound of this module was violated in an earlier run.
+    pub fn is_violated(&self, hash: &[u8; 32]) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.violation(hash).is_some())
+    }
+
     /// A compiler that works in confined child processes. Without a cache every module is compiled anew.
     pub fn new(worker: Worker, cache: Option<Cache>) -> Self {
         Self { place: Place::Child(worker), cache, note: None }

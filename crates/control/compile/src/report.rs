@@ -26,7 +26,7 @@ pub struct Report {
 
 impl From<Analysis> for Report {
     fn from(analysis: Analysis) -> Self {
-        let Analysis { entries, mut loops, cycles, grows, proved: _ } = analysis;
+        let Analysis { entries, mut loops, cycles, grows, proved: _, diverging: _ } = analysis;
         let counted = loops.iter().filter(|l| l.turns == Turns::Unknown).count();
         let bounded = loops.len() - counted;
         loops.truncate(MAX_LOOPS);

@@ -120,7 +120,7 @@ impl Compiler<'_> {
         }
         match self.batches(wasm, examined, admission.costs)? {
             Ok(found) => Ok(judge(found, expose, admission)),
-            Err(why) => Ok(Verdict { class: ModuleClass::Metered, estimate_ns: None, why }),
+            Err(why) => fixed(ModuleClass::Metered, &why),
         }
     }
 
@@ -221,8 +221,8 @@ fn judge(found: Batches, expose: Expose, admission: &Admission<'_>) -> Verdict {
         return metered(None, "its batches have no bound: `flame check` tells why".to_owned());
     }
     let visible = visible(expose, admission.pace.map_or(flame_bounds::MAX_LENGTH, |p| p.snaplen));
-    let batch = flame_abi::MAX_BATCH as u64;
-    let most = bound.at(batch, visible).map(|n| n / u128::from(batch));
+    // A batch of one packet has one packet's budget.
+    let most = bound.at(1, visible);
     if most.is_none_or(|most| most > u128::from(admission.packet_budget)) {
         let most = most.map_or_else(String::new, |n| format!("{n} instructions, "));
         return metered(

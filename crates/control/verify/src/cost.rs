@@ -3,24 +3,37 @@
 use crate::poly::Poly;
 use wasmparser::Operator;
 
-/// The cost of a path: `call + packets × packet`, where `packets` are those that the call begins.
+/// The cost of a path: `call + COUNT × each + begun × packet`, where `begun` is the number of packets that the path
+/// begins, of the `COUNT` of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     pub call: Poly,
+    /// Of loops with as many iterations as the batch has packets.
+    pub each: Poly,
+    /// Of iterations that begin a packet.
     pub packet: Poly,
 }
 
 impl Cost {
-    pub const ZERO: Self = Self { call: Poly::ZERO, packet: Poly::ZERO };
+    pub const ZERO: Self = Self { call: Poly::ZERO, each: Poly::ZERO, packet: Poly::ZERO };
 
+    /// Returns the cost of one path after the other. They begin different packets.
     #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self { call: self.call.plus(other.call), packet: self.packet.plus(other.packet) }
+    pub fn then(self, other: Self) -> Self {
+        Self {
+            call: self.call.plus(other.call),
+            each: self.each.plus(other.each),
+            packet: self.packet.max(other.packet),
+        }
     }
 
     #[must_use]
     pub fn max(self, other: Self) -> Self {
-        Self { call: self.call.max(other.call), packet: self.packet.max(other.packet) }
+        Self {
+            call: self.call.max(other.call),
+            each: self.each.max(other.each),
+            packet: self.packet.max(other.packet),
+        }
     }
 
     #[must_use]
@@ -29,12 +42,17 @@ impl Cost {
     }
 
     pub fn is_bounded(self) -> bool {
-        self.call.is_bounded() && self.packet.is_bounded()
+        self.call.is_bounded() && self.of_packet().is_bounded()
+    }
+
+    /// Returns what each packet of a batch adds, at most.
+    pub fn of_packet(self) -> Poly {
+        self.each.plus(self.packet)
     }
 
     /// Returns the cost of a call with so many packets of this length or shorter.
     pub fn at(self, packets: u64, length: u64) -> Option<u128> {
-        self.call.plus(self.packet.times(Poly::constant(packets))).at(length)
+        self.call.plus(self.of_packet().times(Poly::constant(packets))).at(length)
     }
 }
 

@@ -102,6 +102,8 @@ pub struct Verified {
     pub entries: Vec<Entry>,
     /// Functions that must trap instead of returning, and count what they execute.
     pub diverging: std::collections::BTreeSet<u32>,
+    /// Loops as they were entered.
+    pub loops: Vec<walk::LoopBound>,
 }
 
 /// Work allowed for each byte of the module and the certificate: instructions walked, and steps of proofs.
@@ -147,6 +149,7 @@ fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> R
     let Certificate { summaries: claimed, diverging, entries: notes } = certificate;
     let mut work = bytes as u64 * WORK_PER_BYTE + WORK_LEAST;
     let mut summaries: BTreeMap<u32, Summary> = BTreeMap::new();
+    let mut loops = Vec::new();
     let mut failed: BTreeMap<u32, Refused> = BTreeMap::new();
     for (function, notes) in claimed {
         if module.own(function).is_none() {
@@ -157,6 +160,7 @@ fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> R
             let arguments = walk.any_arguments(function);
             let outcome = walk.entry(function, arguments);
             work = walk.work.min(walk.values.symbols.steps_left());
+            loops.append(&mut walk.loops);
             outcome
         };
         match outcome {
@@ -188,11 +192,12 @@ fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> R
             }),
         };
         work = walk.work.min(walk.values.symbols.steps_left()).max(WORK_LEAST / 64);
+        loops.append(&mut walk.loops);
         let bound = bound.map_err(|why| match why.rule {
             Rule::Unsummarised(callee) => failed.get(&callee).copied().unwrap_or(why),
             _ => why,
         });
         entries.push(Entry { name: (*name).to_owned(), function: *function, bound });
     }
-    Ok(Verified { entries, diverging })
+    Ok(Verified { entries, diverging, loops })
 }

@@ -41,6 +41,8 @@ pub struct Head {
     pub symbols: BTreeMap<u32, Symbol>,
     /// How often the loop goes back, at most.
     pub trips: Poly,
+    /// Whether that is at most as often as the batch has packets.
+    pub by_count: bool,
 }
 
 /// What one iteration does.
@@ -90,19 +92,29 @@ impl<'a> Walk<'_, 'a> {
         }
         let base = entry.cost;
         // Iterations that begin a packet each are paid for by packet, the last one included if it begins one too.
-        let total = |cost: Cost, marked: bool| match (packets, marked) {
-            (true, true) => {
-                let whole = one.call.plus(one.packet).max(cost.call.plus(cost.packet));
-                Cost { call: base.call, packet: base.packet.max(whole) }
+        let each = base.each.plus(trips.times(one.each));
+        let total = |cost: Cost, marked: bool| {
+            let each = each.plus(cost.each);
+            match (packets, marked) {
+                (true, true) => {
+                    let whole = one.call.plus(one.packet).max(cost.call.plus(cost.packet));
+                    Cost { call: base.call, each, packet: base.packet.max(whole) }
+                }
+                (true, false) => {
+                    let packet = base.packet.max(one.call.plus(one.packet)).max(cost.packet);
+                    Cost { call: base.call.plus(cost.call), each, packet }
+                }
+                (false, _) if head.by_count => Cost {
+                    call: base.call.plus(cost.call),
+                    each: each.plus(one.call),
+                    packet: base.packet.max(one.packet).max(cost.packet),
+                },
+                (false, _) => Cost {
+                    call: base.call.plus(trips.times(one.call)).plus(cost.call),
+                    each,
+                    packet: base.packet.max(one.packet).max(cost.packet),
+                },
             }
-            (true, false) => {
-                let packet = base.packet.max(one.call.plus(one.packet)).max(cost.packet);
-                Cost { call: base.call.plus(cost.call), packet }
-            }
-            (false, _) => Cost {
-                call: base.call.plus(trips.times(one.call)).plus(cost.call),
-                packet: base.packet.max(one.packet).max(cost.packet),
-            },
         };
         let adjust = |state: &mut State| {
             state.cost = total(state.cost, state.marked);
@@ -271,7 +283,13 @@ impl<'a> Walk<'_, 'a> {
                 upper.map_or(Poly::UNBOUNDED, Poly::from_upper)
             }
         };
-        (state, Head { trip, symbols, trips })
+        let left = Linear { constant: 0, terms: vec![(COUNT, 1), (trip, -1)] };
+        // Only where it is less than what the interval says of the number of iterations: a constant is as good.
+        let by_count = !note.packets
+            && self.host.batch
+            && trips.as_constant().is_some_and(|n| (32..=flame_abi::MAX_BATCH as u64).contains(&n))
+            && self.values.symbols.proves(&left, &state.facts);
+        (state, Head { trip, symbols, trips, by_count })
     }
 
     fn type_of(&self, local: u32) -> Option<ValType> {

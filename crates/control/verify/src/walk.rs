@@ -458,7 +458,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         if !cost.is_bounded() {
             self.why.get_or_insert(Refused { rule: Rule::NoBound, function: callee, offset: 0 });
         }
-        state.cost = Cost { call: state.cost.call.plus(cost.call), packet: state.cost.packet.max(cost.packet) };
+        state.cost = state.cost.then(cost);
     }
 
     /// Forgets what a call may change, and pushes results of which nothing is known.

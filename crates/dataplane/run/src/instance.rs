@@ -28,7 +28,7 @@ pub struct Loaded {
     marks_packets: bool,
     class: ModuleClass,
     hash: [u8; 32],
-    deadlines: Deadlines,
+    pub(crate) deadlines: Deadlines,
     watchdog: Watchdog,
 }
 

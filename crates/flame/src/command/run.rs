@@ -17,6 +17,8 @@ use flame_worker::{Input, Observer, Options, Report, Silent};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Run modules over a capture or a live interface
 ///
@@ -279,7 +281,7 @@ impl Run {
             }
             if !self.quiet {
                 installed.notes.iter().for_each(|note| eprintln!("flame: note: {note}"));
-                let told = pace.is_some() || cache.violation(&examined.hash).is_some();
+                let told = pace.is_some() || compiler.is_violated(&examined.hash);
                 if told && installed.plan.class == ModuleClass::Metered {
                     eprintln!("flame: note: {name} is metered: {}", installed.verdict.why);
                 }

@@ -66,14 +66,18 @@ pub struct Analysis {
     /// (a panic, or what looks like one). Calls other than batches share a budget, so that those which may cost more than
     /// [`flame_abi::CALL_UNITS`], which each is charged, are counted.
     pub proved: BTreeSet<u32>,
+    /// Functions that the verified bounds assume not to return: they have to trap where they would.
+    pub diverging: BTreeSet<u32>,
 }
 
 /// What one call costs at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
     /// Of a call, but for what is counted by packet.
+    #[serde(with = "poly")]
     pub call: Poly,
     /// Of one packet, in loops that say where each begins.
+    #[serde(with = "poly")]
     pub packet: Poly,
 }
 
@@ -121,6 +125,7 @@ pub struct LoopReport {
     pub offset: usize,
     pub turns: Turns,
     /// Of one turn.
+    #[serde(with = "poly")]
     pub cost: Poly,
     /// What says how often.
     pub depends: Depends,
@@ -129,7 +134,7 @@ pub struct LoopReport {
 /// How often a loop goes back in one go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Turns {
-    AtMost(Poly),
+    AtMost(#[serde(with = "poly")] Poly),
     /// Once for each packet.
     Packets,
     /// Nothing that is known ends it: a counter does, that the rewriter puts in.
@@ -174,6 +179,7 @@ fn entries(
         false => hard.entries.clone(),
     };
     let times = costs.map(|c| pass.run(&exports, Ask { weights: Weights::Time(c), rare: false }).entries);
+    let verified = verified(wasm).map_err(refused)?;
     let (mut proved, mut counted) = (BTreeSet::new(), BTreeSet::new());
     let stacks = stack::Stacks::new(&module, &order, &returning);
     let mut entries = Vec::new();
@@ -181,14 +187,29 @@ fn entries(
         let all = graph::reaches(&module, &[*function], None);
         let comes_back = graph::reaches(&module, &[*function], Some(&returning));
         let found = &hard.entries[i];
+        let cost = verified.entries.iter().find(|e| e.name == *name).map(|e| e.bound);
+        let (bound, why) = match cost {
+            Some(Ok(cost)) => (Bound { call: cost.call, packet: cost.of_packet() }, None),
+            Some(Err(refused)) => {
+                let place = if refused.offset > 0 { format!(", at byte {}", refused.offset) } else { String::new() };
+                let rule = match refused.rule {
+                    flame_verify::Rule::Unsummarised(callee) => {
+                        format!("it calls {}, which has no bound", module.name(callee))
+                    }
+                    rule => rule.to_string(),
+                };
+                (Bound::UNBOUNDED, Some(format!("{rule} (in {}{place})", module.name(refused.function))))
+            }
+            None => (Bound::UNBOUNDED, Some("it was not verified".to_owned())),
+        };
         let stack = stacks.of(*function);
         entries.push(Entry {
             name: name.clone(),
-            bound: found.bound,
-            common: common.get(i).map_or(found.bound, |c| c.bound),
+            bound,
+            common: common.get(i).map(|c| c.bound).filter(|c| c.is_bounded()).unwrap_or(bound),
             time: times.as_ref().and_then(|t| t.get(i)).map(|t| t.bound),
-            why: found.why.clone(),
-            depends: if found.bound.is_bounded() { found.depends } else { Depends::Unknown },
+            why,
+            depends: if bound.is_bounded() { found.depends } else { Depends::Unknown },
             stack,
             grows: comes_back.iter().any(|f| module.own(*f).is_some_and(|f| f.grows)),
             imports: graph::imports(&module, &comes_back),
@@ -196,10 +217,10 @@ fn entries(
         });
         let charged = u128::from(flame_abi::CALL_UNITS);
         let is_shared = [names::INIT, names::TICK, names::END, names::MESSAGE].contains(&name.as_str());
-        let is_covered = !is_shared || found.bound.at(1, MAX_LENGTH).is_some_and(|most| most <= charged);
-        if found.bound.is_bounded() && found.ends && is_covered {
-            // What never comes back has no bound: it ends by a trap, or by its counters.
-            let lost: Vec<u32> = all.iter().copied().filter(|f| !returning.contains(f)).collect();
+        let is_covered = !is_shared || bound.at(1, MAX_LENGTH).is_some_and(|most| most <= charged);
+        if bound.is_bounded() && is_covered {
+            // What diverges has no bound: it ends by a trap, or by its counters.
+            let lost: Vec<u32> = all.iter().copied().filter(|f| verified.diverging.contains(f)).collect();
             counted.extend(graph::reaches(&module, &lost, None));
             proved.extend(all);
         } else {
@@ -207,5 +228,43 @@ fn entries(
         }
     }
     let proved = proved.difference(&counted).copied().collect();
-    Ok(Analysis { entries, loops: hard.loops, cycles, grows: module.grows, proved })
+    let loops = loops(hard.loops, &verified.loops);
+    Ok(Analysis { entries, loops, cycles, grows: module.grows, proved, diverging: verified.diverging })
+}
+
+/// Verifies the certificate that the module carries, or one that is found here.
+fn verified(wasm: &[u8]) -> Result<flame_verify::Verified, wasmparser::Error> {
+    if let Ok(Some(verified)) = flame_verify::verify_own(wasm) {
+        return Ok(verified);
+    }
+    let certificate = crate::find(wasm)?.to_bytes();
+    // What the finder writes is read like any other.
+    Ok(flame_verify::verify(wasm, &certificate).unwrap_or_default())
+}
+
+/// Replaces the number of iterations that the estimate goes by with what was verified. A loop that no verified call
+/// enters has a counter.
+fn loops(estimated: Vec<LoopReport>, verified: &[flame_verify::walk::LoopBound]) -> Vec<LoopReport> {
+    let mut known: std::collections::BTreeMap<usize, Turns> = std::collections::BTreeMap::new();
+    for found in verified {
+        let turns = match (found.packets, found.trips.is_bounded()) {
+            (true, _) => Turns::Packets,
+            (false, true) => Turns::AtMost(found.trips),
+            (false, false) => Turns::Unknown,
+        };
+        let place = known.entry(found.offset as usize).or_insert_with(|| turns.clone());
+        *place = match (&*place, turns) {
+            (Turns::AtMost(a), Turns::AtMost(b)) => Turns::AtMost(a.max(b)),
+            (Turns::Packets, Turns::Packets) => Turns::Packets,
+            _ => Turns::Unknown,
+        };
+    }
+    let of = |mut report: LoopReport| {
+        report.turns = known.get(&report.offset).cloned().unwrap_or(Turns::Unknown);
+        if report.turns == Turns::Unknown {
+            report.depends = Depends::Unknown;
+        }
+        report
+    };
+    estimated.into_iter().map(of).collect()
 }

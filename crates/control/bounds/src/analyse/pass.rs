@@ -44,9 +44,6 @@ pub struct Found {
 #[derive(Clone)]
 pub struct Reached {
     pub bound: Bound,
-    /// Whether it comes back at all.
-    pub ends: bool,
-    pub why: Option<String>,
     pub depends: Depends,
     pub path: Vec<Step>,
 }
@@ -100,11 +97,8 @@ impl Pass<'_, '_> {
                 call: cost(&walk, end.as_ref()).plus(ask.weights.dispatch()),
                 packet: end.as_ref().map_or(Poly::ZERO, |s| s.packet),
             };
-            let late = (walk.budget == 0).then(|| "it takes longer to analyse than is allowed".to_owned());
             entries.push(Reached {
                 bound,
-                ends: end.is_some(),
-                why: walk.why.or(late).filter(|_| !bound.is_bounded()),
                 depends: walk.depends,
                 path: end.and_then(|end| end.path).map_or_else(Vec::new, |p| p.steps(|f| module.name(f))),
             });

@@ -122,15 +122,6 @@ impl Finder {
                 }
             }
         }
-        if std::env::var("FLAME_LOOP").is_ok_and(|at| at == body.about.offset.to_string()) && !note.packets && !is_useful(iteration.head.trips) {
-            eprintln!("loop {} note {note:?}\n heads {:?} trip {}", body.about.offset, iteration.head.symbols, iteration.head.trip);
-            for back in &iteration.backs {
-                eprintln!("  back:");
-                for f in &back.facts { eprintln!("     {} {:?}", f.constant, f.terms); }
-                for f in &back.nonzero { eprintln!("     nz {} {:?}", f.constant, f.terms); }
-                for l in iteration.head.symbols.keys() { eprintln!("     local {l} {:?}", back.locals[*l as usize]); }
-            }
-        }
         self.minimise(walk, body, entry, note, &iteration)
     }
 

@@ -11,7 +11,7 @@ use flame_verify::module::Module;
 use flame_verify::value::Value;
 use flame_verify::walk::{Guide, LoopBody, Summary, Walk};
 use flame_verify::{Certificate, Cost, LoopNote, SECTION, arguments};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -26,8 +26,6 @@ const SMALL: u32 = 400;
 struct Finder {
     /// Functions with a bound for any arguments.
     bounded: BTreeSet<u32>,
-    /// Calls that found no bound although they were analysed with their arguments.
-    hopeless: RefCell<BTreeMap<u32, u32>>,
     /// Functions on the way of the current call: recursion is not followed.
     recursive: BTreeSet<u32>,
     /// Explorations within explorations.
@@ -65,7 +63,6 @@ pub fn find(wasm: &[u8]) -> Result<Certificate, wasmparser::Error> {
     let finder = |bounded: &BTreeMap<u32, Summary>| {
         Rc::new(Finder {
             bounded: bounded.keys().copied().collect(),
-            hopeless: RefCell::default(),
             recursive: recursive.clone(),
             depth: Cell::new(0),
         })
@@ -98,12 +95,6 @@ pub fn find(wasm: &[u8]) -> Result<Certificate, wasmparser::Error> {
             Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), WORK).guided(guide);
         let arguments = arguments(&mut walk, name, *function);
         let outcome = walk.entry(*function, arguments);
-        if std::env::var_os("FLAME_FIND").is_some() {
-            for l in &walk.loops {
-                eprintln!("   loop {}@{} packets {} trips {} one {} + {}", l.function, l.offset, l.packets, l.trips, l.iteration.call, l.iteration.packet);
-            }
-            eprintln!("{name}: {:?} why {:?} work {} steps {}", outcome.as_ref().map(|o| o.cost), walk.why, WORK - walk.work, WORK - walk.values.symbols.steps_left());
-        }
         if outcome.is_ok_and(|o| o.cost.is_bounded()) {
             certificate.entries.insert(*function, std::mem::take(&mut walk.notes));
         }
