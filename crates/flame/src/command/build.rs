@@ -37,10 +37,14 @@ impl Build {
         } else {
             c(&self.folder, self.lines)?
         };
-        let wasm = with_manifest(wasm, &text);
+        let wasm = with_section(wasm, MANIFEST_SECTION, &text);
         Compiler::new(Worker::this_program().stopped_by(crate::compiler::stop_flag()?), None)
             .examine(&wasm)
             .map_err(|e| format!("{}: built, but it is no module: {e}", self.folder.display()))?;
+        // A node checks the certificate in the time that it takes to read the module.
+        let certificate = flame_bounds::find(&wasm, flame_bounds::Effort::AUTHOR);
+        let certificate = certificate.map_err(|e| format!("{}: {e}", self.folder.display()))?;
+        let wasm = with_section(wasm, flame_verify::SECTION, &certificate.to_bytes());
         let folder = self.output.as_deref().unwrap_or(&self.folder);
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let file = folder.join(format!("{}.wasm", manifest.name));
@@ -50,10 +54,10 @@ impl Build {
     }
 }
 
-/// Appends the manifest as a custom section (id 0: length, name, contents).
-fn with_manifest(mut wasm: Vec<u8>, manifest: &[u8]) -> Vec<u8> {
+/// Appends a custom section (id 0: length, name, contents).
+fn with_section(mut wasm: Vec<u8>, name: &str, data: &[u8]) -> Vec<u8> {
     use wasm_encoder::{CustomSection, Section};
-    CustomSection { name: MANIFEST_SECTION.into(), data: manifest.into() }.append_to(&mut wasm);
+    CustomSection { name: name.into(), data: data.into() }.append_to(&mut wasm);
     wasm
 }
 

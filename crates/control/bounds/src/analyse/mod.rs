@@ -237,7 +237,7 @@ fn verified(wasm: &[u8]) -> Result<flame_verify::Verified, wasmparser::Error> {
     if let Ok(Some(verified)) = flame_verify::verify_own(wasm) {
         return Ok(verified);
     }
-    let certificate = crate::find(wasm)?.to_bytes();
+    let certificate = crate::find(wasm, crate::Effort::NODE)?.to_bytes();
     // What the finder writes is read like any other.
     Ok(flame_verify::verify(wasm, &certificate).unwrap_or_default())
 }

@@ -15,10 +15,22 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Work for the whole of a module: instructions walked, and steps of proofs.
-const WORK: u64 = 10_000_000;
-/// Work for one function or entry.
-const WORK_EACH: u64 = 500_000;
+/// How long to search: instructions walked, and steps of proofs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// For each entry, and for all other functions together.
+    pub all: u64,
+    /// For each function that is analysed for any arguments.
+    pub each: u64,
+}
+
+impl Effort {
+    /// For a module that comes without a certificate: fractions of a second.
+    pub const NODE: Self = Self { all: 2_000_000, each: 60_000 };
+    /// For an author who builds a module once: seconds.
+    pub const AUTHOR: Self = Self { all: 10_000_000, each: 500_000 };
+}
+
 /// Instructions of a function that is analysed at each call although it has a bound for any arguments.
 const SMALL: u32 = 400;
 
@@ -47,7 +59,7 @@ impl Guide for Finder {
 }
 
 /// Returns a certificate for a valid module. Entries for which nothing was found have no bound under it.
-pub fn find(wasm: &[u8]) -> Result<Certificate, wasmparser::Error> {
+pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Error> {
     let graph = Graph::read(wasm)?;
     let module = Module::read(wasm, SECTION)?;
     let returns = returning(&graph);
@@ -59,7 +71,7 @@ pub fn find(wasm: &[u8]) -> Result<Certificate, wasmparser::Error> {
     let recursive: BTreeSet<u32> =
         own.filter(|f| returns.contains(f)).filter(|f| !order.contains(f)).collect();
     let mut summaries: BTreeMap<u32, Summary> = BTreeMap::new();
-    let mut work = WORK;
+    let mut work = effort.all;
     let finder = |bounded: &BTreeMap<u32, Summary>| {
         Rc::new(Finder {
             bounded: bounded.keys().copied().collect(),
@@ -73,7 +85,7 @@ pub fn find(wasm: &[u8]) -> Result<Certificate, wasmparser::Error> {
         }
         let found = {
             let guide = finder(&summaries);
-            let each = work.min(WORK_EACH);
+            let each = work.min(effort.each);
             let mut walk =
                 Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), each).guided(guide);
             let arguments = walk.any_arguments(function);
@@ -92,7 +104,7 @@ pub fn find(wasm: &[u8]) -> Result<Certificate, wasmparser::Error> {
         }
         let guide = finder(&summaries);
         let mut walk =
-            Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), WORK).guided(guide);
+            Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), effort.all).guided(guide);
         let arguments = arguments(&mut walk, name, *function);
         let outcome = walk.entry(*function, arguments);
         if outcome.is_ok_and(|o| o.cost.is_bounded()) {
