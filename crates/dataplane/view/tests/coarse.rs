@@ -3,7 +3,7 @@
 mod common;
 use common::*;
 use flame_abi::{Descriptor, LinkType};
-use flame_plan::{Action, Expose, Field, ViewKey, ViewSpec};
+use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewKey, ViewSpec};
 use flame_view::View;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,9 +50,17 @@ fn flows_keep_apart_without_their_names_where_no_header_is_shown() {
     assert!(all.iter().zip(&seen).all(|(d, s)| names[&d.hash] == s.hash && d.hash != s.hash));
     let (_, other, _) = hashes(2);
     assert!(seen.iter().zip(&other).all(|(a, b)| a.hash != b.hash), "another principal has other names");
-    // Where addresses are seen anyway, or are changed, the hash is that of what is seen.
-    let (all, seen, _) = shown(&keyed(1, Expose::Headers), 50, 10);
-    assert!(all.iter().zip(&seen).all(|(d, s)| d.hash == s.hash));
+    // The same names where headers are seen: of what is seen.
+    let (_, of_headers, _) = shown(&keyed(1, Expose::Headers), 500, 10);
+    assert!(seen.iter().zip(&of_headers).all(|(a, b)| a.hash == b.hash));
+    let (all, open, _) = shown(&keyed(1, Expose::All), 50, 10);
+    assert!(all.iter().zip(&open).all(|(d, s)| d.hash == s.hash), "nothing is hidden");
+    let (_, without, _) = shown(&ViewSpec { key: None, ..keyed(1, Expose::None) }, 50, 10);
+    assert!(without.iter().all(|s| s.hash == 0), "no key, no names");
+    // A transform makes a narrower view, so its names tell less: of changed addresses, under the key.
+    let zero: Transforms = Field::ALL.into_iter().map(|f| (f, Action::Zero)).collect();
+    let (_, less, _) = shown(&ViewSpec { transforms: zero, ..keyed(1, Expose::None) }, 500, 10);
+    assert_eq!(less.iter().map(|d| d.hash).collect::<BTreeSet<_>>().len(), 1);
     let prefix = [(Field::IpSrc, Action::Prefix), (Field::IpDst, Action::Prefix)].into();
     let (all, seen, _) = shown(&ViewSpec { transforms: prefix, ..keyed(1, Expose::None) }, 50, 10);
     assert!(all.iter().zip(&seen).all(|(d, s)| d.hash != s.hash));
@@ -72,9 +80,10 @@ fn the_views_own_key_goes_before_the_runs() {
 #[test]
 fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
     let seen = |filter: &str, spec: ViewSpec| {
-        let filters = vec![filter.to_owned()];
-        let truly = shown(&ViewSpec { select: filters.clone(), ..spec.clone() }, 50, 1).1.len();
-        (truly, shown(&ViewSpec { select: filters.clone(), select_shown: filters, ..spec }, 50, 1).1.len())
+        let select = TrustedFilter::parse(filter).unwrap().into_iter().collect();
+        let select_shown = ShownFilter::parse(filter).unwrap().into_iter().collect();
+        let truly = shown(&ViewSpec { select, ..spec.clone() }, 50, 1).1.len();
+        (truly, shown(&ViewSpec { select_shown, ..spec }, 50, 1).1.len())
     };
     let headers = || keyed(1, Expose::Headers);
     let payload = "udp[8] == 0xc7";
@@ -90,8 +99,7 @@ fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
     assert!(
         !View::new(
             &ViewSpec {
-                select: vec!["udp".into()],
-                select_shown: vec!["udp".into()],
+                select_shown: ShownFilter::parse("udp").unwrap().into_iter().collect(),
                 expose: Expose::All,
                 ..ViewSpec::default()
             },

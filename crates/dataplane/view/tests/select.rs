@@ -3,12 +3,12 @@
 mod common;
 use common::*;
 use flame_abi::{Descriptor, LinkType};
-use flame_plan::{Action, Expose, Field, Transforms, ViewSpec};
+use flame_plan::{Action, Expose, Field, Transforms, TrustedFilter, ViewSpec};
 use flame_transform::TransformError;
 use flame_view::{Key, View, ViewError};
 
 fn spec(select: &[&str], expose: Expose, transforms: &[(Field, Action)]) -> ViewSpec {
-    let select = select.iter().map(|s| (*s).to_owned()).collect();
+    let select = select.iter().filter_map(|s| TrustedFilter::parse(s).unwrap()).collect();
     ViewSpec {
         select,
         expose,
@@ -30,7 +30,8 @@ fn every_filter_must_pass() {
     let seen = see(&mut v, LinkType::ETHERNET, &packets);
     assert_eq!(seen.descriptors.len(), 1);
     assert_eq!(seen.descriptors[0].wire_len, 14 + 28 + 400);
-    assert_eq!(seen.packet(0), &packets[1][..42]);
+    // The checksum is one of the payload too.
+    assert_eq!(seen.packet(0), [&packets[1][..40], &[0; 2]].concat());
     assert_eq!(seen.descriptors[0].addr, BASE);
 }
 
@@ -80,7 +81,7 @@ fn what_is_refused_says_why() {
     assert!(error(&spec(&[], Expose::All, &[(Field::PortDst, Action::Hash)])).contains("port.dst=hash"));
     let wide = (Field::PortDst, Action::Truncate(17));
     assert!(error(&spec(&[], Expose::All, &[wide])).contains("has 16 bits"));
-    assert!(error(&spec(&["tcp prot 80"], Expose::All, &[])).contains("tcp prot 80"));
+    assert!(error(&spec(&["tcp port port 80"], Expose::All, &[])).contains("tcp port port 80"));
     let key = Key::new([1; 32]);
     let mac = View::new(&spec(&[], Expose::All, &[(Field::MacDst, Action::Prefix)]), Some(&key));
     assert!(matches!(mac, Err(ViewError::Transform(TransformError::NotIp { field: "mac.dst" }))));
