@@ -31,9 +31,6 @@ mod zero;
 use flame_abi::LinkType;
 use flame_plan::{Action, Field, Transforms};
 
-/// Bytes behind those that are shown which [`Rewriter::rewrite_shown`] takes into account where payload is shown.
-pub const LOOK_AHEAD: usize = headers::look::DEPTH + headers::look::MARGIN;
-
 pub use hash::{FlowHash, Sampler};
 pub use key::{Key, KeyError};
 pub use prefix::Prefix;
@@ -111,7 +108,7 @@ impl Rewriter {
     }
 
     /// The same where `ask` bytes are shown at most: what is left in the first of them, as many as it returns, tells
-    /// nothing of those behind. `bytes` may end [`LOOK_AHEAD`] behind those, and behind the headers.
+    /// nothing of those behind. `bytes` may end there if the headers do.
     pub fn rewrite_shown(&mut self, link: LinkType, bytes: &mut [u8], ask: usize) -> usize {
         headers::rewrite(self, link, bytes, ask)
     }

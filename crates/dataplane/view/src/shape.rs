@@ -4,7 +4,7 @@ use crate::copy_exact;
 use crate::expose::exposed;
 use flame_abi::{Descriptor, LinkType, flags};
 use flame_plan::Expose;
-use flame_transform::{LOOK_AHEAD, Rewriter};
+use flame_transform::Rewriter;
 
 pub(crate) struct Shape {
     pub(crate) rewriter: Rewriter,
@@ -35,8 +35,7 @@ impl Shape {
             let headers = d.payload() as usize;
             // Addresses and ports are changed even if they are not shown, for the hash is one of what they become.
             let most = if ask == 0 { headers } else { ask };
-            let ahead = if changes && most > headers { LOOK_AHEAD } else { 0 };
-            let taken = (most.max(headers) + ahead).min(bytes.len());
+            let taken = most.max(headers).min(bytes.len());
             if self.scratch.len() < taken {
                 self.scratch.resize(taken, 0);
             }

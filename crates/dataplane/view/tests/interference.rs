@@ -170,12 +170,23 @@ fn find(pairs: u64, seed: u64, outside: &dyn Fn(&Case, &Capture) -> Outside) -> 
         let (shown, a, b) = (numbers.next(), numbers.next(), numbers.next());
         let (first, second) = (capture(&one, shown, a), capture(&other, shown, b));
         if outside(&one, &first) != outside(&other, &second) {
-            let (x, y) = (shown_by(&one, &first), shown_by(&other, &second));
-            let at = x.0.iter().zip(&y.0).position(|(a, b)| a != b);
-            return Some(format!(
-                "pair {pair}: {:?}\n{:02x?}\n{:02x?}\ndescriptors {at:?}: {:?}\n{:?}\nshown {:02x?}\n      {:02x?}",
-                one.spec, first.packets, second.packets, x.0, y.0, x.1, y.1
-            ));
+            let of = |case: &Case, capture: &Capture, i: usize| {
+                let alone = Capture {
+                    packets: vec![capture.packets[i].clone()],
+                    descriptors: vec![capture.descriptors[i]],
+                    data: capture.data.clone(),
+                };
+                let (descriptors, bytes, _) = shown_by(case, &alone);
+                format!("{:02x?}\n  {descriptors:?}\n  {bytes:02x?}", alone.packets[0])
+            };
+            // Alone it may show no difference: then it is one of the sample, or of where blocks end.
+            let sides = |i: usize| {
+                let shows = |case: &Case, capture: &Capture| of(case, capture, i).split_once('\n').map(|s| s.1.to_owned());
+                let differ = shows(&one, &first) != shows(&other, &second);
+                differ.then(|| format!("\npacket {i} {}\nother {}", of(&one, &first, i), of(&other, &second, i)))
+            };
+            let packets: String = (0..first.packets.len()).filter_map(sides).collect();
+            return Some(format!("pair {pair}: {:?}{packets}", one.spec));
         }
     }
     None

@@ -1,11 +1,10 @@
-//! Packets in payload: tunnels on ports of their own choice.
+//! Packets in payload: tunnels on ports of their own choice. Only bytes that would be shown are looked at, so that what
+//! is found tells nothing of those behind.
 
 use crate::checksum::sum;
 
 /// Bytes of payload in which a packet is looked for.
-pub(crate) const DEPTH: usize = 128;
-/// Bytes behind [`DEPTH`] that looking takes: the longest IPv4 header.
-pub(crate) const MARGIN: usize = 64;
+const DEPTH: usize = 128;
 
 /// ARP for Ethernet and IPv4, behind its EtherType.
 const ARP: [u8; 8] = [8, 6, 0, 1, 8, 0, 6, 4];

@@ -6,7 +6,7 @@
 mod icmp;
 mod ip;
 mod link;
-pub(crate) mod look;
+mod look;
 mod options;
 mod plain;
 mod transport;
@@ -32,6 +32,8 @@ struct Packet<'a> {
     datagram_end: Option<usize>,
     /// Offset behind the payload, if the transport header has a length of its own.
     payload_end: Option<usize>,
+    /// Offset behind the bytes of the datagram that are there.
+    layer_end: usize,
     /// Bytes that are shown at most.
     ask: usize,
     /// Whether what follows the last header is payload that may be shown.
@@ -57,6 +59,7 @@ fn walk(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8], ask: usize) -
         pseudo: ip::Pseudo::default(),
         datagram_end: None,
         payload_end: None,
+        layer_end: 0,
         payload: false,
     };
     let understood = p.layers(link);
@@ -95,6 +98,7 @@ impl Packet<'_> {
     fn layer(&mut self, layer: &Layer) -> End {
         self.payload = false;
         self.payload_end = None;
+        self.layer_end = layer.end;
         let at = layer.at;
         match layer.kind {
             Kind::Ethernet => self.ethernet(at),

@@ -52,7 +52,7 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> 
         _ => return None,
     };
     // Payload that is one is what nearly all of it is.
-    if changes && payload < ask && holds_packet(&segment[payload - l4..]) {
+    if changes && payload < ask && holds_packet(&bytes[payload..end.min(ask).max(payload)]) {
         return None;
     }
     let shown = if changes { end.min(ask) } else { ask };

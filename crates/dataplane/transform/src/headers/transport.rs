@@ -17,7 +17,7 @@ impl Packet<'_> {
     /// Whether what lies there may be shown as payload.
     pub(super) fn is_payload(&self, at: usize) -> bool {
         // Nobody asks where nothing behind the header is shown.
-        let end = self.payload_end.or(self.datagram_end).unwrap_or(usize::MAX).min(self.bytes.len());
+        let end = self.payload_end.unwrap_or(self.layer_end).min(self.layer_end).min(self.ask);
         at >= self.ask || !look::holds_packet(self.bytes.get(at..end).unwrap_or(&[]))
     }
 

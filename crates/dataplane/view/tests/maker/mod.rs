@@ -148,10 +148,14 @@ impl Maker<'_> {
     fn ipv4(&mut self, depth: u64) -> Vec<u8> {
         let options = self.options4();
         let (src, dst) = (self.field(Field::IpSrc, 4), self.field(Field::IpDst, 4));
-        let (proto, rest) = self.transport(depth, &[&src[..], &dst].concat());
+        let (proto, mut rest) = self.transport(depth, &[&src[..], &dst].concat());
         let length = 20 + options.len();
-        let mut total = (length + rest.len()) as u16;
         let fragment: u16 = [0, 0, 0, 0, 0, 0x2000, 0x00b9][self.choose(7) as usize];
+        if fragment == 0x00b9 {
+            // Data from the middle of a datagram.
+            rest = self.payload();
+        }
+        let mut total = (length + rest.len()) as u16;
         if self.choose(16) == 0 {
             // Left to the network card, with its checksums.
             total = 0;
