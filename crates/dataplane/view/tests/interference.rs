@@ -181,9 +181,13 @@ fn find(pairs: u64, seed: u64, outside: &dyn Fn(&Case, &Capture) -> Outside) -> 
             };
             // Alone it may show no difference: then it is one of the sample, or of where blocks end.
             let sides = |i: usize| {
-                let shows = |case: &Case, capture: &Capture| of(case, capture, i).split_once('\n').map(|s| s.1.to_owned());
+                let shows = |case: &Case, capture: &Capture| {
+                    of(case, capture, i).split_once('\n').map(|s| s.1.to_owned())
+                };
                 let differ = shows(&one, &first) != shows(&other, &second);
-                differ.then(|| format!("\npacket {i} {}\nother {}", of(&one, &first, i), of(&other, &second, i)))
+                differ.then(|| {
+                    format!("\npacket {i} {}\nother {}", of(&one, &first, i), of(&other, &second, i))
+                })
             };
             let packets: String = (0..first.packets.len()).filter_map(sides).collect();
             return Some(format!("pair {pair}: {:?}{packets}", one.spec));
