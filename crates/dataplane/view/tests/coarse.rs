@@ -110,6 +110,36 @@ fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
     );
 }
 
+/// Whoever narrows a credential, in whatever way, gets no packet that the wider sample has not; and without the key
+/// nobody knows which those are.
+#[test]
+fn narrowing_gives_no_other_sample() {
+    let zero: Transforms = Field::ALL.into_iter().map(|f| (f, Action::Zero)).collect();
+    let wide =
+        ViewSpec { sample: 10, sample_ns: 1000, sample_key: Some(ViewKey([9; 32])), ..keyed(1, Expose::All) };
+    // Numbered by their payload's length, for times get coarser.
+    let lengths = |spec: &ViewSpec| {
+        let bytes: Vec<Vec<u8>> =
+            (0..1000).map(|n| ethernet(0x0800, &ipv4(17, &[], &udp(1000, &vec![1; n])))).collect();
+        let (mut all, data) = block(LinkType::ETHERNET, &bytes);
+        all.iter_mut().enumerate().for_each(|(n, d)| d.ts_ns = n as u64 * 77);
+        let (mut out, mut out_data) = (vec![Descriptor::default(); 1000], vec![0; data.len()]);
+        let mut view = View::new(spec, None).unwrap();
+        let written = view.copy(&all, |_| LinkType::ETHERNET, &data, &mut out, &mut out_data, BASE).unwrap();
+        out[..written.packets as usize].iter().map(|d| d.wire_len).collect::<BTreeSet<u32>>()
+    };
+    let of_wide = lengths(&wide);
+    assert!((50..200).contains(&of_wide.len()));
+    for narrower in [
+        ViewSpec { resolution_ns: 3000, ..wide.clone() },
+        ViewSpec { resolution_ns: 1_000_000, sample: 30, ..wide.clone() },
+        ViewSpec { transforms: zero, expose: Expose::None, key: Some(ViewKey([2; 32])), ..wide.clone() },
+    ] {
+        assert!(lengths(&narrower).is_subset(&of_wide), "{narrower:?}");
+    }
+    assert_ne!(lengths(&ViewSpec { sample_key: Some(ViewKey([8; 32])), ..wide }), of_wide);
+}
+
 proptest! {
     #[test]
     fn times_are_multiples_and_never_later(resolution in 0u64..1 << 40, step in 0u64..1 << 33) {

@@ -3,7 +3,7 @@
 mod common;
 use common::*;
 use flame_abi::{Descriptor, LinkType};
-use flame_plan::{Action, Expose, Field, Transforms, TrustedFilter, ViewSpec};
+use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewSpec};
 use flame_transform::TransformError;
 use flame_view::{Key, View, ViewError};
 
@@ -87,6 +87,21 @@ fn what_is_refused_says_why() {
     assert!(matches!(mac, Err(ViewError::Transform(TransformError::NotIp { field: "mac.dst" }))));
     // Asks for what only cooked headers have: a filter, though not for Ethernet.
     assert!(View::new(&spec(&["inbound"], Expose::All, &[]), None).is_ok());
+}
+
+/// Lengths are not shown at `count`, so nobody asks for them there.
+#[test]
+fn filters_for_lengths_are_refused_at_count() {
+    let asks = |text: &str, expose, select_expose| {
+        let select_shown = ShownFilter::parse(text).unwrap().into_iter().collect();
+        View::new(&ViewSpec { select_shown, expose, select_expose, ..ViewSpec::default() }, None).map(|_| ())
+    };
+    for text in ["greater 100", "len & 1 = 1", "less 9 or tcp", "not (len > 64)", "ip[len - 1] = 0"] {
+        assert!(matches!(asks(text, Expose::Count, None), Err(ViewError::Length { .. })), "{text}");
+        assert!(asks(text, Expose::None, None).is_ok());
+        assert!(asks(text, Expose::Count, Some(Expose::Headers)).is_ok(), "who runs it may see lengths");
+    }
+    assert!(asks("not tcp", Expose::Count, None).is_ok());
 }
 
 #[test]
