@@ -68,7 +68,9 @@ fn the_narrower_view_is_one_of_the_wider() {
     let mut n = Numbers(3);
     let (mut compared, mut exposed) = (0, 0);
     for _ in 0..2000 {
-        let wider = spec(&mut n);
+        let mut wider = spec(&mut n);
+        // By a changed port a tunnel is not known again, though whoever sees the rest may know it.
+        wider.transforms.retain(|field, _| !matches!(field, Field::PortSrc | Field::PortDst));
         let narrower = meet(&wider, &spec(&mut n));
         let none = Transforms::new();
         let mut maker = Maker {
