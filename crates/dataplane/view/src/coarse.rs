@@ -70,6 +70,14 @@ impl Coarse {
         }
     }
 
+    /// Prepares for the packets that follow.
+    #[inline]
+    pub(crate) fn look_ahead(&mut self, packets: &[Descriptor]) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.look_ahead(packets.iter().map(|d| flame_plan::coarse(d.ts_ns, self.sample_ns)));
+        }
+    }
+
     #[inline]
     pub(crate) fn apply(&self, d: &mut Descriptor) {
         if self.count_only {

@@ -220,6 +220,7 @@ impl View {
                 let (i, d) = (written.taken, &packets[written.taken]);
                 let bytes = packet(d, data, i)?;
                 let (link, wire_len) = (link(i), d.wire_len);
+                self.coarse.look_ahead(&packets[i..]);
                 written.taken += 1;
                 if !self.select.passes(link, TruePacket { bytes, wire_len })? || !self.coarse.shows(d.ts_ns) {
                     continue;
