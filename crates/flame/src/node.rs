@@ -38,6 +38,7 @@ pub fn viewable(layer: &Layer) -> Result<(), String> {
     }
     let spec = ViewSpec {
         select: layer.rights.select.iter().cloned().collect(),
+        select_shown: layer.rights.select_shown.iter().cloned().collect(),
         transforms: layer.rights.transforms.clone(),
         key: Some(ViewKey([0; 32])),
         ..ViewSpec::default()

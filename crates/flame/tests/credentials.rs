@@ -248,14 +248,17 @@ fn a_filter_that_means_nothing_is_found_where_it_stands() {
     if modules().is_none() {
         return;
     }
-    let node = node(&ALL.replace("select = \"\"", "select = [\"tcp\", \"prot 80\"]"));
+    let node = node(&ALL.replace("select = \"\"", "select = [\"tcp\", \"port port 80\"]"));
     mint(node.path(), "alice", &[]);
     let out = in_folder(node.path(), &["grant", "verify", "alice.cred", "--policy", "policy.toml"]);
     assert!(text(&out.stderr).contains("policy, line 9, select: "), "{}", text(&out.stderr));
     let all = ["grant", "mint", "--key", "root.key", "--to", "a", "--role", "all", "--code", "any"];
-    for (option, value, said) in
-        [("--select", "prot 53", "command line, select: "), ("--transform", "port=truncate:48", "16 bits")]
-    {
+    for (option, value, said) in [
+        ("--select", "port port 53", "command line, select: "),
+        // Nothing asks a resolver, not even where a filter is stated.
+        ("--select", "host localhost", "\"localhost\" is a name"),
+        ("--transform", "port=truncate:48", "16 bits"),
+    ] {
         let out = in_folder(node.path(), &[&all[..], &[option, value]].concat());
         assert_eq!(out.status.code(), Some(2));
         assert!(text(&out.stderr).contains(said), "{}", text(&out.stderr));

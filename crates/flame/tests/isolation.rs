@@ -148,7 +148,8 @@ proptest! {
             *hidden = true;
             transforms.insert(field, action);
         }
-        let select = if filtered { vec!["not port 7 and not (vlan and port 7)".to_owned()] } else { Vec::new() };
+        let select = if filtered { vec!["not port 7 and not (vlan and port 7)"] } else { Vec::new() };
+        let select = select.into_iter().filter_map(|s| TrustedFilter::parse(s).unwrap()).collect();
         let packets: Vec<_> = shapes.iter().map(|s| packet(s, hidden, expose, filtered)).collect();
         let view = ViewSpec { select, expose, transforms, ..ViewSpec::default() };
         prop_assert_eq!(found(packets, view, per_block, workers), 0);

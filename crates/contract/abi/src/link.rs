@@ -10,7 +10,21 @@ impl LinkType {
     /// DLT_RAW as some systems wrote it into files.
     pub const RAW_BSD: Self = Self(12);
     pub const RAW_OPENBSD: Self = Self(14);
+    pub const PPP: Self = Self(9);
+    /// PPP in HDLC-like framing, or Cisco HDLC.
+    pub const PPP_HDLC: Self = Self(50);
     pub const RAW: Self = Self(101);
+    /// Cisco HDLC.
+    pub const C_HDLC: Self = Self(104);
+    pub const IEEE802_11: Self = Self(105);
+    pub const IEEE802_11_RADIOTAP: Self = Self(127);
+    pub const NFLOG: Self = Self(239);
+    /// Ethernet with a switch's tag behind the addresses: Broadcom, Marvell, Marvell with an EtherType.
+    pub const DSA_TAG_BRCM: Self = Self(281);
+    /// Broadcom's tag before the addresses.
+    pub const DSA_TAG_BRCM_PREPEND: Self = Self(282);
+    pub const DSA_TAG_DSA: Self = Self(284);
+    pub const DSA_TAG_EDSA: Self = Self(285);
     pub const LOOP: Self = Self(108);
     pub const LINUX_SLL: Self = Self(113);
     pub const IPV4: Self = Self(228);
@@ -18,7 +32,7 @@ impl LinkType {
     pub const LINUX_SLL2: Self = Self(276);
 
     /// Every link type whose packets are decoded.
-    pub const DECODED: [Self; 10] = [
+    pub const DECODED: [Self; 20] = [
         Self::NULL,
         Self::ETHERNET,
         Self::RAW_BSD,
@@ -29,6 +43,16 @@ impl LinkType {
         Self::IPV4,
         Self::IPV6,
         Self::LINUX_SLL2,
+        Self::PPP,
+        Self::PPP_HDLC,
+        Self::C_HDLC,
+        Self::IEEE802_11,
+        Self::IEEE802_11_RADIOTAP,
+        Self::NFLOG,
+        Self::DSA_TAG_BRCM,
+        Self::DSA_TAG_BRCM_PREPEND,
+        Self::DSA_TAG_DSA,
+        Self::DSA_TAG_EDSA,
     ];
 
     /// Whether packets of this type are decoded; others count as not IP.

@@ -4,12 +4,17 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod filter;
 mod terms;
 mod view;
 
 pub use account::{Account, Shed};
+pub use filter::{
+    MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS, ShownFilter, TrustedFilter,
+    normalize_filter,
+};
 pub use terms::{Eviction, PaceLimit, Release, Share, Terms};
-pub use view::{Action, Expose, Field, Transforms, ViewKey, ViewSpec, coarse};
+pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, coarse};
 
 use flame_abi::manifest::Manifest;
 use std::sync::Arc;
@@ -29,9 +34,24 @@ pub const DEFAULT_TICK_NS: u64 = 1_000_000_000;
 impl Plan {
     /// Nanoseconds of packet time between two ticks. Ticks fall on multiples of it since 1970, so
     /// that two monitors tick alike.
+    ///
+    /// A tick cuts the stream of packets, so it falls only where every view may see a time: on multiples of all
+    /// resolutions, however short the interval that was asked for.
     pub fn tick_ns(&self) -> u64 {
-        if self.interval_ns == 0 { DEFAULT_TICK_NS } else { self.interval_ns }
+        let asked = if self.interval_ns == 0 { DEFAULT_TICK_NS } else { self.interval_ns };
+        let finest = self.modules.iter().fold(1, |all, m| least_common_multiple(all, m.view.resolution_ns));
+        asked.div_ceil(finest).saturating_mul(finest)
     }
+}
+
+/// The least common multiple, 0 counting as 1; `u64::MAX`, which no time is a multiple of, where it does not fit.
+pub fn least_common_multiple(a: u64, b: u64) -> u64 {
+    let (a, b) = (a.max(1), b.max(1));
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x).saturating_mul(b)
 }
 
 /// One module, ready to run.

@@ -1,3 +1,4 @@
+use crate::{ShownFilter, TrustedFilter};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -5,12 +6,11 @@ use std::str::FromStr;
 /// What a module sees. Two equal values are computed once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ViewSpec {
-    /// pcap filters; a packet must pass all of them.
-    pub select: Vec<String>,
-    /// Those of `select` that are asked of what is shown, not of the packet: whoever may not see a byte may not ask for
-    /// it either.
-    pub select_shown: Vec<String>,
-    /// What is shown, for those, if it is more than the module asks to see.
+    /// Filters evaluated on the true packet; a packet must pass all of them.
+    pub select: Vec<TrustedFilter>,
+    /// Filters evaluated on the packet as it is shown: whoever may not see a byte may not ask for it either.
+    pub select_shown: Vec<ShownFilter>,
+    /// What is shown to those, if it is more than the module asks to see.
     pub select_expose: Option<Expose>,
     pub expose: Expose,
     pub transforms: Transforms,
@@ -18,9 +18,25 @@ pub struct ViewSpec {
     pub resolution_ns: u64,
     /// One packet in so many is shown; 0 and 1 show all.
     pub sample: u32,
-    /// The key of the transforms, and of the flow hash where flows are hidden. Without one the run's key counts,
-    /// and flow hashes stay.
+    /// Sampling is decided for each multiple of this time and place in it, so that narrower views of one credential,
+    /// whose `resolution_ns` may be longer, show no other packets; 0 stands for `resolution_ns`.
+    pub sample_ns: u64,
+    /// The key of sampling, one for all views of a node. Without one, [`ViewSpec::key`] and then the run's.
+    pub sample_key: Option<ViewKey>,
+    /// The key of the transforms, and of the flow hash where anything is hidden. Without one the run's key counts.
     pub key: Option<ViewKey>,
+    /// Longest part of a packet that is shown whole where everything is exposed; 0 is [`flame_abi::MAX_PACKET`].
+    pub snaplen: u32,
+}
+
+/// Bytes of headers that are exposed, at most: link header, tags, tunnels and options. What is longer is cut.
+pub const MAX_HEADERS: u32 = 512;
+
+impl ViewSpec {
+    /// Bytes of a packet that this view shows, at most: views cut there, and bounds of modules rest on it.
+    pub fn longest(&self) -> u32 {
+        self.expose.longest(self.snaplen)
+    }
 }
 
 /// A time as a view of this resolution shows it.
@@ -55,6 +71,17 @@ pub enum Expose {
 }
 
 impl Expose {
+    /// Bytes of a packet that are exposed, at most, of which `snaplen` (0: no limit of its own) were captured.
+    pub fn longest(self, snaplen: u32) -> u32 {
+        let snaplen = if snaplen == 0 { u32::MAX } else { snaplen }.min(flame_abi::MAX_PACKET as u32);
+        match self {
+            Self::Count | Self::None => 0,
+            Self::Headers => MAX_HEADERS.min(snaplen),
+            Self::Payload(n) => MAX_HEADERS.saturating_add(n).min(snaplen),
+            Self::All => snaplen,
+        }
+    }
+
     /// The smaller of the two: the order of the variants is the order of exposure.
     pub fn meet(self, other: Self) -> Self {
         self.min(other)

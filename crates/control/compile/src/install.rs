@@ -3,6 +3,7 @@
 use crate::{Admission, CompileError, Compiler, Examined, Made, Pace, Protection, Verdict};
 use flame_abi::manifest::Manifest;
 use flame_bounds::Costs;
+use flame_plan::ShownFilter;
 use flame_plan::{Expose, Limits, ModuleClass, ModulePlan, OnFault, Terms, ViewSpec};
 use std::collections::BTreeMap;
 
@@ -43,6 +44,8 @@ pub enum InstallError {
     Parameter { module: String, name: String, reason: String },
     #[error("manifest of {module}: needs.expose: {reason}")]
     Expose { module: String, reason: String },
+    #[error("manifest of {module}: needs.select: {reason}")]
+    Select { module: String, reason: String },
 }
 
 impl Compiler<'_> {
@@ -59,7 +62,11 @@ impl Compiler<'_> {
         request: &Request,
     ) -> Result<Installed, InstallError> {
         let manifest = examined.manifest.clone();
-        let (view, notes) = meet(&manifest, &request.view)?;
+        let (mut view, notes) = meet(&manifest, &request.view)?;
+        // The bound is one of packets no longer than these, so the view cuts them there.
+        if let Some(pace) = request.pace {
+            view.snaplen = u32::try_from(pace.snaplen).unwrap_or(u32::MAX).max(1);
+        }
         let mut limits = limits(&manifest, request.limits);
         // Estimates take the memory that it may own for what it works on.
         let memory = u64::from(limits.memory);
@@ -115,10 +122,17 @@ fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String
             manifest.name, allowed.expose
         ));
     }
-    let mut select = allowed.select.clone();
+    let text = manifest.needs.select.as_deref().unwrap_or_default();
+    let stated = ShownFilter::parse(text)
+        .map_err(|reason| InstallError::Select { module: manifest.name.clone(), reason })?;
+    let mut view = ViewSpec { expose: needed.meet(allowed.expose), ..allowed.clone() };
     // A grant has it already.
-    select.extend(manifest.needs.select.clone().filter(|needed| !select.contains(needed)));
-    Ok((ViewSpec { select, expose: needed.meet(allowed.expose), ..allowed.clone() }, notes))
+    view.select_shown.extend(stated.filter(|stated| !allowed.select_shown.contains(stated)));
+    // Without a grant nobody is kept from asking for what the module does not ask to see.
+    if allowed.key.is_none() && !view.select_shown.is_empty() {
+        view.select_expose = view.select_expose.max(Some(Expose::All));
+    }
+    Ok((view, notes))
 }
 
 fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
@@ -176,12 +190,20 @@ mod tests {
 
     #[test]
     fn a_module_never_sees_more_than_it_needs_nor_than_it_may() {
-        let allowed = ViewSpec { select: vec!["tcp".into()], ..ViewSpec::default() };
-        let (view, notes) = meet(&manifest("expose = \"none\"\nselect = \"port 80\""), &allowed).unwrap();
-        assert_eq!(
-            (view.expose, view.select, notes.len()),
-            (Expose::None, vec!["tcp".into(), "port 80".into()], 0)
-        );
+        let tcp: Vec<_> = flame_plan::TrustedFilter::parse("tcp").unwrap().into_iter().collect();
+        let allowed = ViewSpec { select: tcp.clone(), ..ViewSpec::default() };
+        // However it is written, the manifest's filter is never one of the true packet.
+        for text in ["port 80", " port 80", "port  80\\t"] {
+            let m = manifest(&format!("expose = \"none\"\nselect = \"{text}\""));
+            let (view, notes) = meet(&m, &allowed).unwrap();
+            assert_eq!((view.expose, &view.select, notes.len()), (Expose::None, &tcp, 0));
+            assert_eq!(view.select_shown, [ShownFilter::parse("port 80").unwrap().unwrap()]);
+            // A grant has it already, in its one form.
+            let granted = ViewSpec { key: Some(flame_plan::ViewKey([1; 32])), ..view.clone() };
+            let (view, _) = meet(&m, &granted).unwrap();
+            assert_eq!((view.select.len(), view.select_shown.len()), (1, 1), "{text:?}");
+        }
+        assert!(meet(&manifest("select = \"host localhost\""), &allowed).is_err());
         let (view, notes) = meet(&manifest("expose = \"all\""), &allowed).unwrap();
         assert_eq!((view.expose, notes.len()), (Expose::Headers, 1));
         assert!(meet(&manifest("expose = \"much\""), &allowed).is_err());

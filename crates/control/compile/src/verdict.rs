@@ -198,15 +198,9 @@ fn identity(examined: &Examined, costs: Option<&Costs>) -> [u8; 32] {
     Sha256::digest(format!("{:?} {costs:?}", examined.hash)).into()
 }
 
-/// Bytes of a packet that a module may see, at most.
+/// Bytes of a packet that a module may see, at most: views cut there.
 pub fn visible(expose: Expose, snaplen: u64) -> u64 {
-    match expose {
-        Expose::Count | Expose::None => 0,
-        // All headers that the decoder follows.
-        Expose::Headers => snaplen.min(512),
-        Expose::Payload(n) => snaplen.min(512 + u64::from(n)),
-        Expose::All => snaplen,
-    }
+    u64::from(expose.longest(u32::try_from(snaplen).unwrap_or(u32::MAX).max(1)))
 }
 
 fn judge(found: Batches, expose: Expose, admission: &Admission<'_>) -> Verdict {

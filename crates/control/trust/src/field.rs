@@ -4,7 +4,7 @@ use crate::key::PublicKey;
 use crate::rights::{Call, Code, Rights, hex, unhex};
 use crate::time;
 use flame_abi::manifest::duration_ns;
-use flame_plan::{Action, Expose, Field as PacketField, Share};
+use flame_plan::{Action, Expose, Field as PacketField, Share, ShownFilter, TrustedFilter};
 use std::collections::BTreeSet;
 
 /// A field: what it is called and how it is written.
@@ -100,14 +100,29 @@ impl Field {
         Self::ALL.into_iter().find(|f| f.name() == name)
     }
 
-    /// Rights that are narrowed by `value` and nothing else; what is wrong with the value.
-    pub fn rights(self, value: &str) -> Result<Rights, String> {
-        // Datalog's printed form knows no escapes.
+    /// The same as [`Field::rights`] where the policy or a root states it: filters are of the true packet.
+    pub(crate) fn trusted_rights(self, value: &str) -> Result<Rights, String> {
+        if self != Self::Select {
+            return self.rights(value);
+        }
+        self.plain(value)?;
+        let filter = TrustedFilter::parse(value).map_err(|e| format!("{} = {value:?}: {e}", self.name()))?;
+        Ok(Rights { select: filter.into_iter().collect(), ..Rights::all() })
+    }
+
+    /// Datalog's printed form knows no escapes.
+    fn plain(self, value: &str) -> Result<(), String> {
         if value.len() > MAX_VALUE || value.chars().any(|c| c == '"' || c == '\\' || c.is_control()) {
             let most =
                 format!("at most {MAX_VALUE} characters, none of them a quote, a backslash or a control");
             return Err(format!("{} takes {most}", self.name()));
         }
+        Ok(())
+    }
+
+    /// Rights that are narrowed by `value` and nothing else; what is wrong with the value.
+    pub fn rights(self, value: &str) -> Result<Rights, String> {
+        self.plain(value)?;
         let mut r = Rights::all();
         let wrong = |what: String| format!("{} = {value:?}: {what}", self.name());
         let form = || wrong(format!("expected {}", self.help()));
@@ -119,7 +134,7 @@ impl Field {
             if names.is_empty() { Err(form()) } else { Ok(Some(names)) }
         };
         match self {
-            Self::Select => r.select.extend(Some(value.trim().to_owned()).filter(|s| !s.is_empty())),
+            Self::Select => r.select_shown.extend(ShownFilter::parse(value).map_err(wrong)?),
             Self::Expose => r.expose = value.parse::<Expose>().map_err(wrong)?,
             Self::Transform => {
                 for part in list() {
@@ -195,7 +210,9 @@ impl Field {
         };
         match self {
             Self::Select => {
-                let each: Vec<_> = rights.select.iter().map(|s| format!("({s})")).collect();
+                let trusted = rights.select.iter().map(|s| format!("({s})"));
+                let shown = rights.select_shown.iter().map(|s| format!("({s})"));
+                let each: Vec<_> = trusted.chain(shown).collect();
                 match each.as_slice() {
                     [] => None,
                     [one] => Some(one[1..one.len() - 1].to_owned()),

@@ -120,6 +120,10 @@ pub struct Grant {
     pub ids: Vec<String>,
     /// Of this principal on this node.
     pub key: ViewKey,
+    /// Of this node: whoever narrows a credential gets no other sample.
+    pub sample_key: ViewKey,
+    /// Resolution of policy and root, which narrowing does not change.
+    pub sample_ns: u64,
 }
 
 /// Why a module gets nothing. The text says what is missing and who could give it.
@@ -260,8 +264,22 @@ impl Policy {
         let secret = self.secret().ok_or_else(|| Denied::Node("the node has no key".to_owned()))?;
         // The root is in it: what two roots call alice are two people.
         let key = ViewKey(secret.derive("view key", format!("{root} {principal}").as_bytes()));
+        let sample_key = ViewKey(secret.derive("sample key", b""));
+        let is_fixed =
+            |l: &&Layer| matches!(l.origin, Origin::Policy { .. } | Origin::Default | Origin::Block(0));
+        let sample_ns = meet(&layers.iter().filter(is_fixed).cloned().collect::<Vec<_>>()).resolution_ns;
         let of_others: Vec<Layer> = layers.iter().filter(|l| l.origin != Origin::Manifest).cloned().collect();
-        Ok(Grant { principal, role, rights, may_see: meet(&of_others).expose, layers, ids, key })
+        Ok(Grant {
+            principal,
+            role,
+            rights,
+            may_see: meet(&of_others).expose,
+            layers,
+            ids,
+            key,
+            sample_key,
+            sample_ns,
+        })
     }
 
     fn verified(&self, credential: &Credential) -> Result<(PublicKey, Biscuit), Denied> {
@@ -430,12 +448,15 @@ impl Grant {
         ViewSpec {
             select: rights.select.iter().cloned().collect(),
             select_expose: Some(self.may_see),
-            select_shown: rights.select.difference(&rights.select_trusted).cloned().collect(),
+            select_shown: rights.select_shown.iter().cloned().collect(),
             expose: rights.expose,
             transforms: rights.transforms.clone(),
             resolution_ns: rights.resolution_ns,
             sample: rights.sample,
+            sample_ns: self.sample_ns,
+            sample_key: Some(self.sample_key.clone()),
             key: Some(self.key.clone()),
+            snaplen: 0,
         }
     }
 

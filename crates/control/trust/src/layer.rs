@@ -44,10 +44,8 @@ pub struct Layer {
 
 impl Layer {
     pub fn new(origin: Origin, field: Field, value: String) -> Result<Self, String> {
-        let mut rights = field.rights(&value)?;
-        if matches!(origin, Origin::Policy { .. } | Origin::Default | Origin::Block(0)) {
-            rights.select_trusted.clone_from(&rights.select);
-        }
+        let trusted = matches!(origin, Origin::Policy { .. } | Origin::Default | Origin::Block(0));
+        let rights = if trusted { field.trusted_rights(&value)? } else { field.rights(&value)? };
         Ok(Self { origin, field, value, rights })
     }
 }

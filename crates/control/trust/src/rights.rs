@@ -1,7 +1,8 @@
 //! Rights as values, and what two of them have in common.
 
 use crate::key::PublicKey;
-use flame_plan::{Action, Expose, Share, Transforms};
+use flame_plan::least_common_multiple;
+use flame_plan::{Action, Expose, Share, ShownFilter, Transforms, TrustedFilter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -52,11 +53,10 @@ impl fmt::Display for Code {
 /// changes by meeting twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// pcap filters; a packet must pass all.
-    pub select: BTreeSet<String>,
-    /// Those of them that the policy or a root stated. The others are asked of what is shown: a filter over a hidden
-    /// byte would tell it.
-    pub select_trusted: BTreeSet<String>,
+    /// pcap filters of the policy or a root; a packet must pass all.
+    pub select: BTreeSet<TrustedFilter>,
+    /// Filters of others, evaluated on what is shown: one over a hidden byte would tell it.
+    pub select_shown: BTreeSet<ShownFilter>,
     pub expose: Expose,
     /// The fields that are not kept.
     pub transforms: Transforms,
@@ -94,7 +94,7 @@ impl Rights {
     pub fn all() -> Self {
         Self {
             select: BTreeSet::new(),
-            select_trusted: BTreeSet::new(),
+            select_shown: BTreeSet::new(),
             expose: Expose::All,
             transforms: BTreeMap::new(),
             resolution_ns: 1,
@@ -121,7 +121,7 @@ impl Rights {
     #[must_use]
     pub fn meet(mut self, other: Self) -> Self {
         self.select.extend(other.select);
-        self.select_trusted.extend(other.select_trusted);
+        self.select_shown.extend(other.select_shown);
         self.expose = self.expose.meet(other.expose);
         for (field, action) in other.transforms {
             let mine = self.transforms.entry(field).or_default();
@@ -163,16 +163,6 @@ fn either<T>(a: Option<T>, b: Option<T>, both: impl FnOnce(T, T) -> T) -> Option
         (Some(a), Some(b)) => Some(both(a, b)),
         (a, b) => a.or(b),
     }
-}
-
-/// `u64::MAX`, which no time is a multiple of, where it does not fit.
-fn least_common_multiple(a: u64, b: u64) -> u64 {
-    let (mut x, mut y) = (a.max(1), b.max(1));
-    let (a, b) = (x, y);
-    while y > 0 {
-        (x, y) = (y, x % y);
-    }
-    (a / x).saturating_mul(b)
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

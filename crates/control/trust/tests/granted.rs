@@ -3,7 +3,7 @@
 mod common;
 
 use common::{World, narrow};
-use flame_plan::{Action, Expose, Field as PacketField};
+use flame_plan::{Action, Expose, Field as PacketField, ViewSpec};
 use flame_trust::{Call, Credential, Field, Mint, Narrow, Origin, Rights, Secret};
 use proptest::prelude::*;
 
@@ -17,8 +17,9 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     let r = &grant.rights;
     // The manifest asks for headers, the policy gives 64 bytes, the root all.
     assert_eq!(r.expose, Expose::Headers);
-    let filters: Vec<_> = r.select.iter().map(String::as_str).collect();
-    assert_eq!(filters, ["ip or ip6", "port 53", "udp"]);
+    let filters: Vec<_> = r.select.iter().map(|f| f.as_str()).collect();
+    assert_eq!(filters, ["ip or ip6", "udp"]);
+    let shown = |view: ViewSpec| view.select_shown.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(r.transforms[&PacketField::IpSrc], Action::Zero);
     assert_eq!(r.transforms[&PacketField::IpDst], Action::Prefix);
     assert_eq!((r.memory, r.calls.len()), (64 << 20, 1));
@@ -29,12 +30,16 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     assert!(matches!(of(Field::Memory).2[..], [Origin::Policy { line: 15 }]), "{:?}", of(Field::Memory));
     assert_eq!(of(Field::Expose).2.last(), Some(&Origin::Manifest));
     // A filter of whoever narrowed it is asked of what is shown; those of policy and root of the packet.
-    assert_eq!(grant.view().select_shown, ["port 53"]);
+    assert_eq!(shown(grant.view()), ["port 53"]);
     let again = chain.narrow(&narrow(&[("select", "udp")]).unwrap(), None).unwrap();
-    assert_eq!(world.grant(&again).unwrap().view().select_shown, ["port 53"], "the root's stays the root's");
+    // Stated once more, as anybody may, the root's stays the root's, and is asked of what is shown too.
+    let again = world.grant(&again).unwrap().view();
+    assert_eq!((again.select.len(), shown(again)), (2, vec!["port 53".to_owned(), "udp".to_owned()]));
     // The view is those rights, under a key of this principal alone.
     let view = grant.view();
-    assert_eq!((view.select.len(), view.expose), (3, Expose::Headers));
+    assert_eq!((view.select.len(), view.expose), (2, Expose::Headers));
+    // Whoever narrows gets another key for names, and no other sample.
+    assert_eq!((&view.sample_key, view.sample_ns), (&world.grant(&root).unwrap().view().sample_key, 1));
     assert_eq!(view.key, world.grant(&root).unwrap().view().key);
     let handed = Narrow { principal: Some("bob".to_owned()), ..Narrow::default() };
     let handed = world.grant(&chain.narrow(&handed, None).unwrap()).unwrap();

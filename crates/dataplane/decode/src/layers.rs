@@ -8,6 +8,12 @@ use flame_abi::{Descriptor, LinkType, flags};
 pub enum Kind {
     /// Destination at 0, source at 6.
     Ethernet,
+    /// One address of a link: of the destination, of the source, of neither or either.
+    MacDst,
+    MacSrc,
+    MacAny,
+    /// Bytes up to the layer's end that are part of a header, and of which nothing is known.
+    Opaque,
     /// RFC 826; the addresses' places depend on the lengths it gives.
     Arp,
     Ipv4,
@@ -15,6 +21,8 @@ pub enum Kind {
     Tcp,
     Udp,
     Sctp,
+    /// DCCP (RFC 4340), UDP-Lite (RFC 3828): ports at 0, a checksum at 6.
+    OtherTransport,
     Icmp,
     Icmpv6,
 }
@@ -34,7 +42,7 @@ pub struct Layer {
 }
 
 /// Headers that are listed; a packet that has more is cut off there ([`Layers::complete`]).
-pub const MAX_LAYERS: usize = 16;
+pub const MAX_LAYERS: usize = 24;
 
 /// All headers of one packet.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +78,8 @@ impl Layers {
 pub fn layers(link: LinkType, bytes: &[u8]) -> Layers {
     let none = Layer { kind: Kind::Ethernet, at: 0, end: 0, ip: 0, quoted: false };
     let mut l = Layers { list: [none; MAX_LAYERS], len: 0, understood: 0, complete: true };
-    let found = link::walk(link, bytes, &mut |kind, at| l.push(kind, at, bytes.len(), 0, false));
+    let found =
+        link::walk(link, bytes, &mut |kind, at, end| l.push(kind, at, end.min(bytes.len()), 0, false));
     network(bytes, found, false, MAX_TUNNELS + 1, &mut l);
     l
 }
@@ -122,6 +131,7 @@ fn network(bytes: &[u8], found: link::Found, quoted: bool, depth: usize, l: &mut
         transport::SCTP => Some(Kind::Sctp),
         transport::ICMP => Some(Kind::Icmp),
         transport::ICMPV6 => Some(Kind::Icmpv6),
+        transport::DCCP | transport::UDP_LITE => Some(Kind::OtherTransport),
         _ => None,
     };
     if let Some(kind) = transport {
@@ -139,13 +149,18 @@ fn network(bytes: &[u8], found: link::Found, quoted: bool, depth: usize, l: &mut
         network(inner, quote, true, depth - 1, l);
         return;
     }
+    if let Some((at, end)) = tunnel::opaque(inner, &d) {
+        l.push(Kind::Opaque, at, end.min(inner.len()), 0, quoted);
+    }
     match tunnel::inside(inner, &d) {
         Some(tunnel::Inside::Ip(at)) => {
             let found = link::Found { at, is_ip: true, version: 0, malformed: false };
             network(inner, found, quoted, depth - 1, l);
         }
         Some(tunnel::Inside::Ethernet(at)) => {
-            let found = link::ethernet(inner, at, &mut |kind, at| l.push(kind, at, inner.len(), 0, quoted));
+            let found = link::ethernet(inner, at, &mut |kind, at, end| {
+                l.push(kind, at, end.min(inner.len()), 0, quoted);
+            });
             network(inner, found, quoted, depth - 1, l);
         }
         None => {}

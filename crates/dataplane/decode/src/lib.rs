@@ -16,6 +16,7 @@ mod plain;
 mod read;
 mod transport;
 mod tunnel;
+mod wireless;
 
 pub use hash::flow_hash;
 pub use layers::{Kind, Layer, Layers, layers};
@@ -52,14 +53,14 @@ fn walk(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descri
     if d.cap_len < wire_len {
         d.flags |= flags::TRUNCATED;
     }
-    let found = link::walk(link, bytes, &mut |_, _| {});
+    let found = link::walk(link, bytes, &mut |_, _, _| {});
     network(bytes, found, &mut d);
     if options.decapsulate {
         for _ in 0..MAX_TUNNELS {
             let Some(inner) = tunnel::inside(bytes, &d) else { break };
             let mut of_inner = Descriptor { wire_len, cap_len: d.cap_len, ..Descriptor::default() };
             let found = match inner {
-                tunnel::Inside::Ethernet(at) => link::ethernet(bytes, at, &mut |_, _| {}),
+                tunnel::Inside::Ethernet(at) => link::ethernet(bytes, at, &mut |_, _, _| {}),
                 tunnel::Inside::Ip(at) => link::Found { at, is_ip: true, version: 0, malformed: false },
             };
             if !found.is_ip {

@@ -2,6 +2,7 @@
 
 use crate::layers::Kind;
 use crate::read::{be16, be32, u8};
+use crate::wireless;
 use flame_abi::LinkType;
 
 /// Where the network header begins.
@@ -22,9 +23,10 @@ const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// Walks the link header of a packet; `seen` is told of every header that holds addresses.
+/// Walks the link header of a packet; `seen` is called with every header that holds addresses, with where it begins
+/// and, for [`Kind::Opaque`], ends.
 #[inline]
-pub fn walk(link: LinkType, bytes: &[u8], seen: &mut impl FnMut(Kind, usize)) -> Found {
+pub fn walk(link: LinkType, bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     match link {
         LinkType::ETHERNET => ethernet(bytes, 0, seen),
         LinkType::RAW | LinkType::RAW_BSD | LinkType::RAW_OPENBSD | LinkType::IPV4 | LinkType::IPV6 => ip(0),
@@ -32,34 +34,106 @@ pub fn walk(link: LinkType, bytes: &[u8], seen: &mut impl FnMut(Kind, usize)) ->
         // Both cooked headers give the protocol as Ethernet does (LINKTYPE_LINUX_SLL, _SLL2).
         LinkType::LINUX_SLL => protocol(bytes, be16(bytes, 14), 16, MAX_FRAMES, seen),
         LinkType::LINUX_SLL2 => protocol(bytes, be16(bytes, 0), 20, MAX_FRAMES, seen),
+        LinkType::PPP | LinkType::PPP_HDLC => ppp_framed(bytes, seen),
+        LinkType::C_HDLC => cisco(bytes, seen),
+        LinkType::IEEE802_11 => wireless::frame(bytes, 0, false, seen),
+        LinkType::IEEE802_11_RADIOTAP => wireless::radiotap(bytes, seen),
+        LinkType::NFLOG => nflog(bytes, seen),
+        LinkType::DSA_TAG_BRCM | LinkType::DSA_TAG_DSA => tagged(bytes, 4, seen),
+        LinkType::DSA_TAG_EDSA => tagged(bytes, 8, seen),
+        LinkType::DSA_TAG_BRCM_PREPEND => ethernet(bytes, 4, seen),
         _ => not_ip(0),
     }
 }
 
+/// Ethernet with a switch's tag of so many bytes between addresses and type.
+fn tagged(bytes: &[u8], tag: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
+    let kind = be16(bytes, 12 + tag);
+    if kind.is_some() {
+        seen(Kind::Ethernet, 0, 12);
+    }
+    protocol(bytes, kind, 14 + tag, MAX_FRAMES, seen)
+}
+
+/// PPP as files have it (RFC 1662): address and control may be left out, and may be Cisco's instead.
+fn ppp_framed(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
+    match be16(bytes, 0) {
+        Some(0xff03) => ppp(bytes, 2, seen),
+        Some(0x0f00 | 0x8f00) => cisco(bytes, seen),
+        _ => ppp(bytes, 0, seen),
+    }
+}
+
+/// PPP's protocol field (RFC 1661): two bytes, or one, which is odd, if it was compressed.
+fn ppp(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
+    let (kind, behind) = match (u8(bytes, at), be16(bytes, at)) {
+        (Some(short), _) if short & 1 == 1 => (u16::from(short), at + 1),
+        (_, Some(kind)) => (kind, at + 2),
+        _ => return Found { at: bytes.len(), is_ip: false, version: 0, malformed: true },
+    };
+    match kind {
+        0x0021 => named(behind, 4),
+        0x0057 => named(behind, 6),
+        0x0281 | 0x0283 => mpls(bytes, behind, seen),
+        _ => not_ip(behind),
+    }
+}
+
+/// Cisco HDLC: address, control, then a type as Ethernet's.
+fn cisco(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
+    protocol(bytes, be16(bytes, 2), 4, MAX_FRAMES, seen)
+}
+
+/// Linux's netfilter log: four bytes, then attributes in the byte order of the machine, the packet among them. The
+/// others tell the hardware's address, users and marks.
+fn nflog(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
+    const PAYLOAD: u16 = 9;
+    let mut at = 4;
+    while let (Some(length), Some(kind)) = (be16(bytes, at), be16(bytes, at + 2)) {
+        // Attributes are short: the order that gives the smaller length is the machine's.
+        let swapped = length.swap_bytes() < length;
+        let (length, kind) = if swapped { (length.swap_bytes(), kind.swap_bytes()) } else { (length, kind) };
+        if length < 4 {
+            break;
+        }
+        if kind & 0x7fff == PAYLOAD {
+            seen(Kind::Opaque, 4, at);
+            return match u8(bytes, 0) {
+                Some(2) => named(at + 4, 4),
+                Some(10) => named(at + 4, 6),
+                _ => not_ip(at + 4),
+            };
+        }
+        at += usize::from(length).next_multiple_of(4);
+    }
+    Found { at: 4.min(bytes.len()), is_ip: false, version: 0, malformed: true }
+}
+
 /// IEEE 802.3: two addresses of six bytes, then a type, or a length and LLC.
 #[inline]
-pub fn ethernet(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize)) -> Found {
+pub fn ethernet(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     frame(bytes, at, MAX_FRAMES, seen)
 }
 
 /// Frames inside frames of one link header that are followed.
-const MAX_FRAMES: usize = 4;
+pub(crate) const MAX_FRAMES: usize = 4;
 
 #[inline]
-fn frame(bytes: &[u8], at: usize, depth: usize, seen: &mut impl FnMut(Kind, usize)) -> Found {
+fn frame(bytes: &[u8], at: usize, depth: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     let kind = be16(bytes, at + 12);
     if kind.is_some() {
-        seen(Kind::Ethernet, at);
+        seen(Kind::Ethernet, at, at + 14);
     }
     protocol(bytes, kind, at + 14, depth, seen)
 }
 
-fn protocol(
+/// What follows a type as Ethernet's, or, if that is a length, LLC.
+pub(crate) fn protocol(
     bytes: &[u8],
     kind: Option<u16>,
     at: usize,
     depth: usize,
-    seen: &mut impl FnMut(Kind, usize),
+    seen: &mut impl FnMut(Kind, usize, usize),
 ) -> Found {
     let (mut kind, mut at) = (kind, at);
     for _ in 0..MAX_TAGS {
@@ -68,7 +142,7 @@ fn protocol(
             Some(ETHERTYPE_IPV4) => return named(at, 4),
             Some(ETHERTYPE_IPV6) => return named(at, 6),
             Some(ETHERTYPE_ARP) => {
-                seen(Kind::Arp, at);
+                seen(Kind::Arp, at, bytes.len());
                 return not_ip(at);
             }
             // IEEE 802.1Q and 802.1ad, and the numbers used before the latter.
@@ -91,6 +165,7 @@ fn protocol(
             // Network service header (RFC 8300): length in words, then what follows.
             Some(0x894f) => {
                 let behind = at + usize::from(u8(bytes, at + 1).unwrap_or(0) & 0x3f) * 4;
+                seen(Kind::Opaque, at + 8, behind);
                 return match u8(bytes, at + 3) {
                     Some(1) => named(behind, 4),
                     Some(2) => named(behind, 6),
@@ -102,12 +177,12 @@ fn protocol(
             Some(0x8847 | 0x8848) => return mpls(bytes, at, seen),
             // RFC 2516: PPPoE session; code 0, then PPP's protocol.
             Some(0x8864) => {
-                return match be16(bytes, at + 6) {
-                    Some(0x0021) => named(at + 8, 4),
-                    Some(0x0057) => named(at + 8, 6),
-                    Some(_) => not_ip(at + 8),
-                    None => Found { at: bytes.len(), is_ip: false, version: 0, malformed: true },
-                };
+                return ppp(bytes, at + 6, seen);
+            }
+            // Marvell's switch tag behind an EtherType of its own.
+            Some(0xdada) => {
+                kind = be16(bytes, at + 6);
+                at += 8;
             }
             // A length: IEEE 802.2 LLC, with SNAP (RFC 1042) or the SAP of IP.
             Some(length) if length <= 1500 => {
@@ -130,7 +205,7 @@ fn protocol(
 
 /// RFC 3032: labels of four bytes until the bottom of the stack; the first nibble behind it tells
 /// what is carried, since MPLS does not. A control word (RFC 4385) begins with the nibble 0.
-fn mpls(bytes: &[u8], start: usize, seen: &mut impl FnMut(Kind, usize)) -> Found {
+fn mpls(bytes: &[u8], start: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     let mut at = start;
     for _ in 0..MAX_TAGS {
         let Some(label) = be32(bytes, at) else { break };
@@ -178,6 +253,6 @@ fn named(at: usize, version: u8) -> Found {
     Found { at, is_ip: true, version, malformed: false }
 }
 
-fn not_ip(at: usize) -> Found {
+pub(crate) fn not_ip(at: usize) -> Found {
     Found { at, is_ip: false, version: 0, malformed: false }
 }

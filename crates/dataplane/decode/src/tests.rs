@@ -45,7 +45,10 @@ fn ethernet_ipv4_tcp() {
 #[test]
 fn what_lies_between_link_and_ip() {
     let ip = ipv4(17, &UDP);
-    let cases: [(&[u8], u16); 7] = [
+    let cases: [(&[u8], u16); 9] = [
+        // PPPoE whose protocol field was compressed; Marvell's switch tag.
+        (&[0x88, 0x64, 0x11, 0, 0, 1, 0, 29, 0x21], 21),
+        (&[0xda, 0xda, 0, 0, 0x40, 0, 0, 0, 8, 0], 22),
         (&[0x81, 0, 0, 5, 8, 0], 18),
         (&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 8, 0], 22),
         (&[0x88, 0x47, 0, 1, 0, 64, 0, 2, 1, 64], 22),
@@ -224,5 +227,72 @@ fn ordinary_packets_are_plain() {
         [frame(&[8, 0], &ipv4(6, &SYN)), frame(&[0x86, 0xdd], &ipv6(17, &[&UDP[..], &[0; 20]].concat()))]
     {
         assert!(plain::decode(&bytes, 100).is_some());
+    }
+}
+
+/// Where IP begins behind each kind of link header, byte by byte.
+#[test]
+fn link_headers() {
+    let ip = ipv4(17, &UDP);
+    // To the access point: receiver, sender, destination; then LLC and SNAP.
+    let data: Vec<u8> =
+        [&[0x08, 0x01, 0x2c, 0][..], &[2, 0, 0, 0, 0, 9], &MACS[6..], &MACS[..6], &[0x10, 0]].concat();
+    let snap = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+    let with = |control: u8, flags: u8, more: &[u8]| {
+        let mut frame = data.clone();
+        (frame[0], frame[1]) = (control, flags);
+        [&frame[..], more, &snap].concat()
+    };
+    // Radiotap: time, flags that say that the header is padded, rate.
+    let radiotap = |padded: u8, frame: Vec<u8>| {
+        let head = [0, 0, 18, 0, 7, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, padded, 2];
+        [&head[..], &frame].concat()
+    };
+    let nflog: Vec<u8> =
+        [&[2, 0, 0, 5][..], &[8, 0, 1, 0, 8, 0, 1, 0], &[5, 0, 10, 0, 0, 0, 0, 0], &[32, 0, 9, 0]].concat();
+    let nflog_big: Vec<u8> = [&[2, 0, 0, 5][..], &[0, 5, 0, 10, 0, 0, 0, 0], &[0, 32, 0, 9]].concat();
+    let cases: Vec<(LinkType, Vec<u8>)> = vec![
+        (LinkType::PPP, vec![0xff, 3, 0, 0x21]),
+        (LinkType::PPP, vec![0, 0x21]),
+        (LinkType::PPP, vec![0x21]),
+        (LinkType::PPP, vec![0xff, 3, 2, 0x81, 0, 1, 1, 64]),
+        (LinkType::PPP_HDLC, vec![0xff, 3, 0x21]),
+        (LinkType::PPP_HDLC, vec![0x0f, 0, 8, 0]),
+        (LinkType::C_HDLC, vec![0x0f, 0, 8, 0]),
+        (LinkType::C_HDLC, vec![0x8f, 0, 0x88, 0x47, 0, 1, 1, 64]),
+        (LinkType::IEEE802_11, with(8, 1, &[])),
+        (LinkType::IEEE802_11, with(8, 2, &[])),
+        (LinkType::IEEE802_11, with(8, 3, &MACS[..6])),
+        (LinkType::IEEE802_11, with(0x88, 1, &[0, 0])),
+        (LinkType::IEEE802_11, with(0x88, 0x81, &[0, 0, 1, 2, 3, 4])),
+        // Several frames in one: the first, with its own addresses and length.
+        (LinkType::IEEE802_11, with(0x88, 1, &[&[0x80, 0][..], &MACS, &[0, 36]].concat())),
+        (LinkType::IEEE802_11_RADIOTAP, radiotap(0, with(8, 1, &[]))),
+        (LinkType::IEEE802_11_RADIOTAP, radiotap(0x20, with(0x88, 1, &[0, 0, 0xee, 0xee]))),
+        (LinkType::NFLOG, nflog),
+        (LinkType::NFLOG, nflog_big),
+        (LinkType::DSA_TAG_DSA, [&MACS[..], &[0x40, 0, 0, 0, 8, 0]].concat()),
+        (LinkType::DSA_TAG_BRCM, [&MACS[..], &[0, 0, 0, 0, 8, 0]].concat()),
+        (LinkType::DSA_TAG_BRCM_PREPEND, [&[0, 0, 0, 0][..], &MACS, &[8, 0]].concat()),
+        (LinkType::DSA_TAG_EDSA, [&MACS[..], &[0xda, 0xda, 0, 0, 0x40, 0, 0, 0, 8, 0]].concat()),
+    ];
+    for (link, head) in cases {
+        let bytes = [&head[..], &ip].concat();
+        let d = decode(link, &bytes, bytes.len() as u32, Options::default());
+        assert_eq!((usize::from(d.l3), d.proto, d.l4_len), (head.len(), 17, 8), "{link:?} {head:x?}");
+        assert!(d.has(flags::IPV4 | flags::TRANSPORT) && !d.has(flags::MALFORMED), "{link:?} {head:x?}");
+        // Cut anywhere nothing panics, and what is cut off is not found.
+        for n in 0..bytes.len() {
+            let d = decode(link, &bytes[..n], bytes.len() as u32, Options::default());
+            assert!(d.payload() as usize <= n);
+            layers(link, &bytes[..n]);
+        }
+    }
+    // Encrypted, without data, a later fragment, management: no IP.
+    for (control, flags, sequence) in [(8, 0x41, 0), (0x48, 1, 0), (8, 1, 3), (0x80, 0, 0)] {
+        let mut bytes = [&with(control, flags, &[])[..], &ip].concat();
+        bytes[22] = sequence;
+        let d = decode(LinkType::IEEE802_11, &bytes, bytes.len() as u32, Options::default());
+        assert!(!d.is_ip() && d.l4 == 24, "{control:x} {flags:x}");
     }
 }

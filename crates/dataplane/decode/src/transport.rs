@@ -7,8 +7,8 @@ pub const UDP: u8 = 17;
 pub const ICMP: u8 = 1;
 pub const ICMPV6: u8 = 58;
 pub const SCTP: u8 = 132;
-const DCCP: u8 = 33;
-const UDP_LITE: u8 = 136;
+pub const DCCP: u8 = 33;
+pub const UDP_LITE: u8 = 136;
 
 /// Fills in `l4_len`, `tcp_flags` and `TRANSPORT`; `bytes` end where the datagram does.
 #[inline]

@@ -35,6 +35,17 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
     }
 }
 
+/// Bytes of the header of the tunnel that `d` describes of which nothing is known: what VXLAN reserves, options of
+/// GENEVE.
+pub fn opaque(bytes: &[u8], d: &Descriptor) -> Option<(usize, usize)> {
+    let at = usize::from(d.l4) + 8;
+    match (inside(bytes, d)?, d.proto, be16(bytes, usize::from(d.l4) + 2)?) {
+        (_, 17, VXLAN | VXLAN_OLD) => Some((at + 1, at + 4)),
+        (Inside::Ethernet(inner) | Inside::Ip(inner), 17, GENEVE) => Some((at + 8, inner)),
+        _ => None,
+    }
+}
+
 fn gre(bytes: &[u8], at: usize) -> Option<Inside> {
     let (bits, kind) = (be16(bytes, at)?, be16(bytes, at + 2)?);
     // Version 0 only; version 1 is PPTP's. Routing (bit 14) was withdrawn by RFC 2784.

@@ -9,14 +9,19 @@
 //! and every load in the machine code is preceded by a proof or a test that it lies in the packet.
 //!
 //! Limits: an expression has at most [`MAX_TEXT`] bytes, its program at most [`MAX_UNOPTIMIZED`]
-//! instructions before and [`program::MAX_INSTRUCTIONS`] after optimization. Host names in an expression are looked up when it is
-//! compiled, as tcpdump does. Cost: no allocation, lock or system call per packet.
+//! instructions before and [`program::MAX_INSTRUCTIONS`] after optimization. Names of hosts, networks, ports and
+//! protocols are refused before libpcap is given an expression, so nothing asks a resolver. Cost: no allocation, lock or system call per packet.
 
 mod jit;
 pub mod program;
 #[doc(hidden)]
 pub mod reference;
 mod text;
+mod typed;
+
+pub use typed::{
+    FilterText, MAX_SHOWN_INSTRUCTIONS, MAX_SHOWN_UNOPTIMIZED, PacketFilter, ShownPacket, TruePacket,
+};
 
 pub use program::{Instruction, Program, ProgramError};
 
@@ -45,10 +50,10 @@ pub enum FilterError {
     #[error("filter {expr:?} (link type {link}): {message}")]
     Syntax { expr: String, link: u16, message: String },
     #[error(
-        "filter {expr:?} takes {found} instructions, at most {MAX_UNOPTIMIZED} are optimized: \
+        "filter {expr:?} takes {found} instructions, at most {most} are optimized: \
          use nets instead of hosts, or fewer terms"
     )]
-    TooComplex { expr: String, found: usize },
+    TooComplex { expr: String, found: usize, most: usize },
     #[error("filter {expr:?}: {source}")]
     Program {
         expr: String,
@@ -63,9 +68,12 @@ pub enum FilterError {
 impl Filter {
     /// Compiles `expr` for packets of `link`. An empty expression matches every packet.
     pub fn compile(expr: &str, link: LinkType) -> Result<Self, FilterError> {
-        let program = Program::compile(expr, link)?;
+        Self::of(&Program::compile(expr, link)?, expr, link)
+    }
+
+    fn of(program: &Program, expr: &str, link: LinkType) -> Result<Self, FilterError> {
         let internal = |message| FilterError::Internal { expr: text::excerpt(expr), message };
-        let mut filter = Self::from_program(&program).map_err(internal)?;
+        let mut filter = Self::from_program(program).map_err(internal)?;
         if link == LinkType::NULL && !filter.all {
             let code = jit::Code::new(&program.for_other_order()).map_err(internal)?;
             filter.other_order = Some(code);

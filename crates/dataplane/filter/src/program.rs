@@ -89,9 +89,9 @@ pub enum ProgramError {
     #[error("the program is empty")]
     Empty,
     #[error(
-        "it compiles to {found} instructions, at most {MAX_INSTRUCTIONS} are run: use nets instead of hosts, or fewer terms"
+        "it compiles to {found} instructions, at most {most} are run: use nets instead of hosts, or fewer terms"
     )]
-    TooLong { found: usize },
+    TooLong { found: usize, most: usize },
     #[error("instruction {at}: unknown operation {code:#06x}")]
     Unknown { at: usize, code: u16 },
     #[error("instruction {at}: jumps to {target}, the program ends at {len}")]
@@ -113,7 +113,7 @@ impl Program {
     /// The only door to a program.
     pub fn check(code: &[Instruction]) -> Result<Self, ProgramError> {
         if code.len() > MAX_INSTRUCTIONS {
-            return Err(ProgramError::TooLong { found: code.len() });
+            return Err(ProgramError::TooLong { found: code.len(), most: MAX_INSTRUCTIONS });
         }
         let ops = code.iter().enumerate().map(|(at, i)| decode(at, *i, code.len()));
         let ops = ops.collect::<Result<Vec<_>, _>>()?;
@@ -132,6 +132,11 @@ impl Program {
     /// Whether it passes every packet without looking at it.
     pub fn accepts_all(&self) -> bool {
         matches!(self.0[0], Op::ReturnImm(1..))
+    }
+
+    /// Whether it asks for the packet's length on the wire.
+    pub fn reads_length(&self) -> bool {
+        self.0.iter().any(|op| matches!(op, Op::LoadLen | Op::LoadXLen))
     }
 
     /// Number of instructions.
@@ -270,7 +275,7 @@ mod tests {
             (&[i(0x15, 0, 1, 0), ret], ProgramError::Jump { at: 0, target: 2, len: 2 }),
             (&[i(0x02, 0, 0, 16), ret], ProgramError::Scratch { at: 0, found: 16 }),
             (&[i(0x34, 0, 0, 0), ret], ProgramError::Zero { at: 0 }),
-            (&[ret; 4097], ProgramError::TooLong { found: 4097 }),
+            (&[ret; 4097], ProgramError::TooLong { found: 4097, most: 4096 }),
         ];
         for (code, expected) in cases {
             assert_eq!(Program::check(code), Err(expected));

@@ -1,5 +1,6 @@
 //! Expression to classic BPF, by libpcap.
 
+use crate::program::MAX_INSTRUCTIONS;
 use crate::{FilterError, Instruction, MAX_TEXT, MAX_UNOPTIMIZED, Program, ProgramError};
 use flame_abi::LinkType;
 use pcap::{Capture, Linktype};
@@ -8,15 +9,29 @@ impl Program {
     /// What libpcap makes of `expr`, checked. An empty expression needs no libpcap, so it works for
     /// any link type.
     pub fn compile(expr: &str, link: LinkType) -> Result<Self, FilterError> {
-        compile(expr, link)
+        compile(expr, link, Most { unoptimized: MAX_UNOPTIMIZED, instructions: MAX_INSTRUCTIONS })
+    }
+
+    pub(crate) fn compile_within(expr: &str, link: LinkType, most: Most) -> Result<Self, FilterError> {
+        compile(expr, link, most)
     }
 }
 
-fn compile(expr: &str, link: LinkType) -> Result<Program, FilterError> {
-    if expr.len() > MAX_TEXT {
-        return Err(FilterError::TooLong { found: expr.len() });
+/// Instructions that a program may have.
+#[derive(Clone, Copy)]
+pub struct Most {
+    pub(crate) unoptimized: usize,
+    pub(crate) instructions: usize,
+}
+
+fn compile(text: &str, link: LinkType, most: Most) -> Result<Program, FilterError> {
+    if text.len() > MAX_TEXT {
+        return Err(FilterError::TooLong { found: text.len() });
     }
-    if expr.trim().is_empty() {
+    let wrong = |message| FilterError::Syntax { expr: excerpt(text), link: link.0, message };
+    // The only text that libpcap is given: without names it has nothing to look up.
+    let expr = &flame_plan::normalize_filter(text).map_err(wrong)?;
+    if expr.is_empty() {
         return Ok(Program::all());
     }
     let syntax = |e: pcap::Error| FilterError::Syntax {
@@ -32,14 +47,14 @@ fn compile(expr: &str, link: LinkType) -> Result<Program, FilterError> {
     // libpcap's optimizer takes more than quadratic time (a minute for 1200 hosts), its code
     // generator does not: it says beforehand whether optimizing is affordable.
     let found = dead.compile(expr, false).map_err(syntax)?.get_instructions().len();
-    if found > MAX_UNOPTIMIZED {
-        return Err(FilterError::TooComplex { expr: excerpt(expr), found });
+    if found > most.unoptimized {
+        return Err(FilterError::TooComplex { expr: excerpt(expr), found, most: most.unoptimized });
     }
     let compiled = dead.compile(expr, true).map_err(syntax)?;
     let wrong = |source| FilterError::Program { expr: excerpt(expr), source };
     let found = compiled.get_instructions().len();
-    if found > crate::program::MAX_INSTRUCTIONS {
-        return Err(wrong(ProgramError::TooLong { found }));
+    if found > most.instructions {
+        return Err(wrong(ProgramError::TooLong { found, most: most.instructions }));
     }
     // The crate shows an instruction only as text: "code jt jf k".
     let code: Option<Vec<Instruction>> =

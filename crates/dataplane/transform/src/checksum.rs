@@ -1,43 +1,63 @@
-//! Internet checksums that follow changes (RFC 1624), nested.
+//! Internet checksums (RFC 1071) of packets that change, nested.
 //!
-//! A change moves every checksum that covers it, and a checksum that moves is itself a change to
-//! those around it: the TCP checksum inside VXLAN inside UDP. [`Sums`] is the stack of checksums
-//! open at one point of a packet, outermost first. Only differences are used: bytes that are not
-//! exposed are never needed, and a checksum that was wrong stays wrong by the same difference.
+//! A checksum sums up all that it covers, so it may be shown only where all of that is shown. It is then made right
+//! for what is shown if it was right for the true packet; otherwise it is zero: a wrong one can hold a sum of true
+//! addresses, as where the network card was to fill it in.
 //!
-//! What this reveals: the difference of a checksum is that of the fields, which the reader of the
-//! transformed packet could know anyway except for 16 bits about the original address.
+//! [`Sums`] is the stack of checksums open at one point of a packet, outermost first: the TCP checksum inside VXLAN
+//! inside UDP. A checksum that changes is itself a change to those around it.
 
-/// Checksums open at once: the decoder follows five IP headers, each with one checksum behind it, and
-/// the innermost IPv4 header has its own.
-const MAX_OPEN: usize = 8;
+/// Checksums open at once: the decoder follows five IP headers, each with its own, that of what it carries, and GRE's.
+const MAX_OPEN: usize = 16;
+
+/// What a checksum covers, and where it is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Cover {
+    /// Offset of the first byte covered; tells which bytes are high in their word.
+    pub start: usize,
+    /// Offset behind the last byte covered, by the packet's own word; none if that is not known.
+    pub end: Option<usize>,
+    /// Offset of the checksum.
+    pub at: usize,
+    /// Sum of the true pseudo-header, without the addresses' change.
+    pub pseudo: i64,
+    /// What changed in the pseudo-header.
+    pub change: i64,
+    /// 0 means that there is none (RFC 768).
+    pub optional: bool,
+}
 
 #[derive(Clone, Copy, Default)]
 struct Sum {
-    /// Offset of the first byte it covers; tells which bytes are high in their word.
-    start: usize,
-    /// Offset of the checksum.
-    at: usize,
-    /// Sum of the changes as seen from `start`, modulo nothing yet.
+    cover: Cover,
+    /// Sum of the changes in the bytes covered, as seen from `start`.
     change: i64,
-    /// 0 means that there is none (RFC 768).
-    optional: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Sums {
     open: [Sum; MAX_OPEN],
     len: usize,
+    /// Whether a wrong checksum may stay as long as nothing that it covers changes.
+    keeps_wrong: bool,
 }
 
 impl Sums {
-    /// Opens a checksum at `at` over bytes from `start` on; `change` is what changed already in what
-    /// it covers (its pseudo-header). Without room or without the two bytes, nothing is opened.
-    pub(crate) fn open(&mut self, bytes: &[u8], start: usize, at: usize, change: i64, optional: bool) {
-        if self.len < MAX_OPEN && at + 2 <= bytes.len() {
-            self.open[self.len] = Sum { start, at, change, optional };
-            self.len += 1;
+    pub(crate) fn new(keeps_wrong: bool) -> Self {
+        Self { keeps_wrong, ..Self::default() }
+    }
+
+    /// Opens a checksum, before anything that it covers changes. One that cannot be followed is zero at once.
+    pub(crate) fn open(&mut self, bytes: &mut [u8], cover: Cover) {
+        if cover.at + 2 > bytes.len() {
+            return;
         }
+        if self.len == MAX_OPEN {
+            self.replace(bytes, cover.at, &[0; 2]);
+            return;
+        }
+        self.open[self.len] = Sum { cover, change: 0 };
+        self.len += 1;
     }
 
     pub(crate) fn depth(&self) -> usize {
@@ -52,43 +72,58 @@ impl Sums {
         old.copy_from_slice(new);
         for s in &mut self.open[..self.len] {
             // 256 * 256 = 1 (mod 65535): shifting by a byte is multiplying by 256.
-            s.change += if (at - s.start).is_multiple_of(2) { change } else { change * 256 };
+            s.change += if (at - s.cover.start).is_multiple_of(2) { change } else { change * 256 };
         }
         change
     }
 
-    /// Closes the innermost checksums until `depth` are open, writing each.
-    pub(crate) fn close(&mut self, bytes: &mut [u8], depth: usize) {
+    /// Closes the innermost checksums until `depth` are open, writing each; `shown` bytes are shown.
+    pub(crate) fn close(&mut self, bytes: &mut [u8], depth: usize, shown: usize) {
         while self.len > depth {
             self.len -= 1;
-            let s = self.open[self.len];
-            let old = u16::from_be_bytes([bytes[s.at], bytes[s.at + 1]]);
-            let Some(new) = moved(old, s.change, s.optional) else { continue };
-            self.replace(bytes, s.at, &new.to_be_bytes());
+            let Sum { cover, change } = self.open[self.len];
+            let old = u16::from_be_bytes([bytes[cover.at], bytes[cover.at + 1]]);
+            let all = cover.end.filter(|end| *end <= shown.min(bytes.len()) && *end >= cover.at + 2);
+            let unchanged = (change + cover.change).rem_euclid(0xffff) == 0;
+            let new = match all {
+                _ if cover.optional && old == 0 => continue,
+                None => 0,
+                Some(_) if unchanged && self.keeps_wrong => continue,
+                Some(end) => {
+                    let was = sum(&bytes[cover.start..end]) + cover.pseudo - change;
+                    let right = was.rem_euclid(0xffff) == 0;
+                    if right { moved(old, change + cover.change, cover.optional) } else { 0 }
+                }
+            };
+            self.replace(bytes, cover.at, &new.to_be_bytes());
         }
     }
 }
 
-/// The checksum `old` after a change of what it covers, if that changes it.
+/// The checksum `old` after a change of what it covers (RFC 1624).
 #[inline]
-pub(crate) fn moved(old: u16, change: i64, optional: bool) -> Option<u16> {
+pub(crate) fn moved(old: u16, change: i64, optional: bool) -> u16 {
     let change = change.rem_euclid(0xffff);
-    if change == 0 || (optional && old == 0) {
-        return None;
+    if change == 0 {
+        return old;
     }
     // HC' = ~(~HC + ~m + m'), equation 3. A sum of anything but zeros is never 0.
     let total = match (i64::from(!old) + change) % 0xffff {
         0 => 0xffff,
         n => n as u16,
     };
-    Some(match !total {
+    match !total {
         0 if optional => 0xffff,
         n => n,
-    })
+    }
 }
 
+/// The sum of 16-bit words, modulo 65535 (in which 65536 is 1: words of 32 bits may be added).
 #[inline]
 pub(crate) fn sum(bytes: &[u8]) -> i64 {
-    let words = bytes.chunks(2);
-    words.map(|w| i64::from(w[0]) << 8 | w.get(1).map_or(0, |b| i64::from(*b))).sum()
+    let mut words = bytes.chunks_exact(4);
+    let whole: u64 = words.by_ref().map(|w| u64::from(u32::from_be_bytes([w[0], w[1], w[2], w[3]]))).sum();
+    let mut last = [0; 4];
+    last[..words.remainder().len()].copy_from_slice(words.remainder());
+    (whole % 0xffff) as i64 + i64::from(u32::from_be_bytes(last))
 }

@@ -8,7 +8,7 @@
 
 use crate::Key;
 use aes::Aes128Enc;
-use aes::cipher::{BlockCipherEncrypt, KeyInit};
+use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
 use sha2::{Digest, Sha256};
 
 /// The kind of flow hashes, behind those of fields.
@@ -42,6 +42,9 @@ impl Hash {
     }
 }
 
+/// Hashed at a time, so that the AES unit's pipeline is full.
+const LANES: usize = 8;
+
 /// Names flows without telling which: the flow hash of a descriptor under a key.
 pub struct FlowHash(Hash);
 
@@ -50,11 +53,130 @@ impl FlowHash {
         Self(Hash::new(key))
     }
 
+    /// Replaces hashes by names.
     #[inline]
-    pub fn apply(&self, hash: u32) -> u32 {
-        let mut value = hash.to_le_bytes();
-        self.0.apply(FLOW, &mut value);
-        u32::from_le_bytes(value)
+    pub fn apply<'a>(&self, mut hashes: impl Iterator<Item = &'a mut u32>) {
+        loop {
+            let mut places: [Option<&mut u32>; LANES] = std::array::from_fn(|_| hashes.next());
+            if places[0].is_none() {
+                return;
+            }
+            let mut blocks = [Array::from([0; 16]); LANES];
+            for (block, place) in blocks.iter_mut().zip(&places) {
+                (block[0], block[1]) = (FLOW, 4);
+                block[2..6].copy_from_slice(&place.as_deref().copied().unwrap_or(0).to_le_bytes());
+            }
+            self.0.0.encrypt_blocks(&mut blocks);
+            for (block, place) in blocks.iter().zip(&mut places) {
+                if let Some(place) = place {
+                    **place = u32::from_le_bytes([block[0], block[1], block[2], block[3]]);
+                }
+            }
+        }
+    }
+}
+
+/// Decides which packets are in a sample: by their time and their place among those of that time.
+pub struct Sampler {
+    aes: Hash,
+    /// A packet is in the sample if its number is at most this.
+    most: u32,
+    time: u64,
+    place: u32,
+    /// Numbers that wait, last first.
+    numbers: [u32; 4 * LANES],
+    left: usize,
+    /// The first numbers of times to come, and which is next.
+    ahead: [(u64, [u32; 4]); LANES],
+    next: usize,
+}
+
+fn sample_block(time: u64, place: u32) -> Array<u8, aes::cipher::consts::U16> {
+    let mut block = [0; 16];
+    (block[0], block[1]) = (SAMPLE, 12);
+    block[2..10].copy_from_slice(&time.to_le_bytes());
+    block[10..14].copy_from_slice(&place.to_le_bytes());
+    block.into()
+}
+
+/// The kind of samples.
+const SAMPLE: u8 = 5;
+
+impl Sampler {
+    /// One packet in `one_in`.
+    pub fn new(key: &Key, one_in: u32) -> Self {
+        let most = u32::MAX / one_in.max(1);
+        Self {
+            aes: Hash::new(key),
+            most,
+            time: u64::MAX,
+            place: 0,
+            numbers: [0; 4 * LANES],
+            left: 0,
+            ahead: [(u64::MAX, [0; 4]); LANES],
+            next: LANES,
+        }
+    }
+
+    /// Whether the next packet, of this time, is in the sample.
+    #[inline]
+    pub fn takes(&mut self, time: u64) -> bool {
+        if time != self.time {
+            (self.time, self.place, self.left) = (time, 0, 0);
+            while let Some((ahead, numbers)) = self.ahead.get(self.next) {
+                self.next += 1;
+                if *ahead == time {
+                    self.numbers[..4].copy_from_slice(numbers);
+                    (self.place, self.left) = (1, 4);
+                    break;
+                }
+            }
+        }
+        if self.left == 0 {
+            self.refill();
+        }
+        self.left -= 1;
+        self.numbers[self.left] <= self.most
+    }
+
+    /// Prepares for packets of these times, which follow each other. It changes nothing but how long deciding takes.
+    #[inline]
+    pub fn look_ahead(&mut self, times: impl Iterator<Item = u64>) {
+        if self.next < LANES {
+            return;
+        }
+        let mut last = self.time;
+        let new = times.filter(|time| std::mem::replace(&mut last, *time) != *time);
+        let mut blocks = [Array::from([0; 16]); LANES];
+        self.ahead.iter_mut().for_each(|(time, _)| *time = u64::MAX);
+        for ((block, (ahead, _)), time) in blocks.iter_mut().zip(&mut self.ahead).zip(new) {
+            *ahead = time;
+            *block = sample_block(time, 0);
+        }
+        self.aes.0.encrypt_blocks(&mut blocks);
+        for (block, (_, numbers)) in blocks.iter().zip(&mut self.ahead) {
+            for (number, bytes) in numbers.iter_mut().rev().zip(block.chunks_exact(4)) {
+                *number = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            }
+        }
+        self.next = 0;
+    }
+
+    /// Of a time that goes on many numbers are made at once.
+    fn refill(&mut self) {
+        let lanes = if self.place == 0 { 1 } else { LANES };
+        let mut blocks = [Array::from([0; 16]); LANES];
+        for (block, place) in blocks.iter_mut().zip(self.place..) {
+            *block = sample_block(self.time, place);
+        }
+        self.aes.0.encrypt_blocks(&mut blocks[..lanes]);
+        for (block, numbers) in blocks[..lanes].iter().rev().zip(self.numbers.chunks_exact_mut(4)) {
+            for (number, bytes) in numbers.iter_mut().rev().zip(block.chunks_exact(4)) {
+                *number = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            }
+        }
+        self.place = self.place.wrapping_add(lanes as u32);
+        self.left = 4 * lanes;
     }
 }
 
@@ -81,5 +203,22 @@ mod tests {
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), all);
+    }
+
+    #[test]
+    fn looking_ahead_changes_no_sample() {
+        let times: Vec<u64> = (0..500u64).map(|i| i * i / 90 % 61).collect();
+        let plain = |times: &[u64]| {
+            let mut sampler = Sampler::new(&Key::new([1; 32]), 3);
+            times.iter().map(|t| sampler.takes(*t)).collect::<Vec<_>>()
+        };
+        let mut sampler = Sampler::new(&Key::new([1; 32]), 3);
+        let ahead = |(i, t): (usize, &u64)| {
+            sampler.look_ahead(times[i..].iter().copied());
+            sampler.takes(*t)
+        };
+        let ahead: Vec<bool> = times.iter().enumerate().map(ahead).collect();
+        assert_eq!(ahead, plain(&times));
+        assert!((100..250).contains(&ahead.iter().filter(|t| **t).count()));
     }
 }

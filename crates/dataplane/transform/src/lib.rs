@@ -7,17 +7,20 @@
 //! | `port.*` | TCP, UDP, SCTP (outer, in tunnels, quoted) |
 //!
 //! An address that has no side (a gateway, a hop) is changed as `ip.dst`, or as `ip.src` if that is
-//! kept. IPv4 options, IPv6 options and TCP options that can hold addresses in other ways are zeroed
-//! when addresses are changed. Addresses in payload (DNS, SIP) are payload.
+//! kept. Addresses in payload (DNS, SIP) are payload.
 //!
-//! Checksums follow: IPv4, TCP, UDP, ICMP, ICMPv6, GRE, CRC32c of SCTP.
-
+//! Options of IPv4, IPv6 and TCP, reserved fields and options of tunnels stay only if they are known to hold nothing
+//! that is hidden; others become padding. Payload that is a tunnel, by its port or because a packet is found in its
+//! first 128 bytes, is not shown unless its headers were changed.
+//!
+//! Checksums (IPv4, TCP, UDP, ICMP, ICMPv6, GRE) are right for what is shown if all that they cover is shown and they
+//! were right; otherwise they are zero. So are those of SCTP, DCCP and UDP-Lite, and the values of authentication
+//! headers.
 //!
 //! Used by views, outside the sandbox, and by the module `anonymize`, inside it: one meaning for both.
 #![forbid(unsafe_code)]
 
 mod checksum;
-mod crc;
 mod hash;
 mod headers;
 mod key;
@@ -28,7 +31,7 @@ mod zero;
 use flame_abi::LinkType;
 use flame_plan::{Action, Field, Transforms};
 
-pub use hash::FlowHash;
+pub use hash::{FlowHash, Sampler};
 pub use key::{Key, KeyError};
 pub use prefix::Prefix;
 
@@ -59,6 +62,8 @@ pub fn parse(list: &str) -> Result<Transforms, String> {
 /// Actions per field, with what they need.
 pub struct Rewriter {
     actions: [Action; Field::ALL.len()],
+    /// Whether one of them changes something.
+    any: bool,
     hash: Option<hash::Hash>,
     prefix: Option<Prefix>,
 }
@@ -66,7 +71,12 @@ pub struct Rewriter {
 impl Rewriter {
     /// Nothing if every field is kept.
     pub fn new(transforms: &Transforms, key: Option<&Key>) -> Result<Option<Self>, TransformError> {
-        let mut r = Self { actions: [Action::Keep; Field::ALL.len()], hash: None, prefix: None };
+        Self::hiding(transforms, key).map(|r| r.changes_any().then_some(r))
+    }
+
+    /// The same for packets of which not all is shown: checksums and options change even if every field is kept.
+    pub fn hiding(transforms: &Transforms, key: Option<&Key>) -> Result<Self, TransformError> {
+        let mut r = Self { actions: [Action::Keep; Field::ALL.len()], any: false, hash: None, prefix: None };
         for (field, action) in transforms {
             let keyed = |action| key.ok_or(TransformError::NoKey { field: field.name(), action });
             let width = width(*field);
@@ -87,13 +97,26 @@ impl Rewriter {
             }
             r.actions[*field as usize] = *action;
         }
-        Ok(r.actions.iter().any(|a| *a != Action::Keep).then_some(r))
+        r.any = r.actions.iter().any(|a| *a != Action::Keep);
+        Ok(r)
     }
 
     /// Changes the packet's fields in place. What lies behind the returned length was not
     /// understood, may hold original addresses, and must not be shown.
     pub fn rewrite(&mut self, link: LinkType, bytes: &mut [u8]) -> usize {
-        headers::rewrite(self, link, bytes)
+        headers::rewrite(self, link, bytes, usize::MAX)
+    }
+
+    /// The same where `ask` bytes are shown at most: what is left in the first of them, as many as it returns, tells
+    /// nothing of those behind. `bytes` may end there if the headers do.
+    pub fn rewrite_shown(&mut self, link: LinkType, bytes: &mut [u8], ask: usize) -> usize {
+        headers::rewrite(self, link, bytes, ask)
+    }
+
+    /// Whether any field changes.
+    #[inline]
+    pub fn changes_any(&self) -> bool {
+        self.any
     }
 
     /// Whether the flow hash changes.

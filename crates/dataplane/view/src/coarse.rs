@@ -2,56 +2,98 @@
 
 use flame_abi::Descriptor;
 use flame_plan::{Expose, ViewSpec};
-use flame_transform::{FlowHash, Key};
+use flame_transform::{FlowHash, Key, Sampler};
 
 /// Times, flow hashes and which packets are shown at all.
-#[derive(Default)]
-pub struct Coarse {
+pub(crate) struct Coarse {
     resolution_ns: u64,
-    /// A packet is shown if its hash is at most this.
-    most: u32,
+    sample_ns: u64,
+    sampler: Option<Sampler>,
     count_only: bool,
-    flow: Option<FlowHash>,
+    flows: Flows,
 }
 
+/// What becomes of flow hashes, which are those of the packet as it is shown.
+enum Flows {
+    /// They stay: nothing is hidden, or there is no key, and whoever sees the headers could compute them.
+    Stay,
+    /// They are names under a key.
+    Names(FlowHash),
+    /// Without a key, a hash of hidden headers would let guesses be tested.
+    Zero,
+}
+
+/// Under it samples are taken where there is no key: without one nobody is to be kept from anything.
+const NO_KEY: [u8; 32] = *b"flame: sampling without any key.";
+
 impl Coarse {
-    pub fn new(spec: &ViewSpec, changes_flow: bool) -> Self {
-        // A hash of true addresses would let guesses be tested where addresses are hidden.
-        let hides_flow = spec.expose <= Expose::None && !changes_flow;
-        let key = spec.key.as_ref().filter(|_| hides_flow);
+    /// `run`: the run's key, for views that have none of their own.
+    pub(crate) fn new(spec: &ViewSpec, run: Option<&Key>, hides_bytes: bool) -> Self {
+        let own = spec.key.as_ref().map(|key| Key::new(key.0));
+        let hides_flow = spec.expose <= Expose::None;
+        let flows = match (&own, run) {
+            (Some(key), _) if hides_bytes => Flows::Names(FlowHash::new(key)),
+            (None, Some(key)) if hides_flow => Flows::Names(FlowHash::new(key)),
+            (None, None) if hides_flow => Flows::Zero,
+            _ => Flows::Stay,
+        };
+        let of_sample = spec.sample_key.as_ref().map(|key| Key::new(key.0));
+        let key = of_sample.or(own).or(run.cloned()).unwrap_or_else(|| Key::new(NO_KEY));
         Self {
             resolution_ns: spec.resolution_ns,
-            most: u32::MAX / spec.sample.max(1),
+            sample_ns: if spec.sample_ns == 0 { spec.resolution_ns } else { spec.sample_ns },
+            sampler: (spec.sample > 1).then(|| Sampler::new(&key, spec.sample)),
             count_only: spec.expose == Expose::Count,
-            flow: key.map(|key| FlowHash::new(&Key::new(key.0))),
+            flows,
         }
     }
 
-    /// Whether descriptors stay as they are, and all packets are shown.
-    pub fn is_none(&self) -> bool {
-        self.resolution_ns <= 1 && self.most == u32::MAX && !self.count_only && self.flow.is_none()
+    /// Whether all packets are shown, with their times.
+    pub(crate) fn is_none(&self) -> bool {
+        self.resolution_ns <= 1
+            && self.sampler.is_none()
+            && !self.count_only
+            && matches!(self.flows, Flows::Stay)
     }
 
-    /// Sampling: by time, flow and length, so that it is the same for every view and every run.
+    /// Whether no packet is left out.
+    pub(crate) fn shows_all(&self) -> bool {
+        self.sampler.is_none()
+    }
+
+    /// Whether the next packet, of this time, is in the sample.
     #[inline]
-    pub fn shows(&self, d: &Descriptor) -> bool {
-        if self.most == u32::MAX {
-            return true;
+    pub(crate) fn shows(&mut self, ts_ns: u64) -> bool {
+        match &mut self.sampler {
+            None => true,
+            Some(sampler) => sampler.takes(flame_plan::coarse(ts_ns, self.sample_ns)),
         }
-        let mut n = d.ts_ns ^ u64::from(d.hash).rotate_left(32) ^ u64::from(d.wire_len);
-        // The finalizer of MurmurHash3.
-        n = (n ^ n >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        n = (n ^ n >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        (n >> 32) as u32 <= self.most
+    }
+
+    /// Prepares for the packets that follow.
+    #[inline]
+    pub(crate) fn look_ahead(&mut self, packets: &[Descriptor]) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.look_ahead(packets.iter().map(|d| flame_plan::coarse(d.ts_ns, self.sample_ns)));
+        }
     }
 
     #[inline]
-    pub fn apply(&self, d: &mut Descriptor) {
+    pub(crate) fn apply(&self, d: &mut Descriptor) {
         if self.count_only {
             *d = Descriptor { ts_ns: d.ts_ns, addr: d.addr, ..Descriptor::default() };
-        } else if let Some(flow) = &self.flow {
-            d.hash = flow.apply(d.hash);
         }
         d.ts_ns = flame_plan::coarse(d.ts_ns, self.resolution_ns);
+    }
+
+    /// The last step, for many at once.
+    #[inline]
+    pub(crate) fn name_flows(&self, shown: &mut [Descriptor]) {
+        match &self.flows {
+            Flows::Stay => {}
+            _ if self.count_only => {}
+            Flows::Names(names) => names.apply(shown.iter_mut().filter(|d| d.is_ip()).map(|d| &mut d.hash)),
+            Flows::Zero => shown.iter_mut().for_each(|d| d.hash = 0),
+        }
     }
 }

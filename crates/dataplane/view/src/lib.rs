@@ -11,47 +11,70 @@
 //! Packets of link types that are not decoded have no headers: 0 bytes.
 //!
 //! **Under any transform, exposure ends where understanding ends**, so that no address hides in what
-//! was not parsed: payload of TCP, UDP and ICMP echo is exposed as granted; what other protocols,
-//! later fragments, malformed headers and the link's padding hold is not. See [`flame_transform`]
-//! for the fields that are found.
+//! was not parsed: payload of TCP, UDP and ICMP echo is exposed as granted unless it is a tunnel; what other protocols,
+//! later fragments and malformed headers hold is not. See [`flame_transform`] for the fields that are found.
 //!
-//! **A descriptor tells what the packet is** even if its bytes are hidden: time, lengths, protocol,
-//! TCP flags and the flags of the decoder stay. Offsets are limited to the exposed bytes; `TRANSPORT`
-//! is cleared if the header is not wholly exposed. The flow hash is that of the transformed packet; under a view's own
-//! key it is keyed where no header is exposed. Of `count` nothing is left but the time. Time stamps may be coarser,
-//! and packets sampled.
+//! # What is given out
+//!
+//! The *shown packet* is made in one place (`shape.rs`) from the true one: its first bytes, as the transforms leave
+//! them, and what a descriptor tells of it. Filters are evaluated on the true packet only if they are
+//! [trusted](flame_plan::TrustedFilter); all others, which have another type, on the shown one. Everything else that
+//! leaves this crate is a function of shown packets and of keys:
+//!
+//! | output | function of |
+//! | --- | --- |
+//! | bytes | the exposed bytes, transformed; at most [`ViewSpec::longest`] of them |
+//! | checksums in them | right for the shown bytes if all that they cover is shown and they were right (left alone if nothing they cover was changed); zero otherwise. No flag says which: 0 means that there is none |
+//! | options in them | those known to hold nothing hidden, where payload is hidden (TCP) or addresses are changed (IPv4, IPv6, TCP); padding in place of others |
+//! | bytes behind a datagram | shown only where nothing is hidden |
+//! | `ts_ns` | the time, rounded down to the resolution |
+//! | `addr` | the lengths of the bytes shown before |
+//! | `hash` | the shown addresses, ports and protocol, for `none` those that `headers` would show; under the view's key where anything is hidden, 0 for `none` without a key |
+//! | `wire_len` | the length on the wire; 0 for `count` |
+//! | `cap_len` | the number of shown bytes |
+//! | `l3`, `l4`, `l4_len` | where the headers lie in the shown bytes |
+//! | `proto`, `tcp_flags`, `flags` | the headers, which every exposure but `count` tells; `TRANSPORT` is cleared if the header is not wholly shown, `TRUNCATED` set if it was cut at the longest |
+//! | which packets | trusted filters; sampling by the sample key, the time at the resolution (or the coarser of those of policy and root, where a credential was narrowed) and the place among the packets of that time; filters of others on the shown packet |
+//! | [`Written::packets`], [`Written::bytes`], [`Written::eligible`] | those |
+//! | where [`View::copy_some`] stops | those: blocks of a view that hides something are cut by what was shown |
+//!
+//! Packets that trusted filters or sampling leave out are hidden, but [`Written::taken`] counts them: it is for the
+//! caller's loop and is not to be given out.
 
 mod coarse;
 mod expose;
 mod select;
+mod shape;
 
-pub use flame_transform::{Key, KeyError};
+pub use flame_transform::{FlowHash, Key, KeyError};
 
 use coarse::Coarse;
-use expose::exposed;
 use flame_abi::{Descriptor, LinkType, flags};
-use flame_filter::FilterError;
-use flame_plan::{Expose, ViewSpec};
+use flame_filter::{FilterError, ShownPacket, TruePacket};
+use flame_plan::{Expose, ShownFilter, TrustedFilter, ViewSpec};
 use flame_transform::{Rewriter, TransformError};
 use select::Select;
+use shape::{Shape, limit};
 
 /// One view, with its caches: one per worker.
 pub struct View {
-    select: Select,
+    select: Select<TrustedFilter>,
     /// Asked of what is shown.
-    shown: Select,
-    /// The bytes that those are asked of.
+    shown: Select<ShownFilter>,
+    /// What is shown to those.
     shown_expose: Expose,
     expose: Expose,
-    rewriter: Option<Rewriter>,
+    shape: Shape,
     coarse: Coarse,
-    /// The packet being transformed.
-    scratch: Vec<u8>,
 }
 
 /// What [`View::copy`] or [`View::select`] wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
+    /// Packets of the input that were dealt with.
+    pub taken: usize,
+    /// Packets that are there to be shown: they passed the trusted filters and are in the sample.
+    pub eligible: u32,
     /// Descriptors; the packets that are missing were filtered out.
     pub packets: u32,
     /// Bytes of packets.
@@ -67,33 +90,45 @@ pub enum ViewError {
     Transform(#[from] TransformError),
     #[error(transparent)]
     Key(#[from] KeyError),
+    #[error(
+        "filter {filter:?} asks for lengths, which expose = count does not show: expose none, or another filter"
+    )]
+    Length { filter: String },
     /// A defect of the caller: a descriptor outside its block, or a slot smaller than a block.
     #[error("packet {packet} of a block: {reason} (a defect here, not in the input)")]
     Internal { packet: usize, reason: &'static str },
 }
+
+/// Descriptors made before they are written, so that flow hashes are keyed many at a time and no slot ever holds others.
+const CHUNK: usize = 32;
 
 impl View {
     /// Checks everything but the filter's meaning for link types other than the first that fits. The view's own key
     /// goes before `key`.
     pub fn new(spec: &ViewSpec, key: Option<&Key>) -> Result<Self, ViewError> {
         let own = spec.key.as_ref().map(|key| Key::new(key.0));
-        let rewriter = Rewriter::new(&spec.transforms, own.as_ref().or(key))?;
-        let (shown, plain): (Vec<_>, Vec<_>) =
-            spec.select.iter().cloned().partition(|filter| spec.select_shown.contains(filter));
+        let rewriter = Rewriter::hiding(&spec.transforms, own.as_ref().or(key))?;
+        let shown = Select::new(&spec.select_shown)?;
+        let shown_expose = spec.select_expose.map_or(spec.expose, |e| e.max(spec.expose));
+        if shown_expose == Expose::Count
+            && let Some(filter) = shown.reads_length()
+        {
+            return Err(ViewError::Length { filter: filter.to_string() });
+        }
+        let hides_bytes = spec.expose != Expose::All || rewriter.changes_any();
         Ok(Self {
-            select: Select::new(&plain)?,
-            shown: Select::new(&shown)?,
-            shown_expose: spec.select_expose.map_or(spec.expose, |e| e.max(spec.expose)),
+            select: Select::new(&spec.select)?,
+            shown,
+            shown_expose,
             expose: spec.expose,
-            coarse: Coarse::new(spec, rewriter.as_ref().is_some_and(Rewriter::changes_flow)),
-            rewriter,
-            scratch: Vec::new(),
+            coarse: Coarse::new(spec, key, hides_bytes),
+            shape: Shape { rewriter, snaplen: spec.snaplen, scratch: Vec::new() },
         })
     }
 
     /// Whether every byte of every selected packet is shown as it is, and so is its descriptor.
     pub fn hides_nothing(&self) -> bool {
-        self.expose == Expose::All && self.rewriter.is_none() && self.coarse.is_none()
+        self.expose == Expose::All && !self.shape.rewriter.changes_any() && self.coarse.is_none()
     }
 
     /// Whether every packet is shown.
@@ -112,19 +147,30 @@ impl View {
         base: u32,
     ) -> Result<Written, ViewError> {
         let mut written = Written::default();
+        let longest = Expose::All.longest(self.shape.snaplen);
         for (i, d) in packets.iter().enumerate() {
             let bytes = packet(d, data, i)?;
+            let wire_len = d.wire_len;
+            written.taken = i + 1;
+            if !self.select.passes(link(i), TruePacket { bytes, wire_len })? {
+                continue;
+            }
+            written.eligible += 1;
             // What is shown is the packet.
-            let passes = self.select.passes(link(i), bytes, d.wire_len)?;
-            if !passes || !self.shown.passes(link(i), bytes, d.wire_len)? {
+            if !self.shown.passes(link(i), ShownPacket { bytes, wire_len })? {
                 continue;
             }
             let Some(slot) = out.get_mut(written.packets as usize) else {
                 return Err(ViewError::Internal { packet: i, reason: "no room for its descriptor" });
             };
-            *slot = Descriptor { addr: base.wrapping_add(d.addr), ..*d };
+            let mut seen = Descriptor { addr: base.wrapping_add(d.addr), ..*d };
+            if d.cap_len > longest {
+                seen.flags |= flags::TRUNCATED;
+                limit(&mut seen, longest);
+            }
+            *slot = seen;
             written.packets += 1;
-            written.bytes += bytes.len();
+            written.bytes += seen.cap_len as usize;
         }
         Ok(written)
     }
@@ -143,69 +189,84 @@ impl View {
         out_data: &mut [u8],
         base: u32,
     ) -> Result<Written, ViewError> {
-        let plain = self.rewriter.is_none() && self.coarse.is_none();
-        if self.expose == Expose::None && plain && self.selects_all() {
-            return descriptors_only(packets, out, base);
-        }
-        let mut written = Written::default();
-        for (i, d) in packets.iter().enumerate() {
-            let bytes = packet(d, data, i)?;
-            let link = link(i);
-            if !self.select.passes(link, bytes, d.wire_len)? || !self.coarse.shows(d) {
-                continue;
-            }
-            let room = |reason| ViewError::Internal { packet: i, reason };
-            let slot =
-                out.get_mut(written.packets as usize).ok_or_else(|| room("no room for its descriptor"))?;
-            let end = exposed(self.expose, link, d, bytes);
-            let asked = if self.shown.is_all() { end } else { exposed(self.shown_expose, link, d, bytes) };
-            let at = written.bytes;
-            let mut seen = Descriptor { addr: base.wrapping_add(at as u32), ..*d };
-            let shown = match &mut self.rewriter {
-                None => &bytes[..asked],
-                Some(rewriter) => {
-                    // Not in place: other instances can read a slot while it is being filled. The
-                    // headers are there even if they are not exposed, for the hash.
-                    let headers = (d.payload() as usize).clamp(asked, bytes.len());
-                    if self.scratch.len() < headers {
-                        self.scratch.resize(headers, 0);
-                    }
-                    let scratch = &mut self.scratch[..headers];
-                    copy_exact(scratch, &bytes[..headers]);
-                    let understood = rewriter.rewrite(link, scratch);
-                    let changed = &scratch[..understood];
-                    if rewriter.changes_flow() {
-                        seen.hash = flame_decode::flow_hash(changed, d);
-                    }
-                    &changed[..asked.min(understood)]
-                }
-            };
-            if !self.shown.passes(link, shown, d.wire_len)? {
-                continue;
-            }
-            let shown = &shown[..end.min(shown.len())];
-            let visible = out_data.get_mut(at..at + shown.len());
-            copy_exact(visible.ok_or_else(|| room("no room for its bytes"))?, shown);
-            limit(&mut seen, shown.len() as u32);
-            self.coarse.apply(&mut seen);
-            *slot = seen;
-            written.packets += 1;
-            written.bytes += shown.len();
+        let written = self.copy_some(packets, link, data, (out, out_data, usize::MAX), base)?;
+        if written.taken < packets.len() {
+            return Err(ViewError::Internal { packet: written.taken, reason: "no room for its descriptor" });
         }
         Ok(written)
     }
-}
 
-/// All packets and none of their bytes: what modules that count ask for.
-fn descriptors_only(packets: &[Descriptor], out: &mut [Descriptor], base: u32) -> Result<Written, ViewError> {
-    let reason = "no room for its descriptor";
-    let packet = out.len();
-    let out = out.get_mut(..packets.len()).ok_or(ViewError::Internal { packet, reason })?;
-    for (seen, d) in out.iter_mut().zip(packets) {
-        *seen = Descriptor { addr: base, ..*d };
-        limit(seen, 0);
+    /// The same into a place of which `most` bytes may be filled, and the packet that crosses them: stops when that or
+    /// the descriptors are full.
+    pub fn copy_some(
+        &mut self,
+        packets: &[Descriptor],
+        link: impl Fn(usize) -> LinkType,
+        data: &[u8],
+        (out, out_data, most): (&mut [Descriptor], &mut [u8], usize),
+        base: u32,
+    ) -> Result<Written, ViewError> {
+        let mut written = Written::default();
+        let mut chunk = [Descriptor::default(); CHUNK];
+        let plain = self.expose == Expose::None && self.selects_all() && !self.shape.rewriter.changes_any();
+        if plain && self.coarse.shows_all() {
+            return Ok(self.descriptors_only(packets, out, base));
+        }
+        while written.taken < packets.len() && written.bytes < most && (written.packets as usize) < out.len()
+        {
+            let room = CHUNK.min(out.len() - written.packets as usize);
+            let (first, mut made) = (written.packets as usize, 0);
+            while made < room && written.taken < packets.len() && written.bytes < most {
+                let (i, d) = (written.taken, &packets[written.taken]);
+                let bytes = packet(d, data, i)?;
+                let (link, wire_len) = (link(i), d.wire_len);
+                self.coarse.look_ahead(&packets[i..]);
+                written.taken += 1;
+                if !self.select.passes(link, TruePacket { bytes, wire_len })? || !self.coarse.shows(d.ts_ns) {
+                    continue;
+                }
+                written.eligible += 1;
+                if !self.shown.is_all() {
+                    let (bytes, seen) = self.shape.shown(self.shown_expose, link, d, bytes);
+                    let wire_len = if self.shown_expose == Expose::Count { 0 } else { seen.wire_len };
+                    if !self.shown.passes(link, ShownPacket { bytes, wire_len })? {
+                        continue;
+                    }
+                }
+                let (shown, mut seen) = self.shape.shown(self.expose, link, d, bytes);
+                let at = written.bytes;
+                let visible = out_data.get_mut(at..at + shown.len());
+                let reason = "no room for its bytes";
+                copy_exact(visible.ok_or(ViewError::Internal { packet: i, reason })?, shown);
+                seen.addr = base.wrapping_add(at as u32);
+                written.bytes += shown.len();
+                self.coarse.apply(&mut seen);
+                chunk[made] = seen;
+                made += 1;
+            }
+            self.coarse.name_flows(&mut chunk[..made]);
+            out[first..first + made].copy_from_slice(&chunk[..made]);
+            written.packets += made as u32;
+        }
+        Ok(written)
     }
-    Ok(Written { packets: packets.len() as u32, bytes: 0 })
+
+    /// All packets and none of their bytes: what modules that count ask for.
+    fn descriptors_only(&self, packets: &[Descriptor], out: &mut [Descriptor], base: u32) -> Written {
+        let taken = packets.len().min(out.len());
+        let mut chunk = [Descriptor::default(); CHUNK];
+        for (out, packets) in out[..taken].chunks_mut(CHUNK).zip(packets.chunks(CHUNK)) {
+            for (seen, d) in chunk.iter_mut().zip(packets) {
+                *seen = Descriptor { addr: base, ..*d };
+                limit(seen, 0);
+                self.coarse.apply(seen);
+            }
+            let chunk = &mut chunk[..out.len()];
+            self.coarse.name_flows(chunk);
+            out.copy_from_slice(chunk);
+        }
+        Written { taken, eligible: taken as u32, packets: taken as u32, bytes: 0 }
+    }
 }
 
 /// The bytes that a host's descriptor describes.
@@ -217,24 +278,11 @@ fn packet<'a>(d: &Descriptor, data: &'a [u8], i: usize) -> Result<&'a [u8], View
     Ok(bytes)
 }
 
-/// Makes a descriptor agree with `cap_len` exposed bytes.
-#[inline]
-fn limit(d: &mut Descriptor, cap_len: u32) {
-    d.cap_len = cap_len;
-    if d.payload() > cap_len {
-        let most = cap_len.min(u32::from(u16::MAX)) as u16;
-        d.l3 = d.l3.min(most);
-        d.l4 = d.l4.min(most);
-        d.l4_len = 0;
-        d.flags &= !flags::TRANSPORT;
-    }
-}
-
 /// Copies exactly `from.len()` bytes. Headers have odd lengths of 34 to 128 bytes, for which two
 /// overlapping moves of fixed size beat a call; unlike one rounded-up move, they leave no hidden
 /// byte behind.
 #[inline]
-fn copy_exact(to: &mut [u8], from: &[u8]) {
+pub(crate) fn copy_exact(to: &mut [u8], from: &[u8]) {
     #[inline]
     fn ends<const N: usize>(to: &mut [u8], from: &[u8]) {
         let n = from.len();

@@ -129,17 +129,52 @@ fn right_ones_stay_right() {
     }
 }
 
+/// With transmit offload the field holds the sum of the true addresses, and any difference would tell it.
 #[test]
-fn a_wrong_one_stays_wrong_by_the_same_difference() {
-    let right = ethernet(0x0800, &tcp4(&[]));
-    let mut wrong = right.clone();
-    let sum = u16::from_be_bytes([right[50], right[51]]);
-    wrong[50..52].copy_from_slice(&(sum ^ 0x1234).to_be_bytes());
+fn a_wrong_one_becomes_zero() {
+    let right = tcp4(&[]);
+    let unfilled = {
+        let mut packet = right.clone();
+        let pseudo = word_sum(&[&pseudo4(&packet, 6, packet.len() - 20)]);
+        packet[36..38].copy_from_slice(&pseudo.to_be_bytes());
+        packet
+    };
+    let mut header = right.clone();
+    header[10] ^= 0x5a;
     for mut view in views() {
-        let seen = see(&mut view, LinkType::ETHERNET, &[right.clone(), wrong.clone()]);
-        let sums = [0, 1].map(|i| i64::from(u16::from_be_bytes([seen.packet(i)[50], seen.packet(i)[51]])));
-        let expected = i64::from(sum ^ 0x1234) - i64::from(sum);
-        assert_eq!((sums[1] - sums[0]).rem_euclid(0xffff), expected.rem_euclid(0xffff));
+        let seen =
+            see(&mut view, LinkType::ETHERNET, &[ethernet(0x0800, &unfilled), ethernet(0x0800, &header)]);
+        assert_eq!(seen.packet(0)[50..52], [0, 0]);
+        assert_eq!(seen.packet(1)[24..26], [0, 0]);
+    }
+    // What covers nothing that changes stays as it is.
+    let mut view = view(Expose::Payload(100), &[]);
+    let seen = see(&mut view, LinkType::ETHERNET, &[ethernet(0x0800, &unfilled)]);
+    assert_eq!(seen.packet(0), ethernet(0x0800, &unfilled));
+}
+
+/// Of a short payload a checksum tells all.
+#[test]
+fn what_covers_hidden_payload_is_zero() {
+    let sctp = ipv4(132, &[], &[&[1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9][..], b"chunk"].concat());
+    let ah = |rest: &[u8]| [&[6, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2][..], &[0xab; 12], rest].concat();
+    let cases: [(u16, Vec<u8>, usize, usize, usize); 7] = [
+        (0x0800, tcp4(&[]), 16, 2, 32 + 8),
+        (0x0800, udp4(5000, b"k"), 6, 2, 8),
+        (0x0800, icmp4([8, 0, 0, 0, 0, 1, 0, 2], b"k"), 2, 2, 8),
+        (0x86dd, with6(58, 2, &[128, 0, 0, 0, 0, 1, 0, 2, 7]), 2, 2, 8),
+        (0x86dd, with6(17, 6, &udp(53, b"k")), 6, 2, 8),
+        (0x0800, sctp, 8, 4, 12),
+        (0x0800, ipv4(51, &[], &ah(&tcp(&[], b"key"))), 12, 12, 12),
+    ];
+    for (kind, packet, at, n, least) in cases {
+        let l4 = 14 + if kind == 0x0800 { 20 } else { 40 };
+        let mut shows = view(Expose::Headers, &[]);
+        let seen = see(&mut shows, LinkType::ETHERNET, &[ethernet(kind, &packet)]);
+        assert!(seen.packet(0).len() >= l4 + least.min(12) && seen.packet(0).len() < packet.len() + 14);
+        assert!(seen.packet(0)[l4 + at..l4 + at + n].iter().all(|b| *b == 0), "{:02x?}", seen.packet(0));
+        let seen = see(&mut view(Expose::Payload(100), &[]), LinkType::ETHERNET, &[ethernet(kind, &packet)]);
+        assert_eq!(seen.packet(0), ethernet(kind, &packet), "all is shown");
     }
 }
 

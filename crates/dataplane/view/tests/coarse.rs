@@ -3,7 +3,7 @@
 mod common;
 use common::*;
 use flame_abi::{Descriptor, LinkType};
-use flame_plan::{Action, Expose, Field, ViewKey, ViewSpec};
+use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewKey, ViewSpec};
 use flame_view::View;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,9 +50,17 @@ fn flows_keep_apart_without_their_names_where_no_header_is_shown() {
     assert!(all.iter().zip(&seen).all(|(d, s)| names[&d.hash] == s.hash && d.hash != s.hash));
     let (_, other, _) = hashes(2);
     assert!(seen.iter().zip(&other).all(|(a, b)| a.hash != b.hash), "another principal has other names");
-    // Where addresses are seen anyway, or are changed, the hash is that of what is seen.
-    let (all, seen, _) = shown(&keyed(1, Expose::Headers), 50, 10);
-    assert!(all.iter().zip(&seen).all(|(d, s)| d.hash == s.hash));
+    // The same names where headers are seen: of what is seen.
+    let (_, of_headers, _) = shown(&keyed(1, Expose::Headers), 500, 10);
+    assert!(seen.iter().zip(&of_headers).all(|(a, b)| a.hash == b.hash));
+    let (all, open, _) = shown(&keyed(1, Expose::All), 50, 10);
+    assert!(all.iter().zip(&open).all(|(d, s)| d.hash == s.hash), "nothing is hidden");
+    let (_, without, _) = shown(&ViewSpec { key: None, ..keyed(1, Expose::None) }, 50, 10);
+    assert!(without.iter().all(|s| s.hash == 0), "no key, no names");
+    // A transform makes a narrower view, so its names tell less: of changed addresses, under the key.
+    let zero: Transforms = Field::ALL.into_iter().map(|f| (f, Action::Zero)).collect();
+    let (_, less, _) = shown(&ViewSpec { transforms: zero, ..keyed(1, Expose::None) }, 500, 10);
+    assert_eq!(less.iter().map(|d| d.hash).collect::<BTreeSet<_>>().len(), 1);
     let prefix = [(Field::IpSrc, Action::Prefix), (Field::IpDst, Action::Prefix)].into();
     let (all, seen, _) = shown(&ViewSpec { transforms: prefix, ..keyed(1, Expose::None) }, 50, 10);
     assert!(all.iter().zip(&seen).all(|(d, s)| d.hash != s.hash));
@@ -72,9 +80,10 @@ fn the_views_own_key_goes_before_the_runs() {
 #[test]
 fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
     let seen = |filter: &str, spec: ViewSpec| {
-        let filters = vec![filter.to_owned()];
-        let truly = shown(&ViewSpec { select: filters.clone(), ..spec.clone() }, 50, 1).1.len();
-        (truly, shown(&ViewSpec { select: filters.clone(), select_shown: filters, ..spec }, 50, 1).1.len())
+        let select = TrustedFilter::parse(filter).unwrap().into_iter().collect();
+        let select_shown = ShownFilter::parse(filter).unwrap().into_iter().collect();
+        let truly = shown(&ViewSpec { select, ..spec.clone() }, 50, 1).1.len();
+        (truly, shown(&ViewSpec { select_shown, ..spec }, 50, 1).1.len())
     };
     let headers = || keyed(1, Expose::Headers);
     let payload = "udp[8] == 0xc7";
@@ -90,8 +99,7 @@ fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
     assert!(
         !View::new(
             &ViewSpec {
-                select: vec!["udp".into()],
-                select_shown: vec!["udp".into()],
+                select_shown: ShownFilter::parse("udp").unwrap().into_iter().collect(),
                 expose: Expose::All,
                 ..ViewSpec::default()
             },
@@ -100,6 +108,36 @@ fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
         .unwrap()
         .selects_all()
     );
+}
+
+/// Whoever narrows a credential, in whatever way, gets no packet that the wider sample has not; and without the key
+/// nobody knows which those are.
+#[test]
+fn narrowing_gives_no_other_sample() {
+    let zero: Transforms = Field::ALL.into_iter().map(|f| (f, Action::Zero)).collect();
+    let wide =
+        ViewSpec { sample: 10, sample_ns: 1000, sample_key: Some(ViewKey([9; 32])), ..keyed(1, Expose::All) };
+    // Numbered by their payload's length, for times get coarser.
+    let lengths = |spec: &ViewSpec| {
+        let bytes: Vec<Vec<u8>> =
+            (0..1000).map(|n| ethernet(0x0800, &ipv4(17, &[], &udp(1000, &vec![1; n])))).collect();
+        let (mut all, data) = block(LinkType::ETHERNET, &bytes);
+        all.iter_mut().enumerate().for_each(|(n, d)| d.ts_ns = n as u64 * 77);
+        let (mut out, mut out_data) = (vec![Descriptor::default(); 1000], vec![0; data.len()]);
+        let mut view = View::new(spec, None).unwrap();
+        let written = view.copy(&all, |_| LinkType::ETHERNET, &data, &mut out, &mut out_data, BASE).unwrap();
+        out[..written.packets as usize].iter().map(|d| d.wire_len).collect::<BTreeSet<u32>>()
+    };
+    let of_wide = lengths(&wide);
+    assert!((50..200).contains(&of_wide.len()));
+    for narrower in [
+        ViewSpec { resolution_ns: 3000, ..wide.clone() },
+        ViewSpec { resolution_ns: 1_000_000, sample: 30, ..wide.clone() },
+        ViewSpec { transforms: zero, expose: Expose::None, key: Some(ViewKey([2; 32])), ..wide.clone() },
+    ] {
+        assert!(lengths(&narrower).is_subset(&of_wide), "{narrower:?}");
+    }
+    assert_ne!(lengths(&ViewSpec { sample_key: Some(ViewKey([8; 32])), ..wide }), of_wide);
 }
 
 proptest! {

@@ -3,12 +3,12 @@
 mod common;
 use common::*;
 use flame_abi::{Descriptor, LinkType};
-use flame_plan::{Action, Expose, Field, Transforms, ViewSpec};
+use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewSpec};
 use flame_transform::TransformError;
 use flame_view::{Key, View, ViewError};
 
 fn spec(select: &[&str], expose: Expose, transforms: &[(Field, Action)]) -> ViewSpec {
-    let select = select.iter().map(|s| (*s).to_owned()).collect();
+    let select = select.iter().filter_map(|s| TrustedFilter::parse(s).unwrap()).collect();
     ViewSpec {
         select,
         expose,
@@ -30,7 +30,8 @@ fn every_filter_must_pass() {
     let seen = see(&mut v, LinkType::ETHERNET, &packets);
     assert_eq!(seen.descriptors.len(), 1);
     assert_eq!(seen.descriptors[0].wire_len, 14 + 28 + 400);
-    assert_eq!(seen.packet(0), &packets[1][..42]);
+    // The checksum is one of the payload too.
+    assert_eq!(seen.packet(0), [&packets[1][..40], &[0; 2]].concat());
     assert_eq!(seen.descriptors[0].addr, BASE);
 }
 
@@ -80,12 +81,27 @@ fn what_is_refused_says_why() {
     assert!(error(&spec(&[], Expose::All, &[(Field::PortDst, Action::Hash)])).contains("port.dst=hash"));
     let wide = (Field::PortDst, Action::Truncate(17));
     assert!(error(&spec(&[], Expose::All, &[wide])).contains("has 16 bits"));
-    assert!(error(&spec(&["tcp prot 80"], Expose::All, &[])).contains("tcp prot 80"));
+    assert!(error(&spec(&["tcp port port 80"], Expose::All, &[])).contains("tcp port port 80"));
     let key = Key::new([1; 32]);
     let mac = View::new(&spec(&[], Expose::All, &[(Field::MacDst, Action::Prefix)]), Some(&key));
     assert!(matches!(mac, Err(ViewError::Transform(TransformError::NotIp { field: "mac.dst" }))));
     // Asks for what only cooked headers have: a filter, though not for Ethernet.
     assert!(View::new(&spec(&["inbound"], Expose::All, &[]), None).is_ok());
+}
+
+/// Lengths are not shown at `count`, so nobody asks for them there.
+#[test]
+fn filters_for_lengths_are_refused_at_count() {
+    let asks = |text: &str, expose, select_expose| {
+        let select_shown = ShownFilter::parse(text).unwrap().into_iter().collect();
+        View::new(&ViewSpec { select_shown, expose, select_expose, ..ViewSpec::default() }, None).map(|_| ())
+    };
+    for text in ["greater 100", "len & 1 = 1", "less 9 or tcp", "not (len > 64)", "ip[len - 1] = 0"] {
+        assert!(matches!(asks(text, Expose::Count, None), Err(ViewError::Length { .. })), "{text}");
+        assert!(asks(text, Expose::None, None).is_ok());
+        assert!(asks(text, Expose::Count, Some(Expose::Headers)).is_ok(), "who runs it may see lengths");
+    }
+    assert!(asks("not tcp", Expose::Count, None).is_ok());
 }
 
 #[test]

@@ -3,7 +3,7 @@ use crate::member::{Blocks, From, Member};
 use crate::report::FaultReport;
 use crate::run::RunError;
 use crate::stop::Stop;
-use flame_abi::{LinkType, layout};
+use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_plan::{Account, ModuleClass, Plan, Shed, ViewSpec};
 use flame_run::{Loaded, Mapping, Output};
@@ -36,6 +36,19 @@ struct ViewLane {
     /// Link type of the packets in each slot.
     links: [LinkType; SLOTS],
     members: Vec<Member>,
+    /// Under a grant that hides something: where blocks end tells nothing but what was shown.
+    confined: bool,
+    /// A block that is being filled, of a confined view.
+    staged: Option<Staged>,
+}
+
+/// Packets wait here until the block is full, or a tick, which falls on a multiple of the grant's resolution.
+#[derive(Clone, Copy)]
+struct Staged {
+    slot: usize,
+    link: LinkType,
+    packets: usize,
+    bytes: usize,
 }
 
 /// What a lane is made from.
@@ -76,7 +89,16 @@ impl<'a> Lane<'a> {
                         && view.selects_all();
                     specs.push((!alone).then_some(&p.view));
                     let links = [LinkType::default(); SLOTS];
-                    lane.views.push(ViewLane { view, pool, mapped, links, members: Vec::new() });
+                    let confined = p.view.key.is_some() && !view.hides_nothing();
+                    lane.views.push(ViewLane {
+                        view,
+                        pool,
+                        mapped,
+                        links,
+                        members: Vec::new(),
+                        confined,
+                        staged: None,
+                    });
                     lane.views.len() - 1
                 }
             };
@@ -108,7 +130,11 @@ impl<'a> Lane<'a> {
             start = range.end;
             let part = Part { packets: same, descriptors: &part.descriptors[range], ..part };
             for view in &mut self.views {
-                view.part(part, (self.batch, self.stop), outlet)?;
+                if view.confined {
+                    view.stage(part, (self.batch, self.stop), outlet)?;
+                } else {
+                    view.part(part, (self.batch, self.stop), outlet)?;
+                }
             }
         }
         Ok(())
@@ -132,7 +158,14 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
+    /// Gives out what waits for a block to be full.
+    fn flush(&mut self, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+        let how = (self.batch, self.stop);
+        self.views.iter_mut().try_for_each(|view| view.publish(how, outlet))
+    }
+
     pub fn tick(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+        self.flush(outlet)?;
         for view in &mut self.views {
             let blocks = blocks(self.batch, &view.links, self.stop);
             view.members.iter_mut().try_for_each(|m| m.tick(now_ns, blocks, outlet))?;
@@ -142,6 +175,7 @@ impl<'a> Lane<'a> {
 
     /// The last call: instances are dropped, accounts given out by module.
     pub fn end(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<Vec<(usize, Account)>, RunError> {
+        self.flush(outlet)?;
         while self.members().any(|m| m.is_busy()) {
             self.resume(true, outlet)?;
         }
@@ -211,6 +245,79 @@ impl ViewLane {
         for member in &mut self.members {
             member.account.offered += offered;
             member.account.filtered += filtered;
+            let behind = member.reader.lost();
+            member.account.shed(Shed::Behind, behind);
+            member.lost += behind;
+            member.go(blocks, outlet)?;
+        }
+        Ok(())
+    }
+
+    /// Fills blocks one after the other, wherever the source's blocks end.
+    fn stage(
+        &mut self,
+        part: Part<'_>,
+        (batch, stop): (usize, &Stop<'_>),
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), RunError> {
+        let Some(RawPacket { link, .. }) = part.packets.first().copied() else { return Ok(()) };
+        let mut rest = part.descriptors;
+        while !rest.is_empty() {
+            if self.staged.is_some_and(|s| s.link != link) {
+                self.publish((batch, stop), outlet)?;
+            }
+            let Some(mut staged) = self
+                .staged
+                .or_else(|| self.pool.claim().map(|slot| Staged { slot, link, packets: 0, bytes: 0 }))
+            else {
+                let blocks = blocks(batch, &self.links, stop);
+                let offered = rest.len() as u64;
+                for member in &mut self.members {
+                    member.account.offered += offered;
+                    member.account.shed(Shed::Behind, offered);
+                    member.lost += offered;
+                    member.go(blocks, outlet)?;
+                }
+                return Ok(());
+            };
+            let base = layout::VIEW + (Pool::offset(staged.slot) + SLOT_DESCRIPTORS + staged.bytes) as u32;
+            let (descriptors, data) = self.pool.slot(staged.slot);
+            let out = (
+                &mut descriptors[staged.packets..MAX_BLOCK_PACKETS],
+                &mut data[staged.bytes..],
+                MAX_BLOCK_BYTES - staged.bytes,
+            );
+            let written = self.view.copy_some(rest, |_| link, &part.block.data, out, base)?;
+            rest = &rest[written.taken..];
+            staged.packets += written.packets as usize;
+            staged.bytes += written.bytes;
+            self.staged = Some(staged);
+            for member in &mut self.members {
+                // Packets that trusted filters and sampling leave out are hidden, and so is their number.
+                member.account.offered += u64::from(written.eligible);
+                member.account.filtered += u64::from(written.eligible - written.packets);
+            }
+            if staged.packets == MAX_BLOCK_PACKETS || staged.bytes >= MAX_BLOCK_BYTES {
+                self.publish((batch, stop), outlet)?;
+            }
+        }
+        // Batches that were interrupted go on meanwhile.
+        let blocks = blocks(batch, &self.links, stop);
+        self.members.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))
+    }
+
+    /// Gives out the block that is being filled, if there is one.
+    fn publish(&mut self, (batch, stop): (usize, &Stop<'_>), outlet: &mut dyn Outlet) -> Result<(), RunError> {
+        let Some(staged) = self.staged.take() else { return Ok(()) };
+        if staged.packets == 0 {
+            return Ok(());
+        }
+        if let Some(place) = self.links.get_mut(staged.slot) {
+            *place = staged.link;
+        }
+        self.pool.publish(staged.slot, staged.packets as u32);
+        let blocks = blocks(batch, &self.links, stop);
+        for member in &mut self.members {
             let behind = member.reader.lost();
             member.account.shed(Shed::Behind, behind);
             member.lost += behind;

@@ -11,7 +11,7 @@ use flame_plan::{Account, ModuleClass, Plan};
 use flame_record::Sink;
 use flame_run::{Loaded, Output};
 use flame_source::{RawBlock, RawPacket, Source};
-use flame_view::Key;
+use flame_view::{FlowHash, Key};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -57,6 +57,9 @@ pub struct Options<'a> {
     pub batch: usize,
     /// For the transforms `prefix` and `hash`.
     pub key: Option<&'a Key>,
+    /// Decides, with its flow hash, which worker a flow goes to where grants are: which flows share one then tells
+    /// nothing of their addresses.
+    pub dealing: Option<&'a Key>,
     /// Set it to end the run: all that was read is still processed and reported.
     pub stop: &'a AtomicBool,
 }
@@ -159,7 +162,8 @@ impl Run<'_> {
             drop(events);
             let options = self.feed_options();
             let source = &mut *source;
-            let reader = scope.spawn(move || feed(source, &mut Dealer { lanes }, observer, &options));
+            let key = self.options.dealing.map(FlowHash::new);
+            let reader = scope.spawn(move || feed(source, &mut Dealer { lanes, key }, observer, &options));
             let ends = collect(&inbox, &mut collector);
             drop(inbox);
             (reader.join().unwrap_or(Err(RunError::Broken)), ends)
@@ -311,6 +315,7 @@ enum Event {
 
 struct Dealer {
     lanes: Vec<Sender<Work>>,
+    key: Option<FlowHash>,
 }
 
 impl Dealer {
@@ -324,8 +329,12 @@ impl Eater for Dealer {
     fn part(&mut self, part: Part<'_>) -> Result<(), RunError> {
         let workers = self.lanes.len();
         let mut dealt = vec![(Vec::new(), Vec::new()); workers];
-        for (packet, descriptor) in part.packets.iter().zip(part.descriptors) {
-            let worker = ((u64::from(descriptor.hash) * workers as u64) >> 32) as usize;
+        let mut hashes: Vec<u32> = part.descriptors.iter().map(|d| d.hash).collect();
+        if let Some(key) = &self.key {
+            key.apply(hashes.iter_mut());
+        }
+        for ((packet, descriptor), hash) in part.packets.iter().zip(part.descriptors).zip(hashes) {
+            let worker = ((u64::from(hash) * workers as u64) >> 32) as usize;
             dealt[worker].0.push(*packet);
             dealt[worker].1.push(*descriptor);
         }

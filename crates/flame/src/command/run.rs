@@ -8,7 +8,7 @@ use crate::{places, progress};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_compile::{Cache, Compiler, Protection, Request, Worker};
-use flame_plan::{Expose, Limits, ModuleClass, OnFault, Plan, Terms, Transforms, ViewSpec};
+use flame_plan::{Expose, Limits, ModuleClass, OnFault, Plan, Terms, Transforms, TrustedFilter, ViewSpec};
 use flame_source::live::{self, LiveOptions};
 use flame_source::{FileOptions, Source};
 use flame_transform::Key;
@@ -180,6 +180,8 @@ impl Run {
         let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
         let (plan, admitted) = self.plan(&engine, node.as_ref(), stop)?;
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
+        let secret = node.as_ref().and_then(|node| node.policy().secret());
+        let dealing = secret.map(|secret| Key::new(secret.derive("dealing key", b"")));
         let input = self.input()?;
         let mut sink = self.sink(&plan)?;
         let plot = self.plot(&plan)?;
@@ -192,6 +194,7 @@ impl Run {
             count: self.count.unwrap_or(u64::MAX),
             batch: self.batch.into(),
             key: key.as_ref(),
+            dealing: dealing.as_ref(),
             stop,
         };
         let mut terminal = progress::Terminal::new(self.quiet);
@@ -337,7 +340,11 @@ impl Run {
             transforms.extend(flame_transform::parse(text).map_err(|e| format!("--transform {e}"))?);
         }
         let expose = self.expose.unwrap_or_default();
-        Ok(ViewSpec { select: self.selected(), expose, transforms, ..ViewSpec::default() })
+        let mut select = Vec::new();
+        for text in self.selected() {
+            select.extend(TrustedFilter::parse(&text).map_err(|e| format!("filter {text:?}: {e}"))?);
+        }
+        Ok(ViewSpec { select, expose, transforms, ..ViewSpec::default() })
     }
 
     fn input(&self) -> Result<Input, Error> {
@@ -411,12 +418,15 @@ impl Run {
         if self.quiet || self.account == AccountFormat::None {
             return Ok(());
         }
+        // Under a policy, packets that a grant does not show are not counted either.
+        let offered = report.accounts.iter().map(|(_, account)| account.offered).max();
+        let packets = if self.trust.policy.is_some() { offered.unwrap_or(0) } else { report.packets };
         let stderr = std::io::stderr().lock();
         match self.account {
             AccountFormat::Json => {
-                flame_record::account::json(stderr, report.packets, report.kernel_drops, &report.accounts)?
+                flame_record::account::json(stderr, packets, report.kernel_drops, &report.accounts)?
             }
-            _ => flame_record::account::table(stderr, report.packets, report.kernel_drops, &report.accounts)?,
+            _ => flame_record::account::table(stderr, packets, report.kernel_drops, &report.accounts)?,
         }
         Ok(())
     }

@@ -189,7 +189,7 @@ pub fn run_with(
 ) -> Result<(Report, Vec<String>), RunError> {
     let stop = AtomicBool::new(false);
     let plan = Plan { modules, workers, interval_ns: 0 };
-    let options = Options { decapsulate: false, count: u64::MAX, batch, key, stop: &stop };
+    let options = Options { decapsulate: false, count: u64::MAX, batch, key, dealing: None, stop: &stop };
     let mut sink = Lines::default();
     let run = Run { plan: &plan, engines: engine, options };
     let report = run.execute(Input::Shared(source), &mut sink, &mut Silent)?;

@@ -11,10 +11,10 @@ impl Packet<'_> {
         if !self.has(at + 8) {
             return Err(at);
         }
-        self.sums.open(self.bytes, at, at + 2, 0, false);
+        self.open_plain(at, at + 2, self.datagram_end);
         match self.byte(at) {
             // Echo and timestamp.
-            0 | 8 | 13 | 14 => self.payload = true,
+            0 | 8 | 13 | 14 => self.payload = self.is_payload(at + 8),
             // Redirect: the gateway.
             5 => {
                 self.sideless::<4>(at + 4);
@@ -29,9 +29,9 @@ impl Packet<'_> {
         if !self.has(at + 8) {
             return Err(at);
         }
-        self.sums.open(self.bytes, at, at + 2, self.pseudo, false);
+        self.open_transport(at, at + 2, self.datagram_end, 58, false);
         match self.byte(at) {
-            128 | 129 => self.payload = true,
+            128 | 129 => self.payload = self.is_payload(at + 8),
             1..=4 => {}
             133 => return self.neighbour_options(at + 8, end),
             134 => return self.neighbour_options(at + 16, end),

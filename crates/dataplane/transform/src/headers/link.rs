@@ -34,6 +34,22 @@ impl Packet<'_> {
         Ok(at + 14)
     }
 
+    pub(super) fn mac(&mut self, at: usize, field: Field) -> End {
+        if !self.has(at + 6) {
+            return Err(at);
+        }
+        self.field::<6>(at, field);
+        Ok(at + 6)
+    }
+
+    /// What tells more than where headers lie, in a form that is not known.
+    pub(super) fn opaque(&mut self, at: usize, end: usize) -> End {
+        if self.rewriter.changes_any() {
+            self.blank(at, end);
+        }
+        Ok(end)
+    }
+
     /// RFC 826 for Ethernet and IPv4; other forms are not understood.
     pub(super) fn arp(&mut self, at: usize) -> End {
         let ours = [self.be16(at + 2), self.be16(at + 4)] == [0x0800, 0x0604];

@@ -2,7 +2,8 @@
 //! extensions, then TCP (options that stay) or UDP that is no tunnel, captured at least through its header.
 //! It does what the walk does, in a third of the time; any other packet is left to the walk.
 
-use super::transport::{MPTCP, TUNNELS};
+use super::look::holds_packet;
+use super::transport::{TUNNELS, tcp_stay};
 use crate::Rewriter;
 use crate::checksum::{moved, sum};
 use flame_plan::Field;
@@ -13,32 +14,60 @@ const UDP: u8 = 17;
 /// Offset of the IP header.
 const L3: usize = 14;
 
-/// How many bytes were understood, if the packet is of this shape.
+/// How many bytes are shown, if the packet is of this shape.
 #[inline]
-pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8]) -> Option<usize> {
+pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> Option<usize> {
     let head: &[u8; 34] = bytes.first_chunk()?;
     let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let (v4, proto, l4, end) = match (be16(12), head[L3]) {
         (0x0800, 0x45) if be16(L3 + 6) & 0x3fff == 0 => {
             (true, head[L3 + 9], 34, L3 + usize::from(be16(L3 + 2)))
         }
-        (0x86dd, 0x60..=0x6f) => (false, head[L3 + 6], 54, L3 + 40 + usize::from(be16(L3 + 4))),
+        (0x86dd, 0x60..=0x6f) if be16(L3 + 4) != 0 => {
+            (false, head[L3 + 6], 54, L3 + 40 + usize::from(be16(L3 + 4)))
+        }
         _ => return None,
     };
-    let end = end.min(bytes.len());
-    let segment = bytes.get(l4..end)?;
-    let dport = u16::from_be_bytes([*segment.get(2)?, *segment.get(3)?]);
-    let (checksum, optional) = match (proto, segment.get(12)) {
+    let (ask, changes) = (ask.min(bytes.len()), rewriter.changes_any());
+    let segment = bytes.get(l4..end.min(bytes.len()))?;
+    let ports = segment.first_chunk::<4>()?;
+    let ports = [u16::from_be_bytes([ports[0], ports[1]]), u16::from_be_bytes([ports[2], ports[3]])];
+    let (checksum, optional, payload) = match (proto, segment.get(12)) {
         (TCP, Some(offset)) => {
-            let options = segment.get(20..usize::from(offset >> 4) * 4)?;
-            if !options.is_empty() && !are_plain(options) {
+            let payload = usize::from(offset >> 4) * 4;
+            if !tcp_stay(segment.get(20..payload)?) && (changes || end > ask) {
                 return None;
             }
-            (l4 + 16, false)
+            (l4 + 16, false, l4 + payload)
         }
-        (UDP, _) if segment.len() >= 8 && !TUNNELS.contains(&dport) => (l4 + 6, true),
+        (UDP, _)
+            if segment.len() >= 8
+                && usize::from(u16::from_be_bytes([segment[4], segment[5]])) == end - l4 =>
+        {
+            if changes && (TUNNELS.contains(&ports[0]) || TUNNELS.contains(&ports[1])) {
+                return None;
+            }
+            (l4 + 6, true, l4 + 8)
+        }
         _ => return None,
     };
+    // Payload that is one is what nearly all of it is.
+    if changes && payload < ask && holds_packet(&bytes[payload..end.min(ask).max(payload)]) {
+        return None;
+    }
+    let shown = if changes { end.min(ask) } else { ask };
+    // What the checksum covers, if all of that is shown and there, and it was right.
+    let right = end <= shown && changes && {
+        let pseudo = if v4 { sum(&bytes[L3 + 12..34]) } else { sum(&bytes[L3 + 8..54]) };
+        (sum(&bytes[l4..end]) + pseudo + i64::from(proto) + (end - l4) as i64).rem_euclid(0xffff) == 0
+    };
+    if !changes {
+        if end > shown {
+            follow(bytes, checksum, None, optional);
+        }
+        return Some(shown);
+    }
+    let header_right = v4 && sum(&bytes[L3..34]).rem_euclid(0xffff) == 0;
     if rewriter.changes_mac() {
         replace::<6>(rewriter, bytes, 0, Field::MacDst);
         replace::<6>(rewriter, bytes, 6, Field::MacSrc);
@@ -46,7 +75,7 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8]) -> Option<usize
     let mut change = if v4 {
         let change = replace4(rewriter, bytes, L3 + 12, Field::IpSrc)
             + replace4(rewriter, bytes, L3 + 16, Field::IpDst);
-        follow(bytes, L3 + 10, change, false);
+        follow(bytes, L3 + 10, header_right.then_some(change), false);
         change
     } else {
         replace::<16>(rewriter, bytes, L3 + 8, Field::IpSrc)
@@ -56,27 +85,8 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8]) -> Option<usize
         change += replace::<2>(rewriter, bytes, l4, Field::PortSrc);
         change += replace::<2>(rewriter, bytes, l4 + 2, Field::PortDst);
     }
-    follow(bytes, checksum, change, optional);
-    Some(end)
-}
-
-/// Whether the walk would leave these options of TCP as they are.
-#[inline]
-fn are_plain(mut options: &[u8]) -> bool {
-    // Timestamps alone, as nearly always.
-    if options.len() == 12 && options[..4] == [1, 1, 8, 10] {
-        return true;
-    }
-    loop {
-        let length = match *options {
-            [] => return true,
-            [1, ..] => 1,
-            [0 | MPTCP, ..] | [_] | [_, 0 | 1, ..] => return false,
-            [_, length, ..] => length.into(),
-        };
-        let Some(rest) = options.get(length..) else { return false };
-        options = rest;
-    }
+    follow(bytes, checksum, right.then_some(change), optional);
+    Some(shown)
 }
 
 /// As [`replace`], of an IPv4 address: in line, for two calls a packet would show.
@@ -101,12 +111,15 @@ fn replace<const N: usize>(rewriter: &mut Rewriter, bytes: &mut [u8], at: usize,
     sum(place) - sum(&old)
 }
 
+/// Writes the checksum that follows a change, or zero.
 #[inline(always)]
-fn follow(bytes: &mut [u8], at: usize, change: i64, optional: bool) {
+fn follow(bytes: &mut [u8], at: usize, change: Option<i64>, optional: bool) {
     let Some(place) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) else { return };
-    if let Some(new) = moved(u16::from_be_bytes(*place), change, optional) {
-        *place = new.to_be_bytes();
+    let old = u16::from_be_bytes(*place);
+    if optional && old == 0 {
+        return;
     }
+    *place = change.map_or(0, |change| moved(old, change, optional)).to_be_bytes();
 }
 
 #[cfg(test)]
@@ -136,8 +149,11 @@ mod tests {
                     b[l4 + 20..l4 + 24].copy_from_slice(&first);
                     b[l4 + 24] = if b[0] & 2 == 0 { 1 } else { 30 };
                     b[l4 + 25] = 7;
-                } else if options {
-                    b[l4 + 6..l4 + 8].fill(0);
+                } else {
+                    b[l4 + 4..l4 + 6].copy_from_slice(&((len.max(l4 + 8) - l4) as u16).to_be_bytes());
+                    if options {
+                        b[l4 + 6..l4 + 8].fill(0);
+                    }
                 }
                 edit.into_iter().for_each(|(at, byte)| b[at] = byte);
                 // A view of headers gives no more than those.
@@ -153,13 +169,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
         #[test]
-        fn it_does_what_the_walk_does(frame in frame(), what in 0usize..5) {
-            let what = ["ip=prefix", "ip.src=prefix", "ip=zero,mac=hash", "port=hash", "ip=truncate:9,port=zero"][what];
+        fn it_does_what_the_walk_does(frame in frame(), what in 0usize..6, ask in 30usize..130) {
+            let what = ["", "ip=prefix", "ip.src=prefix", "ip=zero,mac=hash", "port=hash", "ip=truncate:9,port=zero"][what];
             let transforms = crate::parse(what).unwrap();
-            let rewriter = || Rewriter::new(&transforms, Some(&Key::new([7; 32]))).unwrap().unwrap();
+            let rewriter = || Rewriter::hiding(&transforms, Some(&Key::new([7; 32]))).unwrap();
             let (mut fast, mut slow) = (frame.clone(), frame);
-            if let Some(understood) = super::rewrite(&mut rewriter(), &mut fast) {
-                prop_assert_eq!(understood, super::super::walk(&mut rewriter(), LinkType::ETHERNET, &mut slow));
+            if let Some(understood) = super::rewrite(&mut rewriter(), &mut fast, ask) {
+                prop_assert_eq!(understood, super::super::walk(&mut rewriter(), LinkType::ETHERNET, &mut slow, ask));
                 prop_assert_eq!(fast, slow);
             } else {
                 prop_assert_eq!(fast, slow, "left alone");
@@ -174,7 +190,7 @@ mod tests {
         let mut rewriter = Rewriter::new(&transforms, Some(&Key::new([7; 32]))).unwrap().unwrap();
         let taken = (0..500).filter(|_| {
             let mut frame = frame().new_tree(&mut runner).unwrap().current();
-            super::rewrite(&mut rewriter, &mut frame).is_some()
+            super::rewrite(&mut rewriter, &mut frame, 1500).is_some()
         });
         assert!(taken.count() > 100);
     }

@@ -1,15 +1,12 @@
-//! TCP, UDP, SCTP: ports and checksums.
+//! TCP, UDP, SCTP and the like: ports and checksums.
 
-use super::{End, Packet};
-use crate::crc;
+use super::{End, Packet, look, options};
 use flame_plan::Field;
 
-/// Ports whose payload is a tunnel: it is never shown as mere payload.
-pub(super) const TUNNELS: [u16; 3] = [4789, 8472, 6081];
-
-/// The option of Multipath TCP, and its subtype that announces an address (RFC 8684, 3.4.1).
-pub(super) const MPTCP: u8 = 30;
-const ADD_ADDR: u8 = 3;
+/// Ports whose payload is a tunnel, on either side: it is never shown as mere payload. L2TP, GTP (control, user,
+/// charging), Teredo, LISP, VXLAN (also VXLAN-GPE and the port that Linux had), CAPWAP, GUE, GENEVE, MPLS, TZSP.
+pub(super) const TUNNELS: [u16; 16] =
+    [1701, 2123, 2152, 3386, 3544, 4341, 4342, 4789, 4790, 5246, 5247, 6080, 6081, 6635, 8472, 37008];
 
 impl Packet<'_> {
     fn ports(&mut self, at: usize) {
@@ -17,71 +14,72 @@ impl Packet<'_> {
         self.field::<2>(at + 2, Field::PortDst);
     }
 
+    /// Whether what lies there may be shown as payload.
+    pub(super) fn is_payload(&self, at: usize) -> bool {
+        // Nobody asks where nothing behind the header is shown.
+        let end = self.payload_end.unwrap_or(self.layer_end).min(self.layer_end).min(self.ask);
+        at >= self.ask || !look::holds_packet(self.bytes.get(at..end).unwrap_or(&[]))
+    }
+
     pub(super) fn tcp(&mut self, at: usize) -> End {
         if !self.has(at + 4) {
             return Err(at);
         }
-        self.sums.open(self.bytes, at, at + 16, self.pseudo, false);
+        self.open_transport(at, at + 16, self.datagram_end, 6, false);
         self.ports(at);
         let end = at + usize::from(self.byte(at + 12) >> 4) * 4;
         if !self.has(at + 20) || end < at + 20 || !self.has(end) {
             // Ports and sequence number: what an ICMP error quotes.
             return Err(at + 8);
         }
-        if self.rewriter.changes_ip() {
+        if self.rewriter.changes_any() || self.hides(self.datagram_end) {
             self.tcp_options(at + 20, end);
         }
-        self.payload = true;
+        self.payload = self.is_payload(end);
         Ok(end)
-    }
-
-    fn tcp_options(&mut self, mut at: usize, end: usize) {
-        while at < end {
-            match (self.byte(at), usize::from(self.byte(at + 1))) {
-                (1, _) => at += 1,
-                (kind, n) if kind != 0 && n >= 2 && at + n <= end => {
-                    if kind == MPTCP && self.byte(at + 2) >> 4 == ADD_ADDR {
-                        self.blank(at + 3, at + n);
-                    }
-                    at += n;
-                }
-                _ => {
-                    self.blank(at, end);
-                    return;
-                }
-            }
-        }
     }
 
     pub(super) fn udp(&mut self, at: usize) -> End {
         if !self.has(at + 4) {
             return Err(at);
         }
-        self.payload = !TUNNELS.contains(&self.be16(at + 2));
-        self.sums.open(self.bytes, at, at + 6, self.pseudo, true);
+        let is_tunnel = [at, at + 2].iter().any(|at| TUNNELS.contains(&self.be16(*at)));
+        // Its own word of its length, where the IP header does not contradict it.
+        let end = at + usize::from(self.be16(at + 4));
+        let end = self.datagram_end.filter(|datagram| (at + 8..=*datagram).contains(&end)).map(|_| end);
+        self.payload_end = end;
+        self.open_transport(at, at + 6, end, 17, true);
         self.ports(at);
-        if self.has(at + 8) { Ok(at + 8) } else { Err(at + 4) }
+        if !self.has(at + 8) {
+            return Err(at + 4);
+        }
+        self.payload = !is_tunnel && self.is_payload(at + 8);
+        Ok(at + 8)
     }
 
-    /// Chunks are not shown: INIT lists addresses.
+    /// Chunks are not shown below a transform, for INIT lists addresses; and so the checksum is zero.
     pub(super) fn sctp(&mut self, at: usize) -> End {
-        let Some(old) = self.bytes.get(at..at + 4) else { return Err(at) };
-        let mut difference = [old[0], old[1], old[2], old[3]];
+        if !self.has(at + 4) {
+            return Err(at);
+        }
         self.ports(at);
         if !self.has(at + 12) {
             return Err(at + 4);
         }
-        for (d, new) in difference.iter_mut().zip(&self.bytes[at..]) {
-            *d ^= new;
-        }
-        if let (true, Some(length)) = (difference != [0; 4], self.carried.filter(|n| *n >= 12)) {
-            let change = crc::change(&difference, length - 4).to_le_bytes();
-            let mut sum = [0; 4];
-            for (i, byte) in sum.iter_mut().enumerate() {
-                *byte = self.byte(at + 8 + i) ^ change[i];
-            }
-            self.sums.replace(self.bytes, at + 8, &sum);
+        if self.rewriter.changes_any() || self.hides(self.datagram_end) {
+            self.blank(at + 8, at + 12);
         }
         Err(at + 12)
     }
+
+    /// DCCP and UDP-Lite are not understood below a transform; their checksums cover what is hidden.
+    pub(super) fn other(&mut self, at: usize) -> End {
+        if self.hides(self.datagram_end) {
+            self.blank(at + 6, at + 8);
+        }
+        Err(at)
+    }
 }
+
+/// For the fast path.
+pub(super) use options::tcp_stay;

@@ -1,0 +1,132 @@
+//! Options of TCP, IPv4 and IPv6, by allow-list: what is known to hold nothing of what is hidden stays, anything else
+//! becomes padding of the same length.
+
+use super::Packet;
+use flame_plan::Field;
+
+/// What may stand in an option that stays: its kind and its possible lengths.
+fn tcp_stays(kind: u8, length: usize) -> bool {
+    match kind {
+        // Maximum segment size, window scale, selective acknowledgements permitted, timestamps.
+        2 => length == 4,
+        3 => length == 3,
+        4 => length == 2,
+        8 => length == 10,
+        // Selective acknowledgements: one to four blocks.
+        5 => matches!(length, 10 | 18 | 26 | 34),
+        _ => false,
+    }
+}
+
+/// Whether the options of TCP stay as they are.
+#[inline]
+pub(super) fn tcp_stay(mut options: &[u8]) -> bool {
+    // Timestamps alone, as nearly always.
+    if options.is_empty() || (options.len() == 12 && options[..4] == [1, 1, 8, 10]) {
+        return true;
+    }
+    loop {
+        let length = match *options {
+            [] => return true,
+            [1, ..] => 1,
+            [0, ref rest @ ..] => return rest.iter().all(|b| *b == 0),
+            [kind, length, ..] if tcp_stays(kind, length.into()) => length.into(),
+            _ => return false,
+        };
+        let Some(rest) = options.get(length..) else { return false };
+        options = rest;
+    }
+}
+
+const NOP: u8 = 1;
+const ROUTER_ALERT: u8 = 148;
+
+const PAD1: u8 = 0;
+const PADN: u8 = 1;
+const HOME_ADDRESS: u8 = 0xc9;
+
+/// IPv6 options that stay: tunnel encapsulation limit, router alert, jumbo payload.
+fn ipv6_stays(kind: u8, length: usize) -> bool {
+    matches!((kind, length), (4, 1) | (5, 2) | (0xc2, 4))
+}
+
+impl Packet<'_> {
+    pub(super) fn tcp_options(&mut self, mut at: usize, end: usize) {
+        while at < end {
+            match (self.byte(at), usize::from(self.byte(at + 1))) {
+                (NOP, _) => at += 1,
+                (0, _) => {
+                    self.blank(at + 1, end);
+                    return;
+                }
+                (kind, n) if n >= 2 && at + n <= end => {
+                    if !tcp_stays(kind, n) {
+                        self.pad(at, at + n);
+                    }
+                    at += n;
+                }
+                _ => {
+                    self.pad(at, end);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// IPv4 options of packets with changed addresses.
+    pub(super) fn options4(&mut self, mut at: usize, end: usize) {
+        while at < end {
+            match (self.byte(at), usize::from(self.byte(at + 1))) {
+                (NOP, _) => at += 1,
+                (0, _) => {
+                    self.blank(at + 1, end);
+                    return;
+                }
+                (kind, n) if n >= 2 && at + n <= end => {
+                    // Routes, timestamps, security labels, stream numbers, and what is unknown.
+                    if (kind, n) != (ROUTER_ALERT, 4) {
+                        self.pad(at, at + n);
+                    }
+                    at += n;
+                }
+                _ => {
+                    self.pad(at, end);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Hop-by-hop and destination options of packets with changed addresses. A home address (RFC 6275) stands for the
+    /// source in pseudo-headers: returns its true sum and its change.
+    pub(super) fn options6(&mut self, mut at: usize, end: usize) -> Option<(i64, i64)> {
+        let mut home = None;
+        while at < end {
+            let (kind, n) = (self.byte(at), usize::from(self.byte(at + 1)));
+            if kind == PAD1 {
+                at += 1;
+                continue;
+            }
+            if at + 2 + n > end {
+                self.blank(at, end);
+                break;
+            }
+            if kind == HOME_ADDRESS && n == 16 {
+                let sum = self.sum(at + 2, at + 18);
+                home = Some((sum, self.field::<16>(at + 2, Field::IpSrc)));
+            } else if !ipv6_stays(kind, n) {
+                if kind != PADN {
+                    self.put(at, &[PADN]);
+                }
+                self.blank(at + 2, at + 2 + n);
+            }
+            at += 2 + n;
+        }
+        home
+    }
+
+    /// Fills with options of IPv4 or TCP that mean nothing.
+    fn pad(&mut self, from: usize, to: usize) {
+        self.fill::<NOP>(from, to);
+    }
+}

@@ -1,0 +1,70 @@
+//! The one place where a packet becomes what is shown of it.
+
+use crate::copy_exact;
+use crate::expose::exposed;
+use flame_abi::{Descriptor, LinkType, flags};
+use flame_plan::Expose;
+use flame_transform::Rewriter;
+
+pub(crate) struct Shape {
+    pub(crate) rewriter: Rewriter,
+    pub(crate) snaplen: u32,
+    /// The packet being changed: not in place, for other instances can read a slot while it is being filled.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Shape {
+    /// What is shown of a packet at an exposure: bytes, and a descriptor of those, whose address and time are still
+    /// the true ones.
+    #[inline]
+    pub(crate) fn shown<'a>(
+        &'a mut self,
+        expose: Expose,
+        link: LinkType,
+        d: &Descriptor,
+        bytes: &'a [u8],
+    ) -> (&'a [u8], Descriptor) {
+        let exposed = exposed(expose, link, d, bytes);
+        let ask = exposed.min(expose.longest(self.snaplen) as usize);
+        let mut seen = *d;
+        let changes = self.rewriter.changes_any();
+        // Nothing is hidden by the view, or all.
+        let shown = if !changes && (ask == bytes.len() || ask == 0 || expose == Expose::All) {
+            &bytes[..ask]
+        } else {
+            let headers = d.payload() as usize;
+            // Addresses and ports are changed even if they are not shown, for the hash is one of what they become.
+            let most = if ask == 0 { headers } else { ask };
+            let taken = most.max(headers).min(bytes.len());
+            if self.scratch.len() < taken {
+                self.scratch.resize(taken, 0);
+            }
+            let scratch = &mut self.scratch[..taken];
+            copy_exact(scratch, &bytes[..taken]);
+            let understood = self.rewriter.rewrite_shown(link, scratch, most);
+            let changed = &scratch[..understood];
+            if self.rewriter.changes_flow() || understood < headers {
+                seen.hash = flame_decode::flow_hash(changed, d);
+            }
+            &changed[..ask.min(understood)]
+        };
+        if exposed > ask {
+            seen.flags |= flags::TRUNCATED;
+        }
+        limit(&mut seen, shown.len() as u32);
+        (shown, seen)
+    }
+}
+
+/// Makes a descriptor agree with `cap_len` exposed bytes.
+#[inline]
+pub(crate) fn limit(d: &mut Descriptor, cap_len: u32) {
+    d.cap_len = cap_len;
+    if d.payload() > cap_len {
+        let most = cap_len.min(u32::from(u16::MAX)) as u16;
+        d.l3 = d.l3.min(most);
+        d.l4 = d.l4.min(most);
+        d.l4_len = 0;
+        d.flags &= !flags::TRANSPORT;
+    }
+}

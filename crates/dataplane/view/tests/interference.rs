@@ -1,0 +1,354 @@
+//! Non-interference: of two captures that differ only in what is hidden, everything that leaves a view is the same.
+//!
+//! `FLAME_PAIRS` is how many pairs are tried (10,000; ten million in the long run). `what_was_mended_is_found` puts each
+//! leak that views had back into what leaves, one by one, and the same search finds it.
+
+mod common;
+mod maker;
+
+use common::*;
+use flame_abi::{Descriptor, LinkType, flags};
+use flame_filter::Filter;
+use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewKey, ViewSpec, coarse};
+use flame_transform::Prefix;
+use flame_view::{Key, View};
+use maker::{Hidden, Maker, Numbers};
+
+/// A capture as it is on the wire.
+struct Capture {
+    packets: Vec<Vec<u8>>,
+    descriptors: Vec<Descriptor>,
+    data: Vec<u8>,
+}
+
+/// What is asked of a view, and the key that it is run under.
+struct Case {
+    spec: ViewSpec,
+    run_key: [u8; 32],
+}
+
+/// Everything that leaves: where blocks end, descriptors, bytes, counts.
+type Outside = Vec<u8>;
+
+fn shown_by(case: &Case, capture: &Capture) -> (Vec<Descriptor>, Vec<u8>, Outside) {
+    let mut view = View::new(&case.spec, Some(&Key::new(case.run_key))).unwrap();
+    let (mut all, mut bytes, mut outside) = (Vec::new(), Vec::new(), Vec::new());
+    let mut rest = &capture.descriptors[..];
+    while !rest.is_empty() {
+        // Blocks of three packets or a hundred bytes.
+        let (mut out, mut data) = ([Descriptor::default(); 3], vec![0; 200_000]);
+        let place = (&mut out[..], &mut data[..], 100);
+        let written = view.copy_some(rest, |_| LinkType::ETHERNET, &capture.data, place, BASE).unwrap();
+        rest = &rest[written.taken..];
+        outside.extend(written.packets.to_le_bytes());
+        outside.extend(written.eligible.to_le_bytes());
+        for d in &out[..written.packets as usize] {
+            outside.extend(d.to_bytes());
+            all.push(*d);
+            let at = (d.addr - BASE) as usize;
+            bytes.extend(&data[at..at + d.cap_len as usize]);
+        }
+        outside.extend(&data);
+    }
+    (all, bytes, outside)
+}
+
+fn action(numbers: &mut Numbers, field: Field) -> Action {
+    let is_ip = matches!(field, Field::IpSrc | Field::IpDst);
+    match numbers.below(8) {
+        0..=2 => Action::Zero,
+        3 => Action::Truncate(if is_ip { 17 } else { 3 }),
+        4 => Action::Hash,
+        5 if is_ip => Action::Prefix,
+        _ => Action::Keep,
+    }
+}
+
+const SHOWN_FILTERS: [&str; 8] = [
+    " ip[15] & 1 = 0",
+    "udp",
+    "tcp[16] & 1 = 1 or udp[7] & 1 = 1",
+    "ip[20:4] & 0x10 != 0",
+    "not net 10.0.0.0/8",
+    "ether[13] & 1 = 0",
+    "greater 90",
+    "udp[8] & 1 = 0 or icmp[2] & 1 = 0",
+];
+
+fn case(numbers: &mut Numbers) -> Case {
+    let expose =
+        [Expose::Count, Expose::None, Expose::Headers, Expose::Headers, Expose::Payload(13), Expose::All]
+            [numbers.below(6) as usize];
+    let mut transforms = Transforms::new();
+    // Everything that is shown whole hides nothing.
+    if expose == Expose::All || numbers.below(3) > 0 {
+        for field in Field::ALL {
+            transforms.insert(field, action(numbers, field));
+        }
+        if expose == Expose::All {
+            transforms.insert(Field::IpDst, Action::Zero);
+        }
+        transforms.retain(|_, action| *action != Action::Keep);
+    }
+    // Pseudonyms by prefix are compared under two keys, names of flows under one.
+    let by_prefix = transforms.values().any(|a| *a == Action::Prefix);
+    if by_prefix {
+        transforms.values_mut().for_each(|a| *a = if *a == Action::Hash { Action::Zero } else { *a });
+    }
+    let select_shown = match numbers.below(3) {
+        0 if expose != Expose::Count => {
+            ShownFilter::parse(SHOWN_FILTERS[numbers.below(8) as usize]).unwrap().into_iter().collect()
+        }
+        _ => Vec::new(),
+    };
+    let select = if numbers.below(4) == 0 && expose != Expose::Count { "ip or ip6" } else { "" };
+    let own = !by_prefix || expose <= Expose::None;
+    if !own {
+        transforms.values_mut().for_each(|a| *a = if *a == Action::Hash { Action::Zero } else { *a });
+    }
+    if by_prefix && own {
+        transforms.values_mut().for_each(|a| *a = if *a == Action::Prefix { Action::Zero } else { *a });
+    }
+    let spec = ViewSpec {
+        select: TrustedFilter::parse(select).unwrap().into_iter().collect(),
+        select_shown,
+        expose,
+        transforms,
+        resolution_ns: [1, 1_000_000, 1_000_000_000][numbers.below(3) as usize],
+        sample: [1, 1, 3][numbers.below(3) as usize],
+        sample_key: Some(ViewKey([3; 32])),
+        key: own.then_some(ViewKey([5; 32])),
+        ..ViewSpec::default()
+    };
+    Case { spec, run_key: [7; 32] }
+}
+
+/// One of a pair: both share `shown`, and nothing else.
+fn capture(case: &Case, shown: u64, secret: u64) -> Capture {
+    let spec = &case.spec;
+    let transformed = !spec.transforms.is_empty();
+    let changes = |f: Field| spec.transforms.contains_key(&f);
+    let hidden = Hidden {
+        options: transformed,
+        opaque: transformed || spec.expose <= Expose::Headers,
+        addresses: changes(Field::IpSrc) || changes(Field::IpDst),
+        payload: match spec.expose {
+            Expose::All => None,
+            Expose::Payload(n) => Some(n as usize),
+            _ => Some(0),
+        },
+        padding: true,
+    };
+    let count = spec.expose == Expose::Count;
+    let mut maker = Maker {
+        // Of packets that are counted all is hidden.
+        shown: Numbers(if count { secret } else { shown }),
+        secret: Numbers(secret),
+        hidden,
+        transforms: &spec.transforms,
+        prefix: Some(Prefix::new(&Key::new(case.run_key))),
+        endless: false,
+    };
+    let (mut times, mut jitter) = (Numbers(shown ^ 0x55), Numbers(secret ^ 0x77));
+    let packets: Vec<Vec<u8>> = (0..8).map(|_| maker.frame()).collect();
+    let (mut descriptors, data) = block(LinkType::ETHERNET, &packets);
+    let mut at = 1_700_000_000_000_000_000u64;
+    for d in &mut descriptors {
+        at += times.below(3) * 400_000;
+        d.ts_ns = coarse(at, spec.resolution_ns) + jitter.below(spec.resolution_ns);
+    }
+    Capture { packets, descriptors, data }
+}
+
+/// Looks for a pair that something tells apart, in so many; the first.
+fn find(pairs: u64, seed: u64, outside: &dyn Fn(&Case, &Capture) -> Outside) -> Option<String> {
+    let mut numbers = Numbers(seed);
+    for pair in 0..pairs {
+        let one = case(&mut numbers);
+        let is_prefix = one.spec.key.is_none();
+        let other = Case { spec: one.spec.clone(), run_key: if is_prefix { [9; 32] } else { one.run_key } };
+        let (shown, a, b) = (numbers.next(), numbers.next(), numbers.next());
+        let (first, second) = (capture(&one, shown, a), capture(&other, shown, b));
+        if outside(&one, &first) != outside(&other, &second) {
+            let of = |case: &Case, capture: &Capture, i: usize| {
+                let alone = Capture {
+                    packets: vec![capture.packets[i].clone()],
+                    descriptors: vec![capture.descriptors[i]],
+                    data: capture.data.clone(),
+                };
+                let (descriptors, bytes, _) = shown_by(case, &alone);
+                format!("{:02x?}\n  {descriptors:?}\n  {bytes:02x?}", alone.packets[0])
+            };
+            // Alone it may show no difference: then it is one of the sample, or of where blocks end.
+            let sides = |i: usize| {
+                let shows = |case: &Case, capture: &Capture| {
+                    of(case, capture, i).split_once('\n').map(|s| s.1.to_owned())
+                };
+                let differ = shows(&one, &first) != shows(&other, &second);
+                differ.then(|| {
+                    format!("\npacket {i} {}\nother {}", of(&one, &first, i), of(&other, &second, i))
+                })
+            };
+            let packets: String = (0..first.packets.len()).filter_map(sides).collect();
+            return Some(format!("pair {pair}: {:?}{packets}", one.spec));
+        }
+    }
+    None
+}
+
+#[test]
+fn what_is_hidden_changes_nothing_outside() {
+    let pairs = std::env::var("FLAME_PAIRS").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
+    let found = find(pairs, 1, &|case, capture| shown_by(case, capture).2);
+    assert!(found.is_none(), "{}", found.unwrap());
+}
+
+/// Names of flows, and samples, are others under another key: without it nobody can compute them.
+#[test]
+fn names_of_flows_and_samples_depend_on_a_key() {
+    let mut numbers = Numbers(2);
+    let mut compared = 0;
+    for _ in 0..500 {
+        let mut case = case(&mut numbers);
+        let shown = numbers.next();
+        let capture = capture(&case, shown, 1);
+        case.spec.sample = 1;
+        if case.spec.key.is_none() || case.spec.expose == Expose::Count {
+            continue;
+        }
+        let (one, ..) = shown_by(&case, &capture);
+        case.spec.key = Some(ViewKey([6; 32]));
+        let (other, ..) = shown_by(&case, &capture);
+        for (a, b) in one.iter().zip(&other).filter(|(a, _)| a.is_ip()) {
+            assert_ne!(a.hash, b.hash, "{:?}", case.spec);
+            compared += 1;
+        }
+    }
+    assert!(compared > 500);
+}
+
+/// What one leak added to what leaves, given the packets, what is shown of them, and the view.
+type Leak = fn(&Case, &Capture) -> Outside;
+
+fn bytes_at(d: &Descriptor, capture: &Capture, at: usize, n: usize) -> Outside {
+    let start = d.addr as usize + at;
+    capture.data.get(start..(start + n).min((d.addr + d.cap_len) as usize)).unwrap_or(&[]).to_vec()
+}
+
+fn each(capture: &Capture, leak: impl Fn(&Descriptor) -> Outside) -> Outside {
+    capture.descriptors.iter().flat_map(leak).collect()
+}
+
+fn true_filter(text: &str, capture: &Capture) -> Outside {
+    let filter = Filter::compile(text, LinkType::ETHERNET).unwrap();
+    let passes = |i: usize| filter.matches(&capture.packets[i], capture.descriptors[i].wire_len);
+    (0..capture.packets.len()).map(|i| u8::from(passes(i))).collect()
+}
+
+fn is_tcp(d: &Descriptor) -> bool {
+    d.proto == 6 && d.has(flags::TRANSPORT) && d.has(flags::IPV4)
+}
+
+const HEADERS: Expose = Expose::Headers;
+
+const LEAKS: [(&str, Leak); 13] = [
+    ("(a) a filter with a space before it is evaluated on the true packet", |case, capture| {
+        if case.spec.expose < HEADERS { Vec::new() } else { true_filter(" ip[15] & 1 = 0", capture) }
+    }),
+    ("(b) a checksum moves by the difference of addresses", |_, capture| {
+        each(capture, |d| {
+            let word =
+                |at: usize| u16::from_be_bytes(bytes_at(d, capture, at, 2).try_into().unwrap_or([0; 2]));
+            let (l3, l4) = (usize::from(d.l3), usize::from(d.l4));
+            let addresses = (0..4).map(|i| u64::from(word(l3 + 12 + 2 * i))).sum::<u64>();
+            // As it moves when both addresses become zero.
+            if is_tcp(d) {
+                ((u64::from(word(l4 + 16)) + addresses) % 0xffff).to_le_bytes().to_vec()
+            } else {
+                Vec::new()
+            }
+        })
+    }),
+    ("(c) a checksum of hidden payload is shown", |case, capture| {
+        let shows = case.spec.expose == HEADERS && case.spec.transforms.is_empty();
+        each(capture, |d| if shows && is_tcp(d) { bytes_at(d, capture, d.l4.into(), 18) } else { Vec::new() })
+    }),
+    ("(d) samples are taken by the true flow", |case, capture| {
+        each(
+            capture,
+            |d| if case.spec.sample > 1 { vec![u8::from(d.hash < u32::MAX / 3)] } else { Vec::new() },
+        )
+    }),
+    ("(e) with a transform the flow's name is the true flow's hash", |case, capture| {
+        let narrowed = case.spec.expose == Expose::None && !case.spec.transforms.is_empty();
+        each(capture, |d| if narrowed { d.hash.to_le_bytes().to_vec() } else { Vec::new() })
+    }),
+    ("(f) unknown options of TCP pass", |case, capture| {
+        let shows = case.spec.expose >= HEADERS && !case.spec.transforms.is_empty();
+        let options =
+            |d: &Descriptor| bytes_at(d, capture, usize::from(d.l4) + 20, usize::from(d.l4_len) - 20);
+        each(capture, |d| if shows && is_tcp(d) { options(d) } else { Vec::new() })
+    }),
+    ("(f) options of IPv4 pass", |case, capture| {
+        let shows = case.spec.transforms.contains_key(&Field::IpSrc);
+        let options =
+            |d: &Descriptor| bytes_at(d, capture, usize::from(d.l3) + 20, usize::from(d.l4 - d.l3) - 20);
+        each(
+            capture,
+            |d| if shows && d.has(flags::IPV4) && d.l4 >= d.l3 + 20 { options(d) } else { Vec::new() },
+        )
+    }),
+    ("(f) tunnels that are not decoded pass", |case, capture| {
+        let shows = case.spec.expose == Expose::All && !case.spec.transforms.is_empty();
+        each(capture, |d| {
+            let port = bytes_at(d, capture, usize::from(d.l4) + 2, 2);
+            let is_tunnel = [2152u16, 3544, 1701, 6080, 6635, 4790].iter().any(|p| port == p.to_be_bytes());
+            if shows && d.proto == 17 && is_tunnel {
+                bytes_at(d, capture, d.payload() as usize, 50)
+            } else {
+                Vec::new()
+            }
+        })
+    }),
+    ("(f) packets in payload on other ports pass", |case, capture| {
+        let shows = case.spec.expose == Expose::All && case.spec.transforms.contains_key(&Field::IpSrc);
+        each(capture, |d| {
+            let inner = bytes_at(d, capture, d.payload() as usize + 8, 20);
+            if shows && d.proto == 17 && inner.first() == Some(&0x45) { inner } else { Vec::new() }
+        })
+    }),
+    ("(g) lengths are asked for at count", |case, capture| {
+        if case.spec.expose == Expose::Count { true_filter("len & 1 = 1", capture) } else { Vec::new() }
+    }),
+    ("(h) batches end where milliseconds do", |_, capture| {
+        let ends = capture.descriptors.chunk_by(|a, b| a.ts_ns / 1_000_000 == b.ts_ns / 1_000_000);
+        ends.map(|batch| batch.len() as u8).collect()
+    }),
+    ("(h) the worker's number is that of the true flow", |case, capture| {
+        let hidden = case.spec.transforms.contains_key(&Field::IpSrc);
+        each(capture, |d| if hidden { vec![(d.hash >> 26) as u8] } else { Vec::new() })
+    }),
+    ("(h) padding is shown", |case, capture| {
+        if case.spec.expose != Expose::Payload(13) {
+            return Vec::new();
+        }
+        each(capture, |d| {
+            let total = bytes_at(d, capture, usize::from(d.l3) + 2, 2);
+            let end =
+                usize::from(d.l3) + usize::from(u16::from_be_bytes(total.try_into().unwrap_or([0xff; 2])));
+            if d.has(flags::IPV4) && end > 40 { bytes_at(d, capture, end, 20) } else { Vec::new() }
+        })
+    }),
+];
+
+#[test]
+fn what_was_mended_is_found() {
+    for (name, leak) in LEAKS {
+        let found = find(10_000, 1, &|case, capture| {
+            let mut outside = shown_by(case, capture).2;
+            outside.extend(leak(case, capture));
+            outside
+        });
+        assert!(found.is_some(), "{name}: not found");
+    }
+}
