@@ -7,7 +7,7 @@ mod generate;
 
 use generate::Program;
 use generate::choices::Choices;
-use generate::hold::{Oracle, SOUND, Tally};
+use generate::hold::{Oracle, Tally};
 use libfuzzer_sys::fuzz_target;
 use std::cell::LazyCell;
 
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     let seed = calls.iter().fold(1, |seed, byte| seed << 8 | u64::from(*byte));
     let program = Program::new(&mut Choices::from_bytes(program));
     let found = ORACLE.with(|o| o.hold(&program, 4, &mut Choices::seeded(seed), &mut Tally::default()));
-    if let Some(violation) = found.iter().find(|v| SOUND || v.kind.is_the_rewriters()) {
+    if let Some(violation) = found.first() {
         panic!("{:?}: {}\n{}", violation.kind, violation.what, program.text);
     }
 });

@@ -4,7 +4,7 @@ mod generate;
 
 use generate::Program;
 use generate::choices::Choices;
-use generate::hold::{Kind, Oracle, SOUND, Tally, Violation};
+use generate::hold::{Kind, Oracle, Tally, Violation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,7 +133,7 @@ fn no_bound_is_passed_and_counters_end_everything() {
     kinds.iter().for_each(|(kind, n)| println!("{n:>6} {kind}"));
 
     let oracle = Oracle::new();
-    let fails: Vec<_> = found.iter().filter(|(.., v)| SOUND || v.kind.is_the_rewriters()).collect();
+    let fails: Vec<_> = found.iter().collect();
     let hidden = std::env::var("FLAME_HIDE").unwrap_or_default();
     let hides = |kinds: &BTreeSet<&str>| hidden.split(',').any(|kind| kinds.contains(kind));
     let shown: Vec<_> = if fails.is_empty() { found.iter().collect() } else { fails.clone() };
@@ -146,5 +146,4 @@ fn no_bound_is_passed_and_counters_end_everything() {
     assert!(t.programs_bounded > t.programs / 4, "hardly anything has a bound");
     assert!(t.cut_off > 0 && t.trapped > 0 && t.same > t.executions / 4, "the generator is one-sided");
     // An oracle that never found a fault that is there has no vote.
-    assert!(SOUND || programs < 1000 || found.len() > 3, "the analyser's known faults were not found");
 }
