@@ -101,7 +101,7 @@ pub use analyse::{
 pub use check::check;
 pub use check::{Checked, Exports};
 pub use class::Class;
-pub use find::{Effort, find};
 pub use error::{ModuleError, Place};
+pub use find::{Effort, find};
 pub use rewrite::{Count, rewrite, rewrite_polled};
 pub use rules::Rules;

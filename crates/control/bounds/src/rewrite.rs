@@ -29,7 +29,10 @@ pub enum Count<'a> {
     Except(&'a BTreeSet<u32>),
     /// All but `uncounted`: the functions that only verified calls reach. Those of `diverging` trap where they would
     /// return, as their verification assumes.
-    Verified { uncounted: &'a BTreeSet<u32>, diverging: &'a BTreeSet<u32> },
+    Verified {
+        uncounted: &'a BTreeSet<u32>,
+        diverging: &'a BTreeSet<u32>,
+    },
     /// For measuring what counting costs; such a module may never return by itself.
     Nothing,
 }

@@ -111,7 +111,10 @@ fn compile(wasm: &[u8], made: Made, engines: Option<&Engines>) -> Result<Vec<u8>
         Made::Bounded => {
             let found = flame_bounds::analyse(wasm, &Rules::default(), None);
             analysis = found.map_err(|e| e.to_string())?;
-            (Count::Verified { uncounted: &analysis.proved, diverging: &analysis.diverging }, &engines.bounded)
+            (
+                Count::Verified { uncounted: &analysis.proved, diverging: &analysis.diverging },
+                &engines.bounded,
+            )
         }
         Made::Metered => (Count::All, &engines.metered),
         _ => (Count::Nothing, &engines.bounded),

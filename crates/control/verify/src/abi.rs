@@ -41,7 +41,13 @@ pub fn is_hosts(host: &Host, place: &Sum) -> bool {
 ///
 /// Header: the descriptors' address and their number. Descriptor `i` with `0 ≤ i < COUNT`, which has to follow from the
 /// facts: `addr` ends before the view's end, `cap_len ≤ LENGTH`, `l3` and `l4` are at most `LENGTH`.
-pub fn load(host: &mut Host, values: &mut Values, state: &mut State, place: &Sum, bytes: u8) -> Option<Rc<Sum>> {
+pub fn load(
+    host: &mut Host,
+    values: &mut Values,
+    state: &mut State,
+    place: &Sum,
+    bytes: u8,
+) -> Option<Rc<Sum>> {
     if !host.batch {
         return None;
     }

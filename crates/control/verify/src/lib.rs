@@ -67,7 +67,9 @@ pub enum Rule {
     Measure,
     #[error("an iteration goes back without beginning a packet")]
     Packets,
-    #[error("it calls function {0}, which has no bound: recursion, or a function that the certificate leaves out")]
+    #[error(
+        "it calls function {0}, which has no bound: recursion, or a function that the certificate leaves out"
+    )]
     Unsummarised(u32),
     #[error("frames or calls are nested too deep")]
     TooDeep,

@@ -21,6 +21,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use wasmparser::ValType;
 
+/// Loops within loops, those of inlined calls included: a walk goes as deep, and a finder several times as deep.
+const MAX_LOOPS: usize = 24;
+
 /// A claim of a note that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -55,8 +58,15 @@ pub struct Iteration {
 }
 
 impl<'a> Walk<'_, 'a> {
-    pub(crate) fn enter_loop(&mut self, body: &LoopBody<'_, 'a>, entry: State) -> Result<Option<State>, Refused> {
+    pub(crate) fn enter_loop(
+        &mut self,
+        body: &LoopBody<'_, 'a>,
+        entry: State,
+    ) -> Result<Option<State>, Refused> {
         let number = body.about.number;
+        if self.traps.len() > MAX_LOOPS {
+            return Err(self.refused(Rule::TooDeep, body.about.offset));
+        }
         let note = match self.guide.clone() {
             None => self.notes.loops.get(&number).cloned().unwrap_or_default(),
             Some(guide) => {
@@ -174,7 +184,12 @@ impl<'a> Walk<'_, 'a> {
     }
 
     /// Walks one iteration under a note and checks the note. Leaves the layer of the loop's traps open.
-    fn iterate(&mut self, body: &LoopBody<'_, 'a>, entry: &State, note: &LoopNote) -> Result<Iteration, Refused> {
+    fn iterate(
+        &mut self,
+        body: &LoopBody<'_, 'a>,
+        entry: &State,
+        note: &LoopNote,
+    ) -> Result<Iteration, Refused> {
         let (takes, gives) = self.arity(body.kind);
         let height = entry.stack.len().saturating_sub(takes);
         let mut failures = Vec::new();
@@ -184,7 +199,9 @@ impl<'a> Walk<'_, 'a> {
         let depth = self.frames.len();
         let end = self.nodes(body.body, state);
         let backs = match self.frames.len() == depth {
-            true => self.frames.pop().map_or_else(Vec::new, |f| f.arrived.into_iter().map(|(_, s)| s).collect()),
+            true => {
+                self.frames.pop().map_or_else(Vec::new, |f| f.arrived.into_iter().map(|(_, s)| s).collect())
+            }
             // The walk gave up within.
             false => Vec::new(),
         };
@@ -406,7 +423,8 @@ impl<'a> Walk<'_, 'a> {
     /// times: `x / 2` has a bit less than an `x` above 0, and `x & (x - 1)` has a bit less set.
     fn shrinks(&mut self, measure: Measure, back: &State, head: &Head) -> bool {
         let (Measure::Halved(local) | Measure::Cleared(local)) = measure;
-        let (Some(symbol), Some(Value::Sum(sum))) = (head.symbols.get(&local), back.locals.get(local as usize))
+        let (Some(symbol), Some(Value::Sum(sum))) =
+            (head.symbols.get(&local), back.locals.get(local as usize))
         else {
             return false;
         };
@@ -424,9 +442,8 @@ impl<'a> Walk<'_, 'a> {
                 _ => false,
             },
         };
-        let positive = |form: &Linear| {
-            form.shifted(-1).is_some_and(|f| self.values.symbols.proves(&f, &back.facts))
-        };
+        let positive =
+            |form: &Linear| form.shifted(-1).is_some_and(|f| self.values.symbols.proves(&f, &back.facts));
         less && (positive(&before) || positive(&after))
     }
 }

@@ -555,8 +555,7 @@ impl Walk<'_, '_> {
         }
         let (p, q) = (self.values.integer(&x, &yes.facts), self.values.integer(&y, &no.facts));
         let mut facts = Vec::new();
-        let chosen =
-            choose(bits, (&p, &yes.facts), (&q, &no.facts), true, &mut facts, &mut self.values);
+        let chosen = choose(bits, (&p, &yes.facts), (&q, &no.facts), true, &mut facts, &mut self.values);
         facts.into_iter().for_each(|fact| s.learn(fact));
         s.stack.push(Value::Sum(chosen));
         Some(())
@@ -664,13 +663,7 @@ fn not(condition: &Condition) -> Condition {
 
 /// `a < b` of integers: `b − a − 1 ≥ 0`; its negation: `a − b ≥ 0`.
 fn less(a: &Linear, b: &Linear) -> Condition {
-    let known = |form: Option<Linear>| Known {
-        facts: form.map(Rc::new).into_iter().collect(),
-        nonzero: Vec::new(),
-    };
-    Condition {
-        yes: known(b.minus(a).and_then(|d| d.shifted(-1))),
-        no: known(a.minus(b)),
-    }
+    let known =
+        |form: Option<Linear>| Known { facts: form.map(Rc::new).into_iter().collect(), nonzero: Vec::new() };
+    Condition { yes: known(b.minus(a).and_then(|d| d.shifted(-1))), no: known(a.minus(b)) }
 }
-

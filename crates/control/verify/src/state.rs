@@ -124,7 +124,10 @@ impl State {
                 (Value::Sum(x), Value::Sum(y)) if x.bits == y.bits => {
                     // Of values that may be anything, such as hashes, nothing is to be had.
                     let all = crate::value::mask(x.bits);
-                    let known = |s: &Sum| s.as_constant().is_some() || s.terms.iter().any(|t| values.symbols.interval(t.0).1 < all);
+                    let known = |s: &Sum| {
+                        s.as_constant().is_some()
+                            || s.terms.iter().any(|t| values.symbols.interval(t.0).1 < all)
+                    };
                     let relate = related < MAX_RELATED && (known(x) || known(y));
                     related += usize::from(relate);
                     Value::Sum(either((x, &self.facts), (y, &other.facts), relate, facts, values))

@@ -27,12 +27,7 @@ pub struct Summary {
 /// Chooses notes while a finder explores; a checker has none.
 pub trait Guide {
     /// Returns the note for a loop that is entered with this state.
-    fn note<'a>(
-        &self,
-        walk: &mut Walk<'_, 'a>,
-        body: &LoopBody<'_, 'a>,
-        entry: &State,
-    ) -> crate::LoopNote;
+    fn note<'a>(&self, walk: &mut Walk<'_, 'a>, body: &LoopBody<'_, 'a>, entry: &State) -> crate::LoopNote;
     /// Whether a call is to be analysed with its arguments.
     fn inlines(&self, walk: &Walk<'_, '_>, callee: u32, arguments: &[Value]) -> bool;
 }
@@ -149,13 +144,12 @@ impl<'m, 'a> Walk<'m, 'a> {
 
     /// Walks a function as the host calls it, or with any arguments.
     pub fn entry(&mut self, function: u32, arguments: Vec<Value>) -> Walked<Outcome> {
-        let globals = self.module.globals.iter().map(|(kind, mutable, value)| {
-            match (bits_of(*kind), mutable, value) {
+        let globals =
+            self.module.globals.iter().map(|(kind, mutable, value)| match (bits_of(*kind), mutable, value) {
                 (Some(bits), false, Some(n)) => Value::constant(bits, *n),
                 (Some(bits), true, _) => Value::Sum(self.values.any(bits)),
                 _ => Value::Any,
-            }
-        });
+            });
         let state = State {
             locals: Vec::new(),
             stack: Vec::new(),
@@ -385,13 +379,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         }
     }
 
-    fn call(
-        &mut self,
-        callee: u32,
-        number: u32,
-        offset: u32,
-        mut state: State,
-    ) -> Walked<Option<State>> {
+    fn call(&mut self, callee: u32, number: u32, offset: u32, mut state: State) -> Walked<Option<State>> {
         let module = self.module;
         let invalid = self.refused(Rule::Invalid, offset);
         let kind = module.kind_of(callee).ok_or(invalid)?;
@@ -403,7 +391,8 @@ impl<'m, 'a> Walk<'m, 'a> {
                 state.marked = true;
                 if let Some(Value::Sum(index)) = arguments.first() {
                     let index = self.values.integer(index, &state.facts);
-                    let below = crate::linear::Linear { constant: -1, terms: vec![(crate::linear::COUNT, 1)] };
+                    let below =
+                        crate::linear::Linear { constant: -1, terms: vec![(crate::linear::COUNT, 1)] };
                     if let Some(fact) = below.minus(&index) {
                         state.learn(Rc::new(fact));
                     }
@@ -422,9 +411,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         }
         let inline = match &self.guide {
             None => self.notes.calls.contains_key(&number),
-            Some(guide) => {
-                self.inlined < MAX_INLINE && guide.clone().inlines(self, callee, &arguments)
-            }
+            Some(guide) => self.inlined < MAX_INLINE && guide.clone().inlines(self, callee, &arguments),
         };
         if inline && self.inlined < MAX_INLINE {
             self.inlined += 1;
@@ -516,7 +503,6 @@ impl<'m, 'a> Walk<'m, 'a> {
     pub(crate) fn push_frame(&mut self, carried: usize, height: usize) {
         self.frames.push(Frame { carried, height, arrived: Vec::new() });
     }
-
 }
 
 /// Leaves on the stack what the end of a frame does.

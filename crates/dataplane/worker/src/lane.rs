@@ -307,7 +307,11 @@ impl ViewLane {
     }
 
     /// Gives out the block that is being filled, if there is one.
-    fn publish(&mut self, (batch, stop): (usize, &Stop<'_>), outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    fn publish(
+        &mut self,
+        (batch, stop): (usize, &Stop<'_>),
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), RunError> {
         let Some(staged) = self.staged.take() else { return Ok(()) };
         if staged.packets == 0 {
             return Ok(());

@@ -36,11 +36,11 @@ mod weights;
 
 pub use expr::Depends;
 pub(crate) use graph::order;
-pub(crate) use module::Module;
-pub(crate) use returns::returning;
 pub use memory::MAX_LENGTH;
+pub(crate) use module::Module;
 pub use path::{Step, TYPICAL};
 pub use poly::Poly;
+pub(crate) use returns::returning;
 pub use stack::Stack;
 pub use weights::Costs;
 
@@ -191,7 +191,8 @@ fn entries(
         let (bound, why) = match cost {
             Some(Ok(cost)) => (Bound { call: cost.call, packet: cost.of_packet() }, None),
             Some(Err(refused)) => {
-                let place = if refused.offset > 0 { format!(", at byte {}", refused.offset) } else { String::new() };
+                let place =
+                    if refused.offset > 0 { format!(", at byte {}", refused.offset) } else { String::new() };
                 let rule = match refused.rule {
                     flame_verify::Rule::Unsummarised(callee) => {
                         format!("it calls {}, which has no bound", module.name(callee))

@@ -54,9 +54,8 @@ impl Names {
         if constant.abs() > MAX_CONSTANT {
             return None;
         }
-        let term = |(symbol, n): &(Symbol, i128)| {
-            Some((i64::try_from(n / g).ok()?, *self.references.get(symbol)?))
-        };
+        let term =
+            |(symbol, n): &(Symbol, i128)| Some((i64::try_from(n / g).ok()?, *self.references.get(symbol)?));
         let terms = form.terms.iter().map(term).collect::<Option<Vec<_>>>()?;
         Some(Template { constant: i64::try_from(constant).ok()?, terms })
     }
@@ -156,7 +155,8 @@ impl Moved {
             });
             if let Some((symbol, n)) = own.copied()
                 && let Some(rest) = after.minus(&Linear { constant: 0, terms: vec![(symbol, n)] })
-                && let Some(solved) = Linear::symbol(*head).minus(&rest).and_then(|f| Linear::default().combined(1, &f, n))
+                && let Some(solved) =
+                    Linear::symbol(*head).minus(&rest).and_then(|f| Linear::default().combined(1, &f, n))
             {
                 replace.insert(symbol, solved);
             }
@@ -182,7 +182,11 @@ impl Moved {
         }
         for (symbol, n) in foreign {
             let it = Linear::symbol(symbol);
-            let end = if n > 0 { walk.values.symbols.most(&it, &self.facts)? } else { walk.values.symbols.fewest(&it, &self.facts)? };
+            let end = if n > 0 {
+                walk.values.symbols.most(&it, &self.facts)?
+            } else {
+                walk.values.symbols.fewest(&it, &self.facts)?
+            };
             out = out.substitute(symbol, &Linear::constant(end))?;
         }
         Some(out)

@@ -18,7 +18,12 @@ const DROPS: usize = 12;
 const MAX_FACTS: usize = 20;
 
 impl Finder {
-    pub(super) fn find<'a>(&self, walk: &mut Walk<'_, 'a>, body: &LoopBody<'_, 'a>, entry: &State) -> LoopNote {
+    pub(super) fn find<'a>(
+        &self,
+        walk: &mut Walk<'_, 'a>,
+        body: &LoopBody<'_, 'a>,
+        entry: &State,
+    ) -> LoopNote {
         let before = walk.notes.loops.get(&body.about.number).cloned();
         if let Some(mut note) = before {
             // What was found in an earlier look holds again, as a rule.
@@ -80,7 +85,9 @@ impl Finder {
                 note.forms.insert(*local, Form::Step(step));
             }
         }
-        let Some(mut iteration) = self.reduce(walk, body, entry, &mut note) else { return LoopNote::default() };
+        let Some(mut iteration) = self.reduce(walk, body, entry, &mut note) else {
+            return LoopNote::default();
+        };
         for round in 0..ROUNDS {
             let mut found = false;
             for (local, symbol) in &iteration.head.symbols {
@@ -193,7 +200,13 @@ fn step(iteration: &Iteration, local: u32, symbol: u32) -> Option<i64> {
 }
 
 /// Returns the interval of a local before the loop and after iterations together, if it is less than all there is.
-fn range(walk: &mut Walk<'_, '_>, entry: &State, iteration: &Iteration, local: u32, symbol: u32) -> Option<(u64, u64)> {
+fn range(
+    walk: &mut Walk<'_, '_>,
+    entry: &State,
+    iteration: &Iteration,
+    local: u32,
+    symbol: u32,
+) -> Option<(u64, u64)> {
     let (mut low, mut high) = (u64::MAX, 0);
     let mut bits = 0;
     for state in iteration.backs.iter().chain([entry]) {

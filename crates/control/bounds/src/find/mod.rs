@@ -45,7 +45,12 @@ struct Finder {
 }
 
 impl Guide for Finder {
-    fn note<'a>(&self, walk: &mut Walk<'_, 'a>, body: &LoopBody<'_, 'a>, entry: &flame_verify::state::State) -> LoopNote {
+    fn note<'a>(
+        &self,
+        walk: &mut Walk<'_, 'a>,
+        body: &LoopBody<'_, 'a>,
+        entry: &flame_verify::state::State,
+    ) -> LoopNote {
         self.find(walk, body, entry)
     }
 
@@ -65,8 +70,10 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
     let returns = returning(&graph);
     let imported = module.imports.len() as u32;
     let own = imported..imported + module.functions.len() as u32;
-    let mut certificate =
-        Certificate { diverging: own.clone().filter(|f| !returns.contains(f)).collect(), ..Certificate::default() };
+    let mut certificate = Certificate {
+        diverging: own.clone().filter(|f| !returns.contains(f)).collect(),
+        ..Certificate::default()
+    };
     let (order, _) = order(&graph, &returns);
     let recursive: BTreeSet<u32> =
         own.filter(|f| returns.contains(f)).filter(|f| !order.contains(f)).collect();
@@ -86,8 +93,8 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
         let found = {
             let guide = finder(&summaries);
             let each = work.min(effort.each);
-            let mut walk =
-                Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), each).guided(guide);
+            let mut walk = Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), each)
+                .guided(guide);
             let arguments = walk.any_arguments(function);
             let outcome = walk.entry(function, arguments);
             work = work.saturating_sub(each - walk.work.min(walk.values.symbols.steps_left()));
@@ -104,7 +111,8 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
         }
         let guide = finder(&summaries);
         let mut walk =
-            Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), effort.all).guided(guide);
+            Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), effort.all)
+                .guided(guide);
         let arguments = arguments(&mut walk, name, *function);
         let outcome = walk.entry(*function, arguments);
         if outcome.is_ok_and(|o| o.cost.is_bounded()) {
