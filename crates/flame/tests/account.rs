@@ -84,7 +84,7 @@ fn run(
     act: OnPacket,
 ) -> Report {
     let plan = Plan { modules, workers, interval_ns: 0 };
-    let options = Options { decapsulate: false, count: u64::MAX, batch: 256, key: None, stop };
+    let options = Options { decapsulate: false, count: u64::MAX, batch: 256, key: None, dealing: None, stop };
     let mut sink = Packets { written: 0, act, rows: Arc::default() };
     let run = Run { plan: &plan, engines, options };
     let report = run.execute(Input::Shared(source), &mut sink, &mut Silent).unwrap();

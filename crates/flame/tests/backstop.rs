@@ -7,7 +7,7 @@ use common::{MANIFEST, Memory, install, module, request, run, with_manifest};
 use flame_bounds::{Count, rewrite_polled};
 use flame_compile::{Cache, Compiler, Protection, Request};
 use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Shed};
-use flame_run::{Engines, FaultKind, Instance, Loaded, Mapping, Role};
+use flame_run::{Call, Engines, FaultKind, Instance, Loaded, Mapping, Role};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -288,8 +288,8 @@ fn a_call_that_ends_in_time_never_harms_the_next() {
             for i in 0..6000_u32 {
                 // Every other call takes a microsecond at most, so it must never fail.
                 let count = if i % 2 == 0 { 0 } else { i * 7 % 241 };
-                match instance.batch(0, count, 0, flame_abi::LinkType::ETHERNET) {
-                    Ok(_) => returned += 1,
+                match instance.call(&batch(count)).map(drop) {
+                    Ok(()) => returned += 1,
                     Err(fault) => {
                         assert!(count > 0, "an innocent call: {fault}");
                         assert!(matches!(fault.kind, FaultKind::BoundViolated { .. }), "{fault}");
@@ -309,8 +309,13 @@ fn a_call_that_ends_in_time_never_harms_the_next() {
 fn fresh(loaded: &Loaded) -> Instance {
     let none: &[Mapping] = &[];
     let mut instance = Instance::new(loaded, none, false).unwrap();
-    instance.start(Role::Fast { worker: 0 }, 1, 1, 0).unwrap();
+    let init = Call::Init { role: Role::Fast { worker: 0 }, workers: 1, tick_ns: 1, interval_ns: 0 };
+    instance.call(&init).unwrap();
     instance
+}
+
+fn batch(count: u32) -> Call {
+    Call::Batch { descriptors: 0, count, lost: 0, link: flame_abi::LinkType::ETHERNET }
 }
 
 /// A thread that does not run uses no processor time, so its call is not past its deadline.
@@ -336,7 +341,7 @@ fn time_on_a_busy_machine_does_not_count() {
     let (start, mut longest) = (Instant::now(), Duration::ZERO);
     while start.elapsed() < Duration::from_secs(1) {
         let call = Instant::now();
-        instance.batch(0, 1, 0, flame_abi::LinkType::ETHERNET).unwrap();
+        instance.call(&batch(1)).unwrap();
         longest = longest.max(call.elapsed());
     }
     println!("the longest call took {longest:?}");
@@ -349,7 +354,7 @@ fn a_module_that_violated_its_bound_is_metered_from_then_on() {
     let Some(count) = module("count") else { return };
     let folder = tempfile::tempdir().unwrap();
     let engines = Engines::new().unwrap();
-    let compiler = |cache| Compiler::new(|class| engines.of(class), Some(cache));
+    let compiler = |cache| Compiler::in_process(|class| engines.of(class), Some(cache));
     let open = || Cache::open(folder.path()).unwrap();
     let class = |wasm: &[u8]| {
         let installed = compiler(open()).install(wasm, &request()).unwrap();
@@ -365,7 +370,7 @@ fn a_module_that_violated_its_bound_is_metered_from_then_on() {
         all.lock().unwrap().push(*hash);
     });
     let mut plan = as_bounded(&engines, &hanging("hanging", "flame_batch", HANGS[0].1), 5);
-    plan.hash = Compiler::examine(&count).unwrap().hash;
+    plan.hash = compiler(open()).examine(&count).unwrap().hash;
     let hash = plan.hash;
     run(&engines, vec![plan], 2, Box::new(Memory::tcp(PACKETS, 50)), 256).unwrap();
     assert_eq!(*reported.lock().unwrap(), [hash]);
