@@ -4,6 +4,7 @@ use crate::linear::{COUNT, DESCRIPTORS, Fact, LENGTH, Linear};
 use crate::state::State;
 use crate::value::{Sum, Values, signed};
 use flame_abi::{Descriptor, MAX_BATCH, layout};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Longest packet that a view shows, in bytes.
@@ -18,7 +19,7 @@ const _: () = assert!(VIEW_END + MAX_LENGTH < 1 << 32);
 pub struct Host {
     /// Whether the control area holds a batch: in calls of `flame_batch`.
     pub batch: bool,
-    loaded: Vec<(Sum, u8, Rc<Sum>)>,
+    loaded: HashMap<(Sum, u8), Rc<Sum>>,
 }
 
 /// Adds the symbols every walk has: length, count, address of the descriptors.
@@ -66,15 +67,8 @@ pub fn load(
         (24 | 26, 2) => (65_535, true),
         _ => return None,
     };
-    let known = host.loaded.iter().find(|(p, b, _)| p == place && *b == bytes);
-    let value = match known {
-        Some((_, _, value)) => value.clone(),
-        None => {
-            let value = values.within(32, 0, high);
-            host.loaded.push((place.clone(), bytes, value.clone()));
-            value
-        }
-    };
+    let value =
+        host.loaded.entry((place.clone(), bytes)).or_insert_with(|| values.within(32, 0, high)).clone();
     if by_length && let [(symbol, 1)] = value.terms[..] {
         let fact = Linear::symbol(LENGTH).minus(&Linear::symbol(symbol))?;
         state.learn(Rc::new(fact));

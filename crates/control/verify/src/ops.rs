@@ -346,7 +346,8 @@ impl Walk<'_, '_> {
         let result = self.values.within(bits, low, high);
         self.at_most(s, &result, &a);
         if let ([(symbol, 1)], None) = (&result.terms[..], b.as_constant()) {
-            // Below the divisor, which is not 0, or this traps.
+            // Below the divisor, which is not 0, or this traps: the fact may rule out all that comes behind.
+            self.trap(s.cost, s.marked);
             let divisor = self.values.integer(&b, &s.facts);
             if let Some(fact) = divisor.minus(&Linear::symbol(*symbol)).and_then(|f| f.shifted(-1)) {
                 s.learn(Rc::new(fact));

@@ -49,6 +49,15 @@ impl State {
         self.memory.get(n).map(|stored| &stored.value)
     }
 
+    /// Returns how many values it holds, besides a limited number of places in memory: what copying it takes.
+    pub fn len(&self) -> usize {
+        self.locals.len() + self.stack.len() + self.globals.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns a state with the facts of this one and nothing else.
     pub fn facts_only(&self) -> Self {
         Self {

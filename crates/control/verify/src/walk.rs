@@ -176,6 +176,8 @@ impl<'m, 'a> Walk<'m, 'a> {
         let none = || Refused { rule: Rule::TooDeep, function, offset: 0 };
         let module = self.module;
         let (own, kind) = module.own(function).zip(module.kind_of(function)).ok_or_else(none)?;
+        // Locals are run-length encoded: what they take is not in the size of the module.
+        self.spend((kind.params().len() + own.locals.len() + state.globals.len()) / 4, 0)?;
         let body = own.body.as_deref().filter(|_| self.depth + own.depth <= MAX_DEPTH).ok_or_else(none)?;
         let mut locals = Vec::with_capacity(arguments.len() + own.locals.len());
         for (value, kind) in arguments.into_iter().zip(kind.params()) {
@@ -272,7 +274,7 @@ impl<'m, 'a> Walk<'m, 'a> {
                 self.framed(gives, height, |walk| walk.nodes(body, state))
             }
             Node::If { kind, then, or } => {
-                self.spend(1 + state.locals.len() / 4, 0)?;
+                self.spend(1 + state.len() / 4, 0)?;
                 state.cost = state.cost.and(Poly::constant(1));
                 let test = ops::condition(self, &mut state).ok_or(self.refused(Rule::Invalid, 0))?;
                 let (takes, gives) = self.arity(*kind);
@@ -302,7 +304,7 @@ impl<'m, 'a> Walk<'m, 'a> {
                 })
             }
             Node::Loop { kind, body, about } => {
-                self.spend(1 + state.locals.len(), about.offset)?;
+                self.spend(1 + state.len(), about.offset)?;
                 self.enter_loop(&LoopBody { kind: *kind, body, about }, state)
             }
             Node::Call(callee, number, offset) => {
@@ -326,12 +328,12 @@ impl<'m, 'a> Walk<'m, 'a> {
                 Ok(None)
             }
             Operator::Br { relative_depth } => {
-                self.spend(state.locals.len() / 4, offset)?;
+                self.spend(state.len() / 4, offset)?;
                 self.branch(*relative_depth, &state);
                 Ok(None)
             }
             Operator::BrIf { relative_depth } => {
-                self.spend(state.locals.len() / 4, offset)?;
+                self.spend(state.len() / 4, offset)?;
                 let test = ops::condition(self, &mut state).ok_or(self.refused(Rule::Invalid, offset))?;
                 let mut taken = state.clone();
                 taken.assume(&test.yes, &self.values);
@@ -345,6 +347,7 @@ impl<'m, 'a> Walk<'m, 'a> {
                 let value = self.pop(&mut state, 32).ok_or(self.refused(Rule::Invalid, offset))?;
                 let (low, high) = self.values.range(&value, &state.facts);
                 let count = u64::from(targets.len());
+                self.spend(targets.len() as usize / 4, offset)?;
                 let listed = targets.targets().enumerate().filter_map(|(n, t)| Some((n as u64, t.ok()?)));
                 let mut seen: BTreeSet<u32> =
                     listed.filter(|(n, _)| (low..=high).contains(n)).map(|(_, t)| t).collect();
@@ -352,7 +355,7 @@ impl<'m, 'a> Walk<'m, 'a> {
                     seen.insert(targets.default());
                 }
                 for depth in seen {
-                    self.spend(1 + state.locals.len() / 4, offset)?;
+                    self.spend(1 + state.len() / 4, offset)?;
                     self.branch(depth, &state);
                 }
                 Ok(None)
@@ -387,7 +390,9 @@ impl<'m, 'a> Walk<'m, 'a> {
         let arguments = state.stack.split_off(at);
         match module.import(callee) {
             Some((names::IMPORTS, names::PACKET)) => {
-                // Checked where it runs: the index exceeds the one before and is below the count.
+                // Checked where it runs: the index exceeds the one before and is below the count. Where that fails, no
+                // packet has begun, so what was spent since the last one is the call's.
+                self.trap(state.cost, state.marked);
                 state.marked = true;
                 if let Some(Value::Sum(index)) = arguments.first() {
                     let index = self.values.integer(index, &state.facts);

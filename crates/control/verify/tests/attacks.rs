@@ -1,0 +1,159 @@
+//! Modules and certificates that once got a bound that an execution exceeds, or took far longer to check than to read.
+
+use flame_verify::{
+    Certificate, Cost, Form, LoopNote, Notes, Reference, Template, Verified, VerifyError, verify,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+const HEAD: &str = r#"(import "flame" "packet" (func $packet (param i32)))
+    (import "flame" "rare" (func $rare))
+    (memory (export "memory") 1) (table 1 1 funcref) (elem (i32.const 0) func $rare)"#;
+
+/// 100 times `memory.grow`: a weight of 102,600 without a loop.
+fn work() -> String {
+    "(drop (memory.grow (i32.const 0)))".repeat(100)
+}
+const WORK: u128 = 102_600;
+
+fn verified(rest: &str, certificate: &Certificate) -> Result<Verified, VerifyError> {
+    let wasm = wat::parse_str(format!("(module {HEAD} {rest})")).unwrap();
+    verify(&wasm, &certificate.to_bytes())
+}
+
+fn bound(rest: &str, certificate: &Certificate) -> Cost {
+    verified(rest, certificate).unwrap().entries[0].bound.unwrap()
+}
+
+fn of_entry(loops: impl IntoIterator<Item = (u32, LoopNote)>) -> Certificate {
+    let notes = Notes { loops: loops.into_iter().collect(), ..Notes::default() };
+    Certificate { entries: BTreeMap::from([(2, notes)]), ..Certificate::default() }
+}
+
+fn of_calls(n: u32) -> Certificate {
+    let calls = (0..n).map(|number| (number, Notes::default())).collect();
+    let notes = Notes { calls, ..Notes::default() };
+    Certificate { entries: BTreeMap::from([(2, notes)]), ..Certificate::default() }
+}
+
+/// After a mark that traps, the fact that it did not rules out every way on: what was spent before it counts.
+#[test]
+fn what_precedes_a_mark_that_traps_is_spent() {
+    let batch = format!(
+        r#"(func (export "flame_batch") (param i32) (result i64) (local i32 i32)
+            (local.set 2 (i32.load (i32.const 16)))
+            (if (i32.ge_u (local.get 2) (i32.load offset=4 (local.get 0))) (then
+                {}
+                (call $packet (local.get 2))
+                (if (i32.ge_u (local.get 2) (i32.load offset=4 (local.get 0))) (then nop) (else nop))))
+            (i64.const 0))"#,
+        work()
+    );
+    let cost = bound(&batch, &Certificate::default());
+    assert!(cost.call.at(0).unwrap() >= WORK, "{cost:?}");
+}
+
+/// The same of a remainder by 0; another loop's note puts two facts together, so that each of two ways is ruled out.
+#[test]
+fn what_precedes_a_remainder_by_0_is_spent() {
+    let tick = format!(
+        r#"(func (export "flame_tick") (param i64) (result i64) (local $a i32) (local $b i32) (local $c i32) (local $i i32)
+            (local.set $a (i32.load (i32.const 0)))
+            (local.set $b (i32.load (i32.const 4)))
+            (local.set $c (i32.load (i32.const 8)))
+            (if (i32.ge_u (local.get $a) (local.get $b)) (then
+            (if (i32.ge_u (local.get $b) (local.get $c)) (then
+            (if (i32.ge_u (local.get $c) (local.get $a)) (then
+                {}
+                (drop (i32.rem_u (i32.load (i32.const 12)) (i32.sub (local.get $a) (local.get $b))))
+                (loop
+                    (if (i32.lt_u (local.get $b) (local.get $a)) (then nop) (else nop)))))))))
+            (i64.const 0))"#,
+        work()
+    );
+    let equal =
+        Template { constant: 0, terms: vec![(1, Reference::Term(2, 0)), (-1, Reference::Term(1, 0))] };
+    let certificate = of_entry([(0, LoopNote { facts: vec![equal], ..LoopNote::default() })]);
+    let cost = bound(&tick, &certificate);
+    assert!(cost.call.at(0).unwrap() >= WORK, "{cost:?}");
+}
+
+/// An iteration that traps before it has begun a packet is paid for by the call.
+#[test]
+fn an_iteration_that_begins_no_packet_is_the_calls() {
+    let certificate = of_entry([(0, LoopNote { packets: true, ..LoopNote::default() })]);
+    // The load traps in the second iteration (64 KiB of memory), or the mark does in a batch of one packet.
+    for before in ["nop", "(drop (i32.load (i32.mul (local.get 1) (i32.const 65536))))"] {
+        let work = work();
+        let body = format!(
+            "(local i32)
+             (loop {work} {before} (call $packet (local.get 1))
+                (local.set 1 (i32.add (local.get 1) (i32.const 1))) (br 0))
+             unreachable"
+        );
+        let batch = format!(r#"(func (export "flame_batch") (param i32) (result i64) {body})"#);
+        let cost = bound(&batch, &certificate);
+        assert!(cost.at(1, 60).unwrap() >= 2 * WORK, "{cost:?}");
+        // Where there are no packets, the first mark traps.
+        let tick = format!(r#"(func (export "flame_tick") (param i64) (result i64) {body})"#);
+        let cost = bound(&tick, &certificate);
+        assert!(cost.at(0, 0).unwrap() >= WORK, "{cost:?}");
+    }
+}
+
+/// The host's functions do not trap at their end, whatever a certificate says.
+#[test]
+fn an_import_does_not_diverge() {
+    let tick = r#"(func (export "flame_tick") (param i64) (result i64)
+        (call_indirect (i32.const 0)) (loop (br 0)) unreachable)"#;
+    let certificate = Certificate { diverging: BTreeSet::from([1]), ..Certificate::default() };
+    assert!(matches!(verified(tick, &certificate), Err(VerifyError::NoFunction(1))));
+    let no_bound = verified(tick, &Certificate::default()).unwrap();
+    assert!(no_bound.entries[0].bound.is_err());
+}
+
+/// What a certificate has repeated is limited by the size of the module: no part of it takes time that is not counted.
+#[test]
+fn repetition_is_limited() {
+    let descriptors = "(call $packet (local.tee 1 (i32.load (i32.const 0))))
+        (local.set 2 (i32.add (i32.load (local.get 0)) (i32.shl (local.get 1) (i32.const 5))))
+        (drop (i32.load offset=20 (local.get 2))) (drop (i32.load offset=8 (local.get 2)))
+        (drop (i32.load16_u offset=24 (local.get 2))) (drop (i32.load16_u offset=26 (local.get 2)))";
+    let loads = format!("(func $g (param i32) (local i32 i32) {})", descriptors.repeat(40));
+    let locals = format!("(func $g (param i32) (local {}))", "i32 ".repeat(20_000));
+    let exports: String = (0..5_000).map(|n| format!("(export \"{n}\" (func $f))")).collect();
+    let exported = format!("(func $g (param i32)) {exports}");
+    let calls = 3_000;
+    for callee in [loads, locals, exported] {
+        let all = "(call $g (local.get 0))".repeat(calls);
+        let rest = format!(
+            r#"(func $f (export "flame_batch") (param i32) (result i64) {all} (i64.const 0)) {callee}"#
+        );
+        let start = Instant::now();
+        drop(verified(&rest, &of_calls(calls as u32)));
+        assert!(start.elapsed() < Duration::from_secs(15));
+    }
+    // Operands as well as locals are copied at each branch.
+    let n = 20_000;
+    let stack = format!(
+        r#"(func (export "flame_batch") (param i32) (result i64) (local i32) (block {} {} {}) (i64.const 0))"#,
+        "(local.get 1)".repeat(n),
+        "(br_if 0 (i32.load (i32.const 0)))".repeat(n),
+        "drop ".repeat(n)
+    );
+    let start = Instant::now();
+    drop(verified(&stack, &Certificate::default()));
+    assert!(start.elapsed() < Duration::from_secs(15));
+}
+
+/// A loop with a count stays bounded.
+#[test]
+fn an_honest_note_is_enough() {
+    let tick = r#"(func (export "flame_tick") (param i64) (result i64) (local i32)
+        (loop (br_if 0 (i32.lt_u (local.tee 1 (i32.add (local.get 1) (i32.const 1))) (i32.const 100))))
+        (i64.const 0))"#;
+    let below = Template { constant: 99, terms: vec![(-1, Reference::Trip)] };
+    let note =
+        LoopNote { forms: BTreeMap::from([(1, Form::Step(1))]), facts: vec![below], ..LoopNote::default() };
+    assert_eq!(bound(tick, &of_entry([(0, note)])).call.at(0), Some(702));
+}
