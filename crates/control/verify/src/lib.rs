@@ -109,7 +109,7 @@ pub struct Verified {
 }
 
 /// Work allowed for each byte of the module and the certificate: instructions walked, and steps of proofs.
-const WORK_PER_BYTE: u64 = 64;
+const WORK_PER_BYTE: u64 = 32;
 const WORK_LEAST: u64 = 1 << 20;
 
 /// Checks a certificate against a valid module and returns the bounds that follow.

@@ -7,7 +7,7 @@ use wasmparser::{
 };
 
 /// Frames in frames, at most.
-pub const MAX_DEPTH: usize = 192;
+pub const MAX_DEPTH: usize = 128;
 
 pub enum Node<'a> {
     /// With its place in the file.
