@@ -391,8 +391,11 @@ fn the_deadline_follows_from_the_bound_within_its_limits() {
         let text = format!(
             r#"(module (memory (export "memory") 1) (func (export "flame_batch") (param $b i32) (result i64) (local $n i32) {body} (i64.const 0)))"#
         );
-        let wasm = with_manifest(wat::parse_str(&text).unwrap(), MANIFEST.as_bytes());
-        let plan = install(&engines, &wasm, &request()).unwrap();
+        // Its packets may cost so much.
+        let manifest = format!("{MANIFEST}\n[limits]\npacket_budget = 100_000_000\n");
+        let wasm = with_manifest(wat::parse_str(&text).unwrap(), manifest.as_bytes());
+        let limits = Limits { packet_budget: 100_000_000, ..Limits::default() };
+        let plan = install(&engines, &wasm, &Request { limits, ..request() }).unwrap();
         assert_eq!(plan.class, ModuleClass::Bounded, "{body}");
         plan.limits.batch_deadline_ns
     };

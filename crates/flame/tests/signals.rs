@@ -21,7 +21,7 @@ fn module(folder: &Path, batch: &str, tick: &str) -> PathBuf {
                 (if (global.get $ticked) (then {tick}))
                 (global.set $ticked (i32.const 1)) (i64.const 0x1000000000)))"#
     );
-    let limits = "[limits]\npacket_budget = 10000000000\ncall_budget = 1000000000000\n[[tables]]";
+    let limits = "[limits]\npacket_budget = 1000000000000\ncall_budget = 1000000000000\n[[tables]]";
     let manifest = MANIFEST.replace("hostile", "spins").replace("[[tables]]", limits);
     let path = folder.join("spins.wasm");
     std::fs::write(&path, with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes())).unwrap();
@@ -40,7 +40,7 @@ impl Running {
         let module = module(folder.path(), batch, tick);
         let child = Command::new(env!("CARGO_BIN_EXE_flame"))
             .args(["run", module.to_str().unwrap(), "-r", "demo/demo.pcap", "--interval", "100ms"])
-            .args(["--packet-budget", "10000000000", "--format", "json", "-o"])
+            .args(["--packet-budget", "1000000000000", "--format", "json", "-o"])
             .arg(folder.path().join("rows.json"))
             .env("XDG_CACHE_HOME", folder.path())
             .current_dir(root())

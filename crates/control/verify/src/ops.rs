@@ -374,11 +374,12 @@ impl Walk<'_, '_> {
                 s.stack.push(Value::Sum(a));
                 return Some(());
             }
-            // A mask of all but the low bits leaves a multiple.
-            let low = !n & mask(bits);
-            if low != mask(bits) && low != 0 && low & (low + 1) == 0 {
-                let q = self.quotient(s, &a, low + 1);
-                s.stack.push(Value::Sum(Rc::new(q.scaled(low + 1))));
+            // A mask of all the bits that there may be but the lowest leaves a multiple.
+            let low = n.trailing_zeros();
+            let all = if low < 64 { n | ((1 << low) - 1) } else { 0 };
+            if low > 0 && low < 64 && all & all.wrapping_add(1) & mask(bits) == 0 && x.1 <= all {
+                let q = self.quotient(s, &a, 1 << low);
+                s.stack.push(Value::Sum(Rc::new(q.scaled(1 << low))));
                 return Some(());
             }
         }
