@@ -307,7 +307,7 @@ fn hostile_shapes_are_answered_in_a_moment() {
     );
     assert!(analyse_exports(&wat::parse_str(&ways).unwrap()).unwrap().entries[0].bound.call.is_bounded());
     let locals = format!("(module (func (export \"f\") (param i32) (local {})))", "i32 ".repeat(20_000));
-    assert!(!analyse_exports(&wat::parse_str(&locals).unwrap()).unwrap().entries[0].bound.call.is_bounded());
+    assert!(analyse_exports(&wat::parse_str(&locals).unwrap()).unwrap().entries[0].bound.call.is_bounded());
     assert!(start.elapsed().as_secs() < 120, "{:?}", start.elapsed());
 }
 

@@ -24,6 +24,9 @@ use wasmparser::ValType;
 /// Loops within loops, those of inlined calls included: a walk goes as deep, and a finder several times as deep.
 const MAX_LOOPS: usize = 24;
 
+/// A number of iterations from which on a bound is out of any budget's reach.
+const MAX_TRIPS: i128 = 1 << 28;
+
 /// A claim of a note that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -296,7 +299,7 @@ impl<'a> Walk<'_, 'a> {
                 if let Some(most) = most.and_then(|n| u64::try_from(n).ok()) {
                     self.values.symbols.limit(trip, most);
                 }
-                let upper = upper.filter(|u| u.slope > 0 || u.constant.div_euclid(u.divisor) < 1 << 62);
+                let upper = upper.filter(|u| u.constant.div_euclid(u.divisor) < MAX_TRIPS);
                 upper.map_or(Poly::UNBOUNDED, Poly::from_upper)
             }
         };

@@ -121,8 +121,6 @@ impl<'a> Module<'a> {
                         let export = export?;
                         if export.kind == ExternalKind::Func {
                             m.exports.push((export.name, export.index));
-                            // A host, or a table that is exported, could hand it on.
-                            taken.push(export.index);
                         }
                     }
                 }

@@ -228,18 +228,16 @@ fn weaker(walk: &mut Walk<'_, '_>, entry: &State, names: &Names, form: &Linear) 
                 at = at.substitute(*head, &start)?;
             }
         }
-        walk.values.symbols.fewest(&at, &entry.facts)
+        let holds = walk.values.symbols.proves(&at, &entry.facts);
+        walk.values.symbols.fewest(&at, &entry.facts).map(|n| if holds { n.max(0) } else { n })
     };
     let mut out = Vec::new();
     for form in all {
+        // What does not hold before the loop could contradict what does, and hide it.
         match before(walk, &form) {
-            Some(n) if n < 0 && n > -(1 << 32) => {
-                out.extend(form.shifted(-n));
-                if n < -64 {
-                    out.push(form);
-                }
-            }
-            _ => out.push(form),
+            Some(n) if n >= 0 => out.push(form),
+            Some(n) if n > -(1 << 32) => out.extend(form.shifted(-n)),
+            _ => {}
         }
     }
     out
