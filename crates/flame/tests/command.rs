@@ -205,7 +205,7 @@ fn check_tells_what_a_module_costs_at_most() {
         text(&out.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect()
     };
     // The standard modules whose batches need no counter: they stay so.
-    for module in ["count", "count-c", "http", "flow", "lrd", "rtt", "rtt-c", "trajectory", "worm"] {
+    for module in ["count", "http", "flow", "lrd", "rtt", "rtt-c", "trajectory", "worm"] {
         let rows = json(module);
         let batch = rows.iter().find(|r| r["entry"] == "flame_batch").unwrap();
         assert_eq!(batch["proved"], true, "{module}: {batch}");

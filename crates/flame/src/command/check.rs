@@ -285,8 +285,8 @@ fn verdict(analysis: &Report, pace: Option<Pace>, (visible, budget): (u64, u64))
     let Some(batch) = batch.filter(|e| e.bound.is_bounded()) else {
         return (false, "its batches have no bound".to_owned());
     };
-    let packets = flame_abi::MAX_BATCH as u64;
-    let most = batch.bound.at(packets, visible).map_or(u128::MAX, |n| n / u128::from(packets));
+    // A batch of one packet has one packet's budget.
+    let most = batch.bound.at(1, visible).unwrap_or(u128::MAX);
     if most > u128::from(budget) {
         return (false, format!("a packet may take {most} instructions, more than its budget of {budget}"));
     }
