@@ -62,7 +62,7 @@ fn capture(secret: u64) -> Vec<u8> {
         let check = if i % 3 == 0 { sum(&[&pseudo]) } else { !sum(&[&pseudo, &tcp]) };
         tcp[16..18].copy_from_slice(&check.to_be_bytes());
         let frame = [&bytes(&mut secret, 12)[..], &[8, 0], &ip, &tcp].concat();
-        let micros = u32::from(bytes(&mut secret, 1)[0]) * 3000 + u32::from(i % 100);
+        let micros = u32::from(bytes(&mut secret, 1)[0]) * 3000 + i % 100;
         for word in [1_700_000_000 + i / 100, micros, frame.len() as u32, frame.len() as u32] {
             file.extend(word.to_le_bytes());
         }

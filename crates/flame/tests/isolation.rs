@@ -6,7 +6,7 @@ mod common;
 use common::{Memory, install, request, with_manifest};
 use flame_abi::layout;
 use flame_compile::Request;
-use flame_plan::{Action, Expose, Field, Limits, ViewSpec, TrustedFilter};
+use flame_plan::{Action, Expose, Field, Limits, TrustedFilter, ViewSpec};
 use proptest::prelude::*;
 
 /// Four of these in a row are in nothing that a view shows.

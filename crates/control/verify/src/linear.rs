@@ -56,7 +56,8 @@ impl Linear {
                 (Some(l), Some(r)) if l.0 == r.0 => {
                     let n = l.1.checked_mul(a)?.checked_add(r.1.checked_mul(b)?)?;
                     let symbol = l.0;
-                    (left.next(), right.next());
+                    left.next();
+                    right.next();
                     (symbol, n)
                 }
                 (Some(l), r) if r.is_none_or(|r| l.0 < r.0) => {

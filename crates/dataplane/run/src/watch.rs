@@ -38,6 +38,9 @@ const MAX_PERIOD: Duration = Duration::from_millis(20);
 #[derive(Clone)]
 pub struct Watchdog(Arc<Owner>);
 
+/// Receives the hash of a module whose bound was violated.
+type Report = Box<dyn Fn(&[u8; 32]) + Send + Sync>;
+
 /// Ends the thread when it goes.
 struct Owner {
     shared: Arc<Shared>,
@@ -45,7 +48,7 @@ struct Owner {
     violated: Mutex<BTreeSet<[u8; 32]>>,
     /// Who runs them.
     modules: Mutex<Vec<([u8; 32], Eviction)>>,
-    report: OnceLock<Box<dyn Fn(&[u8; 32]) + Send + Sync>>,
+    report: OnceLock<Report>,
 }
 
 #[derive(Default)]
