@@ -298,8 +298,8 @@ mod tests {
         let admission =
             Admission { protection: Protection::Auto, costs: None, pace: None, packet_budget: 1000 };
         let class = |call, packet| judge(batches(call, packet), Expose::All, &admission).class;
-        assert_eq!(class(256, 999), ModuleClass::Bounded);
-        assert_eq!(class(256, 1000), ModuleClass::Metered, "a counter is the better bound");
+        assert_eq!(class(1, 999), ModuleClass::Bounded);
+        assert_eq!(class(1, 1000), ModuleClass::Metered, "a counter is the better bound");
         let none = Batches { bound: Bound::UNBOUNDED, time: Bound::UNBOUNDED };
         assert_eq!(judge(none, Expose::All, &admission).class, ModuleClass::Metered);
     }
