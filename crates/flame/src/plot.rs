@@ -94,18 +94,8 @@ impl Target {
 
 /// A file is there whole or as it was.
 fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", std::process::id()));
-    let written = File::create(&partial).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&partial, path)
-    });
-    if written.is_err() {
-        // What is wrong with it is told already.
-        let _ = std::fs::remove_file(&partial);
-    }
-    written
+    let mut file = flame_files::Staged::new(path)?;
+    file.write_all(bytes).and_then(|()| file.finish())
 }
 
 fn terminal_width() -> usize {

@@ -8,8 +8,8 @@ use crate::layer::{Layer, Origin, decided, meet};
 use crate::policy::{Policy, Role};
 use crate::rights::{Call, Code, Rights};
 use crate::time;
+use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
-use biscuit_auth::{Biscuit, BlockBuilder};
 use flame_abi::manifest::Manifest;
 use flame_plan::{Eviction, Expose, Limits, Release, Terms, ViewKey, ViewSpec};
 use std::collections::BTreeSet;
@@ -169,8 +169,7 @@ impl Policy {
     /// The meet of this policy, the credential and what the module asks for; or why there is none.
     pub fn grant(&self, request: &Request<'_>) -> Result<Grant, Denied> {
         let Some(credential) = request.credential else { return self.best_effort(request) };
-        let (root, token) = self.verified(credential)?;
-        datalog::plain_strings(&token)?;
+        let root = self.verified(credential)?;
         let blocks = credential.blocks()?;
         self.not_revoked(&blocks, &root)?;
 
@@ -186,13 +185,11 @@ impl Policy {
         possession(&blocks, credential, request)?;
 
         let facts = self.facts(request);
-        let mut all = vec![facts.clone()];
-        for (n, block) in blocks.iter().enumerate() {
-            let fail = |reason: String| CredentialError::Block { block: n, reason };
-            all.push(BlockBuilder::new().code(&block.source).map_err(|e| fail(e.to_string()))?);
-        }
+        let read: Vec<_> = blocks.iter().map(|b| b.checks.clone()).collect();
+        let node = BlockBuilder::new().code(&self.checks).map_err(|e| Denied::Node(e.to_string()))?;
+        let all: Vec<_> = [facts.clone(), node].into_iter().chain(read.iter().cloned()).collect();
         datalog::affordable(&all, GIVEN).map_err(CredentialError::Form)?;
-        datalog::authorize(&token, &facts, &self.checks).map_err(Denied::Check)?;
+        datalog::authorize(&read, &facts, &self.checks).map_err(Denied::Check)?;
 
         let mut layers = allowed.fields.clone();
         layers.extend(blocks.iter().flat_map(|b| b.fields.iter().cloned()));
@@ -264,11 +261,11 @@ impl Policy {
         Ok(Grant { principal, role, rights, may_see: meet(&of_others).expose, layers, ids, key })
     }
 
-    fn verified(&self, credential: &Credential) -> Result<(PublicKey, Biscuit), Denied> {
+    fn verified(&self, credential: &Credential) -> Result<PublicKey, Denied> {
         let hint = credential.root_id();
         let mut roots: Vec<_> = self.roots.values().collect();
         roots.sort_by_key(|key| Some(key.id()) != hint);
-        let found = roots.into_iter().find_map(|root| Some((*root, credential.verify(root)?)));
+        let found = roots.into_iter().find_map(|root| credential.verify(root).map(|_| *root));
         found.ok_or_else(|| Denied::Root {
             roots: joined(self.roots.keys()),
             remedy: self.roots.keys().next().cloned().unwrap_or_else(|| "the operator".to_owned()),
@@ -336,10 +333,7 @@ impl Policy {
 
 fn datalog_of_node(policy: &Policy, request: &Request<'_>) -> Result<(), Denied> {
     // The node's checks hold for everyone. They are evaluated over a token without a say.
-    let nobody = Secret::generate();
-    let token = biscuit_auth::BiscuitBuilder::new().build(nobody.biscuit());
-    let token = token.map_err(|e| Denied::Node(e.to_string()))?;
-    datalog::authorize(&token, &policy.facts(request), &policy.checks).map_err(Denied::Check)
+    datalog::authorize(&[], &policy.facts(request), &policy.checks).map_err(Denied::Check)
 }
 
 fn joined<T: ToString>(all: impl Iterator<Item = T>) -> String {

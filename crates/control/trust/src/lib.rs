@@ -18,6 +18,7 @@ mod grant;
 mod key;
 mod layer;
 mod policy;
+mod raw;
 mod revoked;
 mod rights;
 mod signature;

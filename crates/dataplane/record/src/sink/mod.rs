@@ -9,7 +9,7 @@
 //! | `parquet` | an error | `NAME.parquet`: that file, if there is one table; else a folder of `MODULE.TABLE.parquet` |
 //!
 //! `-o -` is standard output. A file appears under its name when the run ends well, whole and
-//! synced; until then it is `NAME.PID.partial`, which is removed when the run fails. A reader that
+//! synced; until then it is `NAME.RANDOM.partial`, which is removed when the run fails. A reader that
 //! closes the pipe is no error: the rest is not written, and [`Sink::closed`] tells the loop.
 
 mod capture;
