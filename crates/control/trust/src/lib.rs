@@ -24,7 +24,7 @@ mod rights;
 mod signature;
 pub mod time;
 
-pub use audit::{Audit, AuditError, Event, verify as verify_audit};
+pub use audit::{Audit, AuditError, Event, counter_of, verify as verify_audit};
 pub use credential::{Block, Credential, CredentialError, MAX_BLOCKS, MAX_BYTES, Mint, Narrow, Signer};
 pub use field::{Field, hash_text};
 pub use grant::{Answer, Asked, Challenge, Denied, Grant, Request};

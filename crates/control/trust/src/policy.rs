@@ -28,6 +28,7 @@
 //! datalog = 'check if interface("eth1")'
 //! ```
 
+use crate::audit::{Audit, counter_of};
 use crate::credential::plain;
 use crate::field::Field;
 use crate::key::{KeyError, PublicKey, Secret};
@@ -229,6 +230,23 @@ impl Policy {
             key: file.node.key,
             secret: None,
         })
+    }
+
+    /// The node's audit log, if it has one.
+    pub fn log(&self) -> Option<Audit> {
+        self.audit.as_deref().map(|log| Audit::new(log, &self.counter()))
+    }
+
+    /// Where the audit log's entries are counted once more.
+    pub fn counter(&self) -> PathBuf {
+        counter_of(&self.key)
+    }
+
+    /// Where it is kept what credentials have used of their quotas: beside the audit log, or beside the key.
+    pub fn quotas(&self) -> PathBuf {
+        let mut path = self.audit.as_ref().unwrap_or(&self.key).as_os_str().to_owned();
+        path.push(".quotas");
+        path.into()
     }
 
     /// The node's own key, if the policy was opened as a file.
