@@ -4,10 +4,12 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod meter;
 mod terms;
 mod view;
 
 pub use account::{Account, Shed};
+pub use meter::{Amounts, Ledger, Meter, Meters, Quota, State, ThisRun};
 pub use terms::{Eviction, PaceLimit, Release, Share, Terms};
 pub use view::{Action, Expose, Field, Transforms, ViewKey, ViewSpec, coarse};
 
