@@ -30,6 +30,7 @@ struct Collected {
     /// The last tick it was told of.
     ticked: u64,
     slow: Option<Instance>,
+    granted: bool,
     account: Account,
 }
 
@@ -53,11 +54,12 @@ impl<'a> Collector<'a> {
             let mut module = Collected {
                 name: p.name.clone(),
                 rows,
-                gate: Gate::new(&p.manifest, p.terms.release),
+                gate: Gate::new(&p.manifest, &p.terms),
                 eviction: p.terms.eviction.clone(),
                 resolution_ns: p.view.resolution_ns,
                 ticked: 0,
                 slow: None,
+                granted: p.terms.meters.granted(),
                 account: Account::default(),
             };
             if loaded.has_slow_path() {
@@ -100,9 +102,7 @@ impl<'a> Collector<'a> {
         self.passed[worker] = now_ns;
         let all = self.passed.iter().copied().min().unwrap_or(0);
         if all > self.ticked {
-            // The first tick is the first that is known of time.
-            let since = if self.ticked == 0 { 0 } else { all - self.ticked };
-            self.modules.iter_mut().for_each(|m| m.gate.refill(since));
+            self.modules.iter_mut().for_each(|m| m.gate.tick(all));
             self.ticked = all;
             self.slow(all, true, |slow, now_ns, each| slow.tick(now_ns, each))?;
             for m in &mut self.modules {
@@ -191,7 +191,7 @@ impl Collected {
     fn ended(&mut self, fault: &Fault) -> FaultReport {
         self.slow = None;
         self.account.faults += 1;
-        let text = fault.to_string();
+        let text = fault.text(self.granted);
         FaultReport { module: self.name.clone(), worker: None, packet: None, text, restarted: false }
     }
 }

@@ -8,6 +8,7 @@
 mod clock;
 mod collect;
 mod feed;
+mod granted;
 mod lane;
 mod member;
 mod pace;

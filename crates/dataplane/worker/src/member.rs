@@ -6,7 +6,7 @@ use crate::report::FaultReport;
 use crate::run::RunError;
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, Reader};
-use flame_plan::{Account, Eviction, ModuleClass, OnFault, Plan, Shed, coarse};
+use flame_plan::{Account, Eviction, Meters, ModuleClass, OnFault, Plan, Shed, coarse};
 use flame_run::{Called, Fault, Instance, Loaded, Mapping, Output, Role, Running, Slice};
 use std::time::Instant;
 
@@ -22,6 +22,7 @@ pub(crate) struct Member {
     pub(crate) reader: Reader,
     /// The block that it is at.
     work: Option<Work>,
+    meters: Meters,
     eviction: Eviction,
     evicted: bool,
     pace: Pace,
@@ -91,9 +92,10 @@ impl Member {
             },
             reader,
             work: None,
+            meters: p.terms.meters.clone(),
             eviction: p.terms.eviction.clone(),
             evicted: false,
-            pace: Pace::new(p.terms.share, p.terms.pace.filter(|_| live)),
+            pace: Pace::new(&p.terms.meters, p.terms.pace.filter(|_| live)),
             resolution_ns: p.view.resolution_ns,
             ticked: 0,
             account: Account::default(),
@@ -258,6 +260,7 @@ impl Member {
 
     fn processed(&mut self, count: u32, late: Option<String>) {
         self.account.processed += u64::from(count);
+        self.meters.packets(count);
         self.advance(count);
         if let Some(reason) = late {
             // On all workers; here between two batches.
@@ -323,7 +326,10 @@ impl Member {
         self.account.faults += 1;
         let module = self.name.clone();
         let worker = Some(self.worker);
-        outlet.fault(self.module, FaultReport { module, worker, packet, text: fault.to_string(), restarted })
+        outlet.fault(
+            self.module,
+            FaultReport { module, worker, packet, text: fault.text(self.meters.granted()), restarted },
+        )
     }
 
     pub(crate) fn tick(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<(), RunError> {

@@ -58,7 +58,9 @@ fn a_second_pays_once_and_a_jump_pays_one() {
 #[test]
 fn who_narrows_takes_of_those_it_was_narrowed_from() {
     let root = Arc::new(Meter::new(quota(10), Box::new(ThisRun::new(quota(10)))));
-    let of = |n| Meters::of_grant(vec![root.clone(), Arc::new(Meter::new(quota(n), Box::new(ThisRun::new(quota(n)))))]);
+    let of = |n| {
+        Meters::of_grant(vec![root.clone(), Arc::new(Meter::new(quota(n), Box::new(ThisRun::new(quota(n)))))])
+    };
     let (bob, carol, dave) = (of(3), of(9), of(9));
     let out = |m: &Meters| (0..100).filter(|_| m.take(ONE)).count();
     assert_eq!((out(&bob), out(&carol), out(&dave)), (3, 7, 0));
@@ -83,8 +85,9 @@ fn processor_time_is_of_all_workers_and_is_worked_off() {
     let quota = Quota { share, ..quota(1) };
     let clock = Arc::new(Mutex::new(1_000_000_000));
     let ledger = Shared(Arc::new(ThisRun::new(quota)), clock.clone());
-    let runs: Vec<_> =
-        (0..2).map(|_| Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ledger.clone())))])).collect();
+    let runs: Vec<_> = (0..2)
+        .map(|_| Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ledger.clone())))]))
+        .collect();
     assert!(runs.iter().all(|m| m.timed() && m.may_begin()));
     runs[0].took(Duration::from_nanos(5_500));
     assert!(!runs[0].may_begin());
