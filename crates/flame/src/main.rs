@@ -1,6 +1,7 @@
 //! `flame`: words, no logic. Each command is one file under `command/`.
 #![forbid(unsafe_code)]
 
+mod caller;
 mod command;
 mod costs;
 mod exit;
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
     match Cli::parse().command.run() {
         Ok(status) => status.code(),
         Err(error) => {
-            eprintln!("flame: {error}");
+            say::complain!("flame: {error}");
             exit::Status::Failed.code()
         }
     }

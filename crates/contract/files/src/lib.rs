@@ -113,6 +113,19 @@ pub fn read_at_most(file: File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Flag of an open that does not wait for the other end of a pipe.
+pub const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
+
+/// Whose rights this process has.
+pub fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Who started it.
+pub fn real_user() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
 /// A name that nobody can make before us.
 fn random_name(before: &str, after: &str) -> io::Result<String> {
     let mut random = [0; 16];

@@ -21,6 +21,15 @@ impl Staged {
     /// Stages a file for `path`. A symbolic link there is followed only if it is this user's or the administrator's:
     /// anyone can make one in a shared folder.
     pub fn new(path: &Path) -> io::Result<Self> {
+        Self::with(path, 0o666)
+    }
+
+    /// The same, for this user alone.
+    pub fn private(path: &Path) -> io::Result<Self> {
+        Self::with(path, 0o600)
+    }
+
+    fn with(path: &Path, mode: u32) -> io::Result<Self> {
         let target = followed(path)?;
         let name = target.file_name().ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))?;
         let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -31,7 +40,7 @@ impl Staged {
         let shown: String = name.to_string_lossy().chars().filter(|c| !c.is_control()).take(40).collect();
         let partial = random_name(&format!("{shown}."), ".partial")?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | ALWAYS;
-        let fd = rustix::fs::openat(&folder, &partial, flags, Mode::from_raw_mode(0o666))?;
+        let fd = rustix::fs::openat(&folder, &partial, flags, Mode::from_raw_mode(mode))?;
         Ok(Self { file: File::from(fd), target: name.to_owned(), folder, partial, finished: false })
     }
 

@@ -9,9 +9,9 @@
 
 use crate::key::{PublicKey, Secret};
 use crate::rights::{hex, unhex};
+use flame_files::{Others, Staged};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use flame_files::{Others, Staged};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -172,12 +172,19 @@ impl Audit {
                 let written = last.as_ref().is_some_and(|line| follows(line, &head, key));
                 match () {
                     () if !signed || !counted => {
-                        return Err(end("its head and its counter do not belong together: see `flame audit verify`".into()));
+                        return Err(end(
+                            "its head and its counter do not belong together: see `flame audit verify`"
+                                .into(),
+                        ));
                     }
                     () if known == head.last => (head.entries + 1, head.last),
                     // It was written and the machine stopped before its head was.
                     () if written && count.entries == head.entries => (head.entries + 2, known),
-                    () => return Err(end("it does not end where its head says: see `flame audit verify`".into())),
+                    () => {
+                        return Err(end(
+                            "it does not end where its head says: see `flame audit verify`".into()
+                        ));
+                    }
                 }
             }
             (head, _) => {

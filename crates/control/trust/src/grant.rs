@@ -11,7 +11,7 @@ use crate::time;
 use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
 use flame_abi::manifest::Manifest;
-use flame_plan::{Eviction, Expose, Limits, Release, Terms, ViewKey, ViewSpec};
+use flame_plan::{Amounts, Eviction, Expose, Limits, Meters, Quota, Release, Terms, ViewKey, ViewSpec};
 use std::collections::BTreeSet;
 
 /// Facts that the node gives to checks, at most, of one name.
@@ -120,6 +120,32 @@ pub struct Grant {
     pub ids: Vec<String>,
     /// Of this principal on this node.
     pub key: ViewKey,
+    /// The links of its chain that limit what is used: each belongs to all who have what was narrowed from it.
+    pub links: Vec<Link>,
+}
+
+/// What all use together who have a credential, or what was narrowed from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub id: String,
+    rights: Rights,
+}
+
+impl Link {
+    /// A share of the processor is for live sources.
+    pub fn quota(&self, live: bool) -> Quota {
+        let rights = &self.rights;
+        Quota {
+            per_second: Amounts {
+                records: rights.records_per_second,
+                bytes: rights.bytes_per_second,
+                transmit: rights.transmit,
+            },
+            per_packet: Amounts::default(),
+            share: rights.cpu.filter(|_| live),
+            memory: rights.memory,
+        }
+    }
 }
 
 /// Why a module gets nothing. The text says what is missing and who could give it.
@@ -192,29 +218,38 @@ impl Policy {
         datalog::authorize(&read, &facts, &self.checks).map_err(Denied::Check)?;
 
         let mut layers = allowed.fields.clone();
-        layers.extend(blocks.iter().flat_map(|b| b.fields.iter().cloned()));
+        let mut links: Vec<Link> = Vec::new();
+        for block in &blocks {
+            layers.extend(block.fields.iter().cloned());
+            let link = Link { id: block.id.clone(), rights: meet(&layers) };
+            // One that limits no more than those before it adds nothing.
+            if links.last().is_none_or(|before| before.quota(true) != link.quota(true)) {
+                links.push(link);
+            }
+        }
         // Names have no slash in them, so paths are different where principals are.
         let names = blocks.iter().filter_map(|b| b.principal.as_deref());
         let path = names.collect::<Vec<_>>().join("/");
         let role = role.to_owned();
         let ids = blocks.into_iter().map(|b| b.id).collect();
-        self.finish(request, layers, path, role, ids, &root.to_string())
+        self.finish(request, layers, (path, role), ids, links, &root.to_string())
     }
 
     fn best_effort(&self, request: &Request<'_>) -> Result<Grant, Denied> {
         datalog_of_node(self, request)?;
         let layers = self.best_effort.fields.clone();
-        let (principal, role) = ("anyone".to_owned(), "best-effort".to_owned());
-        self.finish(request, layers, principal, role, Vec::new(), "")
+        let whom = ("anyone".to_owned(), "best-effort".to_owned());
+        let links = vec![Link { id: "best-effort".to_owned(), rights: meet(&layers) }];
+        self.finish(request, layers, whom, Vec::new(), links, "")
     }
 
     fn finish(
         &self,
         request: &Request<'_>,
         mut layers: Vec<Layer>,
-        principal: String,
-        role: String,
+        (principal, role): (String, String),
         ids: Vec<String>,
+        links: Vec<Link>,
         root: &str,
     ) -> Result<Grant, Denied> {
         layers.extend(request.asked.fields.iter().cloned());
@@ -258,7 +293,7 @@ impl Policy {
         // The root is in it: what two roots call alice are two people.
         let key = ViewKey(secret.derive("view key", format!("{root} {principal}").as_bytes()));
         let of_others: Vec<Layer> = layers.iter().filter(|l| l.origin != Origin::Manifest).cloned().collect();
-        Ok(Grant { principal, role, rights, may_see: meet(&of_others).expose, layers, ids, key })
+        Ok(Grant { principal, role, rights, may_see: meet(&of_others).expose, layers, ids, key, links })
     }
 
     fn verified(&self, credential: &Credential) -> Result<PublicKey, Denied> {
@@ -401,8 +436,8 @@ fn when_and_where(
 }
 
 impl Grant {
-    /// What it says beside view and limits. A share of the processor is for live sources.
-    pub fn terms(&self, live: bool) -> Terms {
+    /// What it says beside view, limits, and what its [links](Self::links) say.
+    pub fn terms(&self) -> Terms {
         let rights = &self.rights;
         Terms {
             release: Release {
@@ -411,10 +446,10 @@ impl Grant {
                 bytes: rights.bytes_per_second,
                 transmit: rights.transmit,
             },
-            share: rights.cpu.filter(|_| live),
             pace: None,
             buffer: if rights.buffer == u32::MAX { 0 } else { rights.buffer },
             eviction: Eviction::default(),
+            meters: Meters::default(),
         }
     }
 

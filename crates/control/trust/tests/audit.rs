@@ -33,7 +33,9 @@ fn a_whole_log_passes_and_is_read() {
     assert_eq!(texts[8], "entry \"8\"\nand more");
     // Another node's key does not do.
     let other = Secret::generate().public();
-    assert!(verify_audit(&path, None, &other, |_| ()).unwrap_err().to_string().contains("line 1: it was changed"));
+    assert!(
+        verify_audit(&path, None, &other, |_| ()).unwrap_err().to_string().contains("line 1: it was changed")
+    );
 }
 
 /// What is done to a log's lines, and what verifying says.
@@ -71,7 +73,10 @@ fn a_log_that_lost_its_end_is_not_written_on() {
     let text = std::fs::read_to_string(&path).unwrap();
     let two: String = text.lines().take(2).map(|l| format!("{l}\n")).collect();
     std::fs::write(&path, two).unwrap();
-    let again = Audit::new(&path, &counter(folder.path())).write(&secret, Event::Install, "a", "m", "t").unwrap_err().to_string();
+    let again = Audit::new(&path, &counter(folder.path()))
+        .write(&secret, Event::Install, "a", "m", "t")
+        .unwrap_err()
+        .to_string();
     assert!(again.contains("does not end where its head says"), "{again}");
     // A machine that stopped between entry and head: the entry is there, and is counted.
     std::fs::write(&path, &text).unwrap();
@@ -119,12 +124,43 @@ fn log_head_and_counter_hold_each_other() {
     let secret = Secret::generate();
     let thefts: [Theft; 6] = [
         // Once it verified as whole after the next entry.
-        ("one line and no head", |f| { first_line(f); std::fs::remove_file(f.join("audit.log.head")).unwrap() }, ".head is missing", "audit.log.head is missing"),
-        ("no head", |f| std::fs::remove_file(f.join("audit.log.head")).unwrap(), ".head is missing", "audit.log.head is missing"),
-        ("no counter", |f| std::fs::remove_file(counter(f)).unwrap(), "counter is missing", "node.key.audit is missing"),
+        (
+            "one line and no head",
+            |f| {
+                first_line(f);
+                std::fs::remove_file(f.join("audit.log.head")).unwrap()
+            },
+            ".head is missing",
+            "audit.log.head is missing",
+        ),
+        (
+            "no head",
+            |f| std::fs::remove_file(f.join("audit.log.head")).unwrap(),
+            ".head is missing",
+            "audit.log.head is missing",
+        ),
+        (
+            "no counter",
+            |f| std::fs::remove_file(counter(f)).unwrap(),
+            "counter is missing",
+            "node.key.audit is missing",
+        ),
         ("log and head of some time ago", old, "put back together", "do not belong together"),
-        ("no log", |f| std::fs::write(f.join("audit.log"), "").unwrap(), "dropped from its end", "does not end where"),
-        ("neither head nor counter", |f| { std::fs::remove_file(f.join("audit.log.head")).unwrap(); std::fs::remove_file(counter(f)).unwrap() }, ".head is missing", "neither its .head nor its counter"),
+        (
+            "no log",
+            |f| std::fs::write(f.join("audit.log"), "").unwrap(),
+            "dropped from its end",
+            "does not end where",
+        ),
+        (
+            "neither head nor counter",
+            |f| {
+                std::fs::remove_file(f.join("audit.log.head")).unwrap();
+                std::fs::remove_file(counter(f)).unwrap()
+            },
+            ".head is missing",
+            "neither its .head nor its counter",
+        ),
     ];
     for (name, theft, verifying, writing) in thefts {
         let folder = tempfile::tempdir().unwrap();
@@ -147,7 +183,12 @@ fn log_head_and_counter_hold_each_other() {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     let log = Audit::new(&path, &counter(folder.path()));
-    assert!(log.write(&secret, Event::End, "a", "m", "").unwrap_err().to_string().contains("others may change it"));
+    assert!(
+        log.write(&secret, Event::End, "a", "m", "")
+            .unwrap_err()
+            .to_string()
+            .contains("others may change it")
+    );
     gone(folder.path(), "audit.log");
     std::os::unix::fs::symlink("elsewhere", &path).unwrap();
     assert!(log.write(&secret, Event::End, "a", "m", "").unwrap_err().to_string().contains("symbolic link"));

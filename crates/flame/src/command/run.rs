@@ -1,9 +1,11 @@
-use crate::command::{Error, FormatArg, read};
+use crate::caller::{self, Caller};
+use crate::command::{Error, FormatArg, read_module};
 use crate::exit::Status;
-use crate::node::{Admitted, Node, Trust, Watch};
+use crate::node::{Admitted, Entered, Node, Trust, Watch};
 use crate::pace::Pacing;
 use crate::plot::{Plot, Target};
-use crate::{places, progress};
+use crate::progress;
+use crate::say::complain;
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_compile::{Cache, Compiler, Protection, Request};
@@ -14,7 +16,9 @@ use flame_transform::Key;
 use flame_trust::{Field, Layer, Origin};
 use flame_worker::{Input, Observer, Options, Report, Silent};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -99,6 +103,10 @@ pub struct Run {
     #[arg(short, long, default_value = "table")]
     format: FormatArg,
 
+    /// Put a ' before cells of CSV that a spreadsheet would compute; on a terminal that is done anyway
+    #[arg(long)]
+    guard_formulas: bool,
+
     /// Write these tables only: TABLE, MODULE.TABLE, or MODULE for all of its
     #[arg(long = "table", value_name = "TABLE", value_delimiter = ',')]
     tables: Vec<String>,
@@ -156,6 +164,9 @@ pub struct Run {
     unchecked: bool,
 }
 
+/// Restarts under a grant, at most: each fault tells something.
+const GRANTED_RESTARTS: u32 = 16;
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum AccountFormat {
     Table,
@@ -164,7 +175,7 @@ enum AccountFormat {
 }
 
 impl Run {
-    pub fn run(self) -> Result<Status, Error> {
+    pub fn run(mut self) -> Result<Status, Error> {
         // A second Ctrl-C ends at once.
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -172,8 +183,12 @@ impl Run {
             signal_hook::flag::register(signal, stop.clone())?;
         }
         let engine = flame_run::Engines::new()?;
+        let _opened = self.of_caller()?;
         let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
-        let (plan, admitted) = self.plan(&engine, node.as_ref())?;
+        if node.is_some() && (self.unchecked || self.key.is_some()) {
+            return Err("--unchecked and --key are the operator's, and this runs under a policy".into());
+        }
+        let (plan, admitted, entered) = self.plan(&engine, node.as_ref())?;
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
         let input = self.input()?;
         let mut sink = self.sink(&plan)?;
@@ -202,6 +217,14 @@ impl Run {
         }
         drop(watch);
         let report = result?;
+        for module in &entered {
+            let of = |name: &str| name == module.name;
+            let faults: Vec<_> =
+                report.faults.iter().filter(|f| of(&f.module)).map(|f| f.text.clone()).collect();
+            if let Some((_, account)) = report.accounts.iter().find(|(name, _)| of(name)) {
+                module.ended(&faults, account)?;
+            }
+        }
         sink.finish()?;
         if let Some(plot) = plot {
             plot.draw()?;
@@ -213,9 +236,38 @@ impl Run {
         }
     }
 
+    /// Refuses what somebody with the node's rights, and no others, could do with them.
+    fn of_caller(&mut self) -> Result<Vec<File>, Error> {
+        let caller = Caller::here();
+        let file = |path: &PathBuf| path.as_os_str() != "-";
+        if self.output.as_ref().is_some_and(file)
+            || self.write.as_ref().is_some_and(file)
+            || matches!(self.plot, Some(Target::File(..)))
+        {
+            caller.may_name("-o, -w or --plot with a FILE", "leave it out and redirect: > FILE")?;
+        }
+        if self.beside.is_some() {
+            caller.may_name("--beside", "draw from records of your own: flame run --format json > FILE")?;
+        }
+        let mut opened = Vec::new();
+        if matches!(caller, Caller::Through { .. }) {
+            // What was found to be the caller's is what is read, whatever has its name by then.
+            for path in self.read.iter_mut().filter(|path| file(path)) {
+                let file = caller::open(path)?;
+                *path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+                opened.push(file);
+            }
+        }
+        Ok(opened)
+    }
+
     /// The plan, and under a policy what each module was granted.
-    fn plan(&self, engine: &flame_run::Engines, node: Option<&Node>) -> Result<(Plan, Vec<Admitted>), Error> {
-        let compiler = Compiler::new(|class| engine.of(class), Some(Cache::open(&places::cache())?));
+    fn plan(
+        &self,
+        engine: &flame_run::Engines,
+        node: Option<&Node>,
+    ) -> Result<(Plan, Vec<Admitted>, Vec<Entered>), Error> {
+        let compiler = Compiler::new(|class| engine.of(class), Some(Cache::open(&crate::places::cache())?));
         let view = self.view()?;
         let settings = settings(&self.set)?;
         let pace = self.pacing.pace(self.interface.as_deref(), self.snaplen.into())?;
@@ -224,19 +276,21 @@ impl Run {
             Some(_) => Some(crate::costs::here(engine, self.quiet)?),
             None => None,
         };
-        let (mut modules, mut all_admitted) = (Vec::new(), Vec::new());
+        let (mut modules, mut all_admitted, mut entered) = (Vec::new(), Vec::new(), Vec::new());
         for given in self.given() {
-            let path = places::module(given)?;
-            let wasm = read(&path)?;
+            let (path, wasm) = read_module(given)?;
             let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
             let named = |e: flame_compile::CompileError| format!("{}: {e}", path.display());
             let examined = Compiler::examine(&wasm).map_err(named)?;
             let admitted = node.map(|n| n.admit(&path, &examined, self.narrower()?)).transpose();
             let admitted = admitted.map_err(|e| format!("{}: {e}", path.display()))?;
-            let granted =
-                |a: &Admitted| Terms { eviction: a.eviction(), ..a.grant.terms(self.interface.is_some()) };
             let limit = pace.map(|pace| self.pacing.limit(pace));
-            let terms = admitted.as_ref().map_or_else(Terms::default, granted);
+            let live = self.interface.is_some();
+            let terms = match (node, &admitted) {
+                (Some(node), Some(admitted)) => node.terms(admitted, live)?,
+                _ => Terms::default(),
+            };
+            let restart = if admitted.is_some() { self.restart.min(GRANTED_RESTARTS) } else { self.restart };
             let usual = Limits {
                 memory: self.memory << 20,
                 packet_budget: self.packet_budget,
@@ -246,7 +300,7 @@ impl Run {
             let request = Request {
                 view: admitted.as_ref().map_or_else(|| view.clone(), |a| a.grant.view()),
                 settings: settings.get(&name).cloned().unwrap_or_default(),
-                on_fault: if self.restart == 0 { OnFault::Stop } else { OnFault::Restart(self.restart) },
+                on_fault: if restart == 0 { OnFault::Stop } else { OnFault::Restart(restart) },
                 limits: admitted.as_ref().map_or(usual, |a| a.grant.limits(usual)),
                 terms: Terms { pace: limit, ..terms },
                 protection: match () {
@@ -260,13 +314,13 @@ impl Run {
             let installed = compiler.install_examined(&wasm, &examined, &request);
             let installed = installed.map_err(|e| format!("{}: {e}", path.display()))?;
             if let (Some(node), Some(admitted)) = (node, admitted) {
-                node.installed(&admitted)?;
+                entered.push(node.installed(&admitted, &installed.plan.name)?);
                 all_admitted.push(admitted);
             }
             if !self.quiet {
-                installed.notes.iter().for_each(|note| eprintln!("flame: note: {note}"));
+                installed.notes.iter().for_each(|note| complain!("flame: note: {note}"));
                 if pace.is_some() && installed.plan.class == ModuleClass::Metered {
-                    eprintln!("flame: note: {name} is metered: {}", installed.verdict.why);
+                    complain!("flame: note: {name} is metered: {}", installed.verdict.why);
                 }
             }
             modules.push(installed.plan);
@@ -275,6 +329,7 @@ impl Run {
             return Err(format!("--set {unused}.…: no such module in this run").into());
         }
         number_doubles(&mut modules);
+        entered.iter_mut().zip(&modules).for_each(|(e, m)| e.name.clone_from(&m.name));
         let interval_ns = match &self.interval {
             None => 0,
             Some(text) => match duration_ns(text) {
@@ -283,7 +338,7 @@ impl Run {
                 Err(reason) => return Err(format!("--interval {reason}").into()),
             },
         };
-        Ok((Plan { modules, workers: self.workers.into(), interval_ns }, all_admitted))
+        Ok((Plan { modules, workers: self.workers.into(), interval_ns }, all_admitted, entered))
     }
 
     /// What the command line takes from a grant.
@@ -350,7 +405,9 @@ impl Run {
     fn sink(&self, plan: &Plan) -> Result<Box<dyn flame_record::Sink>, Error> {
         let live = self.interface.is_some() || self.interval.is_some();
         let tables = self.tables.clone();
-        let options = flame_record::Options { tables, live, ..flame_record::Options::default() };
+        let guard_formulas = self.guard_formulas.then_some(true);
+        let options =
+            flame_record::Options { tables, live, guard_formulas, ..flame_record::Options::default() };
         let records = flame_record::open(self.format.into(), self.output.as_deref(), plan, &options)?;
         let writes: Vec<_> = plan.modules.iter().filter(|m| m.manifest.packets).collect();
         match (&self.write, writes.first()) {
@@ -383,13 +440,13 @@ impl Run {
     /// Says on standard error what went wrong and where every packet went.
     fn tell(&self, report: &Report) -> Result<(), Error> {
         for d in &report.damage {
-            eprintln!("flame: warning: {}: damaged at byte {}: {}", d.file, d.offset, d.reason);
+            complain!("flame: warning: {}: damaged at byte {}: {}", d.file, d.offset, d.reason);
         }
         for f in &report.faults {
             let worker = f.worker.map_or("slow path".to_owned(), |w| format!("worker {w}"));
             let packet = f.packet.map_or(String::new(), |p| format!(", packet {p}"));
             let then = if f.restarted { "started anew" } else { "stopped" };
-            eprintln!("flame: module {} {then} ({worker}{packet}): {}", f.module, f.text);
+            complain!("flame: module {} {then} ({worker}{packet}): {}", f.module, f.text);
         }
         if self.quiet || self.account == AccountFormat::None {
             return Ok(());
@@ -437,7 +494,7 @@ fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>
 fn text_of(file: &str) -> Result<String, Error> {
     let limit = u64::from(flame_abi::layout::MAX_DATA);
     let mut text = Vec::new();
-    let read = std::fs::File::open(file).and_then(|f| f.take(limit + 1).read_to_end(&mut text));
+    let read = caller::open(file.as_ref())?.take(limit + 1).read_to_end(&mut text);
     read.map_err(|e| format!("{file}: {e}"))?;
     if text.len() as u64 > limit {
         return Err(format!("{file}: more than {limit} bytes, which is what fits parameters").into());
