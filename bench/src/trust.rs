@@ -100,7 +100,7 @@ fn installing(node: &Node, modules: &Path, rounds: usize) -> Result<Vec<Row>, Er
             protection: Protection::Auto,
             costs: None,
             pace: None,
-            terms: grant.terms(false),
+            terms: grant.terms(),
         };
         let installed = compiler.install_examined(&wasm, &module, &request)?;
         Ok(Loaded::new(&engine, &installed.plan)?)

@@ -100,8 +100,8 @@ struct Inner {
 
 /// Parts in which a second's worth is drawn, so that runs at the same time all get some.
 const PARTS: u64 = 16;
-/// How often ledgers are asked about processor time, at most.
-const ASK: Duration = Duration::from_millis(50);
+/// How long what a ledger said about processor time is good for, within what a period is.
+const ASK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
 
 impl Meter {
     pub fn new(quota: Quota, ledger: Box<dyn Ledger>) -> Self {
@@ -160,8 +160,10 @@ impl Meter {
         let Some(share) = self.quota.share else { return true };
         let mut inner = self.inner();
         let slice = Duration::from_nanos(share.slice_ns);
-        // Near the limit the ledger knows best.
-        if inner.asked.is_none_or(|at| at.elapsed() >= ASK) || inner.used + inner.unsaid >= slice {
+        let good_for = Duration::from_nanos(share.period_ns).clamp(ASK.0, ASK.1);
+        // What took it to the limit is told at once. Then nobody asks for a while, however many calls wait.
+        let reached = !inner.unsaid.is_zero() && inner.used + inner.unsaid >= slice;
+        if reached || inner.asked.is_none_or(|at| at.elapsed() >= good_for) {
             let unsaid = std::mem::take(&mut inner.unsaid);
             inner.used = self.ledger.used(unsaid);
             inner.asked = Some(Instant::now());

@@ -13,6 +13,34 @@ fn quota(records: u64) -> Quota {
 
 const ONE: Amounts = Amounts { records: 1, bytes: 10, transmit: 0 };
 
+/// Counts how often it is asked.
+struct Asked(Arc<AtomicU64>);
+
+impl Ledger for Asked {
+    fn draw(&self, _: Option<u64>, _: Amounts) -> Amounts {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Amounts::default()
+    }
+    fn give_back(&self, _: Amounts) {}
+    fn used(&self, _: Duration) -> Duration {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Duration::from_secs(1)
+    }
+    fn may_own(&self, _: u64) -> bool {
+        true
+    }
+}
+
+/// Asking takes a file: a flood that is over its limits must not make it busy.
+#[test]
+fn who_is_over_a_limit_does_not_keep_the_ledger_busy() {
+    let times = Arc::new(AtomicU64::new(0));
+    let quota = Quota { share: Some(Share { slice_ns: 1000, period_ns: 1_000_000_000 }), ..quota(5) };
+    let meters = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(Asked(times.clone()))))]);
+    assert!((0..100_000).all(|_| !meters.take(ONE) && !meters.may_begin()));
+    assert!(times.load(Ordering::Relaxed) < 50, "{}", times.load(Ordering::Relaxed));
+}
+
 /// A ledger for several processes.
 #[derive(Clone)]
 struct Shared(Arc<ThisRun>, Arc<Mutex<u64>>);
@@ -91,15 +119,17 @@ fn processor_time_is_of_all_workers_and_is_worked_off() {
     assert!(runs.iter().all(|m| m.timed() && m.may_begin()));
     runs[0].took(Duration::from_nanos(5_500));
     assert!(!runs[0].may_begin());
-    std::thread::sleep(ASK);
+    std::thread::sleep(ASK.0);
     assert!(!runs[1].may_begin(), "what one run takes, the other does not have");
     // A run that begins anew finds it used, too.
     drop(runs);
     let again = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ledger)))]);
     assert!(!again.may_begin());
     *clock.lock().unwrap() += 4_999_999;
+    std::thread::sleep(ASK.0);
     assert!(!again.may_begin(), "four periods");
     *clock.lock().unwrap() += 1;
+    std::thread::sleep(ASK.0);
     assert!(again.may_begin(), "five");
 }
 
