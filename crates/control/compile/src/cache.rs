@@ -94,31 +94,32 @@ mod tests {
 
     #[test]
     fn only_what_was_put_comes_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::open(folder.path()).unwrap();
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("cache");
+        let cache = Cache::open(&folder).unwrap();
         cache.put("a", b"code").unwrap();
-        assert_eq!(Cache::open(folder.path()).unwrap().get("a").as_deref(), Some(&b"code"[..]));
+        assert_eq!(Cache::open(&folder).unwrap().get("a").as_deref(), Some(&b"code"[..]));
         assert_eq!(cache.get("b"), None);
 
         // Renamed, changed in any byte, or cut short: as if it were not there.
-        let entry = fs::read(folder.path().join("a")).unwrap();
-        fs::write(folder.path().join("b"), &entry).unwrap();
+        let entry = fs::read(folder.join("a")).unwrap();
+        fs::write(folder.join("b"), &entry).unwrap();
         assert_eq!(cache.get("b"), None);
         for i in 0..entry.len() {
             let mut changed = entry.clone();
             changed[i] ^= 1;
-            fs::write(folder.path().join("a"), &changed).unwrap();
+            fs::write(folder.join("a"), &changed).unwrap();
             assert_eq!(cache.get("a"), None, "byte {i}");
-            fs::write(folder.path().join("a"), &entry[..i]).unwrap();
+            fs::write(folder.join("a"), &entry[..i]).unwrap();
             assert_eq!(cache.get("a"), None, "cut at {i}");
         }
 
         // Another node's key does not open it.
-        let other = tempfile::tempdir().unwrap();
-        let others = Cache::open(other.path()).unwrap();
+        let other = above.path().join("other");
+        let others = Cache::open(&other).unwrap();
         others.put("b", b"").unwrap();
-        fs::write(other.path().join("b"), &entry).unwrap();
-        fs::rename(other.path().join("b"), other.path().join("a")).unwrap();
+        fs::write(other.join("b"), &entry).unwrap();
+        fs::rename(other.join("b"), other.join("a")).unwrap();
         assert_eq!(others.get("a"), None);
     }
 
