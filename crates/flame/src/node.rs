@@ -104,7 +104,8 @@ pub struct Admitted {
 impl Trust {
     /// Nothing without a policy. `interface` is where packets come from.
     pub fn open(&self, interface: &str) -> Result<Option<Node>, Error> {
-        let Some(path) = &caller::policy(self.policy.as_deref())? else {
+        let holds = caller::policy(self.policy.as_deref())?;
+        let Some(path) = &holds else {
             return match &self.credential {
                 Some(_) => Err("--credential is for a node with a policy: --policy FILE".into()),
                 None => Ok(None),

@@ -13,7 +13,7 @@ pub const MAX_STATEMENTS: usize = 256;
 /// Values, names and operations of a block, at most: of each the longest text could be printed.
 const MAX_PARTS: usize = 8192;
 /// Characters that the texts of a block come to when they are printed, at most.
-const MAX_PRINTED: usize = 1 << 20;
+const MAX_PRINTED: usize = 256 << 10;
 /// Symbols that every credential has without stating them.
 const FIRST_OWN: u64 = 1024;
 

@@ -59,7 +59,9 @@ impl Audit {
         let entries = verify_audit(&log, counter.as_deref(), &key, |e| {
             if show {
                 let event = format!("{:?}", e.event).to_lowercase();
-                lines.push(format!("{} {event:<8} {:<20} {} {}", e.time, e.principal, e.module, e.text));
+                let all = format!("{} {event:<8} {:<20} {} {}", e.time, e.principal, e.module, e.text);
+                // An entry is a line, whatever its text.
+                lines.push(flame_record::escape::line(&all).into_owned());
             }
         })?;
         if show {
