@@ -26,7 +26,14 @@ fn done(folder: &Path, arguments: &[&str]) -> String {
 
 /// Packets at these times, in milliseconds.
 fn capture(path: &Path, times: impl IntoIterator<Item = u64>) {
-    let head = [0xa1b2_c3d4u32.to_le_bytes(), [2, 0, 4, 0], [0; 4], [0; 4], 65535u32.to_le_bytes(), 1u32.to_le_bytes()];
+    let head = [
+        0xa1b2_c3d4u32.to_le_bytes(),
+        [2, 0, 4, 0],
+        [0; 4],
+        [0; 4],
+        65535u32.to_le_bytes(),
+        1u32.to_le_bytes(),
+    ];
     let mut bytes = head.concat();
     for ms in times {
         let packet = tcp_packet(7, 80);
@@ -49,7 +56,20 @@ fn node(fields: &str) -> tempfile::TempDir {
     );
     std::fs::write(folder.path().join("policy.toml"), policy).unwrap();
     std::fs::write(folder.path().join("revoked"), "").unwrap();
-    let mint = ["grant", "mint", "--key", "root.key", "--to", "alice", "--role", "all", "--code", "any", "-o", "alice.cred"];
+    let mint = [
+        "grant",
+        "mint",
+        "--key",
+        "root.key",
+        "--to",
+        "alice",
+        "--role",
+        "all",
+        "--code",
+        "any",
+        "-o",
+        "alice.cred",
+    ];
     done(folder.path(), &mint);
     folder
 }
@@ -57,7 +77,9 @@ fn node(fields: &str) -> tempfile::TempDir {
 const UNDER: [&str; 4] = ["--policy", "policy.toml", "--credential", "alice.cred"];
 
 fn manifest(tables: &str) -> String {
-    format!("abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n[needs]\nexpose = \"all\"\n{tables}")
+    format!(
+        "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n[needs]\nexpose = \"all\"\n{tables}"
+    )
 }
 
 const TABLE: &str = "[[tables]]\nname = \"t\"\ncolumns = [{ name = \"x\", type = \"u64\" }]\n";
@@ -84,9 +106,15 @@ fn nothing_of_a_modules_making_leaves_but_records() {
     let said = text(&granted.stderr);
     assert_eq!(granted.status.code(), Some(4));
     assert!(!said.contains("XSECRETX") && !said.contains("12345") && !said.contains("deeper"), "{said}");
-    assert!(said.contains("flame_end: trap: wasm `unreachable` instruction executed, in function 1"), "{said}");
+    assert!(
+        said.contains("flame_end: trap: wasm `unreachable` instruction executed, in function 1"),
+        "{said}"
+    );
     let account: Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
-    assert_eq!((&account["modules"]["m"]["records_lost"], &account["modules"]["m"]["faults"]), (&0.into(), &1.into()));
+    assert_eq!(
+        (&account["modules"]["m"]["records_lost"], &account["modules"]["m"]["faults"]),
+        (&0.into(), &1.into())
+    );
     // The log has the fault and the end, and neither has a word of it.
     let log = done(node.path(), &["audit", "show", "--policy", "policy.toml"]);
     let events: Vec<_> = log.lines().filter_map(|l| l.split_whitespace().nth(1)).collect();
@@ -146,7 +174,10 @@ fn rates_belong_to_the_credential_whatever_the_installs_workers_and_runs() {
         let run = ["run", modules, "-r", "c.pcap", "-q", "--format", "json"];
         done(node.path(), &[&run[..], &UNDER, more].concat()).lines().count()
     };
-    assert!(done(node.path(), &["run", "./m.wasm", "-r", "c.pcap", "-q", "--format", "json"]).lines().count() >= 2000);
+    assert!(
+        done(node.path(), &["run", "./m.wasm", "-r", "c.pcap", "-q", "--format", "json"]).lines().count()
+            >= 2000
+    );
     // A second's worth to begin with, and one for each second that is ticked.
     let first = run("./m.wasm,./n.wasm,./o.wasm", &["--workers", "2", "--restart", "9"]);
     assert!((100..=500).contains(&first), "{first}");
@@ -161,7 +192,8 @@ fn rates_belong_to_the_credential_whatever_the_installs_workers_and_runs() {
     let most = 500.0 + 100.0 * begun.elapsed().as_secs_f64();
     assert!((all as f64) < most, "{all} records, {most} granted");
     // The state is the node's word: without it nothing runs.
-    let state = std::fs::read_dir(node.path().join("audit.log.quotas")).unwrap().next().unwrap().unwrap().path();
+    let state =
+        std::fs::read_dir(node.path().join("audit.log.quotas")).unwrap().next().unwrap().unwrap().path();
     std::fs::write(&state, "{}").unwrap();
     let out = flame(node.path(), &[&["run", "./m.wasm", "-r", "c.pcap"][..], &UNDER].concat());
     assert!(text(&out.stderr).contains("changed, damaged"), "{}", text(&out.stderr));
@@ -192,7 +224,8 @@ fn one_packet_does_not_fill_a_disk() {
     let more = more.replace(batch, "(func (export \"flame_batch\") (param i32) (result i64) (i64.const 0))");
     let wasm = with_manifest(wat::parse_str(more).unwrap(), manifest(TABLE).as_bytes());
     std::fs::write(folder.path().join("m.wasm"), wasm).unwrap();
-    let out = flame(folder.path(), &["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--account", "json"]);
+    let out =
+        flame(folder.path(), &["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--account", "json"]);
     assert!(out.stdout.len() < 8 << 20, "{} bytes", out.stdout.len());
     let said = text(&out.stderr);
     let account: Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
@@ -204,7 +237,10 @@ fn one_packet_does_not_fill_a_disk() {
 fn a_list_of_revocations_that_is_gone_revokes_no_less() {
     let node = node("calls = \"\"");
     capture(&node.path().join("c.pcap"), [1_700_000_000_000]);
-    let wasm = with_manifest(wat::parse_str(TELLS.replace("(unreachable)", "(i64.const 0)")).unwrap(), manifest("").as_bytes());
+    let wasm = with_manifest(
+        wat::parse_str(TELLS.replace("(unreachable)", "(i64.const 0)")).unwrap(),
+        manifest("").as_bytes(),
+    );
     std::fs::write(node.path().join("m.wasm"), wasm).unwrap();
     let run = [&["run", "./m.wasm", "-r", "c.pcap"][..], &UNDER].concat();
     done(node.path(), &run);

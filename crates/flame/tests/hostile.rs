@@ -162,7 +162,12 @@ impl Kind {
 }
 
 /// A kind in a call: what is wrong with how it is contained.
-fn contained(engine: &flame_run::Engines, neighbour: &flame_plan::ModulePlan, kind: &Kind, call: &str) -> Option<String> {
+fn contained(
+    engine: &flame_run::Engines,
+    neighbour: &flame_plan::ModulePlan,
+    kind: &Kind,
+    call: &str,
+) -> Option<String> {
     let name = format!("{} in {call}", kind.name);
     let wasm = match wat::parse_str(kind.module(call)) {
         Ok(wasm) => with_manifest(wasm, KINDS.as_bytes()),
@@ -177,9 +182,11 @@ fn contained(engine: &flame_run::Engines, neighbour: &flame_plan::ModulePlan, ki
     if report.accounts[1].1.processed != PACKETS as u64 {
         return Some(format!("{name}: its neighbour saw {} packets", report.accounts[1].1.processed));
     }
-    let as_expected = |text: &str| kind.expect.iter().any(|e| text.to_lowercase().contains(&e.to_lowercase()));
+    let as_expected =
+        |text: &str| kind.expect.iter().any(|e| text.to_lowercase().contains(&e.to_lowercase()));
     let by_name = |text: &str| text.starts_with(&format!("flame_{call}: "));
-    let named = report.faults.iter().any(|f| f.module == "hostile" && by_name(&f.text) && as_expected(&f.text));
+    let named =
+        report.faults.iter().any(|f| f.module == "hostile" && by_name(&f.text) && as_expected(&f.text));
     (!named).then(|| format!("{name}: expected {:?} in: {:?}", kind.expect, report.faults))
 }
 

@@ -17,7 +17,9 @@ fn blocks(page: &str, first: &str) -> Vec<String> {
 /// Lines that must fail, for a shell that goes on otherwise.
 fn expecting(block: &str) -> String {
     let line = |line: &str| match line.strip_prefix("! ") {
-        Some(fails) => format!("if {fails}; then echo 'let through: {}'; exit 1; fi\n", fails.replace('\'', "")),
+        Some(fails) => {
+            format!("if {fails}; then echo 'let through: {}'; exit 1; fi\n", fails.replace('\'', ""))
+        }
         None => format!("{line}\n"),
     };
     block.lines().map(line).collect()

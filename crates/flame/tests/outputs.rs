@@ -24,7 +24,14 @@ fn flame(folder: &Path, arguments: &[&str]) -> Output {
 fn capture(path: &Path) {
     let packet = tcp_packet(1, 80);
     let n = (packet.len() as u32).to_le_bytes();
-    let head = [0xa1b2_c3d4u32.to_le_bytes(), [2, 0, 4, 0], [0; 4], [0; 4], 65535u32.to_le_bytes(), 1u32.to_le_bytes()];
+    let head = [
+        0xa1b2_c3d4u32.to_le_bytes(),
+        [2, 0, 4, 0],
+        [0; 4],
+        [0; 4],
+        65535u32.to_le_bytes(),
+        1u32.to_le_bytes(),
+    ];
     let record = [1_700_000_000u32.to_le_bytes(), [0; 4], n, n];
     let mut bytes = [head.concat(), record.concat()].concat();
     bytes.extend(packet);
@@ -42,7 +49,11 @@ fn module(traps: bool) -> Vec<u8> {
     let bytes: String = HOSTILE.bytes().map(|b| format!("\\{b:02x}")).collect();
     let n = HOSTILE.len();
     let row = format!("\\{:02x}\\00\\00\\00\\00\\00\\00\\00\\{n:02x}\\00{bytes}", n + 2);
-    let end = if traps { "(unreachable)".to_owned() } else { format!("(i64.const {})", ((n as u64 + 10) << 32) | 1024) };
+    let end = if traps {
+        "(unreachable)".to_owned()
+    } else {
+        format!("(i64.const {})", ((n as u64 + 10) << 32) | 1024)
+    };
     let text = format!(
         "(module (memory (export \"memory\") 1) (data (i32.const 1024) \"{row}\") (data (i32.const 2048) \"{bytes}\")
           (global (export \"flame_panic_text\") i32 (i32.const 2048))
@@ -78,14 +89,19 @@ fn no_output_steers_a_terminal() {
     file("m.wasm", &module(false));
     file("traps.wasm", &module(true));
     file("modules/m.wasm", &module(false));
-    let raw = |line: &str| with_manifest(wat::parse_str("(module)").unwrap(), format!("{MANIFEST}{line}").as_bytes());
+    let raw = |line: &str| {
+        with_manifest(wat::parse_str("(module)").unwrap(), format!("{MANIFEST}{line}").as_bytes())
+    };
     file("key.wasm", &raw(&format!("\"{HOSTILE}\" = 1\n")));
     file("syntax.wasm", &raw(&format!("{HOSTILE}\n")));
     file("modules/broken.wasm", &raw(&format!("{HOSTILE}\n")));
     file("policy.toml", format!("[node]\nname = \"{HOSTILE}\"\n").as_bytes());
     file("named.toml", format!("[node]\nname = {}\nkey = \"k\"\n", toml(HOSTILE)).as_bytes());
     file("some.cred", HOSTILE.as_bytes());
-    file("rows.json", format!("{{\"module\":\"trajectory\",\"table\":\"{HOSTILE}\",\"x\":\"{HOSTILE}\"}}\n").as_bytes());
+    file(
+        "rows.json",
+        format!("{{\"module\":\"trajectory\",\"table\":\"{HOSTILE}\",\"x\":\"{HOSTILE}\"}}\n").as_bytes(),
+    );
     capture(&folder.path().join("c.pcap"));
     let hostile = HOSTILE;
     let run = |more: &[&'static str]| [&["run", "./m.wasm", "-r", "c.pcap"][..], more].concat();
@@ -140,7 +156,10 @@ fn records_survive_their_escaping() {
     std::fs::write(folder.path().join("m.wasm"), module(false)).unwrap();
     capture(&folder.path().join("c.pcap"));
     let text = |more: &[&str]| {
-        let out = flame(folder.path(), &[&["run", "./m.wasm", "-r", "c.pcap", "-q", "--format"][..], more].concat());
+        let out = flame(
+            folder.path(),
+            &[&["run", "./m.wasm", "-r", "c.pcap", "-q", "--format"][..], more].concat(),
+        );
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     };

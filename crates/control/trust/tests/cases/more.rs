@@ -44,7 +44,11 @@ fn under(check: &str, root: &str) -> Result<(), String> {
     let node = format!("[checks]\ndatalog = '{check}'");
     let world = World { node, ..World::new() };
     let code = format!("principal(\"alice\"); role(\"researcher\"); code(\"any\"); {root}");
-    let token = biscuit_auth::Biscuit::builder().code(code).map_err(text)?.build(&biscuit(&world.root)).map_err(text)?;
+    let token = biscuit_auth::Biscuit::builder()
+        .code(code)
+        .map_err(text)?
+        .build(&biscuit(&world.root))
+        .map_err(text)?;
     granted(&world, &Credential::parse(&token.to_base64().map_err(text)?).map_err(text)?)
 }
 
@@ -81,7 +85,13 @@ fn of_signer(revoke: bool) -> Result<(), String> {
         policy.revoked = Revoked::parse(&format!("key {}", world.bob.public())).unwrap();
     }
     let asked = world.asked()?;
-    let request = Request { credential: Some(&credential), asked: &asked, interface: "eth0", now: NOW, possession: None };
+    let request = Request {
+        credential: Some(&credential),
+        asked: &asked,
+        interface: "eth0",
+        now: NOW,
+        possession: None,
+    };
     policy.grant(&request).map(|_| ()).map_err(text)
 }
 
