@@ -13,6 +13,7 @@ mod places;
 mod plot;
 mod progress;
 mod say;
+mod settings;
 
 use clap::Parser;
 use std::process::ExitCode;

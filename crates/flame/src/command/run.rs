@@ -6,6 +6,7 @@ use crate::pace::Pacing;
 use crate::plot::{Plot, Target};
 use crate::progress;
 use crate::say::complain;
+use crate::settings::settings;
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_compile::{Cache, Compiler, Protection, Request};
@@ -17,7 +18,6 @@ use flame_trust::{Field, Layer, Origin};
 use flame_worker::{Input, Observer, Options, Report, Silent};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -470,37 +470,6 @@ fn status(report: &Report) -> Status {
     } else {
         Status::Done
     }
-}
-
-/// `MODULE.PARAMETER=VALUE`, by module. A value `@FILE` is that file's text, and `@@…` begins with one `@`.
-fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
-    let mut settings: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-    for text in set {
-        let parsed = text.split_once('=').and_then(|(k, v)| Some((k.split_once('.')?, v)));
-        let Some(((module, name), value)) = parsed else {
-            return Err(format!("--set {text}: expected MODULE.PARAMETER=VALUE").into());
-        };
-        let value = match value.strip_prefix('@') {
-            Some(rest) if rest.starts_with('@') => rest.to_owned(),
-            Some(file) => text_of(file).map_err(|e| format!("--set {text}: {e}"))?,
-            None => value.to_owned(),
-        };
-        settings.entry(module.to_owned()).or_default().insert(name.to_owned(), value);
-    }
-    Ok(settings)
-}
-
-/// A file's text, of which more would not fit a module's parameters anyway.
-fn text_of(file: &str) -> Result<String, Error> {
-    let limit = u64::from(flame_abi::layout::MAX_DATA);
-    let mut text = Vec::new();
-    let read = caller::open(file.as_ref())?.take(limit + 1).read_to_end(&mut text);
-    read.map_err(|e| format!("{file}: {e}"))?;
-    if text.len() as u64 > limit {
-        return Err(format!("{file}: more than {limit} bytes, which is what fits parameters").into());
-    }
-    String::from_utf8(text)
-        .map_err(|e| format!("{file}: byte {} is not UTF-8", e.utf8_error().valid_up_to()).into())
 }
 
 /// Two modules of one name become `name` and `name#2`, so that accounts and records tell them apart.
