@@ -29,7 +29,7 @@ fn expecting(block: &str) -> String {
 const WORLD: &str = r#"
 mkdir "$T/etc" && cp -a /etc/. "$T/etc" && mount --bind "$T/etc" /etc
 for place in /var/lib /usr/libexec /usr/local; do mount -t tmpfs -o mode=755 tmpfs "$place"; done
-mkdir -p /usr/local/bin /usr/sbin
+mkdir -p /usr/local/bin /etc/sudoers.d
 "#;
 
 const USERS: &str = r#"
