@@ -58,7 +58,7 @@ fn module(traps: bool) -> Vec<u8> {
         "(module (memory (export \"memory\") 1) (data (i32.const 1024) \"{row}\") (data (i32.const 2048) \"{bytes}\")
           (global (export \"flame_panic_text\") i32 (i32.const 2048))
           (func (export \"flame_batch\") (param i32) (result i64) (i64.const 0))
-          (func $end (export \"flame_end\") (param i64) (result i64) {end}))"
+          (func (export \"flame_end\") (param i64) (result i64) {end}))"
     );
     let mut wasm = wat::parse_str(text).unwrap();
     // A name for the function that traps.

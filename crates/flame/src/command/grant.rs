@@ -67,8 +67,9 @@ enum What {
     /// Check a credential against a policy, and show what a module gets
     Verify {
         credential: PathBuf,
+        /// The node's policy; this machine's if it is left out
         #[arg(long, value_name = "FILE")]
-        policy: PathBuf,
+        policy: Option<PathBuf>,
         /// The key of its holder
         #[arg(long, value_name = "FILE")]
         identity: Option<PathBuf>,
@@ -150,7 +151,7 @@ impl Grant {
             }
             What::Inspect { credential: path, format } => inspect(&credential(&path)?, format),
             What::Verify { credential, policy, identity, module, interface, format } => {
-                let trust = Trust { policy: Some(policy), credential: Some(credential), identity };
+                let trust = Trust { policy, credential: Some(credential), identity };
                 verify(&trust, &module, &interface, format)
             }
             What::Revoke { credential: path, key, policy } => {
