@@ -47,6 +47,8 @@ cp "$CAPTURE" mine.pcap && cp "$T/modules/flow.wasm" . && cp /etc/flame/policy.t
 chown -R alice: . && chmod 644 alice.cred
 cp "$CAPTURE" /var/lib/flame/kept.pcap && chown flame: /var/lib/flame/kept.pcap
 export HOME="$T/alice"
+# What the page reads without the wrapper she reads as herself.
+cat() { setpriv --reuid alice --regid alice --clear-groups cat "$@"; }
 "#;
 
 const AFTERWARDS: &str = r#"
