@@ -56,7 +56,7 @@ fn peak() -> u64 {
 }
 
 #[test]
-fn time_grows_with_size_and_memory_stays_within_a_gibibyte() {
+fn time_grows_with_size_and_memory_stays_within_two_gibibytes() {
     let time = |bytes: usize| {
         let wasm = module(bytes);
         let start = Instant::now();
@@ -69,5 +69,5 @@ fn time_grows_with_size_and_memory_stays_within_a_gibibyte() {
     let ratio = large.as_secs_f64() / small.as_secs_f64();
     println!("1 MiB {small:?}, 10 MiB {large:?}: {ratio:.1} times; {} MiB at most", peak() >> 20);
     assert!(ratio < 25.0, "ten times as large takes {ratio:.1} times as long");
-    assert!(peak() <= 1 << 30, "{} bytes of memory", peak());
+    assert!(peak() <= 2 << 30, "{} bytes of memory", peak());
 }
