@@ -42,7 +42,8 @@ impl Node {
         let folder = tempfile::tempdir()?;
         let (root, node) = (Secret::generate(), Secret::generate());
         node.write_new(&folder.path().join("node.key"))?;
-        let role = "select = \"\"\nexpose = \"all\"\ncalls = \"records, messages\"\ncode = \"any\"";
+        let role = "select = \"\"\nexpose = \"all\"\ncalls = \"records, messages\"\ncode = \"any\"\n\
+            records_per_second = 1000000000\nbytes_per_second = \"64GiB\"";
         let policy = format!(
             "[node]\nname = \"n\"\nkey = \"node.key\"\n[roots]\noperator = \"{}\"\n[roles.all]\n{role}\n",
             root.public()
@@ -101,7 +102,7 @@ fn installing(node: &Node, modules: &Path, rounds: usize) -> Result<Vec<Row>, Er
             protection: Protection::Auto,
             costs: None,
             pace: None,
-            terms: grant.terms(false),
+            terms: grant.terms(),
         };
         let installed = compiler.install_examined(&wasm, &module, &request)?;
         Ok(Loaded::new(&engine, &installed.plan)?)

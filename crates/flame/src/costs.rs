@@ -2,6 +2,7 @@
 
 use crate::command::Error;
 use crate::places;
+use crate::say::complain;
 use flame_bounds::Costs;
 use flame_plan::ModuleClass;
 use flame_run::Engines;
@@ -17,7 +18,7 @@ pub fn here(engines: &Engines, quiet: bool) -> Result<Costs, Error> {
     let mut told = quiet;
     let mut tell = |_: &str| {
         if !std::mem::replace(&mut told, true) {
-            eprintln!("flame: measuring this machine, once (flame calibrate)");
+            complain!("flame: measuring this machine, once (flame calibrate)");
         }
     };
     let engine = engines.of(ModuleClass::Bounded);

@@ -1,6 +1,7 @@
 //! `flame`: words, no logic. Each command is one file under `command/`.
 #![forbid(unsafe_code)]
 
+mod caller;
 mod command;
 mod compiler;
 mod costs;
@@ -12,6 +13,7 @@ mod places;
 mod plot;
 mod progress;
 mod say;
+mod settings;
 mod signals;
 
 use clap::Parser;
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
     match Cli::parse().command.run() {
         Ok(status) => status.code(),
         Err(error) => {
-            eprintln!("flame: {error}");
+            say::complain!("flame: {error}");
             exit::Status::Failed.code()
         }
     }

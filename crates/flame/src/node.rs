@@ -1,32 +1,35 @@
 //! A node's side of credentials: what a module is granted, and whether it still is.
 
+use crate::caller::{self, Caller};
 use crate::command::Error;
+use crate::say::complain;
 use clap::Args;
 use flame_compile::{Compiler, Examined, Start};
-use flame_plan::{Eviction, ViewKey, ViewSpec};
+use flame_plan::{Account, Eviction, Meter, Meters, Terms, ViewKey, ViewSpec};
 use flame_trust::{
-    Answer, Asked, Audit, Challenge, Credential, Event, Grant, Layer, Policy, Request, Secret,
+    Answer, Asked, Audit, Challenge, Credential, Event, Grant, Layer, Policy, Quotas, Request, Secret,
 };
-use flame_trust::{Field, signers, time};
+use flame_trust::{Field, PublicKey, time};
 use flame_view::View;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// Policy, credential and key, as options.
 #[derive(Args, Clone)]
 pub struct Trust {
     /// The node's policy: modules get what it, their credential and their manifest have in common. Without one they
-    /// run as the operator's own
+    /// run as the operator's own; /etc/flame/policy.toml is this machine's, which only root can leave out
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
 
     /// What the module may: made by `flame grant`. Under a policy, what has none gets packet counts
-    #[arg(long, value_name = "FILE", requires = "policy")]
+    #[arg(long, value_name = "FILE")]
     pub credential: Option<PathBuf>,
 
-    /// The key of the credential's holder
+    /// The key of the credential's holder; - reads it from standard input
     #[arg(long, value_name = "FILE", requires = "credential")]
     pub identity: Option<PathBuf>,
 }
@@ -48,10 +51,29 @@ pub fn viewable(layer: &Layer) -> Result<(), String> {
 
 /// Reads a credential's file.
 pub fn credential(path: &Path) -> Result<Credential, Error> {
-    let text = crate::command::read_at_most(path, flame_trust::MAX_BYTES)?;
+    let text = flame_files::read_at_most(caller::open(path)?, flame_trust::MAX_BYTES as u64)
+        .map_err(|e| format!("{}: {e}", path.display()))?;
     let text = String::from_utf8(text)
         .map_err(|_| format!("{}: a credential is text, this is not", path.display()))?;
     Credential::parse(&text).map_err(|e| format!("{}: {e}", path.display()).into())
+}
+
+/// Reads a holder's key. What the shell opened it opened with the caller's rights.
+fn identity(path: &Path) -> Result<Secret, Error> {
+    if path.as_os_str() == "-" {
+        return Ok(Secret::read(std::io::stdin().lock()).map_err(|e| format!("--identity -: {e}"))?);
+    }
+    Caller::here().may_name("--identity FILE", "the key stays yours: --identity - < FILE")?;
+    Ok(Secret::from_file(path)?)
+}
+
+/// Whose signatures a module has, by the file beside it.
+fn signatures(module: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, Error> {
+    let path = flame_trust::file_of(module);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    Ok(flame_trust::read_signers(caller::open(&path)?, &path, hash)?)
 }
 
 /// A node with its policy, and who comes to it.
@@ -61,6 +83,8 @@ pub struct Node {
     credential: Option<Credential>,
     identity: Option<Secret>,
     interface: String,
+    /// Those of all installs, by what they belong to.
+    meters: Mutex<HashMap<String, Arc<Meter>>>,
 }
 
 /// A module that asks, and the answer.
@@ -81,7 +105,13 @@ pub struct Admitted {
 impl Trust {
     /// Nothing without a policy. `interface` is where packets come from.
     pub fn open(&self, interface: &str) -> Result<Option<Node>, Error> {
-        let Some(path) = &self.policy else { return Ok(None) };
+        let holds = caller::policy(self.policy.as_deref())?;
+        let Some(path) = &holds else {
+            return match &self.credential {
+                Some(_) => Err("--credential is for a node with a policy: --policy FILE".into()),
+                None => Ok(None),
+            };
+        };
         let policy = Policy::open(path)?;
         let roles = policy.roles.values().chain([&policy.best_effort]);
         roles.flat_map(|role| &role.fields).try_for_each(viewable)?;
@@ -89,8 +119,9 @@ impl Trust {
             policy,
             path: path.clone(),
             credential: self.credential.as_deref().map(credential).transpose()?,
-            identity: self.identity.as_deref().map(Secret::from_file).transpose()?,
+            identity: self.identity.as_deref().map(identity).transpose()?,
             interface: interface.to_owned(),
+            meters: Mutex::default(),
         }))
     }
 }
@@ -102,7 +133,7 @@ impl Node {
 
     /// What the module in the file at `path` gets; `more` narrows it further.
     fn consider(&self, path: &Path, module: &Examined, more: Vec<Layer>) -> Result<Asking, Error> {
-        let signers = signers(path, &module.hash)?;
+        let signers = signatures(path, &module.hash)?;
         let mut asked = Asked::new(&module.manifest, module.hash, module.messages, signers)?;
         asked.fields.extend(more);
         let possession = match (&self.identity, &self.credential) {
@@ -155,25 +186,49 @@ impl Node {
     }
 
     fn audit(&self, event: Event, principal: &str, asked: &Asked, text: &str) -> Result<(), Error> {
-        let (Some(path), Some(secret)) = (&self.policy.audit, self.policy.secret()) else { return Ok(()) };
-        let module = format!("{} {}", asked.name, flame_trust::hash_text(&asked.hash));
-        Ok(Audit::new(path).write(secret, event, principal, &module, text)?)
+        match self.log() {
+            Some(log) => log.write(event, principal, &named(asked), text),
+            None => Ok(()),
+        }
+    }
+
+    fn log(&self) -> Option<Log> {
+        Some(Log { audit: self.policy.log()?, secret: self.policy.shared_secret()? })
+    }
+
+    /// The terms of a module that is let in: with the meters of its credential, which it shares with all others.
+    pub fn terms(&self, admitted: &Admitted, live: bool) -> Result<Terms, Error> {
+        let secret = self.policy.shared_secret().ok_or("the node has no key")?;
+        let quotas = Quotas::open(&self.policy.quotas(), secret)?;
+        let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chain = Vec::new();
+        for link in &admitted.grant.links {
+            let meter = match meters.get(&link.id) {
+                Some(meter) => meter.clone(),
+                None => {
+                    let quota = link.quota(live);
+                    let meter = Arc::new(Meter::new(quota, Box::new(quotas.ledger(&link.id, quota)?)));
+                    meters.insert(link.id.clone(), meter.clone());
+                    meter
+                }
+            };
+            chain.push(meter);
+        }
+        let terms = admitted.grant.terms();
+        Ok(Terms { eviction: admitted.eviction(), meters: Meters::of_grant(chain), ..terms })
     }
 
     /// Has the audit log note before a module is examined, analysed or compiled. Its name is not known then.
     pub fn noting<'a>(&'a self, compiler: Compiler<'a>) -> Compiler<'a> {
         compiler.noted_by(|Start { step, hash, bytes }| {
-            let (Some(path), Some(secret)) = (&self.policy.audit, self.policy.secret()) else {
-                return Ok(());
-            };
+            let Some(log) = self.log() else { return Ok(()) };
             let (module, text) = (flame_trust::hash_text(hash), format!("{step}, {bytes} bytes"));
-            let written = Audit::new(path).write(secret, Event::Begin, &self.claimed(), &module, &text);
-            written.map_err(|e| e.to_string())
+            log.write(Event::Begin, &self.claimed(), &module, &text).map_err(|e| e.to_string())
         })
     }
 
-    /// Notes in the audit log that the module runs.
-    pub fn installed(&self, admitted: &Admitted) -> Result<(), Error> {
+    /// Notes in the audit log that the module runs, and with which options; gives what notes how it ends.
+    pub fn installed(&self, admitted: &Admitted, name: &str) -> Result<Entered, Error> {
         let grant = &admitted.grant;
         let fields: Vec<_> =
             grant.explain().into_iter().map(|(f, value, _)| format!("{}={value}", f.name())).collect();
@@ -181,8 +236,60 @@ impl Node {
             Event::Install,
             &grant.principal,
             &admitted.asked,
-            &format!("{}: {}", grant.role, fields.join("; ")),
-        )
+            &format!("{}: {}; options: {}", grant.role, fields.join("; "), options()),
+        )?;
+        let (principal, module) = (grant.principal.clone(), named(&admitted.asked));
+        Ok(Entered { log: self.log(), name: name.to_owned(), principal, module })
+    }
+}
+
+fn named(asked: &Asked) -> String {
+    format!("{} {}", asked.name, flame_trust::hash_text(&asked.hash))
+}
+
+/// What the command was called with, cut: values may be files' texts.
+fn options() -> String {
+    let shown = |s: std::ffi::OsString| s.to_string_lossy().chars().take(200).collect::<String>();
+    let all: Vec<_> = std::env::args_os().skip(1).map(shown).collect();
+    let user = match Caller::here() {
+        Caller::Through { uid } => format!(" (user {uid})"),
+        _ => String::new(),
+    };
+    format!("{:?}{user}", all.join(" ").chars().take(2000).collect::<String>())
+}
+
+/// The audit log and the key that signs it.
+struct Log {
+    audit: Audit,
+    secret: Arc<Secret>,
+}
+
+impl Log {
+    fn write(&self, event: Event, principal: &str, module: &str, text: &str) -> Result<(), Error> {
+        Ok(self.audit.write(&self.secret, event, principal, module, text)?)
+    }
+}
+
+/// A module whose install is in the audit log.
+pub struct Entered {
+    log: Option<Log>,
+    /// In the plan.
+    pub name: String,
+    principal: String,
+    module: String,
+}
+
+impl Entered {
+    /// Notes what became of it.
+    pub fn ended(&self, faults: &[String], account: &Account) -> Result<(), Error> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let Self { principal, module, .. } = self;
+        faults.iter().try_for_each(|text| log.write(Event::Fault, principal, module, text))?;
+        let Account { offered, processed, records, withheld, faults, .. } = account;
+        let text = format!(
+            "{offered} packets offered, {processed} processed, {records} records, {withheld} withheld, {faults} faults"
+        );
+        log.write(Event::End, principal, module, &text)
     }
 }
 
@@ -247,7 +354,7 @@ fn watch(mut node: Node, mut admitted: Vec<Admitted>, done: &AtomicBool, stop: &
                     if let Ok(mut told) = TOLD.lock()
                         && told.as_ref() != Some(&text)
                     {
-                        eprintln!("flame: warning: {text}; the policy as it was before holds on");
+                        complain!("flame: warning: {text}; the policy as it was before holds on");
                         *told = Some(text);
                     }
                 }
@@ -272,7 +379,7 @@ impl Node {
             Err(reason) => reason,
         };
         if let Err(e) = self.audit(Event::Evict, &admitted.grant.principal, &admitted.asked, &reason) {
-            eprintln!("flame: warning: {e}");
+            complain!("flame: warning: {e}");
         }
         admitted.eviction.evict(reason);
         false

@@ -14,9 +14,14 @@ pub fn module_folders() -> Vec<PathBuf> {
     vec![bin.join("modules"), bin.join("../share/flame/modules")]
 }
 
+/// Whether a module is given as a path.
+pub fn is_path(given: &str) -> bool {
+    given.contains('/') || given.ends_with(".wasm")
+}
+
 /// The file of a module given as a path (it holds a `/` or ends in `.wasm`) or by name.
 pub fn module(given: &str) -> Result<PathBuf, String> {
-    if given.contains('/') || given.ends_with(".wasm") {
+    if is_path(given) {
         return Ok(PathBuf::from(given));
     }
     let folders = module_folders();

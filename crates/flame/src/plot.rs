@@ -1,6 +1,7 @@
 //! `--plot`: records on their way to the sink leave what a picture needs; it is drawn when they end well.
 
 use crate::command::Error;
+use crate::say::complain;
 use flame_abi::manifest::Table;
 use flame_plot::{Format, Plotter};
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
@@ -69,7 +70,7 @@ impl Target {
     pub fn draw(&self, plotter: Plotter) -> Result<(), Error> {
         let (pictures, missing) = plotter.pictures();
         for reason in &missing {
-            eprintln!("flame: warning: --plot: {reason}");
+            complain!("flame: warning: --plot: {reason}");
         }
         if pictures.is_empty() {
             return Ok(());
@@ -94,18 +95,8 @@ impl Target {
 
 /// A file is there whole or as it was.
 fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", std::process::id()));
-    let written = File::create(&partial).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&partial, path)
-    });
-    if written.is_err() {
-        // What is wrong with it is told already.
-        let _ = std::fs::remove_file(&partial);
-    }
-    written
+    let mut file = flame_files::Staged::new(path)?;
+    file.write_all(bytes).and_then(|()| file.finish())
 }
 
 fn terminal_width() -> usize {
@@ -124,7 +115,7 @@ impl Sink for Tee {
             let mut plotter = self.plotter.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(e) = plotter.take(module, &table.name, batch) {
                 // A module of that name with other tables: the records are what they are.
-                eprintln!("flame: warning: --plot: {e}");
+                complain!("flame: warning: --plot: {e}");
                 self.failed = true;
             }
         }

@@ -1,5 +1,6 @@
 //! Ctrl-C: once, a run ends in order; twice, at once, with what was written kept.
 
+use crate::say::complain;
 use flame_abi::manifest::Table;
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -65,7 +66,7 @@ fn end_at_once(slot: Slot) -> ! {
         // Held to the end: nothing is written any more, and no partial file is removed.
         let mut sink = held(&slot);
         let kept = sink.as_mut().map(|sink| sink.abandon());
-        eprintln!("flame: interrupted again, ended at once: {}", given_up(kept));
+        complain!("flame: interrupted again, ended at once: {}", given_up(kept));
         let _ = done.send(());
         loop {
             thread::park();
@@ -74,7 +75,7 @@ fn end_at_once(slot: Slot) -> ! {
     if flushed.recv_timeout(FLUSH).is_err() {
         // Where nobody reads, nothing can be said either.
         thread::spawn(|| {
-            eprintln!("flame: interrupted again, ended at once: what was written may be cut short")
+            complain!("flame: interrupted again, ended at once: what was written may be cut short")
         });
         thread::sleep(FLUSH / 10);
     }

@@ -7,7 +7,7 @@
 mod common;
 
 use common::{MANIFEST, Memory, install, request, root, run, with_manifest};
-use flame_plan::OnFault;
+use flame_plan::{Limits, OnFault};
 
 /// A neighbour in plain Wasm: counts its packets and reports them at the end.
 const NEIGHBOUR: &str = r#"(module
@@ -33,6 +33,9 @@ fn every_case_is_contained_and_named() {
     let mut wrong = Vec::new();
     for entry in std::fs::read_dir(root().join("tests/hostile")).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "wat") {
+            continue;
+        }
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&path).unwrap();
         let word = |key: &str| {
@@ -77,6 +80,139 @@ fn every_case_is_contained_and_named() {
     }
     assert!(cases >= 25, "only {cases} cases");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What kinds may put out beside counts of packets.
+const KINDS: &str = "abi = 1\nname = \"hostile\"\nversion = \"1\"\ndescription = \"test\"\n\
+    [[tables]]\nname = \"t\"\ncolumns = [{ name = \"packets\", type = \"u64\" }]\n\
+    [[tables]]\nname = \"b\"\ncolumns = [{ name = \"x\", type = \"bool\" }]\n\
+    [[tables]]\nname = \"e\"\ncolumns = [{ name = \"x\", type = \"enum\", values = [\"one\", \"two\"] }]\n\
+    [[tables]]\nname = \"i\"\ncolumns = [{ name = \"x\", type = \"ip\" }]\n\
+    [[tables]]\nname = \"s\"\ncolumns = [{ name = \"x\", type = \"text\" }]\n";
+
+/// A kind of harm.
+struct Kind {
+    name: String,
+    expect: Vec<String>,
+    calls: Vec<&'static str>,
+    fields: String,
+    body: String,
+    result: String,
+}
+
+/// Where harm is done.
+const CALLS: [&str; 4] = ["batch", "tick", "end", "message"];
+
+fn kinds() -> Vec<Kind> {
+    let text = std::fs::read_to_string(root().join("tests/hostile/kinds.txt")).unwrap();
+    let kind = |section: &str| {
+        let mut lines = section.lines();
+        let mut kind = Kind {
+            name: lines.next().unwrap().trim().to_owned(),
+            expect: Vec::new(),
+            calls: CALLS.to_vec(),
+            fields: String::new(),
+            body: String::new(),
+            result: "(i64.const 0)".to_owned(),
+        };
+        for line in lines {
+            if let Some(expect) = line.strip_prefix(";; expect:") {
+                kind.expect = expect.trim().split('|').map(str::to_owned).collect();
+            } else if let Some(calls) = line.strip_prefix(";; in:") {
+                kind.calls.retain(|call| calls.split_whitespace().any(|c| c == *call));
+            } else if let Some(field) = line.strip_prefix('+') {
+                kind.fields += field;
+            } else if let Some(result) = line.strip_prefix('=') {
+                kind.result = result.to_owned();
+            } else {
+                kind.body += line;
+            }
+        }
+        kind
+    };
+    text.split(";; kind:").skip(1).map(kind).collect()
+}
+
+impl Kind {
+    /// The module that does it in this call and nothing in the others.
+    fn module(&self, call: &str) -> String {
+        let harm = |of: &str| if of == call { "(call $harm)" } else { "(i64.const 0)" };
+        // A batch sends what the slow instance then does harm with.
+        let (sends, slow) = match call {
+            "message" => (
+                "(i64.const 0x90000fa00)",
+                "(data (i32.const 64000) \"\\01\\00\\00\\00\\ff\\ff\\00\\00x\")\
+                 (func (export \"flame_message\") (param i32 i32) (result i64) (call $harm))",
+            ),
+            _ => (harm("batch"), ""),
+        };
+        let (imports, fields) = match self.fields.strip_prefix("IMPORT") {
+            Some(rest) => ("(import \"flame\" \"packet\" (func $packet (param i32)))", rest),
+            None => ("", self.fields.as_str()),
+        };
+        format!(
+            "(module {imports} (memory (export \"memory\") 1) {fields} {slow}
+              (func $harm (result i64) (local $i i32) (local $n i64) (local $f f64) {} {})
+              (func (export \"flame_batch\") (param i32) (result i64) {sends})
+              (func (export \"flame_tick\") (param i64) (result i64) {})
+              (func (export \"flame_end\") (param i64) (result i64) {}))",
+            self.body,
+            self.result,
+            harm("tick"),
+            harm("end"),
+        )
+    }
+}
+
+/// A kind in a call: what is wrong with how it is contained.
+fn contained(
+    engine: &flame_run::Engines,
+    neighbour: &flame_plan::ModulePlan,
+    kind: &Kind,
+    call: &str,
+) -> Option<String> {
+    let name = format!("{} in {call}", kind.name);
+    // Told by the harness if it fails, or does not end.
+    eprintln!("{name}");
+    let wasm = match wat::parse_str(kind.module(call)) {
+        Ok(wasm) => with_manifest(wasm, KINDS.as_bytes()),
+        Err(e) => return Some(format!("{name}: {e}")),
+    };
+    // Endless is endless after less, too.
+    let limits = Limits { packet_budget: 10_000, call_budget: 1_000_000, ..Limits::default() };
+    let plan = match install(engine, &wasm, &flame_compile::Request { limits, ..request() }) {
+        Ok(plan) => plan,
+        // Refused for what it would do is contained, too.
+        Err(e) if kind.expect.iter().any(|expected| e.to_string().contains(expected.as_str())) => {
+            return None;
+        }
+        Err(e) => return Some(format!("{name}: not installed: {e}")),
+    };
+    let source = Box::new(Memory::tcp(PACKETS, 50));
+    let (report, _) = run(engine, vec![plan, neighbour.clone()], 1, source, 256).unwrap();
+    if report.accounts[1].1.processed != PACKETS as u64 {
+        return Some(format!("{name}: its neighbour saw {} packets", report.accounts[1].1.processed));
+    }
+    let as_expected =
+        |text: &str| kind.expect.iter().any(|e| text.to_lowercase().contains(&e.to_lowercase()));
+    let by_name = |text: &str| text.starts_with(&format!("flame_{call}: "));
+    let named =
+        report.faults.iter().any(|f| f.module == "hostile" && by_name(&f.text) && as_expected(&f.text));
+    (!named).then(|| format!("{name}: expected {:?} in: {:?}", kind.expect, report.faults))
+}
+
+/// A hundred kinds, each in a batch, a tick, the end and a message.
+#[test]
+fn every_kind_is_contained_wherever_it_is_done() {
+    let engine = flame_run::Engines::new().unwrap();
+    let neighbour = install(&engine, &neighbour(), &request()).unwrap();
+    let kinds = kinds();
+    assert!(kinds.len() >= 100, "only {} kinds", kinds.len());
+    let wrong: Vec<_> = kinds
+        .iter()
+        .flat_map(|kind| kind.calls.iter().filter_map(|call| contained(&engine, &neighbour, kind, call)))
+        .collect();
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]

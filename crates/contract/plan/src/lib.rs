@@ -5,6 +5,7 @@
 
 mod account;
 mod filter;
+mod meter;
 mod terms;
 mod view;
 
@@ -13,6 +14,7 @@ pub use filter::{
     MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS, ShownFilter, TrustedFilter,
     normalize_filter,
 };
+pub use meter::{Amounts, Ledger, Meter, Meters, Quota, State, ThisRun};
 pub use terms::{Eviction, PaceLimit, Release, Share, Terms};
 pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, coarse};
 

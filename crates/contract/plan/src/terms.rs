@@ -1,16 +1,17 @@
+use crate::Meters;
 use std::sync::{Arc, OnceLock};
 
 /// What a grant says beside view and limits. The default is no restriction.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
     pub release: Release,
-    /// On live sources: what it takes beyond that in a period is shed.
-    pub share: Option<Share>,
     /// On live sources: one that is slower more often than this allows is removed.
     pub pace: Option<PaceLimit>,
     /// Blocks that may wait for it; as many as there are if it is 0.
     pub buffer: u32,
     pub eviction: Eviction,
+    /// Of the credential, or the run's own.
+    pub meters: Meters,
 }
 
 /// Which records and packets of a module are let out. What is not is counted.
@@ -33,7 +34,7 @@ impl Default for Release {
     }
 }
 
-/// At most `slice_ns` of processor time in each `period_ns`, on each worker.
+/// At most `slice_ns` of processor time in each `period_ns`, of all workers together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share {
     pub slice_ns: u64,

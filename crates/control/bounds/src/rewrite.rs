@@ -8,7 +8,7 @@ use crate::charge::{self, Regions, Uses};
 use crate::check::RESERVED;
 use crate::code::{Added, Callee, Function};
 use crate::copy;
-use crate::error::{ModuleError, Place, printable};
+use crate::error::{ModuleError, Place, cut, printable};
 use crate::features::{self, FEATURES};
 use flame_abi::layout::names;
 use std::collections::{BTreeSet, HashMap};
@@ -262,7 +262,7 @@ impl<'a> Source<'a> {
     fn read_names(&mut self, reader: wasmparser::NameSectionReader<'a>) -> Result2<()> {
         for subsection in reader {
             match (subsection?, &mut self.names) {
-                (Name::Module { name, .. }, Some(names)) => names.module(name),
+                (Name::Module { name, .. }, Some(names)) => names.module(cut(name)),
                 (Name::Function(map), _) => {
                     let mut next = 0_u32;
                     for naming in map {
@@ -272,7 +272,7 @@ impl<'a> Source<'a> {
                             break;
                         }
                         next = naming.index + 1;
-                        self.function_names.append(naming.index, naming.name);
+                        self.function_names.append(naming.index, cut(naming.name));
                     }
                 }
                 _ => {}

@@ -2,11 +2,11 @@
 
 use crate::{CalibrateError, Calibration, Chain, MAX_PS, machine};
 use flame_bounds::Class;
+use flame_files::Staged;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use wasmtime::Engine;
 
 /// Far more than a calibration has.
@@ -113,26 +113,11 @@ impl Calibration {
 
     /// Writes a file, whole or not at all.
     pub fn store(&self, path: &Path) -> Result<(), CalibrateError> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
         let fail = |error| CalibrateError::File { path: path.display().to_string(), error };
         let mut text = serde_json::to_vec_pretty(self).map_err(|e| fail(io::Error::other(e)))?;
         text.push(b'\n');
-        let mut partial = path.as_os_str().to_owned();
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        partial.push(format!(".{}-{number}.partial", std::process::id()));
-        let written = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&partial)
-            .and_then(|mut file| file.write_all(&text))
-            .and_then(|()| fs::rename(&partial, path));
-        if written.is_err() {
-            // What is wrong with it is told already.
-            let _ = fs::remove_file(&partial);
-        }
-        written.map_err(fail)
+        let mut file = Staged::new(path).map_err(fail)?;
+        file.write_all(&text).and_then(|()| file.finish()).map_err(fail)
     }
 }
 

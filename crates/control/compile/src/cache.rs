@@ -1,15 +1,16 @@
 use crate::Made;
+use flame_files::Folder;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Bumped whenever checks, bounds, rewriting or the engine's configuration change.
-const GENERATION: u32 = 7;
+const GENERATION: u32 = 8;
 const MAC_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
+/// Bytes of an entry, at most; what is larger is compiled anew.
+const MAX_ENTRY: u64 = 1 << 30;
 
 /// The cache cannot be used. Remedy: another folder, or none.
 #[derive(Debug, thiserror::Error)]
@@ -20,40 +21,41 @@ pub struct CacheError {
 }
 
 /// Compiled code by content hash. An entry is `HMAC-SHA256(key, name ‖ code) ‖ code`, so code that
-/// was not written by a holder of the key, or under another name, is never run.
+/// was not written by a holder of the key, or under another name, is never run. Folder, key and entries must be this
+/// user's alone ([`flame_files`]): somebody else's folder could come with a key that somebody else knows.
 pub struct Cache {
-    folder: PathBuf,
+    folder: Folder,
+    /// For errors.
+    path: String,
     key: [u8; KEY_BYTES],
 }
 
 impl Cache {
     /// Opens or makes the folder, private to this user, and its key.
     pub fn open(folder: &Path) -> Result<Self, CacheError> {
-        let fail = |error| CacheError { path: folder.display().to_string(), error };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(fail)?;
-        let path = folder.join("key");
-        if !path.exists() {
-            let mut key = [0; KEY_BYTES];
-            getrandom::fill(&mut key).map_err(|e| fail(io::Error::other(e.to_string())))?;
-            // Whole or not at all, and the first of two processes wins.
-            let temporary = write_new(folder, &key).map_err(fail)?;
-            let linked = fs::hard_link(&temporary, &path);
-            fs::remove_file(&temporary).map_err(fail)?;
-            match linked {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(fail(e)),
-                _ => {}
+        let shown = || folder.display().to_string();
+        let fail = |error| CacheError { path: shown(), error };
+        let opened = Folder::private(folder).map_err(fail)?;
+        let mut key = [0; KEY_BYTES];
+        getrandom::fill(&mut key).map_err(|e| fail(io::Error::other(e.to_string())))?;
+        let of_key = |error: io::Error| fail(io::Error::new(error.kind(), format!("its key: {error}")));
+        let found = match opened.read("key", KEY_BYTES as u64).map_err(of_key)? {
+            Some(found) => found,
+            None => {
+                // The first of two processes wins.
+                opened.put_new("key", &key).map_err(fail)?;
+                opened.read("key", KEY_BYTES as u64).map_err(of_key)?.unwrap_or_default()
             }
-        }
-        let key = fs::read(&path).map_err(fail)?;
-        let key = key.try_into().map_err(|_| {
-            fail(io::Error::other(format!("{} is not {KEY_BYTES} bytes: remove the folder", path.display())))
+        };
+        let key = found.try_into().map_err(|_| {
+            of_key(io::Error::other(format!("it is not {KEY_BYTES} bytes: remove the folder")))
         })?;
-        Ok(Self { folder: folder.to_owned(), key })
+        Ok(Self { folder: opened, path: shown(), key })
     }
 
     /// The code of `name`; nothing if there is none or its MAC does not fit.
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
-        let mut entry = fs::read(self.folder.join(name)).ok()?;
+        let mut entry = self.folder.read(name, MAX_ENTRY).ok()??;
         if entry.len() < MAC_BYTES {
             return None;
         }
@@ -65,9 +67,7 @@ impl Cache {
     pub fn put(&self, name: &str, code: &[u8]) -> Result<(), CacheError> {
         let tag = self.mac(name, code).finalize().into_bytes();
         let entry = [&tag[..], code].concat();
-        write_new(&self.folder, &entry)
-            .and_then(|temporary| fs::rename(temporary, self.folder.join(name)))
-            .map_err(|error| CacheError { path: self.folder.display().to_string(), error })
+        self.folder.put(name, &entry).map_err(|error| CacheError { path: self.path.clone(), error })
     }
 
     /// Remembers that a module's bound was violated.
@@ -78,7 +78,7 @@ impl Cache {
     /// The file that says so, if this module's bound was ever violated here, whatever version ran it.
     pub fn violation(&self, hash: &[u8; 32]) -> Option<PathBuf> {
         let name = violation_name(hash);
-        self.get(&name).map(|_| self.folder.join(name))
+        self.get(&name).map(|_| Path::new(&self.path).join(name))
     }
 
     fn mac(&self, name: &str, code: &[u8]) -> Hmac<Sha256> {
@@ -102,37 +102,31 @@ fn violation_name(hash: &[u8; 32]) -> String {
     format!("{hex}-violated")
 }
 
-fn write_new(folder: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
-    let path = folder.join(format!("new-{:016x}", u64::from_le_bytes(random)));
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-    file.write_all(bytes)?;
-    Ok(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn only_what_was_put_comes_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::open(folder.path()).unwrap();
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("cache");
+        let cache = Cache::open(&folder).unwrap();
         cache.put("a", b"code").unwrap();
-        assert_eq!(Cache::open(folder.path()).unwrap().get("a").as_deref(), Some(&b"code"[..]));
+        assert_eq!(Cache::open(&folder).unwrap().get("a").as_deref(), Some(&b"code"[..]));
         assert_eq!(cache.get("b"), None);
 
         // Renamed, changed in any byte, or cut short: as if it were not there.
-        let entry = fs::read(folder.path().join("a")).unwrap();
-        fs::write(folder.path().join("b"), &entry).unwrap();
+        let entry = fs::read(folder.join("a")).unwrap();
+        fs::write(folder.join("b"), &entry).unwrap();
         assert_eq!(cache.get("b"), None);
         for i in 0..entry.len() {
             let mut changed = entry.clone();
             changed[i] ^= 1;
-            fs::write(folder.path().join("a"), &changed).unwrap();
+            fs::write(folder.join("a"), &changed).unwrap();
             assert_eq!(cache.get("a"), None, "byte {i}");
-            fs::write(folder.path().join("a"), &entry[..i]).unwrap();
+            fs::write(folder.join("a"), &entry[..i]).unwrap();
             assert_eq!(cache.get("a"), None, "cut at {i}");
         }
 
@@ -140,13 +134,51 @@ mod tests {
         cache.record_violation(&[7; 32]).unwrap();
         let file = cache.violation(&[7; 32]).unwrap();
         assert_eq!(cache.violation(&[8; 32]), None);
-        fs::copy(&file, folder.path().join(violation_name(&[8; 32]))).unwrap();
+        fs::copy(&file, folder.join(violation_name(&[8; 32]))).unwrap();
         assert_eq!(cache.violation(&[8; 32]), None);
 
         // Another node's key does not open it.
-        let other = tempfile::tempdir().unwrap();
-        let other = Cache::open(other.path()).unwrap();
-        fs::write(other.folder.join("a"), &entry).unwrap();
-        assert_eq!(other.get("a"), None);
+        let other = above.path().join("other");
+        let others = Cache::open(&other).unwrap();
+        others.put("b", b"").unwrap();
+        fs::write(other.join("b"), &entry).unwrap();
+        fs::rename(other.join("b"), other.join("a")).unwrap();
+        assert_eq!(others.get("a"), None);
+    }
+
+    /// A folder that somebody else made comes with a key that somebody else knows: forged code would pass its MAC.
+    #[test]
+    fn a_folder_key_or_entry_of_somebody_else_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("cache");
+        let key = folder.join("key");
+        let refused = |reason: &str| {
+            let error = Cache::open(&folder).map(drop).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        };
+        Cache::open(&folder).unwrap().put("a", b"code").unwrap();
+        for mode in [0o755, 0o770, 0o777] {
+            set(&folder, mode);
+            refused("chmod 700");
+        }
+        set(&folder, 0o700);
+        set(&key, 0o644);
+        refused("its key: others may read or change it");
+        set(&key, 0o600);
+        // An entry that others could have changed is as if it were not there.
+        set(&folder.join("a"), 0o666);
+        assert_eq!(Cache::open(&folder).unwrap().get("a"), None);
+        fs::rename(&key, above.path().join("key")).unwrap();
+        symlink(above.path().join("key"), &key).unwrap();
+        refused("its key: it is a symbolic link");
+        let link = above.path().join("link");
+        symlink(&folder, &link).unwrap();
+        assert!(Cache::open(&link).map(drop).unwrap_err().to_string().contains("symbolic link"));
+        if fs::metadata("/proc/self").unwrap().uid() == 0 {
+            lchown(&folder, Some(65534), None).unwrap();
+            refused("belongs to user 65534");
+        }
     }
 }

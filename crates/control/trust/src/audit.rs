@@ -2,19 +2,25 @@
 //!
 //! A line of JSON an entry. Each holds the SHA-256 of the line before it, and the node's signature over all of
 //! itself; a file beside the log (`.head`) holds how many there are, signed, so that the last cannot be dropped
-//! either. Whoever has the node's key can write another log; whoever can put back both files as they were some time
-//! ago can hide what happened since: keep a copy of the head elsewhere.
+//! either, and so does a counter beside the node's key, so that log and head cannot be dropped together. All three are
+//! made before the first entry: one that is missing later was taken away. Whoever has the node's key can write another
+//! log; whoever can put back all three as they were some time ago can hide what happened since: keep a copy of the head
+//! elsewhere.
 
 use crate::key::{PublicKey, Secret};
 use crate::rights::{hex, unhex};
+use flame_files::{Others, Staged};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 const ENTRY: &str = "audit entry";
 const HEAD: &str = "audit head";
+const COUNT: &str = "audit count";
+/// Bytes of a head or counter, at most.
+const MAX_HEAD: u64 = 4096;
 /// Bytes of a line, at most.
 const MAX_LINE: u64 = 64 << 10;
 
@@ -27,6 +33,10 @@ pub enum Event {
     /// A module got what it was granted and runs.
     Install,
     Refuse,
+    /// An instance of a module was ended by a fault.
+    Fault,
+    /// A module ran to the end of its run. One without this entry was killed with the command.
+    End,
     /// A running module lost its grant.
     Evict,
     Revoke,
@@ -58,18 +68,44 @@ impl Entry {
     }
 }
 
-#[derive(Serialize, Deserialize)]
+/// How many entries there are, signed: as the log's head, and once more as its counter.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Head {
     entries: u64,
-    /// SHA-256 of the last line.
+    /// SHA-256 of the last line; empty if there is none.
     last: String,
     signature: String,
 }
 
 impl Head {
+    fn new(secret: &Secret, purpose: &str, entries: u64, last: &str) -> Self {
+        let signature = hex(&secret.sign(purpose, &Self::message(entries, last)));
+        Self { entries, last: last.to_owned(), signature }
+    }
+
     fn message(entries: u64, last: &str) -> Vec<u8> {
         format!("{entries} {last}").into_bytes()
+    }
+
+    fn read(path: &Path) -> std::io::Result<Option<Self>> {
+        let file = match flame_files::open(path, Others::Read) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        Ok(Some(serde_json::from_slice(&flame_files::read_at_most(file, MAX_HEAD)?)?))
+    }
+
+    fn write(&self, path: &Path) -> std::io::Result<()> {
+        let mut file = Staged::new(path)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.finish()
+    }
+
+    fn signed(&self, purpose: &str, key: &PublicKey) -> bool {
+        let signature = unhex(&self.signature).unwrap_or_default();
+        key.verifies(purpose, &Self::message(self.entries, &self.last), &signature)
     }
 }
 
@@ -86,6 +122,7 @@ pub enum AuditError {
 /// A log that is written to.
 pub struct Audit {
     path: PathBuf,
+    counter: PathBuf,
 }
 
 fn head_of(path: &Path) -> PathBuf {
@@ -94,10 +131,17 @@ fn head_of(path: &Path) -> PathBuf {
     head.into()
 }
 
+/// Where the counter of a node's log lies: beside the node's key, which is kept elsewhere than the log or can be.
+pub fn counter_of(key: &Path) -> PathBuf {
+    let mut counter = key.as_os_str().to_owned();
+    counter.push(".audit");
+    counter.into()
+}
+
 impl Audit {
-    /// The log at `path`; it is made with the first entry.
-    pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned() }
+    /// The log at `path`, with its counter; they are made with the first entry.
+    pub fn new(path: &Path, counter: &Path) -> Self {
+        Self { path: path.to_owned(), counter: counter.to_owned() }
     }
 
     /// Adds an entry and waits until it is on the disk.
@@ -110,23 +154,48 @@ impl Audit {
         text: &str,
     ) -> Result<(), AuditError> {
         let io = |error| AuditError::Io { path: self.path.display().to_string(), error };
-        let end = |reason: &str| AuditError::End {
-            path: self.path.display().to_string(),
-            reason: reason.to_owned(),
-        };
-        let mut log = OpenOptions::new().read(true).append(true).create(true).open(&self.path).map_err(io)?;
+        let end = |reason: String| AuditError::End { path: self.path.display().to_string(), reason };
+        let mut log = flame_files::append(&self.path, Others::Read).map_err(io)?;
         // Several commands may write to one log.
         log.lock().map_err(io)?;
-        let head = read_head(&self.path).map_err(io)?;
         let last = last_line(&mut log).map_err(io)?;
-        let (number, previous) = match (&head, &last) {
-            (None, None) => (1, String::new()),
-            (Some(head), Some(last)) if hash(last) == head.last => (head.entries + 1, head.last.clone()),
-            // It was written and the machine stopped before its head was.
-            (head, Some(last)) if follows(last, head.as_ref(), &secret.public()) => {
-                (head.as_ref().map_or(0, |h| h.entries) + 2, hash(last))
+        let (number, previous) = match self.bounds(&last).map_err(io)? {
+            (None, None) => {
+                // All is there before the first entry is, so that nothing can be taken for new later.
+                Head::new(secret, HEAD, 0, "").write(&head_of(&self.path)).map_err(io)?;
+                Head::new(secret, COUNT, 0, "").write(&self.counter).map_err(io)?;
+                (1, String::new())
             }
-            _ => return Err(end("it does not end where its head says: see `flame audit verify`")),
+            (Some(head), Some(count)) => {
+                let key = &secret.public();
+                let known = last.as_ref().map_or(String::new(), |line| hash(line));
+                let signed = head.signed(HEAD, key) && count.signed(COUNT, key);
+                let counted = count.entries == head.entries || count.entries + 1 == head.entries;
+                let written = last.as_ref().is_some_and(|line| follows(line, &head, key));
+                match () {
+                    () if !signed || !counted => {
+                        return Err(end(
+                            "its head and its counter do not belong together: see `flame audit verify`"
+                                .into(),
+                        ));
+                    }
+                    () if known == head.last => (head.entries + 1, head.last),
+                    // It was written and the machine stopped before its head was.
+                    () if written && count.entries == head.entries => (head.entries + 2, known),
+                    () => {
+                        return Err(end(
+                            "it does not end where its head says: see `flame audit verify`".into()
+                        ));
+                    }
+                }
+            }
+            (head, _) => {
+                let missing = if head.is_none() { head_of(&self.path) } else { self.counter.clone() };
+                return Err(end(format!(
+                    "{} is missing, which was made before the first entry: put it back, or begin a new log",
+                    missing.display()
+                )));
+            }
         };
         let time = crate::time::show(crate::time::now());
         let cut = |s: &str| s.chars().take(4096).collect::<String>();
@@ -144,32 +213,35 @@ impl Audit {
         let line = serde_json::to_string(&entry).map_err(|e| io(e.into()))?;
         log.write_all(format!("{line}\n").as_bytes()).and_then(|()| log.sync_all()).map_err(io)?;
         let last = hash(&line);
-        let signature = hex(&secret.sign(HEAD, &Head::message(number, &last)));
-        let head =
-            serde_json::to_vec(&Head { entries: number, last, signature }).map_err(|e| io(e.into()))?;
-        let (path, new) = (head_of(&self.path), head_of(&head_of(&self.path)));
-        std::fs::write(&new, head).and_then(|()| std::fs::rename(&new, &path)).map_err(io)
+        Head::new(secret, HEAD, number, &last).write(&head_of(&self.path)).map_err(io)?;
+        Head::new(secret, COUNT, number, &last).write(&self.counter).map_err(io)
+    }
+
+    /// Head and counter. A log that has entries, or had, is not new.
+    fn bounds(&self, last: &Option<String>) -> std::io::Result<(Option<Head>, Option<Head>)> {
+        let both = (Head::read(&head_of(&self.path))?, Head::read(&self.counter)?);
+        match both {
+            // The machine stopped after the first of the two was made.
+            (Some(head), None) if head.entries == 0 && last.is_none() => Ok((None, None)),
+            (None, None) if last.is_some() => {
+                Err(std::io::Error::other("it has entries, and neither its .head nor its counter is there"))
+            }
+            both => Ok(both),
+        }
     }
 }
 
 /// Whether `line` is a true entry right behind those of `head`.
-fn follows(line: &str, head: Option<&Head>, key: &PublicKey) -> bool {
+fn follows(line: &str, head: &Head, key: &PublicKey) -> bool {
     let Ok(entry) = serde_json::from_str::<Entry>(line) else { return false };
-    let (entries, last) = head.map_or((0, ""), |h| (h.entries, h.last.as_str()));
     let signature = unhex(&entry.signature).unwrap_or_default();
-    entry.number == entries + 1 && entry.previous == last && key.verifies(ENTRY, &entry.message(), &signature)
+    entry.number == head.entries + 1
+        && entry.previous == head.last
+        && key.verifies(ENTRY, &entry.message(), &signature)
 }
 
 fn hash(line: &str) -> String {
     hex(&Sha256::digest(line))
-}
-
-fn read_head(log: &Path) -> std::io::Result<Option<Head>> {
-    match std::fs::read(head_of(log)) {
-        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e),
-    }
 }
 
 /// The last line of a log, however long the log is.
@@ -183,8 +255,13 @@ fn last_line(log: &mut File) -> std::io::Result<Option<String>> {
 }
 
 /// Whether a log is whole: each entry signed by `key`, in order, none changed, dropped or added. Gives each entry to
-/// `each`, and how many there are.
-pub fn verify(path: &Path, key: &PublicKey, mut each: impl FnMut(&Entry)) -> Result<u64, AuditError> {
+/// `each`, and how many there are. Without the counter, log and head could have been put back together.
+pub fn verify(
+    path: &Path,
+    counter: Option<&Path>,
+    key: &PublicKey,
+    mut each: impl FnMut(&Entry),
+) -> Result<u64, AuditError> {
     let shown = || path.display().to_string();
     let io = |error| AuditError::Io { path: shown(), error };
     let end = |reason: String| AuditError::End { path: shown(), reason };
@@ -213,13 +290,16 @@ pub fn verify(path: &Path, key: &PublicKey, mut each: impl FnMut(&Entry)) -> Res
         previous = hash(line);
         each(&entry);
     }
-    let head = read_head(path)
-        .map_err(io)?
-        .ok_or_else(|| end("its .head is missing: entries may have been dropped".to_owned()))?;
-    let signature = unhex(&head.signature).unwrap_or_default();
-    if !key.verifies(HEAD, &Head::message(head.entries, &head.last), &signature) {
-        return Err(end(format!("its .head was changed, or is not signed by {key}")));
-    }
+    let bound = |path: &Path, purpose: &str, name: &str| {
+        let found = Head::read(path)
+            .map_err(io)?
+            .ok_or_else(|| end(format!("its {name} is missing: entries may have been dropped")))?;
+        match found.signed(purpose, key) {
+            true => Ok(found),
+            false => Err(end(format!("its {name} was changed, or is not signed by {key}"))),
+        }
+    };
+    let head = bound(&head_of(path), HEAD, ".head")?;
     // An entry more than the head says: the machine stopped in between.
     let more = number == head.entries + 1;
     let whole = number == head.entries && head.last == previous;
@@ -228,6 +308,16 @@ pub fn verify(path: &Path, key: &PublicKey, mut each: impl FnMut(&Entry)) -> Res
         return Err(end(format!(
             "it has {number} entries, its .head {found}: entries were dropped from its end"
         )));
+    }
+    if let Some(counter) = counter {
+        let count = bound(counter, COUNT, "counter")?;
+        let same = count.entries == head.entries && count.last == head.last;
+        if !same && count.entries + 1 != head.entries {
+            let (found, counted) = (head.entries, count.entries);
+            return Err(end(format!(
+                "its .head says {found} entries, its counter {counted}: log and head were put back together"
+            )));
+        }
     }
     Ok(number)
 }

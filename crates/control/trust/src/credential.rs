@@ -4,6 +4,7 @@ use crate::datalog;
 use crate::field::Field;
 use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, Origin};
+use crate::raw;
 use crate::rights::hex;
 use biscuit_auth::builder::{Fact, Term};
 use biscuit_auth::{Biscuit, BiscuitBuilder, BlockBuilder, ThirdPartyRequest, UnverifiedBiscuit};
@@ -12,8 +13,6 @@ use biscuit_auth::{Biscuit, BiscuitBuilder, BlockBuilder, ThirdPartyRequest, Unv
 pub const MAX_BYTES: usize = 64 << 10;
 /// Blocks, at most.
 pub const MAX_BLOCKS: usize = 16;
-/// Facts, rules and checks of a block, at most, together.
-const MAX_STATEMENTS: usize = 256;
 
 /// Facts that are no fields.
 const PRINCIPAL: &str = "principal";
@@ -21,7 +20,7 @@ const ROLE: &str = "role";
 const HOLDER: &str = "holder";
 const APPROVED: &str = "approved";
 /// Facts under this prefix are for the checks of whoever writes them.
-const OWN: &str = "x_";
+pub(crate) const OWN: &str = "x_";
 
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
@@ -67,6 +66,8 @@ pub struct Block {
     pub approved: Vec<String>,
     /// The block as Datalog, with its checks.
     pub source: String,
+    /// Facts of the writer's own, rules and checks: all that is ever evaluated of the block.
+    pub(crate) checks: BlockBuilder,
 }
 
 /// What a root states.
@@ -134,7 +135,10 @@ impl Credential {
         let token = UnverifiedBiscuit::from_base64(text.trim()).map_err(form)?;
         match token.block_count() {
             n if n > MAX_BLOCKS => Err(CredentialError::Long { found: n }),
-            _ => Ok(Self(token)),
+            _ => match raw::look_through(&token) {
+                Ok(()) => Ok(Self(token)),
+                Err((block, reason)) => Err(CredentialError::Block { block, reason }),
+            },
         }
     }
 
@@ -238,9 +242,9 @@ fn make(e: biscuit_auth::error::Token) -> CredentialError {
 fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, String> {
     datalog::readable(&source)?;
     let block = BlockBuilder::new().code(&source).map_err(|e| format!("cannot be read back: {e}"))?;
-    let statements = block.facts.len() + block.rules.len() + block.checks.len();
-    if statements > MAX_STATEMENTS {
-        return Err(format!("{statements} statements, at most {MAX_STATEMENTS} are read"));
+    // What was read must be all that there is, in the same words.
+    if block.to_string() != source {
+        return Err("it does not read as it is written".to_owned());
     }
     if let Some(rule) = block.rules.iter().find(|r| !r.head.name.starts_with(OWN)) {
         return Err(format!("{}: rights are stated as facts; rules of your own begin with {OWN}", rule.head));
@@ -281,5 +285,8 @@ fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, S
             }
         }
     }
-    Ok(Block { signer, id, fields, principal, role, holder, approved, source })
+    let mut checks = block;
+    // Fields are read above; as facts they could pass for what the node says itself.
+    checks.facts.retain(|fact| fact.predicate.name.starts_with(OWN));
+    Ok(Block { signer, id, fields, principal, role, holder, approved, source, checks })
 }

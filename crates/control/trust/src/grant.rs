@@ -8,10 +8,10 @@ use crate::layer::{Layer, Origin, decided, meet};
 use crate::policy::{Policy, Role};
 use crate::rights::{Call, Code, Rights};
 use crate::time;
+use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
-use biscuit_auth::{Biscuit, BlockBuilder};
 use flame_abi::manifest::Manifest;
-use flame_plan::{Eviction, Expose, Limits, Release, Terms, ViewKey, ViewSpec};
+use flame_plan::{Amounts, Eviction, Expose, Limits, Meters, Quota, Release, Terms, ViewKey, ViewSpec};
 use std::collections::BTreeSet;
 
 /// Facts that the node gives to checks, at most, of one name.
@@ -124,6 +124,32 @@ pub struct Grant {
     pub sample_key: ViewKey,
     /// Resolution of policy and root, which narrowing does not change.
     pub sample_ns: u64,
+    /// The links of its chain that limit what is used: each belongs to all who have what was narrowed from it.
+    pub links: Vec<Link>,
+}
+
+/// What all use together who have a credential, or what was narrowed from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub id: String,
+    rights: Rights,
+}
+
+impl Link {
+    /// A share of the processor is for live sources.
+    pub fn quota(&self, live: bool) -> Quota {
+        let rights = &self.rights;
+        Quota {
+            per_second: Amounts {
+                records: rights.records_per_second,
+                bytes: rights.bytes_per_second,
+                transmit: rights.transmit,
+            },
+            per_packet: Amounts::default(),
+            share: rights.cpu.filter(|_| live),
+            memory: rights.memory,
+        }
+    }
 }
 
 /// Why a module gets nothing. The text says what is missing and who could give it.
@@ -173,8 +199,7 @@ impl Policy {
     /// The meet of this policy, the credential and what the module asks for; or why there is none.
     pub fn grant(&self, request: &Request<'_>) -> Result<Grant, Denied> {
         let Some(credential) = request.credential else { return self.best_effort(request) };
-        let (root, token) = self.verified(credential)?;
-        datalog::plain_strings(&token)?;
+        let root = self.verified(credential)?;
         let blocks = credential.blocks()?;
         self.not_revoked(&blocks, &root)?;
 
@@ -190,38 +215,45 @@ impl Policy {
         possession(&blocks, credential, request)?;
 
         let facts = self.facts(request);
-        let mut all = vec![facts.clone()];
-        for (n, block) in blocks.iter().enumerate() {
-            let fail = |reason: String| CredentialError::Block { block: n, reason };
-            all.push(BlockBuilder::new().code(&block.source).map_err(|e| fail(e.to_string()))?);
-        }
+        let read: Vec<_> = blocks.iter().map(|b| b.checks.clone()).collect();
+        let node = BlockBuilder::new().code(&self.checks).map_err(|e| Denied::Node(e.to_string()))?;
+        let all: Vec<_> = [facts.clone(), node].into_iter().chain(read.iter().cloned()).collect();
         datalog::affordable(&all, GIVEN).map_err(CredentialError::Form)?;
-        datalog::authorize(&token, &facts, &self.checks).map_err(Denied::Check)?;
+        datalog::authorize(&read, &facts, &self.checks).map_err(Denied::Check)?;
 
         let mut layers = allowed.fields.clone();
-        layers.extend(blocks.iter().flat_map(|b| b.fields.iter().cloned()));
+        let mut links: Vec<Link> = Vec::new();
+        for block in &blocks {
+            layers.extend(block.fields.iter().cloned());
+            let link = Link { id: block.id.clone(), rights: meet(&layers) };
+            // One that limits no more than those before it adds nothing.
+            if links.last().is_none_or(|before| before.quota(true) != link.quota(true)) {
+                links.push(link);
+            }
+        }
         // Names have no slash in them, so paths are different where principals are.
         let names = blocks.iter().filter_map(|b| b.principal.as_deref());
         let path = names.collect::<Vec<_>>().join("/");
         let role = role.to_owned();
         let ids = blocks.into_iter().map(|b| b.id).collect();
-        self.finish(request, layers, path, role, ids, &root.to_string())
+        self.finish(request, layers, (path, role), ids, links, &root.to_string())
     }
 
     fn best_effort(&self, request: &Request<'_>) -> Result<Grant, Denied> {
         datalog_of_node(self, request)?;
         let layers = self.best_effort.fields.clone();
-        let (principal, role) = ("anyone".to_owned(), "best-effort".to_owned());
-        self.finish(request, layers, principal, role, Vec::new(), "")
+        let whom = ("anyone".to_owned(), "best-effort".to_owned());
+        let links = vec![Link { id: "best-effort".to_owned(), rights: meet(&layers) }];
+        self.finish(request, layers, whom, Vec::new(), links, "")
     }
 
     fn finish(
         &self,
         request: &Request<'_>,
         mut layers: Vec<Layer>,
-        principal: String,
-        role: String,
+        (principal, role): (String, String),
         ids: Vec<String>,
+        links: Vec<Link>,
         root: &str,
     ) -> Result<Grant, Denied> {
         layers.extend(request.asked.fields.iter().cloned());
@@ -279,14 +311,15 @@ impl Policy {
             key,
             sample_key,
             sample_ns,
+            links,
         })
     }
 
-    fn verified(&self, credential: &Credential) -> Result<(PublicKey, Biscuit), Denied> {
+    fn verified(&self, credential: &Credential) -> Result<PublicKey, Denied> {
         let hint = credential.root_id();
         let mut roots: Vec<_> = self.roots.values().collect();
         roots.sort_by_key(|key| Some(key.id()) != hint);
-        let found = roots.into_iter().find_map(|root| Some((*root, credential.verify(root)?)));
+        let found = roots.into_iter().find_map(|root| credential.verify(root).map(|_| *root));
         found.ok_or_else(|| Denied::Root {
             roots: joined(self.roots.keys()),
             remedy: self.roots.keys().next().cloned().unwrap_or_else(|| "the operator".to_owned()),
@@ -354,10 +387,7 @@ impl Policy {
 
 fn datalog_of_node(policy: &Policy, request: &Request<'_>) -> Result<(), Denied> {
     // The node's checks hold for everyone. They are evaluated over a token without a say.
-    let nobody = Secret::generate();
-    let token = biscuit_auth::BiscuitBuilder::new().build(nobody.biscuit());
-    let token = token.map_err(|e| Denied::Node(e.to_string()))?;
-    datalog::authorize(&token, &policy.facts(request), &policy.checks).map_err(Denied::Check)
+    datalog::authorize(&[], &policy.facts(request), &policy.checks).map_err(Denied::Check)
 }
 
 fn joined<T: ToString>(all: impl Iterator<Item = T>) -> String {
@@ -425,8 +455,8 @@ fn when_and_where(
 }
 
 impl Grant {
-    /// What it says beside view and limits. A share of the processor is for live sources.
-    pub fn terms(&self, live: bool) -> Terms {
+    /// What it says beside view, limits, and what its [links](Self::links) say.
+    pub fn terms(&self) -> Terms {
         let rights = &self.rights;
         Terms {
             release: Release {
@@ -435,10 +465,10 @@ impl Grant {
                 bytes: rights.bytes_per_second,
                 transmit: rights.transmit,
             },
-            share: rights.cpu.filter(|_| live),
             pace: None,
             buffer: if rights.buffer == u32::MAX { 0 } else { rights.buffer },
             eviction: Eviction::default(),
+            meters: Meters::default(),
         }
     }
 

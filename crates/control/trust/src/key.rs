@@ -3,12 +3,11 @@
 use crate::rights::{hex, unhex};
 use biscuit_auth::{Algorithm, KeyPair};
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use flame_files::Others;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
-use std::fs::OpenOptions;
 use std::io::{Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -28,8 +27,6 @@ pub enum KeyError {
         "key {path}: {reason}; expected an Ed25519 secret key in PEM: make one with `flame key new FILE`"
     )]
     Form { path: String, reason: String },
-    #[error("key {path}: others may read it (mode {mode:o}): chmod 600 {path}")]
-    Mode { path: String, mode: u32 },
     #[error(
         "{found:?} is no public key: expected ed25519/ and 64 hexadecimal digits (`flame key show FILE`)"
     )]
@@ -89,14 +86,15 @@ impl Secret {
     pub fn from_file(path: &Path) -> Result<Self, KeyError> {
         let shown = || path.display().to_string();
         let io = |error| KeyError::Io { path: shown(), error };
-        let mode = std::fs::metadata(path).map_err(io)?.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(KeyError::Mode { path: shown(), mode });
-        }
+        let file = flame_files::open(path, Others::Nothing).map_err(io)?;
+        Self::read(file).map_err(|reason| KeyError::Form { path: shown(), reason })
+    }
+
+    /// Reads a PEM text that somebody else opened.
+    pub fn read(from: impl Read) -> Result<Self, String> {
         let mut text = Zeroizing::new(String::new());
-        let file = std::fs::File::open(path).map_err(io)?;
-        file.take(MAX_FILE).read_to_string(&mut text).map_err(io)?;
-        Self::from_pem(&text).map_err(|reason| KeyError::Form { path: shown(), reason })
+        from.take(MAX_FILE).read_to_string(&mut text).map_err(|e| e.to_string())?;
+        Self::from_pem(&text)
     }
 
     pub fn from_pem(text: &str) -> Result<Self, String> {
@@ -109,7 +107,7 @@ impl Secret {
         let io = |error| KeyError::Io { path: path.display().to_string(), error };
         let pem = self.0.to_private_key_pem();
         let pem = pem.map_err(|e| io(std::io::Error::other(e.to_string())))?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(io)?;
+        let mut file = flame_files::create_new(path).map_err(io)?;
         file.write_all(pem.as_bytes()).map_err(io)
     }
 

@@ -28,6 +28,7 @@
 //! datalog = 'check if interface("eth1")'
 //! ```
 
+use crate::audit::{Audit, counter_of};
 use crate::credential::plain;
 use crate::field::Field;
 use crate::key::{KeyError, PublicKey, Secret};
@@ -117,14 +118,24 @@ struct Checks {
 }
 
 /// What a role has of fields that are not stated.
-const DEFAULTS: [(Field, &str); 2] = [(Field::Memory, "256MiB"), (Field::PacketBudget, "100000000")];
+const DEFAULTS: [(Field, &str); 6] = [
+    (Field::Memory, "256MiB"),
+    (Field::PacketBudget, "100000000"),
+    (Field::RecordsPerSecond, "10000"),
+    (Field::BytesPerSecond, "4MiB"),
+    (Field::Transmit, "128MiB"),
+    (Field::Cpu, "1s/1s"),
+];
 
 /// What comes without a credential, unless the policy says otherwise: that packets came.
-const BEST_EFFORT: [(Field, &str); 4] = [
+const BEST_EFFORT: [(Field, &str); 7] = [
     (Field::Expose, "count"),
     (Field::Calls, "records,messages"),
     (Field::Resolution, "1s"),
     (Field::Memory, "64MiB"),
+    (Field::RecordsPerSecond, "1000"),
+    (Field::BytesPerSecond, "256KiB"),
+    (Field::Cpu, "100ms/1s"),
 ];
 
 /// Fields that each role must state: what it gives is never a matter of silence.
@@ -231,9 +242,31 @@ impl Policy {
         })
     }
 
+    /// The node's audit log, if it has one.
+    pub fn log(&self) -> Option<Audit> {
+        self.audit.as_deref().map(|log| Audit::new(log, &self.counter()))
+    }
+
+    /// Where the audit log's entries are counted once more.
+    pub fn counter(&self) -> PathBuf {
+        counter_of(&self.key)
+    }
+
+    /// Where it is kept what credentials have used of their quotas: beside the audit log, or beside the key.
+    pub fn quotas(&self) -> PathBuf {
+        let mut path = self.audit.as_ref().unwrap_or(&self.key).as_os_str().to_owned();
+        path.push(".quotas");
+        path.into()
+    }
+
     /// The node's own key, if the policy was opened as a file.
     pub fn secret(&self) -> Option<&Secret> {
         self.secret.as_deref()
+    }
+
+    /// The same, to hold on to.
+    pub fn shared_secret(&self) -> Option<Arc<Secret>> {
+        self.secret.clone()
     }
 
     pub fn with_secret(mut self, secret: Secret) -> Self {

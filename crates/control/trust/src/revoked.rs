@@ -1,9 +1,9 @@
 //! What is revoked: a text file, a line each, read again when it changes.
 
 use crate::key::PublicKey;
+use flame_files::Others;
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 /// Bytes of the file, at most: some 200,000 revocations.
@@ -20,6 +20,11 @@ pub struct Revoked {
 pub enum RevokedError {
     #[error("revocations {path}: {error}")]
     Io { path: String, error: std::io::Error },
+    #[error(
+        "revocations {path}: the policy names this file, and it is not there: put back the list, or make an empty one \
+         (touch {path}) if nothing was ever revoked"
+    )]
+    Missing { path: String },
     #[error("revocations {path}, line {line}: {found:?}: expected `id HEX` or `key ed25519/HEX`")]
     Line { path: String, line: usize, found: String },
     #[error("revocations {path}: more than {MAX_BYTES} bytes")]
@@ -28,7 +33,7 @@ pub enum RevokedError {
 
 /// Adds a line of its own, whatever the file ends with.
 pub(crate) fn append_line(path: &Path, line: &str) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().create(true).read(true).append(true).open(path)?;
+    let mut file = flame_files::append(path, Others::Read)?;
     let mut last = [b'\n'];
     if file.metadata()?.len() > 0 {
         file.seek(SeekFrom::End(-1))?;
@@ -40,16 +45,16 @@ pub(crate) fn append_line(path: &Path, line: &str) -> std::io::Result<()> {
 }
 
 impl Revoked {
-    /// A file that is not there revokes nothing.
+    /// The file must be there: one that is gone, by accident or not, would revoke nothing.
     pub fn read(path: &Path) -> Result<Self, RevokedError> {
         let shown = || path.display().to_string();
         let io = |error| RevokedError::Io { path: shown(), error };
         let mut text = String::new();
-        match std::fs::File::open(path) {
-            Ok(file) => file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(io)?,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(e) => return Err(io(e)),
-        };
+        let file = flame_files::open(path, Others::Read).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => RevokedError::Missing { path: shown() },
+            _ => io(e),
+        })?;
+        file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(io)?;
         if text.len() as u64 > MAX_BYTES {
             return Err(RevokedError::Large { path: shown() });
         }

@@ -40,13 +40,18 @@ pub fn sign_module(module: &Path, hash: &[u8; 32], secret: &Secret) -> Result<Pa
 /// Whose signatures a module has. One that does not fit it is an error: something is wrong with one of the two.
 pub fn signers(module: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, SignatureError> {
     let path = file_of(module);
+    match std::fs::File::open(&path) {
+        Ok(file) => read_signers(file, &path, hash),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(SignatureError::Io { path: path.display().to_string(), error }),
+    }
+}
+
+/// The same from a file of signatures that somebody else opened.
+pub fn read_signers(from: impl Read, path: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, SignatureError> {
     let io = |error| SignatureError::Io { path: path.display().to_string(), error };
     let mut text = String::new();
-    match std::fs::File::open(&path) {
-        Ok(file) => file.take(MAX_BYTES).read_to_string(&mut text).map_err(io)?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(io(e)),
-    };
+    from.take(MAX_BYTES).read_to_string(&mut text).map_err(io)?;
     parse(&text, hash).map_err(|(line, reason)| SignatureError::Line {
         path: path.display().to_string(),
         line,

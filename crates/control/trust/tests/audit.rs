@@ -4,9 +4,19 @@ use flame_trust::{Audit, Event, Secret, verify_audit};
 use proptest::prelude::*;
 use std::path::Path;
 
+fn counter(folder: &Path) -> std::path::PathBuf {
+    flame_trust::counter_of(&folder.join("node.key"))
+}
+
+/// With the counter that is kept apart.
+fn verified(folder: &Path, secret: &Secret) -> Result<u64, String> {
+    let log = folder.join("audit.log");
+    verify_audit(&log, Some(&counter(folder)), &secret.public(), |_| ()).map_err(|e| e.to_string())
+}
+
 fn written(folder: &Path, secret: &Secret, entries: usize) -> std::path::PathBuf {
     let path = folder.join("audit.log");
-    let log = Audit::new(&path);
+    let log = Audit::new(&path, &counter(folder));
     for n in 0..entries {
         let event = [Event::Install, Event::Refuse, Event::Evict, Event::Revoke][n % 4].clone();
         log.write(secret, event, "alice", "count", &format!("entry \"{n}\"\nand more")).unwrap();
@@ -19,11 +29,13 @@ fn a_whole_log_passes_and_is_read() {
     let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());
     let path = written(folder.path(), &secret, 9);
     let mut texts = Vec::new();
-    assert_eq!(verify_audit(&path, &secret.public(), |e| texts.push(e.text.clone())).unwrap(), 9);
+    assert_eq!(verify_audit(&path, None, &secret.public(), |e| texts.push(e.text.clone())).unwrap(), 9);
     assert_eq!(texts[8], "entry \"8\"\nand more");
     // Another node's key does not do.
     let other = Secret::generate().public();
-    assert!(verify_audit(&path, &other, |_| ()).unwrap_err().to_string().contains("line 1: it was changed"));
+    assert!(
+        verify_audit(&path, None, &other, |_| ()).unwrap_err().to_string().contains("line 1: it was changed")
+    );
 }
 
 /// What is done to a log's lines, and what verifying says.
@@ -49,7 +61,7 @@ fn what_was_changed_dropped_or_moved_is_found() {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         change(&mut lines);
         std::fs::write(&path, lines.iter().map(|l| format!("{l}\n")).collect::<String>()).unwrap();
-        let error = verify_audit(&path, &secret.public(), |_| ()).unwrap_err().to_string();
+        let error = verified(folder.path(), &secret).unwrap_err();
         assert!(error.contains(said), "{name}: {error}");
     }
 }
@@ -61,17 +73,21 @@ fn a_log_that_lost_its_end_is_not_written_on() {
     let text = std::fs::read_to_string(&path).unwrap();
     let two: String = text.lines().take(2).map(|l| format!("{l}\n")).collect();
     std::fs::write(&path, two).unwrap();
-    let again = Audit::new(&path).write(&secret, Event::Install, "a", "m", "t").unwrap_err().to_string();
+    let again = Audit::new(&path, &counter(folder.path()))
+        .write(&secret, Event::Install, "a", "m", "t")
+        .unwrap_err()
+        .to_string();
     assert!(again.contains("does not end where its head says"), "{again}");
     // A machine that stopped between entry and head: the entry is there, and is counted.
     std::fs::write(&path, &text).unwrap();
     let head = folder.path().join("audit.log.head");
-    let before = std::fs::read(&head).unwrap();
-    Audit::new(&path).write(&secret, Event::Install, "a", "m", "t").unwrap();
-    std::fs::write(&head, before).unwrap();
-    assert_eq!(verify_audit(&path, &secret.public(), |_| ()).unwrap(), 4);
-    Audit::new(&path).write(&secret, Event::Install, "a", "m", "t").unwrap();
-    assert_eq!(verify_audit(&path, &secret.public(), |_| ()).unwrap(), 5);
+    let (before, count) = (std::fs::read(&head).unwrap(), std::fs::read(counter(folder.path())).unwrap());
+    Audit::new(&path, &counter(folder.path())).write(&secret, Event::Install, "a", "m", "t").unwrap();
+    std::fs::write(&head, &before).unwrap();
+    std::fs::write(counter(folder.path()), count).unwrap();
+    assert_eq!(verified(folder.path(), &secret), Ok(4));
+    Audit::new(&path, &counter(folder.path())).write(&secret, Event::Install, "a", "m", "t").unwrap();
+    assert_eq!(verified(folder.path(), &secret), Ok(5));
 }
 
 proptest! {
@@ -85,6 +101,95 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] ^= by;
         std::fs::write(&path, bytes).unwrap();
-        prop_assert!(verify_audit(&path, &secret.public(), |_| ()).is_err());
+        prop_assert!(verified(folder.path(), &secret).is_err());
     }
+}
+
+/// What is done to a log and what belongs to it, and what verifying and writing on say.
+type Theft = (&'static str, fn(&Path), &'static str, &'static str);
+
+#[test]
+fn log_head_and_counter_hold_each_other() {
+    fn first_line(folder: &Path) {
+        let log = folder.join("audit.log");
+        let line = std::fs::read_to_string(&log).unwrap().lines().next().unwrap().to_owned();
+        std::fs::write(&log, line + "\n").unwrap();
+    }
+    fn old(folder: &Path) {
+        for name in ["audit.log", "audit.log.head"] {
+            std::fs::copy(folder.join(format!("{name}.old")), folder.join(name)).unwrap();
+        }
+    }
+    let gone = |folder: &Path, name: &str| std::fs::remove_file(folder.join(name)).unwrap();
+    let secret = Secret::generate();
+    let thefts: [Theft; 6] = [
+        // Once it verified as whole after the next entry.
+        (
+            "one line and no head",
+            |f| {
+                first_line(f);
+                std::fs::remove_file(f.join("audit.log.head")).unwrap()
+            },
+            ".head is missing",
+            "audit.log.head is missing",
+        ),
+        (
+            "no head",
+            |f| std::fs::remove_file(f.join("audit.log.head")).unwrap(),
+            ".head is missing",
+            "audit.log.head is missing",
+        ),
+        (
+            "no counter",
+            |f| std::fs::remove_file(counter(f)).unwrap(),
+            "counter is missing",
+            "node.key.audit is missing",
+        ),
+        ("log and head of some time ago", old, "put back together", "do not belong together"),
+        (
+            "no log",
+            |f| std::fs::write(f.join("audit.log"), "").unwrap(),
+            "dropped from its end",
+            "does not end where",
+        ),
+        (
+            "neither head nor counter",
+            |f| {
+                std::fs::remove_file(f.join("audit.log.head")).unwrap();
+                std::fs::remove_file(counter(f)).unwrap()
+            },
+            ".head is missing",
+            "neither its .head nor its counter",
+        ),
+    ];
+    for (name, theft, verifying, writing) in thefts {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), &secret, 3);
+        for name in ["audit.log", "audit.log.head"] {
+            std::fs::copy(folder.path().join(name), folder.path().join(format!("{name}.old"))).unwrap();
+        }
+        let log = Audit::new(&path, &counter(folder.path()));
+        (0..3).for_each(|_| log.write(&secret, Event::End, "alice", "count", "").unwrap());
+        assert_eq!(verified(folder.path(), &secret), Ok(6));
+        theft(folder.path());
+        let said = verified(folder.path(), &secret).unwrap_err();
+        assert!(said.contains(verifying), "{name}: {said}");
+        let said = log.write(&secret, Event::Fault, "alice", "count", "").unwrap_err().to_string();
+        assert!(said.contains(writing), "{name}: {said}");
+    }
+    // A log that others may write is none.
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(folder.path(), &secret, 1);
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let log = Audit::new(&path, &counter(folder.path()));
+    assert!(
+        log.write(&secret, Event::End, "a", "m", "")
+            .unwrap_err()
+            .to_string()
+            .contains("others may change it")
+    );
+    gone(folder.path(), "audit.log");
+    std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+    assert!(log.write(&secret, Event::End, "a", "m", "").unwrap_err().to_string().contains("symbolic link"));
 }

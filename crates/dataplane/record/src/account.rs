@@ -1,5 +1,6 @@
 //! The account of each module at the end of a run: `offered = processed + filtered + shed`.
 
+use crate::escape;
 use crate::people::{GRID, grouped};
 use comfy_table::{Cell, CellAlignment, Table};
 use flame_plan::{Account, Shed};
@@ -19,7 +20,8 @@ pub fn json(
     accounts: &[(String, Account)],
 ) -> io::Result<()> {
     let modules: Map<String, Value> = accounts.iter().map(|(name, a)| (name.clone(), object(a))).collect();
-    writeln!(out, "{}", json!({ "packets": packets, "kernel_drops": kernel_drops, "modules": modules }))
+    let all = json!({ "packets": packets, "kernel_drops": kernel_drops, "modules": modules });
+    writeln!(out, "{}", escape::json(&all.to_string()))
 }
 
 /// Counts are packets, but for `records`, `records_lost`, `messages_lost` and `faults`.
@@ -76,7 +78,8 @@ pub fn table(
         Cell::new(h).set_alignment(if i == 0 { CellAlignment::Left } else { CellAlignment::Right })
     }));
     for (module, a) in accounts {
-        let mut row = vec![Cell::new(module), number(a.offered), number(a.processed), number(a.filtered)];
+        let mut row =
+            vec![Cell::new(escape::line(module)), number(a.offered), number(a.processed), number(a.filtered)];
         match causes.is_empty() {
             true => row.push(number(0)),
             false => row.extend(causes.iter().map(|c| number(a.shed_by(*c)))),

@@ -1,85 +1,85 @@
 //! Which records a grant lets out.
 
-use flame_abi::manifest::{Column, ColumnType, Manifest};
-use flame_plan::Release;
+use flame_abi::manifest::{Column, ColumnType, Manifest, Table};
+use flame_plan::{Amounts, Meters, Release, Terms};
 
-/// One module's way out.
+/// One module's way out: its own limits, and its credential's meters.
 pub struct Gate {
     release: Release,
+    meters: Meters,
     /// Per table: its columns, and which of them count packets.
     tables: Vec<Vec<(ColumnType, bool)>>,
-    left: Left,
-    /// Packet time since the last second began.
-    since_ns: u64,
-    /// Nothing is held back.
-    open: bool,
-}
-
-/// Of this second.
-#[derive(Clone, Copy)]
-struct Left {
-    records: u64,
-    bytes: u64,
-    transmit: u64,
+    left: Amounts,
+    /// The last second of packet time.
+    second: u64,
+    /// Bytes that a record of each table takes beside its own, where names are written with it.
+    names: Vec<u64>,
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What `ns` are worth.
-fn worth(rate: u64, ns: u64) -> u64 {
-    let all = u128::from(rate) * u128::from(ns) / u128::from(SECOND_NS);
-    u64::try_from(all).unwrap_or(u64::MAX)
-}
-
 impl Gate {
-    pub fn new(manifest: &Manifest, release: Release) -> Self {
+    pub fn new(manifest: &Manifest, terms: &Terms) -> Self {
         let column = |c: &Column| (c.kind, c.unit.as_deref() == Some("packets"));
         let tables = manifest.tables.iter().map(|t| t.columns.iter().map(column).collect()).collect();
-        let left = Left { records: 0, bytes: 0, transmit: 0 };
-        let open = release == Release::default();
-        let mut gate = Self { release, tables, left, since_ns: 0, open };
-        gate.refill(SECOND_NS);
+        let names = |t: &Table| t.columns.iter().map(|c| c.name.len() as u64 + 4).sum();
+        // A grant counts records as modules lay them out; the limit of the operator's own is about what is written.
+        let names: Vec<u64> = match terms.meters.granted() {
+            true => vec![0; manifest.tables.len()],
+            false => manifest.tables.iter().map(names).collect(),
+        };
+        let mut gate = Self {
+            release: terms.release,
+            meters: terms.meters.clone(),
+            tables,
+            left: Amounts::default(),
+            second: 0,
+            names,
+        };
+        gate.fill();
         gate
     }
 
-    /// So much packet time has gone by. However often this is told, a second's worth comes with each second.
-    pub fn refill(&mut self, ns: u64) {
-        self.since_ns = self.since_ns.saturating_add(ns);
-        if self.since_ns < SECOND_NS {
-            return;
-        }
-        let ns = std::mem::take(&mut self.since_ns);
+    fn fill(&mut self) {
         let Release { records, bytes, transmit, .. } = self.release;
-        self.left =
-            Left { records: worth(records, ns), bytes: worth(bytes, ns), transmit: worth(transmit, ns) };
+        self.left = Amounts { records, bytes, transmit };
+    }
+
+    /// Packet time has come to `now_ns`. However far it went, what comes with it is one second's worth.
+    pub fn tick(&mut self, now_ns: u64) {
+        let second = now_ns / SECOND_NS;
+        if second > self.second {
+            self.second = second;
+            self.fill();
+            self.meters.tick(now_ns);
+        }
     }
 
     /// Whether this record goes out; if so, it is counted.
     #[inline]
     pub fn lets(&mut self, table: u16, row: &[u8]) -> bool {
-        if self.open {
-            return true;
-        }
-        let bytes = row.len() as u64;
-        if self.packets(table, row) < self.release.group || self.left.records == 0 || self.left.bytes < bytes
-        {
+        if self.release.group > 0 && self.packets(table, row) < self.release.group {
             return false;
         }
-        self.left.records -= 1;
-        self.left.bytes -= bytes;
-        true
+        let names = self.names.get(usize::from(table)).copied().unwrap_or(0);
+        self.take(Amounts { records: 1, bytes: row.len() as u64 + names, transmit: 0 })
     }
 
     /// Whether a packet of so many bytes is written.
     #[inline]
     pub fn lets_packet(&mut self, bytes: u64) -> bool {
-        if self.left.transmit < bytes {
+        self.take(Amounts { transmit: bytes, ..Amounts::default() })
+    }
+
+    fn take(&mut self, amounts: Amounts) -> bool {
+        if !self.left.covers(amounts) || !self.meters.take(amounts) {
             return false;
         }
-        // Without a limit there is nothing to count down.
-        if self.release.transmit != u64::MAX {
-            self.left.transmit -= bytes;
-        }
+        self.left = Amounts {
+            records: spent(self.left.records, amounts.records),
+            bytes: spent(self.left.bytes, amounts.bytes),
+            transmit: spent(self.left.transmit, amounts.transmit),
+        };
         true
     }
 
@@ -110,16 +110,28 @@ impl Gate {
     }
 }
 
+/// Where there is no limit there is nothing to count down.
+fn spent(left: u64, amount: u64) -> u64 {
+    if left == u64::MAX { left } else { left - amount }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flame_plan::{Meter, Quota, ThisRun};
+    use std::sync::Arc;
 
     fn gate(release: Release) -> Gate {
         let text = "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n[[tables]]\nname = \"t\"\ncolumns = [\
             { name = \"who\", type = \"text\" }, { name = \"a\", type = \"ip\" }, \
             { name = \"n\", type = \"u32\", unit = \"packets\" }, { name = \"m\", type = \"u64\", unit = \"packets\" }]\n\
             [[tables]]\nname = \"u\"\ncolumns = [{ name = \"x\", type = \"u64\" }]";
-        Gate::new(&Manifest::parse(text.as_bytes()).unwrap(), release)
+        let unlimited =
+            Quota { per_second: Amounts::MAX, per_packet: Amounts::MAX, share: None, memory: u64::MAX };
+        let meter = Meter::new(unlimited, Box::new(ThisRun::new(unlimited)));
+        let meters = Meters::of_grant(vec![Arc::new(meter)]);
+        let manifest = Manifest::parse(text.as_bytes()).unwrap();
+        Gate::new(&manifest, &Terms { release, meters, ..Terms::default() })
     }
 
     fn row(n: u32, m: u64) -> Vec<u8> {
@@ -142,21 +154,29 @@ mod tests {
         assert_eq!(row.len(), 34);
         assert!(gate.lets(0, &row) && gate.lets(0, &row) && !gate.lets(0, &row));
         assert!(gate.lets_packet(100) && !gate.lets_packet(1));
-        gate.refill(SECOND_NS);
+        gate.tick(SECOND_NS);
         assert!(gate.lets(0, &row) && gate.lets_packet(60) && !gate.lets_packet(60));
-        gate.refill(10 * SECOND_NS);
-        assert_eq!((0..30).filter(|_| gate.lets(0, &row)).count(), 20);
+        // A jump is worth one second, and going back nothing.
+        gate.tick(1000 * SECOND_NS);
+        assert_eq!((0..30).filter(|_| gate.lets(0, &row)).count(), 2);
+        gate.tick(10 * SECOND_NS);
+        gate.tick(1000 * SECOND_NS);
+        assert!(!gate.lets(0, &row));
         // Short ticks give no more.
-        let let_out = (0..20).filter(|_| {
-            gate.refill(SECOND_NS / 10);
+        let let_out = (1..=20).filter(|n| {
+            gate.tick(1000 * SECOND_NS + n * (SECOND_NS / 10));
             gate.lets(0, &row)
         });
         assert_eq!(let_out.count(), 3, "two with the tenth, one with the last");
     }
 
+    /// One packet filled 975 MB of JSON.
     #[test]
-    fn without_a_grant_everything_goes_out() {
-        let mut gate = gate(Release::default());
-        assert!((0..1000).all(|_| gate.lets(0, &[]) && gate.lets_packet(u64::MAX)));
+    fn the_operators_own_modules_put_out_so_much_for_a_packet() {
+        let text = "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n[[tables]]\nname = \"t\"\ncolumns = [\
+            { name = \"a_column_with_a_long_name\", type = \"u8\" }]";
+        let mut gate = Gate::new(&Manifest::parse(text.as_bytes()).unwrap(), &Terms::default());
+        assert_eq!((0..10_000_000).take_while(|_| gate.lets(0, &[1])).count(), 65_536);
+        assert!(gate.lets_packet(9000), "what is written of packets has its own limits");
     }
 }

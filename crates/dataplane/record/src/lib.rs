@@ -30,6 +30,7 @@ pub mod account;
 mod cell;
 mod check;
 mod error;
+pub mod escape;
 mod gate;
 pub mod people;
 pub mod rows;

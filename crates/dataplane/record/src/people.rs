@@ -82,21 +82,7 @@ pub fn duration(ns: i64) -> String {
 /// A module's text without anything that could steer a terminal or reorder a line: control
 /// characters and the marks of bidirectional text appear as `\u{1b}`.
 pub fn plain(text: &str) -> String {
-    let steers = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(steers) {
-        return text.to_owned();
-    }
-    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        if steers(c) {
-            out.extend(c.escape_unicode());
-        } else {
-            out.push(c);
-        }
-        out
-    })
+    crate::escape::line(text).into_owned()
 }
 
 #[cfg(test)]

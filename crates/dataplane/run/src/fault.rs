@@ -47,10 +47,15 @@ pub enum FaultKind {
     Start(String),
 }
 
+/// Characters of a function's name that are told.
+pub const MAX_NAME: usize = 200;
+
 /// One function of a backtrace.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The name section's, demangled, or the function's number.
+    /// Its number in the module.
+    pub index: u32,
+    /// The name section's, demangled and cut, or its number.
     pub function: String,
     /// Offset in the rewritten module's code.
     pub offset: Option<usize>,
@@ -65,6 +70,35 @@ impl Fault {
     /// Whether the module must not run without counters any more.
     pub fn violates_bound(&self) -> bool {
         matches!(self.kind, FaultKind::BoundViolated { .. })
+    }
+
+    /// What is told of it. Under a grant that is what happened, in which call, and in which function by its number:
+    /// no text and no other number of the module's making.
+    pub fn text(&self, granted: bool) -> String {
+        if !granted {
+            return self.to_string();
+        }
+        let what = match &self.kind {
+            // One of the engine's few words.
+            FaultKind::Trap(text) => format!("trap: {}", text.chars().take(MAX_NAME).collect::<String>()),
+            FaultKind::Budget { limit, .. } => format!("cut off: used up its budget of {limit}"),
+            FaultKind::StopBudget { limit, .. } => {
+                format!("cut off: after the run was stopped it used up its budget of {limit}")
+            }
+            FaultKind::Interrupted(_) => "interrupted: it still ran after the run was stopped".to_owned(),
+            FaultKind::Messages { limit, .. } => format!("sent more than {limit} messages in one call"),
+            FaultKind::BoundViolated { .. } => {
+                "bound violated: it ran past its deadline in code that no counter ends. \
+                 This run goes on without it; from the next one on it is metered"
+                    .to_owned()
+            }
+            FaultKind::Start(_) => "could not be started".to_owned(),
+            FaultKind::Output(_) => "its output does not fit its manifest".to_owned(),
+            FaultKind::OutputPlace { .. } => "its output lies outside its memory or is too large".to_owned(),
+            FaultKind::Continuations(limit) => format!("asked for more than {limit} further calls"),
+        };
+        let place = self.backtrace.first().map_or(String::new(), |f| format!(", in function {}", f.index));
+        format!("{}: {what}{place}", self.call)
     }
 
     /// What the packets it was given count as.

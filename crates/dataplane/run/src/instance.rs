@@ -1,13 +1,14 @@
 use crate::call::{Allowance, Call, Function};
 use crate::engine::Engines;
-use crate::fault::{Fault, FaultKind, Frame};
+use crate::fault::{Fault, FaultKind, Frame, MAX_NAME};
 use crate::memory::{Mapping, load, map_window, polling_page};
 use crate::watch::{Deadlines, Watch, Watchdog};
 use flame_abi::layout::{self, names};
 use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
 use flame_block::SharedMemory;
-use flame_plan::{Limits, ModuleClass, ModulePlan};
+use flame_plan::{Limits, Meters, ModuleClass, ModulePlan};
 use flame_record::{FrameCounts, Schema};
+use std::fmt::Write;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -24,6 +25,7 @@ pub struct Loaded {
     schema: Arc<Schema>,
     limits: Limits,
     parameters: Arc<[u8]>,
+    meters: Meters,
     has_slow_path: bool,
     marks_packets: bool,
     class: ModuleClass,
@@ -72,6 +74,7 @@ impl Loaded {
             hash: plan.hash,
             deadlines,
             watchdog: engines.watchdog().clone(),
+            meters: plan.terms.meters.clone(),
         })
     }
 
@@ -93,11 +96,25 @@ impl Loaded {
 pub(crate) struct Quota {
     memory: usize,
     table_elements: usize,
+    /// Of the credential, with what this store took of its memory.
+    meters: Meters,
+    held: u64,
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        self.meters.disown(self.held);
+    }
 }
 
 impl ResourceLimiter for Quota {
-    fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(desired <= self.memory)
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let more = desired.saturating_sub(current) as u64;
+        if desired > self.memory || !self.meters.own(more) {
+            return Ok(false);
+        }
+        self.held += more;
+        Ok(true)
     }
 
     fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
@@ -158,7 +175,12 @@ impl Instance {
             said: None,
         };
         let limits = &loaded.limits;
-        let quota = Quota { memory: limits.memory as usize, table_elements: limits.table_elements as usize };
+        let quota = Quota {
+            memory: limits.memory as usize,
+            table_elements: limits.table_elements as usize,
+            meters: loaded.meters.clone(),
+            held: 0,
+        };
         let mut store = Store::new(&loaded.engine, quota);
         store.limiter(|quota| quota);
         let mut linker = Linker::new(&loaded.engine);
@@ -388,7 +410,9 @@ impl Instance {
             fault.backtrace = backtrace
                 .frames()
                 .iter()
+                .take(MAX_FRAMES)
                 .map(|frame| Frame {
+                    index: frame.func_index(),
                     function: frame
                         .func_name()
                         .map_or_else(|| format!("function {}", frame.func_index()), demangle),
@@ -451,7 +475,45 @@ fn root_cause(error: &wasmtime::Error) -> String {
     error.root_cause().to_string()
 }
 
-/// The readable part of a Rust name: `crate::module::function`, without the hash.
+/// Functions of a backtrace that are told.
+const MAX_FRAMES: usize = 20;
+
+/// The readable part of a Rust name: `crate::module::function`, without the hash. Names are the module's, and may be as
+/// long as its file: they are cut before anything is made of them, and after, since a short one may stand for more.
 fn demangle(name: &str) -> String {
-    format!("{:#}", rustc_demangle::demangle(name)).replace(char::is_control, " ")
+    let end = name.char_indices().nth(MAX_NAME).map_or(name.len(), |(at, _)| at);
+    let mut shown = Cut { text: String::new(), left: MAX_NAME };
+    // It ends early if it is full.
+    let _ = write!(shown, "{:#}", rustc_demangle::demangle(&name[..end]));
+    shown.text.replace(char::is_control, " ")
+}
+
+/// Takes so many characters and no more.
+struct Cut {
+    text: String,
+    left: usize,
+}
+
+impl Write for Cut {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let before = self.text.len();
+        self.text.extend(text.chars().take(self.left));
+        self.left -= self.text[before..].chars().count();
+        if self.left == 0 { Err(std::fmt::Error) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::demangle;
+
+    #[test]
+    fn names_are_cut_whatever_they_stand_for() {
+        assert_eq!(demangle("_ZN4core9panicking5panic17h0123456789abcdefE"), "core::panicking::panic");
+        assert_eq!(demangle(&"é".repeat(15 << 20)).chars().count(), 200);
+        assert_eq!(demangle("a\u{1b}b"), "a b");
+        // A name of the new kind that refers back to itself again and again.
+        let folded = format!("_RINvC1a1fT{}E", "TB7_B7_E".repeat(20));
+        assert!(demangle(&folded).chars().count() <= 200);
+    }
 }

@@ -70,7 +70,7 @@ impl Caller {
             current: None,
             last: None,
             overtime: Duration::ZERO,
-            pace: Pace::new(module.terms.share, module.terms.pace.filter(|_| is_live)),
+            pace: Pace::new(&module.terms.meters, module.terms.pace.filter(|_| is_live)),
             eviction: module.terms.eviction.clone(),
         }
     }

@@ -50,6 +50,7 @@ struct Collected {
     queued: usize,
     /// The worker whose message the slow instance is at.
     worker: usize,
+    granted: bool,
     account: Account,
 }
 
@@ -85,7 +86,7 @@ impl<'a> Collector<'a> {
             let mut module = Collected {
                 name: p.name.clone(),
                 rows: Rows::new(p),
-                gate: Gate::new(&p.manifest, p.terms.release),
+                gate: Gate::new(&p.manifest, &p.terms),
                 resolution_ns: p.view.resolution_ns,
                 ticked: 0,
                 due: 0,
@@ -96,6 +97,7 @@ impl<'a> Collector<'a> {
                 queue: VecDeque::new(),
                 queued: 0,
                 worker: 0,
+                granted: p.terms.meters.granted(),
                 account: Account::default(),
             };
             if loaded.has_slow_path() {
@@ -139,12 +141,10 @@ impl<'a> Collector<'a> {
         self.passed[worker] = now_ns;
         let all = self.passed.iter().copied().min().unwrap_or(0);
         if all > self.ticked {
-            // The first tick is the first that is known of time.
-            let since = if self.ticked == 0 { 0 } else { all - self.ticked };
+            self.modules.iter_mut().for_each(|m| m.gate.tick(all));
             self.ticked = all;
             for module in 0..self.modules.len() {
                 let m = &mut self.modules[module];
-                m.gate.refill(since);
                 m.due = all;
                 m.tick();
                 self.go(module)?;
@@ -311,7 +311,7 @@ impl Collected {
     fn ended(&mut self, fault: &Fault) -> FaultReport {
         self.slow = None;
         self.account.faults += 1;
-        let text = fault.to_string();
+        let text = fault.text(self.granted);
         FaultReport { module: self.name.clone(), worker: None, packet: None, text, restarted: false }
     }
 }

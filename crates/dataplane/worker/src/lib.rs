@@ -10,6 +10,7 @@ mod caller;
 mod clock;
 mod collect;
 mod feed;
+mod granted;
 mod lane;
 mod member;
 mod pace;

@@ -7,7 +7,7 @@ use crate::run::RunError;
 use crate::stop::{Stop, Turn};
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, Reader};
-use flame_plan::{Account, ModuleClass, OnFault, Plan, Shed, coarse};
+use flame_plan::{Account, Meters, ModuleClass, OnFault, Plan, Shed, coarse};
 use flame_run::{Call, Fault, Loaded, Mapping, Role};
 use std::collections::VecDeque;
 
@@ -29,6 +29,7 @@ pub(crate) struct Member {
     ticks: VecDeque<Due>,
     /// Whether the call that it is at has put nothing out yet.
     is_fresh: bool,
+    meters: Meters,
     /// Of its view: ticks and the end are no finer than packets.
     resolution_ns: u64,
     /// The last tick, at that resolution.
@@ -91,6 +92,7 @@ impl Member {
             taken: 0,
             ticks: VecDeque::new(),
             is_fresh: true,
+            meters: p.terms.meters.clone(),
             resolution_ns: p.view.resolution_ns,
             ticked: 0,
             told: 0,
@@ -198,7 +200,7 @@ impl Member {
         match ended {
             Ended::Paused => return Ok(false),
             Ended::Done(Call::Batch { count, .. }, _) => {
-                self.account.processed += u64::from(count);
+                self.processed(count);
                 self.advance(count);
             }
             Ended::Done(..) => {}
@@ -221,6 +223,11 @@ impl Member {
         Ok(true)
     }
 
+    fn processed(&mut self, count: u32) {
+        self.account.processed += u64::from(count);
+        self.meters.packets(count);
+    }
+
     fn advance(&mut self, count: u32) {
         if let Some(work) = &mut self.work {
             work.next += count;
@@ -240,7 +247,7 @@ impl Member {
         let marked = fault.packet.filter(|p| cause != Shed::Output && *p < count);
         let (done, shed) = marked.map_or((0, count), |p| (p, 1));
         let number = marked.map(|p| self.account.accounted() + u64::from(p));
-        self.account.processed += u64::from(done);
+        self.processed(done);
         self.account.shed(cause, u64::from(shed));
         self.advance(done + shed);
         self.stop_or_restart(fault, number, turn, outlet)
@@ -277,7 +284,10 @@ impl Member {
         self.account.faults += 1;
         let module = self.name.clone();
         let worker = Some(self.worker);
-        outlet.fault(self.module, FaultReport { module, worker, packet, text: fault.to_string(), restarted })
+        outlet.fault(
+            self.module,
+            FaultReport { module, worker, packet, text: fault.text(self.meters.granted()), restarted },
+        )
     }
 
     /// The lane has come to a tick: it follows on the blocks that wait. Of several at one place the last one counts.

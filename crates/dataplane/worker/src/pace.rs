@@ -1,6 +1,6 @@
 //! What a module's calls take, measured: its share of a worker, and the limit that its batches were admitted with.
 
-use flame_plan::{PaceLimit, Share};
+use flame_plan::{Meters, PaceLimit};
 use std::time::{Duration, Instant};
 
 /// Batches before a module is judged: the first ones find cold caches and empty tables.
@@ -8,18 +8,19 @@ const ENOUGH: u64 = 256;
 
 /// Reads the clock twice a call, or a slice of one; never if nothing is limited.
 pub struct Pace {
-    share: Option<Used>,
+    /// The credential's processor time, of all its installs and workers.
+    share: Option<Meters>,
     limit: Option<Judge>,
 }
 
 impl Pace {
-    pub fn new(share: Option<Share>, limit: Option<PaceLimit>) -> Self {
-        Self { share: share.map(Used::new), limit: limit.map(Judge::new) }
+    pub fn new(meters: &Meters, limit: Option<PaceLimit>) -> Self {
+        Self { share: Some(meters.clone()).filter(Meters::timed), limit: limit.map(Judge::new) }
     }
 
     /// Whether a call may begin or go on.
     pub fn may_begin(&mut self) -> bool {
-        self.share.as_mut().is_none_or(Used::may_begin)
+        self.share.as_ref().is_none_or(Meters::may_begin)
     }
 
     pub fn start(&self) -> Option<Instant> {
@@ -29,8 +30,8 @@ impl Pace {
     /// Charges what was done since `started`; time of batches is also what the limit is about.
     pub fn charge(&mut self, started: Option<Instant>, is_batch: bool) {
         let Some(took) = started.map(|s| s.elapsed()) else { return };
-        if let Some(share) = &mut self.share {
-            share.used += took;
+        if let Some(share) = &self.share {
+            share.took(took);
         }
         if let Some(judge) = self.limit.as_mut().filter(|_| is_batch) {
             judge.so_far += took;
@@ -40,34 +41,6 @@ impl Pace {
     /// A batch of so many packets is done; returns why the module has to go, if it does.
     pub fn batch(&mut self, packets: u32) -> Option<String> {
         self.limit.as_mut()?.batch(packets)
-    }
-}
-
-/// Processor time, a period at a time.
-struct Used {
-    share: Share,
-    period: Instant,
-    used: Duration,
-}
-
-impl Used {
-    fn new(share: Share) -> Self {
-        Self { share, period: Instant::now(), used: Duration::ZERO }
-    }
-
-    /// What a batch took too long is taken from the next periods.
-    fn may_begin(&mut self) -> bool {
-        let now = Instant::now();
-        let (slice, period) =
-            (Duration::from_nanos(self.share.slice_ns), Duration::from_nanos(self.share.period_ns));
-        let past = now.duration_since(self.period);
-        if past >= period {
-            // Slices that went unused are not saved.
-            let periods = (past.as_nanos() / period.as_nanos().max(1)).min(u128::from(u32::MAX)) as u32;
-            self.used = self.used.saturating_sub(slice.saturating_mul(periods));
-            self.period = now;
-        }
-        self.used < slice
     }
 }
 
@@ -148,10 +121,8 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn pace(share: Share) -> Pace {
-        Pace::new(Some(share), None)
-    }
+    use flame_plan::{Amounts, Meter, Quota, Share, ThisRun};
+    use std::sync::Arc;
 
     fn take(pace: &mut Pace, time: Duration) {
         let started = pace.start();
@@ -160,17 +131,18 @@ mod tests {
     }
 
     #[test]
-    fn a_module_gets_its_slice_and_no_more() {
-        let mut long = pace(Share { slice_ns: 1_000_000, period_ns: 3_600_000_000_000 });
-        assert!(long.may_begin());
-        take(&mut long, Duration::from_millis(2));
-        assert!(!long.may_begin(), "used up, and the period is long");
-        let mut short = pace(Share { slice_ns: 1, period_ns: 1_000 });
-        assert!(short.may_begin());
-        take(&mut short, Duration::from_micros(50));
-        // What it took beyond a slice of 1 ns takes as many periods to work off.
-        std::thread::sleep(Duration::from_micros(50));
-        assert!(!short.may_begin());
+    fn installs_of_a_credential_have_one_slice_and_no_more() {
+        let share = Some(Share { slice_ns: 1_000_000, period_ns: 3_600_000_000_000 });
+        let quota = Quota { per_second: Amounts::MAX, per_packet: Amounts::MAX, share, memory: u64::MAX };
+        let meters = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ThisRun::new(quota))))]);
+        let (mut one, mut other) = (Pace::new(&meters, None), Pace::new(&meters, None));
+        assert!(one.may_begin() && other.may_begin());
+        take(&mut one, Duration::from_millis(2));
+        assert!(!one.may_begin() && !other.may_begin(), "used up, and the period is long");
+        assert!(
+            Pace::new(&Meters::default(), None).start().is_none(),
+            "nothing is limited, so nothing is measured"
+        );
     }
 
     #[test]

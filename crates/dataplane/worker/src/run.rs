@@ -97,7 +97,9 @@ impl Run<'_> {
         };
         // Without metered modules nobody looks at slices.
         let metered = self.plan.modules.iter().any(|m| m.class == ModuleClass::Metered);
-        if metered { sliced(self.engines, execute) } else { execute() }
+        let mut report = if metered { sliced(self.engines, execute) } else { execute() }?;
+        crate::granted::reduce(self.plan, &mut report);
+        Ok(report)
     }
 
     fn lane_options<'s>(&'s self, worker: usize, source: &dyn Source, stop: &'s Stop<'s>) -> LaneOptions<'s> {

@@ -51,19 +51,24 @@ impl Audit {
             (None, Some(secret)) => secret.public(),
             (None, None) => return Err("give the node's public key: --key".into()),
         };
+        // A log that is named may be a copy of any node's.
+        let counter = policy.as_ref().filter(|_| of.log.is_none()).map(Policy::counter);
         let log = of.log.or_else(|| policy.and_then(|p| p.audit));
         let log = log.ok_or("the policy names no audit log: add audit = \"audit.log\" to [node]")?;
         let mut lines = Vec::new();
-        let entries = verify_audit(&log, &key, |e| {
+        let entries = verify_audit(&log, counter.as_deref(), &key, |e| {
             if show {
                 let event = format!("{:?}", e.event).to_lowercase();
-                lines.push(format!("{} {event:<8} {:<20} {} {}", e.time, e.principal, e.module, e.text));
+                let all = format!("{} {event:<8} {:<20} {} {}", e.time, e.principal, e.module, e.text);
+                // An entry is a line, whatever its text.
+                lines.push(flame_record::escape::line(&all).into_owned());
             }
         })?;
         if show {
             lines.iter().for_each(|line| say!("{line}"));
         } else {
-            say!("{}: {entries} entries, whole, signed by {key}", log.display());
+            let counted = if counter.is_some() { ", counted apart" } else { "" };
+            say!("{}: {entries} entries, whole, signed by {key}{counted}", log.display());
         }
         Ok(Status::Done)
     }

@@ -3,7 +3,7 @@ use crate::command::explain::Shown;
 use crate::exit::Status;
 use crate::places;
 use crate::plot::Target;
-use crate::say::say;
+use crate::say::{say, say_json};
 use clap::Args;
 use flame_bounds::Class;
 use flame_calibrate::{Calibration, file_name, load_or_measure};
@@ -43,7 +43,7 @@ impl Calibrate {
         progress("");
         let path = folder.join(file_name(&calibration.cpu));
         match self.format {
-            Shown::Json => say!("{}", json!({"calibration": calibration, "file": path, "cached": cached})),
+            Shown::Json => say_json!({"calibration": calibration, "file": path, "cached": cached}),
             Shown::Table => table(&calibration, &path, cached),
         }
         if let Some(target) = &self.plot {

@@ -3,14 +3,13 @@ use crate::command::{Error, read};
 use crate::exit::Status;
 use crate::pace::Pacing;
 use crate::places;
-use crate::say::say;
+use crate::say::{complain, say, say_json};
 use clap::Args;
 use flame_abi::layout::names;
 use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, Turns};
 use flame_compile::{Analysed, Cache, Pace, Report};
 use flame_plan::Limits;
 use rustc_demangle::demangle;
-use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Show what a module's calls cost at most, found without running it
@@ -71,7 +70,7 @@ impl Check {
         };
         let lines = match self.explain {
             true => compiler.lines(&wasm, &examined, offsets(&analysis)).unwrap_or_else(|e| {
-                eprintln!("flame: note: {}: {e}", path.display());
+                complain!("flame: note: {}: {e}", path.display());
                 BTreeMap::new()
             }),
             false => BTreeMap::new(),
@@ -107,7 +106,7 @@ impl Check {
     /// Says that the analysis was stopped: the module is run with counters.
     fn exceeded(&self, why: &str) -> Result<Status, Error> {
         match self.format {
-            Shown::Json => say!("{}", json!({"bounded": false, "why": why})),
+            Shown::Json => say_json!({"bounded": false, "why": why}),
             Shown::Table => say!("verdict        metered: {why}"),
         }
         Ok(if self.limit.is_none() { Status::Done } else { Status::Failed })
@@ -117,34 +116,28 @@ impl Check {
         for e in &found.analysis.entries {
             let at = |p: flame_bounds::Poly| p.at(self.snaplen).map(|n| u64::try_from(n).unwrap_or(u64::MAX));
             let ns = |p: flame_bounds::Poly| p.at(found.visible).map(|ps| ps as f64 / 1000.0);
-            say!(
-                "{}",
-                json!({"entry": e.name, "call": e.bound.call.to_string(), "call_most": at(e.bound.call),
+            say_json!({"entry": e.name, "call": e.bound.call.to_string(), "call_most": at(e.bound.call),
                     "packet": e.bound.packet.to_string(), "packet_most": at(e.bound.packet),
                     "common_call": e.common.call.to_string(), "common_packet": e.common.packet.to_string(),
                     "call_ns": e.time.and_then(|t| ns(t.call)), "packet_ns": e.time.and_then(|t| ns(t.packet)),
                     "proved": e.bound.is_bounded(), "class": e.depends.class(), "why": e.why.as_deref().map(plain),
                     "calls_deep": depth(e.stack.calls), "stack_bytes": depth(e.stack.memory),
-                    "locals_bytes": depth(e.stack.locals), "grows": e.grows, "imports": e.imports})
-            );
+                    "locals_bytes": depth(e.stack.locals), "grows": e.grows, "imports": e.imports});
         }
         for l in found.analysis.loops.iter().filter(|_| self.explain) {
             let (turns, cost) = (turns(l), l.cost.to_string());
             let line = found.lines.get(&l.offset);
-            say!(
-                "{}",
-                json!({"function": name(&l.function), "offset": l.offset, "line": line, "turns": turns,
-                    "turn_costs": cost, "class": l.depends.class()})
-            );
+            say_json!({"function": name(&l.function), "offset": l.offset, "line": line, "turns": turns,
+                    "turn_costs": cost, "class": l.depends.class()});
         }
         for step in self.path(found) {
-            say!("{}", json!({"step": step.place, "cost": step.cost, "loop": step.is_loop}));
+            say_json!({"step": step.place, "cost": step.cost, "loop": step.is_loop});
         }
         for cycle in &found.analysis.cycles {
-            say!("{}", json!({"recursion": cycle.iter().map(|f| name(f)).collect::<Vec<_>>()}));
+            say_json!({"recursion": cycle.iter().map(|f| name(f)).collect::<Vec<_>>()});
         }
         let (bounded, why) = &found.verdict;
-        say!("{}", json!({"bounded": bounded, "why": why}));
+        say_json!({"bounded": bounded, "why": why});
     }
 
     fn table(&self, found: &Found) {

@@ -1,8 +1,8 @@
-use crate::command::{Error, read};
+use crate::caller::Caller;
+use crate::command::{Error, read_module};
 use crate::exit::Status;
 use crate::node::Trust;
-use crate::places;
-use crate::say::say;
+use crate::say::{say, say_json};
 use clap::{Args, ValueEnum};
 use flame_abi::Descriptor;
 use flame_source::{FileOptions, Next, RawBlock};
@@ -46,9 +46,13 @@ pub enum Shown {
 impl Explain {
     pub fn run(self) -> Result<Status, Error> {
         let node = self.trust.open(&self.interface)?.ok_or("give the node's policy: --policy FILE")?;
-        let path = places::module(&self.module)?;
+        if self.read.is_some() {
+            // The packet as it was is shown beside what a module would see.
+            Caller::here().may_name("--read", "the operator can show a packet")?;
+        }
+        let (path, wasm) = read_module(&self.module)?;
         let compiler = node.noting(crate::compiler::looking()?);
-        let examined = compiler.examine(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+        let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
         let grant = node.explain(&path, &examined)?;
         // That the view can be made is part of the answer.
         let mut view = View::new(&grant.view(), None)?;
@@ -75,7 +79,7 @@ pub fn fields(grant: &Grant, format: Shown) {
     for (field, value, by) in grant.explain() {
         let by: Vec<_> = by.iter().map(ToString::to_string).collect();
         match format {
-            Shown::Json => say!("{}", json!({"field": field.name(), "value": value, "decided_by": by})),
+            Shown::Json => say_json!({"field": field.name(), "value": value, "decided_by": by}),
             Shown::Table => say!("{:<18} {value:<28} {}", field.name(), by.join(", then ")),
         }
     }
@@ -101,10 +105,7 @@ fn packet(file: &Path, number: u64, view: &mut View, format: Shown) -> Result<St
             Shown::Json => {
                 let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
                 let side = |d: &Descriptor, bytes: &[u8]| json!({"ts_ns": d.ts_ns, "wire_len": d.wire_len, "proto": d.proto, "bytes": hex(bytes)});
-                say!(
-                    "{}",
-                    json!({"before": side(&d, bytes), "after": after.map(|(d, bytes)| side(&d, bytes))})
-                );
+                say_json!({"before": side(&d, bytes), "after": after.map(|(d, bytes)| side(&d, bytes))});
             }
             Shown::Table => show(number, (&d, bytes), after),
         }

@@ -1,15 +1,13 @@
 use crate::command::explain::{Shown, fields};
-use crate::command::{Error, read};
+use crate::command::{Error, read_module};
 use crate::exit::Status;
 use crate::fields::Fields;
 use crate::node::{Trust, credential};
-use crate::places;
-use crate::say::say;
+use crate::say::{say, say_json};
 use clap::{Args, Subcommand};
-use flame_trust::{Audit, Credential, Event, Mint, Narrow, Policy, PublicKey, Revoked, Secret, Signer};
+use flame_trust::{Credential, Event, Mint, Narrow, Policy, PublicKey, Revoked, Secret, Signer};
 use serde_json::json;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Make, narrow, sign, read, check and revoke credentials
@@ -68,8 +66,9 @@ enum What {
     /// Check a credential against a policy, and show what a module gets
     Verify {
         credential: PathBuf,
+        /// The node's policy; this machine's if it is left out
         #[arg(long, value_name = "FILE")]
-        policy: PathBuf,
+        policy: Option<PathBuf>,
         /// The key of its holder
         #[arg(long, value_name = "FILE")]
         identity: Option<PathBuf>,
@@ -122,9 +121,10 @@ impl More {
             None => say!("{text}"),
             Some(path) => {
                 // Who has it can use it, if it is bound to no key.
-                let mut options = std::fs::OpenOptions::new();
-                let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-                let written = file.and_then(|mut f| f.write_all(format!("{text}\n").as_bytes()));
+                let written = flame_files::Staged::private(path).and_then(|mut file| {
+                    file.write_all(format!("{text}\n").as_bytes())?;
+                    file.finish()
+                });
                 written.map_err(|e| format!("{}: {e}", path.display()))?;
             }
         }
@@ -150,7 +150,7 @@ impl Grant {
             }
             What::Inspect { credential: path, format } => inspect(&credential(&path)?, format),
             What::Verify { credential, policy, identity, module, interface, format } => {
-                let trust = Trust { policy: Some(policy), credential: Some(credential), identity };
+                let trust = Trust { policy, credential: Some(credential), identity };
                 verify(&trust, &module, &interface, format)
             }
             What::Revoke { credential: path, key, policy } => {
@@ -184,10 +184,7 @@ fn inspect(credential: &Credential, format: Shown) -> Result<Status, Error> {
             Shown::Json => {
                 let fields: Vec<_> = stated.map(|(name, value)| json!([name, value])).collect();
                 let signer = signer(&block.signer);
-                say!(
-                    "{}",
-                    json!({"block": n, "signer": signer, "id": block.id, "fields": fields, "checks": checks})
-                );
+                say_json!({"block": n, "signer": signer, "id": block.id, "fields": fields, "checks": checks});
             }
             Shown::Table => {
                 say!("block {n}, by {}", signer(&block.signer));
@@ -202,9 +199,9 @@ fn inspect(credential: &Credential, format: Shown) -> Result<Status, Error> {
 
 fn verify(trust: &Trust, module: &str, interface: &str, format: Shown) -> Result<Status, Error> {
     let node = trust.open(interface)?.ok_or("--policy is missing")?;
-    let path = places::module(module)?;
+    let (path, wasm) = read_module(module)?;
     let compiler = node.noting(crate::compiler::looking()?);
-    let examined = compiler.examine(&read(&path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+    let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
     let grant = node.explain(&path, &examined)?;
     if matches!(format, Shown::Table) {
         say!("{} for {}, role {}: granted on {}", module, grant.principal, grant.role, node.policy().name);
@@ -234,8 +231,8 @@ fn revoke(path: Option<&Path>, key: Option<&str>, policy: &Path) -> Result<Statu
         (None, None) => return Err("give a credential or --key".into()),
     };
     Revoked::append(place, &line)?;
-    if let (Some(log), Some(secret)) = (&policy.audit, policy.secret()) {
-        Audit::new(log).write(secret, Event::Revoke, &whom, "", &line)?;
+    if let (Some(log), Some(secret)) = (policy.log(), policy.secret()) {
+        log.write(secret, Event::Revoke, &whom, "", &line)?;
     }
     say!("{}: {line}", place.display());
     Ok(Status::Done)

@@ -77,19 +77,21 @@ impl Command {
     }
 }
 
-/// The same of a file that holds no more than `most` bytes.
-pub fn read_at_most(path: &std::path::Path, most: usize) -> Result<Vec<u8>, Error> {
-    use std::io::Read;
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(path).and_then(|f| f.take(most as u64 + 1).read_to_end(&mut bytes));
-    read.map_err(|e| format!("{}: {e}", path.display()))?;
-    if bytes.len() > most {
-        return Err(format!("{}: more than {most} bytes", path.display()).into());
-    }
-    Ok(bytes)
-}
-
 /// Reads a file, naming it in the error.
 pub fn read(path: &std::path::Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()).into())
+}
+
+/// Reads a module: one that is installed, by name, or a file of the caller's.
+pub fn read_module(given: &str) -> Result<(std::path::PathBuf, Vec<u8>), Error> {
+    use std::io::Read;
+    let path = crate::places::module(given)?;
+    if !crate::places::is_path(given) {
+        let wasm = read(&path)?;
+        return Ok((path, wasm));
+    }
+    let mut wasm = Vec::new();
+    let read = crate::caller::open(&path)?.read_to_end(&mut wasm);
+    read.map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok((path, wasm))
 }

@@ -1,7 +1,7 @@
 use crate::command::{Error, read};
 use crate::exit::Status;
 use crate::places;
-use crate::say::say;
+use crate::say::{complain, say};
 use clap::Args;
 use flame_compile::{Compiler, Examined};
 use std::path::Path;
@@ -26,7 +26,7 @@ impl Modules {
                         rows.push((m.name.clone(), m.version.clone(), m.description.clone()));
                     }
                     Err(e) => {
-                        eprintln!("flame: {}: {e}", path.display());
+                        complain!("flame: {}: {e}", path.display());
                         status = Status::Failed;
                     }
                 }
@@ -34,7 +34,7 @@ impl Modules {
         }
         if rows.is_empty() {
             let folders: Vec<_> = places::module_folders().iter().map(|f| f.display().to_string()).collect();
-            eprintln!("flame: no modules in {} (build one with `flame build`)", folders.join(", "));
+            complain!("flame: no modules in {} (build one with `flame build`)", folders.join(", "));
         }
         rows.sort();
         let width = rows.iter().map(|r| r.0.len()).max().unwrap_or(0);

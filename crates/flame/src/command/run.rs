@@ -1,8 +1,11 @@
-use crate::command::{Error, FormatArg, read};
+use crate::caller::{self, Caller};
+use crate::command::{Error, FormatArg, read_module};
 use crate::exit::Status;
-use crate::node::{Admitted, Node, Trust, Watch};
+use crate::node::{Admitted, Entered, Node, Trust, Watch};
 use crate::pace::Pacing;
 use crate::plot::{Plot, Target};
+use crate::say::complain;
+use crate::settings::settings;
 use crate::signals::Signals;
 use crate::{places, progress};
 use clap::{Args, ValueEnum};
@@ -15,7 +18,8 @@ use flame_transform::Key;
 use flame_trust::{Field, Layer, Origin};
 use flame_worker::{Input, Observer, Options, Report, Silent};
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -25,7 +29,7 @@ use std::sync::atomic::AtomicBool;
 /// Exit status: 0 all went well; 1 nothing or not all could be done; 2 wrong usage; 3 a capture was
 /// damaged (results cover the packets before the damage); 4 a module was ended by a fault (the other
 /// modules' results are complete); 130 interrupted twice. Ctrl-C ends a run in order: what was read is reported.
-/// Twice, it ends at once: what was written is kept, in files as NAME.PID.partial.
+/// Twice, it ends at once: what was written is kept, in files as NAME.RANDOM.partial.
 #[derive(Args)]
 pub struct Run {
     /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`
@@ -101,6 +105,10 @@ pub struct Run {
     #[arg(short, long, default_value = "table")]
     format: FormatArg,
 
+    /// Put a ' before cells of CSV that a spreadsheet would compute; on a terminal that is done anyway
+    #[arg(long)]
+    guard_formulas: bool,
+
     /// Write these tables only: TABLE, MODULE.TABLE, or MODULE for all of its
     #[arg(long = "table", value_name = "TABLE", value_delimiter = ',')]
     tables: Vec<String>,
@@ -158,6 +166,9 @@ pub struct Run {
     unchecked: bool,
 }
 
+/// Restarts under a grant, at most: each fault tells something.
+const GRANTED_RESTARTS: u32 = 16;
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum AccountFormat {
     Table,
@@ -166,19 +177,23 @@ enum AccountFormat {
 }
 
 impl Run {
-    pub fn run(self) -> Result<Status, Error> {
+    pub fn run(mut self) -> Result<Status, Error> {
         let signals = Signals::new()?;
         let stop = signals.stop();
         let engine = flame_run::Engines::new()?;
+        let _opened = self.of_caller()?;
         let (cache, unchecked) = (Cache::open(&places::cache())?, self.unchecked);
         engine.watchdog().on_violation(move |hash| {
             // Nothing was proved of unchecked code.
             if !unchecked && let Err(e) = cache.record_violation(hash) {
-                eprintln!("flame: warning: that a bound was violated is not remembered: {e}");
+                complain!("flame: warning: that a bound was violated is not remembered: {e}");
             }
         });
         let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
-        let (plan, admitted) = self.plan(&engine, node.as_ref(), stop)?;
+        if node.is_some() && (self.unchecked || self.key.is_some()) {
+            return Err("--unchecked and --key are the operator's, and this runs under a policy".into());
+        }
+        let (plan, admitted, entered) = self.plan(&engine, node.as_ref(), stop)?;
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
         let secret = node.as_ref().and_then(|node| node.policy().secret());
         let dealing = secret.map(|secret| Key::new(secret.derive("dealing key", b"")));
@@ -211,6 +226,14 @@ impl Run {
         }
         drop(watch);
         let report = result?;
+        for module in &entered {
+            let of = |name: &str| name == module.name;
+            let faults: Vec<_> =
+                report.faults.iter().filter(|f| of(&f.module)).map(|f| f.text.clone()).collect();
+            if let Some((_, account)) = report.accounts.iter().find(|(name, _)| of(name)) {
+                module.ended(&faults, account)?;
+            }
+        }
         sink.finish()?;
         if let Some(plot) = plot {
             plot.draw()?;
@@ -222,13 +245,38 @@ impl Run {
         }
     }
 
+    /// Refuses what somebody with the node's rights, and no others, could do with them.
+    fn of_caller(&mut self) -> Result<Vec<File>, Error> {
+        let caller = Caller::here();
+        let file = |path: &PathBuf| path.as_os_str() != "-";
+        if self.output.as_ref().is_some_and(file)
+            || self.write.as_ref().is_some_and(file)
+            || matches!(self.plot, Some(Target::File(..)))
+        {
+            caller.may_name("-o, -w or --plot with a FILE", "leave it out and redirect: > FILE")?;
+        }
+        if self.beside.is_some() {
+            caller.may_name("--beside", "draw from records of your own: flame run --format json > FILE")?;
+        }
+        let mut opened = Vec::new();
+        if matches!(caller, Caller::Through { .. }) {
+            // What was found to be the caller's is what is read, whatever has its name by then.
+            for path in self.read.iter_mut().filter(|path| file(path)) {
+                let file = caller::open(path)?;
+                *path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+                opened.push(file);
+            }
+        }
+        Ok(opened)
+    }
+
     /// The plan, and under a policy what each module was granted.
     fn plan(
         &self,
         engine: &flame_run::Engines,
         node: Option<&Node>,
         stop: &Arc<AtomicBool>,
-    ) -> Result<(Plan, Vec<Admitted>), Error> {
+    ) -> Result<(Plan, Vec<Admitted>, Vec<Entered>), Error> {
         let worker = Worker::this_program().stopped_by(stop.clone());
         let compiler = Compiler::new(worker, Some(Cache::open(&places::cache())?));
         let compiler = match node {
@@ -243,19 +291,21 @@ impl Run {
             Some(_) => Some(crate::costs::here(engine, self.quiet)?),
             None => None,
         };
-        let (mut modules, mut all_admitted) = (Vec::new(), Vec::new());
+        let (mut modules, mut all_admitted, mut entered) = (Vec::new(), Vec::new(), Vec::new());
         for given in self.given() {
-            let path = places::module(given)?;
-            let wasm = read(&path)?;
+            let (path, wasm) = read_module(given)?;
             let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
             let named = |e: flame_compile::CompileError| format!("{}: {e}", path.display());
             let examined = compiler.examine(&wasm).map_err(named)?;
             let admitted = node.map(|n| n.admit(&path, &examined, self.narrower()?)).transpose();
             let admitted = admitted.map_err(|e| format!("{}: {e}", path.display()))?;
-            let granted =
-                |a: &Admitted| Terms { eviction: a.eviction(), ..a.grant.terms(self.interface.is_some()) };
             let limit = pace.map(|pace| self.pacing.limit(pace));
-            let terms = admitted.as_ref().map_or_else(Terms::default, granted);
+            let live = self.interface.is_some();
+            let terms = match (node, &admitted) {
+                (Some(node), Some(admitted)) => node.terms(admitted, live)?,
+                _ => Terms::default(),
+            };
+            let restart = if admitted.is_some() { self.restart.min(GRANTED_RESTARTS) } else { self.restart };
             let usual = Limits {
                 memory: self.memory << 20,
                 packet_budget: self.packet_budget,
@@ -265,7 +315,7 @@ impl Run {
             let request = Request {
                 view: admitted.as_ref().map_or_else(|| view.clone(), |a| a.grant.view()),
                 settings: settings.get(&name).cloned().unwrap_or_default(),
-                on_fault: if self.restart == 0 { OnFault::Stop } else { OnFault::Restart(self.restart) },
+                on_fault: if restart == 0 { OnFault::Stop } else { OnFault::Restart(restart) },
                 limits: admitted.as_ref().map_or(usual, |a| a.grant.limits(usual)),
                 terms: Terms { pace: limit, ..terms },
                 protection: match () {
@@ -279,14 +329,14 @@ impl Run {
             let installed = compiler.install_examined(&wasm, &examined, &request);
             let installed = installed.map_err(|e| format!("{}: {e}", path.display()))?;
             if let (Some(node), Some(admitted)) = (node, admitted) {
-                node.installed(&admitted)?;
+                entered.push(node.installed(&admitted, &installed.plan.name)?);
                 all_admitted.push(admitted);
             }
             if !self.quiet {
-                installed.notes.iter().for_each(|note| eprintln!("flame: note: {note}"));
+                installed.notes.iter().for_each(|note| complain!("flame: note: {note}"));
                 let told = pace.is_some() || compiler.is_violated(&examined.hash);
                 if told && installed.plan.class == ModuleClass::Metered {
-                    eprintln!("flame: note: {name} is metered: {}", installed.verdict.why);
+                    complain!("flame: note: {name} is metered: {}", installed.verdict.why);
                 }
             }
             modules.push(installed.plan);
@@ -295,6 +345,7 @@ impl Run {
             return Err(format!("--set {unused}.…: no such module in this run").into());
         }
         number_doubles(&mut modules);
+        entered.iter_mut().zip(&modules).for_each(|(e, m)| e.name.clone_from(&m.name));
         let interval_ns = match &self.interval {
             None => 0,
             Some(text) => match duration_ns(text) {
@@ -303,7 +354,7 @@ impl Run {
                 Err(reason) => return Err(format!("--interval {reason}").into()),
             },
         };
-        Ok((Plan { modules, workers: self.workers.into(), interval_ns }, all_admitted))
+        Ok((Plan { modules, workers: self.workers.into(), interval_ns }, all_admitted, entered))
     }
 
     /// What the command line takes from a grant.
@@ -374,7 +425,9 @@ impl Run {
     fn sink(&self, plan: &Plan) -> Result<Box<dyn flame_record::Sink>, Error> {
         let live = self.interface.is_some() || self.interval.is_some();
         let tables = self.tables.clone();
-        let options = flame_record::Options { tables, live, ..flame_record::Options::default() };
+        let guard_formulas = self.guard_formulas.then_some(true);
+        let options =
+            flame_record::Options { tables, live, guard_formulas, ..flame_record::Options::default() };
         let records = flame_record::open(self.format.into(), self.output.as_deref(), plan, &options)?;
         let writes: Vec<_> = plan.modules.iter().filter(|m| m.manifest.packets).collect();
         match (&self.write, writes.first()) {
@@ -407,13 +460,13 @@ impl Run {
     /// Says on standard error what went wrong and where every packet went.
     fn tell(&self, report: &Report) -> Result<(), Error> {
         for d in &report.damage {
-            eprintln!("flame: warning: {}: damaged at byte {}: {}", d.file, d.offset, d.reason);
+            complain!("flame: warning: {}: damaged at byte {}: {}", d.file, d.offset, d.reason);
         }
         for f in &report.faults {
             let worker = f.worker.map_or("slow path".to_owned(), |w| format!("worker {w}"));
             let packet = f.packet.map_or(String::new(), |p| format!(", packet {p}"));
             let then = if f.restarted { "started anew" } else { "stopped" };
-            eprintln!("flame: module {} {then} ({worker}{packet}): {}", f.module, f.text);
+            complain!("flame: module {} {then} ({worker}{packet}): {}", f.module, f.text);
         }
         if self.quiet || self.account == AccountFormat::None {
             return Ok(());
@@ -440,37 +493,6 @@ fn status(report: &Report) -> Status {
     } else {
         Status::Done
     }
-}
-
-/// `MODULE.PARAMETER=VALUE`, by module. A value `@FILE` is that file's text, and `@@…` begins with one `@`.
-fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
-    let mut settings: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-    for text in set {
-        let parsed = text.split_once('=').and_then(|(k, v)| Some((k.split_once('.')?, v)));
-        let Some(((module, name), value)) = parsed else {
-            return Err(format!("--set {text}: expected MODULE.PARAMETER=VALUE").into());
-        };
-        let value = match value.strip_prefix('@') {
-            Some(rest) if rest.starts_with('@') => rest.to_owned(),
-            Some(file) => text_of(file).map_err(|e| format!("--set {text}: {e}"))?,
-            None => value.to_owned(),
-        };
-        settings.entry(module.to_owned()).or_default().insert(name.to_owned(), value);
-    }
-    Ok(settings)
-}
-
-/// A file's text, of which more would not fit a module's parameters anyway.
-fn text_of(file: &str) -> Result<String, Error> {
-    let limit = u64::from(flame_abi::layout::MAX_DATA);
-    let mut text = Vec::new();
-    let read = std::fs::File::open(file).and_then(|f| f.take(limit + 1).read_to_end(&mut text));
-    read.map_err(|e| format!("{file}: {e}"))?;
-    if text.len() as u64 > limit {
-        return Err(format!("{file}: more than {limit} bytes, which is what fits parameters").into());
-    }
-    String::from_utf8(text)
-        .map_err(|e| format!("{file}: byte {} is not UTF-8", e.utf8_error().valid_up_to()).into())
 }
 
 /// Two modules of one name become `name` and `name#2`, so that accounts and records tell them apart.

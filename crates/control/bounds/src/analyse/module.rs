@@ -1,6 +1,7 @@
 //! What the walk needs to know of a module, read once.
 
 use super::body::{Node, tree};
+use crate::error::cut;
 use flame_abi::layout::names;
 use std::collections::{BTreeSet, HashMap};
 use wasmparser::{
@@ -210,7 +211,7 @@ impl<'a> Module<'a> {
         for part in all.into_iter().flatten() {
             if let Name::Function(map) = part {
                 for naming in map.into_iter().flatten() {
-                    self.names.insert(naming.index, naming.name.to_owned());
+                    self.names.insert(naming.index, cut(naming.name).to_owned());
                 }
             }
         }

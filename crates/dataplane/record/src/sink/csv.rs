@@ -1,6 +1,7 @@
 //! CSV (RFC 4180): a header, then one line a row, lines ending in a line feed.
 //!
-//! Text is quoted only where it must be. A table without rows still has its header.
+//! Text is quoted only where it must be; controls in it are escaped, and cells that a spreadsheet would compute are
+//! guarded on a terminal or on request ([`crate::escape`]). A table without rows still has its header.
 //!
 //! ```text
 //! port,packets,wire_bytes
@@ -10,6 +11,7 @@
 use super::out::{Layout, Out};
 use super::{Sink, SinkError};
 use crate::cell::{Cell, cells};
+use crate::escape::{self, Csv};
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
 use flame_plan::Plan;
@@ -21,20 +23,25 @@ pub(crate) struct CsvSink {
     /// By module, then table.
     files: HashMap<String, HashMap<String, Out>>,
     lines: Vec<u8>,
+    guard: Option<bool>,
 }
 
 impl CsvSink {
     /// A file for each table, by `layout`.
-    pub(crate) fn new(layout: Layout, plan: &Plan) -> Result<Self, SinkError> {
-        Self::with(plan, |module, table| layout.open(module, table))
+    pub(crate) fn new(layout: Layout, plan: &Plan, guard: Option<bool>) -> Result<Self, SinkError> {
+        Self::with(plan, guard, |module, table| layout.open(module, table))
     }
 
     /// The plan has one table at most.
-    pub(crate) fn stdout(plan: &Plan) -> Result<Self, SinkError> {
-        Self::with(plan, |_, _| Out::open(None))
+    pub(crate) fn stdout(plan: &Plan, guard: Option<bool>) -> Result<Self, SinkError> {
+        Self::with(plan, guard, |_, _| Out::open(None))
     }
 
-    fn with(plan: &Plan, open: impl Fn(&str, &str) -> Result<Out, SinkError>) -> Result<Self, SinkError> {
+    fn with(
+        plan: &Plan,
+        guard: Option<bool>,
+        open: impl Fn(&str, &str) -> Result<Out, SinkError>,
+    ) -> Result<Self, SinkError> {
         let mut files: HashMap<String, HashMap<String, Out>> = HashMap::new();
         for module in &plan.modules {
             for table in &module.manifest.tables {
@@ -44,7 +51,7 @@ impl CsvSink {
                 files.entry(module.name.clone()).or_default().insert(table.name.clone(), out);
             }
         }
-        Ok(Self { files, lines: Vec::new() })
+        Ok(Self { files, lines: Vec::new(), guard })
     }
 }
 
@@ -54,6 +61,8 @@ impl Sink for CsvSink {
             return Err(SinkError::Unplanned { module: module.to_owned(), table: table.name.clone() });
         };
         let columns = cells(batch)?;
+        let is_terminal = out.is_terminal();
+        let csv = Csv { is_terminal, guards_formulas: self.guard.unwrap_or(is_terminal) };
         let lines = &mut self.lines;
         for row in 0..batch.num_rows() {
             for (i, column) in columns.iter().enumerate() {
@@ -67,7 +76,7 @@ impl Sink for CsvSink {
                     Cell::Signed(n) => write!(lines, "{n}"),
                     Cell::Float(x) => write!(lines, "{x}"),
                     Cell::Text(s) => {
-                        quote(lines, s);
+                        escape::write_csv(lines, s, csv);
                         Ok(())
                     }
                 };
@@ -95,14 +104,4 @@ impl Sink for CsvSink {
     fn closed(&self) -> bool {
         self.files.values().flat_map(HashMap::values).any(Out::closed)
     }
-}
-
-fn quote(line: &mut Vec<u8>, text: &str) {
-    if !text.contains([',', '"', '\n', '\r']) {
-        line.extend(text.as_bytes());
-        return;
-    }
-    line.push(b'"');
-    line.extend(text.replace('"', "\"\"").as_bytes());
-    line.push(b'"');
 }

@@ -63,7 +63,7 @@ impl Sink for EveSink {
                 },
             });
             // Writing to a vector cannot fail.
-            let _ = writeln!(self.lines, "{event}");
+            let _ = writeln!(self.lines, "{}", crate::escape::json(&event.to_string()));
         }
         self.out.write(&self.lines)?;
         self.lines.clear();

@@ -1,7 +1,7 @@
 //! JSON: one object a line, `{"module":"flow","table":"flow",COLUMNS…}`.
 //!
 //! Integers are exact at any size; readers that keep numbers as doubles round above 2^53. Numbers
-//! that are not finite are `null`. Every batch is written in whole lines.
+//! that are not finite are `null`. Text is escaped so that a terminal obeys none of it. Every batch is written in whole lines.
 //!
 //! ```text
 //! {"module":"http","table":"port","port":80,"packets":12,"wire_bytes":9120}
@@ -10,6 +10,7 @@
 use super::out::Out;
 use super::{Sink, SinkError};
 use crate::cell::{Cell, cells};
+use crate::escape;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ impl JsonSink {
 
 /// Names of modules, tables and columns are plain, but a plan may be built by hand.
 fn key(name: &str) -> String {
-    serde_json::Value::from(name).to_string()
+    escape::json(&serde_json::Value::from(name).to_string()).into_owned()
 }
 
 impl Sink for JsonSink {
@@ -46,7 +47,7 @@ impl Sink for JsonSink {
                     Cell::Unsigned(n) => serde_json::to_writer(&mut *lines, &n),
                     Cell::Signed(n) => serde_json::to_writer(&mut *lines, &n),
                     Cell::Float(x) => serde_json::to_writer(&mut *lines, &x),
-                    Cell::Text(s) => serde_json::to_writer(&mut *lines, s),
+                    Cell::Text(s) => escape::write_json(&mut *lines, s).map_err(serde_json::Error::io),
                     Cell::Bool(b) => {
                         lines.extend(if b { &b"true"[..] } else { b"false" });
                         Ok(())

@@ -9,7 +9,7 @@
 //! | `parquet` | an error | `NAME.parquet`: that file, if there is one table; else a folder of `MODULE.TABLE.parquet` |
 //!
 //! `-o -` is standard output. A file appears under its name when the run ends well, whole and
-//! synced; until then it is `NAME.PID.partial`, which is removed when the run fails, and kept when it is ended at once. A reader that
+//! synced; until then it is `NAME.RANDOM.partial`, which is removed when the run fails, and kept when it is ended at once. A reader that
 //! closes the pipe is no error: the rest is not written, and [`Sink::closed`] tells the loop.
 
 mod capture;
@@ -139,11 +139,13 @@ pub struct Options {
     pub width: Option<u16>,
     /// Show tables at every flush, each time up to `rows` rows, instead of once at the end.
     pub live: bool,
+    /// Put a `'` before cells of CSV that a spreadsheet would compute; by default on a terminal only.
+    pub guard_formulas: Option<bool>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { tables: Vec::new(), rows: 40, width: None, live: false }
+        Self { tables: Vec::new(), rows: 40, width: None, live: false, guard_formulas: None }
     }
 }
 
@@ -171,11 +173,13 @@ pub fn open(
         Format::Json => Box::new(json::JsonSink::new(Out::open(output)?)),
         Format::Eve => Box::new(eve::EveSink::new(Out::open(output)?, plan)?),
         Format::Csv => match output {
-            Some(path) => Box::new(csv::CsvSink::new(Layout::new(path, "csv", &tables)?, plan)?),
+            Some(path) => {
+                Box::new(csv::CsvSink::new(Layout::new(path, "csv", &tables)?, plan, options.guard_formulas)?)
+            }
             None if tables.len() > 1 => {
                 return Err(SinkError::ManyOnStdout { tables: tables.len(), list: tables.join(", ") });
             }
-            None => Box::new(csv::CsvSink::stdout(plan)?),
+            None => Box::new(csv::CsvSink::stdout(plan, options.guard_formulas)?),
         },
         Format::Parquet => {
             let layout = Layout::new(output.ok_or(SinkError::NeedsPath)?, "parquet", &tables)?;

@@ -1,7 +1,7 @@
 //! Bytes to standard output or a file: staged, and deaf to closed pipes.
 
 use super::SinkError;
-use std::ffi::OsString;
+use flame_files::Staged;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -23,14 +23,6 @@ enum Target {
     Direct(File),
     #[cfg(test)]
     Broken,
-}
-
-struct Staged {
-    file: File,
-    partial: PathBuf,
-    target: PathBuf,
-    /// It is not removed: it has its name, or is to stay partial.
-    finished: bool,
 }
 
 impl Out {
@@ -89,10 +81,7 @@ impl Out {
     pub(crate) fn abandon(&mut self) -> Result<Option<PathBuf>, SinkError> {
         self.flush()?;
         Ok(match self.writer.get_mut() {
-            Target::Staged(staged) => {
-                staged.finished = true;
-                Some(staged.partial.clone())
-            }
+            Target::Staged(staged) => Some(staged.keep()),
             _ => None,
         })
     }
@@ -123,7 +112,7 @@ impl Write for Target {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match self {
             Self::Stdout(out) => out.write(bytes),
-            Self::Staged(staged) => staged.file.write(bytes),
+            Self::Staged(staged) => staged.write(bytes),
             Self::Direct(file) => file.write(bytes),
             #[cfg(test)]
             Self::Broken => Err(ErrorKind::BrokenPipe.into()),
@@ -145,31 +134,7 @@ fn target(path: &Path) -> std::io::Result<Target> {
     if path.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
-    // Through a link to what it points at, so that the link stays.
-    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut partial: OsString = target.clone().into_os_string();
-    partial.push(format!(".{}.partial", std::process::id()));
-    let partial = PathBuf::from(partial);
-    let file = File::create(&partial)?;
-    Ok(Target::Staged(Staged { file, partial, target, finished: false }))
-}
-
-impl Staged {
-    fn finish(&mut self) -> std::io::Result<()> {
-        self.file.sync_all()?;
-        std::fs::rename(&self.partial, &self.target)?;
-        self.finished = true;
-        Ok(())
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if !self.finished {
-            // Nothing can be done about a partial file that cannot be removed; its name says what it is.
-            let _ = std::fs::remove_file(&self.partial);
-        }
-    }
+    Ok(Target::Staged(Staged::new(path)?))
 }
 
 /// Which file each table gets, for formats that hold one table a file.

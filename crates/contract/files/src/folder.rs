@@ -1,0 +1,84 @@
+use crate::{ALWAYS, Others, check, checked, explain, random_name, read_at_most};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use std::fs::{DirBuilder, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+/// A folder that is this user's alone, by its descriptor.
+#[derive(Debug)]
+pub struct Folder(OwnedFd);
+
+impl Folder {
+    /// Opens the folder; creates it, and those above it, for this user alone if it is not there.
+    pub fn private(path: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | ALWAYS;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| match e {
+            // Linux tells a link to a folder by this, since a folder was asked for.
+            rustix::io::Errno::NOTDIR => explain(rustix::io::Errno::LOOP),
+            e => explain(e),
+        })?;
+        check(&rustix::fs::fstat(&fd)?, FileType::Directory, Others::Nothing)?;
+        Ok(Self(fd))
+    }
+
+    /// Reads a private file; nothing if there is none.
+    pub fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        match rustix::fs::openat(&self.0, name, OFlags::RDONLY | ALWAYS, Mode::empty()) {
+            Ok(fd) => read_at_most(checked(fd, Others::Nothing)?, most).map(Some),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(e) => Err(explain(e)),
+        }
+    }
+
+    /// Opens a private file to read and write; creates it if it is not there.
+    pub fn open(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | ALWAYS;
+        checked(
+            rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR).map_err(explain)?,
+            Others::Nothing,
+        )
+    }
+
+    /// Puts a whole file under `name`, in place of one that may be there.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let new = self.stage(bytes)?;
+        rustix::fs::renameat(&self.0, &new, &self.0, name).map_err(|e| self.discard(&new, e))
+    }
+
+    /// The same, unless there is one; whether it was put.
+    pub fn put_new(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
+        let new = self.stage(bytes)?;
+        let linked =
+            rustix::fs::linkat(&self.0, &new, &self.0, name, AtFlags::empty()).map_err(io::Error::from);
+        rustix::fs::unlinkat(&self.0, &new, AtFlags::empty())?;
+        match linked {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn stage(&self, bytes: &[u8]) -> io::Result<String> {
+        let name = random_name("new-", "")?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | ALWAYS;
+        let fd = rustix::fs::openat(&self.0, &name, flags, Mode::RUSR | Mode::WUSR)?;
+        let written = File::from(fd).write_all(bytes);
+        match written {
+            Ok(()) => Ok(name),
+            Err(e) => {
+                // The first error is the one to report.
+                let _ = rustix::fs::unlinkat(&self.0, &name, AtFlags::empty());
+                Err(e)
+            }
+        }
+    }
+
+    fn discard(&self, name: &str, error: rustix::io::Errno) -> io::Error {
+        // The first error is the one to report.
+        let _ = rustix::fs::unlinkat(&self.0, name, AtFlags::empty());
+        error.into()
+    }
+}

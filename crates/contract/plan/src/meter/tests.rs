@@ -1,0 +1,200 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn quota(records: u64) -> Quota {
+    Quota {
+        per_second: Amounts { records, bytes: 1000 * records, transmit: 0 },
+        per_packet: Amounts::default(),
+        share: None,
+        memory: 100,
+    }
+}
+
+const ONE: Amounts = Amounts { records: 1, bytes: 10, transmit: 0 };
+
+/// Counts how often it is asked.
+struct Asked(Arc<AtomicU64>);
+
+impl Ledger for Asked {
+    fn draw(&self, _: Option<u64>, _: Amounts) -> Amounts {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Amounts::default()
+    }
+    fn give_back(&self, _: Amounts) {}
+    fn used(&self, _: Duration) -> Duration {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Duration::from_secs(1)
+    }
+    fn may_own(&self, _: u64) -> bool {
+        true
+    }
+}
+
+/// Asking takes a file: a flood that is over its limits must not make it busy.
+#[test]
+fn who_is_over_a_limit_does_not_keep_the_ledger_busy() {
+    let times = Arc::new(AtomicU64::new(0));
+    let quota = Quota { share: Some(Share { slice_ns: 1000, period_ns: 1_000_000_000 }), ..quota(5) };
+    let meters = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(Asked(times.clone()))))]);
+    assert!((0..100_000).all(|_| !meters.take(ONE) && !meters.may_begin()));
+    assert!(times.load(Ordering::Relaxed) < 50, "{}", times.load(Ordering::Relaxed));
+}
+
+/// A ledger for several processes.
+#[derive(Clone)]
+struct Shared(Arc<ThisRun>, Arc<Mutex<u64>>);
+
+impl Ledger for Shared {
+    fn begin(&self) {
+        let now = *self.1.lock().unwrap();
+        self.0.state().begin(&self.0.quota, now);
+    }
+    fn draw(&self, second: Option<u64>, want: Amounts) -> Amounts {
+        self.0.draw(second, want)
+    }
+    fn give_back(&self, amounts: Amounts) {
+        self.0.give_back(amounts);
+    }
+    fn used(&self, took: Duration) -> Duration {
+        let now = *self.1.lock().unwrap();
+        self.0.state().used(&self.0.quota, now, took)
+    }
+    fn may_own(&self, _: u64) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_second_pays_once_and_a_jump_pays_one() {
+    let meters = Meters::of_grant(vec![Arc::new(Meter::new(quota(5), Box::new(ThisRun::new(quota(5)))))]);
+    let out = || (0..1000).filter(|_| meters.take(ONE)).count();
+    assert_eq!(out(), 5);
+    meters.tick(1_000_000_000);
+    assert_eq!(out(), 5);
+    // A year later, and back, and there again.
+    meters.tick(31_536_000_000_000_000);
+    assert_eq!(out(), 5);
+    meters.tick(2_000_000_000);
+    meters.tick(31_536_000_000_000_000);
+    assert_eq!(out(), 0);
+    // What was not used is not saved.
+    (1..100).for_each(|s| meters.tick((40_000_000 + s) * 1_000_000_000));
+    assert_eq!(out(), 5);
+}
+
+#[test]
+fn who_narrows_takes_of_those_it_was_narrowed_from() {
+    let root = Arc::new(Meter::new(quota(10), Box::new(ThisRun::new(quota(10)))));
+    let of = |n| {
+        Meters::of_grant(vec![root.clone(), Arc::new(Meter::new(quota(n), Box::new(ThisRun::new(quota(n)))))])
+    };
+    let (bob, carol, dave) = (of(3), of(9), of(9));
+    let out = |m: &Meters| (0..100).filter(|_| m.take(ONE)).count();
+    assert_eq!((out(&bob), out(&carol), out(&dave)), (3, 7, 0));
+    assert!(bob.own(60) && !carol.own(41) && carol.own(40) && !dave.own(1), "memory is of all together");
+    bob.disown(60);
+    assert!(dave.own(60));
+}
+
+#[test]
+fn the_operators_own_modules_are_limited_by_packets() {
+    let meters = Meters::default();
+    assert!(!meters.granted());
+    let out = || (0..10_000_000).take_while(|_| meters.take(ONE)).count();
+    assert_eq!(out(), 65_536);
+    meters.packets(1000);
+    assert_eq!(out(), 64_000);
+}
+
+#[test]
+fn processor_time_is_of_all_workers_and_is_worked_off() {
+    let share = Some(Share { slice_ns: 1_000, period_ns: 1_000_000 });
+    let quota = Quota { share, ..quota(1) };
+    let clock = Arc::new(Mutex::new(1_000_000_000));
+    let ledger = Shared(Arc::new(ThisRun::new(quota)), clock.clone());
+    let runs: Vec<_> = (0..2)
+        .map(|_| Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ledger.clone())))]))
+        .collect();
+    assert!(runs.iter().all(|m| m.timed() && m.may_begin()));
+    runs[0].took(Duration::from_nanos(5_500));
+    assert!(!runs[0].may_begin());
+    std::thread::sleep(ASK.0);
+    assert!(!runs[1].may_begin(), "what one run takes, the other does not have");
+    // A run that begins anew finds it used, too.
+    drop(runs);
+    let again = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ledger)))]);
+    assert!(!again.may_begin());
+    *clock.lock().unwrap() += 4_999_999;
+    std::thread::sleep(ASK.0);
+    assert!(!again.may_begin(), "four periods");
+    *clock.lock().unwrap() += 1;
+    std::thread::sleep(ASK.0);
+    assert!(again.may_begin(), "five");
+}
+
+/// What happens to a credential's installs.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A run of so many installs begins.
+    Begin(usize),
+    End(usize),
+    /// Packet time in a run, to any second.
+    Tick(usize, u64),
+    Take(usize, u64),
+    /// The node's clock, forward or back.
+    Clock(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        2 => (1usize..4).prop_map(Step::Begin),
+        1 => (0usize..8).prop_map(Step::End),
+        4 => (0usize..8, prop_oneof![0u64..20, any::<u64>().prop_map(|n| n / 1_000_000_000)]).prop_map(|(r, s)| Step::Tick(r, s)),
+        6 => (0usize..8, 1u64..40).prop_map(|(r, n)| Step::Take(r, n)),
+        2 => (0u64..20_000_000_000).prop_map(Step::Clock),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    /// Over any installs, restarts, runs and clocks: no more than a second's worth to begin with, one for each second of
+    /// packet time that ever was, and one for each second of the node's clock.
+    #[test]
+    fn the_sums_never_exceed_what_was_granted(steps in steps(), rate in 1u64..30) {
+        let quota = quota(rate);
+        let clock = Arc::new(Mutex::new(0));
+        let ledger = Shared(Arc::new(ThisRun::new(quota)), clock.clone());
+        let (mut runs, mut out, mut seconds, mut latest): (Vec<Vec<Meters>>, u64, BTreeSet<u64>, u64) =
+            (Vec::new(), 0, BTreeSet::new(), 0);
+        for step in steps {
+            match step {
+                Step::Begin(installs) => {
+                    let meter = Arc::new(Meter::new(quota, Box::new(ledger.clone())));
+                    runs.push((0..installs).map(|_| Meters::of_grant(vec![meter.clone()])).collect());
+                }
+                Step::End(run) if run < runs.len() => drop(runs.remove(run)),
+                Step::Tick(run, second) if run < runs.len() => {
+                    seconds.insert(second);
+                    runs[run].iter().for_each(|m| m.tick(second * 1_000_000_000));
+                }
+                Step::Take(run, times) if run < runs.len() => {
+                    for n in 0..times as usize {
+                        let of = &runs[run];
+                        out += u64::from(of[n % of.len()].take(ONE));
+                    }
+                }
+                Step::Clock(to) => {
+                    *clock.lock().unwrap() = to;
+                    latest = latest.max(to);
+                }
+                _ => {}
+            }
+            let most = rate as f64 * (1.0 + seconds.len() as f64 + latest as f64 / 1e9);
+            prop_assert!(out as f64 <= most, "{out} of {most}");
+            let state = ledger.0.state();
+            prop_assert!(state.is_sound());
+        }
+    }
+}

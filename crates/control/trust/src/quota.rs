@@ -1,0 +1,269 @@
+//! What credentials have used, across runs: a file for each, beside the audit log.
+//!
+//! A file is locked while it is read and written, and holds a MAC under the node's key, so that it is the node's and
+//! nobody else's word. What cannot be read gives nothing: a run is refused rather than begun with full quotas.
+
+use crate::key::Secret;
+use crate::rights::hex;
+use flame_files::Folder;
+use flame_plan::{Amounts, Ledger, Quota, State};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Error, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+const PURPOSE: &str = "quota";
+/// Bytes of a file, at most.
+const MAX_BYTES: u64 = 64 << 10;
+/// Memory is claimed in parts of so many bytes, so that growing by a page needs no file.
+const PART: u64 = 16 << 20;
+
+#[derive(Debug, thiserror::Error)]
+#[error("quotas {path}: {error}")]
+pub struct QuotaError {
+    pub path: String,
+    pub error: Error,
+}
+
+/// A node's quotas, by what they belong to.
+pub struct Quotas {
+    folder: Arc<Folder>,
+    path: PathBuf,
+    secret: Arc<Secret>,
+}
+
+impl Quotas {
+    pub fn open(path: &Path, secret: Arc<Secret>) -> Result<Self, QuotaError> {
+        let folder =
+            Folder::private(path).map_err(|error| QuotaError { path: path.display().to_string(), error })?;
+        Ok(Self { folder: Arc::new(folder), path: path.to_owned(), secret })
+    }
+
+    /// The ledger of one credential, by its id.
+    pub fn ledger(&self, id: &str, quota: Quota) -> Result<impl Ledger + use<>, QuotaError> {
+        let name = hex(&Sha256::digest(id)[..16]);
+        let path = self.path.join(&name).display().to_string();
+        let (folder, secret) = (self.folder.clone(), self.secret.clone());
+        let file = QuotaFile { folder, secret, name, quota, claimed: Mutex::new(0) };
+        // Whether it can be read is known before anything runs.
+        file.change(|_| ()).map_err(|error| QuotaError { path, error })?;
+        Ok(file)
+    }
+}
+
+struct QuotaFile {
+    folder: Arc<Folder>,
+    secret: Arc<Secret>,
+    name: String,
+    quota: Quota,
+    /// Memory that this process has claimed.
+    claimed: Mutex<u64>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    state: State,
+    /// Memory of processes that run.
+    processes: Vec<Process>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Process {
+    id: u32,
+    /// When it began, in the kernel's ticks: another process of the same number began at another time.
+    began: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sealed {
+    content: String,
+    mac: String,
+}
+
+/// When a process began, if it is there.
+fn began(id: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // Its name is in brackets, and may hold anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl QuotaFile {
+    fn mac(&self, content: &str) -> String {
+        hex(&self.secret.derive(PURPOSE, format!("{}\0{content}", self.name).as_bytes()))
+    }
+
+    fn read(&self, file: &mut File) -> io::Result<Content> {
+        let mut text = String::new();
+        file.take(MAX_BYTES).read_to_string(&mut text)?;
+        if text.is_empty() {
+            return Ok(Content { state: State::new(&self.quota), processes: Vec::new() });
+        }
+        let damaged = || {
+            let how = "it was changed, damaged, or is another node's: remove it to give the credential all its quotas anew";
+            Error::new(io::ErrorKind::InvalidData, how)
+        };
+        let sealed: Sealed = serde_json::from_str(&text).map_err(|_| damaged())?;
+        if self.mac(&sealed.content) != sealed.mac {
+            return Err(damaged());
+        }
+        let content: Content = serde_json::from_str(&sealed.content).map_err(|_| damaged())?;
+        if content.state.is_sound() { Ok(content) } else { Err(damaged()) }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Content) -> T) -> io::Result<T> {
+        let mut file = self.folder.open(&self.name)?;
+        file.lock()?;
+        let mut content = self.read(&mut file)?;
+        let changed = change(&mut content);
+        let content = serde_json::to_string(&content)?;
+        let mac = self.mac(&content);
+        let text = serde_json::to_vec(&Sealed { content, mac })?;
+        file.rewind()?;
+        file.write_all(&text)?;
+        file.set_len(text.len() as u64)?;
+        Ok(changed)
+    }
+}
+
+impl Ledger for QuotaFile {
+    fn begin(&self) {
+        // A file that cannot be written any more gives nothing below.
+        let _ = self.change(|c| c.state.begin(&self.quota, now_ns()));
+    }
+
+    fn draw(&self, second: Option<u64>, want: Amounts) -> Amounts {
+        self.change(|c| c.state.draw(&self.quota, second, want)).unwrap_or_default()
+    }
+
+    fn give_back(&self, amounts: Amounts) {
+        if amounts != Amounts::default() {
+            let _ = self.change(|c| c.state.give_back(&self.quota, amounts));
+        }
+    }
+
+    fn used(&self, took: Duration) -> Duration {
+        if self.quota.share.is_none() {
+            return Duration::ZERO;
+        }
+        self.change(|c| c.state.used(&self.quota, now_ns(), took)).unwrap_or(Duration::MAX)
+    }
+
+    fn may_own(&self, bytes: u64) -> bool {
+        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.quota.memory == u64::MAX || (bytes <= *claimed && bytes > 0) || bytes == *claimed {
+            return true;
+        }
+        let id = std::process::id();
+        let Some(me) = began(id) else { return false };
+        let claim = |content: &mut Content| {
+            content.processes.retain(|p| p.id != id && began(p.id) == Some(p.began));
+            let others = content.processes.iter().fold(0u64, |all, p| all.saturating_add(p.bytes));
+            let left = self.quota.memory.saturating_sub(others);
+            let rounded = bytes.checked_next_multiple_of(PART).unwrap_or(bytes).min(left);
+            let mine = if bytes <= left { rounded } else { *claimed };
+            if mine > 0 {
+                content.processes.push(Process { id, began: me, bytes: mine });
+            }
+            (bytes <= left, mine)
+        };
+        match self.change(claim) {
+            Ok((may, mine)) => {
+                *claimed = mine;
+                may
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flame_plan::Share;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn quota() -> Quota {
+        let per_second = Amounts { records: 100, bytes: 1 << 20, transmit: 0 };
+        let share = Some(Share { slice_ns: 1_000_000, period_ns: 3_600_000_000_000 });
+        Quota { per_second, per_packet: Amounts::default(), share, memory: 100 << 20 }
+    }
+
+    const TEN: Amounts = Amounts { records: 10, bytes: 100, transmit: 0 };
+
+    #[test]
+    fn what_one_run_used_the_next_does_not_have() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = Arc::new(Secret::generate());
+        let path = folder.path().join("quotas");
+        let open = || Quotas::open(&path, secret.clone()).unwrap();
+        let ledger = |id: &str| open().ledger(id, quota()).unwrap();
+        let all = |second| (0..100).filter(|_| ledger("a").draw(second, TEN) == TEN).count();
+        assert_eq!(all(None), 10);
+        assert_eq!((all(Some(7)), all(Some(7)), all(Some(9)), all(Some(8))), (10, 0, 10, 10));
+        assert_eq!(ledger("b").draw(None, TEN), TEN, "another credential's");
+        ledger("a").give_back(TEN);
+        assert_eq!(all(Some(8)), 1);
+        assert!(ledger("a").used(Duration::from_millis(3)) >= Duration::from_millis(3));
+        assert!(ledger("a").used(Duration::ZERO) > Duration::from_millis(1), "of a run before");
+        // Memory of processes that run; of those that are gone nothing is left.
+        let mine = ledger("a");
+        assert!(mine.may_own(60 << 20) && !mine.may_own(101 << 20) && mine.may_own(99 << 20));
+        let other = Process { id: 1, began: began(1).unwrap_or(1), bytes: 80 << 20 };
+        let gone = Process { id: 1, began: u64::MAX, bytes: 80 << 20 };
+        let b = QuotaFile {
+            folder: Arc::new(Folder::private(&path).unwrap()),
+            secret: secret.clone(),
+            name: "b".into(),
+            quota: quota(),
+            claimed: Mutex::new(0),
+        };
+        b.change(|c| c.processes.extend([other, gone])).unwrap();
+        assert!(!b.may_own(30 << 20) && b.may_own(20 << 20));
+        assert!(b.may_own(0));
+    }
+
+    #[test]
+    fn a_state_that_somebody_wrote_gives_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = Arc::new(Secret::generate());
+        let path = folder.path().join("quotas");
+        let open = |secret: &Arc<Secret>| Quotas::open(&path, secret.clone()).unwrap().ledger("a", quota());
+        let held = open(&secret).map_err(|e| e.to_string()).map(|l| {
+            l.draw(None, TEN);
+            l
+        });
+        let held = held.unwrap_or_else(|e| panic!("{e}"));
+        let file = std::fs::read_dir(&path).unwrap().next().unwrap().unwrap().path();
+        let good = std::fs::read_to_string(&file).unwrap();
+        let refused = |text: &str, secret: &Arc<Secret>| {
+            std::fs::write(&file, text).unwrap();
+            let error = open(secret).map(drop).unwrap_err().to_string();
+            assert!(error.contains("remove it"), "{error}");
+        };
+        refused(&good.replace("90", "99"), &secret);
+        refused(&good[..good.len() / 2], &secret);
+        refused(&good, &Arc::new(Secret::generate()));
+        assert_eq!(held.draw(None, TEN), TEN, "put back, it is good again");
+        refused("{}", &secret);
+        assert_eq!(held.draw(None, TEN), Amounts::default());
+        assert_eq!(held.used(Duration::ZERO), Duration::MAX);
+        assert!(!held.may_own(1));
+        std::fs::write(&file, &good).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(open(&secret).map(drop).unwrap_err().to_string().contains("others may"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(Quotas::open(&path, secret.clone()).map(drop).unwrap_err().to_string().contains("chmod 700"));
+    }
+}

@@ -1,0 +1,144 @@
+//! Text from outside, as each format may hold it: one function a format, and nothing written without it.
+//!
+//! | where to | what is escaped | as |
+//! | --- | --- | --- |
+//! | terminal, log | controls (C0 with ESC, DEL, C1), marks of direction, line separators | `\u{1b}` |
+//! | JSON | the same, beside what JSON asks for | `\u001b` |
+//! | CSV | controls but for tab and line ends; all of them on a terminal | `\u{1b}` |
+//! | CSV, formulas guarded | a cell that a spreadsheet would compute | `\'` before it |
+//!
+//! Parquet and pcapng hold values as they are.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+/// Whether a character could steer a terminal or reorder a line.
+pub fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+fn escaped(text: &str, odd: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&odd) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if odd(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
+/// One line for people: nothing in it ends the line.
+pub fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, steers)
+}
+
+/// Lines for people.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| steers(c) && c != '\n')
+}
+
+/// Text that is JSON already: what JSON lets through and terminals obey. It can stand in strings only.
+pub fn json(text: &str) -> Cow<'_, str> {
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        // The only control between values is the end of a line.
+        if steers(c) && c != '\n' {
+            let mut units = [0; 2];
+            c.encode_utf16(&mut units).iter().for_each(|unit| out += &format!("\\u{unit:04x}"));
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// A string as JSON.
+pub fn write_json(mut out: impl Write, text: &str) -> io::Result<()> {
+    if !text.contains(steers) {
+        return serde_json::to_writer(out, text).map_err(Into::into);
+    }
+    out.write_all(json(&serde_json::to_string(text)?).as_bytes())
+}
+
+/// What CSV is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Csv {
+    pub is_terminal: bool,
+    pub guards_formulas: bool,
+}
+
+/// A cell of CSV (RFC 4180).
+pub fn write_csv(out: &mut Vec<u8>, text: &str, csv: Csv) {
+    let keeps = |c: char| !csv.is_terminal && matches!(c, '\n' | '\r' | '\t');
+    let shown = escaped(text, |c| steers(c) && !keeps(c));
+    // Where a spreadsheet would begin to compute, behind blanks too.
+    let computes = |text: &str| {
+        let first = text.trim_start_matches(|c: char| c.is_whitespace()).chars().next();
+        text.starts_with(['\t', '\r', '\n']) || first.is_some_and(|c| "=+-@|%＝＋－＠".contains(c))
+    };
+    let guard = if csv.guards_formulas && computes(&shown) { "'" } else { "" };
+    if !shown.contains([',', '"', '\n', '\r']) {
+        out.extend(guard.as_bytes());
+        out.extend(shown.as_bytes());
+        return;
+    }
+    out.push(b'"');
+    out.extend(guard.as_bytes());
+    out.extend(shown.replace('"', "\"\"").as_bytes());
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that a terminal could obey, and neighbours that it does not.
+    const HOSTILE: &str =
+        "\u{1b}]0;owned\u{7}\u{9b}31m\u{85}\u{7f}\0\r\n\t\u{202e}\u{2028}\u{61c}\u{e0041}é\u{a0}ß\\\"";
+
+    #[test]
+    fn nothing_that_steers_is_left_in_any_format() {
+        assert!(!line(HOSTILE).contains(steers));
+        assert_eq!(lines("a\n\u{1b}b"), "a\n\\u{1b}b");
+        let mut out = Vec::new();
+        write_json(&mut out, HOSTILE).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(!text.contains(steers), "{text}");
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), HOSTILE, "and nothing is lost");
+        for (is_terminal, kept) in [(true, ""), (false, "\r\n\t")] {
+            let mut out = Vec::new();
+            write_csv(&mut out, HOSTILE, Csv { is_terminal, guards_formulas: false });
+            let text = String::from_utf8(out).unwrap();
+            assert_eq!(text.chars().filter(|c| steers(*c)).collect::<String>(), kept);
+        }
+        assert!(
+            matches!(line("größe 5"), Cow::Borrowed(_)) && matches!(json("{\"a\": 1}\n"), Cow::Borrowed(_))
+        );
+    }
+
+    #[test]
+    fn cells_that_would_be_computed_are_guarded() {
+        let cell = |text: &str, guards_formulas| {
+            let mut out = Vec::new();
+            write_csv(&mut out, text, Csv { is_terminal: false, guards_formulas });
+            String::from_utf8(out).unwrap()
+        };
+        for text in
+            ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "  =1", "\t=1", "\r=1", "|x", "%0", "＝1"]
+        {
+            assert!(cell(text, true).trim_start_matches('"').starts_with('\''), "{text:?}");
+            assert!(!cell(text, false).trim_start_matches('"').starts_with('\''), "{text:?}");
+        }
+        for text in ["", "a=1", "10.0.0.1", "GET /", "2-1"] {
+            assert_eq!(cell(text, true), text);
+        }
+        assert_eq!(cell("=a,\"b\"", true), "\"'=a,\"\"b\"\"\"");
+    }
+}

@@ -1,0 +1,37 @@
+//! Parameters of modules, as the command line gives them.
+
+use crate::caller;
+use crate::command::Error;
+use std::collections::BTreeMap;
+use std::io::Read;
+
+/// `MODULE.PARAMETER=VALUE`, by module. A value `@FILE` is that file's text, and `@@…` begins with one `@`.
+pub fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
+    let mut settings: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    for text in set {
+        let parsed = text.split_once('=').and_then(|(k, v)| Some((k.split_once('.')?, v)));
+        let Some(((module, name), value)) = parsed else {
+            return Err(format!("--set {text}: expected MODULE.PARAMETER=VALUE").into());
+        };
+        let value = match value.strip_prefix('@') {
+            Some(rest) if rest.starts_with('@') => rest.to_owned(),
+            Some(file) => text_of(file).map_err(|e| format!("--set {text}: {e}"))?,
+            None => value.to_owned(),
+        };
+        settings.entry(module.to_owned()).or_default().insert(name.to_owned(), value);
+    }
+    Ok(settings)
+}
+
+/// A file's text, of which more would not fit a module's parameters anyway.
+fn text_of(file: &str) -> Result<String, Error> {
+    let limit = u64::from(flame_abi::layout::MAX_DATA);
+    let mut text = Vec::new();
+    let read = caller::open(file.as_ref())?.take(limit + 1).read_to_end(&mut text);
+    read.map_err(|e| format!("{file}: {e}"))?;
+    if text.len() as u64 > limit {
+        return Err(format!("{file}: more than {limit} bytes, which is what fits parameters").into());
+    }
+    String::from_utf8(text)
+        .map_err(|e| format!("{file}: byte {} is not UTF-8", e.utf8_error().valid_up_to()).into())
+}

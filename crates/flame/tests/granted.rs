@@ -1,0 +1,250 @@
+//! What leaves a grant beside records, and how much of anything does: whole commands, modules in text.
+
+mod common;
+
+use common::{tcp_packet, with_manifest};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Instant;
+
+fn flame(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
+    command.args(arguments).current_dir(folder).env("FLAME_CACHE", folder.join("cache"));
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn done(folder: &Path, arguments: &[&str]) -> String {
+    let out = flame(folder, arguments);
+    assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
+    text(&out.stdout).trim().to_owned()
+}
+
+/// Packets at these times, in milliseconds.
+fn capture(path: &Path, times: impl IntoIterator<Item = u64>) {
+    let head = [
+        0xa1b2_c3d4u32.to_le_bytes(),
+        [2, 0, 4, 0],
+        [0; 4],
+        [0; 4],
+        65535u32.to_le_bytes(),
+        1u32.to_le_bytes(),
+    ];
+    let mut bytes = head.concat();
+    for ms in times {
+        let packet = tcp_packet(7, 80);
+        let n = (packet.len() as u32).to_le_bytes();
+        let time = [((ms / 1000) as u32).to_le_bytes(), ((ms % 1000 * 1000) as u32).to_le_bytes()];
+        bytes.extend([time[0], time[1], n, n].concat());
+        bytes.extend(packet);
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// A node with one role, and Alice's credential for it.
+fn node(fields: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let root = done(folder.path(), &["key", "new", "root.key"]);
+    done(folder.path(), &["key", "new", "node.key"]);
+    let policy = format!(
+        "[node]\nname = \"tap1\"\nkey = \"node.key\"\nrevocations = \"revoked\"\naudit = \"audit.log\"\n\
+         [roots]\noperator = \"{root}\"\n[roles.all]\nselect = \"\"\nexpose = \"all\"\ncode = \"any\"\n{fields}\n"
+    );
+    std::fs::write(folder.path().join("policy.toml"), policy).unwrap();
+    std::fs::write(folder.path().join("revoked"), "").unwrap();
+    let mint = [
+        "grant",
+        "mint",
+        "--key",
+        "root.key",
+        "--to",
+        "alice",
+        "--role",
+        "all",
+        "--code",
+        "any",
+        "-o",
+        "alice.cred",
+    ];
+    done(folder.path(), &mint);
+    folder
+}
+
+const UNDER: [&str; 4] = ["--policy", "policy.toml", "--credential", "alice.cred"];
+
+fn manifest(tables: &str) -> String {
+    format!(
+        "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n[needs]\nexpose = \"all\"\n{tables}"
+    )
+}
+
+const TABLE: &str = "[[tables]]\nname = \"t\"\ncolumns = [{ name = \"x\", type = \"u64\" }]\n";
+
+/// Copies what it sees into all that it can think of, then traps in a function with a telling name.
+const TELLS: &str = r#"(module (memory (export "memory") 1)
+  (global (export "flame_panic_text") i32 (i32.const 2048))
+  (data (i32.const 2048) "the payload is XSECRETX")
+  (data (i32.const 1024) "\08\00\00\00\fe\ff\00\00\39\30\00\00\00\00\00\00")
+  (func (export "flame_batch") (param i32) (result i64) (i64.const 0x1000000400))
+  (func $deeper (result i64) (unreachable))
+  (func $XSECRETX (export "flame_end") (param i64) (result i64) (call $deeper)))"#;
+
+#[test]
+fn nothing_of_a_modules_making_leaves_but_records() {
+    let node = node("calls = \"\"");
+    capture(&node.path().join("c.pcap"), [1_700_000_000_000; 3]);
+    let wasm = with_manifest(wat::parse_str(TELLS).unwrap(), manifest("").as_bytes());
+    std::fs::write(node.path().join("m.wasm"), wasm).unwrap();
+    let run = ["run", "./m.wasm", "-r", "c.pcap", "--account", "json", "--format", "json"];
+    let own = text(&flame(node.path(), &run).stderr);
+    assert!(own.matches("XSECRETX").count() == 2 && own.contains("\"records_lost\":12345"), "{own}");
+    let granted = flame(node.path(), &[&run[..], &UNDER].concat());
+    let said = text(&granted.stderr);
+    assert_eq!(granted.status.code(), Some(4));
+    assert!(!said.contains("XSECRETX") && !said.contains("12345") && !said.contains("deeper"), "{said}");
+    let told = "flame_end: trap: wasm trap: wasm `unreachable` instruction executed, in function ";
+    let place = said.split_once(told).and_then(|(_, rest)| rest.lines().next());
+    assert!(place.is_some_and(|p| p.parse::<u32>().is_ok()), "{said}");
+    let account: Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
+    assert_eq!(
+        (&account["modules"]["m"]["records_lost"], &account["modules"]["m"]["faults"]),
+        (&0.into(), &1.into())
+    );
+    // The log has the fault and the end, and neither has a word of it.
+    let log = done(node.path(), &["audit", "show", "--policy", "policy.toml"]);
+    let events: Vec<_> = log.lines().filter_map(|l| l.split_whitespace().nth(1)).collect();
+    assert_eq!(events, ["install", "fault", "end"], "{log}");
+    assert!(!log.contains("XSECRETX") && log.contains("--account json"), "{log}");
+}
+
+#[test]
+fn a_name_of_megabytes_is_cut_before_anything_is_made_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    capture(&folder.path().join("c.pcap"), [1_700_000_000_000]);
+    let mut wasm = wat::parse_str(
+        "(module (memory (export \"memory\") 1)
+          (func (export \"flame_batch\") (param i32) (result i64)
+            (if (i32.gt_u (global.get 0) (i32.const 50)) (then (unreachable)))
+            (global.set 0 (i32.add (global.get 0) (i32.const 1)))
+            (i64.add (call 0 (local.get 0)) (i64.const 1)))
+          (global (mut i32) (i32.const 0)))",
+    )
+    .unwrap();
+    let (mut names, mut functions) = (wasm_encoder::NameSection::new(), wasm_encoder::NameMap::new());
+    functions.append(0, &"N".repeat(15 << 20));
+    names.functions(&functions);
+    use wasm_encoder::Section;
+    names.append_to(&mut wasm);
+    std::fs::write(folder.path().join("m.wasm"), with_manifest(wasm, manifest("").as_bytes())).unwrap();
+    let out = flame(folder.path(), &["run", "./m.wasm", "-r", "c.pcap"]);
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(4), "{}", said.len());
+    assert!(said.contains(&"N".repeat(200)) && !said.contains(&"N".repeat(201)), "{:.3000}", said);
+    assert!(said.len() < 20_000, "{} bytes", said.len());
+}
+
+/// Puts out a thousand records for each call of `flame_batch`, and as many again at the end.
+const FLOODS: &str = r#"(module (memory (export "memory") 4)
+  (func $fill (result i64) (local $i i32)
+    (loop $l
+      (i64.store (i32.shl (local.get $i) (i32.const 4)) (i64.const 8))
+      (local.set $i (i32.add (local.get $i) (i32.const 1)))
+      (br_if $l (i32.lt_u (local.get $i) (i32.const 1000))))
+    (i64.const 0x3e8000000000))
+  (func (export "flame_batch") (param i32) (result i64) (call $fill))
+  (func (export "flame_end") (param i64) (result i64) (call $fill)))"#;
+
+#[test]
+fn rates_belong_to_the_credential_whatever_the_installs_workers_and_runs() {
+    let node = node("calls = \"records\"\nrecords_per_second = 100");
+    let begun = Instant::now();
+    let wasm = with_manifest(wat::parse_str(FLOODS).unwrap(), manifest(TABLE).as_bytes());
+    for name in ["m", "n", "o"] {
+        std::fs::write(node.path().join(format!("{name}.wasm")), &wasm).unwrap();
+    }
+    // Three seconds of packet time, and a jump of years.
+    let seconds = [0, 1000, 2000, 2001, 90_000_000_000].map(|ms| 1_700_000_000_000 + ms);
+    capture(&node.path().join("c.pcap"), seconds);
+    let run = |modules: &str, more: &[&str]| {
+        let run = ["run", modules, "-r", "c.pcap", "-q", "--format", "json"];
+        done(node.path(), &[&run[..], &UNDER, more].concat()).lines().count()
+    };
+    assert!(
+        done(node.path(), &["run", "./m.wasm", "-r", "c.pcap", "-q", "--format", "json"]).lines().count()
+            >= 2000
+    );
+    // A second's worth to begin with, and one for each second that is ticked.
+    let first = run("./m.wasm,./n.wasm,./o.wasm", &["--workers", "2", "--restart", "9"]);
+    assert!((100..=500).contains(&first), "{first}");
+    // Narrowed and handed on, it is the same credential still.
+    done(node.path(), &["grant", "narrow", "alice.cred", "--to", "bob", "-o", "bob.cred"]);
+    let mut all = first;
+    for credential in ["alice.cred", "bob.cred", "alice.cred", "bob.cred"] {
+        let under = ["--policy", "policy.toml", "--credential", credential];
+        let again = ["run", "./m.wasm,./n.wasm", "-r", "c.pcap", "-q", "--format", "json"];
+        all += done(node.path(), &[&again[..], &under].concat()).lines().count();
+    }
+    let most = 500.0 + 100.0 * begun.elapsed().as_secs_f64();
+    assert!((all as f64) < most, "{all} records, {most} granted");
+    // The state is the node's word: without it nothing runs.
+    let state =
+        std::fs::read_dir(node.path().join("audit.log.quotas")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&state, "{}").unwrap();
+    let out = flame(node.path(), &[&["run", "./m.wasm", "-r", "c.pcap"][..], &UNDER].concat());
+    assert!(text(&out.stderr).contains("changed, damaged"), "{}", text(&out.stderr));
+}
+
+#[test]
+fn memory_is_of_all_instances_together() {
+    let node = node("calls = \"records\"\nmemory = \"1MiB\"");
+    capture(&node.path().join("c.pcap"), [1_700_000_000_000]);
+    let half = TELLS.replace("1)\n", "9)\n").replace("(unreachable)", "(i64.const 0)");
+    let wasm = with_manifest(wat::parse_str(half).unwrap(), manifest("").as_bytes());
+    for name in ["m", "n"] {
+        std::fs::write(node.path().join(format!("{name}.wasm")), &wasm).unwrap();
+    }
+    let run = |modules: &str| flame(node.path(), &[&["run", modules, "-r", "c.pcap"][..], &UNDER].concat());
+    assert!(run("./m.wasm").status.success(), "{}", text(&run("./m.wasm").stderr));
+    let both = run("./m.wasm,./n.wasm");
+    assert!(text(&both.stderr).contains("instantiation: could not be started"), "{}", text(&both.stderr));
+}
+
+/// Without any grant: one packet made 975 MB of JSON.
+#[test]
+fn one_packet_does_not_fill_a_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    capture(&folder.path().join("c.pcap"), [1_700_000_000_000]);
+    let more = FLOODS.replace("(i64.const 0x3e8000000000)", "(i64.const 0x3e8080000000)");
+    let batch = "(func (export \"flame_batch\") (param i32) (result i64) (call $fill))";
+    let more = more.replace(batch, "(func (export \"flame_batch\") (param i32) (result i64) (i64.const 0))");
+    let wasm = with_manifest(wat::parse_str(more).unwrap(), manifest(TABLE).as_bytes());
+    std::fs::write(folder.path().join("m.wasm"), wasm).unwrap();
+    let out =
+        flame(folder.path(), &["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--account", "json"]);
+    assert!(out.stdout.len() < 8 << 20, "{} bytes", out.stdout.len());
+    let said = text(&out.stderr);
+    let account: Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
+    assert_eq!(account["modules"]["m"]["records"], 65_536 + 64);
+    assert!(account["modules"]["m"]["withheld"].as_u64() > Some(1_000_000), "{said}");
+}
+
+#[test]
+fn a_list_of_revocations_that_is_gone_revokes_no_less() {
+    let node = node("calls = \"\"");
+    capture(&node.path().join("c.pcap"), [1_700_000_000_000]);
+    let wasm = with_manifest(
+        wat::parse_str(TELLS.replace("(unreachable)", "(i64.const 0)")).unwrap(),
+        manifest("").as_bytes(),
+    );
+    std::fs::write(node.path().join("m.wasm"), wasm).unwrap();
+    let run = [&["run", "./m.wasm", "-r", "c.pcap"][..], &UNDER].concat();
+    done(node.path(), &run);
+    done(node.path(), &["grant", "revoke", "alice.cred", "--policy", "policy.toml"]);
+    std::fs::remove_file(node.path().join("revoked")).unwrap();
+    let out = flame(node.path(), &run);
+    assert!(text(&out.stderr).contains("it is not there: put back the list"), "{}", text(&out.stderr));
+}

@@ -1,0 +1,116 @@
+//! A machine that others use, set up as the operators' page says, and used as the researchers' page says: in a mount
+//! namespace with an /etc of its own. Needs root; says so where it is skipped.
+
+mod common;
+
+use common::root;
+use std::path::Path;
+use std::process::Command;
+
+/// The blocks of a page that begin with this line.
+fn blocks(page: &str, first: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(root().join(page)).unwrap();
+    let fence = format!("```{first}\n");
+    page.split(&fence).skip(1).map(|b| b.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// Lines that must fail, for a shell that goes on otherwise.
+fn expecting(block: &str) -> String {
+    let line = |line: &str| match line.strip_prefix("! ") {
+        Some(fails) => {
+            format!("if {fails}; then echo 'let through: {}'; exit 1; fi\n", fails.replace('\'', ""))
+        }
+        None => format!("{line}\n"),
+    };
+    block.lines().map(line).collect()
+}
+
+/// What the test does beside the pages: a world of its own, two users, and `sudo` as far as it matters here.
+const WORLD: &str = r#"
+mkdir "$T/etc" && cp -a /etc/. "$T/etc" && mount --bind "$T/etc" /etc
+for place in /var/lib /usr/libexec /usr/local; do mount -t tmpfs -o mode=755 tmpfs "$place"; done
+mkdir -p /usr/local/bin /etc/sudoers.d
+"#;
+
+const USERS: &str = r#"
+useradd --create-home --home-dir "$T/alice" alice && chmod 755 "$T/alice"
+# sudo sets the user, and says who called; the test's root does the same.
+cat > /usr/local/bin/flame-node <<END
+#!/bin/sh
+exec setpriv --reuid flame --regid flame --clear-groups env -i PATH=\$PATH HOME=/var/lib/flame \
+    SUDO_UID=$(id -u alice) FLAME_MODULES=$T/modules /usr/libexec/flame/flame "\$@"
+END
+cd "$T/alice"
+"$FLAME" key new alice.key > alice.pub
+"$FLAME" grant mint --key "$T/root.key" --to alice --role researcher --code any --holder "$(cat alice.pub)" -o alice.cred
+cp "$CAPTURE" mine.pcap && cp "$T/modules/flow.wasm" . && cp /etc/flame/policy.toml .
+chown -R alice: . && chmod 644 alice.cred
+cp "$CAPTURE" /var/lib/flame/kept.pcap && chown flame: /var/lib/flame/kept.pcap
+export HOME="$T/alice"
+# What the page reads without the wrapper she reads as herself.
+cat() { setpriv --reuid alice --regid alice --clear-groups cat "$@"; }
+"#;
+
+const AFTERWARDS: &str = r#"
+test "$(wc -l < flows.json)" -gt 5
+runuser -u flame -- /usr/libexec/flame/flame audit show --policy /etc/flame/policy.toml > log
+grep -q "install  alice" log && grep -q "end      alice" log && grep -q "(user $(id -u alice))" log
+runuser -u flame -- /usr/libexec/flame/flame audit verify --policy /etc/flame/policy.toml | grep -q "counted apart"
+# With a program of her own she has her own rights, which do not reach the node's key.
+if setpriv --reuid alice --regid alice --clear-groups "$FLAME" run ./flow.wasm -r mine.pcap 2> err; then exit 1; fi
+grep -q "node.key: Permission denied" err
+if setpriv --reuid alice --regid alice --clear-groups "$FLAME" run ./flow.wasm -r mine.pcap --policy policy.toml 2> err; then exit 1; fi
+grep -q "only root runs modules under another" err
+# A key that is held out to the node by name is not taken.
+if flame-node run ./flow.wasm -r mine.pcap --credential alice.cred --identity alice.key 2> err; then exit 1; fi
+grep -q "the key stays yours" err
+# A file that becomes another between looking and reading is the one that was looked at: links are what they point at.
+ln -s /var/lib/flame/kept.pcap link.pcap
+if flame-node run ./flow.wasm -r link.pcap 2> err; then exit 1; fi
+grep -q "files are read with your own rights only" err
+# Root needs no policy.
+env -u SUDO_UID "$FLAME" run ./flow.wasm -r mine.pcap -q --format json | grep -q '"src"'
+# A policy that others may write holds for nobody.
+chmod 666 /etc/flame/policy.toml
+if flame-node run ./flow.wasm -r mine.pcap 2> err; then exit 1; fi
+grep -q "only root may change" err
+"#;
+
+#[test]
+fn researchers_use_a_node_without_its_key() {
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
+    let modules = std::env::var_os("FLAME_MODULES");
+    let able = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|s| s.success());
+    let (true, true, Some(modules)) = (is_root, able, modules) else {
+        eprintln!("skipped: needs root, unshare and FLAME_MODULES");
+        return;
+    };
+    let setup = blocks("docs/operators.md", "sh as root");
+    let use_ = blocks("docs/researchers.md", "sh as researcher");
+    assert_eq!((setup.len(), use_.len()), (1, 1));
+    let folder = tempfile::tempdir().unwrap();
+    let t = folder.path();
+    let run = |program: &str, arguments: &[&str]| {
+        let out = Command::new(program).args(arguments).output().unwrap();
+        assert!(out.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    };
+    let path = |name: &str| t.join(name).display().to_string();
+    run("chmod", &["755", &path(".")]);
+    run("cp", &[env!("CARGO_BIN_EXE_flame"), &path("flame")]);
+    run("cp", &["-r", &Path::new(&modules).display().to_string(), &path("modules")]);
+    run("chmod", &["-R", "a+rX", &path("modules")]);
+    let public = run(&path("flame"), &["key", "new", &path("root.key")]);
+    let script = [WORLD, &setup[0], USERS, &expecting(&use_[0]), AFTERWARDS].concat();
+    let out = Command::new("unshare")
+        .args(["-m", "--propagation", "private", "bash", "-euxc", &script])
+        .env("T", t)
+        .env("FLAME", path("flame"))
+        .env("ROOT", public)
+        .env("CAPTURE", root().join("demo/demo.pcap").canonicalize().unwrap())
+        .env_remove("SUDO_UID")
+        .output()
+        .unwrap();
+    let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+    assert!(out.status.success(), "{}\n{}", text(&out.stdout), text(&out.stderr));
+}
