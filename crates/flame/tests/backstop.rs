@@ -355,7 +355,7 @@ fn a_module_that_violated_its_bound_is_metered_from_then_on() {
     let folder = tempfile::tempdir().unwrap();
     let engines = Engines::new().unwrap();
     let compiler = |cache| Compiler::in_process(|class| engines.of(class), Some(cache));
-    let open = || Cache::open(folder.path()).unwrap();
+    let open = || Cache::open(&folder.path().join("cache")).unwrap();
     let class = |wasm: &[u8]| {
         let installed = compiler(open()).install(wasm, &request()).unwrap();
         (installed.plan.class, installed.verdict.why)

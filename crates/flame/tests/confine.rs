@@ -104,7 +104,7 @@ fn a_child_that_never_reads_ends_when_it_is_told() {
 #[test]
 fn a_cached_module_starts_no_child() {
     let folder = tempfile::tempdir().unwrap();
-    let cache = || Some(Cache::open(folder.path()).unwrap());
+    let cache = || Some(Cache::open(&folder.path().join("cache")).unwrap());
     let compiler = Compiler::new(Worker::new(FLAME), cache());
     install_by(&compiler, &small(), &request()).unwrap();
     let none = Compiler::new(Worker::new("/nowhere/flame"), cache());

@@ -48,12 +48,17 @@ impl Running {
             .spawn()
             .unwrap();
         let running = Self { child, folder };
-        running.wait(|| std::fs::read_to_string(running.partial()).is_ok_and(|rows| rows.contains('\n')));
+        running.wait(|| {
+            let rows = running.partial().and_then(|path| std::fs::read_to_string(path).ok());
+            rows.is_some_and(|rows| rows.contains('\n'))
+        });
         running
     }
 
-    fn partial(&self) -> PathBuf {
-        self.folder.path().join(format!("rows.json.{}.partial", self.child.id()))
+    /// The staged file, once there is one.
+    fn partial(&self) -> Option<PathBuf> {
+        let all = std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        all.into_iter().find(|path| path.extension().is_some_and(|e| e == "partial"))
     }
 
     fn wait(&self, mut there: impl FnMut() -> bool) {
@@ -99,7 +104,7 @@ fn twice_it_ends_at_once_and_what_was_written_is_kept() {
     std::thread::sleep(Duration::from_millis(500));
     // A tick may use up its budget, which takes minutes here.
     assert!(running.child.try_wait().unwrap().is_none());
-    let partial = running.partial();
+    let partial = running.partial().unwrap();
     running.interrupt();
     let (status, took, said, folder) = running.end();
     assert_eq!(status.code(), Some(130), "{said}");
