@@ -43,13 +43,14 @@ pub fn lines(text: &str) -> Cow<'_, str> {
 
 /// Text that is JSON already: what JSON lets through and terminals obey. It can stand in strings only.
 pub fn json(text: &str) -> Cow<'_, str> {
-    if !text.contains(steers) {
+    // The only control between values is the end of a line.
+    let odd = |c: char| steers(c) && c != '\n';
+    if !text.contains(odd) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        // The only control between values is the end of a line.
-        if steers(c) && c != '\n' {
+        if odd(c) {
             let mut units = [0; 2];
             c.encode_utf16(&mut units).iter().for_each(|unit| out += &format!("\\u{unit:04x}"));
         } else {

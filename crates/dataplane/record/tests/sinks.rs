@@ -58,7 +58,7 @@ fn csv() {
     assert_eq!(lines.next(), Some("ok,ttl,port,packets,wire,drift,load,first_ns,rtt_ns,mac,src,note,end"));
     let first = "true,64,8080,1234,1234567,-42,1234.5,1700000000123456789,12345678,02:00:00:00:00:01,192.0.2.1,größe,fin";
     assert_eq!(lines.next(), Some(first));
-    assert!(text.contains(",\"a,\"\"b\"\"\n\u{1b}[2J\r\",rst\n"), "{text}");
+    assert!(text.contains(",\"a,\"\"b\"\"\n\\u{1b}[2J\r\",rst\n"), "{text}");
     assert!(text.contains(",NaN,"), "{text}");
 }
 

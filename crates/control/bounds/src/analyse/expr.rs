@@ -200,6 +200,11 @@ impl Expr {
         self.divides(n).then(|| Self { bits: self.bits, constant: by(self.constant), terms })
     }
 
+    /// Whether each of its symbols is in `a` or `b`, as it is in their difference: cheaper to ask than to subtract.
+    fn is_made_of(&self, a: &Self, b: &Self) -> bool {
+        self.terms.iter().all(|(sym, _)| [a, b].iter().any(|e| e.terms.iter().any(|(s, _)| s == sym)))
+    }
+
     /// The same sum with other bits: modulo fewer, or of a sum that is exact with more.
     pub fn with_bits(&self, bits: u8) -> Self {
         let of = |c: u64| signed(c, self.bits) as u64 & mask(bits);
@@ -366,7 +371,9 @@ impl Symbols {
                 continue;
             }
             // Of `a`, and of the difference of the two.
-            for whole in [Some((**a).clone()), b.minus(a)].into_iter().flatten() {
+            let of_a = (a.terms == e.terms).then(|| (**a).clone());
+            let of_difference = e.is_made_of(a, b).then(|| b.minus(a)).flatten();
+            for whole in [of_a, of_difference].into_iter().flatten() {
                 let Some(less) = whole.minus(e).and_then(|d| d.as_constant()).filter(|k| *k <= 1 << 20)
                 else {
                     continue;
@@ -397,6 +404,7 @@ impl Symbols {
                 Fact::Different(a, b)
                     if low == 0
                         && a.bits == e.bits
+                        && e.is_made_of(a, b)
                         && (a.minus(b).as_ref() == Some(e) || b.minus(a).as_ref() == Some(e)) =>
                 {
                     low = 1;
@@ -418,7 +426,7 @@ impl Symbols {
                 low = low.max(self.plainly(a).0.saturating_add(least));
             }
             // The difference of two that are in order.
-            if exact.is_none() && b.minus(a).as_ref() == Some(e) {
+            if exact.is_none() && e.is_made_of(a, b) && b.minus(a).as_ref() == Some(e) {
                 low = low.max(least);
                 high = high.min(self.plainly(b).1.saturating_sub(self.plainly(a).0));
             }
@@ -437,6 +445,7 @@ impl Symbols {
         for fact in facts {
             if let Fact::Less(a, b) | Fact::AtMost(a, b) = fact
                 && a.bits == e.bits
+                && e.is_made_of(a, b)
                 && b.minus(a).as_ref() == Some(e)
                 && let Some(sum) = self.sum(b, facts)
             {
