@@ -240,9 +240,8 @@ mod tests {
         let secret = Arc::new(Secret::generate());
         let path = folder.path().join("quotas");
         let open = |secret: &Arc<Secret>| Quotas::open(&path, secret.clone()).unwrap().ledger("a", quota());
-        let held = open(&secret).map_err(|e| e.to_string()).map(|l| {
+        let held = open(&secret).map_err(|e| e.to_string()).inspect(|l| {
             l.draw(None, TEN);
-            l
         });
         let held = held.unwrap_or_else(|e| panic!("{e}"));
         let file = std::fs::read_dir(&path).unwrap().next().unwrap().unwrap().path();

@@ -86,6 +86,46 @@ impl Linear {
         self.combined(1, other, -1)
     }
 
+    /// Returns the greatest common divisor of the coefficients; 1 if there are none.
+    fn divisor(&self) -> i128 {
+        let mut all = 0;
+        for (_, n) in &self.terms {
+            all = gcd(all, *n);
+            if all == 1 {
+                break;
+            }
+        }
+        all.max(1)
+    }
+
+    /// Whether all coefficients have a common divisor above 1.
+    pub fn divides(&self) -> bool {
+        self.divisor() > 1
+    }
+
+    /// Returns the strongest form that is at least 0 if and only if this one is, over the integers:
+    /// `g × x + c ≥ 0` says that `x + ⌊c / g⌋ ≥ 0`.
+    #[must_use]
+    pub fn tightened(self) -> Self {
+        match self.divisor() {
+            1 => self,
+            g => Self {
+                constant: self.constant.div_euclid(g),
+                terms: self.terms.into_iter().map(|(s, n)| (s, n / g)).collect(),
+            },
+        }
+    }
+
+    /// Returns the weakest form with the same coefficients that is at least 0 if and only if this one is, over the
+    /// integers: `g × x + c ≥ 0` follows from `g × x + (g × ⌊c / g⌋ + g - 1) ≥ 0`.
+    #[must_use]
+    pub fn relaxed(mut self) -> Self {
+        let g = self.divisor();
+        let spare = g - 1 - self.constant.rem_euclid(g);
+        self.constant = self.constant.saturating_add(spare);
+        self
+    }
+
     /// Returns the form with `symbol` replaced by `by`.
     pub fn substitute(&self, symbol: Symbol, by: &Self) -> Option<Self> {
         let n = self.coefficient(symbol);
@@ -194,20 +234,28 @@ impl Symbols {
 
     /// Whether `goal ≥ 0` follows from the intervals and `facts`.
     ///
-    /// A fact `f ≥ 0` is used by elimination: for positive `p` and `q`, if `p × goal − q × f ≥ 0` then `goal ≥ 0`.
+    /// A fact `f ≥ 0` is used by elimination: for positive `p` and `q`, if `p × goal + (p − 1) − q × f ≥ 0` then
+    /// `goal ≥ 0`, since `p × goal > −p` and `goal` is an integer.
     pub fn proves(&self, goal: &Linear, facts: &[Fact]) -> bool {
-        let steps = Cell::new(QUESTION_STEPS);
-        self.eliminates(goal, facts, DEPTH, &steps)
+        self.follows(goal, facts, DEPTH, QUESTION_STEPS)
     }
 
     /// The same with one fact at a time: for questions that are asked of many values.
     pub fn proves_directly(&self, goal: &Linear, facts: &[Fact]) -> bool {
-        self.eliminates(goal, facts, 1, &Cell::new(QUICK_STEPS))
+        self.follows(goal, facts, 1, QUICK_STEPS)
     }
 
     /// The same with two facts at a time.
     pub fn proves_nearly(&self, goal: &Linear, facts: &[Fact]) -> bool {
-        self.eliminates(goal, facts, 2, &Cell::new(2 * QUICK_STEPS))
+        self.follows(goal, facts, 2, 2 * QUICK_STEPS)
+    }
+
+    fn follows(&self, goal: &Linear, facts: &[Fact], depth: u32, steps: u32) -> bool {
+        let steps = Cell::new(steps);
+        match goal.divides() {
+            true => self.eliminates(&goal.clone().relaxed(), facts, depth, &steps),
+            false => self.eliminates(goal, facts, depth, &steps),
+        }
     }
 
     fn eliminates(&self, goal: &Linear, facts: &[Fact], depth: u32, steps: &Cell<u32>) -> bool {
@@ -224,7 +272,11 @@ impl Symbols {
                     return false;
                 }
                 let g = gcd(c, *d);
-                let rest = goal.combined(d.abs() / g, fact, -(c.abs() / g));
+                let (p, q) = (d.abs() / g, c.abs() / g);
+                let rest = goal.combined(p, fact, -q).and_then(|mut rest| {
+                    rest.constant = rest.constant.checked_add(p - 1)?;
+                    Some(rest.relaxed())
+                });
                 rest.is_some_and(|rest| self.eliminates(&rest, facts, depth - 1, steps))
             })
         })

@@ -91,6 +91,7 @@ impl State {
     }
 
     pub fn learn(&mut self, fact: Fact) {
+        let fact = if fact.divides() { Rc::new(Linear::clone(&fact).tightened()) } else { fact };
         if fact.terms.is_empty() && fact.constant >= 0 || self.facts.contains(&fact) {
             return;
         }
