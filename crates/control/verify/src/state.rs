@@ -238,14 +238,19 @@ pub fn choose(
         bounds.push((Linear::symbol(COUNT), 1));
     }
     for (bound, sign) in bounds {
-        let holds = |value: &Linear, facts: &[Fact]| {
-            bound.combined(sign, value, -sign).is_some_and(|d| values.symbols.proves_nearly(&d, facts))
+        if bound.terms.is_empty() {
+            continue;
+        }
+        // Whether the distance is at least so much, on both paths.
+        let holds = |least: i128| {
+            [(a, left), (b, right)].into_iter().all(|(value, facts)| {
+                let distance = bound.combined(sign, value, -sign).and_then(|d| d.shifted(-least));
+                distance.is_some_and(|d| values.symbols.proves_nearly(&d, facts))
+            })
         };
-        let useful = !bound.terms.is_empty();
-        if useful
-            && holds(a, left)
-            && holds(b, right)
-            && let Some(fact) = bound.combined(sign, &it, -sign)
+        if holds(0)
+            && let Some(distance) = bound.combined(sign, &it, -sign)
+            && let Some(fact) = distance.shifted(if holds(1) { -1 } else { 0 })
         {
             facts.push(Rc::new(fact));
         }
