@@ -361,8 +361,9 @@ impl Symbols {
 
     /// Least and largest value, given facts about it, and about what it is so much less than.
     pub fn range(&self, e: &Expr, facts: &[Fact]) -> (u64, u64) {
-        let (mut low, mut high) = self.directly(e, facts);
-        if self.exactly(e, facts).is_some() {
+        let exact = self.exactly(e, facts);
+        let (mut low, mut high) = self.directly(e, facts, exact);
+        if exact.is_some() {
             return (low, high);
         }
         for fact in facts {
@@ -378,7 +379,7 @@ impl Symbols {
                 else {
                     continue;
                 };
-                let (l, h) = self.directly(&whole, facts);
+                let (l, h) = self.directly(&whole, facts, self.exactly(&whole, facts));
                 if less > 0 && l >= less {
                     (low, high) = (low.max(l - less), high.min(h - less));
                 }
@@ -387,9 +388,8 @@ impl Symbols {
         if low > high { (0, mask(e.bits)) } else { (low, high) }
     }
 
-    /// Least and largest value, given facts about it.
-    fn directly(&self, e: &Expr, facts: &[Fact]) -> (u64, u64) {
-        let exact = self.exactly(e, facts);
+    /// Least and largest value, given facts about it; `exact` is what it is as an integer, if it is one.
+    fn directly(&self, e: &Expr, facts: &[Fact], exact: Option<(u64, u64)>) -> (u64, u64) {
         let (mut low, mut high) = exact.unwrap_or((0, mask(e.bits)));
         for fact in facts {
             let (a, b, least) = match fact {
@@ -436,8 +436,6 @@ impl Symbols {
 
     /// An upper bound that may grow with the length.
     pub fn upper(&self, e: &Expr, facts: &[Fact]) -> Poly {
-        let (_, high) = self.range(e, facts);
-        let flat = Poly::constant(high);
         if let Some(sum) = self.sum(e, facts) {
             return sum;
         }
@@ -458,7 +456,7 @@ impl Symbols {
                 return sum;
             }
         }
-        flat
+        Poly::constant(self.range(e, facts).1)
     }
 
     /// The sum of what its terms can be at most, if it is exact.
