@@ -545,13 +545,11 @@ impl Walk<'_, '_> {
         }
         // On either side what the condition makes known holds, and nothing else is used.
         let (mut yes, mut no) = (s.facts_only(), s.facts_only());
-        yes.assume(&condition.yes, &self.values);
-        no.assume(&condition.no, &self.values);
-        if yes.is_impossible(&condition.yes, &self.values) {
+        if !yes.assume(&condition.yes, &self.values) {
             s.stack.push(Value::Sum(y));
             return Some(());
         }
-        if no.is_impossible(&condition.no, &self.values) {
+        if !no.assume(&condition.no, &self.values) {
             s.stack.push(Value::Sum(x));
             return Some(());
         }

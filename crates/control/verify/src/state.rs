@@ -72,14 +72,16 @@ impl State {
         }
     }
 
-    /// Adds what a branch makes known.
-    pub fn assume(&mut self, known: &Known, values: &Values) {
+    /// Adds what a branch makes known. False if it contradicts what was known before: no execution comes here.
+    #[must_use]
+    pub fn assume(&mut self, known: &Known, values: &Values) -> bool {
         for fact in &known.facts {
             self.learn(fact.clone());
         }
+        let mut positive = Vec::new();
         for sum in &known.nonzero {
             if let Some(fact) = values.positive(sum, &self.facts) {
-                self.learn(Rc::new(fact));
+                positive.push(Rc::new(fact));
             }
             if !self.nonzero.contains(sum) {
                 if self.nonzero.len() == MAX_NONZERO {
@@ -88,6 +90,12 @@ impl State {
                 self.nonzero.push(sum.clone());
             }
         }
+        for fact in &positive {
+            self.learn(fact.clone());
+        }
+        let is_refuted = |fact: &Fact| values.symbols.refutes(fact, &self.facts);
+        !(known.facts.iter().chain(&positive).any(is_refuted)
+            || known.nonzero.iter().any(|sum| sum.as_constant() == Some(0)))
     }
 
     pub fn learn(&mut self, fact: Fact) {
@@ -99,12 +107,6 @@ impl State {
             self.facts.remove(0);
         }
         self.facts.push(fact);
-    }
-
-    /// Whether the newest of the facts contradict what else is known: no execution comes here.
-    pub fn is_impossible(&self, known: &Known, values: &Values) -> bool {
-        known.facts.iter().any(|fact| values.symbols.refutes(fact, &self.facts))
-            || known.nonzero.iter().any(|sum| sum.as_constant() == Some(0))
     }
 
     /// Forgets what may lie at `at`, and remembers what is stored there now.

@@ -281,15 +281,13 @@ impl<'m, 'a> Walk<'m, 'a> {
                 let height = state.stack.len().saturating_sub(takes);
                 self.framed(gives, height, |walk| {
                     let (mut yes, mut no) = (state.clone(), state);
-                    yes.assume(&test.yes, &walk.values);
-                    no.assume(&test.no, &walk.values);
-                    let yes = match yes.is_impossible(&test.yes, &walk.values) {
-                        true => None,
-                        false => walk.nodes(then, yes)?,
+                    let yes = match yes.assume(&test.yes, &walk.values) {
+                        true => walk.nodes(then, yes)?,
+                        false => None,
                     };
-                    let no = match no.is_impossible(&test.no, &walk.values) {
-                        true => None,
-                        false => walk.nodes(or, no)?,
+                    let no = match no.assume(&test.no, &walk.values) {
+                        true => walk.nodes(or, no)?,
+                        false => None,
                     };
                     let settled = |state: Option<State>| {
                         state.map(|mut s| {
@@ -336,12 +334,10 @@ impl<'m, 'a> Walk<'m, 'a> {
                 self.spend(state.len() / 4, offset)?;
                 let test = ops::condition(self, &mut state).ok_or(self.refused(Rule::Invalid, offset))?;
                 let mut taken = state.clone();
-                taken.assume(&test.yes, &self.values);
-                if !taken.is_impossible(&test.yes, &self.values) {
+                if taken.assume(&test.yes, &self.values) {
                     self.branch(*relative_depth, &taken);
                 }
-                state.assume(&test.no, &self.values);
-                Ok((!state.is_impossible(&test.no, &self.values)).then_some(state))
+                Ok(state.assume(&test.no, &self.values).then_some(state))
             }
             Operator::BrTable { targets } => {
                 let value = self.pop(&mut state, 32).ok_or(self.refused(Rule::Invalid, offset))?;

@@ -31,13 +31,16 @@ impl Effort {
     pub const AUTHOR: Self = Self { all: 10_000_000, each: 500_000 };
 }
 
-/// Instructions of a function that is analysed at each call although it has a bound for any arguments.
-const SMALL: u32 = 400;
+/// Instructions of a function that is analysed at each call although it has a bound for any arguments: first as many,
+/// and if nothing is found none, which takes less work.
+const SMALL: [u32; 2] = [400, 0];
 
 /// What the finder keeps while it walks one function.
 struct Finder {
     /// Functions with a bound for any arguments.
     bounded: BTreeSet<u32>,
+    /// One of [`SMALL`].
+    small: u32,
     /// Functions on the way of the current call: recursion is not followed.
     recursive: BTreeSet<u32>,
     /// Explorations within explorations.
@@ -59,7 +62,7 @@ impl Guide for Finder {
             return false;
         }
         let size = walk.module.own(callee).map_or(u32::MAX, |f| f.size);
-        !self.bounded.contains(&callee) || size <= SMALL
+        !self.bounded.contains(&callee) || size <= self.small
     }
 }
 
@@ -79,8 +82,9 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
         own.filter(|f| returns.contains(f)).filter(|f| !order.contains(f)).collect();
     let mut summaries: BTreeMap<u32, Summary> = BTreeMap::new();
     let mut work = effort.all;
-    let finder = |bounded: &BTreeMap<u32, Summary>| {
+    let finder = |bounded: &BTreeMap<u32, Summary>, small| {
         Rc::new(Finder {
+            small,
             bounded: bounded.keys().copied().collect(),
             recursive: recursive.clone(),
             depth: Cell::new(0),
@@ -90,8 +94,8 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
         if certificate.diverging.contains(&function) || recursive.contains(&function) {
             continue;
         }
-        let found = {
-            let guide = finder(&summaries);
+        let found = SMALL.into_iter().find_map(|small| {
+            let guide = finder(&summaries, small);
             let each = work.min(effort.each);
             let mut walk = Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), each)
                 .guided(guide);
@@ -99,7 +103,7 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
             let outcome = walk.entry(function, arguments);
             work = work.saturating_sub(each - walk.work.min(walk.values.symbols.steps_left()));
             outcome.ok().filter(|o| is_useful(o.cost)).map(|o| (o, std::mem::take(&mut walk.notes)))
-        };
+        });
         if let Some((outcome, notes)) = found {
             summaries.insert(function, Summary { cost: outcome.cost, returns: outcome.returns });
             certificate.summaries.push((function, notes));
@@ -109,15 +113,16 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
         if module.own(*function).is_none() || certificate.diverging.contains(function) {
             continue;
         }
-        let guide = finder(&summaries);
-        let mut walk =
-            Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), effort.all)
-                .guided(guide);
-        let arguments = arguments(&mut walk, name, *function);
-        let outcome = walk.entry(*function, arguments);
-        if outcome.is_ok_and(|o| o.cost.is_bounded()) {
-            certificate.entries.insert(*function, std::mem::take(&mut walk.notes));
-        }
+        let found = SMALL.into_iter().find_map(|small| {
+            let guide = finder(&summaries, small);
+            let mut walk =
+                Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), effort.all)
+                    .guided(guide);
+            let arguments = arguments(&mut walk, name, *function);
+            let outcome = walk.entry(*function, arguments);
+            outcome.is_ok_and(|o| o.cost.is_bounded()).then(|| std::mem::take(&mut walk.notes))
+        });
+        certificate.entries.extend(found.map(|notes| (*function, notes)));
     }
     keep_used(&mut certificate, &module);
     Ok(certificate)
