@@ -6,6 +6,7 @@
 mod account;
 mod filter;
 mod meter;
+mod name;
 mod terms;
 mod view;
 
@@ -15,6 +16,7 @@ pub use filter::{
     normalize_filter,
 };
 pub use meter::{Amounts, Ledger, Meter, Meters, Quota, State, ThisRun};
+pub use name::{MAX_NAME, readable_name};
 pub use terms::{Eviction, PaceLimit, Release, Share, Terms};
 pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, coarse};
 

@@ -15,11 +15,13 @@
 //! | `loops` | the rule for loops |
 //! | `abi` | what the host promises |
 //! | `cost` | weights |
+//! | `cause` | what it comes from that there is no bound; decides nothing |
 //!
 //! docs/bounds.md argues why sound rules give sound bounds.
 #![forbid(unsafe_code)]
 
 pub mod abi;
+mod cause;
 pub mod certificate;
 pub mod cost;
 pub mod linear;
@@ -36,9 +38,10 @@ pub use certificate::{Certificate, Form, LoopNote, Measure, Notes, Reference, SE
 pub use cost::Cost;
 pub use poly::Poly;
 
+use cause::Causes;
 use flame_abi::layout::{self, names};
 use module::Module;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use value::Value;
 use walk::{Summary, Walk};
 
@@ -71,6 +74,8 @@ pub enum Rule {
         "it calls function {0}, which has no bound: recursion, or a function that the certificate leaves out"
     )]
     Unsummarised(u32),
+    #[error("it is recursive, through function {0}")]
+    Recursion(u32),
     #[error("frames or calls are nested too deep")]
     TooDeep,
     #[error("checking it takes more work than is allowed")]
@@ -103,7 +108,7 @@ pub struct Entry {
 pub struct Verified {
     pub entries: Vec<Entry>,
     /// Functions that must trap instead of returning, and count what they execute.
-    pub diverging: std::collections::BTreeSet<u32>,
+    pub diverging: BTreeSet<u32>,
     /// Loops as they were entered.
     pub loops: Vec<walk::LoopBound>,
 }
@@ -178,6 +183,7 @@ fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> R
         }
     }
     let mut entries = Vec::new();
+    let mut causes = Causes::new(module, &diverging, summaries.clone(), failed);
     // What is left to each when those before it have used up all; in sum it is as little however many there are.
     let least = WORK_LEAST / module.exports.len().max(64) as u64;
     let mut known: BTreeMap<u32, Result<Cost, Refused>> = BTreeMap::new();
@@ -208,7 +214,7 @@ fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> R
         work = walk.work.min(walk.values.symbols.steps_left()).max(least);
         loops.append(&mut walk.loops);
         let bound = bound.map_err(|why| match why.rule {
-            Rule::Unsummarised(callee) => failed.get(&callee).copied().unwrap_or(why),
+            Rule::Unsummarised(_) => causes.of(*function).unwrap_or(why),
             _ => why,
         });
         if !has_promise {

@@ -47,9 +47,6 @@ pub enum FaultKind {
     Start(String),
 }
 
-/// Characters of a function's name that are told.
-pub const MAX_NAME: usize = 200;
-
 /// One function of a backtrace.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -80,7 +77,9 @@ impl Fault {
         }
         let what = match &self.kind {
             // One of the engine's few words.
-            FaultKind::Trap(text) => format!("trap: {}", text.chars().take(MAX_NAME).collect::<String>()),
+            FaultKind::Trap(text) => {
+                format!("trap: {}", text.chars().take(flame_plan::MAX_NAME).collect::<String>())
+            }
             FaultKind::Budget { limit, .. } => format!("cut off: used up its budget of {limit}"),
             FaultKind::StopBudget { limit, .. } => {
                 format!("cut off: after the run was stopped it used up its budget of {limit}")

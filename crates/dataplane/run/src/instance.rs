@@ -1,6 +1,6 @@
 use crate::call::{Allowance, Call, Function};
 use crate::engine::Engines;
-use crate::fault::{Fault, FaultKind, Frame, MAX_NAME};
+use crate::fault::{Fault, FaultKind, Frame};
 use crate::memory::{Mapping, load, map_window, polling_page};
 use crate::watch::{Deadlines, Watch, Watchdog};
 use flame_abi::layout::{self, names};
@@ -8,7 +8,6 @@ use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
 use flame_block::SharedMemory;
 use flame_plan::{Limits, Meters, ModuleClass, ModulePlan};
 use flame_record::{FrameCounts, Schema};
-use std::fmt::Write;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -413,9 +412,10 @@ impl Instance {
                 .take(MAX_FRAMES)
                 .map(|frame| Frame {
                     index: frame.func_index(),
-                    function: frame
-                        .func_name()
-                        .map_or_else(|| format!("function {}", frame.func_index()), demangle),
+                    function: frame.func_name().map_or_else(
+                        || format!("function {}", frame.func_index()),
+                        flame_plan::readable_name,
+                    ),
                     offset: frame.func_offset(),
                 })
                 .collect();
@@ -477,43 +477,3 @@ fn root_cause(error: &wasmtime::Error) -> String {
 
 /// Functions of a backtrace that are told.
 const MAX_FRAMES: usize = 20;
-
-/// The readable part of a Rust name: `crate::module::function`, without the hash. Names are the module's, and may be as
-/// long as its file: they are cut before anything is made of them, and after, since a short one may stand for more.
-fn demangle(name: &str) -> String {
-    let end = name.char_indices().nth(MAX_NAME).map_or(name.len(), |(at, _)| at);
-    let mut shown = Cut { text: String::new(), left: MAX_NAME };
-    // It ends early if it is full.
-    let _ = write!(shown, "{:#}", rustc_demangle::demangle(&name[..end]));
-    shown.text.replace(char::is_control, " ")
-}
-
-/// Takes so many characters and no more.
-struct Cut {
-    text: String,
-    left: usize,
-}
-
-impl Write for Cut {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        let before = self.text.len();
-        self.text.extend(text.chars().take(self.left));
-        self.left -= self.text[before..].chars().count();
-        if self.left == 0 { Err(std::fmt::Error) } else { Ok(()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::demangle;
-
-    #[test]
-    fn names_are_cut_whatever_they_stand_for() {
-        assert_eq!(demangle("_ZN4core9panicking5panic17h0123456789abcdefE"), "core::panicking::panic");
-        assert_eq!(demangle(&"é".repeat(15 << 20)).chars().count(), 200);
-        assert_eq!(demangle("a\u{1b}b"), "a b");
-        // A name of the new kind that refers back to itself again and again.
-        let folded = format!("_RINvC1a1fT{}E", "TB7_B7_E".repeat(20));
-        assert!(demangle(&folded).chars().count() <= 200);
-    }
-}

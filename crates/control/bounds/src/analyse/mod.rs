@@ -174,10 +174,9 @@ fn entries(
     exports.sort_unstable();
     let pass = Pass { module: &module, returning: &returning, order: &order, size: wasm.len() };
     let hard = pass.run(&exports, Ask { weights: Weights::Instructions, rare: true });
-    let common = match (0..module.imports.len() as u32).any(|f| module.imports(f, names::RARE)) {
-        true => pass.run(&exports, Ask { weights: Weights::Instructions, rare: false }).entries,
-        false => hard.entries.clone(),
-    };
+    let has_rare = (0..module.imports.len() as u32).any(|f| module.imports(f, names::RARE));
+    let common =
+        has_rare.then(|| pass.run(&exports, Ask { weights: Weights::Instructions, rare: false }).entries);
     let times = costs.map(|c| pass.run(&exports, Ask { weights: Weights::Time(c), rare: false }).entries);
     let verified = verified(wasm).map_err(refused)?;
     let (mut proved, mut counted) = (BTreeSet::new(), BTreeSet::new());
@@ -197,6 +196,9 @@ fn entries(
                     flame_verify::Rule::Unsummarised(callee) => {
                         format!("it calls {}, which has no bound", module.name(callee))
                     }
+                    flame_verify::Rule::Recursion(callee) => {
+                        format!("it is recursive, through {}", module.name(callee))
+                    }
                     rule => rule.to_string(),
                 };
                 (Bound::UNBOUNDED, Some(format!("{rule} (in {}{place})", module.name(refused.function))))
@@ -207,8 +209,13 @@ fn entries(
         entries.push(Entry {
             name: name.clone(),
             bound,
-            common: common.get(i).map(|c| c.bound).filter(|c| c.is_bounded()).unwrap_or(bound),
-            time: times.as_ref().and_then(|t| t.get(i)).map(|t| t.bound),
+            common: common
+                .as_ref()
+                .and_then(|c| c.get(i))
+                .map(|c| divided(c.bound, bound))
+                .filter(|c| c.is_bounded())
+                .unwrap_or(bound),
+            time: times.as_ref().and_then(|t| t.get(i)).map(|t| divided(t.bound, bound)),
             why,
             depends: if bound.is_bounded() { found.depends } else { Depends::Unknown },
             stack,
@@ -231,6 +238,23 @@ fn entries(
     let proved = proved.difference(&counted).copied().collect();
     let loops = loops(hard.loops, &verified.loops);
     Ok(Analysis { entries, loops, cycles, grows: module.grows, proved, diverging: verified.diverging })
+}
+
+/// Divides an estimate for a full batch between call and packets as the verified bound is, if that knows more of packets
+/// than the estimate does.
+fn divided(estimate: Bound, verified: Bound) -> Bound {
+    let parts = |b: Bound| Some((b.call.at(TYPICAL)?, b.packet.at(TYPICAL)?));
+    let (Some((call, packet)), Some((_, 0))) = (parts(verified), parts(estimate)) else { return estimate };
+    let batch = flame_abi::MAX_BATCH as u128;
+    let (Ok(of_packets), Ok(all)) = (u64::try_from(packet * batch), u64::try_from(call + packet * batch))
+    else {
+        return estimate;
+    };
+    if of_packets == 0 {
+        return estimate;
+    }
+    let share = |part: u64, of: u64| estimate.call.times(Poly::constant(part)).over(of);
+    Bound { call: share(all - of_packets, all), packet: share(of_packets, all.saturating_mul(batch as u64)) }
 }
 
 /// Verifies the certificate that the module carries, or one that is found here.

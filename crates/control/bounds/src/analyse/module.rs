@@ -254,6 +254,7 @@ impl<'a> Module<'a> {
     }
 
     pub fn name(&self, function: u32) -> String {
-        self.names.get(&function).cloned().unwrap_or_else(|| format!("function {function}"))
+        let known = self.names.get(&function).map(|name| flame_plan::readable_name(name));
+        known.unwrap_or_else(|| format!("function {function}"))
     }
 }
