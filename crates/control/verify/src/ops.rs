@@ -70,7 +70,7 @@ enum Order {
 
 impl Walk<'_, '_> {
     /// Applies an instruction without control flow; nothing if the module is not valid.
-    pub(crate) fn apply(&mut self, operator: &Operator<'_>, s: &mut State) -> Option<()> {
+    pub fn apply(&mut self, operator: &Operator<'_>, s: &mut State) -> Option<()> {
         use Operator as O;
         use Order::{Different, Equal, Less, LessSigned};
         match operator {
@@ -648,7 +648,7 @@ impl Walk<'_, '_> {
 }
 
 /// Pops a condition; an integer is one of being not 0.
-pub(crate) fn condition(walk: &mut Walk<'_, '_>, s: &mut State) -> Option<Condition> {
+pub fn condition(walk: &mut Walk<'_, '_>, s: &mut State) -> Option<Condition> {
     Some(match s.stack.pop()? {
         Value::Condition(condition) => (*condition).clone(),
         Value::Sum(sum) => {
