@@ -71,7 +71,7 @@ pub enum Rule {
         "it calls function {0}, which has no bound: recursion, or a function that the certificate leaves out"
     )]
     Unsummarised(u32),
-    #[error("frames or calls are nested too deep")]
+    #[error("frames or calls are nested too deep, or a function has exceptions or too many locals")]
     TooDeep,
     #[error("checking it takes more work than is allowed")]
     Work,
@@ -108,7 +108,7 @@ pub struct Verified {
     pub loops: Vec<walk::LoopBound>,
 }
 
-/// Work allowed for each byte of the module and the certificate: instructions walked, and steps of proofs.
+/// Work allowed for each byte of code and certificate: instructions walked, and steps of proofs.
 const WORK_PER_BYTE: u64 = 32;
 const WORK_LEAST: u64 = 1 << 20;
 
@@ -118,16 +118,18 @@ const WORK_LEAST: u64 = 1 << 20;
 /// do not hold has no bound, with the rule and the place.
 pub fn verify(wasm: &[u8], certificate: &[u8]) -> Result<Verified, VerifyError> {
     let module = Module::read(wasm, SECTION).map_err(VerifyError::Module)?;
+    let bytes = module.code + certificate.len();
     let certificate = Certificate::from_bytes(certificate).map_err(VerifyError::Certificate)?;
-    verify_read(&module, certificate, wasm.len())
+    verify_read(&module, certificate, bytes)
 }
 
 /// Checks the certificate that the module carries; nothing if it carries none.
 pub fn verify_own(wasm: &[u8]) -> Result<Option<Verified>, VerifyError> {
     let module = Module::read(wasm, SECTION).map_err(VerifyError::Module)?;
     let Some(section) = module.certificate else { return Ok(None) };
+    let bytes = module.code + section.len();
     let certificate = Certificate::from_bytes(section).map_err(VerifyError::Certificate)?;
-    verify_read(&module, certificate, wasm.len()).map(Some)
+    verify_read(&module, certificate, bytes).map(Some)
 }
 
 /// Returns what the host passes to an entry point: see `abi`.

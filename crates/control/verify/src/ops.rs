@@ -191,6 +191,10 @@ impl Walk<'_, '_> {
                 let cost = self.bulk(s, &length, matches!(operator, O::MemoryCopy { .. }));
                 s.cost = s.cost.and(cost);
             }
+            // Their cost grows with an operand, and they change what calls through tables reach.
+            O::TableGrow { .. } | O::TableFill { .. } | O::TableCopy { .. } | O::TableInit { .. } => {
+                return None;
+            }
             operator => {
                 if !keeps_memory(operator) {
                     s.memory.clear();
@@ -638,7 +642,8 @@ impl Walk<'_, '_> {
         // What does not fit in memory traps before anything is moved.
         let all = Upper { constant: layout::MAX_MEMORY.into(), slope: 0, divisor: 1 };
         let found = self.values.symbols.upper(&form, &s.facts);
-        let most = found.filter(|u| u.slope > 0 || u.constant <= all.constant * u.divisor).unwrap_or(all);
+        let fits = |u: &Upper| all.constant.checked_mul(u.divisor).is_none_or(|most| u.constant <= most);
+        let most = found.filter(|u| u.slope > 0 || fits(u)).unwrap_or(all);
         let bytes = Poly::from_upper(most);
         match is_copy {
             true => bytes.times(Poly::constant(COPY.1)).over(COPY.2).plus(Poly::constant(COPY.0)),

@@ -87,14 +87,19 @@ impl Recorder {
             match (of, b) {
                 (Binary::Add, Operand::Constant(by)) => {
                     let by = if *by > mask(*w) / 2 { *by as i64 - mask(*w) as i64 - 1 } else { *by as i64 };
-                    let form = if r.below(3) > 0 { Form::Step(by) } else { Form::Range(0, r.number() & mask(*w)) };
+                    let form =
+                        if r.below(3) > 0 { Form::Step(by) } else { Form::Range(0, r.number() & mask(*w)) };
                     note.forms.insert(*to as u32, form);
                 }
-                (of, Operand::Constant(n)) if of.is_comparison() && *n < 1 << 40 => limits.push((*n as i64, Vec::new())),
+                (of, Operand::Constant(n)) if of.is_comparison() && *n < 1 << 40 => {
+                    limits.push((*n as i64, Vec::new()))
+                }
                 (of, Operand::Local(n)) if of.is_comparison() => {
                     limits.push((0, vec![(1, Reference::Term(*n as u32, 0))]));
                 }
-                (Binary::Shr | Binary::Div, _) if matches!(a, Operand::Local(n) if n == to) => note.measure = Some(Measure::Halved(*to as u32)),
+                (Binary::Shr | Binary::Div, _) if matches!(a, Operand::Local(n) if n == to) => {
+                    note.measure = Some(Measure::Halved(*to as u32))
+                }
                 (Binary::And, Operand::Local(_)) => note.measure = Some(Measure::Cleared(*to as u32)),
                 _ => {}
             }
@@ -111,7 +116,9 @@ impl Recorder {
         }
         let by = r.one(&[1, 1, 2, 3, 7]);
         for (constant, terms) in &limits {
-            for more in [-100, -by - 1, -by, -1, 0, 1, by].into_iter().filter(|_| r.below(2) == 0).collect::<Vec<_>>() {
+            for more in
+                [-100, -by - 1, -by, -1, 0, 1, by].into_iter().filter(|_| r.below(2) == 0).collect::<Vec<_>>()
+            {
                 let mut one = Template { constant: constant + more, terms: terms.clone() };
                 one.terms.push((-by, Reference::Trip));
                 note.facts.push(one);
@@ -124,7 +131,10 @@ impl Recorder {
         }
         for local in body.about.written.iter().take(3) {
             let (more, by) = (r.one(&[-1, 0, 0, 1]), r.one(&[-2, -1, 1, 2]));
-            note.facts.push(Template { constant: more, terms: vec![(1, Reference::Head(*local)), (by, Reference::Trip)] });
+            note.facts.push(Template {
+                constant: more,
+                terms: vec![(1, Reference::Head(*local)), (by, Reference::Trip)],
+            });
         }
         // What is not confirmed is dropped, until all is.
         loop {
@@ -153,7 +163,6 @@ impl Recorder {
     }
 }
 
-
 /// The function that is the program: behind the import and the callees.
 const PROGRAM: u32 = 1 + CALLEES.len() as u32;
 
@@ -175,9 +184,10 @@ impl Execution<'_> {
     }
 
     fn sum(&self, sum: &Sum) -> Option<u64> {
-        let value = sum.terms.iter().try_fold(sum.constant, |all, (s, n)| {
-            Some(all.wrapping_add(n.wrapping_mul(self.symbol(*s)?)))
-        });
+        let value = sum
+            .terms
+            .iter()
+            .try_fold(sum.constant, |all, (s, n)| Some(all.wrapping_add(n.wrapping_mul(self.symbol(*s)?))));
         Some(value? & mask(sum.bits))
     }
 
@@ -189,12 +199,16 @@ impl Execution<'_> {
     fn bind(&mut self, sum: &Sum, value: u64) {
         let unknown: Vec<_> = sum.terms.iter().filter(|(s, _)| self.symbol(*s).is_none()).copied().collect();
         let [(symbol, n)] = unknown[..] else { return };
-        let rest = Sum { terms: sum.terms.iter().filter(|t| t.0 != symbol).copied().collect(), ..sum.clone() };
+        let rest =
+            Sum { terms: sum.terms.iter().filter(|t| t.0 != symbol).copied().collect(), ..sum.clone() };
         let left = value.wrapping_sub(self.sum(&rest).expect("all known")) & mask(sum.bits);
         let (low, high) = self.values.symbols.interval(symbol);
         // Modulo 2^bits, the integer times `odd × 2^zeros` is `left`.
         let zeros = n.trailing_zeros();
-        assert!(left.trailing_zeros() >= zeros.min(u32::from(sum.bits)), "no symbol {symbol} makes {sum:?} {value}");
+        assert!(
+            left.trailing_zeros() >= zeros.min(u32::from(sum.bits)),
+            "no symbol {symbol} makes {sum:?} {value}"
+        );
         let (odd, width) = (n >> zeros, u32::from(sum.bits) - zeros);
         let inverse = (0..6).fold(odd, |x, _| x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x))));
         let integer = (left >> zeros).wrapping_mul(inverse) & mask(width as u8);
@@ -240,14 +254,19 @@ impl Execution<'_> {
     fn pays(&self, cost: Cost, executed: u64, begun: u64) {
         let at = |p: flame_verify::Poly, n: u64| p.at(self.longest).map(|c| c * u128::from(n));
         let all = (|| Some(at(cost.call, 1)? + at(cost.each, self.count)? + at(cost.packet, begun)?))();
-        assert!(all.is_none_or(|all| u128::from(executed) <= all), "{executed} executed, {begun} begun: {cost:?}");
+        assert!(
+            all.is_none_or(|all| u128::from(executed) <= all),
+            "{executed} executed, {begun} begun: {cost:?}"
+        );
     }
 }
 
 impl Observer for Execution<'_> {
     fn probe(&mut self, number: u32, machine: &Machine) {
         let points = self.recorder.points.borrow();
-        let Some(point) = points.get(&number) else { panic!("probe {number} is reached, which is called impossible") };
+        let Some(point) = points.get(&number) else {
+            panic!("probe {number} is reached, which is called impossible")
+        };
         let (executed, begun) = self.heads.last().copied().unwrap_or_default();
         assert!(!point.state.marked || machine.begun > begun, "no packet was begun");
         self.pays(point.state.cost, machine.executed - executed, machine.begun - begun);
@@ -266,7 +285,9 @@ impl Observer for Execution<'_> {
             if value_bits != 0
                 && let Some(at) = self.sum(at)
             {
-                let found = machine.load(at, (*bytes).into()).unwrap_or_else(|| panic!("nothing can be stored at {at}"));
+                let found = machine
+                    .load(at, (*bytes).into())
+                    .unwrap_or_else(|| panic!("nothing can be stored at {at}"));
                 assert_eq!(*bytes * 8, value_bits);
                 self.value(value, found);
             }
@@ -330,7 +351,8 @@ fn check(seed: u64, memory: &mut [u8], tested: &mut Tested) {
         drop(walk);
         summaries.insert(callee, Summary { cost: outcome.cost, returns: outcome.returns });
     }
-    let mut walk = Walk::new(&module, (&summaries, &diverging), Notes::default(), 1 << 30).guided(recorder.clone());
+    let mut walk =
+        Walk::new(&module, (&summaries, &diverging), Notes::default(), 1 << 30).guided(recorder.clone());
     walk.host.batch = seed % 3 != 0;
     // Some of the locals are known to be small.
     let highs: Vec<u64> =
@@ -391,7 +413,8 @@ fn check(seed: u64, memory: &mut [u8], tested: &mut Tested) {
 #[test]
 fn what_the_checker_says_holds_in_executions() {
     let programs = std::env::var("FLAME_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(5_000);
-    let mut memory: Vec<u8> = (0..MEMORY).map(|n| (n * 7 % 251) as u8 & if n % 3 == 0 { 0 } else { 255 }).collect();
+    let mut memory: Vec<u8> =
+        (0..MEMORY).map(|n| (n * 7 % 251) as u8 & if n % 3 == 0 { 0 } else { 255 }).collect();
     let mut tested = Tested::default();
     for seed in 0..programs {
         let run = std::panic::AssertUnwindSafe(|| check(seed, &mut memory, &mut tested));

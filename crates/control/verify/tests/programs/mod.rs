@@ -122,7 +122,8 @@ pub fn bits(local: usize) -> u8 {
     if local < LOCALS / 2 { 32 } else { 64 }
 }
 /// Globals 0 (`i32`) and 1 (`i64`) are mutable, 2 (`i32`) and 3 (`i64`) are not.
-pub const GLOBALS: [(u8, bool, u64); 4] = [(32, true, 5), (64, true, 6), (32, false, 1234), (64, false, u64::MAX - 1)];
+pub const GLOBALS: [(u8, bool, u64); 4] =
+    [(32, true, 5), (64, true, 6), (32, false, 1234), (64, false, u64::MAX - 1)];
 
 #[derive(Clone, Copy, Debug)]
 pub enum Operand {
@@ -280,7 +281,10 @@ impl Generator<'_> {
                 self.frames.pop();
                 let at = self.operand(32);
                 // Behind it nothing is reached.
-                all.push(Step::Block(vec![Step::BranchIf(0, Local(self.local(32, false))), Step::Table(at, targets)]));
+                all.push(Step::Block(vec![
+                    Step::BranchIf(0, Local(self.local(32, false))),
+                    Step::Table(at, targets),
+                ]));
             }
             17..20 => self.memory(all),
             20 | 21 => self.descriptor(all, depth),
@@ -360,7 +364,14 @@ impl Generator<'_> {
         };
         let mut body = self.inside(true, 1 + self.r.0 as usize % 3, depth - 1);
         let of = self.r.one(&[
-            Binary::LtU, Binary::LtU, Binary::Ne, Binary::LeU, Binary::GtU, Binary::GeU, Binary::LtS, Binary::GtS,
+            Binary::LtU,
+            Binary::LtU,
+            Binary::Ne,
+            Binary::LeU,
+            Binary::GtU,
+            Binary::GeU,
+            Binary::LtS,
+            Binary::GtS,
             Binary::Eq,
         ]);
         let flag = loop {
@@ -375,7 +386,8 @@ impl Generator<'_> {
             body.extend([add, test, Step::BranchIf(0, Local(flag))]);
         } else {
             // The test at the head, and perhaps a second way back.
-            let mut whole = vec![test, Step::Unary(0, Local(flag), flag), Step::BranchIf(1, Local(flag)), add];
+            let mut whole =
+                vec![test, Step::Unary(0, Local(flag), flag), Step::BranchIf(1, Local(flag)), add];
             let at = self.r.below(body.len() + 1);
             let back = self.r.below(3) == 0;
             for (n, step) in body.into_iter().enumerate() {
@@ -401,7 +413,9 @@ impl Generator<'_> {
         let mut body = if self.r.below(3) == 0 { self.inside(true, 1, depth - 1) } else { Vec::new() };
         match self.r.below(4) {
             0 => body.push(Step::Binary(Binary::Shr, width, Local(of), Constant(self.r.one(&[1, 2, 0])), of)),
-            1 => body.push(Step::Binary(Binary::Div, width, Local(of), Constant(self.r.one(&[2, 10, 1])), of)),
+            1 => {
+                body.push(Step::Binary(Binary::Div, width, Local(of), Constant(self.r.one(&[2, 10, 1])), of))
+            }
             _ => {
                 let by = self.r.one(&[1, 1, 1, 2]);
                 body.push(Step::Binary(Binary::Sub, width, Local(of), Constant(by), other));
@@ -473,9 +487,14 @@ impl Generator<'_> {
             body.push(Step::Load(Access { offset, bytes, ..word }, Constant(0), self.local(32, true)));
         }
         for _ in 0..1 + self.r.below(3) {
-            let (offset, bytes) = self.r.one(&[(8, 4), (20, 4), (20, 4), (24, 2), (26, 2), (0, 8), (16, 4), (28, 1)]);
+            let (offset, bytes) =
+                self.r.one(&[(8, 4), (20, 4), (20, 4), (24, 2), (26, 2), (0, 8), (16, 4), (28, 1)]);
             let width = if bytes == 8 { 64 } else { self.r.one(&[32, 32, 64]) };
-            body.push(Step::Load(Access { bits: width, bytes, signed: false, offset }, Local(PLACE), self.local(width, true)));
+            body.push(Step::Load(
+                Access { bits: width, bytes, signed: false, offset },
+                Local(PLACE),
+                self.local(width, true),
+            ));
         }
         if depth > 0 {
             self.frames.push(false);

@@ -39,7 +39,13 @@ fn step(out: &mut String, of: &Step) {
             write!(out, "(local.set {to} ({} {}))", UNARIES[*at].0, operand(*a, UNARIES[*at].1))
         }
         Step::Select(w, a, b, c, to) => {
-            write!(out, "(local.set {to} (select {} {} {}))", operand(*a, *w), operand(*b, *w), operand(*c, 32))
+            write!(
+                out,
+                "(local.set {to} (select {} {} {}))",
+                operand(*a, *w),
+                operand(*b, *w),
+                operand(*c, 32)
+            )
         }
         Step::Set(a, to) => write!(out, "(local.set {to} {})", operand(*a, bits(*to))),
         Step::If(c, then, or) => {
@@ -74,7 +80,12 @@ fn step(out: &mut String, of: &Step) {
         }
         Step::Load(of, at, to) => {
             let (w, offset) = (of.bits, of.offset);
-            write!(out, "(local.set {to} (i{w}.load{} offset={offset} {}))", suffix(*of, true), operand(*at, 32))
+            write!(
+                out,
+                "(local.set {to} (i{w}.load{} offset={offset} {}))",
+                suffix(*of, true),
+                operand(*at, 32)
+            )
         }
         Step::Store(of, at, value) => {
             let (w, offset) = (of.bits, of.offset);
@@ -82,7 +93,12 @@ fn step(out: &mut String, of: &Step) {
             write!(out, "(i{w}.store{} offset={offset} {at} {value})", suffix(*of, false))
         }
         Step::Move(to, a, from, b) => {
-            write!(out, "(v128.store offset={a} {} (v128.load offset={b} {}))", operand(*to, 32), operand(*from, 32))
+            write!(
+                out,
+                "(v128.store offset={a} {} (v128.load offset={b} {}))",
+                operand(*to, 32),
+                operand(*from, 32)
+            )
         }
         Step::GlobalGet(at, to) => write!(out, "(local.set {to} (global.get {at}))"),
         Step::GlobalSet(at, a) => write!(out, "(global.set {at} {})", operand(*a, GLOBALS[*at].0)),
@@ -102,7 +118,8 @@ fn step(out: &mut String, of: &Step) {
 
 /// Function 0 is `packet`, then come the callees, then the program.
 pub fn wasm(program: &[Step]) -> Vec<u8> {
-    let mut out = String::from("(module (import \"flame\" \"packet\" (func $packet (param i32))) (memory 1)\n");
+    let mut out =
+        String::from("(module (import \"flame\" \"packet\" (func $packet (param i32))) (memory 1)\n");
     for (width, mutable, n) in GLOBALS {
         let kind = if mutable { format!("(mut i{width})") } else { format!("i{width}") };
         let _ = writeln!(out, "(global {kind} {})", operand(Operand::Constant(n), width));
