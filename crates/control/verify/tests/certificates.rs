@@ -14,7 +14,7 @@ const CALLS: [(u64, u64); 5] = [(1, 0), (1, 60), (256, 0), (256, 1514), (33, 262
 fn check(sample: &Sample, wasm: &[u8], certificate: &[u8], what: &dyn Fn() -> String) -> bool {
     let start = Instant::now();
     let verified = verify(wasm, certificate);
-    assert!(start.elapsed() < Duration::from_secs(2), "{}: {:?}", what(), start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "{}: {:?}", what(), start.elapsed());
     let verified = match verified {
         Ok(verified) => verified,
         Err(error) => {
