@@ -331,9 +331,11 @@ struct Tested {
     /// Bits that are known of values.
     bits: u64,
     facts: u64,
+    /// Of three packets of 100 bytes, where there is a bound.
+    cost: u64,
 }
 
-fn check(seed: u64, memory: &mut [u8], tested: &mut Tested) {
+fn check(seed: u64, (executions, memory): (usize, &mut [u8]), tested: &mut Tested) {
     let mut r = Random(seed.wrapping_mul(0x1234_5678_9abc_def1));
     let program = Generator::program(&mut r);
     let mut loops = 0;
@@ -370,13 +372,14 @@ fn check(seed: u64, memory: &mut [u8], tested: &mut Tested) {
     };
     tested.confirmed += recorder.confirmed.get();
     tested.bounded += u64::from(outcome.cost.is_bounded());
+    tested.cost += outcome.cost.at(3, 100).unwrap_or_default().min(1 << 30) as u64;
     tested.impossible += u64::from(loops) - (recorder.points.borrow().len() + real) as u64;
     for point in recorder.points.borrow().values() {
         let known = point.ranges.iter().map(|(low, high)| u64::from((high - low).leading_zeros()));
         tested.bits += known.sum::<u64>();
         tested.facts += point.state.facts.len() as u64;
     }
-    for _ in 0..16 {
+    for _ in 0..executions {
         let mut locals = [0; LOCALS];
         for (place, high) in locals.iter_mut().zip(&highs) {
             let n = r.number();
@@ -417,9 +420,41 @@ fn what_the_checker_says_holds_in_executions() {
         (0..MEMORY).map(|n| (n * 7 % 251) as u8 & if n % 3 == 0 { 0 } else { 255 }).collect();
     let mut tested = Tested::default();
     for seed in 0..programs {
-        let run = std::panic::AssertUnwindSafe(|| check(seed, &mut memory, &mut tested));
+        let run = std::panic::AssertUnwindSafe(|| check(seed, (16, &mut memory), &mut tested));
         std::panic::catch_unwind(run).unwrap_or_else(|_| panic!("program {seed}"));
     }
     println!("{tested:?}");
     assert!(tested.held > programs * 100, "only {tested:?}");
 }
+
+/// A rule that says less is sound, and makes modules lose their bounds: what is said of the same programs may only become more.
+#[test]
+fn no_less_is_known_than_before() {
+    let mut now = Tested::default();
+    for seed in 0..PROGRAMS_KNOWN {
+        check(seed, (0, &mut []), &mut now);
+    }
+    let Tested { confirmed, bounded, impossible, bits, facts, cost, .. } = now;
+    let least = Tested { held: 0, ..KNOWN };
+    assert!(
+        confirmed >= least.confirmed
+            && bounded >= least.bounded
+            && impossible >= least.impossible
+            && bits >= least.bits
+            && facts >= least.facts,
+        "less is known: {now:?}"
+    );
+    // More bounded programs cost more.
+    assert!(cost <= least.cost || bounded > least.bounded, "costs are greater: {now:?}");
+}
+
+const PROGRAMS_KNOWN: u64 = 2_000;
+const KNOWN: Tested = Tested {
+    held: 0,
+    confirmed: 4514,
+    bounded: 1157,
+    impossible: 20654,
+    bits: 34396470,
+    facts: 196521,
+    cost: 9011301485,
+};

@@ -46,7 +46,8 @@ fn what_is_proved_holds_for_every_assignment() {
     let (mut proved, mut refuted, mut direct) = (0, 0, 0);
     for seed in 0..20_000 {
         let r = &mut Random(seed);
-        let bounds: Box_ = (0..3).map(|_| (r.next() % 4, r.next() % 4)).map(|(low, more)| (low, low + more)).collect();
+        let bounds: Box_ =
+            (0..3).map(|_| (r.next() % 4, r.next() % 4)).map(|(low, more)| (low, low + more)).collect();
         let symbols = symbols(&bounds);
         let facts: Vec<Fact> = (0..r.below(4)).map(|_| Rc::new(form(r, 3))).collect();
         let goal = form(r, 3);
@@ -87,7 +88,9 @@ fn what_is_proved_holds_for_every_assignment() {
         assert_eq!(symbols.refutes(&goal, &[]), greatest < 0);
         // A multiple of a fact, and more, follows at once; so do the bounds of a negative one.
         if let Some(fact) = facts.first().filter(|f| !f.terms.is_empty()) {
-            let more = fact.combined(1 + i128::from(r.next() % 3), &Linear::constant(i128::from(r.next() % 2)), 1).unwrap();
+            let more = fact
+                .combined(1 + i128::from(r.next() % 3), &Linear::constant(i128::from(r.next() % 2)), 1)
+                .unwrap();
             assert!(symbols.proves_directly(&more, &facts[..1]), "{more:?} from {fact:?}");
             let negative = Linear::default().combined(1, fact, -1).unwrap();
             assert!(symbols.most(&negative, &facts[..1]).unwrap() <= 0);
@@ -102,7 +105,10 @@ fn what_is_proved_holds_for_every_assignment() {
 #[test]
 fn as_many_facts_are_combined_as_are_said() {
     let symbols = symbols(&vec![(0, 1_000_000); 8]);
-    let below = |a: Symbol, b: Symbol| Linear { constant: 0, terms: if a < b { vec![(a, -1), (b, 1)] } else { vec![(b, 1), (a, -1)] } };
+    let below = |a: Symbol, b: Symbol| Linear {
+        constant: 0,
+        terms: if a < b { vec![(a, -1), (b, 1)] } else { vec![(b, 1), (a, -1)] },
+    };
     let chain: Vec<Fact> = (0..7).map(|n| Rc::new(below(n, n + 1))).collect();
     for length in 1..6 {
         let goal = below(0, length);
@@ -126,11 +132,17 @@ fn as_many_facts_are_combined_as_are_said() {
     let small = Rc::new(Linear { constant: 100, terms: vec![(1, -1)] });
     let by_length = Rc::new(Linear { constant: 0, terms: vec![(0, 1), (1, -1)] });
     for facts in [[small.clone(), by_length.clone()], [by_length.clone(), small]] {
-        assert_eq!(symbols.upper(&Linear::symbol(1), &facts), Some(Upper { constant: 100, slope: 0, divisor: 1 }));
+        assert_eq!(
+            symbols.upper(&Linear::symbol(1), &facts),
+            Some(Upper { constant: 100, slope: 0, divisor: 1 })
+        );
     }
     let large = Rc::new(Linear { constant: 4_000, terms: vec![(1, -2)] });
     for facts in [[large.clone(), by_length.clone()], [by_length, large]] {
-        assert_eq!(symbols.upper(&Linear::symbol(1), &facts), Some(Upper { constant: 0, slope: 1, divisor: 1 }));
+        assert_eq!(
+            symbols.upper(&Linear::symbol(1), &facts),
+            Some(Upper { constant: 0, slope: 1, divisor: 1 })
+        );
     }
 }
 
@@ -142,7 +154,8 @@ fn limits_of_forms_are_kept() {
     assert_eq!(huge.combined(2, &Linear::default(), 1), None);
     assert_eq!(Linear { constant: 0, ..huge.clone() }.combined(2, &Linear::default(), 1), None);
     assert!(Linear { constant: 0, ..huge.clone() }.combined(-1, &Linear::default(), 1).is_some());
-    let many = |from: Symbol, n: Symbol| Linear { constant: 0, terms: (from..from + n).map(|s| (s, 1)).collect() };
+    let many =
+        |from: Symbol, n: Symbol| Linear { constant: 0, terms: (from..from + n).map(|s| (s, 1)).collect() };
     assert!(many(0, 4).combined(1, &many(4, 4), 1).is_some());
     assert_eq!(many(0, 4).combined(1, &many(4, 5), 1), None);
     let mut few = Symbols::new(2);
@@ -170,7 +183,12 @@ fn a_question_has_an_end() {
     }
     let goal = Linear { constant: -1_000, terms: (0..4).map(|s| (s, 1)).collect() };
     let facts: Vec<Fact> = (0..80)
-        .map(|n| Rc::new(Linear { constant: n, terms: (0..6).map(|s| (s, if (n >> s) & 1 == 0 { 1 } else { -1 })).collect() }))
+        .map(|n| {
+            Rc::new(Linear {
+                constant: n,
+                terms: (0..6).map(|s| (s, if (n >> s) & 1 == 0 { 1 } else { -1 })).collect(),
+            })
+        })
         .collect();
     let spent = |question: &dyn Fn()| {
         let before = symbols.steps_left();
@@ -178,7 +196,9 @@ fn a_question_has_an_end() {
         before - symbols.steps_left()
     };
     assert!(!symbols.proves(&goal, &facts));
-    let least = |n: u64, steps: u64| assert!((n..=n + 4_000).contains(&steps) && steps >= n, "{steps} instead of {n}");
+    let least = |n: u64, steps: u64| {
+        assert!((n..=n + 4_000).contains(&steps) && steps >= n, "{steps} instead of {n}")
+    };
     least(400, spent(&|| _ = symbols.proves(&goal, &facts)));
     least(48, spent(&|| _ = symbols.proves_nearly(&goal, &facts)));
     least(24, spent(&|| _ = symbols.proves_directly(&goal, &facts)));
@@ -209,13 +229,19 @@ fn forms_and_sums_compute() {
         let at: Vec<u64> = (0..4).map(|_| r.number()).collect();
         let sum = |r: &mut Random| {
             let without = r.next() % 5;
-            let terms = (0..4).map(|s| (s, r.number() & mask(bits))).filter(|t| t.1 != 0 && u64::from(t.0) != without).collect();
+            let terms = (0..4)
+                .map(|s| (s, r.number() & mask(bits)))
+                .filter(|t| t.1 != 0 && u64::from(t.0) != without)
+                .collect();
             Sum { bits, constant: r.number() & mask(bits), terms }
         };
         let (a, b, n) = (sum(r), sum(r), r.number());
         let (x, y) = (sum_value(&a, &at), sum_value(&b, &at));
         let well = |sum: &Sum| {
-            assert!(sum.terms.is_sorted() && sum.terms.iter().all(|t| t.1 != 0 && t.1 <= mask(sum.bits)), "{sum:?}");
+            assert!(
+                sum.terms.is_sorted() && sum.terms.iter().all(|t| t.1 != 0 && t.1 <= mask(sum.bits)),
+                "{sum:?}"
+            );
             assert!(sum.constant <= mask(sum.bits), "{sum:?}");
         };
         let added = a.add(&b, n).unwrap();
@@ -247,7 +273,11 @@ fn forms_and_sums_compute() {
         assert_eq!(a.add(&Sum::constant(96 - bits, 1), 1), None, "of different widths");
     }
     assert!(!Sum::constant(32, 0).is_multiple_of(1 << 32) && Sum::constant(32, 0).is_multiple_of(1 << 31));
-    let many = |from: Symbol, n: Symbol| Sum { bits: 32, constant: 0, terms: (from..from + n).map(|s| (s, 1)).collect() };
+    let many = |from: Symbol, n: Symbol| Sum {
+        bits: 32,
+        constant: 0,
+        terms: (from..from + n).map(|s| (s, 1)).collect(),
+    };
     assert!(many(0, 3).add(&many(3, 3), 1).is_some() && many(0, 3).add(&many(3, 4), 1).is_none());
 }
 
@@ -261,8 +291,10 @@ fn a_sum_is_an_integer_only_where_it_cannot_wrap() {
         let top = mask(bits);
         let mut values = Values::default();
         values.symbols = Symbols::new(1 << 40);
-        let bounds: Box_ =
-            (0..2).map(|_| (r.one(&[0, 1, 7, top / 2 - 1, top - 4]), r.next() % 5)).map(|(low, n)| (low, low + n)).collect();
+        let bounds: Box_ = (0..2)
+            .map(|_| (r.one(&[0, 1, 7, top / 2 - 1, top - 4]), r.next() % 5))
+            .map(|(low, n)| (low, low + n))
+            .collect();
         for (low, high) in &bounds {
             values.symbols.add(*low, *high);
         }
@@ -291,7 +323,8 @@ fn a_sum_is_an_integer_only_where_it_cannot_wrap() {
         }
         // Whatever does not wrap with small coefficients, the constant taken with or without a sign, is found.
         let signs: Vec<(Symbol, i128)> = sum.terms.iter().map(|(s, n)| (*s, signed(*n, bits))).collect();
-        let forms = [signed(sum.constant, bits), sum.constant.into()].map(|constant| Linear { constant, terms: signs.clone() });
+        let forms = [signed(sum.constant, bits), sum.constant.into()]
+            .map(|constant| Linear { constant, terms: signs.clone() });
         let inside = |f: &Linear| all.iter().all(|a| (0..=i128::from(top)).contains(&value(f, a)));
         assert_eq!(alone.is_some(), forms.iter().any(inside), "{}", what());
         wraps += usize::from(alone.is_none());
@@ -350,6 +383,9 @@ fn what_is_not_0_is_as_much_as_all_its_parts_have_in_common() {
     assert_eq!(values.symbols.interval(some.terms[0].0), (7, mask(32)));
     let any = values.any(64);
     assert_eq!((any.bits, values.symbols.interval(any.terms[0].0)), (64, (0, u64::MAX)));
-    assert_eq!([signed(5, 32), signed(1 << 31, 32), signed(mask(32), 32), signed(u64::MAX, 64)], [5, -(1 << 31), -1, -1]);
+    assert_eq!(
+        [signed(5, 32), signed(1 << 31, 32), signed(mask(32), 32), signed(u64::MAX, 64)],
+        [5, -(1 << 31), -1, -1]
+    );
     assert_eq!([mask(8), mask(32), mask(64)], [255, u64::from(u32::MAX), u64::MAX]);
 }
