@@ -14,7 +14,12 @@ fn z3_proves_every_rule() {
     let out = Command::new("bash").arg(script).output().expect("bash runs");
     let text = String::from_utf8_lossy(&out.stdout);
     let failed: Vec<&str> = text.lines().filter(|line| !line.ends_with(" unsat")).collect();
-    assert!(out.status.success() && failed.is_empty(), "not proved:\n{}\n{}", failed.join("\n"), String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success() && failed.is_empty(),
+        "not proved:\n{}\n{}",
+        failed.join("\n"),
+        String::from_utf8_lossy(&out.stderr)
+    );
     assert!(text.lines().count() >= 75, "{text}");
 }
 
@@ -24,7 +29,9 @@ fn assumptions_can_be_satisfied() {
     let folder = std::env::temp_dir().join(format!("flame-prove-{}", std::process::id()));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/prove/generate.py");
     let generated = Command::new("python3").arg(script).arg(&folder).status();
-    if !generated.is_ok_and(|status| status.success()) || Command::new("z3").arg("--version").output().is_err() {
+    if !generated.is_ok_and(|status| status.success())
+        || Command::new("z3").arg("--version").output().is_err()
+    {
         println!("skipped: z3 or python3 is missing; `make prove` installs it");
         return;
     }
@@ -33,7 +40,8 @@ fn assumptions_can_be_satisfied() {
         let path = entry.expect("an entry").path();
         let text = std::fs::read_to_string(&path).expect("text");
         // The rule's negation is left out. By induction, the claim itself is what cannot be satisfied.
-        let without: String = text.lines().filter(|l| !l.starts_with("(assert (not ")).map(|l| format!("{l}\n")).collect();
+        let without: String =
+            text.lines().filter(|l| !l.starts_with("(assert (not ")).map(|l| format!("{l}\n")).collect();
         std::fs::write(&path, without).expect("writable");
         let out = Command::new("z3").arg("-T:20").arg(&path).output().expect("z3 runs");
         let answer = String::from_utf8_lossy(&out.stdout).lines().next().unwrap_or_default().to_owned();

@@ -1,7 +1,7 @@
 //! Modules with what they execute at most, and certificates for them.
 
 use flame_abi::layout::MAX_DATA;
-use flame_verify::{Certificate, Form, LoopNote, Measure, Notes, Reference, Template};
+use flame_verify::{Certificate, Form, LoopNote, Measure, Notes, Reference, Template, Verified};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub struct Sample {
@@ -17,6 +17,23 @@ impl Sample {
     pub fn wasm(&self) -> Vec<u8> {
         wat::parse_str(self.text).expect("valid")
     }
+}
+
+/// Packets of a call, and their length.
+const CALLS: [(u64, u64); 5] = [(1, 0), (1, 60), (256, 0), (256, 1514), (33, 262_144)];
+
+/// Returns the entry point that executes more than its bound, if there is one.
+pub fn exceeded(sample: &Sample, verified: &Verified) -> Option<String> {
+    // What traps instead of returning executes less.
+    let entries = verified.entries.iter().filter(|_| verified.diverging.is_empty());
+    let mut bounded = entries.filter_map(|entry| Some((&entry.name, entry.bound.ok()?)));
+    bounded.find_map(|(name, cost)| {
+        CALLS.iter().find_map(|(packets, length)| {
+            let executed = (sample.executed)(name, (*packets).into(), (*length).into());
+            let most = cost.at(*packets, *length)?;
+            (executed > most).then(|| format!("{name} executes {executed}, not {most}: {cost:?}"))
+        })
+    })
 }
 
 pub fn fact(constant: i64, terms: &[(i64, Reference)]) -> Template {
