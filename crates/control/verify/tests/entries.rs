@@ -162,12 +162,20 @@ fn work_is_allowed_for_code_and_certificate() {
         };
         verified.entries[0].bound.is_ok()
     };
-    let least =
-        |works: &dyn Fn(usize) -> bool| (0..20_000 / 64).map(|n| n * 64).find(|n| works(*n)).expect("enough");
-    for own in [false, true] {
-        let code = least(&|n| bound(n, 0, own));
-        let notes = least(&|n| bound(0, n as u32 / 4, own));
-        assert!(code > 0 && code.abs_diff(notes) <= 64, "{code} {notes}");
+    // The least that is enough, by halves; of anything else it is as much.
+    let (mut enough, mut high) = (2_000, 8_000);
+    while enough + 16 < high {
+        let middle = (enough + high) / 2;
+        match bound(middle, 0, false) {
+            true => high = middle,
+            false => enough = middle,
+        }
+    }
+    let around = [(enough - 64, false), (enough + 64, true)];
+    for (n, works) in around {
+        assert_eq!(bound(n, 0, true), works, "{n} bytes of code");
+        assert_eq!(bound(0, n as u32 / 4, false), works, "{n} bytes of certificate");
+        assert_eq!(bound(0, n as u32 / 4, true), works, "{n} bytes of the module's own certificate");
     }
 }
 
