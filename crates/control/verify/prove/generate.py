@@ -2,12 +2,12 @@
 """Writes one SMT-LIB 2 file a rule and width into a folder: each asserts a rule's negation, so `unsat` proves the rule.
 
 Rules of bits are written at 32 and 64 bits. What multiplies or divides two variables is decided over the integers, which is for
-any width, and once more at 8 bits as machines compute it: z3 does not decide those at 32 bits. Comments name where the rule is.
+any width, and once more at 8 bits as machines compute it: z3 does not decide those at 16 bits. Comments name where the rule is.
 """
 import os, sys
 
 # Multiplications and divisions of two bit vectors: at this width only, besides over the integers.
-NARROW = {"divide": 8, "remainder": 8, "multiply": 8, "quotient": 8, "wrapped": 8, "shift_left": 16}
+NARROW = {"divide": 8, "remainder": 8, "multiply": 8, "quotient": 8}
 
 
 def bits(w, n):
@@ -49,7 +49,7 @@ def rules(w):
     count = bit(0)
     for n in range(1, w):
         count = f"(bvadd {count} {bit(n)})"
-    if w <= 32:
+    if w >= 32:
         yield "rules::count_bits", "count_bits", "x", "", f"(bvule {count} {v(w)})"
     for n in (8, 16, 32):
         if n < w:
@@ -174,8 +174,7 @@ def main(folder):
 
     for w in (8, 16, 32, 64):
         for where, name, names, assumed, follows in rules(w):
-            narrow = NARROW.get(name)
-            if w >= 32 if narrow is None else w == narrow * (2 if name == "wrapped" else 1):
+            if w == NARROW[name] if name in NARROW else w >= 32:
                 declared = "".join(f"(declare-const {n} (_ BitVec {w}))\n" for n in names.split())
                 write(f"{name}_{w}", where, "QF_BV", declared + assumed + f"\n(assert (not {follows}))\n")
     for where, name, names, assumed, follows in integers():
