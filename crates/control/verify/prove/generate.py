@@ -60,8 +60,9 @@ def rules(w):
 
     yield "ops: quotient", "quotient", "x y", f"(assert (not (= y {zero})))", \
         f"(let ((r (bvsub {wide('x')} {product('y', '(bvudiv x y)')}))) (bvult r {wide('y')}))"
+    # x >> n, times 2^n (below), is at most x, by less than 2^n.
     yield "ops: shift_right", "shift_as_quotient", "x n", f"(assert (bvult n {v(w)}))", \
-        f"(= (bvlshr x n) (bvudiv x (bvshl {one} n)))"
+        f"(let ((q (bvshl (bvlshr x n) n))) (and (bvule q x) (bvult (bvsub x q) (bvshl {one} n))))"
     yield "ops: shift_left", "shift_left", "x n", f"(assert (bvult n {v(w)}))", f"(= (bvshl x n) (bvmul x (bvshl {one} n)))"
     yield "ops: less_signed, yes", "signed_left", "x y", f"(assert (and (bvult x {half}) (bvslt x y)))", \
         f"(and (bvult x y) (bvult y {half}))"
