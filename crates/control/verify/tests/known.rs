@@ -428,3 +428,42 @@ fn the_batch() {
     assert_eq!(begun, [false, true, false]);
     assert_eq!(mask(32), M32);
 }
+
+/// How a result relates to its operands: the difference of both.
+#[test]
+fn results_relate_to_operands() {
+    holds(&[
+        ("(i32.sub (i32.div_u (i32.add (i32.mul a 8) 12) 4) (i32.mul a 2))", (3, 3)),
+        ("(i32.sub (i32.add (i32.mul a 2) 1) (i32.div_u (i32.sub (i32.mul a 8) 3) 4))", (2, 2)),
+        ("(i32.sub c (i32.shl (i32.shr_u c 2) 2))", (0, 3)),
+        ("(i32.sub c (i32.mul (i32.div_u c 10) 10))", (0, 9)),
+        ("(i32.sub c (i32.and c 252))", (0, 3)),
+        ("(i32.sub c (i32.and c d))", (0, 255)),
+        ("(i32.sub c (i32.and d c))", (0, 255)),
+        ("(i32.sub c (i32.rem_u c d))", (0, 255)),
+        ("(i32.sub c (i32.div_u c d))", (0, 255)),
+        ("(i32.sub c (i32.shr_u c d))", (0, 255)),
+        ("(i32.sub c (i32.rem_u c 7))", (0, 255)),
+        ("(i32.sub a (i32.add (i32.rem_u d a) 1))", (0, 9)),
+        ("(i32.sub (i32.or (i32.shl a 3) b) (i32.shl a 3))", (2, 5)),
+        ("(i32.sub (i32.extend16_s c) c)", (0, 0)),
+        ("(i64.sub (i64.extend_i32_u a) (i64.extend_i32_s a))", (0, 0)),
+        // Operands below two conditions stay.
+        ("(i32.add 7 (i32.and (i32.eqz d) (i32.eqz c)))", (7, 8)),
+        ("(i32.add 7 (i32.or (i32.eqz d) (i32.eqz c)))", (7, 8)),
+        ("(i32.add 7 (i32.xor (i32.eqz d) 1))", (7, 8)),
+        ("(i32.add 7 (i32.and d 3))", (7, 10)),
+        ("(i32.add 7 (select a b d))", (9, 17)),
+        ("(i32.add 7 (i32.popcnt d))", (7, 39)),
+        ("(i32.add 7 (i32.load8_s d))", ANY32),
+        ("(i32.add 7 (call $small d))", (7, 10)),
+        ("(i32.add 7 (block $z (result i32) 1 (br_if $z d) drop 2))", (8, 9)),
+        ("(i32.add 7 (if (result i32) d (then 1) (else 2)))", (8, 9)),
+    ]);
+    // A value that wraps is the same one when it is loaded.
+    let loaded = "(i32.store (i32.const 8) (i32.sub (local.get $a) (local.get $b))) (local.set $r (i32.add (i32.load (i32.const 8)) (local.get $b)))";
+    assert_eq!(known(loaded), Some((3, 10)));
+    // A value that a loop takes is not what it was before.
+    assert_eq!(known("(i32.const 5) (loop (param i32) (local.set $r))"), Some(ANY32));
+    assert_eq!(known("(f32.const 5) (loop (param f32) drop)"), Some((0, 0)));
+}
