@@ -186,3 +186,39 @@ fn loops_over_the_batch() {
     is(&batch(&looped(32, "$n"), limited(32)), "16", "7", "0");
     is(&batch(&looped(31, "$n"), limited(31)), &(9 + 32 * 7).to_string(), "0", "0");
 }
+
+/// What is reached through tables: every function of the type that has an address, in the table or not.
+#[test]
+fn calls_through_tables() {
+    let refused = plain("(call_indirect (type $x) (i64.const 0) (i64.const 0) (i32.const 3))");
+    assert_eq!(
+        refused,
+        "it calls function 6, which has no bound: recursion, or a function that the certificate leaves out"
+    );
+    assert_eq!(plain("(call_indirect (type $y) (f32.const 0) (i32.const 3))"), "6");
+    // Operands below those of the call stay.
+    let below = "(i32.const 0) (drop (call_indirect (type $t) (i32.const 1) (i32.const 0))) (if (then (drop (memory.grow (i32.const 0)))))";
+    assert_eq!(plain(below), (1 + 3 + 12 + 1).to_string());
+    assert_eq!(
+        plain(
+            "(i32.const 0) (drop (call $leaf (i32.const 1))) (if (then (drop (memory.grow (i32.const 0)))))"
+        ),
+        (1 + 11 + 1).to_string()
+    );
+}
+
+/// What has no bound is named: the loop, not a call before it; or the function that is called.
+#[test]
+fn the_first_that_has_no_bound_is_named() {
+    let text =
+        |body: &str| format!(r#"(func (export "flame_tick") (param i64) (result i64) {body} (i64.const 0))"#);
+    let loop_ = bound(
+        &text("(drop (call $leaf (i32.const 1))) (loop (br_if 0 (i32.load (i32.const 0))))"),
+        Notes::default(),
+    );
+    let loop_ = loop_.unwrap_err();
+    assert!((loop_.rule, loop_.function) == (Rule::NoBound, ticks::FIRST) && loop_.offset > 0, "{loop_}");
+    let call = bound(&text("(call $endless) (loop (br_if 0 (i32.load (i32.const 0))))"), Notes::default())
+        .unwrap_err();
+    assert_eq!((call.rule, call.function, call.offset), (Rule::NoBound, 8, 0));
+}

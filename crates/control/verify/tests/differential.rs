@@ -370,6 +370,8 @@ fn check(seed: u64, (executions, memory): (usize, &mut [u8]), tested: &mut Teste
         Ok(outcome) => outcome,
         Err(why) => panic!("{why}"),
     };
+    let told = walk.loops.iter().filter(|l| l.function == PROGRAM).count();
+    assert_eq!(told, recorder.points.borrow().len() + recorder.trips.borrow().len(), "loops are told once");
     tested.confirmed += recorder.confirmed.get();
     tested.bounded += u64::from(outcome.cost.is_bounded());
     tested.cost += outcome.cost.at(3, 100).unwrap_or_default().min(1 << 30) as u64;

@@ -179,13 +179,13 @@ fn work_is_allowed_for_code_and_certificate() {
     }
 }
 
-/// What each construct spends of the work that is allowed, with 40 locals and a parameter.
+/// What each construct spends of the work that is allowed, with 40 locals and two parameters.
 #[test]
 fn what_is_copied_is_paid_for() {
     let spent = |body: &str, notes: Notes| {
         let text = format!(
             r#"(module (type $v (func)) (table 3 3 funcref) (elem (i32.const 0) func $a $b $c) (global (mut i32) (i32.const 0))
-              (func $a) (func $b) (func $c (local {})) (func (export "f") (param i64) (local {}) {body}))"#,
+              (func $a) (func $b) (func $c (local {})) (func (export "f") (param i64 i64) (local {}) {body}))"#,
             "i32 ".repeat(16),
             "i32 ".repeat(40)
         );
@@ -200,23 +200,23 @@ fn what_is_copied_is_paid_for() {
         10_000 - walk.work
     };
     let plain = |body: &str| spent(body, Notes::default());
-    // 41 locals and a global.
-    let (entry, copy) = (42 / 4, 42 / 4);
+    // 42 locals and a global.
+    let (entry, copy) = (43 / 4, 43 / 4);
     assert_eq!(plain(""), entry);
     assert_eq!(plain("nop nop nop"), entry + 3);
     assert_eq!(plain("(block nop)"), entry + 1);
     assert_eq!(plain("(if (i32.load (i32.const 0)) (then nop))").min(1), 1);
-    let load = "(local.get 1)";
+    let load = "(local.get 2)";
     assert_eq!(
         plain(&format!("(if {load} (then nop) (else nop))")),
-        entry + 1 + (1 + 43 / 4) + 1,
+        entry + 1 + (1 + 44 / 4) + 1,
         "one side is impossible"
     );
     let load = "(i32.wrap_i64 (local.get 0))";
-    assert_eq!(plain(&format!("(if {load} (then nop) (else nop))")), entry + 2 + (1 + 43 / 4) + 2);
+    assert_eq!(plain(&format!("(if {load} (then nop) (else nop))")), entry + 2 + (1 + 44 / 4) + 2);
     assert_eq!(plain("(block (br 0))"), entry + 1 + copy);
-    assert_eq!(plain(&format!("(block (br_if 0 {load}))")), entry + 3 + 43 / 4);
-    assert_eq!(plain("(loop)"), entry + 1 + 42);
+    assert_eq!(plain(&format!("(block (br_if 0 {load}))")), entry + 3 + 44 / 4);
+    assert_eq!(plain("(loop)"), entry + 1 + 43);
     assert_eq!(
         plain(&format!("(block (block (br_table 0 1 0 1 0 1 0 1 {load})))")),
         entry + 2 + 1 + 7 / 4 + 2 * (1 + copy)
@@ -226,7 +226,7 @@ fn what_is_copied_is_paid_for() {
     assert_eq!(spent("(call $c)", calls([0])), entry + 1 + 17 / 4);
     assert_eq!(
         plain("(i32.const 1) (i32.const 1) (i32.const 1) (block (br 0)) drop drop drop"),
-        entry + 3 + 1 + 45 / 4 + 3
+        entry + 3 + 1 + 46 / 4 + 3
     );
 }
 
@@ -300,4 +300,34 @@ fn certificates_are_read_as_they_are_written() {
         let error = Certificate::from_bytes(&bytes).unwrap_err().to_string();
         assert_eq!(error, format!("an unknown kind of note (at byte {at} of the certificate)"));
     }
+}
+
+/// Without steps of proofs nothing is walked: both are limited.
+#[test]
+fn steps_of_proofs_are_limited() {
+    let wasm = wat::parse_str(r#"(module (func (export "f") nop))"#).unwrap();
+    let module = Module::read(&wasm, SECTION).unwrap();
+    assert_eq!((module.functions[0].size, module.functions[0].depth), (2, 1));
+    let (summaries, none) = (BTreeMap::new(), BTreeSet::new());
+    for (steps, refused) in [(0, true), (1, false)] {
+        let mut walk = Walk::new(&module, (&summaries, &none), Notes::default(), 100);
+        walk.values.symbols = flame_verify::linear::Symbols::new(steps);
+        flame_verify::abi::symbols(&mut walk.values);
+        let outcome = walk.entry(0, Vec::new());
+        assert_eq!(outcome.err().map(|why| why.rule), refused.then_some(Rule::Work));
+    }
+}
+
+/// Globals are counted from those that are imported; a global that is imported may be anything.
+#[test]
+fn imported_globals_come_first() {
+    let cost = |global: u32| {
+        let text = format!(
+            r#"(module (import "flame" "a" (global i32)) (import "flame" "b" (global i64)) (memory 1)
+              (global i32 (i32.const 44)) (func (export "f")
+              (if (i32.ne (i32.const 44) (global.get {global})) (then (drop (memory.grow (i32.const 0)))))))"#
+        );
+        entries(&text, &Certificate::default())[0].bound.unwrap().at(0, 0).unwrap()
+    };
+    assert_eq!((cost(2), cost(0)), (5, 5 + 1026));
 }

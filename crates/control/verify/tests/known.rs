@@ -346,6 +346,23 @@ fn memory_and_globals() {
     assert_eq!(load(&one, at8), Some(ANY32));
     let both = format!("(if (local.get $d) (then {store}) (else {store}))");
     assert_eq!(load(&both, at8), Some((3, 10)));
+    // Different values, at the same place or beside it, and equal ones that were computed twice.
+    let sides = |one: &str, two: &str| load(&format!("(if (local.get $d) (then {one}) (else {two}))"), at8);
+    assert_eq!(sides(store, "(i32.store (i32.const 8) (local.get $b))"), Some(ANY32));
+    assert_eq!(sides(store, "(i32.store (i32.const 12) (local.get $a))"), Some(ANY32));
+    assert_eq!(sides("(i32.store (i32.const 12) (local.get $b))", store), Some(ANY32));
+    let sum = "(i32.store (i32.const 8) (i32.add (local.get $a) (i32.const 1)))";
+    assert_eq!(sides(sum, sum), Some((4, 11)));
+    let copied = |bytes: &str| format!("({bytes}.store (i32.const 8) ({bytes}.load (local.get $batch)))");
+    let both = sides(&copied("i64"), &copied("i64"));
+    assert_eq!(
+        both,
+        Some((
+            flame_abi::layout::VIEW.into(),
+            u64::from(flame_abi::layout::VIEW) + u64::from(flame_abi::layout::VIEW_BYTES)
+        ))
+    );
+    assert_eq!(sides(&copied("i64"), &copied("v128")), Some(ANY32), "as many bytes on one side only");
     assert_eq!(of("(memory.size)"), (0, 65_536));
     assert_eq!(known("(local.set $r (memory.grow (i32.const 1)))"), Some((0, u64::MAX)));
     assert_eq!(of("(i32.and (memory.grow 1) 255)"), (0, 255));
@@ -466,4 +483,36 @@ fn results_relate_to_operands() {
     // A value that a loop takes is not what it was before.
     assert_eq!(known("(i32.const 5) (loop (param i32) (local.set $r))"), Some(ANY32));
     assert_eq!(known("(f32.const 5) (loop (param f32) drop)"), Some((0, 0)));
+}
+
+/// A branch leaves what its frame does, whatever else lies on the stack.
+#[test]
+fn frames_leave_their_results() {
+    for (body, left) in [
+        ("(i32.const 7) (block (i32.const 1) (br 0)) (local.set $r)", (7, 7)),
+        ("(i32.const 7) (block (result i32) (i32.const 1) (br 0)) (local.set $r) drop", (1, 1)),
+        ("(i32.const 7) (block (result i32) (i32.const 1) (i32.const 2) (br 0)) (local.set $r) drop", (2, 2)),
+        ("(i32.const 7) (block (result i32) (i32.const 1) (i32.const 2) (br 0)) drop (local.set $r)", (7, 7)),
+        (
+            "(i32.const 7) (i32.const 5) (block (param i32) (result i32 i32) (i32.const 2)) drop (local.set $r) drop",
+            (5, 5),
+        ),
+        (
+            "(i32.const 7) (i32.const 5) (block (param i32) (result i32 i32) (i32.const 2) (br 0)) drop drop (local.set $r)",
+            (7, 7),
+        ),
+        (
+            "(i32.const 7) (i32.const 5) (if (param i32) (result i32) (local.get $d) (then drop (i32.const 1)) (else)) (local.set $r) drop",
+            (1, 5),
+        ),
+        (
+            "(i32.const 7) (if (local.get $d) (then (i32.const 1) (br 0)) (else (i32.const 2) (br 0))) (local.set $r)",
+            (7, 7),
+        ),
+        ("(i32.const 7) (block (loop (i32.const 1) (br 1))) (local.set $r)", (7, 7)),
+        ("(i32.const 7) (loop (result i32) (i32.const 1)) (local.set $r) drop", (1, 1)),
+        ("(i32.const 7) (loop (result i32) (i32.const 1)) drop (local.set $r)", (7, 7)),
+    ] {
+        assert_eq!(known(body), Some(left), "{body}");
+    }
 }

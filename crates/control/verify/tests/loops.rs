@@ -331,14 +331,40 @@ fn loops_are_told() {
     let wasm = wat::parse_str(&text).unwrap();
     let certificate = ticks::certificate(loops(vec![step(1, 1, &[trips(8)])]));
     let verified = verify(&wasm, &certificate.to_bytes()).unwrap();
-    let [one, two] = &verified.loops[..] else { panic!("{:?}", verified.loops) };
-    assert_eq!((one.function, one.packets, one.trips.as_constant()), (6, false, Some(8)));
+    let [_, one, two] = &verified.loops[..] else { panic!("{:?}", verified.loops) };
+    assert_eq!((one.function, one.packets, one.trips.as_constant()), (9, false, Some(8)));
     assert_eq!(one.iteration.call.as_constant(), Some(7));
     assert_eq!(
         (two.function, two.trips.as_constant(), two.iteration.call.as_constant()),
-        (6, Some(0), Some(0))
+        (9, Some(0), Some(0))
     );
     assert_eq!(wasm[one.offset as usize], 3, "a loop begins there");
     assert!(wasm[two.offset as usize] == 3 && two.offset > one.offset);
     assert_eq!(verified.diverging, certificate.diverging);
+}
+
+/// Claims may be about what globals and memory hold before the loop, by the place behind locals and operands.
+#[test]
+fn terms_are_found_in_every_slot() {
+    let limit = "(i32.and (i32.load (i32.const 0)) (i32.const 63))";
+    let looped = |before: &str, read: &str, operands: &str, behind: &str| {
+        format!(
+            "{before} {operands} (loop (br_if 0 (i32.lt_u (local.tee $j (i32.add (local.get $j) (i32.const 1))) {read}))) {behind}"
+        )
+    };
+    let by = |slot: u32| {
+        loops(vec![step(2, 1, &[fact(0, &[(1, Reference::Term(slot, 0)), (-1, Reference::Trip)])])])
+    };
+    let cost = (64 * 7 + 5).to_string();
+    // Five locals, an operand, the two globals, and a place of memory.
+    let global = looped(&format!("(global.set $m {limit})"), "(global.get $m)", "", "");
+    assert_eq!(tick(&global, by(5)), cost);
+    let operand = looped(&format!("(global.set $m {limit})"), "(global.get $m)", "(global.get $m)", "drop");
+    assert_eq!(tick(&operand, by(5)), (64 * 7 + 6).to_string());
+    assert_eq!(tick(&operand, by(6)), (64 * 7 + 6).to_string());
+    let memory = looped(&format!("(i32.store (i32.const 8) {limit})"), "(i32.load (i32.const 8))", "", "");
+    assert_eq!(tick(&memory, by(7)), (64 * 8 + 6).to_string());
+    for slot in [8, 9, 100] {
+        assert_eq!(tick(&memory, by(slot)), "fact 0 of the certificate does not hold before the loop");
+    }
 }

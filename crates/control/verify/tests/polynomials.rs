@@ -82,6 +82,7 @@ fn constants_lengths_and_none() {
         (Poly::ZERO, "0"),
         (none, "unbounded"),
         (n(7), "7"),
+        (n(10), "10"),
         (poly(1, 0, 2), "1"),
         (poly(0, 1, 2), "0.5 L"),
         (poly(0, 3, 1), "3 L"),

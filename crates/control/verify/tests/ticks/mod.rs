@@ -5,22 +5,26 @@ use super::modules::{fact, note};
 use flame_verify::{Certificate, Cost, Form, LoopNote, Notes, Reference, Refused, verify};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Functions 2 to 5: a leaf of 9, what calls it, what never returns, and what recurses.
+/// Functions 2 to 8: a leaf of 9, what calls it, what never returns, what recurses, two
+/// that are called through tables, and one without a bound.
 pub const HEAD: &str = r#"(type $t (func (param i32) (result i32))) (type $v (func))
     (import "flame" "packet" (func $packet (param i32))) (import "flame" "rare" (func $rare))
-    (memory (export "memory") 1) (table 4 4 funcref) (elem (i32.const 0) func $leaf $middle $rare)
+    (memory (export "memory") 1) (table 5 5 funcref) (elem (i32.const 0) func $leaf $middle $rare $long)
     (data $data "12345678") (global $m (mut i32) (i32.const 0))
     (func $leaf (type $t) (local i32) (drop (i32.add (i32.const 1) (i32.const 2)))
       (if (result i32) (local.get 0) (then (i32.const 1)) (else (i32.add (i32.const 1) (i32.const 2)))))
     (func $middle (type $t) (call $leaf (i32.const 5)))
     (func $never (drop (i32.const 1)) (loop (br 0)))
-    (func $again (param i32) (result i32) (call $again (i32.const 5)))"#;
-pub const FIRST: u32 = 6;
+    (func $again (param i32) (result i32) (call $again (i32.const 5)))
+    (type $x (func (param i64 i64))) (global funcref (ref.func $by_global)) (type $y (func (param f32)))
+    (func $long (type $x) (loop (br 0))) (func $by_global (type $y) (drop (i32.const 1)) (drop (i32.const 2)))
+    (func $endless (loop (br_if 0 (i32.load (i32.const 0)))))"#;
+pub const FIRST: u32 = 9;
 
 pub fn certificate(notes: Notes) -> Certificate {
     let none = Notes::default;
     Certificate {
-        summaries: vec![(2, none()), (3, none())],
+        summaries: vec![(2, none()), (3, none()), (7, none()), (8, none())],
         diverging: BTreeSet::from([4]),
         entries: BTreeMap::from([(FIRST, notes)]),
     }
