@@ -453,10 +453,10 @@ fn no_less_is_known_than_before() {
 const PROGRAMS_KNOWN: u64 = 2_000;
 const KNOWN: Tested = Tested {
     held: 0,
-    confirmed: 4514,
-    bounded: 1157,
-    impossible: 20654,
-    bits: 34396470,
-    facts: 196521,
-    cost: 9011301485,
+    confirmed: 4153,
+    bounded: 1170,
+    impossible: 22174,
+    bits: 35491591,
+    facts: 194839,
+    cost: 7835785921,
 };

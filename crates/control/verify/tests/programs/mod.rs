@@ -409,12 +409,14 @@ impl Generator<'_> {
         let widths: &[u8] = if width == 32 { &[1, 2, 4, 4, 4] } else { &[1, 2, 4, 8, 8, 8] };
         let bytes = self.r.one(widths);
         let signed = bytes * 8 < width && self.r.below(2) == 0;
-        Access { bits: width, bytes, signed, offset: self.r.one(&[0, 0, 4, 8, 12, 16, u32::MAX]) }
+        Access { bits: width, bytes, signed, offset: self.r.one(&[0, 0, 0, 0, 4, 8, 16, u32::MAX]) }
     }
 
+    /// More often one of two places, so that stores and loads meet.
     fn place(&mut self) -> Operand {
-        match self.r.below(4) {
-            0 => Operand::Constant(self.r.one(&[0, 4, 8, 16, 20, 60_000])),
+        match self.r.below(6) {
+            0 => Operand::Constant(self.r.one(&[4, 12, 16, 60_000])),
+            1..4 => Operand::Constant(self.r.one(&[0, 8])),
             _ => Operand::Local(self.local(32, false)),
         }
     }
@@ -422,13 +424,27 @@ impl Generator<'_> {
     fn memory(&mut self, all: &mut Vec<Step>) {
         let width = self.r.one(&[32, 64]);
         let (access, at) = (self.access(width), self.place());
-        if self.r.below(2) == 0 {
-            all.push(Step::Load(access, at, self.local(width, true)));
-        } else {
-            all.push(Step::Store(access, at, self.operand(width)));
-            if self.r.below(2) == 0 {
-                all.push(Step::Load(access, at, self.local(width, true)));
+        let load = Step::Load(access, at, self.local(width, true));
+        match self.r.below(6) {
+            0 => {}
+            1..4 => all.push(Step::Store(access, at, self.operand(width))),
+            // On one side of a condition, or another value on each.
+            _ => {
+                let c = self.operand(32);
+                let or = if self.r.below(3) == 0 {
+                    None
+                } else {
+                    Some(Step::Store(access, at, self.operand(width)))
+                };
+                all.push(Step::If(
+                    c,
+                    vec![Step::Store(access, at, self.operand(width))],
+                    or.into_iter().collect(),
+                ));
             }
+        }
+        if self.r.below(3) > 0 {
+            all.push(load);
         }
     }
 
