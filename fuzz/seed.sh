@@ -132,7 +132,7 @@ for file in "${FLAME_MODULES:-../target/release/modules}"/*.wasm; do
 done
 printf '\x00asm\x01\x00\x00\x00' > $corpus/analyser/empty.wasm
 
-# The honest certificates of crates/control/verify/tests/modules, and those that modules carry, before their module.
+# The honest certificates of crates/control/verify/tests/modules, and those that small modules carry, before their module.
 printf '\x00\x01\x00\x00\x02\x01\x02\x00\x01\x00\x00\x01\x00\x01\x05\x00\x01\x01\x00\x02\x01\x04\x04\x00\x7f\x01\x00\x02\x01\x00\x00\x01\x02\x01\x00\x80\xc0\x3f\x02\x00\x02\x01\x00\x02\x7f\x01\x00\x02\x01\x04\x01\x00\x7f\x00\x02\x00' > $corpus/certificate/packets
 printf '\x01\x01\x01\x01\x01\x00\x02\x00\x00\x00\x00\x00\x02\x03\x01\x00\x00\x01\x01\x00\x03\x01\xe3\x00\x01\x7d\x01\x01\x01\x01\x00\x00\x01\x01\x00\x01\x01\x00\x02\x01\x04\x00\x00\x7f\x01\x00\x04\x01\x00\x04\x00\x00\x00\x01\x00\x01\x00\x02\x00\x00\x00\x00' > $corpus/certificate/calls
 python3 - $corpus/rewriter $corpus/certificate <<'PY'
@@ -155,7 +155,7 @@ for path in source.glob("*.wasm"):
         if kind == 0:
             length, name = number(data, start)
             certificate = data[name + length : at]
-            if data[name : name + length] == b"flame.bounds" and len(certificate) < 65536 and len(data) < 100000:
+            if data[name : name + length] == b"flame.bounds" and len(certificate) < 65536 and len(data) < 20000:
                 seed = b"\xff" + struct.pack("<H", len(certificate)) + certificate + data
                 (target / path.stem).write_bytes(seed)
 PY

@@ -355,7 +355,7 @@ fn check(seed: u64, (executions, memory): (usize, &mut [u8]), tested: &mut Teste
     }
     let mut walk =
         Walk::new(&module, (&summaries, &diverging), Notes::default(), 1 << 30).guided(recorder.clone());
-    walk.host.batch = seed % 3 != 0;
+    walk.host.batch = !seed.is_multiple_of(3);
     // Some of the locals are known to be small.
     let highs: Vec<u64> =
         (0..LOCALS).map(|n| [mask(bits(n)), 255, 1500, mask(bits(n)) >> 1, 1][r.below(5)]).collect();

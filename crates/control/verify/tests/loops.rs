@@ -319,6 +319,27 @@ fn measures_are_of_one_local() {
     );
 }
 
+/// A local from which the lowest set bit is cleared, and to which 1 is added, is 1 for ever.
+#[test]
+fn what_is_added_to_a_measure_counts() {
+    let looped = |by: u32| {
+        format!(
+            "(local.set $i (i32.and (i32.load (i32.const 0)) (i32.const 255)))
+             (loop
+               (local.set $j (i32.and (local.get $i) (i32.sub (local.get $i) (i32.const 1))))
+               (if (i32.lt_u (local.get $j) (i32.const 255)) (then
+                 (local.set $i (i32.add (local.get $j) (i32.const {by})))
+                 (br_if 1 (local.get $i)))))"
+        )
+    };
+    let notes = || {
+        let forms = BTreeMap::from([(1, Form::Range(0, 255))]);
+        loops(vec![LoopNote { forms, measure: Some(Measure::Cleared(1)), ..LoopNote::default() }])
+    };
+    assert_eq!(tick(&looped(1), notes()), "the measure of the certificate does not shrink");
+    assert_eq!(tick(&looped(0), notes()), (5 + 65 * 16).to_string());
+}
+
 /// What was verified of each loop is told.
 #[test]
 fn loops_are_told() {
