@@ -417,7 +417,7 @@ fn check(seed: u64, (executions, memory): (usize, &mut [u8]), tested: &mut Teste
 
 #[test]
 fn what_the_checker_says_holds_in_executions() {
-    let programs = std::env::var("FLAME_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(5_000);
+    let programs = std::env::var("FLAME_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(4_000);
     let mut memory: Vec<u8> =
         (0..MEMORY).map(|n| (n * 7 % 251) as u8 & if n % 3 == 0 { 0 } else { 255 }).collect();
     let mut tested = Tested::default();
