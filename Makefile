@@ -42,8 +42,15 @@ soak: ## Hold bounds and counters against Wasmtime's meter: 30 million calls of 
 	@FLAME_PROGRAMS=$(or $(PROGRAMS),60000) FLAME_ARGUMENTS=40 cargo test --release -p flame-bounds --test bounds -- --nocapture
 	@FLAME_PROGRAMS=$(or $(MODULES_MADE_UP),60000) FLAME_ARGUMENTS=8 cargo test --release -p flame-bounds --test smith -- --nocapture
 
+prove: ## Prove the rules that bounds rest on, by z3
+	@scripts/setup.sh prove
+	@crates/control/verify/prove/run.sh
+
 mutants: ## Change the rewriter's code and see which changes no test notices (cargo install cargo-mutants); FILE=path for one file
 	@FLAME_PROGRAMS=$(or $(PROGRAMS),400) cargo mutants --in-place $(if $(FILE),--file $(FILE)) --output $(TARGET)
+
+mutants-checker: ## Change the checker of bounds and see which changes no test notices
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),400) cargo mutants --no-config --in-place --profile release --timeout 60 -p flame-verify $(if $(FILE),--file $(FILE)) --output $(TARGET)
 
 lint: ## rustfmt, clippy
 	@cargo fmt --check && cargo clippy --release --workspace --all-targets -- -D warnings
@@ -54,4 +61,4 @@ install: build ## Install to PREFIX (default /usr/local)
 	cp $(MODULES)/*.wasm $(or $(PREFIX),/usr/local)/share/flame/modules/
 	cp -r sdk/c sdk/rust $(or $(PREFIX),/usr/local)/share/flame/sdk/
 
-.PHONY: help setup build demo test bench fuzz soak mutants lint install
+.PHONY: help setup build demo test bench fuzz soak prove mutants mutants-checker lint install

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,policy,credential,analyser,programs}
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,policy,credential,analyser,programs,certificate}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -131,6 +131,34 @@ for file in "${FLAME_MODULES:-../target/release/modules}"/*.wasm; do
     [ -f "$file" ] && [ "$(stat -c %s "$file")" -lt 20000 ] && cp "$file" $corpus/analyser/
 done
 printf '\x00asm\x01\x00\x00\x00' > $corpus/analyser/empty.wasm
+
+# The honest certificates of crates/control/verify/tests/modules, and those that small modules carry, before their module.
+printf '\x00\x01\x00\x00\x02\x01\x02\x00\x01\x00\x00\x01\x00\x01\x05\x00\x01\x01\x00\x02\x01\x04\x04\x00\x7f\x01\x00\x02\x01\x00\x00\x01\x02\x01\x00\x80\xc0\x3f\x02\x00\x02\x01\x00\x02\x7f\x01\x00\x02\x01\x04\x01\x00\x7f\x00\x02\x00' > $corpus/certificate/packets
+printf '\x01\x01\x01\x01\x01\x00\x02\x00\x00\x00\x00\x00\x02\x03\x01\x00\x00\x01\x01\x00\x03\x01\xe3\x00\x01\x7d\x01\x01\x01\x01\x00\x00\x01\x01\x00\x01\x01\x00\x02\x01\x04\x00\x00\x7f\x01\x00\x04\x01\x00\x04\x00\x00\x00\x01\x00\x01\x00\x02\x00\x00\x00\x00' > $corpus/certificate/calls
+python3 - $corpus/rewriter $corpus/certificate <<'PY'
+import pathlib, struct, sys
+source, target = map(pathlib.Path, sys.argv[1:])
+
+def number(data, at):
+    n = shift = 0
+    while True:
+        n |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            return n, at
+
+for path in source.glob("*.wasm"):
+    data, at = path.read_bytes(), 8
+    while at < len(data):
+        kind, (size, start) = data[at], number(data, at + 1)
+        at = start + size
+        if kind == 0:
+            length, name = number(data, start)
+            certificate = data[name + length : at]
+            if data[name : name + length] == b"flame.bounds" and len(certificate) < 65536 and len(data) < 20000:
+                seed = b"\xff" + struct.pack("<H", len(certificate)) + certificate + data
+                (target / path.stem).write_bytes(seed)
+PY
 
 # As many choices as a module of the generator takes; the same every time.
 python3 - $corpus/programs <<'PY'

@@ -2,10 +2,12 @@
 # Installs what is missing on Debian 12 and says so first; does nothing, offline, when all is there.
 #   setup.sh        to build, test and run
 #   setup.sh bench  also the programs that benchmarks compare with
+#   setup.sh prove  also z3, which proves the rules of bounds
 set -euo pipefail
 
 packages=(clang lld libpcap-dev tcpdump iproute2 python3-venv pkg-config gcc libc6-dev zstd)
 if [ "${1:-}" = bench ]; then packages+=(softflowd nfdump libtrace-tools); fi
+if [ "${1:-}" = prove ]; then packages+=(z3); fi
 
 root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 

@@ -15,13 +15,11 @@
 //! | `loops` | the rule for loops |
 //! | `abi` | what the host promises |
 //! | `cost` | weights |
-//! | `cause` | what it comes from that there is no bound; decides nothing |
 //!
 //! docs/bounds.md argues why sound rules give sound bounds.
 #![forbid(unsafe_code)]
 
 pub mod abi;
-mod cause;
 pub mod certificate;
 pub mod cost;
 pub mod linear;
@@ -38,7 +36,6 @@ pub use certificate::{Certificate, Form, LoopNote, Measure, Notes, Reference, SE
 pub use cost::Cost;
 pub use poly::Poly;
 
-use cause::Causes;
 use flame_abi::layout::{self, names};
 use module::Module;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,9 +71,7 @@ pub enum Rule {
         "it calls function {0}, which has no bound: recursion, or a function that the certificate leaves out"
     )]
     Unsummarised(u32),
-    #[error("it is recursive, through function {0}")]
-    Recursion(u32),
-    #[error("frames or calls are nested too deep")]
+    #[error("frames or calls are nested too deep, or a function has exceptions or too many locals")]
     TooDeep,
     #[error("checking it takes more work than is allowed")]
     Work,
@@ -111,9 +106,11 @@ pub struct Verified {
     pub diverging: BTreeSet<u32>,
     /// Loops as they were entered.
     pub loops: Vec<walk::LoopBound>,
+    /// Functions that have a bound for any arguments.
+    pub summaries: BTreeMap<u32, Summary>,
 }
 
-/// Work allowed for each byte of the module and the certificate: instructions walked, and steps of proofs.
+/// Work allowed for each byte of code and certificate: instructions walked, and steps of proofs.
 const WORK_PER_BYTE: u64 = 32;
 const WORK_LEAST: u64 = 1 << 20;
 
@@ -123,16 +120,18 @@ const WORK_LEAST: u64 = 1 << 20;
 /// do not hold has no bound, with the rule and the place.
 pub fn verify(wasm: &[u8], certificate: &[u8]) -> Result<Verified, VerifyError> {
     let module = Module::read(wasm, SECTION).map_err(VerifyError::Module)?;
+    let bytes = module.code + certificate.len();
     let certificate = Certificate::from_bytes(certificate).map_err(VerifyError::Certificate)?;
-    verify_read(&module, certificate, wasm.len())
+    verify_read(&module, certificate, bytes)
 }
 
 /// Checks the certificate that the module carries; nothing if it carries none.
 pub fn verify_own(wasm: &[u8]) -> Result<Option<Verified>, VerifyError> {
     let module = Module::read(wasm, SECTION).map_err(VerifyError::Module)?;
     let Some(section) = module.certificate else { return Ok(None) };
+    let bytes = module.code + section.len();
     let certificate = Certificate::from_bytes(section).map_err(VerifyError::Certificate)?;
-    verify_read(&module, certificate, wasm.len()).map(Some)
+    verify_read(&module, certificate, bytes).map(Some)
 }
 
 /// Returns what the host passes to an entry point: see `abi`.
@@ -183,7 +182,6 @@ fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> R
         }
     }
     let mut entries = Vec::new();
-    let mut causes = Causes::new(module, &diverging, summaries.clone(), failed);
     // What is left to each when those before it have used up all; in sum it is as little however many there are.
     let least = WORK_LEAST / module.exports.len().max(64) as u64;
     let mut known: BTreeMap<u32, Result<Cost, Refused>> = BTreeMap::new();
@@ -214,7 +212,7 @@ fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> R
         work = walk.work.min(walk.values.symbols.steps_left()).max(least);
         loops.append(&mut walk.loops);
         let bound = bound.map_err(|why| match why.rule {
-            Rule::Unsummarised(_) => causes.of(*function).unwrap_or(why),
+            Rule::Unsummarised(callee) => failed.get(&callee).copied().unwrap_or(why),
             _ => why,
         });
         if !has_promise {
@@ -222,5 +220,5 @@ fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> R
         }
         entries.push(Entry { name: (*name).to_owned(), function: *function, bound });
     }
-    Ok(Verified { entries, diverging, loops })
+    Ok(Verified { entries, diverging, loops, summaries })
 }

@@ -8,6 +8,8 @@ use wasmparser::{
 
 /// Frames in frames, at most.
 pub const MAX_DEPTH: usize = 128;
+/// Locals of all functions, at most: they are run-length encoded, so they may be far more than the bytes of the module.
+const MAX_LOCALS: usize = 1 << 22;
 
 pub enum Node<'a> {
     /// With its place in the file.
@@ -48,7 +50,7 @@ pub struct About {
 pub struct Function<'a> {
     pub kind: u32,
     pub locals: Vec<ValType>,
-    /// Nothing if frames are nested too deep.
+    /// Nothing if frames are nested too deep, control flow is none that is known, or locals are too many.
     pub body: Option<Vec<Node<'a>>>,
     pub depth: usize,
     /// Instructions.
@@ -68,6 +70,8 @@ pub struct Module<'a> {
     pub exports: Vec<(&'a str, u32)>,
     /// Contents of the certificate's section.
     pub certificate: Option<&'a [u8]>,
+    /// Bytes of all functions.
+    pub code: usize,
 }
 
 impl<'a> Module<'a> {
@@ -75,6 +79,7 @@ impl<'a> Module<'a> {
     pub fn read(wasm: &'a [u8], section: &str) -> Result<Self, wasmparser::Error> {
         let mut m = Module::default();
         let (mut kinds, mut firsts, mut taken) = (Vec::new(), HashMap::new(), Vec::new());
+        let mut room = MAX_LOCALS;
         for payload in Parser::new(0).parse_all(wasm) {
             match payload? {
                 Payload::TypeSection(section) => {
@@ -104,15 +109,18 @@ impl<'a> Module<'a> {
                 Payload::GlobalSection(section) => {
                     for global in section {
                         let global = global?;
-                        let constant = match global.init_expr.get_operators_reader().read()? {
-                            Operator::I32Const { value } => Some(u64::from(value as u32)),
-                            Operator::I64Const { value } => Some(value as u64),
-                            Operator::RefFunc { function_index } => {
-                                taken.push(function_index);
-                                None
-                            }
+                        let init: Vec<_> =
+                            global.init_expr.get_operators_reader().into_iter().collect::<Result<_, _>>()?;
+                        // More than a constant computes something else.
+                        let constant = match init[..] {
+                            [Operator::I32Const { value }, Operator::End] => Some(u64::from(value as u32)),
+                            [Operator::I64Const { value }, Operator::End] => Some(value as u64),
                             _ => None,
                         };
+                        taken.extend(init.iter().filter_map(|operator| match operator {
+                            Operator::RefFunc { function_index } => Some(*function_index),
+                            _ => None,
+                        }));
                         m.globals.push((global.ty.content_type, global.ty.mutable, constant));
                     }
                 }
@@ -146,12 +154,19 @@ impl<'a> Module<'a> {
                 }
                 Payload::CodeSectionEntry(body) => {
                     let mut locals = Vec::new();
+                    let mut fits = true;
                     for local in body.get_locals_reader()? {
                         let (n, kind) = local?;
-                        locals.extend(std::iter::repeat_n(kind, n as usize));
+                        fits &= n as usize <= room;
+                        room = room.saturating_sub(n as usize);
+                        if fits {
+                            locals.extend(std::iter::repeat_n(kind, n as usize));
+                        }
                     }
+                    m.code += body.range().len();
                     let kind = kinds.get(m.functions.len()).copied().unwrap_or(0);
                     let (tree, depth, size) = tree(&body, &mut taken)?;
+                    let tree = tree.filter(|_| fits);
                     m.functions.push(Function { kind, locals, body: tree, depth, size });
                 }
                 Payload::CustomSection(custom) if custom.name() == section => {
@@ -210,7 +225,7 @@ enum Open<'a> {
 
 type Tree<'a> = (Option<Vec<Node<'a>>>, usize, u32);
 
-/// Returns a function's tree, its depth, and its number of instructions; no tree if frames are nested too deep.
+/// Returns a function's tree, its depth, and its number of instructions; no tree if frames are nested too deep or throw.
 fn tree<'a>(body: &FunctionBody<'a>, taken: &mut Vec<u32>) -> Result<Tree<'a>, wasmparser::Error> {
     let (mut deepest, mut size, mut loops, mut calls) = (0, 0, 0, 0);
     let mut open: Vec<(Open<'a>, Vec<Node<'a>>)> = vec![(Open::Function, Vec::new())];
@@ -234,6 +249,8 @@ fn tree<'a>(body: &FunctionBody<'a>, taken: &mut Vec<u32>) -> Result<Tree<'a>, w
                 let Some((frame, nodes)) = open.pop() else { return Ok((None, deepest, size)) };
                 let node = match frame {
                     Open::Function => {
+                        // This `end` is the last, or it closed a frame that is not known here.
+                        reader.finish()?;
                         let fits = deepest <= MAX_DEPTH;
                         return Ok((fits.then_some(nodes), deepest, size));
                     }
@@ -255,6 +272,15 @@ fn tree<'a>(body: &FunctionBody<'a>, taken: &mut Vec<u32>) -> Result<Tree<'a>, w
                     nodes.push(node);
                 }
             }
+            // Frames that need no `end`, or that are left by more than branches.
+            Operator::Try { .. }
+            | Operator::TryTable { .. }
+            | Operator::Catch { .. }
+            | Operator::CatchAll
+            | Operator::Delegate { .. }
+            | Operator::Rethrow { .. }
+            | Operator::Throw { .. }
+            | Operator::ThrowRef => return Ok((None, deepest, size)),
             operator => {
                 note(&mut open, &operator);
                 if let Operator::RefFunc { function_index } = operator {

@@ -70,7 +70,7 @@ enum Order {
 
 impl Walk<'_, '_> {
     /// Applies an instruction without control flow; nothing if the module is not valid.
-    pub(crate) fn apply(&mut self, operator: &Operator<'_>, s: &mut State) -> Option<()> {
+    pub fn apply(&mut self, operator: &Operator<'_>, s: &mut State) -> Option<()> {
         use Operator as O;
         use Order::{Different, Equal, Less, LessSigned};
         match operator {
@@ -190,6 +190,10 @@ impl Walk<'_, '_> {
                 s.stack.truncate(at);
                 let cost = self.bulk(s, &length, matches!(operator, O::MemoryCopy { .. }));
                 s.cost = s.cost.and(cost);
+            }
+            // Their cost grows with an operand, and they change what calls through tables reach.
+            O::TableGrow { .. } | O::TableFill { .. } | O::TableCopy { .. } | O::TableInit { .. } => {
+                return None;
             }
             operator => {
                 if !keeps_memory(operator) {
@@ -636,7 +640,8 @@ impl Walk<'_, '_> {
         // What does not fit in memory traps before anything is moved.
         let all = Upper { constant: layout::MAX_MEMORY.into(), slope: 0, divisor: 1 };
         let found = self.values.symbols.upper(&form, &s.facts);
-        let most = found.filter(|u| u.slope > 0 || u.constant <= all.constant * u.divisor).unwrap_or(all);
+        let fits = |u: &Upper| all.constant.checked_mul(u.divisor).is_none_or(|most| u.constant <= most);
+        let most = found.filter(|u| u.slope > 0 || fits(u)).unwrap_or(all);
         let bytes = Poly::from_upper(most);
         match is_copy {
             true => bytes.times(Poly::constant(COPY.1)).over(COPY.2).plus(Poly::constant(COPY.0)),
@@ -646,7 +651,7 @@ impl Walk<'_, '_> {
 }
 
 /// Pops a condition; an integer is one of being not 0.
-pub(crate) fn condition(walk: &mut Walk<'_, '_>, s: &mut State) -> Option<Condition> {
+pub fn condition(walk: &mut Walk<'_, '_>, s: &mut State) -> Option<Condition> {
     Some(match s.stack.pop()? {
         Value::Condition(condition) => (*condition).clone(),
         Value::Sum(sum) => {

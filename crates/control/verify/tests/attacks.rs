@@ -157,3 +157,129 @@ fn an_honest_note_is_enough() {
         LoopNote { forms: BTreeMap::from([(1, Form::Step(1))]), facts: vec![below], ..LoopNote::default() };
     assert_eq!(bound(tick, &of_entry([(0, note)])).call.at(0), Some(702));
 }
+
+/// A constant expression is known if it is one constant: of a sum, the first operand is not the value.
+#[test]
+fn the_first_constant_of_an_expression_is_not_its_value() {
+    let tick = |init: &str| {
+        let work = work();
+        format!(
+            r#"(global $g i32 {init}) (func (export "flame_tick") (param i64) (result i64)
+                (if (i32.ne (global.get $g) (i32.const 1)) (then {work})) (i64.const 0))"#
+        )
+    };
+    let cost = |init| bound(&tick(init), &Certificate::default()).call.at(0).unwrap();
+    assert!(cost("(i32.add (i32.const 1) (i32.const 98))") >= WORK);
+    assert_eq!(cost("(i32.const 1)"), 6, "one constant is known");
+}
+
+/// Control flow that is not modelled, by which more is executed than the rest of the function says.
+#[test]
+fn unknown_control_flow_has_no_bound() {
+    let types = r#"(type $t (func)) (type $r (func (result (ref null $t)))) (tag $e)
+        (func $long (type $t) (loop (br 0)))"#;
+    for body in [
+        "(return_call $long)",
+        "(return_call_indirect (type $t) (i32.const 0))",
+        "(call_ref $t (ref.func $long))",
+        "(return_call_ref $t (ref.func $long))",
+        "(loop (br_on_null 0 (ref.null $t)) drop)",
+        "(block (result (ref $t)) (loop (param) (br_on_non_null 1 (ref.func $long))) unreachable) drop",
+        "(loop (try_table (catch_all 0) (throw $e)))",
+        "(try_table (nop))",
+        "(throw $e)",
+        "(drop (table.grow 0 (ref.null func) (i32.const 1000)))",
+        "(table.fill 0 (i32.const 0) (ref.null func) (i32.const 1000))",
+    ] {
+        let rest = format!(
+            r#"{types} (elem declare func $long) (func (export "flame_tick") (param i64) (result i64) {body} (i64.const 0))"#
+        );
+        match verified(&rest, &Certificate::default()) {
+            Ok(verified) => {
+                assert!(verified.entries[0].bound.is_err(), "{body}: {:?}", verified.entries[0].bound)
+            }
+            Err(VerifyError::Module(_)) => {}
+            Err(error) => panic!("{body}: {error}"),
+        }
+    }
+}
+
+/// A module in bytes: functions without parameters or results, by their bodies; the last one is exported as `f`.
+fn raw(bodies: &[Vec<u8>]) -> Vec<u8> {
+    fn number(mut n: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        while n > 127 {
+            out.push(n as u8 | 128);
+            n >>= 7;
+        }
+        out.push(n as u8);
+        out
+    }
+    let list = |items: Vec<Vec<u8>>| [number(items.len()), items.concat()].concat();
+    let sized = |bytes: &[u8]| [&number(bytes.len())[..], bytes].concat();
+    let last = number(bodies.len() - 1);
+    let sections = [
+        (1, list(vec![vec![0x60, 0, 0]])),
+        (3, list(vec![vec![0]; bodies.len()])),
+        (7, list(vec![[vec![1, b'f', 0], last].concat()])),
+        (10, list(bodies.iter().map(|b| sized(b)).collect())),
+    ];
+    let mut wasm = b"\0asm\x01\0\0\0".to_vec();
+    for (id, content) in sections {
+        wasm.push(id);
+        wasm.extend(sized(&content));
+    }
+    wasm
+}
+
+/// The end of a frame that is not known is not the end of the function: `try … end`, then a loop.
+#[test]
+fn a_frame_that_is_not_known_ends_no_function() {
+    let loops = [0x03, 0x40, 0x0c, 0x00, 0x0b, 0x0b];
+    // `try`, `try_table`, and `try … delegate`, which needs no `end`.
+    for frame in [&[0x06, 0x40, 0x0b][..], &[0x1f, 0x40, 0x00, 0x0b], &[0x06, 0x40, 0x18, 0x00]] {
+        let wasm = raw(&[[&[0][..], frame, &loops].concat()]);
+        let refused = match verify(&wasm, &Certificate::default().to_bytes()) {
+            Ok(verified) => verified.entries[0].bound.is_err(),
+            Err(_) => true,
+        };
+        assert!(refused, "{frame:?}");
+    }
+    // A body with more after its end is an error of the module, with the place.
+    let error = verify(&raw(&[vec![0, 0x0b, 0x01, 0x0b]]), &Certificate::default().to_bytes()).unwrap_err();
+    assert!(error.to_string().contains("at offset"), "{error}");
+}
+
+/// Six bytes declare 50,000 locals: what they would take is limited.
+#[test]
+fn locals_are_limited() {
+    let many = vec![1, 0xd0, 0x86, 0x03, 0x7f, 0x0b];
+    let wasm = raw(&vec![many; 2_000]);
+    let module = flame_verify::module::Module::read(&wasm, flame_verify::SECTION).unwrap();
+    let all: usize = module.functions.iter().map(|f| f.locals.len()).sum();
+    assert!((4_000_000..=1 << 22).contains(&all), "{all}");
+    let verified = verify(&wasm, &Certificate::default().to_bytes()).unwrap();
+    let refused = verified.entries[0].bound.unwrap_err();
+    assert_eq!(refused.rule, flame_verify::Rule::TooDeep);
+    assert!(
+        verify(&raw(&[vec![0, 0x0b]]), &Certificate::default().to_bytes()).unwrap().entries[0].bound.is_ok()
+    );
+}
+
+/// Work is allowed for code and certificate, not for data and other sections.
+#[test]
+fn data_buys_no_work() {
+    let body = "(drop (i32.load (i32.add (local.get 0) (i32.load (i32.const 0)))))".repeat(200);
+    let calls = "(call $g (local.get 1))".repeat(2_000);
+    let rest = |data: &str| {
+        format!(
+            r#"(func (export "flame_tick") (param i64) (result i64) (local i32) {calls} (i64.const 0))
+               (func $g (param i32) {body}) {data}"#
+        )
+    };
+    let data = format!("(data (i32.const 0) \"{}\")", "a".repeat(1 << 20));
+    for data in ["", &data] {
+        let verified = verified(&rest(data), &of_calls(2_000)).unwrap();
+        assert_eq!(verified.entries[0].bound.unwrap_err().rule, flame_verify::Rule::Work);
+    }
+}

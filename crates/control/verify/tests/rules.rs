@@ -46,6 +46,7 @@ fn every_rule_of_one_operand_holds() {
         for n in 0..4 {
             let shifted = rules::shift_right(a, n);
             holds("shift", (a, (0, 0)), shifted, |x, _| Some(x >> n));
+            assert_eq!(shifted, (a.0 >> n, a.1 >> n), "no more than there is");
             holds("shift by any", (a, (0, 3)), rules::shift_right_any(a), |x, y| Some(x >> y));
         }
         // Of four bits, the highest is the sign.

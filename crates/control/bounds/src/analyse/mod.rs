@@ -18,6 +18,7 @@
 //! frames may nest here.
 
 mod body;
+mod cause;
 mod expr;
 mod graph;
 mod memory;
@@ -180,6 +181,8 @@ fn entries(
     let times = costs.map(|c| pass.run(&exports, Ask { weights: Weights::Time(c), rare: false }).entries);
     let verified = verified(wasm).map_err(refused)?;
     let (mut proved, mut counted) = (BTreeSet::new(), BTreeSet::new());
+    let checked = flame_verify::module::Module::read(wasm, flame_verify::SECTION).map_err(refused)?;
+    let mut causes = cause::Causes::new(&checked, &verified);
     let stacks = stack::Stacks::new(&module, &order, &returning);
     let mut entries = Vec::new();
     for (i, (name, function)) in exports.iter().enumerate() {
@@ -189,20 +192,7 @@ fn entries(
         let cost = verified.entries.iter().find(|e| e.name == *name).map(|e| e.bound);
         let (bound, why) = match cost {
             Some(Ok(cost)) => (Bound { call: cost.call, packet: cost.of_packet() }, None),
-            Some(Err(refused)) => {
-                let place =
-                    if refused.offset > 0 { format!(", at byte {}", refused.offset) } else { String::new() };
-                let rule = match refused.rule {
-                    flame_verify::Rule::Unsummarised(callee) => {
-                        format!("it calls {}, which has no bound", module.name(callee))
-                    }
-                    flame_verify::Rule::Recursion(callee) => {
-                        format!("it is recursive, through {}", module.name(callee))
-                    }
-                    rule => rule.to_string(),
-                };
-                (Bound::UNBOUNDED, Some(format!("{rule} (in {}{place})", module.name(refused.function))))
-            }
+            Some(Err(refused)) => (Bound::UNBOUNDED, Some(causes.tell(&module, *function, refused))),
             None => (Bound::UNBOUNDED, Some("it was not verified".to_owned())),
         };
         let stack = stacks.of(*function);

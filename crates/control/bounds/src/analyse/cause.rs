@@ -1,9 +1,8 @@
 //! What it comes from that a function has no bound, for people to read. Nothing rests on it.
 
-use crate::certificate::Notes;
-use crate::module::Module;
-use crate::walk::{Summary, Walk};
-use crate::{Refused, Rule};
+use flame_verify::module::Module;
+use flame_verify::walk::{Summary, Walk};
+use flame_verify::{Notes, Refused, Rule, Verified};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Calls within calls that are followed.
@@ -12,30 +11,50 @@ const MAX_DEPTH: usize = 16;
 const MAX_WALKS: u32 = 128;
 const WORK: u64 = 1 << 14;
 
+/// A rule that does not hold, or a function that is recursive through another.
+#[derive(Clone, Copy)]
+pub struct Cause {
+    pub refused: Refused,
+    pub recursion: Option<u32>,
+}
+
 /// Follows calls from functions that have no bound to a loop, or to recursion.
-pub(crate) struct Causes<'m, 'a> {
+pub struct Causes<'m, 'a> {
     module: &'m Module<'a>,
     diverging: &'m BTreeSet<u32>,
     /// Functions that have a bound after all, though the certificate leaves them out.
     summaries: BTreeMap<u32, Summary>,
-    known: BTreeMap<u32, Refused>,
+    known: BTreeMap<u32, Cause>,
     /// Functions whose calls are being followed.
     open: Vec<u32>,
     walks_left: u32,
 }
 
 impl<'m, 'a> Causes<'m, 'a> {
-    pub fn new(
-        module: &'m Module<'a>,
-        diverging: &'m BTreeSet<u32>,
-        summaries: BTreeMap<u32, Summary>,
-        known: BTreeMap<u32, Refused>,
-    ) -> Self {
-        Self { module, diverging, summaries, known, open: Vec::new(), walks_left: MAX_WALKS }
+    pub fn new(module: &'m Module<'a>, verified: &'m Verified) -> Self {
+        let Verified { diverging, summaries, .. } = verified;
+        let (known, open) = (BTreeMap::new(), Vec::new());
+        Self { module, diverging, summaries: summaries.clone(), known, open, walks_left: MAX_WALKS }
+    }
+
+    /// Returns why an entry has no bound: what its calls lead to, in words.
+    pub fn tell(&mut self, names: &super::Module<'_>, function: u32, refused: Refused) -> String {
+        let followed = match refused.rule {
+            Rule::Unsummarised(_) => self.of(function),
+            _ => None,
+        };
+        let Cause { refused, recursion } = followed.unwrap_or(Cause { refused, recursion: None });
+        let rule = match (recursion, refused.rule) {
+            (Some(callee), _) => format!("it is recursive, through {}", names.name(callee)),
+            (None, Rule::Unsummarised(callee)) => format!("it calls {}, which has no bound", names.name(callee)),
+            (None, rule) => rule.to_string(),
+        };
+        let place = if refused.offset > 0 { format!(", at byte {}", refused.offset) } else { String::new() };
+        format!("{rule} (in {}{place})", names.name(refused.function))
     }
 
     /// Returns nothing if the function has a bound for any arguments, without a certificate.
-    pub fn of(&mut self, function: u32) -> Option<Refused> {
+    pub fn of(&mut self, function: u32) -> Option<Cause> {
         if let Some(known) = self.known.get(&function) {
             return Some(*known);
         }
@@ -46,7 +65,7 @@ impl<'m, 'a> Causes<'m, 'a> {
         why
     }
 
-    fn follow(&mut self, function: u32) -> Option<Refused> {
+    fn follow(&mut self, function: u32) -> Option<Cause> {
         loop {
             let why = match self.walk(function) {
                 Ok(summary) => {
@@ -55,12 +74,12 @@ impl<'m, 'a> Causes<'m, 'a> {
                 }
                 Err(why) => why,
             };
-            let Rule::Unsummarised(callee) = why.rule else { return Some(why) };
-            if self.open.contains(&callee) {
-                return Some(Refused { rule: Rule::Recursion(callee), ..why });
-            }
-            if self.open.len() == MAX_DEPTH || self.walks_left == 0 {
-                return Some(why);
+            let Rule::Unsummarised(callee) = why.rule else {
+                return Some(Cause { refused: why, recursion: None });
+            };
+            let is_open = self.open.contains(&callee);
+            if is_open || self.open.len() == MAX_DEPTH || self.walks_left == 0 {
+                return Some(Cause { refused: why, recursion: is_open.then_some(callee) });
             }
             if let Some(cause) = self.of(callee) {
                 return Some(cause);
