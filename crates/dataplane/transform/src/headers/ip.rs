@@ -97,6 +97,10 @@ impl Packet<'_> {
             };
             extensions += 1;
             if extensions > MAX_EXTENSIONS || !self.has(place + length) {
+                if next == AH {
+                    self.datagram_end = datagram_end.filter(|_| !fragment);
+                    self.authentication(place, place + length);
+                }
                 return Err(place);
             }
             match next {

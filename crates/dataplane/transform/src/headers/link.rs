@@ -26,7 +26,8 @@ impl Packet<'_> {
     }
 
     pub(super) fn ethernet(&mut self, at: usize) -> End {
-        if !self.has(at + 14) {
+        // A switch's tag may stand before the type.
+        if !self.has(at + 12) {
             return Err(at);
         }
         self.field::<6>(at, Field::MacDst);
