@@ -1,7 +1,8 @@
 //! What credentials have used, across runs: a file for each, beside the audit log.
 //!
-//! A file is locked while it is read and written, and holds a MAC under the node's key, so that it is the node's and
-//! nobody else's word. What cannot be read gives nothing: a run is refused rather than begun with full quotas.
+//! The folder is locked while a file is read and replaced by another. Each holds a MAC under the node's key, so that it
+//! is the node's and nobody else's word. What cannot be read gives nothing: a run is refused rather than begun with full
+//! quotas.
 
 use crate::key::Secret;
 use crate::rights::hex;
@@ -9,8 +10,7 @@ use flame_files::Folder;
 use flame_plan::{Amounts, Ledger, Quota, State};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fs::File;
-use std::io::{self, Error, Read, Seek, Write};
+use std::io::{self, Error};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -104,17 +104,15 @@ impl QuotaFile {
         hex(&self.secret.derive(PURPOSE, format!("{}\0{content}", self.name).as_bytes()))
     }
 
-    fn read(&self, file: &mut File) -> io::Result<Content> {
-        let mut text = String::new();
-        file.take(MAX_BYTES).read_to_string(&mut text)?;
-        if text.is_empty() {
+    fn read(&self) -> io::Result<Content> {
+        let Some(text) = self.folder.read(&self.name, MAX_BYTES)? else {
             return Ok(Content { state: State::new(&self.quota), processes: Vec::new() });
-        }
+        };
         let damaged = || {
             let how = "it was changed, damaged, or is another node's: remove it to give the credential all its quotas anew";
             Error::new(io::ErrorKind::InvalidData, how)
         };
-        let sealed: Sealed = serde_json::from_str(&text).map_err(|_| damaged())?;
+        let sealed: Sealed = serde_json::from_slice(&text).map_err(|_| damaged())?;
         if self.mac(&sealed.content) != sealed.mac {
             return Err(damaged());
         }
@@ -123,16 +121,13 @@ impl QuotaFile {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Content) -> T) -> io::Result<T> {
-        let mut file = self.folder.open(&self.name)?;
-        file.lock()?;
-        let mut content = self.read(&mut file)?;
+        let _lock = self.folder.lock()?;
+        let mut content = self.read()?;
         let changed = change(&mut content);
         let content = serde_json::to_string(&content)?;
         let mac = self.mac(&content);
-        let text = serde_json::to_vec(&Sealed { content, mac })?;
-        file.rewind()?;
-        file.write_all(&text)?;
-        file.set_len(text.len() as u64)?;
+        // In place of the old one: who ends this process in the midst of it leaves a whole file.
+        self.folder.put(&self.name, &serde_json::to_vec(&Sealed { content, mac })?)?;
         Ok(changed)
     }
 }
@@ -153,11 +148,17 @@ impl Ledger for QuotaFile {
         }
     }
 
-    fn used(&self, took: Duration) -> Duration {
+    fn reserve(&self, over: Duration, want: Duration) -> Duration {
         if self.quota.share.is_none() {
-            return Duration::ZERO;
+            return want;
         }
-        self.change(|c| c.state.used(&self.quota, now_ns(), took)).unwrap_or(Duration::MAX)
+        self.change(|c| c.state.reserve(&self.quota, now_ns(), over, want)).unwrap_or_default()
+    }
+
+    fn give_back_time(&self, time: Duration) {
+        if !time.is_zero() {
+            let _ = self.change(|c| c.state.give_back_time(time));
+        }
     }
 
     fn may_own(&self, bytes: u64) -> bool {
@@ -215,8 +216,9 @@ mod tests {
         assert_eq!(ledger("b").draw(None, TEN), TEN, "another credential's");
         ledger("a").give_back(TEN);
         assert_eq!(all(Some(8)), 1);
-        assert!(ledger("a").used(Duration::from_millis(3)) >= Duration::from_millis(3));
-        assert!(ledger("a").used(Duration::ZERO) > Duration::from_millis(1), "of a run before");
+        let half = Duration::from_micros(500);
+        assert_eq!(ledger("a").reserve(Duration::ZERO, half), half);
+        assert_eq!(ledger("a").reserve(half, half), Duration::ZERO, "of a run before");
         // Memory of processes that run; of those that are gone nothing is left.
         let mine = ledger("a");
         assert!(mine.may_own(60 << 20) && !mine.may_own(101 << 20) && mine.may_own(99 << 20));
@@ -257,7 +259,7 @@ mod tests {
         assert_eq!(held.draw(None, TEN), TEN, "put back, it is good again");
         refused("{}", &secret);
         assert_eq!(held.draw(None, TEN), Amounts::default());
-        assert_eq!(held.used(Duration::ZERO), Duration::MAX);
+        assert_eq!(held.reserve(Duration::ZERO, Duration::from_nanos(1)), Duration::ZERO);
         assert!(!held.may_own(1));
         std::fs::write(&file, &good).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
