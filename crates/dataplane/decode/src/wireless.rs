@@ -24,6 +24,7 @@ pub fn radiotap(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Foun
         words = next.swap_bytes();
         at += 4;
     }
+    seen(Kind::Notes, at, length);
     if first & TSFT != 0 {
         at = at.next_multiple_of(8) + 8;
     }

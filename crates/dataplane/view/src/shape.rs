@@ -30,7 +30,8 @@ impl Shape {
         let changes = self.rewriter.changes_any();
         // Nothing is hidden, or all.
         let whole = expose == Expose::All || (ask == bytes.len() && is_whole(link, d, bytes));
-        let shown = if !changes && (whole || ask == 0) {
+        let notes = self.rewriter.changes_notes(link);
+        let shown = if !changes && (whole && !notes || ask == 0) {
             &bytes[..ask]
         } else {
             let headers = d.payload() as usize;

@@ -12,11 +12,8 @@ type Make = fn(u8) -> Vec<u8>;
 
 fn summed4(proto: u8, at: usize, mut segment: Vec<u8>) -> Vec<u8> {
     let end = segment.len();
-    let pseudo = if matches!(proto, 1 | 47) {
-        Vec::new()
-    } else {
-        pseudo4(&ipv4(proto, &[], &[]), proto, end)
-    };
+    let pseudo =
+        if matches!(proto, 1 | 47) { Vec::new() } else { pseudo4(&ipv4(proto, &[], &[]), proto, end) };
     set_sum(&mut segment, at, 0, end, &pseudo);
     ethernet(0x0800, &ipv4(proto, &[], &segment))
 }
@@ -124,6 +121,47 @@ fn padding_is_shown_as_no_header() {
                 (d, bytes)
             };
             assert_eq!(with(6), with(17), "{name}, {expose}");
+        }
+    }
+}
+
+/// Link headers that note when a packet came, and how many came before it.
+#[test]
+fn notes_of_captures_tell_no_hidden_times_and_packets() {
+    let ip = ipv4(17, &[], &udp(53, &[9; 4]));
+    let nflog = |b: u8| {
+        let time = [&[20, 0, 3, 0][..], &[b; 16]].concat();
+        [&[2, 0, 0, 0][..], &time, &[8, 0, 12, 0, b, b, b, b, 4 + ip.len() as u8, 0, 9, 0], &ip].concat()
+    };
+    let radiotap = |b: u8| {
+        let data = [8, 0, 0, 0, 2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 3, 0, 0];
+        let llc = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+        [&[0, 0, 16, 0, 1, 0, 0, 0][..], &[b; 8], &data, &llc, &ip].concat()
+    };
+    let key = Some(flame_plan::ViewKey([1; 32]));
+    let select = flame_plan::TrustedFilter::parse("udp").unwrap();
+    let hiding = [
+        ViewSpec { resolution_ns: 1_000_000_000, ..ViewSpec::default() },
+        ViewSpec { sample: 2, sample_key: key.clone(), ..ViewSpec::default() },
+        ViewSpec { select: select.into_iter().collect(), key, ..ViewSpec::default() },
+    ];
+    let makes: [(LinkType, &dyn Fn(u8) -> Vec<u8>); 2] =
+        [(LinkType::NFLOG, &nflog), (LinkType::IEEE802_11_RADIOTAP, &radiotap)];
+    for (link, make) in makes {
+        for expose in [Expose::Headers, Expose::Payload(2), Expose::All] {
+            for spec in &hiding {
+                let mut view = View::new(&ViewSpec { expose, ..spec.clone() }, None).unwrap();
+                let (one, other) =
+                    (see(&mut view, link, &vec![make(1); 8]), see(&mut view, link, &vec![make(200); 8]));
+                assert_eq!(
+                    (&one.descriptors, &one.data),
+                    (&other.descriptors, &other.data),
+                    "{link:?} {spec:?}"
+                );
+            }
+            let mut all = View::new(&ViewSpec { expose, ..ViewSpec::default() }, None).unwrap();
+            let seen = see(&mut all, link, &[make(77)]);
+            assert!(seen.packet(0).windows(4).any(|w| w == [77; 4]), "who is kept from nothing has them");
         }
     }
 }

@@ -151,7 +151,8 @@ fn capture(case: &Case, shown: u64, secret: u64) -> Capture {
     };
     let (mut times, mut jitter) = (Numbers(shown ^ 0x55), Numbers(secret ^ 0x77));
     let mut packets: Vec<Vec<u8>> = (0..8).map(|_| maker.frame()).collect();
-    let (mut cuts, wire) = (Numbers(shown ^ 0x99), packets.iter().map(|p| p.len() as u32).collect::<Vec<_>>());
+    let (mut cuts, wire) =
+        (Numbers(shown ^ 0x99), packets.iter().map(|p| p.len() as u32).collect::<Vec<_>>());
     for packet in &mut packets {
         // Some are cut off by the capture; of some of those nothing says so.
         if cuts.below(4) == 0 {

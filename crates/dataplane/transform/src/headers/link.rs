@@ -51,6 +51,14 @@ impl Packet<'_> {
         Ok(end)
     }
 
+    /// Times and numbers of packets hide where those do, and addresses where any field is changed.
+    pub(super) fn notes(&mut self, at: usize, end: usize) -> End {
+        if self.rewriter.changes_any() || self.rewriter.hides_notes {
+            self.blank(at, end);
+        }
+        Ok(end)
+    }
+
     /// RFC 826 for Ethernet and IPv4; other forms are not understood.
     pub(super) fn arp(&mut self, at: usize) -> End {
         let ours = [self.be16(at + 2), self.be16(at + 4)] == [0x0800, 0x0604];

@@ -114,6 +114,7 @@ impl Packet<'_> {
                 self.mac(at, if self.rewriter.changes(Field::MacDst) { Field::MacDst } else { Field::MacSrc })
             }
             Kind::Opaque => self.opaque(at, layer.end),
+            Kind::Notes => self.notes(at, layer.end),
             Kind::Arp => self.arp(at),
             Kind::Ipv4 => self.ipv4(at),
             Kind::Ipv6 => self.ipv6(at),
