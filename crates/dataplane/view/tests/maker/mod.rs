@@ -6,23 +6,39 @@
 #![allow(dead_code)]
 
 use super::common::*;
+use flame_abi::LinkType;
 use flame_plan::{Action, Field, Transforms};
 use flame_transform::Prefix;
 
-/// SplitMix64.
+/// SplitMix64, behind choices that somebody else made.
 #[derive(Clone)]
-pub struct Numbers(pub u64);
+pub struct Numbers {
+    pub seed: u64,
+    choices: std::collections::VecDeque<u8>,
+}
 
 impl Numbers {
+    pub fn new(seed: u64) -> Self {
+        Self { seed, choices: std::collections::VecDeque::new() }
+    }
+
+    /// Chooses as `choices` say, a byte each, as long as there are any.
+    pub fn chosen(choices: &[u8], seed: u64) -> Self {
+        Self { seed, choices: choices.iter().copied().collect() }
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ z >> 31
     }
 
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        match self.choices.pop_front() {
+            Some(choice) if n <= 256 => u64::from(choice) % n,
+            _ => self.next() % n,
+        }
     }
 
     pub fn bytes(&mut self, n: usize) -> Vec<u8> {
@@ -43,7 +59,22 @@ pub struct Hidden {
     pub payload: Option<usize>,
     /// The link's padding.
     pub padding: bool,
+    /// What a capture notes of a packet.
+    pub notes: bool,
 }
+
+/// Link types of packets that are made.
+pub const LINKS: [LinkType; 9] = [
+    LinkType::ETHERNET,
+    LinkType::RAW,
+    LinkType::PPP_HDLC,
+    LinkType::C_HDLC,
+    LinkType::IEEE802_11,
+    LinkType::IEEE802_11_RADIOTAP,
+    LinkType::NFLOG,
+    LinkType::DSA_TAG_DSA,
+    LinkType::LINUX_SLL,
+];
 
 pub struct Maker<'a> {
     pub shown: Numbers,
@@ -95,6 +126,55 @@ impl Maker<'_> {
 
     fn macs(&mut self) -> Vec<u8> {
         [self.field(Field::MacDst, 6), self.field(Field::MacSrc, 6)].concat()
+    }
+
+    /// A packet as links of this type have it.
+    pub fn packet(&mut self, link: LinkType) -> Vec<u8> {
+        self.endless = false;
+        match link {
+            LinkType::RAW => self.ip(0),
+            LinkType::PPP_HDLC => {
+                let head = [&[0xff, 3, 0, 0x21][..], &[0x21], &[0, 0x21]][self.choose(3) as usize];
+                [head, &self.ipv4(0)].concat()
+            }
+            LinkType::C_HDLC => [vec![0x0f, 0, 8, 0], self.ipv4(0)].concat(),
+            LinkType::IEEE802_11 => self.wireless(),
+            LinkType::IEEE802_11_RADIOTAP => {
+                let is_hidden = self.hidden.notes;
+                let time = self.draw(8, is_hidden);
+                [vec![0, 0, 16, 0, 1, 0, 0, 0], time, self.wireless()].concat()
+            }
+            LinkType::NFLOG => {
+                let is_hidden = self.hidden.notes;
+                let (time, number) = (self.draw(16, is_hidden), self.draw(4, is_hidden));
+                let packet = self.ipv4(0);
+                let [low, high] = (4 + packet.len() as u16).to_le_bytes();
+                let head = [vec![2, 0, 0, 0, 20, 0, 3, 0], time, vec![8, 0, 12, 0], number].concat();
+                [head, vec![low, high, 9, 0], packet].concat()
+            }
+            LinkType::DSA_TAG_DSA => {
+                let macs = self.macs();
+                [macs, self.draw(4, false), vec![8, 0], self.ipv4(0)].concat()
+            }
+            LinkType::LINUX_SLL => {
+                let address = self.field(Field::MacSrc, 6);
+                [vec![0, 0, 0, 1, 0, 6], address, vec![0, 0, 8, 0], self.ipv4(0)].concat()
+            }
+            _ => self.frame(),
+        }
+    }
+
+    fn wireless(&mut self) -> Vec<u8> {
+        let any = if self.transforms.contains_key(&Field::MacDst) { Field::MacDst } else { Field::MacSrc };
+        // A beacon holds no packet, and nothing of a kind that is understood.
+        if self.choose(6) == 0 {
+            let macs = [self.macs(), self.field(any, 6)].concat();
+            let is_hidden = self.hidden.opaque;
+            return [vec![0x80, 0, 0, 0], macs, vec![0, 0], self.draw(20, is_hidden)].concat();
+        }
+        let macs = [self.macs(), self.field(any, 6)].concat();
+        let llc = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+        [&[8, 0, 0, 0][..], &macs, &[0, 0], &llc, &self.ipv4(0)].concat()
     }
 
     /// A frame, perhaps with padding behind it.
