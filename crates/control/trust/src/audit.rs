@@ -133,6 +133,13 @@ fn head_of(path: &Path) -> PathBuf {
     head.into()
 }
 
+/// What is locked while the log is written: nobody else may open it.
+fn lock_of(counter: &Path) -> PathBuf {
+    let mut lock = counter.as_os_str().to_owned();
+    lock.push(".lock");
+    lock.into()
+}
+
 /// Where the counter of a node's log lies: beside the node's key, which is kept elsewhere than the log or can be.
 pub fn counter_of(key: &Path) -> PathBuf {
     let mut counter = key.as_os_str().to_owned();
@@ -157,9 +164,10 @@ impl Audit {
     ) -> Result<(), AuditError> {
         let io = |error| AuditError::Io { path: self.path.display().to_string(), error };
         let end = |reason: String| AuditError::End { path: self.path.display().to_string(), reason };
+        // Several commands may write to one log. Whoever may read a file may hold its lock, so it is that of another.
+        let lock = flame_files::append(&lock_of(&self.counter), Others::Nothing).map_err(io)?;
+        lock.lock().map_err(io)?;
         let mut log = flame_files::append(&self.path, Others::Read).map_err(io)?;
-        // Several commands may write to one log.
-        log.lock().map_err(io)?;
         // Half a line is an entry whose writer was ended, or whose disk was full: nothing came of it.
         let (last, len) = last_line(&mut log).map_err(io)?;
         let (number, previous) = match self.bounds(&last).map_err(io)? {

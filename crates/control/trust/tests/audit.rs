@@ -111,6 +111,28 @@ fn half_a_line_is_no_entry() {
     assert!(write().unwrap_err().to_string().contains("does not end where its head says"));
 }
 
+/// A log may be read by others, who can then lock it.
+#[test]
+fn who_reads_the_log_keeps_nobody_from_writing() {
+    let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());
+    let path = written(folder.path(), &secret, 1);
+    let held = std::fs::File::open(&path).unwrap();
+    held.lock().unwrap();
+    let (done, wait) = std::sync::mpsc::channel();
+    let counter = counter(folder.path());
+    let mode = |name: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!(mode("node.key.audit.lock"), 0o600);
+    let log = path.clone();
+    std::thread::spawn(move || {
+        let wrote = Audit::new(&log, &counter).write(&secret, Event::Install, "a", "m", "t").is_ok();
+        done.send(wrote)
+    });
+    assert_eq!(wait.recv_timeout(std::time::Duration::from_secs(10)), Ok(true));
+}
+
 /// Whatever is in its texts, a line is one that is read again.
 #[test]
 fn texts_are_cut_to_what_a_line_holds() {

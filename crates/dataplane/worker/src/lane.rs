@@ -3,7 +3,7 @@ use crate::member::{Blocks, From, Member};
 use crate::report::FaultReport;
 use crate::run::RunError;
 use crate::stop::Stop;
-use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
+use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_plan::{Account, ModuleClass, Plan, Shed, ViewSpec};
 use flame_run::{Loaded, Mapping, Output};

@@ -75,7 +75,8 @@ pub fn case(numbers: &mut Numbers) -> Case {
     let expose =
         [Expose::Count, Expose::None, Expose::Headers, Expose::Headers, Expose::Payload(13), Expose::All]
             [numbers.below(6) as usize];
-    let link = if numbers.below(2) == 0 { LINKS[numbers.below(LINKS.len() as u64) as usize] } else { LINKS[0] };
+    let link =
+        if numbers.below(2) == 0 { LINKS[numbers.below(LINKS.len() as u64) as usize] } else { LINKS[0] };
     let mut transforms = Transforms::new();
     // Everything that is shown whole hides nothing.
     if expose == Expose::All || numbers.below(3) > 0 {
@@ -173,7 +174,6 @@ pub fn capture(case: &Case, shown: &Numbers, secret: u64) -> Capture {
     }
     Capture { packets, descriptors, data }
 }
-
 
 /// The other case of a pair: under pseudonyms by prefix, whose run has another key.
 pub fn other(one: &Case) -> Case {
