@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn live_runs_are_paid_by_the_seconds_of_packets_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let quotas = Quotas::open(folder.path(), Arc::new(Secret::generate())).unwrap();
+        let quotas = Quotas::open(&folder.path().join("quotas"), Arc::new(Secret::generate())).unwrap();
         let (mut all, first) = (0, now_ns() / 1_000_000_000);
         for second in first..first + 3 {
             for _ in 0..2 {
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn nobody_uses_up_seconds_that_are_to_come() {
         let folder = tempfile::tempdir().unwrap();
-        let quotas = Quotas::open(folder.path(), Arc::new(Secret::generate())).unwrap();
+        let quotas = Quotas::open(&folder.path().join("quotas"), Arc::new(Secret::generate())).unwrap();
         let (folder, secret) = (quotas.folder.clone(), quotas.secret.clone());
         let (name, claimed) = (hex(&Sha256::digest("a")[..16]), Mutex::new(0));
         let bob = QuotaFile { folder, secret, name, quota: quota(), live: false, claimed };
