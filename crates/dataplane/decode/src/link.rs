@@ -106,6 +106,7 @@ fn nflog(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
         }
         at += usize::from(length).next_multiple_of(4);
     }
+    seen(Kind::Notes, 4, bytes.len());
     Found { at: 4.min(bytes.len()), is_ip: false, version: 0, malformed: true }
 }
 

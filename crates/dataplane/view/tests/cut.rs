@@ -149,7 +149,8 @@ fn notes_of_captures_tell_no_hidden_times_and_packets() {
         [(LinkType::NFLOG, &nflog), (LinkType::IEEE802_11_RADIOTAP, &radiotap)];
     for (link, make) in makes {
         for expose in [Expose::Headers, Expose::Payload(2), Expose::All] {
-            for spec in &hiding {
+            // libpcap has no filters for NFLOG.
+            for spec in hiding.iter().filter(|s| s.select.is_empty() || link != LinkType::NFLOG) {
                 let seen = |b: u8| {
                     let mut view = View::new(&ViewSpec { expose, ..spec.clone() }, None).unwrap();
                     see(&mut view, link, &vec![make(b); 8])

@@ -93,16 +93,18 @@ pub fn case(numbers: &mut Numbers) -> Case {
     if by_prefix {
         transforms.values_mut().for_each(|a| *a = if *a == Action::Hash { Action::Zero } else { *a });
     }
+    // Not every filter is one for every link type; for NFLOG and tags of switches there is none.
+    let compiles = |text: &str| flame_filter::Filter::compile(text, link).is_ok();
+    let filters = expose != Expose::Count && compiles("ip or ip6");
     let select_shown = match numbers.below(3) {
-        0 if expose != Expose::Count => {
+        0 if filters => {
             let text = SHOWN_FILTERS[numbers.below(8) as usize];
-            // Not every link has frames to ask for.
-            let text = if link != LinkType::ETHERNET && text.starts_with("ether") { "udp" } else { text };
+            let text = if compiles(text) { text } else { "udp" };
             ShownFilter::parse(text).unwrap().into_iter().collect()
         }
         _ => Vec::new(),
     };
-    let select = if numbers.below(4) == 0 && expose != Expose::Count { "ip or ip6" } else { "" };
+    let select = if numbers.below(4) == 0 && filters { "ip or ip6" } else { "" };
     let own = !by_prefix || expose <= Expose::None;
     if !own {
         transforms.values_mut().for_each(|a| *a = if *a == Action::Hash { Action::Zero } else { *a });
