@@ -7,6 +7,7 @@
 
 mod links;
 
+#[allow(unused_imports)] // Not every test asks for links.
 pub use links::LINKS;
 
 use super::common::*;
