@@ -131,7 +131,7 @@ impl Packet<'_> {
 
     /// The value of an authentication header (RFC 4302) is one of all that it protects.
     fn authentication(&mut self, at: usize, end: usize) {
-        if self.hides(self.datagram_end) {
+        if self.rewriter.changes_any() || self.hides(self.datagram_end) {
             self.blank(at + 12, end);
         }
     }
