@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,policy,credential,analyser,programs,certificate}
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,policy,credential,analyser,programs,certificate,view}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -161,10 +161,11 @@ for path in source.glob("*.wasm"):
 PY
 
 # As many choices as a module of the generator takes; the same every time.
-python3 - $corpus/programs <<'PY'
+python3 - $corpus/programs $corpus/view <<'PY'
 import pathlib, random, sys
-for n in range(8):
-    pathlib.Path(sys.argv[1], str(n)).write_bytes(random.Random(n).randbytes(2000))
+for folder in sys.argv[1:]:
+    for n in range(8):
+        pathlib.Path(folder, str(n)).write_bytes(random.Random(n).randbytes(2000))
 PY
 
 for target in $corpus/*/; do

@@ -1,10 +1,11 @@
 //! Who asks for a command: the operator, or somebody who may run this program as the node's user and nothing more.
 
 use crate::command::Error;
+use signal_hook::consts::{SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU};
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// The policy of this machine. If it is there, nobody but root runs modules without it.
 pub const MACHINE_POLICY: &str = "/etc/flame/policy.toml";
@@ -37,6 +38,20 @@ impl Caller {
             _ if effective == 0 => Self::Operator,
             _ => Self::User,
         }
+    }
+
+    /// Before anything else is done: what the caller's shell set for itself must not reach the node's files, nor may
+    /// the caller's terminal stop the process while it holds a lock of the node's.
+    pub fn settle(self) -> Result<(), Error> {
+        if !matches!(self, Self::Through { .. }) {
+            return Ok(());
+        }
+        flame_files::settle().map_err(|e| format!("this process's limits: {e}"))?;
+        for signal in [SIGTSTP, SIGTTIN, SIGTTOU, SIGQUIT] {
+            // Taken, and nothing comes of it.
+            signal_hook::flag::register(signal, Arc::default())?;
+        }
+        Ok(())
     }
 
     /// Refuses what would be done with the node's rights.

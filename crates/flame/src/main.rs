@@ -34,7 +34,8 @@ fn main() -> ExitCode {
     }
     // A reader that goes away (`| head`) is an error to handle, not a signal to die from: results
     // that go to files must still be finished. Rust ignores SIGPIPE for us.
-    match Cli::parse().command.run() {
+    let settled = caller::Caller::here().settle();
+    match settled.and_then(|()| Cli::parse().command.run()) {
         Ok(status) => status.code(),
         Err(error) => {
             say::complain!("flame: {error}");

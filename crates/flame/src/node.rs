@@ -207,7 +207,7 @@ impl Node {
                 Some(meter) => meter.clone(),
                 None => {
                     let quota = link.quota(live);
-                    let meter = Arc::new(Meter::new(quota, Box::new(quotas.ledger(&link.id, quota)?)));
+                    let meter = Arc::new(Meter::new(quota, Box::new(quotas.ledger(&link.id, quota, live)?)));
                     meters.insert(link.id.clone(), meter.clone());
                     meter
                 }

@@ -68,6 +68,16 @@ grep -q "the key stays yours" err
 ln -s /var/lib/flame/kept.pcap link.pcap
 if flame-node run ./flow.wasm -r link.pcap 2> err; then exit 1; fi
 grep -q "files are read with your own rights only" err
+# What her shell set for itself ends at the node: files that nobody can read, and half a line in the log.
+(umask 0777; flame-node run ./flow.wasm -r mine.pcap -q > /dev/null)
+flame-node run ./flow.wasm -r mine.pcap -q > /dev/null
+if (ulimit -f 1; flame-node run ./flow.wasm -r mine.pcap -q > /dev/null 2> err); then exit 1; fi
+grep -q "ulimit -f" err
+# Stopped by her terminal it would hold a lock of the node's.
+flame-node run ./flow.wasm -r - -q > /dev/null < <(sleep 3) 2> /dev/null &
+sleep 1; node=$(pgrep -u flame -f 'flame run' | head -1); kill -TSTP "$node"; sleep 0.2
+if grep -q "^State:.*stopped" "/proc/$node/status"; then exit 1; fi
+wait $! || true
 # Root needs no policy.
 env -u SUDO_UID FLAME_CACHE=$T/cache-of-root "$FLAME" run ./flow.wasm -r mine.pcap -q --format json | grep -q '"src"'
 # A policy that others may write holds for nobody.

@@ -33,13 +33,13 @@ impl Folder {
         }
     }
 
-    /// Opens a private file to read and write; creates it if it is not there.
-    pub fn open(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | ALWAYS;
-        checked(
-            rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR).map_err(explain)?,
-            Others::Nothing,
-        )
+    /// Waits until nobody else has the folder's lock, and holds it as long as the result lives.
+    pub fn lock(&self) -> io::Result<OwnedFd> {
+        // Opened anew, for the lock belongs to the open file: threads that share one would share it.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | ALWAYS;
+        let fd = rustix::fs::openat(&self.0, ".", flags, Mode::empty())?;
+        rustix::fs::flock(&fd, rustix::fs::FlockOperation::LockExclusive)?;
+        Ok(fd)
     }
 
     /// Puts a whole file under `name`, in place of one that may be there.

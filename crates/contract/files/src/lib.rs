@@ -9,9 +9,11 @@
 #![forbid(unsafe_code)]
 
 mod folder;
+mod settle;
 mod staged;
 
 pub use folder::Folder;
+pub use settle::settle;
 pub use staged::Staged;
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};

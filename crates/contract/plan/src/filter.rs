@@ -20,6 +20,9 @@ pub const MAX_SHOWN_FILTER: usize = 2048;
 pub const MAX_SHOWN_WORDS: usize = 512;
 /// Addresses and numbers of a [`ShownFilter`], at most.
 pub const MAX_SHOWN_VALUES: usize = 64;
+/// Filters of this kind that one grant may state, at most, and their addresses and numbers together.
+pub const MAX_SHOWN_FILTERS: usize = 32;
+pub const MAX_SHOWN_TOTAL: usize = 128;
 
 /// A filter of the node's policy, of a root, or of the operator: evaluated on the packet as it was captured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,7 +30,11 @@ pub struct TrustedFilter(String);
 
 /// A filter of anybody else: evaluated on the packet as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ShownFilter(String);
+pub struct ShownFilter {
+    text: String,
+    /// Addresses and numbers in it.
+    values: usize,
+}
 
 impl TrustedFilter {
     /// Reads a filter; nothing for one that every packet passes because it is empty.
@@ -55,11 +62,27 @@ impl ShownFilter {
                 ));
             }
         }
-        Ok((!words.text.is_empty()).then_some(Self(words.text)))
+        Ok((!words.text.is_empty()).then_some(Self { text: words.text, values: words.values }))
     }
 
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Whether so many are compiled: each alone is bounded, and a chain of credentials could state thousands.
+    pub fn affordable<'a>(all: impl IntoIterator<Item = &'a Self>) -> Result<(), String> {
+        let (mut filters, mut values) = (0, 0usize);
+        for filter in all {
+            filters += 1;
+            values += filter.values;
+        }
+        if filters > MAX_SHOWN_FILTERS || values > MAX_SHOWN_TOTAL {
+            return Err(format!(
+                "{filters} filters with {values} addresses and numbers are stated by credential, manifest and command \
+                 line together, at most {MAX_SHOWN_FILTERS} with {MAX_SHOWN_TOTAL} are compiled: use networks or fewer terms"
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -71,7 +94,7 @@ impl fmt::Display for TrustedFilter {
 
 impl fmt::Display for ShownFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

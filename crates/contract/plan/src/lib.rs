@@ -12,8 +12,8 @@ mod view;
 
 pub use account::{Account, Shed};
 pub use filter::{
-    MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS, ShownFilter, TrustedFilter,
-    normalize_filter,
+    MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_FILTERS, MAX_SHOWN_TOTAL, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS,
+    ShownFilter, TrustedFilter, normalize_filter,
 };
 pub use meter::{Amounts, Ledger, Meter, Meters, Quota, State, ThisRun};
 pub use name::{MAX_NAME, readable_name};

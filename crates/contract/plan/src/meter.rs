@@ -66,8 +66,10 @@ pub trait Ledger: Send + Sync {
     fn draw(&self, second: Option<u64>, want: Amounts) -> Amounts;
     /// Gives back what was drawn and not used.
     fn give_back(&self, amounts: Amounts);
-    /// Notes that so much processor time was used; what is used and not yet worked off, by all.
-    fn used(&self, took: Duration) -> Duration;
+    /// Notes that so much processor time was used beyond what was reserved, and reserves up to `want` more, of which it
+    /// gives what is left. It counts as used until it is given back: who kills a process takes nothing out of the count.
+    fn reserve(&self, over: Duration, want: Duration) -> Duration;
+    fn give_back_time(&self, time: Duration);
     /// Whether this process may own so many bytes in all its instances.
     fn may_own(&self, bytes: u64) -> bool;
 }
@@ -91,16 +93,17 @@ struct Inner {
     of_packets: u64,
     saved: Amounts,
     memory: u64,
-    /// Processor time that the ledger does not know of.
-    unsaid: Duration,
-    /// What it knows of, and when it said so.
-    used: Duration,
+    /// Processor time that is reserved and not used.
+    time: Duration,
+    /// When there was none.
     asked: Option<Instant>,
 }
 
 /// Parts in which a second's worth is drawn, so that runs at the same time all get some.
 const PARTS: u64 = 16;
-/// How long what a ledger said about processor time is good for, within what a period is.
+/// Processor time that is reserved at once is no less, unless that is all there is: asking takes a file.
+const LEAST_TIME: Duration = Duration::from_millis(5);
+/// How long nobody asks again for processor time where there was none, within what a period is.
 const ASK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
 
 impl Meter {
@@ -159,21 +162,25 @@ impl Meter {
     fn may_begin(&self) -> bool {
         let Some(share) = self.quota.share else { return true };
         let mut inner = self.inner();
-        let slice = Duration::from_nanos(share.slice_ns);
         let good_for = Duration::from_nanos(share.period_ns).clamp(ASK.0, ASK.1);
-        // What took it to the limit is told at once. Then nobody asks for a while, however many calls wait.
-        let reached = !inner.unsaid.is_zero() && inner.used + inner.unsaid >= slice;
-        if reached || inner.asked.is_none_or(|at| at.elapsed() >= good_for) {
-            let unsaid = std::mem::take(&mut inner.unsaid);
-            inner.used = self.ledger.used(unsaid);
-            inner.asked = Some(Instant::now());
+        if inner.time.is_zero() && inner.asked.is_none_or(|at| at.elapsed() >= good_for) {
+            let slice = Duration::from_nanos(share.slice_ns);
+            let part = (slice / PARTS as u32).max(LEAST_TIME).min(slice);
+            inner.time = self.ledger.reserve(Duration::ZERO, part);
+            inner.asked = inner.time.is_zero().then(Instant::now);
         }
-        inner.used < slice
+        !inner.time.is_zero()
     }
 
     fn took(&self, time: Duration) {
-        if self.quota.share.is_some() {
-            self.inner().unsaid += time;
+        if self.quota.share.is_none() {
+            return;
+        }
+        let mut inner = self.inner();
+        let over = time.saturating_sub(inner.time);
+        inner.time = inner.time.saturating_sub(time);
+        if !over.is_zero() {
+            self.ledger.reserve(over, Duration::ZERO);
         }
     }
 
@@ -199,7 +206,7 @@ impl Drop for Meter {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.ledger.give_back(inner.left);
-        self.ledger.used(inner.unsaid);
+        self.ledger.give_back_time(inner.time);
         let _ = self.ledger.may_own(0);
     }
 }
@@ -323,14 +330,22 @@ impl Ledger for ThisRun {
         self.state().give_back(&self.quota, amounts);
     }
 
-    fn used(&self, took: Duration) -> Duration {
+    fn reserve(&self, over: Duration, want: Duration) -> Duration {
         let now = self.began.elapsed().as_nanos() as u64;
-        self.state().used(&self.quota, now, took)
+        self.state().reserve(&self.quota, now, over, want)
+    }
+
+    fn give_back_time(&self, time: Duration) {
+        self.state().give_back_time(time);
     }
 
     fn may_own(&self, _: u64) -> bool {
         true
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Stretches of packet time that are remembered, at most. Beyond that the gap that is shortest counts as paid.
@@ -391,9 +406,9 @@ impl State {
         self.set(self.left().plus(amounts).min(quota.per_second));
     }
 
-    /// Adds `took`, works off what periods since then allow, and gives the rest.
-    pub fn used(&mut self, quota: &Quota, now_ns: u64, took: Duration) -> Duration {
-        let Some(share) = quota.share else { return Duration::ZERO };
+    /// Works off what periods since then allow, adds `over`, and reserves up to `want` of what is left then.
+    pub fn reserve(&mut self, quota: &Quota, now_ns: u64, over: Duration, want: Duration) -> Duration {
+        let Some(share) = quota.share else { return want };
         let period = share.period_ns.max(1);
         if self.worked_off_ns == 0 {
             self.worked_off_ns = now_ns;
@@ -401,8 +416,14 @@ impl State {
         let periods = now_ns.saturating_sub(self.worked_off_ns) / period;
         self.worked_off_ns = self.worked_off_ns.saturating_add(periods.saturating_mul(period));
         self.used_ns = self.used_ns.saturating_sub(periods.saturating_mul(share.slice_ns));
-        self.used_ns = self.used_ns.saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-        Duration::from_nanos(self.used_ns)
+        self.used_ns = self.used_ns.saturating_add(nanoseconds(over));
+        let got = share.slice_ns.saturating_sub(self.used_ns).min(nanoseconds(want));
+        self.used_ns += got;
+        Duration::from_nanos(got)
+    }
+
+    pub fn give_back_time(&mut self, time: Duration) {
+        self.used_ns = self.used_ns.saturating_sub(nanoseconds(time));
     }
 
     /// Marks a second as paid; whether it was not.

@@ -23,6 +23,8 @@ const COUNT: &str = "audit count";
 const MAX_HEAD: u64 = 4096;
 /// Bytes of a line, at most.
 const MAX_LINE: u64 = 64 << 10;
+/// Characters of each text in an entry, of which there are three. One takes at most six bytes.
+const MAX_TEXT: usize = 3 << 10;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +133,13 @@ fn head_of(path: &Path) -> PathBuf {
     head.into()
 }
 
+/// What is locked while the log is written: nobody else may open it.
+fn lock_of(counter: &Path) -> PathBuf {
+    let mut lock = counter.as_os_str().to_owned();
+    lock.push(".lock");
+    lock.into()
+}
+
 /// Where the counter of a node's log lies: beside the node's key, which is kept elsewhere than the log or can be.
 pub fn counter_of(key: &Path) -> PathBuf {
     let mut counter = key.as_os_str().to_owned();
@@ -155,10 +164,12 @@ impl Audit {
     ) -> Result<(), AuditError> {
         let io = |error| AuditError::Io { path: self.path.display().to_string(), error };
         let end = |reason: String| AuditError::End { path: self.path.display().to_string(), reason };
+        // Several commands may write to one log. Whoever may read a file may hold its lock, so it is that of another.
+        let lock = flame_files::append(&lock_of(&self.counter), Others::Nothing).map_err(io)?;
+        lock.lock().map_err(io)?;
         let mut log = flame_files::append(&self.path, Others::Read).map_err(io)?;
-        // Several commands may write to one log.
-        log.lock().map_err(io)?;
-        let last = last_line(&mut log).map_err(io)?;
+        // Half a line is an entry whose writer was ended, or whose disk was full: nothing came of it.
+        let (last, len) = last_line(&mut log).map_err(io)?;
         let (number, previous) = match self.bounds(&last).map_err(io)? {
             (None, None) => {
                 // All is there before the first entry is, so that nothing can be taken for new later.
@@ -198,7 +209,7 @@ impl Audit {
             }
         };
         let time = crate::time::show(crate::time::now());
-        let cut = |s: &str| s.chars().take(4096).collect::<String>();
+        let cut = |s: &str| s.chars().take(MAX_TEXT).collect::<String>();
         let mut entry = Entry {
             number,
             time,
@@ -211,7 +222,14 @@ impl Audit {
         };
         entry.signature = hex(&secret.sign(ENTRY, &entry.message()));
         let line = serde_json::to_string(&entry).map_err(|e| io(e.into()))?;
-        log.write_all(format!("{line}\n").as_bytes()).and_then(|()| log.sync_all()).map_err(io)?;
+        if log.metadata().map_err(io)?.len() > len {
+            log.set_len(len).map_err(io)?;
+        }
+        log.write_all(format!("{line}\n").as_bytes()).and_then(|()| log.sync_all()).map_err(|e| {
+            // If this fails as well, the next entry does it.
+            let _ = log.set_len(len);
+            io(e)
+        })?;
         let last = hash(&line);
         Head::new(secret, HEAD, number, &last).write(&head_of(&self.path)).map_err(io)?;
         Head::new(secret, COUNT, number, &last).write(&self.counter).map_err(io)
@@ -244,14 +262,16 @@ fn hash(line: &str) -> String {
     hex(&Sha256::digest(line))
 }
 
-/// The last line of a log, however long the log is.
-fn last_line(log: &mut File) -> std::io::Result<Option<String>> {
+/// The last whole line of a log, however long the log is, and the offset behind it.
+fn last_line(log: &mut File) -> std::io::Result<(Option<String>, u64)> {
     let len = log.metadata()?.len();
-    log.seek(SeekFrom::Start(len.saturating_sub(MAX_LINE)))?;
+    let start = len.saturating_sub(2 * MAX_LINE);
+    log.seek(SeekFrom::Start(start))?;
     let mut tail = Vec::new();
-    log.take(MAX_LINE).read_to_end(&mut tail)?;
-    let text = String::from_utf8_lossy(&tail);
-    Ok(text.lines().next_back().map(str::to_owned))
+    log.take(2 * MAX_LINE).read_to_end(&mut tail)?;
+    let whole = tail.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    let line = tail[..whole].strip_suffix(b"\n").and_then(|lines| lines.split(|b| *b == b'\n').next_back());
+    Ok((line.map(|line| String::from_utf8_lossy(line).into_owned()), start + whole as u64))
 }
 
 /// Whether a log is whole: each entry signed by `key`, in order, none changed, dropped or added. Gives each entry to

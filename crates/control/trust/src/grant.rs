@@ -11,7 +11,9 @@ use crate::time;
 use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
 use flame_abi::manifest::Manifest;
-use flame_plan::{Amounts, Eviction, Expose, Limits, Meters, Quota, Release, Terms, ViewKey, ViewSpec};
+use flame_plan::{
+    Amounts, Eviction, Expose, Limits, Meters, Quota, Release, ShownFilter, Terms, ViewKey, ViewSpec,
+};
 use std::collections::BTreeSet;
 
 /// Facts that the node gives to checks, at most, of one name.
@@ -189,6 +191,8 @@ pub enum Denied {
         "{module} uses {call}, which is not granted: {origin} leaves it out of calls; {who} could give it"
     )]
     Call { module: String, call: &'static str, origin: String, who: String },
+    #[error("too many filters: {0}")]
+    Filters(String),
     #[error("a check fails: {0}")]
     Check(String),
     #[error("{0}")]
@@ -258,6 +262,7 @@ impl Policy {
     ) -> Result<Grant, Denied> {
         layers.extend(request.asked.fields.iter().cloned());
         let rights = meet(&layers);
+        ShownFilter::affordable(&rights.select_shown).map_err(Denied::Filters)?;
         when_and_where(self, request, &layers, &rights)?;
         for set in &rights.code {
             let asked = request.asked;

@@ -6,6 +6,7 @@
 //! key = "node.key"             # made by `flame key new`; pseudonyms are derived from it, the audit log is signed
 //! revocations = "revoked"      # optional, as is:
 //! audit = "audit.log"
+//! decapsulate = true           # `--decapsulate` may be asked for: headers in tunnels are headers
 //!
 //! [roots]                      # whose credentials count
 //! operator = "ed25519/…"
@@ -81,6 +82,8 @@ pub struct Policy {
     /// Where revocations are read from.
     pub revocations: Option<PathBuf>,
     pub audit: Option<PathBuf>,
+    /// Whether headers in tunnels count as headers, if whoever runs a module asks for it.
+    pub decapsulate: bool,
     key: PathBuf,
     secret: Option<Arc<Secret>>,
 }
@@ -109,6 +112,8 @@ struct Node {
     key: PathBuf,
     revocations: Option<PathBuf>,
     audit: Option<PathBuf>,
+    #[serde(default)]
+    decapsulate: bool,
 }
 
 #[derive(Deserialize)]
@@ -237,6 +242,7 @@ impl Policy {
             revoked: Revoked::default(),
             revocations: file.node.revocations,
             audit: file.node.audit,
+            decapsulate: file.node.decapsulate,
             key: file.node.key,
             secret: None,
         })

@@ -1,7 +1,8 @@
 //! What credentials have used, across runs: a file for each, beside the audit log.
 //!
-//! A file is locked while it is read and written, and holds a MAC under the node's key, so that it is the node's and
-//! nobody else's word. What cannot be read gives nothing: a run is refused rather than begun with full quotas.
+//! The folder is locked while a file is read and replaced by another. Each holds a MAC under the node's key, so that it
+//! is the node's and nobody else's word. What cannot be read gives nothing: a run is refused rather than begun with full
+//! quotas.
 
 use crate::key::Secret;
 use crate::rights::hex;
@@ -9,8 +10,7 @@ use flame_files::Folder;
 use flame_plan::{Amounts, Ledger, Quota, State};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fs::File;
-use std::io::{self, Error, Read, Seek, Write};
+use std::io::{self, Error};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -18,6 +18,8 @@ use std::time::{Duration, SystemTime};
 const PURPOSE: &str = "quota";
 /// Bytes of a file, at most.
 const MAX_BYTES: u64 = 64 << 10;
+/// Seconds that packets' clocks may be ahead of the node's.
+const AHEAD: u64 = 60;
 /// Memory is claimed in parts of so many bytes, so that growing by a page needs no file.
 const PART: u64 = 16 << 20;
 
@@ -42,12 +44,13 @@ impl Quotas {
         Ok(Self { folder: Arc::new(folder), path: path.to_owned(), secret })
     }
 
-    /// The ledger of one credential, by its id.
-    pub fn ledger(&self, id: &str, quota: Quota) -> Result<impl Ledger + use<>, QuotaError> {
+    /// The ledger of one credential, by its id. A live run is paid by the seconds in which packets come, which are the
+    /// node's; one that reads captures by each second of the node's in which it begins, too.
+    pub fn ledger(&self, id: &str, quota: Quota, live: bool) -> Result<impl Ledger + use<>, QuotaError> {
         let name = hex(&Sha256::digest(id)[..16]);
         let path = self.path.join(&name).display().to_string();
         let (folder, secret) = (self.folder.clone(), self.secret.clone());
-        let file = QuotaFile { folder, secret, name, quota, claimed: Mutex::new(0) };
+        let file = QuotaFile { folder, secret, name, quota, live, claimed: Mutex::new(0) };
         // Whether it can be read is known before anything runs.
         file.change(|_| ()).map_err(|error| QuotaError { path, error })?;
         Ok(file)
@@ -59,6 +62,7 @@ struct QuotaFile {
     secret: Arc<Secret>,
     name: String,
     quota: Quota,
+    live: bool,
     /// Memory that this process has claimed.
     claimed: Mutex<u64>,
 }
@@ -104,17 +108,15 @@ impl QuotaFile {
         hex(&self.secret.derive(PURPOSE, format!("{}\0{content}", self.name).as_bytes()))
     }
 
-    fn read(&self, file: &mut File) -> io::Result<Content> {
-        let mut text = String::new();
-        file.take(MAX_BYTES).read_to_string(&mut text)?;
-        if text.is_empty() {
+    fn read(&self) -> io::Result<Content> {
+        let Some(text) = self.folder.read(&self.name, MAX_BYTES)? else {
             return Ok(Content { state: State::new(&self.quota), processes: Vec::new() });
-        }
+        };
         let damaged = || {
             let how = "it was changed, damaged, or is another node's: remove it to give the credential all its quotas anew";
             Error::new(io::ErrorKind::InvalidData, how)
         };
-        let sealed: Sealed = serde_json::from_str(&text).map_err(|_| damaged())?;
+        let sealed: Sealed = serde_json::from_slice(&text).map_err(|_| damaged())?;
         if self.mac(&sealed.content) != sealed.mac {
             return Err(damaged());
         }
@@ -123,27 +125,30 @@ impl QuotaFile {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Content) -> T) -> io::Result<T> {
-        let mut file = self.folder.open(&self.name)?;
-        file.lock()?;
-        let mut content = self.read(&mut file)?;
+        let _lock = self.folder.lock()?;
+        let mut content = self.read()?;
         let changed = change(&mut content);
         let content = serde_json::to_string(&content)?;
         let mac = self.mac(&content);
-        let text = serde_json::to_vec(&Sealed { content, mac })?;
-        file.rewind()?;
-        file.write_all(&text)?;
-        file.set_len(text.len() as u64)?;
+        // In place of the old one: who ends this process in the midst of it leaves a whole file.
+        self.folder.put(&self.name, &serde_json::to_vec(&Sealed { content, mac })?)?;
         Ok(changed)
     }
 }
 
 impl Ledger for QuotaFile {
     fn begin(&self) {
+        if self.live {
+            return;
+        }
         // A file that cannot be written any more gives nothing below.
         let _ = self.change(|c| c.state.begin(&self.quota, now_ns()));
     }
 
     fn draw(&self, second: Option<u64>, want: Amounts) -> Amounts {
+        // Seconds to come are one second: whoever writes captures would use up those that others are to have.
+        let now = now_ns() / 1_000_000_000;
+        let second = second.map(|second| second.min(now.saturating_add(AHEAD)));
         self.change(|c| c.state.draw(&self.quota, second, want)).unwrap_or_default()
     }
 
@@ -153,11 +158,17 @@ impl Ledger for QuotaFile {
         }
     }
 
-    fn used(&self, took: Duration) -> Duration {
+    fn reserve(&self, over: Duration, want: Duration) -> Duration {
         if self.quota.share.is_none() {
-            return Duration::ZERO;
+            return want;
         }
-        self.change(|c| c.state.used(&self.quota, now_ns(), took)).unwrap_or(Duration::MAX)
+        self.change(|c| c.state.reserve(&self.quota, now_ns(), over, want)).unwrap_or_default()
+    }
+
+    fn give_back_time(&self, time: Duration) {
+        if !time.is_zero() {
+            let _ = self.change(|c| c.state.give_back_time(time));
+        }
     }
 
     fn may_own(&self, bytes: u64) -> bool {
@@ -208,15 +219,16 @@ mod tests {
         let secret = Arc::new(Secret::generate());
         let path = folder.path().join("quotas");
         let open = || Quotas::open(&path, secret.clone()).unwrap();
-        let ledger = |id: &str| open().ledger(id, quota()).unwrap();
+        let ledger = |id: &str| open().ledger(id, quota(), false).unwrap();
         let all = |second| (0..100).filter(|_| ledger("a").draw(second, TEN) == TEN).count();
         assert_eq!(all(None), 10);
         assert_eq!((all(Some(7)), all(Some(7)), all(Some(9)), all(Some(8))), (10, 0, 10, 10));
         assert_eq!(ledger("b").draw(None, TEN), TEN, "another credential's");
         ledger("a").give_back(TEN);
         assert_eq!(all(Some(8)), 1);
-        assert!(ledger("a").used(Duration::from_millis(3)) >= Duration::from_millis(3));
-        assert!(ledger("a").used(Duration::ZERO) > Duration::from_millis(1), "of a run before");
+        let half = Duration::from_micros(500);
+        assert_eq!(ledger("a").reserve(Duration::ZERO, half), half);
+        assert_eq!(ledger("a").reserve(half, half), Duration::ZERO, "of a run before");
         // Memory of processes that run; of those that are gone nothing is left.
         let mine = ledger("a");
         assert!(mine.may_own(60 << 20) && !mine.may_own(101 << 20) && mine.may_own(99 << 20));
@@ -227,6 +239,7 @@ mod tests {
             secret: secret.clone(),
             name: "b".into(),
             quota: quota(),
+            live: false,
             claimed: Mutex::new(0),
         };
         b.change(|c| c.processes.extend([other, gone])).unwrap();
@@ -234,12 +247,49 @@ mod tests {
         assert!(b.may_own(0));
     }
 
+    /// Who begins a run each second has no more of a link than who does not.
+    #[test]
+    fn live_runs_are_paid_by_the_seconds_of_packets_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let quotas = Quotas::open(&folder.path().join("quotas"), Arc::new(Secret::generate())).unwrap();
+        let (mut all, first) = (0, now_ns() / 1_000_000_000);
+        for second in first..first + 3 {
+            for _ in 0..2 {
+                let live = quotas.ledger("a", quota(), true).unwrap();
+                live.begin();
+                all += (0..100).filter(|_| live.draw(Some(second), TEN) == TEN).count();
+                std::thread::sleep(Duration::from_millis(300));
+            }
+        }
+        assert_eq!(all, 30);
+    }
+
+    /// Whoever has what was narrowed from a credential shares its meter, and can write any times into a capture.
+    #[test]
+    fn nobody_uses_up_seconds_that_are_to_come() {
+        let folder = tempfile::tempdir().unwrap();
+        let quotas = Quotas::open(&folder.path().join("quotas"), Arc::new(Secret::generate())).unwrap();
+        let (folder, secret) = (quotas.folder.clone(), quotas.secret.clone());
+        let (name, claimed) = (hex(&Sha256::digest("a")[..16]), Mutex::new(0));
+        let bob = QuotaFile { folder, secret, name, quota: quota(), live: false, claimed };
+        let now = now_ns() / 1_000_000_000;
+        let year = 31_000_000;
+        for second in [60, year].into_iter().chain((2..80).map(|n| n * (year + 1_000_000))) {
+            bob.draw(Some(now + second), TEN);
+        }
+        assert_eq!(bob.change(|c| c.state.paid.len()).unwrap(), 1);
+        let alice = quotas.ledger("a", quota(), false).unwrap();
+        let all = (0..100).filter(|_| alice.draw(Some(now), TEN) == TEN).count();
+        assert_eq!(all, 10, "what this second pays");
+    }
+
     #[test]
     fn a_state_that_somebody_wrote_gives_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let secret = Arc::new(Secret::generate());
         let path = folder.path().join("quotas");
-        let open = |secret: &Arc<Secret>| Quotas::open(&path, secret.clone()).unwrap().ledger("a", quota());
+        let open =
+            |secret: &Arc<Secret>| Quotas::open(&path, secret.clone()).unwrap().ledger("a", quota(), false);
         let held = open(&secret).map_err(|e| e.to_string()).inspect(|l| {
             l.draw(None, TEN);
         });
@@ -257,7 +307,7 @@ mod tests {
         assert_eq!(held.draw(None, TEN), TEN, "put back, it is good again");
         refused("{}", &secret);
         assert_eq!(held.draw(None, TEN), Amounts::default());
-        assert_eq!(held.used(Duration::ZERO), Duration::MAX);
+        assert_eq!(held.reserve(Duration::ZERO, Duration::from_nanos(1)), Duration::ZERO);
         assert!(!held.may_own(1));
         std::fs::write(&file, &good).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();

@@ -90,6 +90,62 @@ fn a_log_that_lost_its_end_is_not_written_on() {
     assert_eq!(verified(folder.path(), &secret), Ok(5));
 }
 
+/// A disk that is full, or a writer that is ended: nobody is kept from writing on.
+#[test]
+fn half_a_line_is_no_entry() {
+    let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());
+    let path = written(folder.path(), &secret, 3);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let write = || Audit::new(&path, &counter(folder.path())).write(&secret, Event::Install, "a", "m", "t");
+    for part in [1, 40, text.find('\n').unwrap()] {
+        let before = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{before}{}", &text[..part])).unwrap();
+        assert!(verified(folder.path(), &secret).unwrap_err().contains("cut short"));
+        write().unwrap();
+        verified(folder.path(), &secret).unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with(&before));
+    }
+    // Whose end was cut off is another matter.
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, &text[..text.len() - 1]).unwrap();
+    assert!(write().unwrap_err().to_string().contains("does not end where its head says"));
+}
+
+/// A log may be read by others, who can then lock it.
+#[test]
+fn who_reads_the_log_keeps_nobody_from_writing() {
+    let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());
+    let path = written(folder.path(), &secret, 1);
+    let held = std::fs::File::open(&path).unwrap();
+    held.lock().unwrap();
+    let (done, wait) = std::sync::mpsc::channel();
+    let counter = counter(folder.path());
+    let mode = |name: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!(mode("node.key.audit.lock"), 0o600);
+    let log = path.clone();
+    std::thread::spawn(move || {
+        let wrote = Audit::new(&log, &counter).write(&secret, Event::Install, "a", "m", "t").is_ok();
+        done.send(wrote)
+    });
+    assert_eq!(wait.recv_timeout(std::time::Duration::from_secs(10)), Ok(true));
+}
+
+/// Whatever is in its texts, a line is one that is read again.
+#[test]
+fn texts_are_cut_to_what_a_line_holds() {
+    let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());
+    let path = written(folder.path(), &secret, 1);
+    let long = "\u{1}".repeat(5000);
+    for _ in 0..2 {
+        let log = Audit::new(&path, &counter(folder.path()));
+        log.write(&secret, Event::Refuse, &long, &long, &long).unwrap();
+    }
+    assert_eq!(verified(folder.path(), &secret), Ok(3));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Any one byte.

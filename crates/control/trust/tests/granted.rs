@@ -47,6 +47,31 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     assert_ne!(view.key, handed.view().key, "the pseudonyms of two principals cannot be joined");
 }
 
+/// Each filter alone is bounded; so are those of a whole chain together.
+#[test]
+fn filters_of_a_chain_are_few() {
+    let world = World::new();
+    let ranges = |from: usize, n: usize| {
+        (0..n).map(|i| format!("portrange {}-65000", from + i)).collect::<Vec<_>>().join(" or ")
+    };
+    let texts: Vec<_> = (0..4).map(|n| ranges(100 * n, 40)).collect();
+    let with =
+        |n: usize| narrow(&texts[..n].iter().map(|t| ("select", t.as_str())).collect::<Vec<_>>()).unwrap();
+    let root = world.mint(&[]);
+    assert!(world.grant(&root.narrow(&with(3), None).unwrap()).is_ok());
+    let many = world.grant(&root.narrow(&with(4), None).unwrap()).unwrap_err();
+    assert!(many.contains("4 filters with 160 addresses and numbers"), "{many}");
+    let chain = with(3).fields.into_iter().fold(root.clone(), |chain, field| {
+        let one = Narrow { fields: vec![field], ..Narrow::default() };
+        chain.narrow(&one, None).unwrap()
+    });
+    let more = narrow(&[("select", ranges(7, 9).as_str())]);
+    assert!(world.grant(&chain).is_ok());
+    assert!(
+        world.grant(&chain.narrow(&more.unwrap(), None).unwrap()).unwrap_err().contains("too many filters")
+    );
+}
+
 #[test]
 fn a_credential_is_used_by_who_holds_it_and_handed_on_by_who_held_it() {
     let world = World::new();

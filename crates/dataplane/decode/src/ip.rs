@@ -71,7 +71,7 @@ fn ipv4(bytes: &[u8], at: usize) -> Ip {
     // Authentication (RFC 4302) stands between IP and the transport header here too.
     if ip.proto == AH && ip.whole && ip.flags & flags::LATER_FRAGMENT == 0 {
         match (u8(bytes, ip.end_of_headers), u8(bytes, ip.end_of_headers + 1)) {
-            (Some(next), Some(words)) if ip.end_of_headers + 8 + usize::from(words) * 4 <= bytes.len() => {
+            (Some(next), Some(words)) if ip.end_of_headers + 8 + usize::from(words) * 4 <= ip.end => {
                 ip.proto = next;
                 ip.end_of_headers += 8 + usize::from(words) * 4;
             }
@@ -117,7 +117,7 @@ fn ipv6(bytes: &[u8], at: usize) -> Ip {
                 return ip;
             }
         };
-        let Some(length) = length.filter(|l| place + l <= bytes.len()) else {
+        let Some(length) = length.filter(|l| place + l <= ip.end) else {
             ip.proto = next;
             ip.end_of_headers = place;
             ip.flags |= flags::MALFORMED;

@@ -54,7 +54,8 @@ fn walk(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descri
         d.flags |= flags::TRUNCATED;
     }
     let found = link::walk(link, bytes, &mut |_, _, _| {});
-    network(bytes, found, &mut d);
+    // Behind a datagram lies the link's padding, in which nothing is looked for.
+    let mut bytes = &bytes[..network(bytes, found, &mut d)];
     if options.decapsulate {
         for _ in 0..MAX_TUNNELS {
             let Some(inner) = tunnel::inside(bytes, &d) else { break };
@@ -67,11 +68,11 @@ fn walk(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descri
                 break;
             }
             of_inner.flags = d.flags & flags::TRUNCATED | flags::TUNNEL;
-            network(bytes, found, &mut of_inner);
+            let end = network(bytes, found, &mut of_inner);
             if !of_inner.is_ip() {
                 break;
             }
-            d = of_inner;
+            (bytes, d) = (&bytes[..end], of_inner);
         }
     }
     if d.is_ip() {
@@ -80,15 +81,15 @@ fn walk(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descri
     d
 }
 
-/// IP and what it carries, from `found` on.
-fn network(bytes: &[u8], found: link::Found, d: &mut Descriptor) {
+/// IP and what it carries, from `found` on; the offset behind the datagram.
+fn network(bytes: &[u8], found: link::Found, d: &mut Descriptor) -> usize {
     let at = found.at.min(bytes.len());
     if found.malformed {
         d.flags |= flags::MALFORMED;
     }
     if !found.is_ip || at > usize::from(u16::MAX) - 1024 {
         d.l4 = at.min(usize::from(u16::MAX)) as u16;
-        return;
+        return bytes.len();
     }
     let ip = ip::walk(bytes, at, found.version);
     d.flags |= ip.flags;
@@ -97,11 +98,13 @@ fn network(bytes: &[u8], found: link::Found, d: &mut Descriptor) {
     d.l4 = ip.end_of_headers.min(bytes.len()).min(usize::from(u16::MAX)) as u16;
     if ip.flags & (flags::IPV4 | flags::IPV6) == 0 {
         (d.l3, d.l4, d.proto) = (0, at as u16, 0);
-        return;
+        return bytes.len();
     }
+    let end = ip.end.min(bytes.len());
     if ip.whole && ip.flags & flags::LATER_FRAGMENT == 0 {
-        transport::walk(&bytes[..ip.end.min(bytes.len())], usize::from(d.l4), d);
+        transport::walk(&bytes[..end], usize::from(d.l4), d);
     }
+    end
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
 /// Walks the link header of a packet; `seen` is called with every header that holds addresses, with where it begins
-/// and, for [`Kind::Opaque`], ends.
+/// and, for [`Kind::Opaque`] and [`Kind::Notes`], ends.
 #[inline]
 pub fn walk(link: LinkType, bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     match link {
@@ -97,7 +97,7 @@ fn nflog(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
             break;
         }
         if kind & 0x7fff == PAYLOAD {
-            seen(Kind::Opaque, 4, at);
+            seen(Kind::Notes, 4, at);
             return match u8(bytes, 0) {
                 Some(2) => named(at + 4, 4),
                 Some(10) => named(at + 4, 6),
@@ -106,6 +106,7 @@ fn nflog(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
         }
         at += usize::from(length).next_multiple_of(4);
     }
+    seen(Kind::Notes, 4, bytes.len());
     Found { at: 4.min(bytes.len()), is_ip: false, version: 0, malformed: true }
 }
 

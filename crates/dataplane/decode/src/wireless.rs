@@ -10,20 +10,24 @@ pub fn radiotap(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Foun
     const FLAGS: u32 = 2;
     const MORE: u32 = 1 << 31;
     const PADDED: u8 = 0x20;
-    let malformed = Found { at: bytes.len(), is_ip: false, version: 0, malformed: true };
+    let mut malformed = || {
+        seen(Kind::Notes, 8, bytes.len());
+        Found { at: bytes.len(), is_ip: false, version: 0, malformed: true }
+    };
     let (Some(0), Some(length), Some(first)) = (u8(bytes, 0), be16(bytes, 2), be32(bytes, 4)) else {
-        return malformed;
+        return malformed();
     };
     let (length, first) = (usize::from(length.swap_bytes()), first.swap_bytes());
     if length < 8 || length > bytes.len() {
-        return malformed;
+        return malformed();
     }
     let (mut words, mut at) = (first, 8);
     while words & MORE != 0 {
-        let Some(next) = be32(bytes, at).filter(|_| at + 4 <= length) else { return malformed };
+        let Some(next) = be32(bytes, at).filter(|_| at + 4 <= length) else { return malformed() };
         words = next.swap_bytes();
         at += 4;
     }
+    seen(Kind::Notes, at, length);
     if first & TSFT != 0 {
         at = at.next_multiple_of(8) + 8;
     }

@@ -50,6 +50,10 @@ impl Sums {
     /// Opens a checksum, before anything that it covers changes. One that cannot be followed is zero at once.
     pub(crate) fn open(&mut self, bytes: &mut [u8], cover: Cover) {
         if cover.at + 2 > bytes.len() {
+            // Half of it tells as much of what it covers.
+            if cover.at < bytes.len() {
+                self.replace(bytes, cover.at, &[0]);
+            }
             return;
         }
         if self.len == MAX_OPEN {

@@ -64,6 +64,8 @@ pub struct Rewriter {
     actions: [Action; Field::ALL.len()],
     /// Whether one of them changes something.
     any: bool,
+    /// Whether what a capture notes of a packet is hidden.
+    hides_notes: bool,
     hash: Option<hash::Hash>,
     prefix: Option<Prefix>,
 }
@@ -76,7 +78,13 @@ impl Rewriter {
 
     /// The same for packets of which not all is shown: checksums and options change even if every field is kept.
     pub fn hiding(transforms: &Transforms, key: Option<&Key>) -> Result<Self, TransformError> {
-        let mut r = Self { actions: [Action::Keep; Field::ALL.len()], any: false, hash: None, prefix: None };
+        let mut r = Self {
+            actions: [Action::Keep; Field::ALL.len()],
+            any: false,
+            hides_notes: false,
+            hash: None,
+            prefix: None,
+        };
         for (field, action) in transforms {
             let keyed = |action| key.ok_or(TransformError::NoKey { field: field.name(), action });
             let width = width(*field);
@@ -99,6 +107,17 @@ impl Rewriter {
         }
         r.any = r.actions.iter().any(|a| *a != Action::Keep);
         Ok(r)
+    }
+
+    /// Hides what some link types note of a packet, too: when it came, as the how manieth, and from whom.
+    pub fn hide_notes(&mut self) {
+        self.hides_notes = true;
+    }
+
+    /// Whether packets of `link` have such notes, which are hidden.
+    #[inline]
+    pub fn changes_notes(&self, link: LinkType) -> bool {
+        self.hides_notes && matches!(link, LinkType::NFLOG | LinkType::IEEE802_11_RADIOTAP)
     }
 
     /// Changes the packet's fields in place. What lies behind the returned length was not

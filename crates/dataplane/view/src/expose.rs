@@ -14,24 +14,52 @@ pub(crate) fn exposed(expose: Expose, link: LinkType, d: &Descriptor, bytes: &[u
     };
     // The decoder sets `l4` behind the link header if there is no IP, and to 0 if it knows no header.
     let headers = if d.is_ip() || link.is_decoded() { d.payload() as usize + cut_header(d) } else { 0 };
-    let end = headers.saturating_add(more).min(bytes.len());
     // Behind the datagram lies the link's padding, which senders fill with what they like.
-    if more > 0 { end.min(datagram_end(d, bytes)).max(headers.min(end)) } else { end }
+    headers.saturating_add(more).min(datagram_end(link, d, bytes)).min(bytes.len())
 }
 
-/// Offset behind the datagram.
-fn datagram_end(d: &Descriptor, bytes: &[u8]) -> usize {
+/// Whether all of a packet is there: it is no fragment, and neither the capture nor whoever copied it before cut it
+/// off. Then nothing in it tells of what is not there.
+#[inline]
+pub(crate) fn is_whole(link: LinkType, d: &Descriptor, bytes: &[u8]) -> bool {
+    let whole = if d.is_ip() { own_end(d, bytes) } else { Some(datagram_end(link, d, bytes)) };
+    d.flags & (flags::TRUNCATED | flags::FRAGMENT) == 0 && whole.is_some_and(|end| end <= bytes.len())
+}
+
+/// Offset behind an IP datagram, by its own word. 0 is what segmentation offload leaves to the network card.
+fn own_end(d: &Descriptor, bytes: &[u8]) -> Option<usize> {
     let l3 = usize::from(d.l3);
-    let word = |at: usize| {
-        bytes.get(l3 + at..l3 + at + 2).map_or(0, |b| usize::from(u16::from_be_bytes([b[0], b[1]])))
+    if d.has(flags::IPV4) {
+        Some(word(bytes, l3 + 2)).filter(|total| *total >= 20).map(|total| l3 + total)
+    } else {
+        Some(word(bytes, l3 + 4)).filter(|payload| *payload != 0).map(|payload| l3 + 40 + payload)
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> usize {
+    bytes.get(at..at + 2).map_or(0, |b| usize::from(u16::from_be_bytes([b[0], b[1]])))
+}
+
+/// Offset behind the datagram; behind the packet if nothing says where that is.
+fn datagram_end(link: LinkType, d: &Descriptor, bytes: &[u8]) -> usize {
+    let at = usize::from(d.l4);
+    let end = match () {
+        () if d.is_ip() => own_end(d, bytes),
+        () if link == LinkType::ETHERNET && (at == 14 || at == 18 && word(bytes, 12) == 0x8100) => {
+            frame_end(bytes, at)
+        }
+        () => None,
     };
-    // 0 is what segmentation offload leaves to the network card: the datagram fills the frame.
-    let end = match d.flags & (flags::IPV4 | flags::IPV6) {
-        flags::IPV4 if word(2) != 0 => l3 + word(2),
-        flags::IPV6 if word(4) != 0 => l3 + 40 + word(4),
-        _ => bytes.len(),
-    };
-    end.min(bytes.len())
+    end.unwrap_or(bytes.len())
+}
+
+/// The same for what is not IP, with its type in front of `at`: ARP has lengths, and LLC's stands for a type.
+fn frame_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let byte = |at: usize| bytes.get(at).map_or(0, |b| usize::from(*b));
+    match word(bytes, at - 2) {
+        0x0806 => Some(at + 8 + 2 * (byte(at + 4) + byte(at + 5))),
+        length => (1..=1500).contains(&length).then_some(at + length),
+    }
 }
 
 /// Bytes of a transport header that is not whole: what the capture has of its fixed part is a header

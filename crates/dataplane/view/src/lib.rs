@@ -27,6 +27,8 @@
 //! | checksums in them | right for the shown bytes if all that they cover is shown and they were right (left alone if nothing they cover was changed); zero otherwise. No flag says which: 0 means that there is none |
 //! | options in them | those known to hold nothing hidden, where payload is hidden (TCP) or addresses are changed (IPv4, IPv6, TCP); padding in place of others |
 //! | bytes behind a datagram | shown only where nothing is hidden |
+//! | headers that were cut off | as far as they tell nothing of what was not captured: as if it were hidden |
+//! | what NFLOG and radiotap note of a packet: times, numbers, signals, users | shown only where no time and no packet is hidden and no field is changed |
 //! | `ts_ns` | the time, rounded down to the resolution |
 //! | `addr` | the lengths of the bytes shown before |
 //! | `hash` | the shown addresses, ports and protocol, for `none` those that `headers` would show; under the view's key where anything is hidden, 0 for `none` without a key |
@@ -107,7 +109,11 @@ impl View {
     /// goes before `key`.
     pub fn new(spec: &ViewSpec, key: Option<&Key>) -> Result<Self, ViewError> {
         let own = spec.key.as_ref().map(|key| Key::new(key.0));
-        let rewriter = Rewriter::hiding(&spec.transforms, own.as_ref().or(key))?;
+        let mut rewriter = Rewriter::hiding(&spec.transforms, own.as_ref().or(key))?;
+        // Where times or packets are hidden, nothing of them stands in headers.
+        if spec.resolution_ns > 1 || spec.sample > 1 || (own.is_some() && !spec.select.is_empty()) {
+            rewriter.hide_notes();
+        }
         let shown = Select::new(&spec.select_shown)?;
         let shown_expose = spec.select_expose.map_or(spec.expose, |e| e.max(spec.expose));
         if shown_expose == Expose::Count
@@ -249,6 +255,23 @@ impl View {
             written.packets += made as u32;
         }
         Ok(written)
+    }
+
+    /// How many of the packets are there to be shown, of which none is: who asks for nothing else learns of no other.
+    pub fn eligible(
+        &mut self,
+        packets: &[Descriptor],
+        link: impl Fn(usize) -> LinkType,
+        data: &[u8],
+    ) -> Result<u32, ViewError> {
+        let mut eligible = 0;
+        for (i, d) in packets.iter().enumerate() {
+            let bytes = packet(d, data, i)?;
+            self.coarse.look_ahead(&packets[i..]);
+            let passes = self.select.passes(link(i), TruePacket { bytes, wire_len: d.wire_len })?;
+            eligible += u32::from(passes && self.coarse.shows(d.ts_ns));
+        }
+        Ok(eligible)
     }
 
     /// All packets and none of their bytes: what modules that count ask for.

@@ -1,7 +1,7 @@
 //! The one place where a packet becomes what is shown of it.
 
 use crate::copy_exact;
-use crate::expose::exposed;
+use crate::expose::{exposed, is_whole};
 use flame_abi::{Descriptor, LinkType, flags};
 use flame_plan::Expose;
 use flame_transform::Rewriter;
@@ -28,8 +28,10 @@ impl Shape {
         let ask = exposed.min(expose.longest(self.snaplen) as usize);
         let mut seen = *d;
         let changes = self.rewriter.changes_any();
-        // Nothing is hidden by the view, or all.
-        let shown = if !changes && (ask == bytes.len() || ask == 0 || expose == Expose::All) {
+        // Nothing is hidden, or all.
+        let whole = expose == Expose::All || (ask == bytes.len() && is_whole(link, d, bytes));
+        let notes = self.rewriter.changes_notes(link);
+        let shown = if !changes && (whole && !notes || ask == 0) {
             &bytes[..ask]
         } else {
             let headers = d.payload() as usize;

@@ -5,170 +5,22 @@
 
 mod common;
 mod maker;
+mod pair;
 
-use common::*;
 use flame_abi::{Descriptor, LinkType, flags};
 use flame_filter::Filter;
-use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewKey, ViewSpec, coarse};
-use flame_transform::Prefix;
-use flame_view::{Key, View};
-use maker::{Hidden, Maker, Numbers};
-
-/// A capture as it is on the wire.
-struct Capture {
-    packets: Vec<Vec<u8>>,
-    descriptors: Vec<Descriptor>,
-    data: Vec<u8>,
-}
-
-/// What is asked of a view, and the key that it is run under.
-struct Case {
-    spec: ViewSpec,
-    run_key: [u8; 32],
-}
-
-/// Everything that leaves: where blocks end, descriptors, bytes, counts.
-type Outside = Vec<u8>;
-
-fn shown_by(case: &Case, capture: &Capture) -> (Vec<Descriptor>, Vec<u8>, Outside) {
-    let mut view = View::new(&case.spec, Some(&Key::new(case.run_key))).unwrap();
-    let (mut all, mut bytes, mut outside) = (Vec::new(), Vec::new(), Vec::new());
-    let mut rest = &capture.descriptors[..];
-    while !rest.is_empty() {
-        // Blocks of three packets or a hundred bytes.
-        let (mut out, mut data) = ([Descriptor::default(); 3], vec![0; 200_000]);
-        let place = (&mut out[..], &mut data[..], 100);
-        let written = view.copy_some(rest, |_| LinkType::ETHERNET, &capture.data, place, BASE).unwrap();
-        rest = &rest[written.taken..];
-        outside.extend(written.packets.to_le_bytes());
-        outside.extend(written.eligible.to_le_bytes());
-        for d in &out[..written.packets as usize] {
-            outside.extend(d.to_bytes());
-            all.push(*d);
-            let at = (d.addr - BASE) as usize;
-            bytes.extend(&data[at..at + d.cap_len as usize]);
-        }
-        outside.extend(&data);
-    }
-    (all, bytes, outside)
-}
-
-fn action(numbers: &mut Numbers, field: Field) -> Action {
-    let is_ip = matches!(field, Field::IpSrc | Field::IpDst);
-    match numbers.below(8) {
-        0..=2 => Action::Zero,
-        3 => Action::Truncate(if is_ip { 17 } else { 3 }),
-        4 => Action::Hash,
-        5 if is_ip => Action::Prefix,
-        _ => Action::Keep,
-    }
-}
-
-const SHOWN_FILTERS: [&str; 8] = [
-    " ip[15] & 1 = 0",
-    "udp",
-    "tcp[16] & 1 = 1 or udp[7] & 1 = 1",
-    "ip[20:4] & 0x10 != 0",
-    "not net 10.0.0.0/8",
-    "ether[13] & 1 = 0",
-    "greater 90",
-    "udp[8] & 1 = 0 or icmp[2] & 1 = 0",
-];
-
-fn case(numbers: &mut Numbers) -> Case {
-    let expose =
-        [Expose::Count, Expose::None, Expose::Headers, Expose::Headers, Expose::Payload(13), Expose::All]
-            [numbers.below(6) as usize];
-    let mut transforms = Transforms::new();
-    // Everything that is shown whole hides nothing.
-    if expose == Expose::All || numbers.below(3) > 0 {
-        for field in Field::ALL {
-            transforms.insert(field, action(numbers, field));
-        }
-        if expose == Expose::All {
-            transforms.insert(Field::IpDst, Action::Zero);
-        }
-        transforms.retain(|_, action| *action != Action::Keep);
-    }
-    // Pseudonyms by prefix are compared under two keys, names of flows under one.
-    let by_prefix = transforms.values().any(|a| *a == Action::Prefix);
-    if by_prefix {
-        transforms.values_mut().for_each(|a| *a = if *a == Action::Hash { Action::Zero } else { *a });
-    }
-    let select_shown = match numbers.below(3) {
-        0 if expose != Expose::Count => {
-            ShownFilter::parse(SHOWN_FILTERS[numbers.below(8) as usize]).unwrap().into_iter().collect()
-        }
-        _ => Vec::new(),
-    };
-    let select = if numbers.below(4) == 0 && expose != Expose::Count { "ip or ip6" } else { "" };
-    let own = !by_prefix || expose <= Expose::None;
-    if !own {
-        transforms.values_mut().for_each(|a| *a = if *a == Action::Hash { Action::Zero } else { *a });
-    }
-    if by_prefix && own {
-        transforms.values_mut().for_each(|a| *a = if *a == Action::Prefix { Action::Zero } else { *a });
-    }
-    let spec = ViewSpec {
-        select: TrustedFilter::parse(select).unwrap().into_iter().collect(),
-        select_shown,
-        expose,
-        transforms,
-        resolution_ns: [1, 1_000_000, 1_000_000_000][numbers.below(3) as usize],
-        sample: [1, 1, 3][numbers.below(3) as usize],
-        sample_key: Some(ViewKey([3; 32])),
-        key: own.then_some(ViewKey([5; 32])),
-        ..ViewSpec::default()
-    };
-    Case { spec, run_key: [7; 32] }
-}
-
-/// One of a pair: both share `shown`, and nothing else.
-fn capture(case: &Case, shown: u64, secret: u64) -> Capture {
-    let spec = &case.spec;
-    let transformed = !spec.transforms.is_empty();
-    let changes = |f: Field| spec.transforms.contains_key(&f);
-    let hidden = Hidden {
-        options: transformed,
-        opaque: transformed || spec.expose <= Expose::Headers,
-        addresses: changes(Field::IpSrc) || changes(Field::IpDst),
-        payload: match spec.expose {
-            Expose::All => None,
-            Expose::Payload(n) => Some(n as usize),
-            _ => Some(0),
-        },
-        padding: true,
-    };
-    let count = spec.expose == Expose::Count;
-    let mut maker = Maker {
-        // Of packets that are counted all is hidden.
-        shown: Numbers(if count { secret } else { shown }),
-        secret: Numbers(secret),
-        hidden,
-        transforms: &spec.transforms,
-        prefix: Some(Prefix::new(&Key::new(case.run_key))),
-        endless: false,
-    };
-    let (mut times, mut jitter) = (Numbers(shown ^ 0x55), Numbers(secret ^ 0x77));
-    let packets: Vec<Vec<u8>> = (0..8).map(|_| maker.frame()).collect();
-    let (mut descriptors, data) = block(LinkType::ETHERNET, &packets);
-    let mut at = 1_700_000_000_000_000_000u64;
-    for d in &mut descriptors {
-        at += times.below(3) * 400_000;
-        d.ts_ns = coarse(at, spec.resolution_ns) + jitter.below(spec.resolution_ns);
-    }
-    Capture { packets, descriptors, data }
-}
+use flame_plan::{Expose, Field, ViewKey};
+use maker::Numbers;
+use pair::{Capture, Case, Outside, capture, case, other, shown_by};
 
 /// Looks for a pair that something tells apart, in so many; the first.
 fn find(pairs: u64, seed: u64, outside: &dyn Fn(&Case, &Capture) -> Outside) -> Option<String> {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Numbers::new(seed);
     for pair in 0..pairs {
         let one = case(&mut numbers);
-        let is_prefix = one.spec.key.is_none();
-        let other = Case { spec: one.spec.clone(), run_key: if is_prefix { [9; 32] } else { one.run_key } };
-        let (shown, a, b) = (numbers.next(), numbers.next(), numbers.next());
-        let (first, second) = (capture(&one, shown, a), capture(&other, shown, b));
+        let other = other(&one);
+        let (shown, a, b) = (Numbers::new(numbers.next()), numbers.next(), numbers.next());
+        let (first, second) = (capture(&one, &shown, a), capture(&other, &shown, b));
         if outside(&one, &first) != outside(&other, &second) {
             let of = |case: &Case, capture: &Capture, i: usize| {
                 let alone = Capture {
@@ -190,7 +42,7 @@ fn find(pairs: u64, seed: u64, outside: &dyn Fn(&Case, &Capture) -> Outside) -> 
                 })
             };
             let packets: String = (0..first.packets.len()).filter_map(sides).collect();
-            return Some(format!("pair {pair}: {:?}{packets}", one.spec));
+            return Some(format!("pair {pair}: {:?} {:?}{packets}", one.link, one.spec));
         }
     }
     None
@@ -206,12 +58,12 @@ fn what_is_hidden_changes_nothing_outside() {
 /// Names of flows, and samples, are others under another key: without it nobody can compute them.
 #[test]
 fn names_of_flows_and_samples_depend_on_a_key() {
-    let mut numbers = Numbers(2);
+    let mut numbers = Numbers::new(2);
     let mut compared = 0;
     for _ in 0..500 {
         let mut case = case(&mut numbers);
-        let shown = numbers.next();
-        let capture = capture(&case, shown, 1);
+        let shown = Numbers::new(numbers.next());
+        let capture = capture(&case, &shown, 1);
         case.spec.sample = 1;
         if case.spec.key.is_none() || case.spec.expose == Expose::Count {
             continue;

@@ -65,7 +65,7 @@ fn meet(a: &ViewSpec, b: &ViewSpec) -> ViewSpec {
 
 #[test]
 fn the_narrower_view_is_one_of_the_wider() {
-    let mut n = Numbers(3);
+    let mut n = Numbers::new(3);
     let (mut compared, mut exposed) = (0, 0);
     for _ in 0..2000 {
         let mut wider = spec(&mut n);
@@ -74,8 +74,8 @@ fn the_narrower_view_is_one_of_the_wider() {
         let narrower = meet(&wider, &spec(&mut n));
         let none = Transforms::new();
         let mut maker = Maker {
-            shown: Numbers(n.next()),
-            secret: Numbers(1),
+            shown: Numbers::new(n.next()),
+            secret: Numbers::new(1),
             hidden: Hidden::default(),
             transforms: &none,
             prefix: None,

@@ -34,6 +34,10 @@ pub(crate) fn reduce(plan: &Plan, report: &mut Report) {
         account.messages_lost = rounded(account.messages_lost);
         account.withheld = rounded(account.withheld);
     }
+    // The kernel drops packets that no grant shows as well.
+    if plan.modules.iter().any(|m| m.terms.meters.granted()) {
+        report.kernel_drops = rounded(report.kernel_drops);
+    }
 }
 
 /// Up to the next power of two: how large it is, not how much.

@@ -3,12 +3,12 @@ use crate::member::{Blocks, From, Member};
 use crate::report::FaultReport;
 use crate::run::RunError;
 use crate::stop::Stop;
-use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
+use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_plan::{Account, ModuleClass, Plan, Shed, ViewSpec};
 use flame_run::{Loaded, Mapping, Output};
 use flame_source::{RawPacket, Shared};
-use flame_view::{Key, View};
+use flame_view::{Key, View, Written};
 
 /// Blocks of one view; a module falls behind when it holds all of them.
 const SLOTS: usize = 4;
@@ -40,6 +40,8 @@ struct ViewLane {
     confined: bool,
     /// A block that is being filled, of a confined view.
     staged: Option<Staged>,
+    /// Bytes of a packet that begins a block of another link type.
+    first: Vec<u8>,
 }
 
 /// Packets wait here until the block is full, or a tick, which falls on a multiple of the grant's resolution.
@@ -89,7 +91,7 @@ impl<'a> Lane<'a> {
                         && view.selects_all();
                     specs.push((!alone).then_some(&p.view));
                     let links = [LinkType::default(); SLOTS];
-                    let confined = p.view.key.is_some() && !view.hides_nothing();
+                    let confined = p.view.key.is_some() && !(view.hides_nothing() && view.selects_all());
                     lane.views.push(ViewLane {
                         view,
                         pool,
@@ -98,6 +100,7 @@ impl<'a> Lane<'a> {
                         members: Vec::new(),
                         confined,
                         staged: None,
+                        first: Vec::new(),
                     });
                     lane.views.len() - 1
                 }
@@ -263,25 +266,49 @@ impl ViewLane {
         let Some(RawPacket { link, .. }) = part.packets.first().copied() else { return Ok(()) };
         let mut rest = part.descriptors;
         while !rest.is_empty() {
+            // A packet of another link type ends the block if it is shown.
+            let mut first = None;
             if self.staged.is_some_and(|s| s.link != link) {
+                let mut one = [Descriptor::default()];
+                self.first.resize(flame_abi::MAX_PACKET, 0);
+                let place = (&mut one[..], &mut self.first[..], usize::MAX);
+                let written = self.view.copy_some(rest, |_| link, &part.block.data, place, 0)?;
+                rest = &rest[written.taken..];
+                self.offer(written);
+                if written.packets == 0 {
+                    continue;
+                }
                 self.publish((batch, stop), outlet)?;
+                first = Some(one[0]);
             }
             let Some(mut staged) = self
                 .staged
                 .or_else(|| self.pool.claim().map(|slot| Staged { slot, link, packets: 0, bytes: 0 }))
             else {
-                let blocks = blocks(batch, &self.links, stop);
-                let offered = rest.len() as u64;
+                // Of packets that are lost only those count that there were to be shown.
+                let eligible = u64::from(self.view.eligible(rest, |_| link, &part.block.data)?);
+                let (blocks, first) = (blocks(batch, &self.links, stop), u64::from(first.is_some()));
                 for member in &mut self.members {
-                    member.account.offered += offered;
-                    member.account.shed(Shed::Behind, offered);
-                    member.lost += offered;
+                    member.account.offered += eligible;
+                    member.account.shed(Shed::Behind, eligible + first);
+                    member.lost += eligible + first;
                     member.go(blocks, outlet)?;
                 }
                 return Ok(());
             };
             let base = layout::VIEW + (Pool::offset(staged.slot) + SLOT_DESCRIPTORS + staged.bytes) as u32;
             let (descriptors, data) = self.pool.slot(staged.slot);
+            if let Some(d) = first {
+                let n = d.cap_len as usize;
+                data[..n].copy_from_slice(&self.first[..n]);
+                descriptors[0] = Descriptor { addr: base, ..d };
+                (staged.packets, staged.bytes) = (1, n);
+                self.staged = Some(staged);
+                if staged.bytes >= MAX_BLOCK_BYTES {
+                    self.publish((batch, stop), outlet)?;
+                }
+                continue;
+            }
             let out = (
                 &mut descriptors[staged.packets..MAX_BLOCK_PACKETS],
                 &mut data[staged.bytes..],
@@ -291,12 +318,9 @@ impl ViewLane {
             rest = &rest[written.taken..];
             staged.packets += written.packets as usize;
             staged.bytes += written.bytes;
-            self.staged = Some(staged);
-            for member in &mut self.members {
-                // Packets that trusted filters and sampling leave out are hidden, and so is their number.
-                member.account.offered += u64::from(written.eligible);
-                member.account.filtered += u64::from(written.eligible - written.packets);
-            }
+            // An empty block is of no link type.
+            self.staged = (staged.packets > 0).then_some(staged);
+            self.offer(written);
             if staged.packets == MAX_BLOCK_PACKETS || staged.bytes >= MAX_BLOCK_BYTES {
                 self.publish((batch, stop), outlet)?;
             }
@@ -304,6 +328,15 @@ impl ViewLane {
         // Batches that were interrupted go on meanwhile.
         let blocks = blocks(batch, &self.links, stop);
         self.members.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))
+    }
+
+    /// Counts packets that trusted filters and sampling leave in: those that they leave out are hidden, and so is their
+    /// number.
+    fn offer(&mut self, written: Written) {
+        for member in &mut self.members {
+            member.account.offered += u64::from(written.eligible);
+            member.account.filtered += u64::from(written.eligible - written.packets);
+        }
     }
 
     /// Gives out the block that is being filled, if there is one.

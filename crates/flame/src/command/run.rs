@@ -193,6 +193,15 @@ impl Run {
         if node.is_some() && (self.unchecked || self.key.is_some()) {
             return Err("--unchecked and --key are the operator's, and this runs under a policy".into());
         }
+        if let Some(node) = &node {
+            // It counts packets as they come, whatever a grant shows of them.
+            if self.count.is_some() {
+                return Err("--count counts packets that a grant may hide, and this runs under a policy: leave it out".into());
+            }
+            if self.decapsulate && !node.policy().decapsulate {
+                return Err("--decapsulate shows headers in what may be hidden payload, and the policy does not let it: decapsulate = true in [node] does".into());
+            }
+        }
         let (plan, admitted, entered) = self.plan(&engine, node.as_ref(), stop)?;
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
         let secret = node.as_ref().and_then(|node| node.policy().secret());
@@ -212,7 +221,8 @@ impl Run {
             dealing: dealing.as_ref(),
             stop,
         };
-        let mut terminal = progress::Terminal::new(self.quiet);
+        // Progress counts packets as they come, whatever a grant shows of them.
+        let mut terminal = progress::Terminal::new(self.quiet || node.is_some());
         let mut silent = Silent;
         let observer: &mut dyn Observer = match &mut terminal {
             Some(terminal) => terminal,

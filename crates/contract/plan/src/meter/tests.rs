@@ -22,10 +22,11 @@ impl Ledger for Asked {
         Amounts::default()
     }
     fn give_back(&self, _: Amounts) {}
-    fn used(&self, _: Duration) -> Duration {
+    fn reserve(&self, _: Duration, _: Duration) -> Duration {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Duration::from_secs(1)
+        Duration::ZERO
     }
+    fn give_back_time(&self, _: Duration) {}
     fn may_own(&self, _: u64) -> bool {
         true
     }
@@ -56,9 +57,12 @@ impl Ledger for Shared {
     fn give_back(&self, amounts: Amounts) {
         self.0.give_back(amounts);
     }
-    fn used(&self, took: Duration) -> Duration {
+    fn reserve(&self, over: Duration, want: Duration) -> Duration {
         let now = *self.1.lock().unwrap();
-        self.0.state().used(&self.0.quota, now, took)
+        self.0.state().reserve(&self.0.quota, now, over, want)
+    }
+    fn give_back_time(&self, time: Duration) {
+        self.0.give_back_time(time);
     }
     fn may_own(&self, _: u64) -> bool {
         true
@@ -116,10 +120,9 @@ fn processor_time_is_of_all_workers_and_is_worked_off() {
     let runs: Vec<_> = (0..2)
         .map(|_| Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ledger.clone())))]))
         .collect();
-    assert!(runs.iter().all(|m| m.timed() && m.may_begin()));
+    assert!(runs.iter().all(|m| m.timed()) && runs[0].may_begin());
     runs[0].took(Duration::from_nanos(5_500));
     assert!(!runs[0].may_begin());
-    std::thread::sleep(ASK.0);
     assert!(!runs[1].may_begin(), "what one run takes, the other does not have");
     // A run that begins anew finds it used, too.
     drop(runs);
@@ -131,6 +134,33 @@ fn processor_time_is_of_all_workers_and_is_worked_off() {
     *clock.lock().unwrap() += 1;
     std::thread::sleep(ASK.0);
     assert!(again.may_begin(), "five");
+}
+
+/// A process that is killed says nothing of what it used since it was last asked.
+#[test]
+fn who_is_killed_again_and_again_has_no_more_processor_time() {
+    let share = Some(Share { slice_ns: 100_000_000, period_ns: 60_000_000_000 });
+    let quota = Quota { share, ..quota(1) };
+    let ledger = Shared(Arc::new(ThisRun::new(quota)), Arc::new(Mutex::new(1_000_000_000)));
+    let (mut all, call) = (Duration::ZERO, Duration::from_millis(1));
+    for _ in 0..1000 {
+        let run = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ledger.clone())))]);
+        for _ in 0..3 {
+            if run.may_begin() {
+                run.took(call);
+                all += call;
+            }
+        }
+        std::mem::forget(run);
+    }
+    assert!(all <= Duration::from_millis(100) && !all.is_zero(), "{all:?}");
+    // Who ends in order gives back what it did not use.
+    let ledger = Shared(Arc::new(ThisRun::new(quota)), ledger.1);
+    for _ in 0..99 {
+        let run = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ledger.clone())))]);
+        assert!(run.may_begin());
+        run.took(call);
+    }
 }
 
 /// What happens to a credential's installs.

@@ -8,10 +8,10 @@ use flame_plan::Field;
 
 impl Packet<'_> {
     pub(super) fn icmp(&mut self, at: usize) -> End {
+        self.open_plain(at, at + 2, self.datagram_end);
         if !self.has(at + 8) {
             return Err(at);
         }
-        self.open_plain(at, at + 2, self.datagram_end);
         match self.byte(at) {
             // Echo and timestamp.
             0 | 8 | 13 | 14 => self.payload = self.is_payload(at + 8),
@@ -26,10 +26,10 @@ impl Packet<'_> {
     }
 
     pub(super) fn icmpv6(&mut self, at: usize, end: usize) -> End {
+        self.open_transport(at, at + 2, self.datagram_end, 58, false);
         if !self.has(at + 8) {
             return Err(at);
         }
-        self.open_transport(at, at + 2, self.datagram_end, 58, false);
         match self.byte(at) {
             128 | 129 => self.payload = self.is_payload(at + 8),
             1..=4 => {}

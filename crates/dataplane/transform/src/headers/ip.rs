@@ -97,6 +97,10 @@ impl Packet<'_> {
             };
             extensions += 1;
             if extensions > MAX_EXTENSIONS || !self.has(place + length) {
+                if next == AH {
+                    self.datagram_end = datagram_end.filter(|_| !fragment);
+                    self.authentication(place, place + length);
+                }
                 return Err(place);
             }
             match next {
@@ -127,7 +131,7 @@ impl Packet<'_> {
 
     /// The value of an authentication header (RFC 4302) is one of all that it protects.
     fn authentication(&mut self, at: usize, end: usize) {
-        if self.hides(self.datagram_end) {
+        if self.rewriter.changes_any() || self.hides(self.datagram_end) {
             self.blank(at + 12, end);
         }
     }

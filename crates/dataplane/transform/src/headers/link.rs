@@ -26,7 +26,8 @@ impl Packet<'_> {
     }
 
     pub(super) fn ethernet(&mut self, at: usize) -> End {
-        if !self.has(at + 14) {
+        // A switch's tag may stand before the type.
+        if !self.has(at + 12) {
             return Err(at);
         }
         self.field::<6>(at, Field::MacDst);
@@ -45,6 +46,14 @@ impl Packet<'_> {
     /// What tells more than where headers lie, in a form that is not known.
     pub(super) fn opaque(&mut self, at: usize, end: usize) -> End {
         if self.rewriter.changes_any() {
+            self.blank(at, end);
+        }
+        Ok(end)
+    }
+
+    /// Times and numbers of packets hide where those do, and addresses where any field is changed.
+    pub(super) fn notes(&mut self, at: usize, end: usize) -> End {
+        if self.rewriter.changes_any() || self.rewriter.hides_notes {
             self.blank(at, end);
         }
         Ok(end)

@@ -53,38 +53,43 @@ fn walk(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8], ask: usize) -
     let keeps = !rewriter.changes_any();
     let mut p = Packet {
         ask: ask.min(bytes.len()),
+        layer_end: bytes.len(),
         bytes,
         rewriter,
         sums: Sums::new(keeps),
         pseudo: ip::Pseudo::default(),
         datagram_end: None,
         payload_end: None,
-        layer_end: 0,
         payload: false,
     };
-    let understood = p.layers(link);
-    let shown = if keeps { p.ask } else { understood.min(p.ask) };
+    let (understood, lost) = p.layers(link);
+    let shown = if keeps && !lost { p.ask } else { understood.min(p.ask) };
     p.sums.close(p.bytes, 0, shown);
     shown
 }
 
 impl Packet<'_> {
-    /// Returns the offset where understanding ends.
-    fn layers(&mut self, link: LinkType) -> usize {
+    /// Returns the offset where understanding ends, and whether a transport header may follow there that was not
+    /// looked at, with a checksum of what is hidden.
+    fn layers(&mut self, link: LinkType) -> (usize, bool) {
         let layers = flame_decode::layers(link, self.bytes);
         let mut end = match self.cooked(link) {
             Ok(end) => end,
-            Err(end) => return end,
+            Err(end) => return (end, false),
         };
         let mut last: Option<&Layer> = None;
+        let mut headers = 0;
         for layer in layers.iter() {
             last = Some(layer);
+            let is_ip = matches!(layer.kind, Kind::Ipv4 | Kind::Ipv6);
+            headers += usize::from(is_ip);
             match self.layer(layer) {
                 Ok(at) => end = at,
-                Err(at) => return at,
+                Err(at) => return (at.min(layer.end), is_ip && headers == 1),
             }
         }
-        match last {
+        let is_ip = last.is_some_and(|last| matches!(last.kind, Kind::Ipv4 | Kind::Ipv6));
+        let understood = match last {
             // Something behind the last header was malformed, cut off or too deep.
             _ if !layers.complete => end,
             // The link's padding lies behind `layer.end`.
@@ -92,7 +97,8 @@ impl Packet<'_> {
                 self.payload_end.map_or(layer.end, |end| end.min(layer.end)).max(end)
             }
             _ => layers.understood.max(end),
-        }
+        };
+        (understood, !layers.complete && is_ip && headers == 1)
     }
 
     fn layer(&mut self, layer: &Layer) -> End {
@@ -108,6 +114,7 @@ impl Packet<'_> {
                 self.mac(at, if self.rewriter.changes(Field::MacDst) { Field::MacDst } else { Field::MacSrc })
             }
             Kind::Opaque => self.opaque(at, layer.end),
+            Kind::Notes => self.notes(at, layer.end),
             Kind::Arp => self.arp(at),
             Kind::Ipv4 => self.ipv4(at),
             Kind::Ipv6 => self.ipv6(at),
@@ -125,14 +132,14 @@ impl Packet<'_> {
         end.is_none_or(|end| end > self.ask)
     }
 
-    /// Whether the bytes up to `end` are there.
+    /// Whether the bytes up to `end` are there. What lies behind a layer's end, the link's padding for one, is not.
     fn has(&self, end: usize) -> bool {
-        end <= self.bytes.len()
+        end <= self.layer_end.min(self.bytes.len())
     }
 
     /// 0 where there is no byte; for values that a later check of the whole header covers.
     fn byte(&self, at: usize) -> u8 {
-        self.bytes.get(at).copied().unwrap_or(0)
+        if self.has(at + 1) { self.bytes[at] } else { 0 }
     }
 
     fn be16(&self, at: usize) -> u16 {

@@ -28,12 +28,13 @@ impl Packet<'_> {
         self.open_transport(at, at + 16, self.datagram_end, 6, false);
         self.ports(at);
         let end = at + usize::from(self.byte(at + 12) >> 4) * 4;
+        if self.rewriter.changes_any() || self.hides(self.datagram_end) {
+            // Of a header that was cut off, those that are there.
+            self.tcp_options(at + 20, end.min(self.layer_end));
+        }
         if !self.has(at + 20) || end < at + 20 || !self.has(end) {
             // Ports and sequence number: what an ICMP error quotes.
             return Err(at + 8);
-        }
-        if self.rewriter.changes_any() || self.hides(self.datagram_end) {
-            self.tcp_options(at + 20, end);
         }
         self.payload = self.is_payload(end);
         Ok(end)
@@ -63,13 +64,10 @@ impl Packet<'_> {
             return Err(at);
         }
         self.ports(at);
-        if !self.has(at + 12) {
-            return Err(at + 4);
-        }
         if self.rewriter.changes_any() || self.hides(self.datagram_end) {
             self.blank(at + 8, at + 12);
         }
-        Err(at + 12)
+        Err(if self.has(at + 12) { at + 12 } else { at + 4 })
     }
 
     /// DCCP and UDP-Lite are not understood below a transform; their checksums cover what is hidden.

@@ -25,9 +25,18 @@ impl Seen {
 
 /// Decoded packets, one behind the other.
 pub fn block(link: LinkType, packets: &[Vec<u8>]) -> (Vec<Descriptor>, Vec<u8>) {
+    block_of(link, packets, |i| packets[i].len() as u32)
+}
+
+/// The same, with lengths on the wire.
+pub fn block_of(
+    link: LinkType,
+    packets: &[Vec<u8>],
+    wire_len: impl Fn(usize) -> u32,
+) -> (Vec<Descriptor>, Vec<u8>) {
     let (mut descriptors, mut data) = (Vec::new(), Vec::new());
-    for bytes in packets {
-        let mut d = decode(link, bytes, bytes.len() as u32, Options::default());
+    for (i, bytes) in packets.iter().enumerate() {
+        let mut d = decode(link, bytes, wire_len(i), Options::default());
         d.addr = data.len() as u32;
         descriptors.push(d);
         data.extend_from_slice(bytes);

@@ -5,24 +5,44 @@
 //! that share the first make the two packets of a pair.
 #![allow(dead_code)]
 
+mod links;
+
+#[allow(unused_imports)] // Not every test asks for links.
+pub use links::LINKS;
+
 use super::common::*;
 use flame_plan::{Action, Field, Transforms};
 use flame_transform::Prefix;
 
-/// SplitMix64.
+/// SplitMix64, behind choices that somebody else made.
 #[derive(Clone)]
-pub struct Numbers(pub u64);
+pub struct Numbers {
+    pub seed: u64,
+    choices: std::collections::VecDeque<u8>,
+}
 
 impl Numbers {
+    pub fn new(seed: u64) -> Self {
+        Self { seed, choices: std::collections::VecDeque::new() }
+    }
+
+    /// Chooses as `choices` say, a byte each, as long as there are any.
+    pub fn chosen(choices: &[u8], seed: u64) -> Self {
+        Self { seed, choices: choices.iter().copied().collect() }
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ z >> 31
     }
 
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        match self.choices.pop_front() {
+            Some(choice) if n <= 256 => u64::from(choice) % n,
+            _ => self.next() % n,
+        }
     }
 
     pub fn bytes(&mut self, n: usize) -> Vec<u8> {
@@ -43,6 +63,8 @@ pub struct Hidden {
     pub payload: Option<usize>,
     /// The link's padding.
     pub padding: bool,
+    /// What a capture notes of a packet.
+    pub notes: bool,
 }
 
 pub struct Maker<'a> {
@@ -115,7 +137,6 @@ impl Maker<'_> {
         }
         match self.choose(12) {
             0 => {
-                self.endless |= depth == 0;
                 frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
                 frame.extend(self.field(Field::MacSrc, 6));
                 frame.extend(self.field(Field::IpSrc, 4));
@@ -155,8 +176,13 @@ impl Maker<'_> {
             // Data from the middle of a datagram.
             rest = self.payload();
         }
+        let mut proto = proto;
+        let short = fragment == 0 && self.choose(12) == 0;
+        if short {
+            (proto, rest) = self.short(&[1, 6, 17, 33, 51, 132]);
+        }
         let mut total = (length + rest.len()) as u16;
-        if self.choose(16) == 0 {
+        if !short && self.choose(16) == 0 {
             // Left to the network card, with its checksums.
             total = 0;
             self.endless |= depth == 0;
@@ -172,6 +198,26 @@ impl Maker<'_> {
             p[10] ^= 0x42;
         }
         [p, rest].concat()
+    }
+
+    /// A datagram that ends in the midst of a header, before the link's padding.
+    fn short(&mut self, protocols: &[u8]) -> (u8, Vec<u8>) {
+        let proto = protocols[self.choose(protocols.len() as u64) as usize];
+        let n = 4 + self.choose(20) as usize;
+        let mut rest = self.draw(n, false);
+        // Neither a tunnel's port nor an error; an extension of up to 64 bytes; a fragment that is the first.
+        rest[0] = match proto {
+            1 => 8,
+            58 => 128,
+            0 | 44 | 51 => 6,
+            _ => 0x40,
+        };
+        rest[1] &= 7;
+        rest[2] = 0x40;
+        if proto == 44 {
+            rest[2..4].copy_from_slice(&[0, 1]);
+        }
+        (proto, rest)
     }
 
     fn options4(&mut self) -> Vec<u8> {
@@ -207,6 +253,9 @@ impl Maker<'_> {
             };
             rest = [vec![next, 0], body, rest].concat();
             next = kind;
+        }
+        if self.choose(12) == 0 {
+            (next, rest) = self.short(&[0, 6, 17, 33, 44, 51, 58, 132]);
         }
         let length = if self.choose(16) == 0 { 0 } else { rest.len() as u16 };
         self.endless |= length == 0 && depth == 0;

@@ -1,0 +1,189 @@
+//! What whoever runs a module under a grant could learn of packets that are not shown, beside the module: whole commands.
+
+mod common;
+#[path = "live/mod.rs"]
+mod live;
+
+use common::{tcp_packet, with_manifest};
+use live::{Net, ipv4};
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn flame(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
+    command.args(arguments).current_dir(folder).env("FLAME_CACHE", folder.join("cache"));
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn done(folder: &Path, arguments: &[&str]) -> String {
+    let out = flame(folder, arguments);
+    assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
+    text(&out.stdout).trim().to_owned()
+}
+
+const UNDER: [&str; 4] = ["--policy", "policy.toml", "--credential", "alice.cred"];
+
+/// A node that shows headers of TCP to port 80, and a module that tells of each batch how many packets it has and how
+/// many were lost before it; it computes for so many turns.
+fn node(of_node: &str, expose: &str, turns: u32) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let root = done(folder.path(), &["key", "new", "root.key"]);
+    done(folder.path(), &["key", "new", "node.key"]);
+    let policy = format!(
+        "[node]\nname = \"tap1\"\nkey = \"node.key\"\n{of_node}\n[roots]\noperator = \"{root}\"\n[roles.all]\n\
+         select = \"tcp port 80\"\nexpose = \"{expose}\"\ncalls = \"records\"\ncode = \"any\"\n"
+    );
+    std::fs::write(folder.path().join("policy.toml"), policy).unwrap();
+    let mint = ["grant", "mint", "--key", "root.key", "--to", "alice", "--role", "all", "--code", "any"];
+    done(folder.path(), &[&mint[..], &["-o", "alice.cred"]].concat());
+    let wasm = format!(
+        r#"(module (memory (export "memory") 1)
+          (func (export "flame_batch") (param $b i32) (result i64) (local $i i32)
+            (loop $l (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {turns}))))
+            (i64.store (i32.const 64) (i64.const 16))
+            (i64.store (i32.const 72) (i64.extend_i32_u (i32.load offset=4 (local.get $b))))
+            (i64.store (i32.const 80) (i64.load offset=8 (local.get $b)))
+            (i64.const 0x1800000040)))"#
+    );
+    let manifest = "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n[limits]\n\
+        packet_budget = 100_000_000\n[[tables]]\nname = \"t\"\n\
+        columns = [{ name = \"count\", type = \"u64\" }, { name = \"lost\", type = \"u64\" }]\n";
+    let wasm = with_manifest(wat::parse_str(wasm).unwrap(), manifest.as_bytes());
+    std::fs::write(folder.path().join("m.wasm"), wasm).unwrap();
+    folder
+}
+
+/// A capture of one link type: milliseconds of one second, and bytes.
+fn capture(path: &Path, link: u32, packets: &[(u32, Vec<u8>)]) {
+    let words = |all: &[u32]| all.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
+    let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, link]);
+    for (ms, packet) in packets {
+        let n = packet.len() as u32;
+        file.extend(words(&[1_700_000_000, ms * 1000, n, n]));
+        file.extend(packet);
+    }
+    std::fs::write(path, file).unwrap();
+}
+
+fn seven(path: &Path) {
+    capture(path, 1, &(0..7).map(|i| (i, tcp_packet(7, 80))).collect::<Vec<_>>());
+}
+
+#[test]
+fn options_that_look_at_packets_as_they_are_need_the_policys_leave() {
+    let folder = node("", "headers", 1);
+    seven(&folder.path().join("c.pcap"));
+    let run = |more: &[&str]| flame(folder.path(), &[&["run", "./m.wasm", "-r", "c.pcap"], more].concat());
+    for option in [&["--count", "3"][..], &["--decapsulate"]] {
+        assert!(run(option).status.success());
+        let refused = run(&[option, &UNDER].concat());
+        assert!(
+            text(&refused.stderr).contains("this runs under a policy")
+                || text(&refused.stderr).contains("the policy does not let it"),
+            "{}",
+            text(&refused.stderr)
+        );
+        assert_eq!(refused.status.code(), Some(1));
+    }
+    let lets = node("decapsulate = true", "headers", 1);
+    seven(&lets.path().join("c.pcap"));
+    done(lets.path(), &[&["run", "./m.wasm", "-r", "c.pcap", "--decapsulate"], &UNDER[..]].concat());
+}
+
+/// The line on a terminal counts every packet.
+#[test]
+fn no_progress_is_shown_under_a_grant() {
+    if !Command::new("script").arg("--version").output().is_ok_and(|out| out.status.success()) {
+        eprintln!("skipped: needs script (util-linux)");
+        return;
+    }
+    let folder = node("", "headers", 1);
+    // More than is read before the first packet is looked at.
+    capture(
+        &folder.path().join("c.pcap"),
+        1,
+        &(0..100_000).map(|i| (i / 200, tcp_packet(7, 80))).collect::<Vec<_>>(),
+    );
+    let shown = |more: &[&str]| {
+        let (flame, more) = (env!("CARGO_BIN_EXE_flame"), more.join(" "));
+        // The rest comes when a line is due.
+        let feed = "head -c 5000000 c.pcap; sleep 0.6; tail -c +5000001 c.pcap; sleep 0.4";
+        let run = format!("({feed}) | {flame} run ./m.wasm -r - -s 200 --format json --account none {more}");
+        let out =
+            Command::new("script").args(["-qec", &run, "/dev/null"]).current_dir(folder.path()).output();
+        text(&out.unwrap().stdout)
+    };
+    assert!(shown(&[]).contains(" packets  "), "{}", shown(&[]));
+    let granted = shown(&UNDER);
+    assert!(!granted.contains("packets") && granted.contains("\"count\":"), "{granted}");
+}
+
+#[test]
+fn hidden_packets_are_not_counted_and_end_no_block() {
+    for expose in ["none", "headers", "all"] {
+        let folder = node("", expose, 1);
+        let run = |hidden: usize| {
+            let each = |i| {
+                vec![
+                    (i, tcp_packet(7, if i % 2 == 0 { 80 } else { 443 }));
+                    if i % 2 == 0 { 1 } else { hidden }
+                ]
+            };
+            capture(&folder.path().join("c.pcap"), 1, &(0..100).flat_map(each).collect::<Vec<_>>());
+            let run = ["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--account", "json"];
+            let out = flame(folder.path(), &[&run[..], &UNDER].concat());
+            (text(&out.stdout), text(&out.stderr))
+        };
+        assert_eq!(run(0), run(60), "{expose}");
+    }
+}
+
+#[test]
+fn hidden_packets_of_another_link_type_end_no_block() {
+    let folder = node("", "headers", 1);
+    let path = |name: &str| folder.path().join(name);
+    capture(&path("a.pcap"), 1, &(0..50).map(|i| (2 * i, tcp_packet(7, 80))).collect::<Vec<_>>());
+    let run = |raw: &[(u32, Vec<u8>)]| {
+        capture(&path("b.pcap"), 101, raw);
+        let run = ["run", "./m.wasm", "-r", "a.pcap", "-r", "b.pcap", "-q", "--format", "json"];
+        done(folder.path(), &[&run[..], &UNDER].concat())
+    };
+    let raw = |ms: u32, port: u16| (ms, tcp_packet(7, port)[14..].to_vec());
+    let without = run(&[]);
+    assert_eq!(without, run(&(0..40).map(|i| raw(2 * i + 1, 443)).collect::<Vec<_>>()));
+    // Those that are shown do, for a batch is of one link type; none is missing.
+    let with = run(&[raw(11, 443), raw(21, 80), raw(22, 80), raw(31, 443)]);
+    let counts: Vec<_> = with
+        .lines()
+        .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()["count"].clone())
+        .collect();
+    assert_eq!(counts, [11, 2, 39].map(serde_json::Value::from), "{with}");
+}
+
+#[test]
+fn packets_that_were_not_to_be_shown_are_not_lost_either() {
+    let Some(net) = Net::new() else { return };
+    let folder = node("", "headers", 16_000_000);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (policy, credential, module) = (path("policy.toml"), path("alice.cred"), path("m.wasm"));
+    let under = ["--policy", &policy, "--credential", &credential];
+    let run = [&module, "--metered", "--interval", "1ms", "--format", "json"];
+    let capture = net.capture(&[&run[..], &under].concat(), 1);
+    // More than the blocks that may wait hold.
+    let mut frames = vec![ipv4(&[], 6, (1, 1024), (2, 80), 74); 1];
+    frames.extend(vec![ipv4(&[], 17, (1, 1024), (2, 53), 300); 4]);
+    net.send(&frames, 10_000);
+    let out = capture.interrupt();
+    let said = text(&out.stderr);
+    let account: serde_json::Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
+    let m = &account["modules"]["m"];
+    assert!(m["shed"]["behind"].as_u64() > Some(0), "it fell behind: {account}");
+    assert!(m["offered"].as_u64() <= Some(10_000) && m["adds_up"] == true, "{account}");
+    let lost = |l: &str| serde_json::from_str::<serde_json::Value>(l).unwrap()["lost"].as_u64().unwrap();
+    let lost: u64 = text(&out.stdout).lines().map(lost).sum();
+    assert!(lost <= 10_000, "{lost}");
+}
