@@ -184,7 +184,7 @@ fn work_is_allowed_for_code_and_certificate() {
 fn what_is_copied_is_paid_for() {
     let spent = |body: &str, notes: Notes| {
         let text = format!(
-            r#"(module (type $v (func)) (table 3 3 funcref) (elem (i32.const 0) func $a $b $c) (global (mut i32) (i32.const 0))
+            r#"(module (type $v (func)) (table 3 3 funcref) (elem (i32.const 0) func $a $b $c) (global (mut i32) (i32.const 0)) (global i32 (i32.const 0))
               (func $a) (func $b) (func $c (local {})) (func (export "f") (param i64 i64) (local {}) {body}))"#,
             "i32 ".repeat(16),
             "i32 ".repeat(40)
@@ -200,8 +200,8 @@ fn what_is_copied_is_paid_for() {
         10_000 - walk.work
     };
     let plain = |body: &str| spent(body, Notes::default());
-    // 42 locals and a global.
-    let (entry, copy) = (43 / 4, 43 / 4);
+    // 42 locals and two globals.
+    let (entry, copy) = (44 / 4, 44 / 4);
     assert_eq!(plain(""), entry);
     assert_eq!(plain("nop nop nop"), entry + 3);
     assert_eq!(plain("(block nop)"), entry + 1);
@@ -209,24 +209,24 @@ fn what_is_copied_is_paid_for() {
     let load = "(local.get 2)";
     assert_eq!(
         plain(&format!("(if {load} (then nop) (else nop))")),
-        entry + 1 + (1 + 44 / 4) + 1,
+        entry + 1 + (1 + 45 / 4) + 1,
         "one side is impossible"
     );
     let load = "(i32.wrap_i64 (local.get 0))";
-    assert_eq!(plain(&format!("(if {load} (then nop) (else nop))")), entry + 2 + (1 + 44 / 4) + 2);
+    assert_eq!(plain(&format!("(if {load} (then nop) (else nop))")), entry + 2 + (1 + 45 / 4) + 2);
     assert_eq!(plain("(block (br 0))"), entry + 1 + copy);
-    assert_eq!(plain(&format!("(block (br_if 0 {load}))")), entry + 3 + 44 / 4);
-    assert_eq!(plain("(loop)"), entry + 1 + 43);
+    assert_eq!(plain(&format!("(block (br_if 0 {load}))")), entry + 3 + 45 / 4);
+    assert_eq!(plain("(loop)"), entry + 1 + 44);
     assert_eq!(
         plain(&format!("(block (block (br_table 0 1 0 1 0 1 0 1 {load})))")),
         entry + 2 + 1 + 7 / 4 + 2 * (1 + copy)
     );
     assert_eq!(plain("(call $a)"), entry + 1);
     assert_eq!(plain(&format!("(call_indirect (type $v) {load})")), entry + 3 + 3);
-    assert_eq!(spent("(call $c)", calls([0])), entry + 1 + 17 / 4);
+    assert_eq!(spent("(call $c)", calls([0])), entry + 1 + 18 / 4);
     assert_eq!(
         plain("(i32.const 1) (i32.const 1) (i32.const 1) (block (br 0)) drop drop drop"),
-        entry + 3 + 1 + 46 / 4 + 3
+        entry + 3 + 1 + 47 / 4 + 3
     );
 }
 

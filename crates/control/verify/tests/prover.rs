@@ -4,7 +4,8 @@
 mod random;
 
 use flame_verify::linear::{Fact, LENGTH, Linear, Symbol, Symbols, Upper, gcd};
-use flame_verify::value::{Sum, Values, mask, signed};
+use flame_verify::state::State;
+use flame_verify::value::{Known, Sum, Values, mask, signed};
 use random::Random;
 use std::rc::Rc;
 
@@ -378,4 +379,71 @@ fn what_is_not_0_is_as_much_as_all_its_parts_have_in_common() {
         [5, -(1 << 31), -1, -1]
     );
     assert_eq!([mask(8), mask(32), mask(64)], [255, u64::from(u32::MAX), u64::MAX]);
+}
+
+fn empty() -> State {
+    State {
+        locals: Vec::new(),
+        stack: Vec::new(),
+        globals: Vec::new(),
+        memory: Vec::new(),
+        facts: Vec::new(),
+        nonzero: Vec::new(),
+        cost: flame_verify::Cost::ZERO,
+        marked: false,
+    }
+}
+
+/// A join relates so many values that differ, of which something is known.
+#[test]
+fn a_join_relates_so_many_values() {
+    let related = |locals: usize, high: u64| {
+        let mut values = Values::default();
+        values.symbols = Symbols::new(1 << 20);
+        flame_verify::abi::symbols(&mut values);
+        let (mut one, mut two) = (empty(), empty());
+        for _ in 0..locals {
+            let (x, y) = (values.within(32, 0, high), values.within(32, 0, high));
+            let below = Linear { constant: 0, terms: vec![(x.terms[0].0, 1), (y.terms[0].0, -1)] };
+            for state in [&mut one, &mut two] {
+                state.learn(Rc::new(below.clone()));
+            }
+            one.locals.push(flame_verify::value::Value::Sum(x));
+            two.locals.push(flame_verify::value::Value::Sum(y));
+        }
+        let joined = one.join(two, &mut values);
+        (joined.locals.len(), joined.facts.len() - locals)
+    };
+    // Each is at most the greater and at least the lesser.
+    assert_eq!([1, 7, 8, 9, 20].map(|n| related(n, 100)), [(1, 2), (7, 14), (8, 16), (9, 16), (20, 16)]);
+    assert_eq!(related(3, mask(32)), (3, 0), "nothing is known of them");
+}
+
+/// What a state learns: no fact twice, none that always holds; the newest, so many.
+#[test]
+fn states_keep_what_is_new() {
+    let mut values = Values::default();
+    values.symbols = Symbols::new(1 << 20);
+    let x = values.symbols.add(0, 1 << 40);
+    let mut state = empty();
+    assert!(state.is_empty());
+    state.globals.push(flame_verify::value::Value::Any);
+    assert_eq!((state.is_empty(), state.len()), (false, 1));
+    let fact = |n: i128| Rc::new(Linear { constant: n, terms: vec![(x, 1)] });
+    for n in [1, 2, 1] {
+        state.learn(fact(n));
+    }
+    state.learn(Rc::new(Linear::constant(0)));
+    assert_eq!(state.facts, [fact(1), fact(2)]);
+    let never = Rc::new(Linear::constant(-1));
+    state.learn(never.clone());
+    assert_eq!(state.facts, [fact(1), fact(2), never]);
+    (3..200).for_each(|n| state.learn(fact(n)));
+    assert_eq!((state.facts.len(), &state.facts[79]), (80, &fact(199)));
+    let sum = |n: u64| Rc::new(Sum { bits: 64, constant: n, terms: vec![(x, 1)] });
+    let nonzero = |all: &[u64]| Known { facts: Vec::new(), nonzero: all.iter().map(|n| sum(*n)).collect() };
+    state.assume(&nonzero(&[5, 6, 5]), &values);
+    assert_eq!(state.nonzero, [sum(5), sum(6)]);
+    state.assume(&nonzero(&(10..30).collect::<Vec<_>>()), &values);
+    assert_eq!((state.nonzero.len(), &state.nonzero[11]), (12, &sum(29)));
 }

@@ -1,4 +1,5 @@
 //! What the checker knows of one local where a small program ends.
+#![allow(dead_code)] // Each test uses a part.
 
 use flame_verify::linear::{COUNT, Linear};
 use flame_verify::module::Module;
