@@ -442,8 +442,8 @@ fn states_keep_what_is_new() {
     assert_eq!((state.facts.len(), &state.facts[79]), (80, &fact(199)));
     let sum = |n: u64| Rc::new(Sum { bits: 64, constant: n, terms: vec![(x, 1)] });
     let nonzero = |all: &[u64]| Known { facts: Vec::new(), nonzero: all.iter().map(|n| sum(*n)).collect() };
-    state.assume(&nonzero(&[5, 6, 5]), &values);
+    let _ = state.assume(&nonzero(&[5, 6, 5]), &values);
     assert_eq!(state.nonzero, [sum(5), sum(6)]);
-    state.assume(&nonzero(&(10..30).collect::<Vec<_>>()), &values);
+    let _ = state.assume(&nonzero(&(10..30).collect::<Vec<_>>()), &values);
     assert_eq!((state.nonzero.len(), &state.nonzero[11]), (12, &sum(29)));
 }
