@@ -129,7 +129,9 @@ def integers():
         yield "ops: equal, no", f"different_{w}", "x y k", \
             f"(and (<= 0 x) (< x {m}) (<= 0 y) (< y {m}) (not (= x y)))", f"(not (= (- x y) (* {m} k)))"
     yield "linear: eliminates", "eliminate", "goal fact p q", \
-        "(and (> p 0) (>= q 0) (>= fact 0) (>= (- (* p goal) (* q fact)) 0))", "(>= goal 0)"
+        "(and (> p 0) (>= q 0) (>= fact 0) (>= (- (+ (* p goal) (- p 1)) (* q fact)) 0))", "(>= goal 0)"
+    yield "linear: tightened", "tighten", "x g c", "(and (> g 0) (>= (+ (* g x) c) 0))", "(>= (+ x (div c g)) 0)"
+    yield "linear: relaxed", "relax", "x g c", "(and (> g 0) (>= (+ (* g x) (* g (div c g)) (- g 1)) 0))", "(>= (+ (* g x) c) 0)"
     yield "linear: refutes", "refute", "form", "(>= (- (- 1) form) 0)", "(< form 0)"
     yield "linear: search", "upper", "form fact p q most", \
         "(and (> p 0) (>= q 0) (>= fact 0) (<= (+ (* p form) (* q fact)) most))", "(<= (* p form) most)"
