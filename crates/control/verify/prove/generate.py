@@ -131,7 +131,8 @@ def integers():
     yield "linear: eliminates", "eliminate", "goal fact p q", \
         "(and (> p 0) (>= q 0) (>= fact 0) (>= (- (+ (* p goal) (- p 1)) (* q fact)) 0))", "(>= goal 0)"
     yield "linear: tightened", "tighten", "x g c", "(and (> g 0) (>= (+ (* g x) c) 0))", "(>= (+ x (div c g)) 0)"
-    yield "linear: relaxed", "relax", "x g c", "(and (> g 0) (>= (+ (* g x) (* g (div c g)) (- g 1)) 0))", "(>= (+ (* g x) c) 0)"
+    # With c = g × q + r and n = x + q.
+    yield "linear: relaxed", "relax", "n g r", "(and (> g 0) (<= 0 r) (< r g) (>= (+ (* g n) (- g 1)) 0))", "(>= (+ (* g n) r) 0)"
     yield "linear: refutes", "refute", "form", "(>= (- (- 1) form) 0)", "(< form 0)"
     yield "linear: search", "upper", "form fact p q most", \
         "(and (> p 0) (>= q 0) (>= fact 0) (<= (+ (* p form) (* q fact)) most))", "(<= (* p form) most)"
