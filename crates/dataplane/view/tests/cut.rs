@@ -145,8 +145,8 @@ fn notes_of_captures_tell_no_hidden_times_and_packets() {
         ViewSpec { sample: 2, sample_key: key.clone(), ..ViewSpec::default() },
         ViewSpec { select: select.into_iter().collect(), key, ..ViewSpec::default() },
     ];
-    let makes: [(LinkType, &dyn Fn(u8) -> Vec<u8>); 2] =
-        [(LinkType::NFLOG, &nflog), (LinkType::IEEE802_11_RADIOTAP, &radiotap)];
+    type Make<'a> = (LinkType, &'a dyn Fn(u8) -> Vec<u8>);
+    let makes: [Make; 2] = [(LinkType::NFLOG, &nflog), (LinkType::IEEE802_11_RADIOTAP, &radiotap)];
     for (link, make) in makes {
         for expose in [Expose::Headers, Expose::Payload(2), Expose::All] {
             // libpcap has no filters for NFLOG.

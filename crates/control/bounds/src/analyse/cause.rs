@@ -46,7 +46,9 @@ impl<'m, 'a> Causes<'m, 'a> {
         let Cause { refused, recursion } = followed.unwrap_or(Cause { refused, recursion: None });
         let rule = match (recursion, refused.rule) {
             (Some(callee), _) => format!("it is recursive, through {}", names.name(callee)),
-            (None, Rule::Unsummarised(callee)) => format!("it calls {}, which has no bound", names.name(callee)),
+            (None, Rule::Unsummarised(callee)) => {
+                format!("it calls {}, which has no bound", names.name(callee))
+            }
             (None, rule) => rule.to_string(),
         };
         let place = if refused.offset > 0 { format!(", at byte {}", refused.offset) } else { String::new() };
