@@ -31,7 +31,7 @@ pub const MAX_DATA: u32 = POLL_OFFSET - DATA_OFFSET;
 /// Offset of the polling page in the control area.
 pub const POLL_OFFSET: u32 = CONTROL_BYTES - POLL_BYTES;
 /// Address of the polling page. Code that has no counters loads from it in every loop; the host revokes
-/// access to it to end a call that ran past its deadline. Its first four bytes are this address.
+/// access to it to end a call that ran past its deadline. It holds nothing.
 pub const POLL: u32 = WINDOW + POLL_OFFSET;
 /// Size of the polling page.
 pub const POLL_BYTES: u32 = 4096;

@@ -227,7 +227,7 @@ pub(crate) fn regions(
                 if candidate == Some(frames.len()) {
                     candidate = None;
                     if let Some((mut tight, true)) = ended.as_ref().and_then(|f| f.candidate)
-                        && offset - tight.start <= unroll::MAX_POLLED_BYTES
+                        && offset - tight.start <= unroll::MAX_BYTES
                         && let Some(ended) = now.and_then(|n| regions.loops.get_mut(n))
                     {
                         tight.end = offset;

@@ -16,6 +16,8 @@ pub(crate) struct Added {
     pub(crate) packet_budget: u32,
     pub(crate) packet: u32,
     pub(crate) count: u32,
+    /// Where on the polling page the next function polls that takes a place of its own.
+    pub(crate) page: u32,
     /// Where the loop begins whose turns used up fuel.
     pub(crate) place: u32,
     /// The function that charges and copies, if the module copies.
@@ -91,7 +93,8 @@ impl Function<'_> {
             () => Keep::Local,
         };
         let (alone, bytes) = (self.alone, Vec::new());
-        let mut out = Writer { bytes, added, keep, alone, polls: 0, fuel: 0, page: 0, temporary: 0 };
+        let mut out =
+            Writer { bytes, added, keep, alone, polls: 0, moved: false, fuel: 0, page: 0, temporary: 0 };
         self.locals(&mut out)?;
         if keep == Keep::Local {
             out.sink().block(BlockType::Result(ValType::I32)).block(self.results);
@@ -133,19 +136,11 @@ impl Function<'_> {
                         continue;
                     }
                     match found.and_then(|l| l.tight) {
-                        Some(tight) if keep == Keep::Local && tight.may_count() => {
+                        Some(tight) if keep == Keep::Local => {
                             keep_to(&mut out, start);
                             out.sink().block(tight.results).loop_(tight.results);
                             out.charge(charge.saturating_mul(unroll::TIMES), depth + 2, start);
-                            unroll::copies(self.wasm, tight, Some(depth + 1), &mut out.bytes)?;
-                            out.sink().end().end();
-                            written_to = tight.end;
-                        }
-                        Some(tight) if keep == Keep::Poll => {
-                            keep_to(&mut out, start);
-                            out.sink().block(tight.results).loop_(tight.results);
-                            out.poll(false);
-                            unroll::copies(self.wasm, tight, None, &mut out.bytes)?;
+                            unroll::copies(self.wasm, tight, depth + 1, &mut out.bytes)?;
                             out.sink().end().end();
                             written_to = tight.end;
                         }
@@ -291,11 +286,16 @@ struct Writer<'a> {
     polls: u32,
     /// Local that holds fuel, if one does, else that is free.
     fuel: u32,
-    /// Local that holds the polling page's address, in functions that poll.
+    /// Whether it polls at a place that was taken when it was entered, or later.
+    moved: bool,
+    /// Local that holds that place, in functions that poll.
     page: u32,
     /// A free i32 local, in functions that mark packets or pay for loops in front of them.
     temporary: u32,
 }
+
+/// Places on the polling page that functions take, and polls of each behind its own: half a page for either.
+const PLACES: u32 = POLL_BYTES / 8;
 
 impl Writer<'_> {
     fn sink(&mut self) -> InstructionSink<'_> {
@@ -361,25 +361,34 @@ impl Writer<'_> {
     /// Loads from the polling page. A load that may trap stays though nothing is done with its result, but two
     /// loads of one address, with no store between them, are one to Cranelift: a loop after another
     /// would be left without. So each poll of a function has an address of its own. A function that may be copied into
-    /// its callers, and be there twice, loads from the address that the load before gave it instead,
-    /// which the page holds: no compiler can take those for each other, but they take a register.
+    /// its callers, and be there twice, takes a place on the page that no call before took, by a global that moves on:
+    /// no compiler can take its loads for those of another copy. None waits for the load before it.
     fn poll(&mut self, first: bool) {
-        let page = self.page;
         if self.keep != Keep::Poll {
             return;
         }
-        self.polls += 1;
-        let address = POLL + 4 * (self.polls - 1).min(POLL_BYTES / 4);
-        let (alone, mut sink) = (self.alone && address < POLL + POLL_BYTES, self.sink());
-        if alone && !first {
-            sink.i32_const(address as i32).i32_load(MemArg { offset: 0, align: 2, memory_index: 0 }).drop();
+        let (page, places) = (self.page, self.added.page);
+        let fixed = self.alone && !self.moved;
+        let is_placed = match first {
+            true => fixed,
+            false => self.polls < if fixed { POLL_BYTES / 4 } else { PLACES },
+        };
+        if !is_placed {
+            let last = POLL + 4 * (PLACES - 1);
+            self.sink().global_get(places).i32_const(4).i32_add().i32_const(last as i32).i32_and();
+            self.sink().local_tee(page).global_set(places).local_get(page);
+            self.sink().i32_load(MemArg { offset: 0, align: 2, memory_index: 0 }).drop();
+            (self.polls, self.moved) = (1, true);
             return;
         }
-        match first {
-            true => sink.i32_const(POLL as i32),
-            false => sink.local_get(page),
+        let place = 4 * self.polls;
+        self.polls += 1;
+        let offset = if fixed { 0 } else { place.into() };
+        match fixed {
+            true => self.sink().i32_const((POLL + place) as i32),
+            false => self.sink().local_get(page),
         };
-        sink.i32_load(MemArg { offset: 0, align: 2, memory_index: 0 }).local_set(page);
+        self.sink().i32_load(MemArg { offset, align: 2, memory_index: 0 }).drop();
     }
 
     fn flush(&mut self) {

@@ -66,8 +66,7 @@
 //!
 //! Between two polls a call runs only forward through one function and the small ones that it calls: at most 128
 //! instructions for each call in it, and one bulk memory instruction. That needs nothing of the analysis:
-//! recursion that it overlooked polls too. Small functions do not poll. Tight loops are written four times over, with one
-//! poll for all four.
+//! recursion that it overlooked polls too. Small functions do not poll.
 //!
 //! Exported functions that poll are named by exports `flame:polled:NAME`.
 //!

@@ -10,7 +10,7 @@ use crate::code::{Added, Callee, Function};
 use crate::copy;
 use crate::error::{ModuleError, Place, cut, printable};
 use crate::features::{self, FEATURES};
-use flame_abi::layout::names;
+use flame_abi::layout::{POLL, names};
 use std::collections::{BTreeSet, HashMap};
 use wasm_encoder::{
     BlockType, CodeSection, ConstExpr, CustomSection, Encode, ExportKind, Module, NameMap, NameSection,
@@ -316,6 +316,7 @@ impl<'a> Source<'a> {
             packet_budget: global("flame:packet_budget", ValType::I64, ConstExpr::i64_const(0)),
             packet: global("flame:packet", ValType::I32, ConstExpr::i32_const(-1)),
             count: global("flame:count", ValType::I32, ConstExpr::i32_const(0)),
+            page: 0,
             place: global("flame:loop", ValType::I32, ConstExpr::i32_const(0)),
             copy: None,
             plain_copy: None,
@@ -323,6 +324,14 @@ impl<'a> Source<'a> {
         };
         let polls = |f: u32| f >= self.imported && !count.counts(f);
         let polled: Vec<&str> = self.exported.iter().filter(|(_, f)| polls(*f)).map(|(n, _)| *n).collect();
+        if poll && (self.imported..).take(self.bodies.len()).any(polls) {
+            added.page = self.imported_globals
+                + globals.push(|out| {
+                    ValType::I32.encode(out);
+                    out.push(1);
+                    ConstExpr::i32_const(POLL as i32).encode(out);
+                });
+        }
         if poll && !polled.is_empty() {
             let index = self.imported_globals
                 + globals.push(|out| {

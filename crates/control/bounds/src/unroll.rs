@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Only labels outside the loop change, by the frames added. The charge is for all copies, so a run
-//! pays for up to TIMES - 1 iterations it did not make. Where nothing is counted, a poll is in the place of the charge.
+//! pays for up to TIMES - 1 iterations it did not make.
 
 use wasm_encoder::{BlockType, InstructionSink};
 use wasmparser::{BinaryReader, Operator, OperatorsReader};
@@ -21,9 +21,6 @@ use wasmparser::{BinaryReader, Operator, OperatorsReader};
 pub(crate) const TIMES: u64 = 4;
 /// Most bytes of a body that is copied: around 40 instructions, where a check costs some 5 %.
 pub(crate) const MAX_BYTES: usize = 128;
-/// The same where copies poll. A poll waits for the one before, five cycles or so: loops of 50 instructions
-/// are that fast.
-pub(crate) const MAX_POLLED_BYTES: usize = 384;
 
 /// A loop that is worth it: small, branched back to, and without loops and calls inside.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +29,6 @@ pub(crate) struct Tight {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) results: BlockType,
-}
-
-impl Tight {
-    /// Whether it is small enough for copies that count.
-    pub(crate) fn may_count(self) -> bool {
-        self.end - self.start <= MAX_BYTES
-    }
 }
 
 /// Block types that need no look at the module: without parameters.
@@ -55,7 +45,7 @@ pub(crate) fn simple(ty: wasmparser::BlockType) -> Option<BlockType> {
 pub(crate) fn copies(
     wasm: &[u8],
     tight: Tight,
-    depth: Option<u32>,
+    depth: u32,
     out: &mut Vec<u8>,
 ) -> Result<(), wasmparser::Error> {
     for copy in 1..=TIMES {
@@ -72,11 +62,11 @@ pub(crate) fn copies(
 }
 
 /// Writes the body once; labels outside the loop are `shift` further out. A `return` becomes a branch
-/// to the block around the function, if there is one.
+/// to the block around the function.
 fn body(
     wasm: &[u8],
     tight: Tight,
-    depth: Option<u32>,
+    depth: u32,
     shift: u32,
     out: &mut Vec<u8>,
 ) -> Result<(), wasmparser::Error> {
@@ -101,7 +91,7 @@ fn body(
                 InstructionSink::new(out).br_table(labels, label(targets.default()));
                 continue;
             }
-            Operator::Return if let Some(depth) = depth => {
+            Operator::Return => {
                 InstructionSink::new(out).br(depth + inner + shift);
                 continue;
             }
