@@ -35,7 +35,7 @@ fn node(of_node: &str, expose: &str, turns: u32) -> tempfile::TempDir {
     done(folder.path(), &["key", "new", "node.key"]);
     let policy = format!(
         "[node]\nname = \"tap1\"\nkey = \"node.key\"\n{of_node}\n[roots]\noperator = \"{root}\"\n[roles.all]\n\
-         select = \"tcp port 80\"\nexpose = \"{expose}\"\ncalls = \"records\"\ncode = \"any\"\n"
+         select = \"tcp port 80\"\nexpose = \"{expose}\"\ncalls = \"records\"\ncode = \"any\"\npacket_budget = 100_000_000\n"
     );
     std::fs::write(folder.path().join("policy.toml"), policy).unwrap();
     let mint = ["grant", "mint", "--key", "root.key", "--to", "alice", "--role", "all", "--code", "any"];
@@ -177,6 +177,8 @@ fn packets_that_were_not_to_be_shown_are_not_lost_either() {
     let mut frames = vec![ipv4(&[], 6, (1, 1024), (2, 80), 74); 1];
     frames.extend(vec![ipv4(&[], 17, (1, 1024), (2, 53), 300); 4]);
     net.send(&frames, 10_000);
+    // Its first batch goes on for longer than that: the packets behind it have to be read before the end.
+    std::thread::sleep(std::time::Duration::from_secs(3));
     let out = capture.interrupt();
     let said = text(&out.stderr);
     let account: serde_json::Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
