@@ -1,28 +1,13 @@
 //! What leaves a grant beside records, and how much of anything does: whole commands, modules in text.
 
+mod commands;
 mod common;
 
+use commands::{done, flame, text};
 use common::{tcp_packet, with_manifest};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::time::Instant;
-
-fn flame(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
-    command.args(arguments).current_dir(folder).env("FLAME_CACHE", folder.join("cache"));
-    command.output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn done(folder: &Path, arguments: &[&str]) -> String {
-    let out = flame(folder, arguments);
-    assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
-    text(&out.stdout).trim().to_owned()
-}
 
 /// Packets at these times, in milliseconds.
 fn capture(path: &Path, times: impl IntoIterator<Item = u64>) {

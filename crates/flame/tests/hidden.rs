@@ -1,29 +1,15 @@
 //! What whoever runs a module under a grant could learn of packets that are not shown, beside the module: whole commands.
 
+mod commands;
 mod common;
 #[path = "live/mod.rs"]
 mod live;
 
+use commands::{done, flame, text};
 use common::{tcp_packet, with_manifest};
 use live::{Net, ipv4};
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn flame(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
-    command.args(arguments).current_dir(folder).env("FLAME_CACHE", folder.join("cache"));
-    command.output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn done(folder: &Path, arguments: &[&str]) -> String {
-    let out = flame(folder, arguments);
-    assert!(out.status.success(), "{arguments:?}: {}", text(&out.stderr));
-    text(&out.stdout).trim().to_owned()
-}
+use std::process::Command;
 
 const UNDER: [&str; 4] = ["--policy", "policy.toml", "--credential", "alice.cred"];
 
