@@ -107,7 +107,7 @@ static struct pending *pending_find(const struct segment *s, const struct tuple 
 }
 
 static struct pending *pending_place(const struct segment *s) {
-  flame_rare(); /* once a connection */
+  flame_cold(); /* once a connection */
   uint32_t set = set_of(&pending_sets, s->hash), chosen = 0;
   uint32_t *tags = pending_sets.tags[set];
   struct pending *entries = &pending[set * WAYS];

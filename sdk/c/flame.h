@@ -63,8 +63,8 @@ _Static_assert(sizeof(struct flame_ip) == 17, "ip column of ABI 1");
 
 __attribute__((import_module("flame"), import_name("packet"))) void flame_begin(uint32_t index);
 
-/* Says that what follows on this way is seldom. Estimates of time leave such ways out, bounds do not; costs nothing. */
-__attribute__((import_module("flame"), import_name("rare"))) void flame_rare(void);
+/* Marks the path from here on as cold. Estimates of time leave cold paths out, bounds include them; costs nothing. */
+__attribute__((import_module("flame"), import_name("cold"))) void flame_cold(void);
 
 /* The packets of a batch; call flame_packet(batch, i) for each i in turn: it begins packet i, which
  * then has its own budget of work. */

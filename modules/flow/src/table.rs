@@ -6,7 +6,7 @@
 
 use crate::flow::{End, Flow, NONE, ROW};
 use crate::key::{Key, Long, is_reverse, reverse};
-use flame_module::{Descriptor, Out, rare, tcp};
+use flame_module::{Descriptor, Out, cold, tcp};
 
 /// Flows in one chain; another one evicts its least recently active. There are as many buckets as flows, so that
 /// hardly any chain of a full table is longer by chance.
@@ -81,7 +81,7 @@ impl Table {
             }
             // Buckets are as many as flows: chains are short, unless someone aims for one.
             if step >= 2 {
-                rare();
+                cold();
             }
             let index = at as usize - 1;
             let flow = &mut self.flows[index];
@@ -119,7 +119,7 @@ impl Table {
         direction: usize,
         out: &mut Out,
     ) {
-        rare();
+        cold();
         let flow = self.flows[index];
         let silent = d.ts_ns.saturating_sub(flow.last);
         let end = flow.end(if silent > self.timeouts.idle { End::Idle } else { End::Active });
@@ -152,7 +152,7 @@ impl Table {
     #[inline(never)]
     fn insert(&mut self, bucket: usize, d: &Descriptor, key: Key, long: Option<&Long>, out: &mut Out) {
         // Of a flow's packets, the first.
-        rare();
+        cold();
         let index = self.slot(bucket, out);
         // Read after making room: that may have changed the chain.
         let head = self.buckets[bucket];

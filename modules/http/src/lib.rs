@@ -4,7 +4,7 @@
 pub mod field;
 
 use field::Field;
-use flame_module::{Batch, Init, Module, Out, Progress, Slow, flags, rare};
+use flame_module::{Batch, Init, Module, Out, Progress, Slow, flags, cold};
 
 const TCP: u8 = 6;
 
@@ -54,7 +54,7 @@ impl Http {
     /// The loop for any field, apart so that the one for the port stays as small as it is.
     #[inline(never)]
     fn by_field(&mut self, field: Field, batch: &Batch) {
-        rare();
+        cold();
         for packet in batch.packets_together() {
             match field.matches(&packet) {
                 Some(true) => {

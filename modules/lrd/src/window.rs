@@ -83,7 +83,7 @@ impl Window {
     #[inline(never)]
     fn find(&mut self, ts_ns: u64) -> bool {
         // Once an interval.
-        flame_module::rare();
+        flame_module::cold();
         let index = self.interval_of(ts_ns);
         let Some(slot) = index.checked_sub(self.base).map(|slot| slot as usize) else { return false };
         // The host's tick comes first, so there is none beyond.

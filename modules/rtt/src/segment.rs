@@ -113,7 +113,7 @@ fn timestamps(options: &[u8]) -> Option<Timestamps> {
     if options.len() >= 12 && options[..4] == [1, 1, TIMESTAMPS[0], TIMESTAMPS[1]] {
         return Some(Timestamps { value: be32(options, 4), echo: be32(options, 8) });
     }
-    flame_module::rare();
+    flame_module::cold();
     let mut at = 0;
     // At most 40 bytes of options.
     for _ in 0..40 {

@@ -48,7 +48,7 @@ impl<T: Entry> Sets<T> {
             if *tag == hash | 1 {
                 // Two connections hardly ever have the same tag.
                 if found > 0 {
-                    flame_module::rare();
+                    flame_module::cold();
                 }
                 found += 1;
                 let entry = &self.entries[set * WAYS + way];
@@ -71,7 +71,7 @@ impl<T: Entry> Sets<T> {
     /// Puts `entry` in a free place, or in that of the set's least recently used.
     pub fn insert(&mut self, hash: u32, now: u64, entry: T) -> usize {
         // Once a connection.
-        flame_module::rare();
+        flame_module::cold();
         let set = self.set(hash);
         let mut chosen = 0;
         for way in 0..WAYS {

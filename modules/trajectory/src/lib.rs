@@ -13,7 +13,7 @@ pub use ipsx::ipsx;
 pub use key::MOST_PAYLOAD;
 
 use bob::{Key, bob, bobs};
-use flame_module::{Batch, Init, Ip, MAX_BATCH, Module, Out, Packet, Progress, rare};
+use flame_module::{Batch, Init, Ip, MAX_BATCH, Module, Out, Packet, Progress, cold};
 use key::Datagram;
 use lanes::LANES;
 
@@ -153,7 +153,7 @@ impl Module for Trajectory {
         }
         // Together, behind all that is done for each eight: so what a batch costs at most is near what it costs.
         for packet in chosen.packets.iter().map_while(Option::as_ref) {
-            rare();
+            cold();
             self.log(packet, &mut keys[0], out);
         }
     }

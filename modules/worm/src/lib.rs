@@ -12,7 +12,7 @@ pub mod signature;
 
 pub use search::{Place, Search};
 
-use flame_module::{Batch, Init, Module, Out, Packet, Progress, flags, rare};
+use flame_module::{Batch, Init, Module, Out, Packet, Progress, flags, cold};
 use found::Found;
 
 const TCP: u8 = 6;
@@ -103,7 +103,7 @@ impl Worm {
         }
         self.found.dropped += lost;
         for worm in worms.iter().take(hits) {
-            rare();
+            cold();
             self.found.add(*worm, src, dst, dport, packet.ts_ns);
         }
     }

@@ -7,7 +7,7 @@ use crate::signature::Signature;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::dfa::DFA;
-use flame_module::{Ip, Scan, rare};
+use flame_module::{Ip, Scan, cold};
 
 /// Where a payload was going.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,7 @@ impl Search {
         if state == self.start {
             return;
         }
-        rare();
+        cold();
         let free = known.or_else(|| (0..WAYS).map(|way| set + way).find(|&i| !self.pending[i].used));
         let i = free.unwrap_or_else(|| {
             self.dropped += 1;
@@ -147,7 +147,7 @@ impl Search {
         while let Some(places) = self.scan.places(payload, i) {
             // Within a pattern every byte counts.
             if places != 0 || state != self.start {
-                rare();
+                cold();
                 state = self.block(state, places, (payload, i), &mut matches);
             }
             i += BLOCK;
@@ -205,7 +205,7 @@ impl Search {
     fn look_at(&mut self, matches: &Matches, place: Place, before: u32, hit: &mut impl FnMut(u16)) {
         let mut all = matches.found.iter().take(matches.len.min(MOST_MATCHES));
         let Some((mut state, mut end)) = all.next().copied() else { return };
-        rare();
+        cold();
         let mut n = 0;
         for _ in 0..MOST_PATTERNS {
             if n == self.automaton.match_len(state) {

@@ -20,20 +20,20 @@ pub fn begin_packet(index: u32) {
     let _ = index;
 }
 
-/// Says that what follows on this way is seldom: first packets, errors, tables that are full. Estimates of time, and with them
-/// whether a module is admitted, then go by the other ways; bounds do not, and a module that takes such ways too often is
-/// found out by the clock. Costs nothing.
+/// Marks the path from here on as cold: first packets, errors, full tables. Estimates of time, and with them
+/// admission, leave cold paths out; bounds include them, and the clock evicts a module that takes them too
+/// often. Costs nothing.
 #[inline(always)]
-pub fn rare() {
+pub fn cold() {
     #[cfg(target_family = "wasm")]
     {
         #[link(wasm_import_module = "flame")]
         unsafe extern "C" {
-            #[link_name = "rare"]
-            fn rare();
+            #[link_name = "cold"]
+            fn cold();
         }
         // SAFETY: takes nothing and does nothing that Rust could see.
-        unsafe { rare() }
+        unsafe { cold() }
     }
 }
 

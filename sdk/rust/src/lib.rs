@@ -35,7 +35,7 @@ pub use batch::{Batch, Ip, Packet};
 pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
 #[doc(hidden)]
 pub use glue::Slot;
-pub use glue::rare;
+pub use glue::cold;
 pub use init::Init;
 pub use out::{Out, Row};
 pub use scan::Scan;

@@ -62,9 +62,9 @@ pub mod names {
     /// one packet starts anew. Costs two instructions: the host replaces the call by them.
     pub const PACKET: &str = "packet";
 
-    /// The other import, `rare()`: what follows on this way is seldom. It costs nothing; estimates leave such ways out, bounds
-    /// do not.
-    pub const RARE: &str = "rare";
+    /// The other import, `cold()`: the path from here on is seldom taken. It costs nothing; estimates leave cold paths out,
+    /// bounds do not.
+    pub const COLD: &str = "cold";
 
     /// Custom section that holds the manifest (the text of `module.toml`).
     pub const MANIFEST_SECTION: &str = "flame.manifest";

@@ -255,7 +255,7 @@ impl<'a> Check<'a> {
                 TypeRef::Func(ty) => {
                     let (expected, params): (_, &[ValType]) = match (import.module, import.name) {
                         (names::IMPORTS, names::PACKET) => ("(func (param i32))", &[ValType::I32]),
-                        (names::IMPORTS, names::RARE) => ("(func)", &[]),
+                        (names::IMPORTS, names::COLD) => ("(func)", &[]),
                         _ => {
                             return Err(ModuleError::UnknownImport {
                                 module,

@@ -21,7 +21,7 @@ use wasmparser::{
     Payload, TypeRef, Validator,
 };
 
-/// Which functions count, and are cut off. `memory.copy`, `flame.packet` and `flame.rare` are replaced in all.
+/// Which functions count, and are cut off. `memory.copy`, `flame.packet` and `flame.cold` are replaced in all.
 #[derive(Clone, Copy, Debug)]
 pub enum Count<'a> {
     All,
@@ -252,7 +252,7 @@ impl<'a> Source<'a> {
             self.types.get(ty as usize).is_some_and(|ty| ty.params().is_empty() && ty.results().is_empty());
         self.markers.push(match (module, name) {
             (names::IMPORTS, names::PACKET) if typed => Some(Callee::Marker),
-            (names::IMPORTS, names::RARE) if bare => Some(Callee::Nothing),
+            (names::IMPORTS, names::COLD) if bare => Some(Callee::Nothing),
             _ => None,
         });
         self.functions.push(ty);

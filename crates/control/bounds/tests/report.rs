@@ -7,7 +7,7 @@ fn module(more: &str, body: &str) -> Vec<u8> {
     let text = format!(
         r#"(module
           (import "flame" "packet" (func $packet (param i32)))
-          (import "flame" "rare" (func $rare))
+          (import "flame" "cold" (func $cold))
           (memory (export "memory") 1)
           (global $stack (mut i32) (i32.const 65536))
           {more}
@@ -57,9 +57,9 @@ fn loops(times: &str) -> String {
 #[test]
 fn rare_ways_count_for_bounds_and_not_for_estimates() {
     let body = "(if (i32.load8_u (i32.load offset=8 (local.get $d))) \
-                (then (call $rare) (drop (i32.load (i32.mul (i32.load (i32.const 8)) (i32.const 4096))))))";
+                (then (call $cold) (drop (i32.load (i32.mul (i32.load (i32.const 8)) (i32.const 4096))))))";
     let found = batch("", body);
-    let plain = batch("", &body.replace("(call $rare)", ""));
+    let plain = batch("", &body.replace("(call $cold)", ""));
     assert!(found.common.packet.as_constant() < found.bound.packet.as_constant(), "{found:?}");
     assert_eq!(plain.common.packet, plain.bound.packet);
     let time = |e: &Entry| e.time.unwrap().packet.as_constant().unwrap();

@@ -401,7 +401,7 @@ impl<'m, 'a> Walk<'m, 'a> {
                 return Ok(Some(state));
             }
             // A hint: nothing runs.
-            Some((names::IMPORTS, names::RARE)) => return Ok(Some(state)),
+            Some((names::IMPORTS, names::COLD)) => return Ok(Some(state)),
             Some(_) => return Ok(Some(self.returned(kind.results(), state))),
             None => {}
         }

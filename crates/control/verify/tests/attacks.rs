@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 const HEAD: &str = r#"(import "flame" "packet" (func $packet (param i32)))
-    (import "flame" "rare" (func $rare))
-    (memory (export "memory") 1) (table 1 1 funcref) (elem (i32.const 0) func $rare)"#;
+    (import "flame" "cold" (func $cold))
+    (memory (export "memory") 1) (table 1 1 funcref) (elem (i32.const 0) func $cold)"#;
 
 /// 100 times `memory.grow`: a weight of 102,600 without a loop.
 fn work() -> String {

@@ -36,7 +36,7 @@ fn instructions() {
         ("(memory.fill (i32.const 0) (i32.const 0) (i32.const 0x40000000))", "67108876"),
         ("(memory.fill (i32.const 0) (i32.const 0) (i32.const 0x40000010))", "67108876"),
         ("(call $packet (i32.const 0))", "2"),
-        ("(call $rare)", "1"),
+        ("(call $cold)", "1"),
         ("(drop (call $leaf (i32.const 1)))", "11"),
         ("(drop (call $middle (i32.const 1)))", "14"),
         ("(call $never) (drop (call $leaf (i32.const 1)))", "0"),

@@ -185,7 +185,7 @@ impl Instance {
         let mut linker = Linker::new(&loaded.engine);
         // The rewriter replaced every direct call; what remains can only come through a table.
         linker.func_wrap(names::IMPORTS, names::PACKET, |_: i32| {}).map_err(|e| start(e.to_string()))?;
-        linker.func_wrap(names::IMPORTS, names::RARE, || {}).map_err(|e| start(e.to_string()))?;
+        linker.func_wrap(names::IMPORTS, names::COLD, || {}).map_err(|e| start(e.to_string()))?;
         let counts = store.set_fuel(COUNTED_FROM).is_ok();
         if loaded.class == ModuleClass::Metered {
             store.set_epoch_deadline(1);

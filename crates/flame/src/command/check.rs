@@ -206,7 +206,7 @@ impl Check {
         }
         if e.common != e.bound {
             let Bound { call, packet } = e.common;
-            say!("{:<14} {call} and {packet} for each packet, rare ways aside", "");
+            say!("{:<14} {call} and {packet} for each packet, cold paths aside", "");
         }
     }
 

@@ -101,9 +101,9 @@ pub struct Entry {
     pub name: String,
     /// In executed instructions, whatever happens.
     pub bound: Bound,
-    /// The same, of ways that its author did not call rare (`flame.rare`).
+    /// The same, of paths that its author did not mark as cold (`flame.cold`).
     pub common: Bound,
-    /// An estimate in picoseconds, of ways that are not rare; if costs were given.
+    /// An estimate in picoseconds, of paths that are not cold; if costs were given.
     pub time: Option<Bound>,
     /// What there is no bound for.
     pub why: Option<String>,
@@ -175,7 +175,7 @@ fn entries(
     exports.sort_unstable();
     let pass = Pass { module: &module, returning: &returning, order: &order, size: wasm.len() };
     let hard = pass.run(&exports, Ask { weights: Weights::Instructions, rare: true });
-    let has_rare = (0..module.imports.len() as u32).any(|f| module.imports(f, names::RARE));
+    let has_rare = (0..module.imports.len() as u32).any(|f| module.imports(f, names::COLD));
     let common =
         has_rare.then(|| pass.run(&exports, Ask { weights: Weights::Instructions, rare: false }).entries);
     let times = costs.map(|c| pass.run(&exports, Ask { weights: Weights::Time(c), rare: false }).entries);

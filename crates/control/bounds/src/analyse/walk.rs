@@ -356,7 +356,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             (self.marks, state.marked) = (true, true);
             return Some(state);
         }
-        if self.module.imports(function, names::RARE) {
+        if self.module.imports(function, names::COLD) {
             return self.rare.then_some(state);
         }
         if self.module.own(function).is_none() {

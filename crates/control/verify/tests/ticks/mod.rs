@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Functions 2 to 8: a leaf of 9, what calls it, what never returns, what recurses, two
 /// that are called through tables, and one without a bound.
 pub const HEAD: &str = r#"(type $t (func (param i32) (result i32))) (type $v (func))
-    (import "flame" "packet" (func $packet (param i32))) (import "flame" "rare" (func $rare))
-    (memory (export "memory") 1) (table 5 5 funcref) (elem (i32.const 0) func $leaf $middle $rare $long)
+    (import "flame" "packet" (func $packet (param i32))) (import "flame" "cold" (func $cold))
+    (memory (export "memory") 1) (table 5 5 funcref) (elem (i32.const 0) func $leaf $middle $cold $long)
     (data $data "12345678") (global $m (mut i32) (i32.const 0))
     (func $leaf (type $t) (local i32) (drop (i32.add (i32.const 1) (i32.const 2)))
       (if (result i32) (local.get 0) (then (i32.const 1)) (else (i32.add (i32.const 1) (i32.const 2)))))
