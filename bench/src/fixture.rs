@@ -2,7 +2,7 @@
 
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
-use flame_compile::{Compiler, Protection, Request};
+use flame_compile::{Compiler, InstallRequest, Protection};
 use flame_plan::{Expose, Limits, ModulePlan, OnFault, Terms, ViewSpec};
 use flame_run::{Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
@@ -63,7 +63,7 @@ pub fn plan(
     protection: Protection,
     settings: &[(&str, &str)],
 ) -> Result<ModulePlan, Error> {
-    let request = Request {
+    let request = InstallRequest {
         // What the manifest asks for then decides.
         view: ViewSpec { expose: Expose::All, ..ViewSpec::default() },
         settings: settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),

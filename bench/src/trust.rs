@@ -5,11 +5,11 @@ use crate::fixture::{Error, base, blocks};
 use crate::modules::KEY;
 use crate::row::{Row, Target, Way, laps, median, paired};
 use flame_block::Pool;
-use flame_compile::{Cache, Compiler, Examined, Protection, Request};
+use flame_compile::{Cache, Compiler, InstallRequest, ModuleInfo, Protection};
 use flame_plan::{Expose, Limits, OnFault, ViewSpec};
 use flame_run::Loaded;
 use flame_transform::{Key, Prefix};
-use flame_trust::{Asked, Credential, Field, Grant, Mint, Narrow, Policy, Secret};
+use flame_trust::{Credential, Field, Grant, Mint, ModuleRequest, Narrow, Policy, Secret};
 use flame_view::View;
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -68,10 +68,10 @@ impl Node {
         Ok(Policy::open(&self.folder.path().join("policy.toml"))?)
     }
 
-    fn grant(&self, policy: &Policy, module: &Examined) -> Result<Grant, Error> {
+    fn grant(&self, policy: &Policy, module: &ModuleInfo) -> Result<Grant, Error> {
         let credential = Credential::parse(&self.text)?;
-        let asked = Asked::new(&module.manifest, module.hash, module.messages, Vec::new())?;
-        let request = flame_trust::Request {
+        let asked = ModuleRequest::new(&module.manifest, module.hash, module.messages, Vec::new())?;
+        let request = flame_trust::GrantRequest {
             credential: Some(&credential),
             asked: &asked,
             interface: "file",
@@ -94,7 +94,7 @@ fn installing(node: &Node, modules: &Path, rounds: usize) -> Result<Vec<Row>, Er
         let (policy, module) = (node.policy()?, compiler.examine(&wasm)?);
         let grant = node.grant(&policy, &module)?;
         View::new(&grant.view(), None)?;
-        let request = Request {
+        let request = InstallRequest {
             view: grant.view(),
             settings: Default::default(),
             on_fault: OnFault::Stop,

@@ -2,7 +2,7 @@
 #![no_main]
 
 use biscuit_auth::{BlockBuilder, UnverifiedBiscuit};
-use flame_trust::{Asked, Credential, Field, Grant, Mint, Narrow, Policy, Request, Secret};
+use flame_trust::{ModuleRequest, Credential, Field, Grant, Mint, Narrow, Policy, GrantRequest, Secret};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
@@ -30,14 +30,14 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 });
 
 fn grant(policy: &Policy, credential: &Credential) -> Result<Grant, String> {
-    let asked = Asked {
+    let asked = ModuleRequest {
         name: "m".into(),
         hash: [0; 32],
         signers: Vec::new(),
         fields: Vec::new(),
         calls: Default::default(),
     };
-    let request = Request {
+    let request = GrantRequest {
         credential: Some(credential),
         asked: &asked,
         interface: "eth0",

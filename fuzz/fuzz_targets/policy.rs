@@ -2,7 +2,7 @@
 //! what it states for those.
 #![no_main]
 
-use flame_trust::{Asked, Policy, Request, Revoked, Rights, Secret};
+use flame_trust::{ModuleRequest, Policy, GrantRequest, Revoked, Rights, Secret};
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
         }
     };
     let stated = policy.best_effort.fields.iter().fold(Rights::all(), |all, l| all.meet(l.rights.clone()));
-    let asked = Asked {
+    let asked = ModuleRequest {
         name: "m".into(),
         hash: [0; 32],
         signers: Vec::new(),
@@ -32,7 +32,7 @@ fuzz_target!(|data: &[u8]| {
         calls: Default::default(),
     };
     let request =
-        Request { credential: None, asked: &asked, interface: "eth0", now: 1_800_000_000, possession: None };
+        GrantRequest { credential: None, asked: &asked, interface: "eth0", now: 1_800_000_000, possession: None };
     match policy.grant(&request) {
         Ok(grant) => {
             assert!(grant.rights.within(&stated));

@@ -1,7 +1,7 @@
 //! The compiler as commands use it: modules are read by confined child processes of this program.
 
 use crate::command::Error;
-use crate::places;
+use crate::paths;
 use flame_compile::{Cache, Compiler, Worker};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -30,5 +30,5 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
 
 /// Returns a compiler for commands that only look at modules. They do without a cache that cannot be used.
 pub fn looking() -> Result<Compiler<'static>, Error> {
-    Ok(Compiler::new(Worker::this_program().stopped_by(stop_flag()?), Cache::open(&places::cache()).ok()))
+    Ok(Compiler::new(Worker::this_program().stopped_by(stop_flag()?), Cache::open(&paths::cache()).ok()))
 }

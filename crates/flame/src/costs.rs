@@ -1,20 +1,20 @@
 //! What instructions cost here, as the analyser wants it.
 
 use crate::command::Error;
-use crate::places;
-use crate::say::complain;
+use crate::console::complain;
+use crate::paths;
 use flame_bounds::Costs;
 use flame_plan::ModuleClass;
 use flame_run::Engines;
 
 /// Of the machine, if it was measured before, for a module that may own so many bytes.
-pub fn known(engines: &Engines, memory: u64) -> Option<Costs> {
+pub fn load_calibration(engines: &Engines, memory: u64) -> Option<Costs> {
     let engine = engines.of(ModuleClass::Bounded);
-    flame_calibrate::known(engine, &places::cache()).map(|c| c.costs(memory))
+    flame_calibrate::known(engine, &paths::cache()).map(|c| c.costs(memory))
 }
 
 /// Of this machine, which is measured if it was not before.
-pub fn here(engines: &Engines, quiet: bool) -> Result<Costs, Error> {
+pub fn load_or_calibrate(engines: &Engines, quiet: bool) -> Result<Costs, Error> {
     let mut told = quiet;
     let mut tell = |_: &str| {
         if !std::mem::replace(&mut told, true) {
@@ -22,6 +22,6 @@ pub fn here(engines: &Engines, quiet: bool) -> Result<Costs, Error> {
         }
     };
     let engine = engines.of(ModuleClass::Bounded);
-    let (calibration, _) = flame_calibrate::load_or_measure(engine, &places::cache(), false, &mut tell)?;
+    let (calibration, _) = flame_calibrate::load_or_measure(engine, &paths::cache(), false, &mut tell)?;
     Ok(calibration.costs(u64::MAX))
 }

@@ -1,18 +1,18 @@
 //! `flame`: words, no logic. Each command is one file under `command/`.
 #![forbid(unsafe_code)]
 
+mod admission_args;
 mod caller;
 mod command;
 mod compiler;
+mod console;
 mod costs;
 mod exit;
-mod fields;
+mod grant_args;
 mod node;
-mod pace;
-mod places;
+mod paths;
 mod plot;
 mod progress;
-mod say;
 mod settings;
 mod signals;
 
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     match settled.and_then(|()| Cli::parse().command.run()) {
         Ok(status) => status.code(),
         Err(error) => {
-            say::complain!("flame: {error}");
+            console::complain!("flame: {error}");
             exit::Status::Failed.code()
         }
     }

@@ -2,12 +2,13 @@
 
 use crate::caller::{self, Caller};
 use crate::command::Error;
-use crate::say::complain;
+use crate::console::complain;
 use clap::Args;
-use flame_compile::{Compiler, Examined, Start};
+use flame_compile::{Compiler, ModuleInfo, Start};
 use flame_plan::{Account, Eviction, Meter, Meters, Terms, ViewKey, ViewSpec};
 use flame_trust::{
-    Answer, Asked, Audit, Challenge, Credential, Event, Grant, Layer, Policy, Quotas, Request, Secret,
+    Answer, Audit, Challenge, Credential, Event, Grant, GrantRequest, Layer, ModuleRequest, Policy, Quotas,
+    Secret,
 };
 use flame_trust::{Field, PublicKey, time};
 use flame_view::View;
@@ -20,16 +21,17 @@ use std::time::{Duration, SystemTime};
 /// Policy, credential and key, as options.
 #[derive(Args, Clone)]
 pub struct Trust {
-    /// The node's policy: modules get what it, their credential and their manifest have in common. Without one they
-    /// run as the operator's own; /etc/flame/policy.toml is this machine's, which only root can leave out
+    /// Policy of the node: a module gets the intersection of policy, credential and manifest. Without a policy,
+    /// modules run with the operator's rights; if /etc/flame/policy.toml exists, only root can run without it
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
 
-    /// What the module may: made by `flame grant`. Under a policy, what has none gets packet counts
+    /// Credential file, created by `flame grant`. With --policy and no credential, a module only receives
+    /// packet counts
     #[arg(long, value_name = "FILE")]
     pub credential: Option<PathBuf>,
 
-    /// The key of the credential's holder; - reads it from standard input
+    /// Private key of the credential's holder; - reads it from standard input
     #[arg(long, value_name = "FILE", requires = "credential")]
     pub identity: Option<PathBuf>,
 }
@@ -88,15 +90,15 @@ pub struct Node {
 }
 
 /// A module that asks, and the answer.
-struct Asking {
-    asked: Asked,
+struct Decision {
+    asked: ModuleRequest,
     possession: Option<(Challenge, Answer)>,
     decided: Result<Grant, String>,
 }
 
 /// A module that runs under a grant.
-pub struct Admitted {
-    asked: Asked,
+pub struct AdmittedModule {
+    asked: ModuleRequest,
     possession: Option<(Challenge, Answer)>,
     pub grant: Grant,
     eviction: Eviction,
@@ -132,9 +134,9 @@ impl Node {
     }
 
     /// What the module in the file at `path` gets; `more` narrows it further.
-    fn consider(&self, path: &Path, module: &Examined, more: Vec<Layer>) -> Result<Asking, Error> {
+    fn evaluate(&self, path: &Path, module: &ModuleInfo, more: Vec<Layer>) -> Result<Decision, Error> {
         let signers = signatures(path, &module.hash)?;
-        let mut asked = Asked::new(&module.manifest, module.hash, module.messages, signers)?;
+        let mut asked = ModuleRequest::new(&module.manifest, module.hash, module.messages, signers)?;
         asked.fields.extend(more);
         let possession = match (&self.identity, &self.credential) {
             (Some(identity), Some(credential)) => {
@@ -148,14 +150,14 @@ impl Node {
             grant.layers.iter().try_for_each(viewable)?;
             Ok(grant)
         });
-        Ok(Asking { asked, possession, decided })
+        Ok(Decision { asked, possession, decided })
     }
 
     /// Lets a module in, or says why not; the audit log has it if not.
-    pub fn admit(&self, path: &Path, module: &Examined, more: Vec<Layer>) -> Result<Admitted, Error> {
-        let Asking { asked, possession, decided } = self.consider(path, module, more)?;
+    pub fn admit(&self, path: &Path, module: &ModuleInfo, more: Vec<Layer>) -> Result<AdmittedModule, Error> {
+        let Decision { asked, possession, decided } = self.evaluate(path, module, more)?;
         match decided {
-            Ok(grant) => Ok(Admitted { asked, possession, grant, eviction: Eviction::default() }),
+            Ok(grant) => Ok(AdmittedModule { asked, possession, grant, eviction: Eviction::default() }),
             Err(denied) => {
                 self.audit(Event::Refuse, &self.claimed(), &asked, &denied)?;
                 Err(denied.into())
@@ -164,12 +166,16 @@ impl Node {
     }
 
     /// What a module would be granted.
-    pub fn explain(&self, path: &Path, module: &Examined) -> Result<Grant, Error> {
-        Ok(self.consider(path, module, Vec::new())?.decided?)
+    pub fn explain(&self, path: &Path, module: &ModuleInfo) -> Result<Grant, Error> {
+        Ok(self.evaluate(path, module, Vec::new())?.decided?)
     }
 
-    fn decide(&self, asked: &Asked, possession: Option<&(Challenge, Answer)>) -> Result<Grant, String> {
-        let request = Request {
+    fn decide(
+        &self,
+        asked: &ModuleRequest,
+        possession: Option<&(Challenge, Answer)>,
+    ) -> Result<Grant, String> {
+        let request = GrantRequest {
             credential: self.credential.as_ref(),
             asked,
             interface: &self.interface,
@@ -185,7 +191,7 @@ impl Node {
         blocks.into_iter().find_map(|b| b.principal).map_or("anyone".to_owned(), |p| format!("{p} (claimed)"))
     }
 
-    fn audit(&self, event: Event, principal: &str, asked: &Asked, text: &str) -> Result<(), Error> {
+    fn audit(&self, event: Event, principal: &str, asked: &ModuleRequest, text: &str) -> Result<(), Error> {
         match self.log() {
             Some(log) => log.write(event, principal, &named(asked), text),
             None => Ok(()),
@@ -197,7 +203,7 @@ impl Node {
     }
 
     /// The terms of a module that is let in: with the meters of its credential, which it shares with all others.
-    pub fn terms(&self, admitted: &Admitted, live: bool) -> Result<Terms, Error> {
+    pub fn terms(&self, admitted: &AdmittedModule, live: bool) -> Result<Terms, Error> {
         let secret = self.policy.shared_secret().ok_or("the node has no key")?;
         let quotas = Quotas::open(&self.policy.quotas(), secret)?;
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,7 +234,7 @@ impl Node {
     }
 
     /// Notes in the audit log that the module runs, and with which options; gives what notes how it ends.
-    pub fn installed(&self, admitted: &Admitted, name: &str) -> Result<Entered, Error> {
+    pub fn installed(&self, admitted: &AdmittedModule, name: &str) -> Result<Entered, Error> {
         let grant = &admitted.grant;
         let fields: Vec<_> =
             grant.explain().into_iter().map(|(f, value, _)| format!("{}={value}", f.name())).collect();
@@ -243,7 +249,7 @@ impl Node {
     }
 }
 
-fn named(asked: &Asked) -> String {
+fn named(asked: &ModuleRequest) -> String {
     format!("{} {}", asked.name, flame_trust::hash_text(&asked.hash))
 }
 
@@ -293,7 +299,7 @@ impl Entered {
     }
 }
 
-impl Admitted {
+impl AdmittedModule {
     /// The eviction that the module's workers look at.
     pub fn eviction(&self) -> Eviction {
         self.eviction.clone()
@@ -301,7 +307,7 @@ impl Admitted {
 }
 
 /// How often the node looks whether grants still hold. Within a second it must be known everywhere.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Looks, as long as it lives, whether modules may still run; evicts those that may not.
 pub struct Watch {
@@ -311,7 +317,7 @@ pub struct Watch {
 
 impl Watch {
     /// `stop` is set when no module is left.
-    pub fn start(node: Node, admitted: Vec<Admitted>, stop: Arc<AtomicBool>) -> Self {
+    pub fn start(node: Node, admitted: Vec<AdmittedModule>, stop: Arc<AtomicBool>) -> Self {
         let done = Arc::new(AtomicBool::new(false));
         let told = done.clone();
         let thread = std::thread::spawn(move || watch(node, admitted, &told, &stop));
@@ -337,7 +343,7 @@ fn stamp(path: Option<&Path>) -> Stamp {
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-fn watch(mut node: Node, mut admitted: Vec<Admitted>, done: &AtomicBool, stop: &AtomicBool) {
+fn watch(mut node: Node, mut admitted: Vec<AdmittedModule>, done: &AtomicBool, stop: &AtomicBool) {
     let files = |node: &Node| [stamp(Some(&node.path)), stamp(node.policy.revocations.as_deref())];
     // What changed while modules were compiled is seen the first time.
     let (mut seen, mut second) = ([None, None], 0);
@@ -360,19 +366,19 @@ fn watch(mut node: Node, mut admitted: Vec<Admitted>, done: &AtomicBool, stop: &
                 }
             }
             (second, seen) = (now, files);
-            admitted.retain(|a| node.still(a));
+            admitted.retain(|a| node.reevaluate(a));
             if admitted.is_empty() {
                 stop.store(true, Ordering::Relaxed);
                 return;
             }
         }
-        std::thread::park_timeout(LOOK);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }
 
 impl Node {
     /// Whether a module has its grant still; it is evicted if not.
-    fn still(&self, admitted: &Admitted) -> bool {
+    fn reevaluate(&self, admitted: &AdmittedModule) -> bool {
         let reason = match self.decide(&admitted.asked, admitted.possession.as_ref()) {
             Ok(grant) if admitted.grant.rights.within(&grant.rights) => return true,
             Ok(_) => "the policy gives less now: install it again".to_owned(),

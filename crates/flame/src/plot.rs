@@ -1,7 +1,7 @@
 //! `--plot`: records on their way to the sink leave what a picture needs; it is drawn when they end well.
 
 use crate::command::Error;
-use crate::say::complain;
+use crate::console::complain;
 use flame_abi::manifest::Table;
 use flame_plot::{Format, Plotter};
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
@@ -43,10 +43,10 @@ impl Plot {
     ) -> Result<Self, Error> {
         let mut plotter = Plotter::new(modules).map_err(|e| format!("--plot: {e}"))?;
         if let Some(path) = beside {
-            let file = File::open(path).map_err(|e| format!("--beside {}: {e}", path.display()))?;
+            let file = File::open(path).map_err(|e| format!("--compare {}: {e}", path.display()))?;
             let label = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
             plotter.label("this run");
-            plotter.beside(&label, BufReader::new(file)).map_err(|e| format!("--beside {e}"))?;
+            plotter.beside(&label, BufReader::new(file)).map_err(|e| format!("--compare {e}"))?;
         }
         Ok(Self { plotter: Arc::new(Mutex::new(plotter)), target: target.clone() })
     }

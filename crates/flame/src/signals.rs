@@ -1,6 +1,6 @@
 //! Ctrl-C: once, a run ends in order; twice, at once, with what was written kept.
 
-use crate::say::complain;
+use crate::console::complain;
 use flame_abi::manifest::Table;
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use signal_hook::consts::{SIGINT, SIGTERM};

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{MANIFEST, Memory, install, request, with_manifest};
-use flame_compile::{Protection, Request};
+use flame_compile::{InstallRequest, Protection};
 use flame_plan::{Account, Eviction, Limits, ModulePlan, OnFault, Plan, Shed, Terms};
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use flame_run::Engines;
@@ -28,7 +28,7 @@ const COUNT: &str = r#"(module (memory (export "memory") 1)
     (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
 
 /// A module of these functions that writes packets.
-fn module(engines: &Engines, text: &str, request: &Request) -> ModulePlan {
+fn module(engines: &Engines, text: &str, request: &InstallRequest) -> ModulePlan {
     // It asks for more than any test gives.
     let limits =
         "packets = true\n[limits]\npacket_budget = 1000000000000\ncall_budget = 1000000000000\n[[tables]]";
@@ -36,9 +36,9 @@ fn module(engines: &Engines, text: &str, request: &Request) -> ModulePlan {
     install(engines, &with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes()), request).unwrap()
 }
 
-fn limited(call_budget: u64) -> Request {
+fn limited(call_budget: u64) -> InstallRequest {
     let limits = Limits { call_budget, packet_budget: 1 << 40, ..Limits::default() };
-    Request { limits, ..request() }
+    InstallRequest { limits, ..request() }
 }
 
 /// What a sink does when a packet is written, told how many there were.
@@ -84,7 +84,8 @@ fn run(
     act: OnPacket,
 ) -> Report {
     let plan = Plan { modules, workers, interval_ns: 0 };
-    let options = Options { decapsulate: false, count: u64::MAX, batch: 256, key: None, dealing: None, stop };
+    let options =
+        Options { decapsulate: false, count: u64::MAX, batch: 256, key: None, dispatch_key: None, stop };
     let mut sink = Packets { written: 0, act, rows: Arc::default() };
     let run = Run { plan: &plan, engines, options };
     let report = run.execute(Input::Shared(source), &mut sink, &mut Silent).unwrap();
@@ -117,7 +118,7 @@ fn a_tick_has_one_budget_with_all_of_its_continuations() {
     let engines = Engines::new().unwrap();
     // 1200 packets, a tick among them and the end: both begin a budget, and the first fault ends the module.
     for protection in [Protection::Auto, Protection::Metered] {
-        let request = Request { protection, on_fault: OnFault::Restart(1), ..limited(100 * UNITS) };
+        let request = InstallRequest { protection, on_fault: OnFault::Restart(1), ..limited(100 * UNITS) };
         let plan = module(&engines, ENDLESS, &request);
         let stop = AtomicBool::new(false);
         let source = Box::new(Memory::tcp(1200, 5));
@@ -138,7 +139,7 @@ fn a_tick_has_one_budget_with_all_of_its_continuations() {
 fn continuations_are_limited_in_number_too() {
     let engines = Engines::new().unwrap();
     let request = limited(SECOND);
-    let request = Request { limits: Limits { continuations: 7, ..request.limits }, ..request };
+    let request = InstallRequest { limits: Limits { continuations: 7, ..request.limits }, ..request };
     let plan = module(&engines, ENDLESS, &request);
     let stop = AtomicBool::new(false);
     let report = run(&engines, vec![plan], (1, Box::new(Memory::tcp(10, 5))), &stop, Box::new(|_| {}));
@@ -152,7 +153,7 @@ fn who_is_evicted_gets_no_further_continuation() {
     for workers in [1, 2] {
         let eviction = Eviction::default();
         let terms = Terms { eviction: eviction.clone(), ..Terms::default() };
-        let plan = module(&engines, ENDLESS, &Request { terms, ..limited(SECOND) });
+        let plan = module(&engines, ENDLESS, &InstallRequest { terms, ..limited(SECOND) });
         let stop = AtomicBool::new(false);
         // Of two workers, each sends to the thread that writes, and may be some calls ahead of it.
         let act: OnPacket = Box::new(move |written| {
@@ -207,7 +208,7 @@ fn messages_of_one_call_have_one_budget() {
     let engines = Engines::new().unwrap();
     for protection in [Protection::Auto, Protection::Metered] {
         let count = |budget: u64, packets: usize| {
-            let request = Request { protection, ..limited(budget) };
+            let request = InstallRequest { protection, ..limited(budget) };
             let plan = module(&engines, &messages(""), &request);
             let stop = AtomicBool::new(false);
             let source = Box::new(Memory::tcp(packets, 5));
@@ -229,7 +230,7 @@ fn messages_of_one_call_have_one_budget() {
 fn too_many_messages_end_who_sends_them() {
     let engines = Engines::new().unwrap();
     let request = limited(SECOND);
-    let request = Request { limits: Limits { messages: 255, ..request.limits }, ..request };
+    let request = InstallRequest { limits: Limits { messages: 255, ..request.limits }, ..request };
     let plan = module(&engines, &messages(""), &request);
     let stop = AtomicBool::new(false);
     let report = run(&engines, vec![plan], (1, Box::new(Memory::tcp(1000, 5))), &stop, Box::new(|_| {}));
@@ -320,7 +321,7 @@ fn on_a_link_nobody_waits_for_a_metered_call_of_any_kind() {
     let engines = Engines::new().unwrap();
     for (call, text) in spinning() {
         for workers in [1, 2] {
-            let request = Request { protection: Protection::Metered, ..limited(SECOND) };
+            let request = InstallRequest { protection: Protection::Metered, ..limited(SECOND) };
             let (spins, count) =
                 (module(&engines, &text, &request), module(&engines, COUNT, &limited(SECOND)));
             let (stop, latest) = (AtomicBool::new(false), Arc::default());
@@ -347,7 +348,7 @@ fn once_stopped_a_batch_or_init_that_goes_on_is_interrupted() {
     for (call, text) in [("flame_batch", batch), ("flame_init", spinning().swap_remove(0).1)] {
         for is_live in [false, true] {
             // Some minutes of work.
-            let request = Request { protection: Protection::Metered, ..limited(1000 * SECOND) };
+            let request = InstallRequest { protection: Protection::Metered, ..limited(1000 * SECOND) };
             let (spins, count) =
                 (module(&engines, &text, &request), module(&engines, COUNT, &limited(SECOND)));
             let stop = Arc::new(AtomicBool::new(false));
@@ -371,7 +372,7 @@ fn once_stopped_a_batch_or_init_that_goes_on_is_interrupted() {
             let (account, of_count) = (&report.accounts[0].1, &report.accounts[1].1);
             assert_eq!((of_count.processed, of_count.faults), (of_count.offered, 0), "{call}");
             assert_eq!((account.processed, account.faults), (0, 1), "{call}");
-            let shed = account.shed_by(Shed::Stopped) + account.shed_by(Shed::Behind);
+            let shed = account.shed_by(Shed::Stopped) + account.shed_by(Shed::Overrun);
             assert_eq!(shed, account.offered, "{call}: {account:?}");
         }
     }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{MANIFEST, Memory, install, module, request, run, with_manifest};
 use flame_bounds::{Count, rewrite_polled};
-use flame_compile::{Cache, Compiler, Protection, Request};
+use flame_compile::{Cache, Compiler, InstallRequest, Protection};
 use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Shed};
 use flame_run::{Call, Engines, FaultKind, Instance, Loaded, Mapping, Role};
 use std::collections::BTreeSet;
@@ -114,7 +114,8 @@ fn limits(deadline_ms: u64) -> Limits {
 
 /// The module as if all that it does were proved.
 fn as_bounded(engines: &Engines, wasm: &[u8], deadline_ms: u64) -> ModulePlan {
-    let asked = Request { protection: Protection::Unchecked, limits: limits(deadline_ms), ..request() };
+    let asked =
+        InstallRequest { protection: Protection::Unchecked, limits: limits(deadline_ms), ..request() };
     let plan = install(engines, wasm, &asked).unwrap();
     assert_eq!(plan.class, ModuleClass::Bounded);
     plan
@@ -227,7 +228,7 @@ fn a_module_has_one_chance_in_a_run() {
     // Counted, it is a module like any other.
     let counted = install(&engines, &wasm, &request()).unwrap();
     assert_eq!(counted.class, ModuleClass::Bounded, "its batches are proved");
-    let metered = Request { protection: Protection::Metered, ..request() };
+    let metered = InstallRequest { protection: Protection::Metered, ..request() };
     let counted = install(&engines, &wasm, &metered).unwrap();
     let (report, _) = run(&engines, vec![counted], 1, Box::new(Memory::tcp(PACKETS, 50)), 256).unwrap();
     assert_eq!(report.accounts[0].1.processed, PACKETS as u64);
@@ -380,7 +381,7 @@ fn a_module_that_violated_its_bound_is_metered_from_then_on() {
     assert_eq!(found, ModuleClass::Metered);
     assert!(why.contains("its bound was violated in an earlier run"), "{why}");
     // Whoever asks for no checks at all gets none.
-    let unchecked = Request { protection: Protection::Unchecked, ..request() };
+    let unchecked = InstallRequest { protection: Protection::Unchecked, ..request() };
     assert_eq!(compiler(open()).install(&count, &unchecked).unwrap().plan.class, ModuleClass::Bounded);
 }
 
@@ -395,7 +396,7 @@ fn the_deadline_follows_from_the_bound_within_its_limits() {
         let manifest = format!("{MANIFEST}\n[limits]\npacket_budget = 100_000_000\n");
         let wasm = with_manifest(wat::parse_str(&text).unwrap(), manifest.as_bytes());
         let limits = Limits { packet_budget: 100_000_000, ..Limits::default() };
-        let plan = install(&engines, &wasm, &Request { limits, ..request() }).unwrap();
+        let plan = install(&engines, &wasm, &InstallRequest { limits, ..request() }).unwrap();
         assert_eq!(plan.class, ModuleClass::Bounded, "{body}");
         plan.limits.batch_deadline_ns
     };

@@ -7,7 +7,7 @@ use common::{install, module, request, traces};
 use flame_abi::{Descriptor, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_bounds::{Analysis, Bound, Rules, analyse};
-use flame_compile::{Protection, Request};
+use flame_compile::{InstallRequest, Protection};
 use flame_plan::{Expose, Limits, ViewSpec};
 use flame_run::{Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
@@ -64,7 +64,7 @@ struct Measured<'a> {
 impl<'a> Measured<'a> {
     fn new(engines: &Engines, name: &'a str) -> Option<Self> {
         let wasm = module(name)?;
-        let request = Request {
+        let request = InstallRequest {
             view: ViewSpec { expose: Expose::All, ..ViewSpec::default() },
             limits: Limits { packet_budget: 100_000_000, ..Limits::default() },
             settings: settings(name).iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),

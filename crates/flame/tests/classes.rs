@@ -52,7 +52,7 @@ fn a_module_that_takes_long_holds_up_no_other() {
     assert_eq!(account["modules"]["count"]["processed"], 60_000, "{account}");
     let hog = &account["modules"]["hog"];
     assert!(hog["processed"].as_u64().unwrap() > 0 && hog["adds_up"] == true, "{account}");
-    assert!(hog["shed"]["behind"].as_u64().unwrap() > 1000, "what it had no time for is counted: {account}");
+    assert!(hog["shed"]["overrun"].as_u64().unwrap() > 1000, "what it had no time for is counted: {account}");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_module_that_keeps_breaking_its_pace_is_removed_with_its_times() {
     let folder = tempfile::tempdir().unwrap();
     let hog = hog(600_000, folder.path());
     // A module is not judged by its first 256 batches; here each is a packet.
-    let pace = ["--packet-time", "1us", "--slow-batches", "100", "--batch", "1", "--format", "json"];
+    let pace = ["--packet-time", "1us", "--max-overruns", "100", "--batch", "1", "--format", "json"];
     let capture = net.capture(&[&[&*format!("{},count", hog.display())], &pace[..]].concat(), 1);
     net.send(&vec![ipv4(&[], 17, (1, 1), (2, 53), 100); 400], 1);
     let out = capture.interrupt();

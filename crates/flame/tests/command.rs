@@ -23,7 +23,7 @@ fn the_recorded_capture_counts_what_tcpdump_counts() {
     if !has_modules() {
         return;
     }
-    let out = flame(&["run", "count", "-r", "demo/demo.pcap", "--format", "json", "--account", "json"]);
+    let out = flame(&["run", "count", "-r", "demo/demo.pcap", "--format", "json", "--stats", "json"]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let row: serde_json::Value = serde_json::from_str(text(&out.stdout).lines().next().unwrap()).unwrap();
     let account: serde_json::Value = serde_json::from_str(&text(&out.stderr)).unwrap();

@@ -155,7 +155,7 @@ fn what_may_not_go_out_is_withheld_and_counted() {
     mint(node.path(), "alice", &[]);
     let demo = demo();
     let run =
-        ["run", "flow", "-r", &demo, "--format", "json", "--account", "json", "--credential", "alice.cred"];
+        ["run", "flow", "-r", &demo, "--format", "json", "--stats", "json", "--credential", "alice.cred"];
     let out = in_folder(node.path(), &[&run[..], &POLICY].concat());
     assert_eq!(text(&out.stdout).lines().count(), large);
     let account: Value = serde_json::from_str(&text(&out.stderr)).unwrap();
@@ -214,10 +214,10 @@ fn a_filter_does_not_undo_pseudonyms_nor_ticks_a_resolution() {
     assert!(!flows(&["--select", &format!("host {pseudonym}")]).is_empty(), "what is seen can be asked for");
     // One report for each second, however short the interval.
     let ticks = |more: &[&str]| rows(node.path(), "count", &[more, &["--interval", "100ms"]].concat());
-    let (coarse, fine) = (ticks(&under), ticks(&[]));
-    assert!(coarse.len() * 3 < fine.len(), "{} and {}", coarse.len(), fine.len());
+    let (quantize, fine) = (ticks(&under), ticks(&[]));
+    assert!(quantize.len() * 3 < fine.len(), "{} and {}", quantize.len(), fine.len());
     for time in
-        coarse.iter().flat_map(|row| row.as_object().unwrap()).filter(|(name, _)| name.ends_with("_ns"))
+        quantize.iter().flat_map(|row| row.as_object().unwrap()).filter(|(name, _)| name.ends_with("_ns"))
     {
         assert_eq!(time.1.as_u64().unwrap() % 1_000_000_000, 0, "{time:?}");
     }

@@ -92,7 +92,7 @@ fn verdict(wasm: &str, expected: &str) -> String {
 fn found(modules: &str, capture: &Path) -> BTreeMap<String, u64> {
     let capture = capture.to_str().unwrap();
     let out =
-        flame(&["run", modules, "-r", capture, "--expose", "all", "--format", "json", "--account", "json"]);
+        flame(&["run", modules, "-r", capture, "--expose", "all", "--format", "json", "--stats", "json"]);
     for (name, account) in json(&out.stderr).last().expect("an account")["modules"].as_object().unwrap() {
         let whole =
             account["adds_up"] == true && account["offered"] == sum(account, &["processed", "filtered"]);

@@ -84,7 +84,7 @@ fn nothing_of_a_modules_making_leaves_but_records() {
     capture(&node.path().join("c.pcap"), [1_700_000_000_000; 3]);
     let wasm = with_manifest(wat::parse_str(TELLS).unwrap(), manifest("").as_bytes());
     std::fs::write(node.path().join("m.wasm"), wasm).unwrap();
-    let run = ["run", "./m.wasm", "-r", "c.pcap", "--account", "json", "--format", "json"];
+    let run = ["run", "./m.wasm", "-r", "c.pcap", "--stats", "json", "--format", "json"];
     let own = text(&flame(node.path(), &run).stderr);
     assert!(own.matches("XSECRETX").count() == 2 && own.contains("\"records_lost\":12345"), "{own}");
     let granted = flame(node.path(), &[&run[..], &UNDER].concat());
@@ -103,7 +103,7 @@ fn nothing_of_a_modules_making_leaves_but_records() {
     let log = done(node.path(), &["audit", "show", "--policy", "policy.toml"]);
     let events: Vec<_> = log.lines().filter_map(|l| l.split_whitespace().nth(1)).collect();
     assert_eq!(events, ["install", "fault", "end"], "{log}");
-    assert!(!log.contains("XSECRETX") && log.contains("--account json"), "{log}");
+    assert!(!log.contains("XSECRETX") && log.contains("--stats json"), "{log}");
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn one_packet_does_not_fill_a_disk() {
     let wasm = with_manifest(wat::parse_str(more).unwrap(), manifest(TABLE).as_bytes());
     std::fs::write(folder.path().join("m.wasm"), wasm).unwrap();
     let out =
-        flame(folder.path(), &["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--account", "json"]);
+        flame(folder.path(), &["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--stats", "json"]);
     assert!(out.stdout.len() < 8 << 20, "{} bytes", out.stdout.len());
     let said = text(&out.stderr);
     let account: Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();

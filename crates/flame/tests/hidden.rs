@@ -98,7 +98,7 @@ fn no_progress_is_shown_under_a_grant() {
         let (flame, more) = (env!("CARGO_BIN_EXE_flame"), more.join(" "));
         // The rest comes when a line is due.
         let feed = "head -c 5000000 c.pcap; sleep 0.6; tail -c +5000001 c.pcap; sleep 0.4";
-        let run = format!("({feed}) | {flame} run ./m.wasm -r - -s 200 --format json --account none {more}");
+        let run = format!("({feed}) | {flame} run ./m.wasm -r - -s 200 --format json --stats none {more}");
         let out =
             Command::new("script").args(["-qec", &run, "/dev/null"]).current_dir(folder.path()).output();
         text(&out.unwrap().stdout)
@@ -120,7 +120,7 @@ fn hidden_packets_are_not_counted_and_end_no_block() {
                 ]
             };
             capture(&folder.path().join("c.pcap"), 1, &(0..100).flat_map(each).collect::<Vec<_>>());
-            let run = ["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--account", "json"];
+            let run = ["run", "./m.wasm", "-r", "c.pcap", "--format", "json", "--stats", "json"];
             let out = flame(folder.path(), &[&run[..], &UNDER].concat());
             (text(&out.stdout), text(&out.stderr))
         };
@@ -169,7 +169,7 @@ fn packets_that_were_not_to_be_shown_are_not_lost_either() {
     let said = text(&out.stderr);
     let account: serde_json::Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
     let m = &account["modules"]["m"];
-    assert!(m["shed"]["behind"].as_u64() > Some(0), "it fell behind: {account}");
+    assert!(m["shed"]["overrun"].as_u64() > Some(0), "it fell behind: {account}");
     assert!(m["offered"].as_u64() <= Some(10_000) && m["adds_up"] == true, "{account}");
     let lost = |l: &str| serde_json::from_str::<serde_json::Value>(l).unwrap()["lost"].as_u64().unwrap();
     let lost: u64 = text(&out.stdout).lines().map(lost).sum();

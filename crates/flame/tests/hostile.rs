@@ -180,7 +180,7 @@ fn contained(
     };
     // Endless is endless after less, too.
     let limits = Limits { packet_budget: 10_000, call_budget: 1_000_000, ..Limits::default() };
-    let plan = match install(engine, &wasm, &flame_compile::Request { limits, ..request() }) {
+    let plan = match install(engine, &wasm, &flame_compile::InstallRequest { limits, ..request() }) {
         Ok(plan) => plan,
         // Refused for what it would do is contained, too.
         Err(e) if kind.expect.iter().any(|expected| e.to_string().contains(expected.as_str())) => {
@@ -283,7 +283,8 @@ fn a_budget_cuts_off_at_the_same_packet_whatever_the_batches() {
     let wasm = with_manifest(wat::parse_str(text).unwrap(), MANIFEST.as_bytes());
     for batch in [1, 7, 64, 256] {
         for (on_fault, processed) in [(OnFault::Stop, 1000), (OnFault::Restart(1), PACKETS as u64 - 1)] {
-            let plan = install(&engine, &wasm, &flame_compile::Request { on_fault, ..request() }).unwrap();
+            let plan =
+                install(&engine, &wasm, &flame_compile::InstallRequest { on_fault, ..request() }).unwrap();
             let (report, _) = run(&engine, vec![plan], 1, Box::new(Memory::tcp(PACKETS, 9)), batch).unwrap();
             let account = &report.accounts[0].1;
             assert_eq!(account.processed, processed, "batches of {batch}");

@@ -104,7 +104,7 @@ fn what_a_grant_hides_changes_nothing_outside() {
         let outside = |secret: u64, more: &[&str]| {
             std::fs::write(path.join("x.pcap"), capture(secret)).unwrap();
             let under = ["--policy", "policy.toml", "--credential", "a.cred"];
-            let run = ["run", "flow,count", "-r", "x.pcap", "--format", "json", "--account", "json"];
+            let run = ["run", "flow,count", "-r", "x.pcap", "--format", "json", "--stats", "json"];
             let out = flame(path, &[&run[..], &under, more].concat());
             (
                 out.status.code(),

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Memory, install, request, with_manifest};
 use flame_abi::layout;
-use flame_compile::Request;
+use flame_compile::InstallRequest;
 use flame_plan::{Action, Expose, Field, Limits, TrustedFilter, ViewSpec};
 use proptest::prelude::*;
 
@@ -111,7 +111,7 @@ fn found(packets: Vec<Vec<u8>>, view: ViewSpec, per_block: usize, workers: usize
     let engine = flame_run::Engines::new().unwrap();
     let bytes = flame_block::Pool::new(4).unwrap().window().2;
     let limits = Limits { packet_budget: 1 << 40, call_budget: 1 << 40, ..Limits::default() };
-    let request = Request { view, limits, ..request() };
+    let request = InstallRequest { view, limits, ..request() };
     let plan = install(&engine, &searcher(bytes), &request).unwrap();
     let packets = packets.into_iter().enumerate().map(|(i, p)| (1_000_000_000 + i as u64, p)).collect();
     let source = Memory { packets, per_block };

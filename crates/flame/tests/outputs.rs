@@ -107,7 +107,7 @@ fn no_output_steers_a_terminal() {
     let run = |more: &[&'static str]| [&["run", "./m.wasm", "-r", "c.pcap"][..], more].concat();
     let mut commands: Vec<Vec<&str>> = vec![
         run(&["--format", "table"]),
-        run(&["--format", "json", "--account", "json"]),
+        run(&["--format", "json", "--stats", "json"]),
         run(&["--format", "csv"]),
         run(&["--format", "csv", "--guard-formulas"]),
         run(&["--format", "eve"]),

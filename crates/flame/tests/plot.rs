@@ -26,7 +26,7 @@ fn pictures_of_a_run_and_of_two_side_by_side() {
     assert!(out.status.success(), "{}", said(&out));
     let svg = std::fs::read_to_string(&one).unwrap();
     assert!(svg.contains("22 connections"), "as many as README has: {svg}");
-    let out = flame(&[&run[..], &["/dev/null", "--plot", &two, "--beside", &records]].concat());
+    let out = flame(&[&run[..], &["/dev/null", "--plot", &two, "--compare", &records]].concat());
     assert!(out.status.success(), "{}", said(&out));
     assert!(std::fs::read(&two).unwrap().starts_with(b"\x89PNG"));
 
@@ -49,9 +49,9 @@ fn what_cannot_be_drawn_is_refused_before_the_run() {
         (&["http", "--plot", "x.svg"], "nothing to draw from http"),
         (&["rtt", "--plot", "x.jpg"], "ends in .svg or .png"),
         (&["rtt", "--plot", "term", "--format", "json"], "add -o FILE"),
-        (&["rtt", "--beside", "x.json"], "--plot"),
-        (&["rtt", "--plot", "x.svg", "--beside", "nowhere.json"], "nowhere.json: No such file"),
-        (&["rtt", "--plot", "x.svg", "--beside", "README.md"], "README:1: "),
+        (&["rtt", "--compare", "x.json"], "--plot"),
+        (&["rtt", "--plot", "x.svg", "--compare", "nowhere.json"], "nowhere.json: No such file"),
+        (&["rtt", "--plot", "x.svg", "--compare", "README.md"], "README:1: "),
     ];
     for (args, expected) in cases {
         let out = flame(&[&["run", "-r", "demo/demo.pcap"], *args].concat());

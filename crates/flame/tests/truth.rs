@@ -57,7 +57,7 @@ fn ours(records: &[String]) -> Row {
 fn counts_and_conversations_equal_the_truth() {
     let Some(traces) = traces() else { return };
     let engine = flame_run::Engines::new().unwrap();
-    let allowed = flame_compile::Request {
+    let allowed = flame_compile::InstallRequest {
         view: ViewSpec { expose: Expose::All, ..ViewSpec::default() },
         limits: flame_plan::Limits { packet_budget: 100_000_000, ..flame_plan::Limits::default() },
         ..request()

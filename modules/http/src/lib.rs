@@ -4,7 +4,7 @@
 pub mod field;
 
 use field::Field;
-use flame_module::{Batch, Init, Module, Out, Progress, Slow, flags, cold};
+use flame_module::{Batch, Init, Module, Out, Progress, Slow, cold, flags};
 
 const TCP: u8 = 6;
 

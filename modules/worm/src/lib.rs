@@ -12,7 +12,7 @@ pub mod signature;
 
 pub use search::{Place, Search};
 
-use flame_module::{Batch, Init, Module, Out, Packet, Progress, flags, cold};
+use flame_module::{Batch, Init, Module, Out, Packet, Progress, cold, flags};
 use found::Found;
 
 const TCP: u8 = 6;

@@ -12,7 +12,7 @@ pub enum Shed {
     /// The instance had been stopped before, or the run was stopped and the packet's turn did not come in time.
     Stopped,
     /// The block was lost because the module fell behind its buffer.
-    Behind,
+    Overrun,
     /// It had used up its share of processor time.
     Share,
     /// It had lost its grant.
@@ -26,7 +26,7 @@ impl Shed {
         Self::Bound,
         Self::Output,
         Self::Stopped,
-        Self::Behind,
+        Self::Overrun,
         Self::Share,
         Self::Evicted,
     ];
@@ -38,7 +38,7 @@ impl Shed {
             Self::Bound => "bound",
             Self::Output => "output",
             Self::Stopped => "stopped",
-            Self::Behind => "behind",
+            Self::Overrun => "overrun",
             Self::Share => "share",
             Self::Evicted => "evicted",
         }

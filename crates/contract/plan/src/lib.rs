@@ -17,8 +17,8 @@ pub use filter::{
 };
 pub use meter::{Amounts, Ledger, Meter, Meters, Quota, State, ThisRun};
 pub use name::{MAX_NAME, readable_name};
-pub use terms::{Eviction, PaceLimit, Release, Share, Terms};
-pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, coarse};
+pub use terms::{Eviction, Release, Share, Terms, TimeLimit};
+pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, quantize};
 
 use flame_abi::manifest::Manifest;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 pub struct Terms {
     pub release: Release,
     /// On live sources: one that is slower more often than this allows is removed.
-    pub pace: Option<PaceLimit>,
+    pub time_limit: Option<TimeLimit>,
     /// Blocks that may wait for it; as many as there are if it is 0.
     pub buffer: u32,
     pub eviction: Eviction,
@@ -43,7 +43,7 @@ pub struct Share {
 
 /// What a module's batches may take, measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PaceLimit {
+pub struct TimeLimit {
     /// Nanoseconds for each packet of a batch.
     pub packet_ns: u64,
     /// Batches of a thousand that may take longer.

@@ -41,7 +41,7 @@ impl ViewSpec {
 
 /// A time as a view of this resolution shows it.
 #[inline]
-pub fn coarse(ts_ns: u64, resolution_ns: u64) -> u64 {
+pub fn quantize(ts_ns: u64, resolution_ns: u64) -> u64 {
     if resolution_ns > 1 { ts_ns - ts_ns % resolution_ns } else { ts_ns }
 }
 

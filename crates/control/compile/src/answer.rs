@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// What a child found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    Examined {
+    ModuleInfo {
         manifest: Vec<u8>,
         messages: bool,
     },
@@ -72,7 +72,7 @@ impl Answer {
     fn check(&mut self, step: Step) -> Result<(), &'static str> {
         match (self, step) {
             (Self::Refused(reason), _) => report::clean(reason),
-            (Self::Examined { .. }, Step::Examine) | (Self::Code { .. }, Step::Compile) => {}
+            (Self::ModuleInfo { .. }, Step::Examine) | (Self::Code { .. }, Step::Compile) => {}
             (Self::Report(report), Step::Analyse) => report.clean(),
             (Self::Lines(lines), Step::Lines) => lines.iter_mut().flatten().for_each(report::clean),
             _ => return Err("it answers another question"),

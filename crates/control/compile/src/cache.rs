@@ -1,4 +1,4 @@
-use crate::Made;
+use crate::Artifact;
 use flame_files::Folder;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -91,10 +91,10 @@ impl Cache {
 }
 
 /// The file name of what `compile` makes of a module.
-pub(crate) fn entry_name(hash: &[u8; 32], made: Made) -> String {
+pub(crate) fn entry_name(hash: &[u8; 32], artifact: Artifact) -> String {
     let hex: String = hash.iter().map(|b| format!("{b:02x}")).collect();
     let version = env!("CARGO_PKG_VERSION");
-    format!("{hex}-{version}-{GENERATION}-{made:?}").to_lowercase()
+    format!("{hex}-{version}-{GENERATION}-{artifact:?}").to_lowercase()
 }
 
 fn violation_name(hash: &[u8; 32]) -> String {

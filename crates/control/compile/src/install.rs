@@ -1,6 +1,6 @@
 //! From a module file and what the operator asked for to its place in the plan.
 
-use crate::{Admission, CompileError, Compiler, Examined, Made, Pace, Protection, Verdict};
+use crate::{Admission, Artifact, CompileError, Compiler, ModuleInfo, PacketTimeLimit, Protection, Verdict};
 use flame_abi::manifest::Manifest;
 use flame_bounds::Costs;
 use flame_plan::ShownFilter;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// What the operator asked for.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct InstallRequest {
     /// What may be seen, whatever a module needs.
     pub view: ViewSpec,
     /// Values of parameters by name, as written.
@@ -21,7 +21,7 @@ pub struct Request {
     /// What instructions take on this machine.
     pub costs: Option<Costs>,
     /// What a packet may take, on live links.
-    pub pace: Option<Pace>,
+    pub pace: Option<PacketTimeLimit>,
     pub terms: Terms,
 }
 
@@ -50,7 +50,7 @@ pub enum InstallError {
 
 impl Compiler<'_> {
     /// Checks and compiles `wasm` and gives it the meet of what it needs and what it may see.
-    pub fn install(&self, wasm: &[u8], request: &Request) -> Result<Installed, InstallError> {
+    pub fn install(&self, wasm: &[u8], request: &InstallRequest) -> Result<Installed, InstallError> {
         self.install_examined(wasm, &self.examine(wasm)?, request)
     }
 
@@ -58,8 +58,8 @@ impl Compiler<'_> {
     pub fn install_examined(
         &self,
         wasm: &[u8],
-        examined: &Examined,
-        request: &Request,
+        examined: &ModuleInfo,
+        request: &InstallRequest,
     ) -> Result<Installed, InstallError> {
         let manifest = examined.manifest.clone();
         let (mut view, notes) = meet(&manifest, &request.view)?;
@@ -79,12 +79,12 @@ impl Compiler<'_> {
         };
         let verdict = self.verdict(wasm, examined, view.expose, &admission)?;
         limits.batch_deadline_ns = limits.batch_deadline_ns.min(verdict.deadline_ns);
-        let made = match (request.protection, verdict.class) {
-            (Protection::Unchecked, _) => Made::Unchecked,
-            (_, ModuleClass::Bounded) => Made::Bounded,
-            (_, ModuleClass::Metered) => Made::Metered,
+        let artifact = match (request.protection, verdict.class) {
+            (Protection::Unchecked, _) => Artifact::Unchecked,
+            (_, ModuleClass::Bounded) => Artifact::Bounded,
+            (_, ModuleClass::Metered) => Artifact::Metered,
         };
-        let compiled = self.compile(wasm, examined, made)?;
+        let compiled = self.compile(wasm, examined, artifact)?;
         let parameters = parameters(&manifest, &request.settings)?;
         let plan = ModulePlan {
             name: manifest.name.clone(),

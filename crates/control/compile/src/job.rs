@@ -1,9 +1,9 @@
 //! What is done with a foreign module's bytes: all of it happens here, in a child process or, where
 //! asked for by name, in this one.
 
-use crate::Made;
+use crate::Artifact;
 use crate::answer::Answer;
-use crate::lines::Lines;
+use crate::dwarf::Lines;
 use flame_abi::manifest::Manifest;
 use flame_bounds::{Costs, Count, Rules};
 use flame_plan::ModuleClass;
@@ -43,7 +43,7 @@ pub(crate) enum Job {
         costs: Option<Costs>,
     },
     Compile {
-        made: Made,
+        artifact: Artifact,
     },
     /// The lines of these offsets in the file.
     Lines {
@@ -84,7 +84,7 @@ pub(crate) fn perform(job: &Job, wasm: &[u8], engines: Option<&Engines>) -> (Ans
         Job::Analyse { costs } => flame_bounds::analyse(wasm, &Rules::default(), costs.as_ref())
             .map(|analysis| Answer::Report(Box::new(analysis.into())))
             .map_err(|e| e.to_string()),
-        Job::Compile { made } => match compile(wasm, *made, engines) {
+        Job::Compile { artifact } => match compile(wasm, *artifact, engines) {
             Ok(code) => return (Answer::Code { bytes: code.len() as u64 }, code),
             Err(reason) => Err(reason),
         },
@@ -101,14 +101,14 @@ fn examine(wasm: &[u8]) -> Result<Answer, String> {
     let checked = flame_bounds::check(wasm, &Rules::default()).map_err(|e| e.to_string())?;
     // The parent parses it again, once it is known that this ends.
     Manifest::parse(&checked.manifest).map_err(|e| e.to_string())?;
-    Ok(Answer::Examined { manifest: checked.manifest, messages: checked.exports.message })
+    Ok(Answer::ModuleInfo { manifest: checked.manifest, messages: checked.exports.message })
 }
 
-fn compile(wasm: &[u8], made: Made, engines: Option<&Engines>) -> Result<Vec<u8>, String> {
+fn compile(wasm: &[u8], artifact: Artifact, engines: Option<&Engines>) -> Result<Vec<u8>, String> {
     let engines = engines.ok_or("no engine to compile for")?;
     let analysis;
-    let (count, engine) = match made {
-        Made::Bounded => {
+    let (count, engine) = match artifact {
+        Artifact::Bounded => {
             let found = flame_bounds::analyse(wasm, &Rules::default(), None);
             analysis = found.map_err(|e| e.to_string())?;
             (
@@ -116,7 +116,7 @@ fn compile(wasm: &[u8], made: Made, engines: Option<&Engines>) -> Result<Vec<u8>
                 &engines.bounded,
             )
         }
-        Made::Metered => (Count::All, &engines.metered),
+        Artifact::Metered => (Count::All, &engines.metered),
         _ => (Count::Nothing, &engines.bounded),
     };
     let rewritten = flame_bounds::rewrite_polled(wasm, count).map_err(|e| e.to_string())?;

@@ -10,10 +10,10 @@
 mod answer;
 mod cache;
 mod child;
+mod dwarf;
 mod install;
 mod job;
 mod limits;
-mod lines;
 mod report;
 mod sys;
 mod verdict;
@@ -22,10 +22,10 @@ mod worker;
 pub use answer::parse_answer;
 pub use cache::{Cache, CacheError};
 pub use child::{CHILD, serve};
-pub use install::{InstallError, Installed, Request};
+pub use install::{InstallError, InstallRequest, Installed};
 pub use job::Step;
 pub use report::Report;
-pub use verdict::{Admission, Analysed, Pace, Verdict, of_packet_ns, violated, visible};
+pub use verdict::{Admission, Analysed, PacketTimeLimit, Verdict, of_packet_ns, violated, visible};
 pub use worker::{Stopped, Usage, Worker};
 
 use answer::Answer;
@@ -63,7 +63,7 @@ pub enum CompileError {
 
 /// A module that passed all checks.
 #[derive(Clone)]
-pub struct Examined {
+pub struct ModuleInfo {
     /// SHA-256 of the file as it came.
     pub hash: [u8; 32],
     pub manifest: Arc<Manifest>,
@@ -94,14 +94,14 @@ pub enum Protection {
 
 /// What was made of a module, and therefore its place in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Made {
+enum Artifact {
     Bounded,
     Metered,
     Unchecked,
     /// No code: what its bounds are.
     Verdict,
     /// No code: what it is.
-    Examined,
+    ModuleInfo,
     /// No code: what its calls cost.
     Report,
     /// No code: why it could not be analysed.
@@ -157,16 +157,16 @@ impl<'a> Compiler<'a> {
     }
 
     /// What a module is, without compiling it.
-    pub fn examine(&self, wasm: &[u8]) -> Result<Examined, CompileError> {
+    pub fn examine(&self, wasm: &[u8]) -> Result<ModuleInfo, CompileError> {
         only_wasm(wasm)?;
         let hash: [u8; 32] = Sha256::digest(wasm).into();
-        let name = cache::entry_name(&hash, Made::Examined);
+        let name = cache::entry_name(&hash, Artifact::ModuleInfo);
         let known = self.cache.as_ref().and_then(|c| c.get(&name));
         let known = known.and_then(|bytes| postcard::from_bytes::<(Vec<u8>, bool)>(&bytes).ok());
         let (manifest, messages) = match known {
             Some(known) => known,
             None => {
-                let (Answer::Examined { manifest, messages }, _) =
+                let (Answer::ModuleInfo { manifest, messages }, _) =
                     self.perform(&Job::Examine, wasm, &hash)?
                 else {
                     return Err(unexpected(Step::Examine));
@@ -178,7 +178,7 @@ impl<'a> Compiler<'a> {
                 found
             }
         };
-        Ok(Examined { hash, manifest: Arc::new(Manifest::parse(&manifest)?), messages })
+        Ok(ModuleInfo { hash, manifest: Arc::new(Manifest::parse(&manifest)?), messages })
     }
 
     /// The lines of the source that offsets in the file stand for, where the module was built with them. They
@@ -186,7 +186,7 @@ impl<'a> Compiler<'a> {
     pub fn lines(
         &self,
         wasm: &[u8],
-        examined: &Examined,
+        examined: &ModuleInfo,
         mut offsets: Vec<usize>,
     ) -> Result<BTreeMap<usize, String>, CompileError> {
         offsets.sort_unstable();
@@ -198,9 +198,14 @@ impl<'a> Compiler<'a> {
         Ok(offsets.into_iter().zip(lines).filter_map(|(offset, line)| Some((offset, line?))).collect())
     }
 
-    fn compile(&self, wasm: &[u8], examined: &Examined, made: Made) -> Result<Compiled, CompileError> {
-        let Examined { hash, manifest, .. } = examined.clone();
-        let name = cache::entry_name(&hash, made);
+    fn compile(
+        &self,
+        wasm: &[u8],
+        examined: &ModuleInfo,
+        artifact: Artifact,
+    ) -> Result<Compiled, CompileError> {
+        let ModuleInfo { hash, manifest, .. } = examined.clone();
+        let name = cache::entry_name(&hash, artifact);
         if let Some(cache) = &self.cache
             && let Some(code) = cache.get(&name)
             // A new Wasmtime or another machine type reads its entry as foreign and compiles anew.
@@ -208,7 +213,7 @@ impl<'a> Compiler<'a> {
         {
             return Ok(Compiled { hash, manifest, code: code.into(), cached: true });
         }
-        let (Answer::Code { .. }, code) = self.perform(&Job::Compile { made }, wasm, &hash)? else {
+        let (Answer::Code { .. }, code) = self.perform(&Job::Compile { artifact }, wasm, &hash)? else {
             return Err(unexpected(Step::Compile));
         };
         if let Some(cache) = &self.cache {

@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::job::{Job, Step};
-use crate::{CompileError, Compiler, Examined, Made, Protection, Report, Stopped, cache};
+use crate::{Artifact, CompileError, Compiler, ModuleInfo, Protection, Report, Stopped, cache};
 use flame_bounds::{Bound, Costs, Poly};
 use flame_plan::{Expose, LEAST_DEADLINE_NS, MOST_DEADLINE_NS, ModuleClass};
 use sha2::{Digest, Sha256};
@@ -11,7 +11,7 @@ use std::path::Path;
 /// How long a packet may take, and how much longer a module's estimate may be than that: what is beyond it for a while
 /// waits in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pace {
+pub struct PacketTimeLimit {
     /// Nanoseconds for a packet.
     pub packet_ns: f64,
     /// Inflation, at least 1.
@@ -23,7 +23,7 @@ pub struct Pace {
 /// Packets that follow each other as closely as a link can carry them: a frame of 64 bytes, preamble, gap.
 const WIRE_BITS: f64 = (64 + 20) as f64 * 8.0;
 
-impl Pace {
+impl PacketTimeLimit {
     /// The pace of a link of so many bits per second, for a module that may have a share of one processor, with room for
     /// `buffer` packets. A burst of one batch in which every packet costs the most is to fit into the buffer:
     /// 256 × (cost / limit − 1) ≤ buffer.
@@ -44,7 +44,7 @@ pub struct Admission<'a> {
     pub protection: Protection,
     /// What instructions take here, for estimates.
     pub costs: Option<&'a Costs>,
-    pub pace: Option<Pace>,
+    pub pace: Option<PacketTimeLimit>,
     /// What a packet may cost if it is counted. A bound above it is no better than a counter.
     pub packet_budget: u64,
 }
@@ -71,12 +71,12 @@ pub enum Analysed {
 
 /// What analysing a module's batches found.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Batches {
+pub(crate) struct BatchBounds {
     pub(crate) bound: Bound,
     pub(crate) time: Bound,
 }
 
-impl Batches {
+impl BatchBounds {
     const BYTES: usize = 4 * Poly::BYTES;
 
     fn to_bytes(self) -> Vec<u8> {
@@ -103,7 +103,7 @@ impl Compiler<'_> {
     pub(crate) fn verdict(
         &self,
         wasm: &[u8],
-        examined: &Examined,
+        examined: &ModuleInfo,
         expose: Expose,
         admission: &Admission<'_>,
     ) -> Result<Verdict, CompileError> {
@@ -127,12 +127,12 @@ impl Compiler<'_> {
     fn batches(
         &self,
         wasm: &[u8],
-        examined: &Examined,
+        examined: &ModuleInfo,
         costs: Option<&Costs>,
-    ) -> Result<Result<Batches, String>, CompileError> {
-        let name = cache::entry_name(&identity(examined, costs), Made::Verdict);
+    ) -> Result<Result<BatchBounds, String>, CompileError> {
+        let name = cache::entry_name(&identity(examined, costs), Artifact::Verdict);
         if let Some(known) =
-            self.cache.as_ref().and_then(|c| c.get(&name)).and_then(|b| Batches::from_bytes(&b))
+            self.cache.as_ref().and_then(|c| c.get(&name)).and_then(|b| BatchBounds::from_bytes(&b))
         {
             return Ok(Ok(known));
         }
@@ -141,7 +141,7 @@ impl Compiler<'_> {
             Analysed::Exceeded(why) => return Ok(Err(why)),
         };
         let batch = report.entries.iter().find(|e| e.name == flame_abi::layout::names::BATCH);
-        let found = Batches {
+        let found = BatchBounds {
             bound: batch.map_or(Bound::UNBOUNDED, |e| e.bound),
             time: batch.and_then(|e| e.time).unwrap_or(Bound::UNBOUNDED),
         };
@@ -155,25 +155,25 @@ impl Compiler<'_> {
     pub fn analyse(
         &self,
         wasm: &[u8],
-        examined: &Examined,
+        examined: &ModuleInfo,
         costs: Option<&Costs>,
     ) -> Result<Analysed, CompileError> {
         let of = identity(examined, costs);
-        let cached = |made| self.cache.as_ref()?.get(&cache::entry_name(&of, made));
-        if let Some(report) = cached(Made::Report).and_then(|b| postcard::from_bytes(&b).ok()) {
+        let cached = |artifact| self.cache.as_ref()?.get(&cache::entry_name(&of, artifact));
+        if let Some(report) = cached(Artifact::Report).and_then(|b| postcard::from_bytes(&b).ok()) {
             return Ok(Analysed::Report(report));
         }
-        if let Some(why) = cached(Made::Unanalysed).and_then(|b| String::from_utf8(b).ok()) {
+        if let Some(why) = cached(Artifact::Unanalysed).and_then(|b| String::from_utf8(b).ok()) {
             return Ok(Analysed::Exceeded(why));
         }
-        let put = |made, bytes: &[u8]| match &self.cache {
-            Some(cache) => cache.put(&cache::entry_name(&of, made), bytes),
+        let put = |artifact, bytes: &[u8]| match &self.cache {
+            Some(cache) => cache.put(&cache::entry_name(&of, artifact), bytes),
             None => Ok(()),
         };
         match self.perform(&Job::Analyse { costs: costs.cloned() }, wasm, &examined.hash) {
             Ok((Answer::Report(report), _)) => {
                 if let Ok(bytes) = postcard::to_stdvec(&report) {
-                    put(Made::Report, &bytes)?;
+                    put(Artifact::Report, &bytes)?;
                 }
                 Ok(Analysed::Report(report))
             }
@@ -183,7 +183,7 @@ impl Compiler<'_> {
                 let why = format!("its analysis was stopped: {stopped}");
                 // What depends on how busy the machine is, is tried again the next time.
                 if matches!(stopped, Stopped::Cpu { .. } | Stopped::Memory { .. }) {
-                    put(Made::Unanalysed, why.as_bytes())?;
+                    put(Artifact::Unanalysed, why.as_bytes())?;
                 }
                 Ok(Analysed::Exceeded(why))
             }
@@ -193,7 +193,7 @@ impl Compiler<'_> {
 }
 
 /// A module and the machine's costs, if estimates are asked for: what findings depend on.
-fn identity(examined: &Examined, costs: Option<&Costs>) -> [u8; 32] {
+fn identity(examined: &ModuleInfo, costs: Option<&Costs>) -> [u8; 32] {
     // Estimates are those of this machine, as it was when it was calibrated.
     Sha256::digest(format!("{:?} {costs:?}", examined.hash)).into()
 }
@@ -203,8 +203,8 @@ pub fn visible(expose: Expose, snaplen: u64) -> u64 {
     u64::from(expose.longest(u32::try_from(snaplen).unwrap_or(u32::MAX).max(1)))
 }
 
-fn judge(found: Batches, expose: Expose, admission: &Admission<'_>) -> Verdict {
-    let Batches { bound, time } = found;
+fn judge(found: BatchBounds, expose: Expose, admission: &Admission<'_>) -> Verdict {
+    let BatchBounds { bound, time } = found;
     let metered = |estimate_ns, why: String| Verdict {
         class: ModuleClass::Metered,
         estimate_ns,
@@ -271,15 +271,15 @@ pub fn violated(file: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn batches(call_ps: u64, packet_ps: u64) -> Batches {
+    fn batches(call_ps: u64, packet_ps: u64) -> BatchBounds {
         let bound = Bound { call: Poly::constant(call_ps), packet: Poly::constant(packet_ps) };
-        Batches { bound, time: bound }
+        BatchBounds { bound, time: bound }
     }
 
     #[test]
     fn a_link_and_a_buffer_say_what_is_acceptable() {
         // 14.88 million packets a second.
-        let pace = Pace::of_link(10e9, 0.5, 1024, 1514);
+        let pace = PacketTimeLimit::of_link(10e9, 0.5, 1024, 1514);
         assert!((pace.packet_ns - 33.6).abs() < 0.01 && pace.factor == 5.0, "{pace:?}");
         let admission = Admission {
             protection: Protection::Auto,
@@ -289,7 +289,7 @@ mod tests {
         };
         let class = |ps| judge(batches(0, ps), Expose::All, &admission).class;
         assert_eq!((class(167_000), class(169_000)), (ModuleClass::Bounded, ModuleClass::Metered));
-        let unknown = Batches { time: Bound::UNBOUNDED, ..batches(0, 1) };
+        let unknown = BatchBounds { time: Bound::UNBOUNDED, ..batches(0, 1) };
         assert!(judge(unknown, Expose::All, &admission).why.contains("flame calibrate"));
     }
 
@@ -300,15 +300,15 @@ mod tests {
         let class = |call, packet| judge(batches(call, packet), Expose::All, &admission).class;
         assert_eq!(class(1, 999), ModuleClass::Bounded);
         assert_eq!(class(1, 1000), ModuleClass::Metered, "a counter is the better bound");
-        let none = Batches { bound: Bound::UNBOUNDED, time: Bound::UNBOUNDED };
+        let none = BatchBounds { bound: Bound::UNBOUNDED, time: Bound::UNBOUNDED };
         assert_eq!(judge(none, Expose::All, &admission).class, ModuleClass::Metered);
     }
 
     #[test]
     fn what_was_found_comes_back_from_the_cache() {
-        let found = Batches { time: Bound::UNBOUNDED, ..batches(5, 7) };
-        assert_eq!(Batches::from_bytes(&found.to_bytes()), Some(found));
+        let found = BatchBounds { time: Bound::UNBOUNDED, ..batches(5, 7) };
+        assert_eq!(BatchBounds::from_bytes(&found.to_bytes()), Some(found));
         let bytes = found.to_bytes();
-        assert!((0..bytes.len()).all(|n| Batches::from_bytes(&bytes[..n]).is_none()));
+        assert!((0..bytes.len()).all(|n| BatchBounds::from_bytes(&bytes[..n]).is_none()));
     }
 }

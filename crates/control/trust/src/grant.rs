@@ -25,7 +25,7 @@ const POSSESSION: &str = "possession";
 
 /// A module that asks, as the node sees it.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ModuleRequest {
     pub name: String,
     /// SHA-256 of the file.
     pub hash: [u8; 32],
@@ -36,7 +36,7 @@ pub struct Asked {
     pub calls: BTreeSet<Call>,
 }
 
-impl Asked {
+impl ModuleRequest {
     /// `messages`: whether it has a slow path.
     pub fn new(
         manifest: &Manifest,
@@ -95,10 +95,10 @@ impl Challenge {
 
 /// Who asks for what, where and when.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct GrantRequest<'a> {
     /// Without one the module gets what the policy has for anyone.
     pub credential: Option<&'a Credential>,
-    pub asked: &'a Asked,
+    pub asked: &'a ModuleRequest,
     /// Where packets come from; `file` for captures.
     pub interface: &'a str,
     /// Seconds since 1970.
@@ -201,7 +201,7 @@ pub enum Denied {
 
 impl Policy {
     /// The meet of this policy, the credential and what the module asks for; or why there is none.
-    pub fn grant(&self, request: &Request<'_>) -> Result<Grant, Denied> {
+    pub fn grant(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {
         let Some(credential) = request.credential else { return self.best_effort(request) };
         let root = self.verified(credential)?;
         let blocks = credential.blocks()?;
@@ -243,7 +243,7 @@ impl Policy {
         self.finish(request, layers, (path, role), ids, links, &root.to_string())
     }
 
-    fn best_effort(&self, request: &Request<'_>) -> Result<Grant, Denied> {
+    fn best_effort(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {
         datalog_of_node(self, request)?;
         let layers = self.best_effort.fields.clone();
         let whom = ("anyone".to_owned(), "best-effort".to_owned());
@@ -253,7 +253,7 @@ impl Policy {
 
     fn finish(
         &self,
-        request: &Request<'_>,
+        request: &GrantRequest<'_>,
         mut layers: Vec<Layer>,
         (principal, role): (String, String),
         ids: Vec<String>,
@@ -375,7 +375,7 @@ impl Policy {
     }
 
     /// What the node tells checks.
-    fn facts(&self, request: &Request<'_>) -> BlockBuilder {
+    fn facts(&self, request: &GrantRequest<'_>) -> BlockBuilder {
         let mut facts = BlockBuilder::new();
         let mut say = |name: &str, term: Term| facts.facts.push(Fact::new(name.to_owned(), vec![term]));
         say("time", Term::Date(request.now));
@@ -390,7 +390,7 @@ impl Policy {
     }
 }
 
-fn datalog_of_node(policy: &Policy, request: &Request<'_>) -> Result<(), Denied> {
+fn datalog_of_node(policy: &Policy, request: &GrantRequest<'_>) -> Result<(), Denied> {
     // The node's checks hold for everyone. They are evaluated over a token without a say.
     datalog::authorize(&[], &policy.facts(request), &policy.checks).map_err(Denied::Check)
 }
@@ -400,7 +400,7 @@ fn joined<T: ToString>(all: impl Iterator<Item = T>) -> String {
 }
 
 /// Follows the holders along the blocks; the last must have answered.
-fn possession(blocks: &[Block], credential: &Credential, request: &Request<'_>) -> Result<(), Denied> {
+fn possession(blocks: &[Block], credential: &Credential, request: &GrantRequest<'_>) -> Result<(), Denied> {
     let mut holder: Option<PublicKey> = None;
     for (n, block) in blocks.iter().enumerate() {
         let Some(next) = block.holder else { continue };
@@ -428,7 +428,7 @@ fn possession(blocks: &[Block], credential: &Credential, request: &Request<'_>) 
 
 fn when_and_where(
     policy: &Policy,
-    request: &Request<'_>,
+    request: &GrantRequest<'_>,
     layers: &[Layer],
     rights: &Rights,
 ) -> Result<(), Denied> {
@@ -470,7 +470,7 @@ impl Grant {
                 bytes: rights.bytes_per_second,
                 transmit: rights.transmit,
             },
-            pace: None,
+            time_limit: None,
             buffer: if rights.buffer == u32::MAX { 0 } else { rights.buffer },
             eviction: Eviction::default(),
             meters: Meters::default(),

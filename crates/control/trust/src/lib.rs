@@ -7,7 +7,7 @@
 //!
 //! Credentials are [Biscuit](https://www.biscuitsec.org) tokens, version 3. Each block states fields as facts,
 //! `expose("headers")`, in the same words as policies do ([`Field`]); each narrows, whoever wrote it. Whatever else
-//! Datalog can say, checks say, over facts that the node gives ([`Request`]).
+//! Datalog can say, checks say, over facts that the node gives ([`GrantRequest`]).
 #![forbid(unsafe_code)]
 
 mod audit;
@@ -28,7 +28,7 @@ pub mod time;
 pub use audit::{Audit, AuditError, Event, counter_of, verify as verify_audit};
 pub use credential::{Block, Credential, CredentialError, MAX_BLOCKS, MAX_BYTES, Mint, Narrow, Signer};
 pub use field::{Field, hash_text};
-pub use grant::{Answer, Asked, Challenge, Denied, Grant, Link, Request};
+pub use grant::{Answer, Challenge, Denied, Grant, GrantRequest, Link, ModuleRequest};
 pub use key::{KeyError, PublicKey, Secret};
 pub use layer::{Layer, Origin};
 pub use policy::{Policy, PolicyError, Role};

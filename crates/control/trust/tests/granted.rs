@@ -144,7 +144,7 @@ fn datalog_checks_see_what_the_node_says() {
 fn without_a_credential_there_are_packet_counts() {
     let world = World::new();
     let asked = world.asked().unwrap();
-    let request = flame_trust::Request {
+    let request = flame_trust::GrantRequest {
         credential: None,
         asked: &asked,
         interface: "eth0",

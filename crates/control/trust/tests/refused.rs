@@ -6,7 +6,7 @@ mod more;
 
 use common::{HASH, MANIFEST, NOW, World, narrow};
 use flame_trust::{
-    Answer, Challenge, Credential, Field, Mint, Narrow, Policy, PublicKey, Request, Revoked, Secret,
+    Answer, Challenge, Credential, Field, GrantRequest, Mint, Narrow, Policy, PublicKey, Revoked, Secret,
 };
 
 /// A case: its name, what must be in the error, and the world in which it happens.
@@ -115,7 +115,7 @@ fn answered(change: fn(&World, &Credential, &Challenge) -> (Challenge, Answer)) 
     let credential = bound(&world);
     let (asked, challenge) = (world.asked()?, Challenge::new().unwrap());
     let (challenge, answer) = change(&world, &credential, &challenge);
-    let request = Request {
+    let request = GrantRequest {
         credential: Some(&credential),
         asked: &asked,
         interface: "eth0",
@@ -132,7 +132,7 @@ fn revoked(line: fn(&World, &Credential) -> String) -> Result<(), String> {
     let mut policy = world.policy()?;
     policy.revoked = Revoked::parse(&line(&world, &credential)).map_err(|(n, l)| format!("line {n}: {l}"))?;
     let asked = world.asked()?;
-    let request = Request {
+    let request = GrantRequest {
         credential: Some(&credential),
         asked: &asked,
         interface: "eth0",

@@ -1,7 +1,7 @@
 //! The account of each module at the end of a run: `offered = processed + filtered + shed`.
 
 use crate::escape;
-use crate::people::{GRID, grouped};
+use crate::human::{GRID, grouped};
 use comfy_table::{Cell, CellAlignment, Table};
 use flame_plan::{Account, Shed};
 use serde_json::{Map, Value, json};
@@ -131,7 +131,7 @@ mod tests {
         let value: Value = serde_json::from_slice(&line).unwrap();
         let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {
             "offered": 12345, "processed": 12000, "filtered": 300,
-            "shed": {"trap": 40, "budget": 0, "bound": 0, "output": 0, "stopped": 5, "behind": 0, "share": 0, "evicted": 0},
+            "shed": {"trap": 40, "budget": 0, "bound": 0, "output": 0, "stopped": 5, "overrun": 0, "share": 0, "evicted": 0},
             "records": 7, "records_lost": 0, "messages_lost": 0, "withheld": 0, "written": 0, "faults": 1, "adds_up": true,
         }}});
         assert_eq!(value, expected);

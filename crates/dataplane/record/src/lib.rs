@@ -32,7 +32,7 @@ mod check;
 mod error;
 pub mod escape;
 mod gate;
-pub mod people;
+pub mod human;
 pub mod rows;
 pub mod sink;
 

@@ -3,7 +3,7 @@
 //! There is one way to call an instance, [`Instance::begin`], whatever the call is for.
 
 use crate::fault::{Fault, FaultKind};
-use crate::instance::{Instance, Output, Quota, Role, to_the_end};
+use crate::instance::{Instance, Output, Quota, Role, block_on};
 use flame_abi::layout::names;
 use flame_abi::{CALL_UNITS, LinkType};
 use flame_plan::ModuleClass;
@@ -120,7 +120,7 @@ impl Function {
 }
 
 /// A call of a metered module that is not done.
-pub struct Running(Pin<Box<dyn Future<Output = (Box<Instance>, Called)>>>);
+pub struct Suspended(Pin<Box<dyn Future<Output = (Box<Instance>, Called)>>>);
 
 /// A call that returned, not looked at yet: [`Instance::finish`].
 pub struct Called {
@@ -131,7 +131,7 @@ pub struct Called {
 
 /// The state of a call after one slice.
 pub enum Slice {
-    Over(Running),
+    Yielded(Suspended),
     Done(Box<Instance>, Called),
 }
 
@@ -145,12 +145,12 @@ pub struct Returned<'a> {
     pub allowance: Allowance,
 }
 
-impl Running {
+impl Suspended {
     /// Goes on until the call is done, or somebody ends the slice ([`crate::Engines::end_slice`]).
     pub fn resume(mut self) -> Slice {
         match self.0.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready((instance, called)) => Slice::Done(instance, called),
-            Poll::Pending => Slice::Over(self),
+            Poll::Pending => Slice::Yielded(self),
         }
     }
 }
@@ -172,7 +172,7 @@ impl Instance {
             };
             (self, Called { call, allowance, result })
         };
-        Running(Box::pin(running)).resume()
+        Suspended(Box::pin(running)).resume()
     }
 
     /// Charges a call to its allowance and checks what it returned.
@@ -201,7 +201,7 @@ impl Instance {
                 }
                 Ok(returned)
             }
-            Ok(Some(function)) => Ok(to_the_end(function.call_async(&mut self.store))),
+            Ok(Some(function)) => Ok(block_on(function.call_async(&mut self.store))),
             Ok(None) => Ok(Ok(0)),
             Err(fault) => Err(fault),
         };

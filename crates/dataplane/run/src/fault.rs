@@ -13,8 +13,8 @@ pub struct Fault {
     pub packet: Option<u32>,
     /// Innermost first.
     pub backtrace: Vec<Frame>,
-    /// What the module itself said, such as a Rust panic's message.
-    pub said: Option<String>,
+    /// What the module itself panic_message, such as a Rust panic's message.
+    pub panic_message: Option<String>,
 }
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub struct Frame {
 impl Fault {
     /// A fault that the host found between two calls.
     pub fn between(call: &'static str, kind: FaultKind) -> Self {
-        Self { call, kind, packet: None, backtrace: Vec::new(), said: None }
+        Self { call, kind, packet: None, backtrace: Vec::new(), panic_message: None }
     }
 
     /// Whether the module must not run without counters any more.
@@ -153,8 +153,8 @@ impl fmt::Display for Fault {
             FaultKind::Continuations(limit) => write!(f, "asked for more than {limit} further calls")?,
             FaultKind::Start(text) => f.write_str(text)?,
         }
-        if let Some(said) = &self.said {
-            write!(f, "\n  it said: {said}")?;
+        if let Some(panic_message) = &self.panic_message {
+            write!(f, "\n  it panic_message: {panic_message}")?;
         }
         for (i, frame) in self.backtrace.iter().enumerate() {
             write!(f, "\n  {i}: {}", frame.function)?;

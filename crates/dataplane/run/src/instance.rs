@@ -171,7 +171,7 @@ impl Instance {
             kind: FaultKind::Start(text),
             packet: None,
             backtrace: Vec::new(),
-            said: None,
+            panic_message: None,
         };
         let limits = &loaded.limits;
         let quota = Quota {
@@ -191,7 +191,7 @@ impl Instance {
             store.set_epoch_deadline(1);
             store.epoch_deadline_async_yield_and_update(1);
         }
-        let instance = to_the_end(linker.instantiate_async(&mut store, &loaded.module))
+        let instance = block_on(linker.instantiate_async(&mut store, &loaded.module))
             .map_err(|e| start(root_cause(&e)))?;
         let memory = instance
             .get_memory(&mut store, names::MEMORY)
@@ -430,14 +430,14 @@ impl Instance {
             }
             _ => None,
         };
-        let said = self.panic_text.and_then(|address| {
+        let panic_message = self.panic_text.and_then(|address| {
             let text = self.memory.data(&self.store).get(address as usize..)?;
             let text = &text[..text.iter().take(512).position(|b| *b == 0).unwrap_or(0)];
             // The module wrote it: only printable characters reach a terminal.
             let clean = String::from_utf8_lossy(text).replace(char::is_control, " ");
             (!clean.is_empty()).then_some(clean)
         });
-        Fault { call, kind, packet, backtrace: Vec::new(), said }
+        Fault { call, kind, packet, backtrace: Vec::new(), panic_message }
     }
 }
 
@@ -451,7 +451,7 @@ impl Drop for Watching {
 }
 
 /// Polls until it is done: what it waits for is nothing but its next slice.
-pub(crate) fn to_the_end<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     loop {

@@ -10,7 +10,7 @@ mod instance;
 mod memory;
 mod watch;
 
-pub use call::{Allowance, Call, Called, Returned, Running, Slice};
+pub use call::{Allowance, Call, Called, Returned, Slice, Suspended};
 pub use engine::Engines;
 pub use fault::{Fault, FaultKind, Frame};
 pub use instance::{Instance, Loaded, Output, Role};

@@ -66,7 +66,7 @@ impl Coarse {
     pub(crate) fn shows(&mut self, ts_ns: u64) -> bool {
         match &mut self.sampler {
             None => true,
-            Some(sampler) => sampler.takes(flame_plan::coarse(ts_ns, self.sample_ns)),
+            Some(sampler) => sampler.takes(flame_plan::quantize(ts_ns, self.sample_ns)),
         }
     }
 
@@ -74,7 +74,7 @@ impl Coarse {
     #[inline]
     pub(crate) fn look_ahead(&mut self, packets: &[Descriptor]) {
         if let Some(sampler) = &mut self.sampler {
-            sampler.look_ahead(packets.iter().map(|d| flame_plan::coarse(d.ts_ns, self.sample_ns)));
+            sampler.look_ahead(packets.iter().map(|d| flame_plan::quantize(d.ts_ns, self.sample_ns)));
         }
     }
 
@@ -83,7 +83,7 @@ impl Coarse {
         if self.count_only {
             *d = Descriptor { ts_ns: d.ts_ns, addr: d.addr, ..Descriptor::default() };
         }
-        d.ts_ns = flame_plan::coarse(d.ts_ns, self.resolution_ns);
+        d.ts_ns = flame_plan::quantize(d.ts_ns, self.resolution_ns);
     }
 
     /// The last step, for many at once.

@@ -67,7 +67,7 @@ pub struct View {
     shown_expose: Expose,
     expose: Expose,
     shape: Shape,
-    coarse: Coarse,
+    quantize: Coarse,
 }
 
 /// What [`View::copy`] or [`View::select`] wrote.
@@ -127,14 +127,14 @@ impl View {
             shown,
             shown_expose,
             expose: spec.expose,
-            coarse: Coarse::new(spec, key, hides_bytes),
+            quantize: Coarse::new(spec, key, hides_bytes),
             shape: Shape { rewriter, snaplen: spec.snaplen, scratch: Vec::new() },
         })
     }
 
     /// Whether every byte of every selected packet is shown as it is, and so is its descriptor.
     pub fn hides_nothing(&self) -> bool {
-        self.expose == Expose::All && !self.shape.rewriter.changes_any() && self.coarse.is_none()
+        self.expose == Expose::All && !self.shape.rewriter.changes_any() && self.quantize.is_none()
     }
 
     /// Whether every packet is shown.
@@ -215,7 +215,7 @@ impl View {
         let mut written = Written::default();
         let mut chunk = [Descriptor::default(); CHUNK];
         let plain = self.expose == Expose::None && self.selects_all() && !self.shape.rewriter.changes_any();
-        if plain && self.coarse.shows_all() {
+        if plain && self.quantize.shows_all() {
             return Ok(self.descriptors_only(packets, out, base));
         }
         while written.taken < packets.len() && written.bytes < most && (written.packets as usize) < out.len()
@@ -226,9 +226,10 @@ impl View {
                 let (i, d) = (written.taken, &packets[written.taken]);
                 let bytes = packet(d, data, i)?;
                 let (link, wire_len) = (link(i), d.wire_len);
-                self.coarse.look_ahead(&packets[i..]);
+                self.quantize.look_ahead(&packets[i..]);
                 written.taken += 1;
-                if !self.select.passes(link, TruePacket { bytes, wire_len })? || !self.coarse.shows(d.ts_ns) {
+                if !self.select.passes(link, TruePacket { bytes, wire_len })? || !self.quantize.shows(d.ts_ns)
+                {
                     continue;
                 }
                 written.eligible += 1;
@@ -246,11 +247,11 @@ impl View {
                 copy_exact(visible.ok_or(ViewError::Internal { packet: i, reason })?, shown);
                 seen.addr = base.wrapping_add(at as u32);
                 written.bytes += shown.len();
-                self.coarse.apply(&mut seen);
+                self.quantize.apply(&mut seen);
                 chunk[made] = seen;
                 made += 1;
             }
-            self.coarse.name_flows(&mut chunk[..made]);
+            self.quantize.name_flows(&mut chunk[..made]);
             out[first..first + made].copy_from_slice(&chunk[..made]);
             written.packets += made as u32;
         }
@@ -267,9 +268,9 @@ impl View {
         let mut eligible = 0;
         for (i, d) in packets.iter().enumerate() {
             let bytes = packet(d, data, i)?;
-            self.coarse.look_ahead(&packets[i..]);
+            self.quantize.look_ahead(&packets[i..]);
             let passes = self.select.passes(link(i), TruePacket { bytes, wire_len: d.wire_len })?;
-            eligible += u32::from(passes && self.coarse.shows(d.ts_ns));
+            eligible += u32::from(passes && self.quantize.shows(d.ts_ns));
         }
         Ok(eligible)
     }
@@ -282,10 +283,10 @@ impl View {
             for (seen, d) in chunk.iter_mut().zip(packets) {
                 *seen = Descriptor { addr: base, ..*d };
                 limit(seen, 0);
-                self.coarse.apply(seen);
+                self.quantize.apply(seen);
             }
             let chunk = &mut chunk[..out.len()];
-            self.coarse.name_flows(chunk);
+            self.quantize.name_flows(chunk);
             out.copy_from_slice(chunk);
         }
         Written { taken, eligible: taken as u32, packets: taken as u32, bytes: 0 }

@@ -7,7 +7,7 @@ mod maker;
 use common::*;
 use flame_abi::{Descriptor, LinkType};
 use flame_decode::{Options, decode};
-use flame_plan::{Action, Expose, Field, Transforms, ViewSpec, coarse, least_common_multiple};
+use flame_plan::{Action, Expose, Field, Transforms, ViewSpec, least_common_multiple, quantize};
 use flame_view::View;
 use maker::{Hidden, Maker, Numbers};
 
@@ -92,7 +92,7 @@ fn the_narrower_view_is_one_of_the_wider() {
             (through(&narrower, &descriptors, &data), through(&narrower, &known, &known_data));
         for (i, (a, b)) in truly.iter().zip(&computed).enumerate() {
             assert_eq!((a.0, a.1), (b.0, b.1));
-            assert_eq!(a.0, coarse(descriptors[i].ts_ns, narrower.resolution_ns));
+            assert_eq!(a.0, quantize(descriptors[i].ts_ns, narrower.resolution_ns));
             // Where the wider view was cut, less may be understood of what is left; never is there more or other.
             let shared = a.2.len().min(b.2.len());
             let (a, b) = (&a.2[..shared], &b.2[..shared]);

@@ -8,12 +8,12 @@
 //! | budget | inside calls, between calls | each packet, each init | one [`Allowance`] together |
 //! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all |
 
-use crate::pace::Pace;
+use crate::limit::CpuMonitor;
 use crate::run::RunError;
-use crate::stop::{GRACE, Turn};
+use crate::stop::{GRACE, Quantum};
 use flame_plan::{Eviction, ModulePlan, Plan};
 use flame_run::{Allowance, Call, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role};
-use flame_run::{Running, Slice};
+use flame_run::{Slice, Suspended};
 use std::time::{Duration, Instant};
 
 /// One instance and the call that it is at.
@@ -21,24 +21,24 @@ pub(crate) struct Caller {
     loaded: Loaded,
     windows: Vec<Mapping>,
     init: Call,
-    seat: Seat,
+    state: RunState,
     current: Option<Current>,
     /// What all calls but batches have together once the run was stopped.
     last: Option<Allowance>,
     /// What batches and init took since then.
     overtime: Duration,
-    pace: Pace,
+    cpu: CpuMonitor,
     eviction: Eviction,
 }
 
 /// Where the instance is.
-enum Seat {
+enum RunState {
     /// There is none any more.
     Empty,
     /// Between two calls.
     Idle(Box<Instance>),
     /// In a call whose slice ended before it did.
-    Busy(Running),
+    Busy(Suspended),
 }
 
 struct Current {
@@ -49,7 +49,7 @@ struct Current {
 
 /// What became of a call, all of its continuations included.
 pub(crate) enum Ended {
-    /// It goes on in another turn.
+    /// It goes on in another quantum.
     Paused,
     Done(Call, Allowance),
     /// The instance is gone.
@@ -66,11 +66,11 @@ impl Caller {
             loaded: loaded.clone(),
             windows: Vec::new(),
             init: Call::Init { role, workers: plan.workers, tick_ns, interval_ns },
-            seat: Seat::Empty,
+            state: RunState::Empty,
             current: None,
             last: None,
             overtime: Duration::ZERO,
-            pace: Pace::new(&module.terms.meters, module.terms.pace.filter(|_| is_live)),
+            cpu: CpuMonitor::new(&module.terms.meters, module.terms.time_limit.filter(|_| is_live)),
             eviction: module.terms.eviction.clone(),
         }
     }
@@ -82,8 +82,8 @@ impl Caller {
     /// Makes an instance, whose first call then begins.
     pub(crate) fn launch(&mut self, restarted: bool) -> Result<(), Fault> {
         self.current = None;
-        self.seat = Seat::Empty;
-        self.seat = Seat::Idle(Box::new(Instance::new(&self.loaded, &self.windows, restarted)?));
+        self.state = RunState::Empty;
+        self.state = RunState::Idle(Box::new(Instance::new(&self.loaded, &self.windows, restarted)?));
         self.start(self.init.clone(), self.allowance());
         Ok(())
     }
@@ -99,7 +99,7 @@ impl Caller {
 
     /// Whether there is no instance any more.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self.seat, Seat::Empty)
+        matches!(self.state, RunState::Empty)
     }
 
     /// Whether it has had its time after the run was stopped.
@@ -123,7 +123,7 @@ impl Caller {
 
     /// Whether its share of time is not used up.
     pub(crate) fn may_begin(&mut self) -> bool {
-        self.pace.may_begin()
+        self.cpu.may_begin()
     }
 
     /// Makes `call` the next one; [`Caller::go`] calls. Nothing happens without an instance.
@@ -136,32 +136,32 @@ impl Caller {
     /// Goes on with the call that was started until it is done, or a rule says otherwise. `each` gets its output.
     pub(crate) fn go(
         &mut self,
-        turn: &Turn<'_>,
+        quantum: &Quantum<'_>,
         each: &mut dyn FnMut(Output<'_>) -> Result<(), RunError>,
     ) -> Result<Ended, RunError> {
         loop {
             let Some(mut current) = self.current.take() else { return Ok(Ended::Paused) };
             if let Some(reason) = self.eviction.reason() {
-                self.seat = Seat::Empty;
+                self.state = RunState::Empty;
                 return Ok(Ended::Evicted(current.call, reason.to_owned()));
             }
-            if turn.keeps_shares() && !self.pace.may_begin() {
+            if quantum.keeps_shares() && !self.cpu.may_begin() {
                 self.current = Some(current);
                 return Ok(Ended::Paused);
             }
             let is_batch = matches!(current.call, Call::Batch { .. });
             let is_timed = is_batch || matches!(current.call, Call::Init { .. });
-            let is_stopped = turn.stop.is_set();
+            let is_stopped = quantum.stop.is_set();
             let overtime = (is_stopped && is_timed).then(Instant::now);
-            let started = self.pace.start();
-            let slice = match std::mem::replace(&mut self.seat, Seat::Empty) {
-                Seat::Busy(_) if is_timed && self.is_overdue() => {
+            let started = self.cpu.start();
+            let slice = match std::mem::replace(&mut self.state, RunState::Empty) {
+                RunState::Busy(_) if is_timed && self.is_overdue() => {
                     let kind = FaultKind::Interrupted(self.overtime);
                     let fault = Fault::between(current.call.name(), kind);
                     return Ok(Ended::Faulted(current.call, fault));
                 }
-                Seat::Busy(running) => running.resume(),
-                Seat::Idle(instance) => {
+                RunState::Busy(running) => running.resume(),
+                RunState::Idle(instance) => {
                     if is_stopped && !is_timed && !current.allowance.is_last() {
                         let limit = self.loaded.limits().call_budget;
                         current.allowance = self.last.unwrap_or(Allowance::last(limit));
@@ -172,16 +172,16 @@ impl Caller {
                     }
                     instance.begin(&current.call, current.allowance)
                 }
-                Seat::Empty => return Ok(Ended::Paused),
+                RunState::Empty => return Ok(Ended::Paused),
             };
-            self.pace.charge(started, is_batch);
+            self.cpu.charge(started, is_batch);
             self.overtime += overtime.map_or(Duration::ZERO, |began| began.elapsed());
             let (mut instance, called) = match slice {
                 Slice::Done(instance, called) => (instance, called),
-                Slice::Over(running) => {
-                    self.seat = Seat::Busy(running);
+                Slice::Yielded(running) => {
+                    self.state = RunState::Busy(running);
                     self.current = Some(current);
-                    if turn.is_whole() {
+                    if quantum.is_whole() {
                         continue;
                     }
                     return Ok(Ended::Paused);
@@ -190,7 +190,7 @@ impl Caller {
             let Returned { output, more, allowance } = match instance.finish(called) {
                 Ok(returned) => returned,
                 Err(fault) => {
-                    self.judge(&current.call);
+                    self.monitor(&current.call);
                     return Ok(Ended::Faulted(current.call, fault));
                 }
             };
@@ -199,27 +199,27 @@ impl Caller {
                 self.last = Some(allowance);
             }
             if !output.bytes.is_empty() {
-                let started = self.pace.start();
+                let started = self.cpu.start();
                 each(output)?;
-                self.pace.charge(started, false);
+                self.cpu.charge(started, false);
             }
-            self.seat = Seat::Idle(instance);
+            self.state = RunState::Idle(instance);
             if !more || !matches!(current.call, Call::Tick { .. } | Call::End { .. }) {
-                self.judge(&current.call);
+                self.monitor(&current.call);
                 return Ok(Ended::Done(current.call, allowance));
             }
             current.continuations = current.continuations.saturating_add(1);
             self.current = Some(current);
-            if turn.is_over() {
+            if quantum.is_over() {
                 return Ok(Ended::Paused);
             }
         }
     }
 
     /// Evicts a module, on all workers, whose batches keep taking longer than it may.
-    fn judge(&mut self, call: &Call) {
+    fn monitor(&mut self, call: &Call) {
         if let Call::Batch { count, .. } = call
-            && let Some(reason) = self.pace.batch(*count)
+            && let Some(reason) = self.cpu.batch(*count)
         {
             self.eviction.evict(reason);
         }

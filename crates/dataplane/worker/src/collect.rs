@@ -1,10 +1,10 @@
 use crate::caller::{Caller, Ended};
-use crate::lane::Outlet;
-use crate::member::From;
+use crate::pipeline::Outlet;
 use crate::report::FaultReport;
 use crate::run::RunError;
-use crate::stop::{Stop, Turn};
-use flame_plan::{Account, Plan, coarse};
+use crate::runner::From;
+use crate::stop::{Quantum, Stop};
+use flame_plan::{Account, Plan, quantize};
 use flame_record::{Frame, Gate, Rows, Sink, frames};
 use flame_run::{Allowance, Call, Fault, Loaded, Output, Role};
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ pub struct Collector<'a> {
     modules: Vec<Collected>,
     sink: &'a mut dyn Sink,
     stop: &'a Stop<'a>,
-    /// The source loses what is not taken in time: messages wait for their turn.
+    /// The source loses what is not taken in time: messages wait for their quantum.
     is_live: bool,
     pub faults: Vec<FaultReport>,
     /// Per worker: the last tick it passed.
@@ -38,7 +38,7 @@ struct Collected {
     resolution_ns: u64,
     /// The last tick, at that resolution.
     ticked: u64,
-    /// The last tick of all workers' lanes, and the last that was passed on.
+    /// The last tick of all workers' pipelines, and the last that was passed on.
     due: u64,
     done: u64,
     /// Per worker: the last tick that the fast instance passed, and what is left for its call's messages.
@@ -169,32 +169,32 @@ impl<'a> Collector<'a> {
     }
 
     /// Whether a turn would bring a slow instance on.
-    pub(crate) fn may_go(&mut self) -> bool {
+    pub(crate) fn can_progress(&mut self) -> bool {
         self.modules.iter_mut().any(|m| {
             let waits = !m.queue.is_empty();
             m.slow.as_mut().is_some_and(|slow| (waits || slow.is_busy()) && slow.may_begin())
         })
     }
 
-    /// Gives each slow instance for which something waits one turn.
+    /// Gives each slow instance for which something waits one quantum.
     pub(crate) fn resume(&mut self) -> Result<(), RunError> {
         (0..self.modules.len()).try_for_each(|module| self.go(module))
     }
 
     fn go(&mut self, module: usize) -> Result<(), RunError> {
-        let turn = if self.is_live { Turn::slice(self.stop) } else { Turn::whole(self.stop) };
-        self.modules[module].go(&turn, self.sink, &mut self.faults)
+        let quantum = if self.is_live { Quantum::slice(self.stop) } else { Quantum::whole(self.stop) };
+        self.modules[module].go(&quantum, self.sink, &mut self.faults)
     }
 
     /// Ends the slow instances and gives out the records and losses of each module.
     pub(crate) fn end(mut self, now_ns: u64) -> Result<(Vec<Account>, Vec<FaultReport>), RunError> {
-        let turn = Turn::whole(self.stop);
+        let quantum = Quantum::whole(self.stop);
         for m in &mut self.modules {
-            m.go(&turn, self.sink, &mut self.faults)?;
-            let now_ns = coarse(now_ns, m.resolution_ns);
+            m.go(&quantum, self.sink, &mut self.faults)?;
+            let now_ns = quantize(now_ns, m.resolution_ns);
             if let Some(slow) = &mut m.slow {
                 slow.start(Call::End { now_ns }, slow.allowance());
-                m.go(&turn, self.sink, &mut self.faults)?;
+                m.go(&quantum, self.sink, &mut self.faults)?;
             }
         }
         for m in &mut self.modules {
@@ -211,7 +211,7 @@ impl Collected {
             return;
         }
         self.done = self.due;
-        let now_ns = coarse(self.due, self.resolution_ns);
+        let now_ns = quantize(self.due, self.resolution_ns);
         if now_ns <= std::mem::replace(&mut self.ticked, now_ns) || self.slow.is_none() {
             return;
         }
@@ -224,13 +224,13 @@ impl Collected {
     /// Makes the calls that wait, until none does, or others have waited long enough.
     fn go(
         &mut self,
-        turn: &Turn<'_>,
+        quantum: &Quantum<'_>,
         sink: &mut dyn Sink,
         faults: &mut Vec<FaultReport>,
     ) -> Result<(), RunError> {
         let Some(mut slow) = self.slow.take() else { return Ok(()) };
         while slow.is_busy() || self.start_next(&mut slow) {
-            match slow.go(turn, &mut |output| self.rows_of(output, sink))? {
+            match slow.go(quantum, &mut |output| self.rows_of(output, sink))? {
                 Ended::Paused => break,
                 Ended::Done(Call::Message(_), allowance) => self.allowances[self.worker] = Some(allowance),
                 Ended::Done(..) => {}
@@ -245,7 +245,7 @@ impl Collected {
                     return Ok(());
                 }
             }
-            if turn.is_over() {
+            if quantum.is_over() {
                 break;
             }
         }
@@ -316,7 +316,7 @@ impl Collected {
     }
 }
 
-/// For one worker: the lane's output needs no queue.
+/// For one worker: the pipeline's output needs no queue.
 impl Outlet for Collector<'_> {
     fn output(&mut self, from: From, output: Output<'_>) -> Result<(), RunError> {
         Collector::output(self, from, output.bytes)

@@ -1,8 +1,8 @@
 use crate::collect::Collector;
-use crate::feed::{Eater, Fed, FeedOptions, Part, feed};
-use crate::lane::{Lane, LaneOptions, Outlet};
-use crate::member::From;
+use crate::pipeline::{Outlet, Pipeline, PipelineOptions};
+use crate::read::{Chunk, Consumer, ReadOptions, ReadStats, read_loop};
 use crate::report::{FaultReport, Observer, Report};
+use crate::runner::From;
 use crate::stop::Stop;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
@@ -43,9 +43,9 @@ pub enum RunError {
 
 /// Where packets come from.
 pub enum Input {
-    /// One source; with several workers its packets are dealt out by flow hash.
+    /// One source; with several workers its packets are dispatched out by flow hash.
     Shared(Box<dyn Source>),
-    /// One source a worker, the flows dealt out by the kernel.
+    /// One source a worker, the flows dispatched out by the kernel.
     PerWorker(Vec<Box<dyn Source>>),
 }
 
@@ -59,7 +59,7 @@ pub struct Options<'a> {
     pub key: Option<&'a Key>,
     /// Decides, with its flow hash, which worker a flow goes to where grants are: which flows share one then tells
     /// nothing of their addresses.
-    pub dealing: Option<&'a Key>,
+    pub dispatch_key: Option<&'a Key>,
     /// Set it to end the run: all that was read is still processed and reported.
     pub stop: &'a AtomicBool,
 }
@@ -89,9 +89,9 @@ impl Run<'_> {
             let collector = Collector::new(self.plan, &loaded, sink, stop, is_live)?;
             match input {
                 Input::Shared(source) if self.plan.workers == 1 => {
-                    self.alone(&loaded, source, collector, observer, stop)
+                    self.inline(&loaded, source, collector, observer, stop)
                 }
-                Input::Shared(source) => self.dealt(&loaded, source, collector, observer, stop),
+                Input::Shared(source) => self.dispatched(&loaded, source, collector, observer, stop),
                 Input::PerWorker(sources) => self.parallel(&loaded, sources, collector, observer, stop),
             }
         };
@@ -102,13 +102,18 @@ impl Run<'_> {
         Ok(report)
     }
 
-    fn lane_options<'s>(&'s self, worker: usize, source: &dyn Source, stop: &'s Stop<'s>) -> LaneOptions<'s> {
+    fn pipeline_options<'s>(
+        &'s self,
+        worker: usize,
+        source: &dyn Source,
+        stop: &'s Stop<'s>,
+    ) -> PipelineOptions<'s> {
         let Options { batch, key, .. } = self.options;
-        LaneOptions { worker, batch, key, shared: source.shared(), live: source.is_live(), stop }
+        PipelineOptions { worker, batch, key, shared: source.shared(), live: source.is_live(), stop }
     }
 
-    fn feed_options(&self) -> FeedOptions<'_> {
-        FeedOptions {
+    fn read_options(&self) -> ReadOptions<'_> {
+        ReadOptions {
             decapsulate: self.options.decapsulate,
             tick_ns: self.plan.tick_ns(),
             count: self.options.count,
@@ -117,7 +122,7 @@ impl Run<'_> {
     }
 
     /// One worker: everything on this thread.
-    fn alone(
+    fn inline(
         &self,
         loaded: &[Loaded],
         mut source: Box<dyn Source>,
@@ -125,19 +130,19 @@ impl Run<'_> {
         observer: &mut dyn Observer,
         stop: &Stop<'_>,
     ) -> Result<Report, RunError> {
-        let options = self.lane_options(0, &*source, stop);
-        let lane = Lane::new(self.plan, loaded, &options, &mut collector)?;
-        let mut eater = Alone { lane, collector, end: None };
-        let fed = feed(&mut *source, &mut eater, observer, &self.feed_options());
-        let Alone { collector, end, .. } = eater;
-        let Some((accounts, now)) = end else { return Err(fed.err().unwrap_or(RunError::Broken)) };
+        let options = self.pipeline_options(0, &*source, stop);
+        let pipeline = Pipeline::new(self.plan, loaded, &options, &mut collector)?;
+        let mut consumer = Inline { pipeline, collector, end: None };
+        let stats = read_loop(&mut *source, &mut consumer, observer, &self.read_options());
+        let Inline { collector, end, .. } = consumer;
+        let Some((accounts, now)) = end else { return Err(stats.err().unwrap_or(RunError::Broken)) };
         let mut report = self.report(collector, now, accounts)?;
-        finish(&mut report, fed?, &*source);
+        finish(&mut report, stats?, &*source);
         Ok(report)
     }
 
     /// One source, several workers: a thread reads and deals, each worker has one.
-    fn dealt(
+    fn dispatched(
         &self,
         loaded: &[Loaded],
         mut source: Box<dyn Source>,
@@ -146,13 +151,14 @@ impl Run<'_> {
         stop: &Stop<'_>,
     ) -> Result<Report, RunError> {
         let (events, inbox) = bounded(QUEUE * self.plan.workers);
-        let (fed, ends) = std::thread::scope(|scope| {
-            let mut lanes = Vec::new();
+        let (stats, ends) = std::thread::scope(|scope| {
+            let mut pipelines = Vec::new();
             for worker in 0..self.plan.workers {
                 let (work, todo) = bounded(QUEUE);
-                lanes.push(work);
-                // The packets' memory is dealt out with them, so the lane copies what it exposes.
-                let options = LaneOptions { shared: None, ..self.lane_options(worker, &*source, stop) };
+                pipelines.push(work);
+                // The packets' memory is dispatched out with them, so the pipeline copies what it exposes.
+                let options =
+                    PipelineOptions { shared: None, ..self.pipeline_options(worker, &*source, stop) };
                 let events = events.clone();
                 scope.spawn(move || {
                     let mut outlet = Queue { worker, events: &events };
@@ -162,17 +168,18 @@ impl Run<'_> {
                 });
             }
             drop(events);
-            let options = self.feed_options();
+            let options = self.read_options();
             let source = &mut *source;
-            let key = self.options.dealing.map(FlowHash::new);
-            let reader = scope.spawn(move || feed(source, &mut Dealer { lanes, key }, observer, &options));
+            let key = self.options.dispatch_key.map(FlowHash::new);
+            let reader = scope
+                .spawn(move || read_loop(source, &mut Dispatcher { pipelines, key }, observer, &options));
             let ends = collect(&inbox, &mut collector);
             drop(inbox);
             (reader.join().unwrap_or(Err(RunError::Broken)), ends)
         });
         let (accounts, now) = ends?;
         let mut report = self.report(collector, now, accounts)?;
-        finish(&mut report, fed?, &*source);
+        finish(&mut report, stats?, &*source);
         Ok(report)
     }
 
@@ -190,40 +197,40 @@ impl Run<'_> {
         }
         let (events, inbox) = bounded(QUEUE * self.plan.workers);
         let mut observer = Some(observer);
-        let (feds, ends) = std::thread::scope(|scope| {
+        let (stats, ends) = std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for (worker, source) in sources.iter_mut().enumerate() {
                 let events = events.clone();
                 // One worker shows progress for all; the others are as fast by the same hash.
                 let observer = observer.take();
                 threads.push(scope.spawn(move || {
-                    let options = self.lane_options(worker, &**source, stop);
+                    let options = self.pipeline_options(worker, &**source, stop);
                     let mut outlet = Queue { worker, events: &events };
                     let run = || {
-                        let lane = Lane::new(self.plan, loaded, &options, &mut outlet)?;
-                        let mut eater = Parallel { lane, outlet };
+                        let pipeline = Pipeline::new(self.plan, loaded, &options, &mut outlet)?;
+                        let mut consumer = Parallel { pipeline, outlet };
                         let mut silent = crate::report::Silent;
                         let observer = observer.unwrap_or(&mut silent);
-                        feed(&mut **source, &mut eater, observer, &self.feed_options())
+                        read_loop(&mut **source, &mut consumer, observer, &self.read_options())
                     };
-                    let fed = run();
-                    if let Err(e) = fed {
+                    let stats = run();
+                    if let Err(e) = stats {
                         let _ = events.send(Event::Failed(e));
-                        return Fed::default();
+                        return ReadStats::default();
                     }
-                    fed.unwrap_or_default()
+                    stats.unwrap_or_default()
                 }));
             }
             drop(events);
             let ends = collect(&inbox, &mut collector);
             drop(inbox);
-            let feds: Vec<Fed> = threads.into_iter().map(|t| t.join().unwrap_or_default()).collect();
-            (feds, ends)
+            let stats: Vec<ReadStats> = threads.into_iter().map(|t| t.join().unwrap_or_default()).collect();
+            (stats, ends)
         });
         let (accounts, now) = ends?;
         let mut report = self.report(collector, now, accounts)?;
-        for (fed, source) in feds.into_iter().zip(&sources) {
-            finish(&mut report, fed, &**source);
+        for (stats, source) in stats.into_iter().zip(&sources) {
+            finish(&mut report, stats, &**source);
         }
         Ok(report)
     }
@@ -243,40 +250,40 @@ impl Run<'_> {
     }
 }
 
-fn finish(report: &mut Report, fed: Fed, source: &dyn Source) {
-    report.packets += fed.packets;
-    report.bytes += fed.bytes;
+fn finish(report: &mut Report, stats: ReadStats, source: &dyn Source) {
+    report.packets += stats.packets;
+    report.bytes += stats.bytes;
     report.kernel_drops += source.progress().kernel_drops;
     report.damage.extend_from_slice(source.damage());
-    report.failed = report.failed.take().or(fed.failed.map(|e| e.to_string()));
+    report.failed = report.failed.take().or(stats.failed.map(|e| e.to_string()));
 }
 
-struct Alone<'l, 'c> {
-    lane: Lane<'l>,
+struct Inline<'l, 'c> {
+    pipeline: Pipeline<'l>,
     collector: Collector<'c>,
     end: Option<(Vec<(usize, Account)>, u64)>,
 }
 
-impl Eater for Alone<'_, '_> {
-    fn part(&mut self, part: Part<'_>) -> Result<(), RunError> {
-        self.lane.part(part, &mut self.collector)?;
+impl Consumer for Inline<'_, '_> {
+    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
+        self.pipeline.chunk(chunk, &mut self.collector)?;
         self.collector.resume()
     }
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
-        self.lane.tick(now_ns, &mut self.collector)?;
+        self.pipeline.tick(now_ns, &mut self.collector)?;
         self.collector.tick(0, now_ns)
     }
 
     fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
-        self.end = Some((self.lane.end(now_ns, &mut self.collector)?, now_ns));
+        self.end = Some((self.pipeline.end(now_ns, &mut self.collector)?, now_ns));
         Ok(())
     }
 
     fn resume(&mut self) -> Result<bool, RunError> {
-        self.lane.resume(false, &mut self.collector)?;
+        self.pipeline.resume(false, &mut self.collector)?;
         self.collector.resume()?;
-        Ok(self.lane.may_go() || self.collector.may_go())
+        Ok(self.pipeline.can_progress() || self.collector.can_progress())
     }
 }
 
@@ -298,9 +305,9 @@ fn sliced<T>(engines: &flame_run::Engines, run: impl FnOnce() -> T) -> T {
     })
 }
 
-/// What a worker is dealt.
+/// What a worker is dispatched.
 enum Work {
-    Part { data: Bytes, packets: Vec<RawPacket>, descriptors: Vec<Descriptor> },
+    Chunk { data: Bytes, packets: Vec<RawPacket>, descriptors: Vec<Descriptor> },
     Tick(u64),
     End(u64),
 }
@@ -315,35 +322,35 @@ enum Event {
     Failed(RunError),
 }
 
-struct Dealer {
-    lanes: Vec<Sender<Work>>,
+struct Dispatcher {
+    pipelines: Vec<Sender<Work>>,
     key: Option<FlowHash>,
 }
 
-impl Dealer {
+impl Dispatcher {
     fn all(&self, work: impl Fn() -> Work) -> Result<(), RunError> {
-        self.lanes.iter().try_for_each(|lane| lane.send(work()).map_err(|_| RunError::Broken))
+        self.pipelines.iter().try_for_each(|pipeline| pipeline.send(work()).map_err(|_| RunError::Broken))
     }
 }
 
-impl Eater for Dealer {
+impl Consumer for Dispatcher {
     /// Both directions of a flow go to the same worker; so do all packets without a flow.
-    fn part(&mut self, part: Part<'_>) -> Result<(), RunError> {
-        let workers = self.lanes.len();
-        let mut dealt = vec![(Vec::new(), Vec::new()); workers];
-        let mut hashes: Vec<u32> = part.descriptors.iter().map(|d| d.hash).collect();
+    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
+        let workers = self.pipelines.len();
+        let mut dispatched = vec![(Vec::new(), Vec::new()); workers];
+        let mut hashes: Vec<u32> = chunk.descriptors.iter().map(|d| d.hash).collect();
         if let Some(key) = &self.key {
             key.apply(hashes.iter_mut());
         }
-        for ((packet, descriptor), hash) in part.packets.iter().zip(part.descriptors).zip(hashes) {
+        for ((packet, descriptor), hash) in chunk.packets.iter().zip(chunk.descriptors).zip(hashes) {
             let worker = ((u64::from(hash) * workers as u64) >> 32) as usize;
-            dealt[worker].0.push(*packet);
-            dealt[worker].1.push(*descriptor);
+            dispatched[worker].0.push(*packet);
+            dispatched[worker].1.push(*descriptor);
         }
-        for (lane, (packets, descriptors)) in self.lanes.iter().zip(dealt) {
+        for (pipeline, (packets, descriptors)) in self.pipelines.iter().zip(dispatched) {
             if !packets.is_empty() {
-                let data = part.block.data.clone();
-                lane.send(Work::Part { data, packets, descriptors }).map_err(|_| RunError::Broken)?;
+                let data = chunk.block.data.clone();
+                pipeline.send(Work::Chunk { data, packets, descriptors }).map_err(|_| RunError::Broken)?;
             }
         }
         Ok(())
@@ -361,33 +368,33 @@ impl Eater for Dealer {
 fn worker_loop(
     plan: &Plan,
     loaded: &[Loaded],
-    options: &LaneOptions<'_>,
+    options: &PipelineOptions<'_>,
     todo: &Receiver<Work>,
     outlet: &mut Queue<'_>,
 ) -> Result<(), RunError> {
-    let mut lane = Lane::new(plan, loaded, options, outlet)?;
+    let mut pipeline = Pipeline::new(plan, loaded, options, outlet)?;
     loop {
         let work = match todo.try_recv() {
             Ok(work) => work,
             // Nothing came meanwhile.
-            Err(TryRecvError::Empty) if lane.may_go() => {
-                lane.resume(false, outlet)?;
+            Err(TryRecvError::Empty) if pipeline.can_progress() => {
+                pipeline.resume(false, outlet)?;
                 continue;
             }
             Err(_) => todo.recv().map_err(|_| RunError::Broken)?,
         };
         match work {
-            Work::Part { data, packets, descriptors } => {
+            Work::Chunk { data, packets, descriptors } => {
                 let block = RawBlock { data, packets: Vec::new(), shared_offset: None };
-                let part = Part { block: &block, packets: &packets, descriptors: &descriptors };
-                lane.part(part, outlet)?;
+                let chunk = Chunk { block: &block, packets: &packets, descriptors: &descriptors };
+                pipeline.chunk(chunk, outlet)?;
             }
             Work::Tick(now_ns) => {
-                lane.tick(now_ns, outlet)?;
+                pipeline.tick(now_ns, outlet)?;
                 outlet.send(Event::Tick { worker: outlet.worker, now_ns })?;
             }
             Work::End(now_ns) => {
-                let accounts = lane.end(now_ns, outlet)?;
+                let accounts = pipeline.end(now_ns, outlet)?;
                 return outlet.send(Event::End { accounts, now_ns });
             }
         }
@@ -395,28 +402,28 @@ fn worker_loop(
 }
 
 struct Parallel<'l, 'q> {
-    lane: Lane<'l>,
+    pipeline: Pipeline<'l>,
     outlet: Queue<'q>,
 }
 
-impl Eater for Parallel<'_, '_> {
-    fn part(&mut self, part: Part<'_>) -> Result<(), RunError> {
-        self.lane.part(part, &mut self.outlet)
+impl Consumer for Parallel<'_, '_> {
+    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
+        self.pipeline.chunk(chunk, &mut self.outlet)
     }
 
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
-        self.lane.tick(now_ns, &mut self.outlet)?;
+        self.pipeline.tick(now_ns, &mut self.outlet)?;
         self.outlet.send(Event::Tick { worker: self.outlet.worker, now_ns })
     }
 
     fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
-        let accounts = self.lane.end(now_ns, &mut self.outlet)?;
+        let accounts = self.pipeline.end(now_ns, &mut self.outlet)?;
         self.outlet.send(Event::End { accounts, now_ns })
     }
 
     fn resume(&mut self) -> Result<bool, RunError> {
-        self.lane.resume(false, &mut self.outlet)?;
-        Ok(self.lane.may_go())
+        self.pipeline.resume(false, &mut self.outlet)?;
+        Ok(self.pipeline.can_progress())
     }
 }
 
@@ -454,17 +461,17 @@ fn collect(
     let mut all = Vec::new();
     let mut last = 0;
     let mut failed = None;
-    // Events since slow instances had a turn: they have one when nothing comes, and while much does, now and then.
+    // Events since slow instances had a quantum: they have one when nothing comes, and while much does, now and then.
     let mut since = 0;
     loop {
-        let may_go = collector.may_go();
+        let can_progress = collector.can_progress();
         let event = match inbox.try_recv() {
-            Ok(event) if !may_go || since < QUEUE => event,
+            Ok(event) if !can_progress || since < QUEUE => event,
             Ok(event) => {
                 (since, _) = (0, collector.resume()?);
                 event
             }
-            Err(TryRecvError::Empty) if may_go => {
+            Err(TryRecvError::Empty) if can_progress => {
                 (since, _) = (0, collector.resume()?);
                 continue;
             }

@@ -27,7 +27,7 @@ impl<'a> Stop<'a> {
 
 /// What an instance may take before somebody else is looked after.
 #[derive(Clone, Copy)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct Quantum<'a> {
     pub(crate) stop: &'a Stop<'a>,
     /// None: nobody waits.
     began: Option<Instant>,
@@ -35,7 +35,7 @@ pub(crate) struct Turn<'a> {
     is_ending: bool,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Quantum<'a> {
     /// As long as it takes.
     pub(crate) fn whole(stop: &'a Stop<'a>) -> Self {
         Self { stop, began: None, is_ending: false }

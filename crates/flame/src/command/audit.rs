@@ -1,6 +1,6 @@
 use crate::command::Error;
+use crate::console::say;
 use crate::exit::Status;
-use crate::say::say;
 use clap::{Args, Subcommand};
 use flame_trust::{Policy, PublicKey, verify_audit};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 use crate::command::{Error, read};
+use crate::console::say;
 use crate::exit::Status;
-use crate::places;
-use crate::say::say;
+use crate::paths;
 use clap::Args;
 use flame_abi::layout::names::MANIFEST_SECTION;
 use flame_abi::manifest::Manifest;
@@ -120,7 +120,7 @@ fn c(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
         .args(["-Wl,--no-entry", "-Wl,--export-dynamic", "-Wl,-z,stack-size=131072", "-Wl,--lto-O3"])
         .arg(format!("-Wl,-mllvm,{NO_LSR}"))
         .arg("-I")
-        .arg(places::sdk()?.join("c"))
+        .arg(paths::sdk()?.join("c"))
         .args(lines.then_some("-gline-tables-only"))
         .args(&sources)
         .arg("-o")

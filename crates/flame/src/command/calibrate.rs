@@ -1,9 +1,9 @@
 use crate::command::Error;
-use crate::command::explain::Shown;
+use crate::command::explain::OutputFormat;
+use crate::console::{say, say_json};
 use crate::exit::Status;
-use crate::places;
+use crate::paths;
 use crate::plot::Target;
-use crate::say::{say, say_json};
 use clap::Args;
 use flame_bounds::Class;
 use flame_calibrate::{Calibration, file_name, load_or_measure};
@@ -28,23 +28,23 @@ pub struct Calibrate {
     plot: Option<Target>,
 
     #[arg(short, long, default_value = "table")]
-    format: Shown,
+    format: OutputFormat,
 }
 
 impl Calibrate {
     pub fn run(self) -> Result<Status, Error> {
-        if matches!((&self.plot, self.format), (Some(Target::Terminal), Shown::Json)) {
+        if matches!((&self.plot, self.format), (Some(Target::Terminal), OutputFormat::Json)) {
             return Err("--plot term with --format json: both write to standard output; name a FILE".into());
         }
         let engines = flame_run::Engines::new()?;
         let engine = engines.of(ModuleClass::Bounded);
-        let folder = places::cache();
+        let folder = paths::cache();
         let (calibration, cached) = load_or_measure(engine, &folder, self.again, &mut progress)?;
         progress("");
         let path = folder.join(file_name(&calibration.cpu));
         match self.format {
-            Shown::Json => say_json!({"calibration": calibration, "file": path, "cached": cached}),
-            Shown::Table => table(&calibration, &path, cached),
+            OutputFormat::Json => say_json!({"calibration": calibration, "file": path, "cached": cached}),
+            OutputFormat::Table => table(&calibration, &path, cached),
         }
         if let Some(target) = &self.plot {
             target.draw(kept(&calibration)?)?;

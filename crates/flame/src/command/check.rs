@@ -1,59 +1,58 @@
-use crate::command::explain::Shown;
+use crate::admission_args::AdmissionArgs;
+use crate::command::explain::OutputFormat;
 use crate::command::{Error, read};
+use crate::console::{complain, say, say_json};
 use crate::exit::Status;
-use crate::pace::Pacing;
-use crate::places;
-use crate::say::{complain, say, say_json};
+use crate::paths;
 use clap::Args;
 use flame_abi::layout::names;
 use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, Turns};
-use flame_compile::{Analysed, Cache, Pace, Report};
+use flame_compile::{Analysed, Cache, PacketTimeLimit, Report};
 use flame_plan::Limits;
 use rustc_demangle::demangle;
 use std::collections::BTreeMap;
 
-/// Show what a module's calls cost at most, found without running it
+/// Show upper bounds on the cost of a module's calls, found without running it
 ///
-/// Bounds are numbers of executed instructions, of calls that return. L is the captured length of a packet. What no bound
-/// is found for is counted while it runs, and cut off at its budget. Times are estimates of this machine, once it was
-/// measured (flame calibrate).
+/// Bounds are numbers of executed instructions. L is the captured length of a packet. Calls without a bound are metered
+/// at run time and stopped at their budget. Times are estimates for this machine, after `flame calibrate`.
 #[derive(Args)]
 pub struct Check {
     /// A module by name or path
     module: String,
 
-    /// Also every loop: where it is, how often it goes back, what a turn costs; and the way that costs most
+    /// Also list every loop (location, trip count, cost per iteration) and the worst-case path
     #[arg(long)]
     explain: bool,
 
-    /// Fail (exit status 1) unless a batch of 256 packets is proved to cost no more than this
+    /// Fail (exit status 1) unless a batch of 256 packets is proven to cost no more than this
     #[arg(long, value_name = "INSTRUCTIONS")]
     limit: Option<u64>,
 
-    /// Packets are no longer than this
+    /// Longest packet in bytes
     #[arg(long, value_name = "BYTES", default_value_t = MAX_LENGTH)]
     snaplen: u64,
 
     #[command(flatten)]
-    pacing: Pacing,
+    admission: AdmissionArgs,
 
     #[arg(short, long, default_value = "table")]
-    format: Shown,
+    format: OutputFormat,
 }
 
-/// What was found, and what it is told with.
+/// The findings, with what is needed to print them.
 struct Found {
     analysis: Report,
-    /// By offset in the file, where they are known and shown.
+    /// Source lines by offset in the file, where they are known and shown.
     lines: BTreeMap<usize, String>,
-    /// Bytes of a packet that the module asks to see.
+    /// Bytes of a packet that the module requests.
     visible: u64,
     verdict: (bool, String),
 }
 
 impl Check {
     pub fn run(self) -> Result<Status, Error> {
-        let path = places::module(&self.module)?;
+        let path = paths::module(&self.module)?;
         let wasm = read(&path)?;
         let named = |e: flame_compile::CompileError| format!("{}: {e}", path.display());
         let compiler = crate::compiler::looking()?;
@@ -63,7 +62,7 @@ impl Check {
             .limits
             .memory_mib
             .map_or(u64::from(Limits::default().memory), |m| u64::from(m) << 20);
-        let costs = crate::costs::known(&flame_run::Engines::new()?, memory);
+        let costs = crate::costs::load_calibration(&flame_run::Engines::new()?, memory);
         let analysis = match compiler.analyse(&wasm, &examined, costs.as_ref()).map_err(named)? {
             Analysed::Report(report) => *report,
             Analysed::Exceeded(why) => return self.exceeded(&why),
@@ -77,7 +76,7 @@ impl Check {
         };
         let needed = examined.manifest.needs.expose.as_deref().unwrap_or("headers");
         let expose = needed.parse().map_err(|e| format!("{}: needs.expose: {e}", path.display()))?;
-        let pace = self.pacing.pace(None, self.snaplen)?;
+        let pace = self.admission.packet_time_limit(None, self.snaplen)?;
         let visible = flame_compile::visible(expose, pace.map_or(self.snaplen, |pace| pace.snaplen));
         let budget = examined.manifest.limits.packet_budget.unwrap_or(Limits::default().packet_budget);
         let verdict = match self.violation(&examined.hash)? {
@@ -86,8 +85,8 @@ impl Check {
         };
         let found = Found { analysis, lines, visible, verdict };
         match self.format {
-            Shown::Json => self.json(&found),
-            Shown::Table => self.table(&found),
+            OutputFormat::Json => self.json(&found),
+            OutputFormat::Table => self.table(&found),
         }
         match self.limit {
             None => Ok(if pace.is_none() || found.verdict.0 { Status::Done } else { Status::Failed }),
@@ -97,7 +96,7 @@ impl Check {
 
     /// Why the module is metered whatever its bounds are, if its bound was violated here.
     fn violation(&self, hash: &[u8; 32]) -> Result<Option<String>, Error> {
-        let folder = crate::places::cache();
+        let folder = crate::paths::cache();
         // A check makes no cache.
         let cache = if folder.is_dir() { Some(Cache::open(&folder)?) } else { None };
         Ok(cache.and_then(|c| c.violation(hash)).map(|file| flame_compile::violated(&file)))
@@ -106,8 +105,8 @@ impl Check {
     /// Says that the analysis was stopped: the module is run with counters.
     fn exceeded(&self, why: &str) -> Result<Status, Error> {
         match self.format {
-            Shown::Json => say_json!({"bounded": false, "why": why}),
-            Shown::Table => say!("verdict        metered: {why}"),
+            OutputFormat::Json => say_json!({"bounded": false, "why": why}),
+            OutputFormat::Table => say!("verdict        metered: {why}"),
         }
         Ok(if self.limit.is_none() { Status::Done } else { Status::Failed })
     }
@@ -154,7 +153,7 @@ impl Check {
                     batch.stack.memory,
                     batch.stack.locals
                 ),
-                None => say!("stack          without bound, where functions call each other in a circle"),
+                None => say!("stack          unbounded (recursive calls)"),
             }
             let grows = if batch.grows { "batches may grow it, up to its limit" } else { "stays as it is" };
             say!("memory         {}", if analysis.grows { grows } else { "stays as it is" });
@@ -216,7 +215,7 @@ impl Check {
             let line = found.lines.get(&l.offset).map_or("", String::as_str);
             let (turns, cost) = (turns(l), l.cost.to_string());
             say!(
-                "loop at byte {:<8} {turns:<14} {} turns of {cost:<16} {} {line}",
+                "loop at byte {:<8} {turns:<14} {} iterations of {cost:<16} {} {line}",
                 l.offset,
                 l.depends.class(),
                 name(&l.function)
@@ -224,7 +223,7 @@ impl Check {
         }
         let path = self.path(found);
         if !path.is_empty() {
-            say!("\nThe way through flame_batch that costs most, of packets of {TYPICAL} bytes:");
+            say!("\nThe worst-case path through flame_batch, for packets of {TYPICAL} bytes:");
         }
         for step in path {
             let what = if step.is_loop { "the whole loop" } else { "" };
@@ -232,7 +231,7 @@ impl Check {
         }
     }
 
-    /// The places where the costliest way of a batch gets dearer.
+    /// Returns the places on the worst-case path of a batch where cost is added.
     fn path(&self, found: &Found) -> Vec<Place> {
         let batch = found.analysis.entries.iter().find(|e| e.name == names::BATCH);
         let Some(batch) = batch.filter(|_| self.explain) else { return Vec::new() };
@@ -273,7 +272,11 @@ struct Place {
 }
 
 /// Whether a module is run as a bounded one, and why.
-fn verdict(analysis: &Report, pace: Option<Pace>, (visible, budget): (u64, u64)) -> (bool, String) {
+fn verdict(
+    analysis: &Report,
+    pace: Option<PacketTimeLimit>,
+    (visible, budget): (u64, u64),
+) -> (bool, String) {
     let batch = analysis.entries.iter().find(|e| e.name == names::BATCH);
     let Some(batch) = batch.filter(|e| e.bound.is_bounded()) else {
         return (false, "its batches have no bound".to_owned());

@@ -1,8 +1,8 @@
 use crate::caller::Caller;
 use crate::command::{Error, read_module};
+use crate::console::{say, say_json};
 use crate::exit::Status;
 use crate::node::Trust;
-use crate::say::{say, say_json};
 use clap::{Args, ValueEnum};
 use flame_abi::Descriptor;
 use flame_source::{FileOptions, Next, RawBlock};
@@ -33,12 +33,12 @@ pub struct Explain {
     packet: u64,
 
     #[arg(short, long, default_value = "table")]
-    format: Shown,
+    format: OutputFormat,
 }
 
 /// How an answer is written.
 #[derive(Clone, Copy, ValueEnum)]
-pub enum Shown {
+pub enum OutputFormat {
     Table,
     Json,
 }
@@ -56,7 +56,7 @@ impl Explain {
         let grant = node.explain(&path, &examined)?;
         // That the view can be made is part of the answer.
         let mut view = View::new(&grant.view(), None)?;
-        if matches!(self.format, Shown::Table) {
+        if matches!(self.format, OutputFormat::Table) {
             let name = &node.policy().name;
             say!(
                 "{} on {name}, {}: principal {}, role {}\n",
@@ -75,17 +75,17 @@ impl Explain {
 }
 
 /// The fields of a grant, with who decided each.
-pub fn fields(grant: &Grant, format: Shown) {
+pub fn fields(grant: &Grant, format: OutputFormat) {
     for (field, value, by) in grant.explain() {
         let by: Vec<_> = by.iter().map(ToString::to_string).collect();
         match format {
-            Shown::Json => say_json!({"field": field.name(), "value": value, "decided_by": by}),
-            Shown::Table => say!("{:<18} {value:<28} {}", field.name(), by.join(", then ")),
+            OutputFormat::Json => say_json!({"field": field.name(), "value": value, "decided_by": by}),
+            OutputFormat::Table => say!("{:<18} {value:<28} {}", field.name(), by.join(", then ")),
         }
     }
 }
 
-fn packet(file: &Path, number: u64, view: &mut View, format: Shown) -> Result<Status, Error> {
+fn packet(file: &Path, number: u64, view: &mut View, format: OutputFormat) -> Result<Status, Error> {
     let mut source = flame_source::open(&[file.to_owned()], &FileOptions::default())?;
     let (mut block, mut before) = (RawBlock::default(), 0);
     while let Next::Packets = source.next(&mut block)? {
@@ -102,12 +102,12 @@ fn packet(file: &Path, number: u64, view: &mut View, format: Shown) -> Result<St
         let written = view.copy(&[d], |_| p.link, bytes, &mut out, &mut seen, 0)?;
         let after = (written.packets > 0).then(|| (out[0], &seen[..written.bytes]));
         match format {
-            Shown::Json => {
+            OutputFormat::Json => {
                 let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
                 let side = |d: &Descriptor, bytes: &[u8]| json!({"ts_ns": d.ts_ns, "wire_len": d.wire_len, "proto": d.proto, "bytes": hex(bytes)});
                 say_json!({"before": side(&d, bytes), "after": after.map(|(d, bytes)| side(&d, bytes))});
             }
-            Shown::Table => show(number, (&d, bytes), after),
+            OutputFormat::Table => show(number, (&d, bytes), after),
         }
         return Ok(Status::Done);
     }

@@ -1,9 +1,9 @@
-use crate::command::explain::{Shown, fields};
+use crate::command::explain::{OutputFormat, fields};
 use crate::command::{Error, read_module};
+use crate::console::{say, say_json};
 use crate::exit::Status;
-use crate::fields::Fields;
+use crate::grant_args::Fields;
 use crate::node::{Trust, credential};
-use crate::say::{say, say_json};
 use clap::{Args, Subcommand};
 use flame_trust::{Credential, Event, Mint, Narrow, Policy, PublicKey, Revoked, Secret, Signer};
 use serde_json::json;
@@ -61,7 +61,7 @@ enum What {
     Inspect {
         credential: PathBuf,
         #[arg(short, long, default_value = "table")]
-        format: Shown,
+        format: OutputFormat,
     },
     /// Check a credential against a policy, and show what a module gets
     Verify {
@@ -79,7 +79,7 @@ enum What {
         #[arg(short, long, default_value = "file")]
         interface: String,
         #[arg(short, long, default_value = "table")]
-        format: Shown,
+        format: OutputFormat,
     },
     /// Revoke a credential, with all that was narrowed from it, or a key; running modules end within a second
     Revoke {
@@ -168,7 +168,7 @@ fn signer(signer: &Signer) -> String {
     }
 }
 
-fn inspect(credential: &Credential, format: Shown) -> Result<Status, Error> {
+fn inspect(credential: &Credential, format: OutputFormat) -> Result<Status, Error> {
     for (n, block) in credential.blocks()?.iter().enumerate() {
         let named = [
             ("principal", block.principal.clone()),
@@ -181,12 +181,12 @@ fn inspect(credential: &Credential, format: Shown) -> Result<Status, Error> {
         let checks: Vec<_> =
             block.source.lines().filter(|l| l.starts_with("check") || l.contains("<-")).collect();
         match format {
-            Shown::Json => {
+            OutputFormat::Json => {
                 let fields: Vec<_> = stated.map(|(name, value)| json!([name, value])).collect();
                 let signer = signer(&block.signer);
                 say_json!({"block": n, "signer": signer, "id": block.id, "fields": fields, "checks": checks});
             }
-            Shown::Table => {
+            OutputFormat::Table => {
                 say!("block {n}, by {}", signer(&block.signer));
                 stated.for_each(|(name, value)| say!("  {name:<18} {value}"));
                 checks.iter().for_each(|check| say!("  {check}"));
@@ -197,13 +197,13 @@ fn inspect(credential: &Credential, format: Shown) -> Result<Status, Error> {
     Ok(Status::Done)
 }
 
-fn verify(trust: &Trust, module: &str, interface: &str, format: Shown) -> Result<Status, Error> {
+fn verify(trust: &Trust, module: &str, interface: &str, format: OutputFormat) -> Result<Status, Error> {
     let node = trust.open(interface)?.ok_or("--policy is missing")?;
     let (path, wasm) = read_module(module)?;
     let compiler = node.noting(crate::compiler::looking()?);
     let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
     let grant = node.explain(&path, &examined)?;
-    if matches!(format, Shown::Table) {
+    if matches!(format, OutputFormat::Table) {
         say!("{} for {}, role {}: granted on {}", module, grant.principal, grant.role, node.policy().name);
     }
     fields(&grant, format);

@@ -1,8 +1,8 @@
 use crate::command::Error;
 use crate::command::modules::examine;
+use crate::console::say;
 use crate::exit::Status;
-use crate::places;
-use crate::say::say;
+use crate::paths;
 use clap::Args;
 
 /// Show what a module needs, its parameters, and the tables it emits
@@ -14,7 +14,7 @@ pub struct Inspect {
 
 impl Inspect {
     pub fn run(self) -> Result<Status, Error> {
-        let path = places::module(&self.module)?;
+        let path = paths::module(&self.module)?;
         let compiler = crate::compiler::looking()?;
         let (wasm, examined) = examine(&compiler, &path).map_err(|e| format!("{}: {e}", path.display()))?;
         let m = examined.manifest;

@@ -1,7 +1,7 @@
 use crate::command::{Error, read};
+use crate::console::say;
 use crate::exit::Status;
-use crate::places;
-use crate::say::say;
+use crate::paths;
 use clap::{Args, Subcommand};
 use flame_trust::{PublicKey, Secret, sign_module};
 use sha2::{Digest, Sha256};
@@ -44,7 +44,7 @@ impl Key {
             What::Show { file } => show(&Secret::from_file(&file)?.public()),
             What::Sign { module, key } => {
                 let secret = Secret::from_file(&key)?;
-                let path = places::module(&module)?;
+                let path = paths::module(&module)?;
                 let hash = Sha256::digest(read(&path)?).into();
                 let file = sign_module(&path, &hash, &secret)?;
                 say!("{}: signed by {}", file.display(), secret.public());

@@ -85,8 +85,8 @@ pub fn read(path: &std::path::Path) -> Result<Vec<u8>, Error> {
 /// Reads a module: one that is installed, by name, or a file of the caller's.
 pub fn read_module(given: &str) -> Result<(std::path::PathBuf, Vec<u8>), Error> {
     use std::io::Read;
-    let path = crate::places::module(given)?;
-    if !crate::places::is_path(given) {
+    let path = crate::paths::module(given)?;
+    if !crate::paths::is_path(given) {
         let wasm = read(&path)?;
         return Ok((path, wasm));
     }

@@ -1,9 +1,9 @@
 use crate::command::{Error, read};
+use crate::console::{complain, say};
 use crate::exit::Status;
-use crate::places;
-use crate::say::{complain, say};
+use crate::paths;
 use clap::Args;
-use flame_compile::{Compiler, Examined};
+use flame_compile::{Compiler, ModuleInfo};
 use std::path::Path;
 
 /// List the installed modules
@@ -15,14 +15,14 @@ impl Modules {
         let compiler = crate::compiler::looking()?;
         let mut status = Status::Done;
         let mut rows = Vec::new();
-        for folder in places::module_folders() {
+        for folder in paths::module_folders() {
             let Ok(entries) = std::fs::read_dir(&folder) else { continue };
             for path in entries.flatten().map(|e| e.path()) {
                 if path.extension().is_none_or(|e| e != "wasm") {
                     continue;
                 }
                 match examine(&compiler, &path) {
-                    Ok((_, Examined { manifest: m, .. })) => {
+                    Ok((_, ModuleInfo { manifest: m, .. })) => {
                         rows.push((m.name.clone(), m.version.clone(), m.description.clone()));
                     }
                     Err(e) => {
@@ -33,7 +33,7 @@ impl Modules {
             }
         }
         if rows.is_empty() {
-            let folders: Vec<_> = places::module_folders().iter().map(|f| f.display().to_string()).collect();
+            let folders: Vec<_> = paths::module_folders().iter().map(|f| f.display().to_string()).collect();
             complain!("flame: no modules in {} (build one with `flame build`)", folders.join(", "));
         }
         rows.sort();
@@ -46,7 +46,7 @@ impl Modules {
 }
 
 /// Reads a module's file, and what it is.
-pub fn examine(compiler: &Compiler<'_>, path: &Path) -> Result<(Vec<u8>, Examined), Error> {
+pub fn examine(compiler: &Compiler<'_>, path: &Path) -> Result<(Vec<u8>, ModuleInfo), Error> {
     let wasm = read(path)?;
     let examined = compiler.examine(&wasm)?;
     Ok((wasm, examined))

@@ -1,7 +1,7 @@
 use crate::command::Error;
+use crate::console::say;
 use crate::exit::Status;
-use crate::places;
-use crate::say::say;
+use crate::paths;
 use clap::{Args, ValueEnum};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ enum Language {
 impl New {
     pub fn run(self) -> Result<Status, Error> {
         let name = self.path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-        let sdk = places::sdk()?;
+        let sdk = paths::sdk()?;
         let sdk = sdk.to_str().ok_or("the SDK's path is not UTF-8")?;
         let fill = |text: &str| text.replace("{{name}}", &name).replace("{{sdk}}", sdk);
         let manifest = fill(include_str!("../template/module.toml"));

@@ -1,16 +1,16 @@
+use crate::admission_args::AdmissionArgs;
 use crate::caller::{self, Caller};
 use crate::command::{Error, FormatArg, read_module};
+use crate::console::complain;
 use crate::exit::Status;
-use crate::node::{Admitted, Entered, Node, Trust, Watch};
-use crate::pace::Pacing;
+use crate::node::{AdmittedModule, Entered, Node, Trust, Watch};
 use crate::plot::{Plot, Target};
-use crate::say::complain;
 use crate::settings::settings;
 use crate::signals::Signals;
-use crate::{places, progress};
+use crate::{paths, progress};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
-use flame_compile::{Cache, Compiler, Protection, Request, Worker};
+use flame_compile::{Cache, Compiler, InstallRequest, Protection, Worker};
 use flame_plan::{Expose, Limits, ModuleClass, OnFault, Plan, Terms, Transforms, TrustedFilter, ViewSpec};
 use flame_source::live::{self, LiveOptions};
 use flame_source::{FileOptions, Source};
@@ -68,12 +68,12 @@ pub struct Run {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 
-    /// Like FILTER; may be given several times, a packet must pass all
+    /// Filter like FILTER; can be repeated, a packet must pass all
     #[arg(long, value_name = "FILTER")]
     select: Vec<String>,
 
-    /// Bytes that modules may see: count, none, headers, payload:N or all; headers if nothing is said, or what a
-    /// policy gives
+    /// Bytes that modules may see: count, none, headers, payload:N or all [default: headers, or what the policy
+    /// grants]
     #[arg(long)]
     expose: Option<Expose>,
 
@@ -101,11 +101,11 @@ pub struct Run {
     #[arg(long, value_name = "MODULE.PARAMETER=VALUE")]
     set: Vec<String>,
 
-    /// How records are written
+    /// Format of records
     #[arg(short, long, default_value = "table")]
     format: FormatArg,
 
-    /// Put a ' before cells of CSV that a spreadsheet would compute; on a terminal that is done anyway
+    /// Put a ' before CSV cells that a spreadsheet would evaluate; always done on a terminal
     #[arg(long)]
     guard_formulas: bool,
 
@@ -113,7 +113,7 @@ pub struct Run {
     #[arg(long = "table", value_name = "TABLE", value_delimiter = ',')]
     tables: Vec<String>,
 
-    /// Write the packets that modules write (`anonymize`) to this file, as pcapng
+    /// Write the packets that modules emit (`anonymize`) to this file, as pcapng
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
 
@@ -121,19 +121,19 @@ pub struct Run {
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 
-    /// Draw what fits the records: FILE.svg, FILE.png, or term for the terminal
+    /// Draw the charts that fit the records: FILE.svg, FILE.png, or term for the terminal
     #[arg(long, value_name = "TARGET", value_parser = Target::parse)]
     plot: Option<Target>,
 
-    /// Draw an earlier run's records (FILE in JSON) beside those of this one
+    /// Draw the records of an earlier run (FILE in JSON) next to those of this one
     #[arg(long, value_name = "FILE", requires = "plot")]
-    beside: Option<PathBuf>,
+    compare: Option<PathBuf>,
 
-    /// How the account at the end is written, on standard error
+    /// Format of the statistics at the end, on standard error
     #[arg(long, default_value = "table")]
-    account: AccountFormat,
+    stats: StatsFormat,
 
-    /// Start a module anew after a fault, at most this many times on each worker
+    /// Restart a module after a fault, at most this many times on each worker
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     restart: u32,
 
@@ -141,27 +141,27 @@ pub struct Run {
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1024))]
     memory: u32,
 
-    /// Most work that a packet may cost a module whose manifest asks for it; 1000000 if it does not ask. Its start,
-    /// ticks and end may cost a hundred times as much. Loop iterations and calls, weighted by their instructions
+    /// Maximum work units per packet for modules that request more than the default of 1000000. Init, tick and end
+    /// calls get 100 times as much. Work units are loop iterations and calls, weighted by their instructions
     #[arg(long, value_name = "UNITS", default_value_t = 100_000_000)]
     packet_budget: u64,
 
-    /// Count what modules do, and interrupt them in turn, whatever is proved of them
+    /// Meter and preempt all modules, even those with a proven bound
     #[arg(long)]
     metered: bool,
 
     #[command(flatten)]
-    pacing: Pacing,
+    admission: AdmissionArgs,
 
     /// Packets in one call of a module
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
     batch: u16,
 
-    /// No progress and no account, only errors
+    /// Print no progress and no statistics, only errors
     #[arg(short, long)]
     quiet: bool,
 
-    /// Run without budgets, to measure what they cost: a module may then never return
+    /// Run without budgets, to measure their cost; a module may then never return
     #[arg(long, hide = true, conflicts_with_all = ["policy", "metered"])]
     unchecked: bool,
 }
@@ -170,7 +170,7 @@ pub struct Run {
 const GRANTED_RESTARTS: u32 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum AccountFormat {
+enum StatsFormat {
     Table,
     Json,
     None,
@@ -182,7 +182,7 @@ impl Run {
         let stop = signals.stop();
         let engine = flame_run::Engines::new()?;
         let _opened = self.of_caller()?;
-        let (cache, unchecked) = (Cache::open(&places::cache())?, self.unchecked);
+        let (cache, unchecked) = (Cache::open(&paths::cache())?, self.unchecked);
         engine.watchdog().on_violation(move |hash| {
             // Nothing was proved of unchecked code.
             if !unchecked && let Err(e) = cache.record_violation(hash) {
@@ -205,7 +205,7 @@ impl Run {
         let (plan, admitted, entered) = self.plan(&engine, node.as_ref(), stop)?;
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
         let secret = node.as_ref().and_then(|node| node.policy().secret());
-        let dealing = secret.map(|secret| Key::new(secret.derive("dealing key", b"")));
+        let dispatch_key = secret.map(|secret| Key::new(secret.derive("dealing key", b"")));
         let input = self.input()?;
         let mut sink = self.sink(&plan)?;
         let plot = self.plot(&plan)?;
@@ -218,7 +218,7 @@ impl Run {
             count: self.count.unwrap_or(u64::MAX),
             batch: self.batch.into(),
             key: key.as_ref(),
-            dealing: dealing.as_ref(),
+            dispatch_key: dispatch_key.as_ref(),
             stop,
         };
         // Progress counts packets as they come, whatever a grant shows of them.
@@ -265,8 +265,8 @@ impl Run {
         {
             caller.may_name("-o, -w or --plot with a FILE", "leave it out and redirect: > FILE")?;
         }
-        if self.beside.is_some() {
-            caller.may_name("--beside", "draw from records of your own: flame run --format json > FILE")?;
+        if self.compare.is_some() {
+            caller.may_name("--compare", "draw from records of your own: flame run --format json > FILE")?;
         }
         let mut opened = Vec::new();
         if matches!(caller, Caller::Through { .. }) {
@@ -286,19 +286,19 @@ impl Run {
         engine: &flame_run::Engines,
         node: Option<&Node>,
         stop: &Arc<AtomicBool>,
-    ) -> Result<(Plan, Vec<Admitted>, Vec<Entered>), Error> {
+    ) -> Result<(Plan, Vec<AdmittedModule>, Vec<Entered>), Error> {
         let worker = Worker::this_program().stopped_by(stop.clone());
-        let compiler = Compiler::new(worker, Some(Cache::open(&places::cache())?));
+        let compiler = Compiler::new(worker, Some(Cache::open(&paths::cache())?));
         let compiler = match node {
             Some(node) => node.noting(compiler),
             None => compiler,
         };
         let view = self.view()?;
         let settings = settings(&self.set)?;
-        let pace = self.pacing.pace(self.interface.as_deref(), self.snaplen.into())?;
+        let pace = self.admission.packet_time_limit(self.interface.as_deref(), self.snaplen.into())?;
         // Only a pace asks for times.
         let costs = match pace {
-            Some(_) => Some(crate::costs::here(engine, self.quiet)?),
+            Some(_) => Some(crate::costs::load_or_calibrate(engine, self.quiet)?),
             None => None,
         };
         let (mut modules, mut all_admitted, mut entered) = (Vec::new(), Vec::new(), Vec::new());
@@ -309,7 +309,7 @@ impl Run {
             let examined = compiler.examine(&wasm).map_err(named)?;
             let admitted = node.map(|n| n.admit(&path, &examined, self.narrower()?)).transpose();
             let admitted = admitted.map_err(|e| format!("{}: {e}", path.display()))?;
-            let limit = pace.map(|pace| self.pacing.limit(pace));
+            let limit = pace.map(|pace| self.admission.limit(pace));
             let live = self.interface.is_some();
             let terms = match (node, &admitted) {
                 (Some(node), Some(admitted)) => node.terms(admitted, live)?,
@@ -322,12 +322,12 @@ impl Run {
                 call_budget: self.packet_budget.saturating_mul(100),
                 ..Limits::default()
             };
-            let request = Request {
+            let request = InstallRequest {
                 view: admitted.as_ref().map_or_else(|| view.clone(), |a| a.grant.view()),
                 settings: settings.get(&name).cloned().unwrap_or_default(),
                 on_fault: if restart == 0 { OnFault::Stop } else { OnFault::Restart(restart) },
                 limits: admitted.as_ref().map_or(usual, |a| a.grant.limits(usual)),
-                terms: Terms { pace: limit, ..terms },
+                terms: Terms { time_limit: limit, ..terms },
                 protection: match () {
                     () if self.unchecked => Protection::Unchecked,
                     () if self.metered => Protection::Metered,
@@ -464,7 +464,7 @@ impl Run {
             return Err("--plot term and records would both go to standard output: add -o FILE".into());
         }
         let modules = plan.modules.iter().map(|m| m.name.as_str());
-        Plot::new(target, modules, self.beside.as_deref()).map(Some)
+        Plot::new(target, modules, self.compare.as_deref()).map(Some)
     }
 
     /// Says on standard error what went wrong and where every packet went.
@@ -478,15 +478,15 @@ impl Run {
             let then = if f.restarted { "started anew" } else { "stopped" };
             complain!("flame: module {} {then} ({worker}{packet}): {}", f.module, f.text);
         }
-        if self.quiet || self.account == AccountFormat::None {
+        if self.quiet || self.stats == StatsFormat::None {
             return Ok(());
         }
         // Under a policy, packets that a grant does not show are not counted either.
         let offered = report.accounts.iter().map(|(_, account)| account.offered).max();
         let packets = if self.trust.policy.is_some() { offered.unwrap_or(0) } else { report.packets };
         let stderr = std::io::stderr().lock();
-        match self.account {
-            AccountFormat::Json => {
+        match self.stats {
+            StatsFormat::Json => {
                 flame_record::account::json(stderr, packets, report.kernel_drops, &report.accounts)?
             }
             _ => flame_record::account::table(stderr, packets, report.kernel_drops, &report.accounts)?,

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use flame_abi::LinkType;
 use flame_abi::manifest::Table;
-use flame_compile::{Compiler, InstallError, Protection, Request};
+use flame_compile::{Compiler, InstallError, InstallRequest, Protection};
 use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_source::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
@@ -137,8 +137,8 @@ pub fn with_manifest(mut wasm: Vec<u8>, manifest: &[u8]) -> Vec<u8> {
     wasm
 }
 
-pub fn request() -> Request {
-    Request {
+pub fn request() -> InstallRequest {
+    InstallRequest {
         view: ViewSpec::default(),
         settings: BTreeMap::new(),
         on_fault: OnFault::Stop,
@@ -153,7 +153,7 @@ pub fn request() -> Request {
 pub fn install(
     engine: &flame_run::Engines,
     wasm: &[u8],
-    request: &Request,
+    request: &InstallRequest,
 ) -> Result<ModulePlan, InstallError> {
     Ok(Compiler::in_process(|class| engine.of(class), None).install(wasm, request)?.plan)
 }
@@ -162,7 +162,7 @@ pub fn install(
 pub fn install_by(
     compiler: &Compiler<'_>,
     wasm: &[u8],
-    request: &Request,
+    request: &InstallRequest,
 ) -> Result<ModulePlan, InstallError> {
     Ok(compiler.install(wasm, request)?.plan)
 }
@@ -189,7 +189,8 @@ pub fn run_with(
 ) -> Result<(Report, Vec<String>), RunError> {
     let stop = AtomicBool::new(false);
     let plan = Plan { modules, workers, interval_ns: 0 };
-    let options = Options { decapsulate: false, count: u64::MAX, batch, key, dealing: None, stop: &stop };
+    let options =
+        Options { decapsulate: false, count: u64::MAX, batch, key, dispatch_key: None, stop: &stop };
     let mut sink = Lines::default();
     let run = Run { plan: &plan, engines: engine, options };
     let report = run.execute(Input::Shared(source), &mut sink, &mut Silent)?;

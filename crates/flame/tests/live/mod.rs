@@ -103,7 +103,7 @@ impl Net {
 
     pub fn capture_on(&self, interface: &str, arguments: &[&str], sockets: usize) -> Capture {
         let mut flame = self.command(&flame());
-        flame.arg("run").args(arguments).args(["-i", interface, "--account", "json"]);
+        flame.arg("run").args(arguments).args(["-i", interface, "--stats", "json"]);
         let mut child = flame.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (stdout, stderr) = (drained(child.stdout.take()), drained(child.stderr.take()));
         let mut capture = Capture { child, stdout, stderr };

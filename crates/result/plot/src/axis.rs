@@ -1,7 +1,7 @@
 //! Ranges and ticks of axes.
 
 use crate::picture::{Axis, Scale};
-use flame_record::people;
+use flame_record::human;
 
 /// What an axis shows: from, to, and where its ticks are with their texts.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,7 +146,7 @@ fn time(low: f64, high: f64, wanted: usize, label: String) -> Ticks {
     let count = ((high / step).floor() - first).clamp(0.0, 100.0) as u32;
     let tick = |i: u32| {
         let value = (first + f64::from(i)) * step;
-        let text = people::time((value.max(0.0) * 1e9).round() as u64 / 1000 * 1000);
+        let text = human::time((value.max(0.0) * 1e9).round() as u64 / 1000 * 1000);
         let (day, clock) = text.split_once(' ').unwrap_or((&text, ""));
         let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
         let shown = match (days, digits) {
@@ -156,7 +156,7 @@ fn time(low: f64, high: f64, wanted: usize, label: String) -> Ticks {
         };
         (value, shown)
     };
-    let date = people::time((low.max(0.0) * 1e9) as u64);
+    let date = human::time((low.max(0.0) * 1e9) as u64);
     let date = date.split(' ').next().unwrap_or("");
     let label = if days { label } else { format!("{label} ({date} UTC)") };
     Ticks { low, high, at: (0..=count).map(tick).collect(), label }

@@ -6,7 +6,7 @@
 use crate::PlotError;
 use crate::axis::Ticks;
 use crate::picture::{Picture, Scale, Series, Shape};
-use flame_record::people;
+use flame_record::human;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{
@@ -161,11 +161,11 @@ impl<B: DrawingBackend> Canvas<B> {
         };
         let font = self.style(size);
         let style = TextStyle { font, color: colour.to_backend_color(), pos: Pos::new(h, VPos::Center) };
-        self.backend.draw_text(&people::plain(text), &style, self.at(x, y)).map_err(failed)
+        self.backend.draw_text(&human::plain(text), &style, self.at(x, y)).map_err(failed)
     }
 
     fn width(&self, text: &str, size: f64) -> f64 {
-        let ((left, _), (right, _)) = self.style(size).layout_box(&people::plain(text)).unwrap_or_default();
+        let ((left, _), (right, _)) = self.style(size).layout_box(&human::plain(text)).unwrap_or_default();
         f64::from(right - left) / self.scale
     }
 

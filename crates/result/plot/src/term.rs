@@ -2,7 +2,7 @@
 
 use crate::axis::Ticks;
 use crate::picture::{Picture, Scale, Shape};
-use flame_record::people;
+use flame_record::human;
 use std::fmt::Write;
 
 const HEIGHT: usize = 18;
@@ -41,24 +41,24 @@ pub fn text(picture: &Picture, columns: usize, colours: bool) -> String {
         let _ = writeln!(out, "  {} {}", paint(mark, Some(s.colour), colours), cut(&s.name, columns - 4));
     }
     if !y.label.is_empty() {
-        let _ = writeln!(out, "{}", people::plain(&y.label));
+        let _ = writeln!(out, "{}", human::plain(&y.label));
     }
     let labels: Vec<_> = y.at.iter().map(|(v, t)| (grid.row(y.place(*v)), t)).collect();
     for row in 0..rows {
         let label = labels.iter().find(|(r, _)| *r == row).map_or("", |(_, t)| t.as_str());
-        let label: String = people::plain(label).chars().take(names).collect();
+        let label: String = human::plain(label).chars().take(names).collect();
         let cells: String = grid.line(row).iter().map(|(c, s)| paint(*c, *s, colours)).collect();
         let bar = if label.is_empty() { '│' } else { '┤' };
         let _ = writeln!(out, "{}", format!("{label:>names$} {bar}{cells}").trim_end());
     }
     axis(&mut out, &x, names, width);
-    let _ = writeln!(out, "{:names$}  {:^width$}\n", "", people::plain(&x.label));
+    let _ = writeln!(out, "{:names$}  {:^width$}\n", "", human::plain(&x.label));
     out.lines().fold(String::new(), |all, line| all + line.trim_end() + "\n")
 }
 
 /// As much of a text as fits.
 fn cut(text: &str, columns: usize) -> String {
-    let plain = people::plain(text);
+    let plain = human::plain(text);
     if plain.chars().count() <= columns {
         return plain;
     }

@@ -85,7 +85,7 @@ fn of_signer(revoke: bool) -> Result<(), String> {
         policy.revoked = Revoked::parse(&format!("key {}", world.bob.public())).unwrap();
     }
     let asked = world.asked()?;
-    let request = Request {
+    let request = GrantRequest {
         credential: Some(&credential),
         asked: &asked,
         interface: "eth0",
@@ -192,7 +192,7 @@ pub const MORE: &[Case] = &[
         let mut policy = world.policy()?;
         policy.revoked = Revoked::parse(&format!("key {}", world.alice.public())).unwrap();
         let (credential, asked) = (bound(&world), world.asked()?);
-        let request = Request { credential: Some(&credential), asked: &asked, interface: "eth0", now: NOW, possession: None };
+        let request = GrantRequest { credential: Some(&credential), asked: &asked, interface: "eth0", now: NOW, possession: None };
         policy.grant(&request).map(|_| ()).map_err(text)
     }),
     ("the signer of the code is revoked", "not for this module", || of_signer(true)),

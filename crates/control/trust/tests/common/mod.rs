@@ -1,7 +1,9 @@
 //! A node, its roots, a holder, and a module that asks.
 #![allow(dead_code)]
 
-use flame_trust::{Asked, Challenge, Credential, Field, Grant, Mint, Narrow, Policy, Request, Secret};
+use flame_trust::{
+    Challenge, Credential, Field, Grant, GrantRequest, Mint, ModuleRequest, Narrow, Policy, Secret,
+};
 
 pub const NOW: u64 = 1_800_000_000;
 pub const HASH: [u8; 32] = [7; 32];
@@ -74,10 +76,10 @@ impl World {
         Credential::mint(&self.root, &mint).map_err(|e| e.to_string())
     }
 
-    pub fn asked(&self) -> Result<Asked, String> {
+    pub fn asked(&self) -> Result<ModuleRequest, String> {
         let manifest = flame_abi::manifest::Manifest::parse(self.manifest.as_bytes());
         let manifest = manifest.map_err(|e| e.to_string())?;
-        Asked::new(&manifest, self.asked_hash, self.messages, self.signers.clone())
+        ModuleRequest::new(&manifest, self.asked_hash, self.messages, self.signers.clone())
     }
 
     pub fn grant(&self, credential: &Credential) -> Result<Grant, String> {
@@ -88,7 +90,7 @@ impl World {
         let challenge = Challenge::new().unwrap();
         let asked = self.asked()?;
         let answer = holder.map(|secret| challenge.answer(secret, credential, &asked.hash));
-        let request = Request {
+        let request = GrantRequest {
             credential: Some(credential),
             asked: &asked,
             interface: self.interface,

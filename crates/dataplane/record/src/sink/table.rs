@@ -15,7 +15,7 @@
 use super::out::Out;
 use super::{Options, Sink, SinkError};
 use crate::cell::{Cell, Cells, cells};
-use crate::people;
+use crate::human;
 use crate::rows::unit;
 use arrow_array::RecordBatch;
 use comfy_table::{Cell as GridCell, CellAlignment, ContentArrangement, Table as Grid};
@@ -115,14 +115,14 @@ fn shown(column: &Column, cell: Cell<'_>) -> String {
     let small = matches!(column.kind, ColumnType::U8 | ColumnType::U16 | ColumnType::U32);
     let identifier = small && column.unit.is_none();
     match (column.kind, cell) {
-        (ColumnType::Time, Cell::Unsigned(ns)) => people::time(ns),
-        (ColumnType::Duration, Cell::Signed(ns)) => people::duration(ns),
+        (ColumnType::Time, Cell::Unsigned(ns)) => human::time(ns),
+        (ColumnType::Duration, Cell::Signed(ns)) => human::duration(ns),
         (_, Cell::Unsigned(n)) if identifier => n.to_string(),
-        (_, Cell::Unsigned(n)) => people::grouped(n),
-        (_, Cell::Signed(n)) => people::grouped_signed(n),
-        (_, Cell::Float(x)) => people::float(x),
+        (_, Cell::Unsigned(n)) => human::grouped(n),
+        (_, Cell::Signed(n)) => human::grouped_signed(n),
+        (_, Cell::Float(x)) => human::float(x),
         (_, Cell::Bool(b)) => if b { "yes" } else { "no" }.to_owned(),
-        (_, Cell::Text(s)) => people::plain(s),
+        (_, Cell::Text(s)) => human::plain(s),
     }
 }
 
@@ -134,7 +134,7 @@ fn header(column: &Column) -> String {
         (ColumnType::Duration, _) => bare.to_owned(),
         // A column `packets` in packets needs no second line.
         (_, Some(unit)) if !column.name.split('_').any(|word| word == unit) => {
-            format!("{}\n{}", column.name, people::plain(unit))
+            format!("{}\n{}", column.name, human::plain(unit))
         }
         _ => column.name.clone(),
     }
@@ -149,7 +149,7 @@ impl Section {
         let columns = &self.table.columns;
         let mut text = format!("{}.{}", self.module, self.table.name);
         if !self.table.description.is_empty() {
-            let _ = write!(text, ": {}", people::plain(&self.table.description));
+            let _ = write!(text, ": {}", human::plain(&self.table.description));
         }
         text.push('\n');
         if self.rows.is_empty() && self.more == 0 {
@@ -157,7 +157,7 @@ impl Section {
             return text;
         }
         let mut grid = Grid::new();
-        grid.load_style(people::GRID);
+        grid.load_style(human::GRID);
         if terminal || options.width.is_some() {
             grid.set_content_arrangement(ContentArrangement::Dynamic);
         }
@@ -173,7 +173,7 @@ impl Section {
         }
         let _ = writeln!(text, "{}", grid.trim_fmt());
         if self.more > 0 {
-            let _ = writeln!(text, "… and {} more (use --format json)", people::grouped(self.more));
+            let _ = writeln!(text, "… and {} more (use --format json)", human::grouped(self.more));
         }
         text.push('\n');
         text

@@ -5,7 +5,9 @@
 use super::common::*;
 use super::maker::{Hidden, LINKS, Maker, Numbers};
 use flame_abi::{Descriptor, LinkType};
-use flame_plan::{Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewKey, ViewSpec, coarse};
+use flame_plan::{
+    Action, Expose, Field, ShownFilter, Transforms, TrustedFilter, ViewKey, ViewSpec, quantize,
+};
 use flame_transform::Prefix;
 use flame_view::{Key, View};
 
@@ -172,7 +174,7 @@ pub fn capture(case: &Case, shown: &Numbers, secret: u64) -> Capture {
     let mut at = 1_700_000_000_000_000_000u64;
     for d in &mut descriptors {
         at += times.below(3) * 400_000;
-        d.ts_ns = coarse(at, spec.resolution_ns) + jitter.below(spec.resolution_ns);
+        d.ts_ns = quantize(at, spec.resolution_ns) + jitter.below(spec.resolution_ns);
     }
     Capture { packets, descriptors, data }
 }

@@ -60,7 +60,7 @@ fn draw(runs: &[Run], word: &str, title: &str, what: &str) -> Option<Picture> {
         Series { name: format!("{name}: {}", count(sum(bins))), colour, shape: Shape::Boxes(boxes.collect()) }
     });
     let series = series.collect();
-    let each = flame_record::people::duration((width * 1e9) as i64);
+    let each = flame_record::human::duration((width * 1e9) as i64);
     Some(Picture {
         title: format!("{title} over time"),
         notes: vec![format!("{} in all, each bar {each}", count(times.len() as f64))],

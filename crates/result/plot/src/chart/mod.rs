@@ -54,7 +54,7 @@ pub fn list() -> String {
 
 /// Whole numbers as people write them.
 fn count(n: f64) -> String {
-    flame_record::people::grouped(n.max(0.0) as u64)
+    flame_record::human::grouped(n.max(0.0) as u64)
 }
 
 /// A unit of time in which `ns` is a number that people read, and what one is in nanoseconds.

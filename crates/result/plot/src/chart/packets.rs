@@ -30,7 +30,7 @@ fn draw(runs: &[Run]) -> Option<Picture> {
     let mut lengths: Vec<_> = times.windows(2).map(|w| w[1] - w[0]).collect();
     lengths.sort_by(f64::total_cmp);
     let label = match lengths.get(lengths.len() / 2) {
-        Some(ns) => format!("packets per {}", flame_record::people::duration(*ns as i64)),
+        Some(ns) => format!("packets per {}", flame_record::human::duration(*ns as i64)),
         None => "packets".to_owned(),
     };
     Some(Picture {

@@ -1,21 +1,21 @@
 //! What a module's calls take, measured: its share of a worker, and the limit that its batches were admitted with.
 
-use flame_plan::{Meters, PaceLimit};
+use flame_plan::{Meters, TimeLimit};
 use std::time::{Duration, Instant};
 
 /// Batches before a module is judged: the first ones find cold caches and empty tables.
 const ENOUGH: u64 = 256;
 
 /// Reads the clock twice a call, or a slice of one; never if nothing is limited.
-pub struct Pace {
+pub struct CpuMonitor {
     /// The credential's processor time, of all its installs and workers.
     share: Option<Meters>,
-    limit: Option<Judge>,
+    limit: Option<OverrunMonitor>,
 }
 
-impl Pace {
-    pub fn new(meters: &Meters, limit: Option<PaceLimit>) -> Self {
-        Self { share: Some(meters.clone()).filter(Meters::timed), limit: limit.map(Judge::new) }
+impl CpuMonitor {
+    pub fn new(meters: &Meters, limit: Option<TimeLimit>) -> Self {
+        Self { share: Some(meters.clone()).filter(Meters::timed), limit: limit.map(OverrunMonitor::new) }
     }
 
     /// Whether a call may begin or go on.
@@ -33,8 +33,8 @@ impl Pace {
         if let Some(share) = &self.share {
             share.took(took);
         }
-        if let Some(judge) = self.limit.as_mut().filter(|_| is_batch) {
-            judge.so_far += took;
+        if let Some(monitor) = self.limit.as_mut().filter(|_| is_batch) {
+            monitor.so_far += took;
         }
     }
 
@@ -45,16 +45,16 @@ impl Pace {
 }
 
 /// Holds a module to its limit, and remembers how long its batches took.
-struct Judge {
-    limit: PaceLimit,
+struct OverrunMonitor {
+    limit: TimeLimit,
     so_far: Duration,
     batches: u64,
     over: u64,
     times: Histogram,
 }
 
-impl Judge {
-    fn new(limit: PaceLimit) -> Self {
+impl OverrunMonitor {
+    fn new(limit: TimeLimit) -> Self {
         Self { limit, so_far: Duration::ZERO, batches: 0, over: 0, times: Histogram::default() }
     }
 
@@ -124,10 +124,10 @@ mod tests {
     use flame_plan::{Amounts, Meter, Quota, Share, ThisRun};
     use std::sync::Arc;
 
-    fn take(pace: &mut Pace, time: Duration) {
-        let started = pace.start();
+    fn take(cpu: &mut CpuMonitor, time: Duration) {
+        let started = cpu.start();
         std::thread::sleep(time);
-        pace.charge(started, false);
+        cpu.charge(started, false);
     }
 
     #[test]
@@ -135,22 +135,22 @@ mod tests {
         let share = Some(Share { slice_ns: 1_000_000, period_ns: 3_600_000_000_000 });
         let quota = Quota { per_second: Amounts::MAX, per_packet: Amounts::MAX, share, memory: u64::MAX };
         let meters = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ThisRun::new(quota))))]);
-        let (mut one, mut other) = (Pace::new(&meters, None), Pace::new(&meters, None));
+        let (mut one, mut other) = (CpuMonitor::new(&meters, None), CpuMonitor::new(&meters, None));
         assert!(one.may_begin() && other.may_begin());
         take(&mut one, Duration::from_millis(2));
         assert!(!one.may_begin() && !other.may_begin(), "used up, and the period is long");
         assert!(
-            Pace::new(&Meters::default(), None).start().is_none(),
+            CpuMonitor::new(&Meters::default(), None).start().is_none(),
             "nothing is limited, so nothing is measured"
         );
     }
 
     #[test]
     fn a_module_that_keeps_breaking_its_limit_is_told_with_its_times() {
-        let mut judge = Judge::new(PaceLimit { packet_ns: 1000, over_per_mille: 10 });
+        let mut monitor = OverrunMonitor::new(TimeLimit { packet_ns: 1000, over_per_mille: 10 });
         let mut batch = |ns: u64| {
-            judge.so_far = Duration::from_nanos(ns * 64);
-            judge.batch(64)
+            monitor.so_far = Duration::from_nanos(ns * 64);
+            monitor.batch(64)
         };
         for _ in 0..997 {
             assert_eq!(batch(700), None);
@@ -169,10 +169,10 @@ mod tests {
 
     #[test]
     fn no_module_is_judged_by_its_first_batches() {
-        let mut judge = Judge::new(PaceLimit { packet_ns: 1, over_per_mille: 0 });
+        let mut monitor = OverrunMonitor::new(TimeLimit { packet_ns: 1, over_per_mille: 0 });
         let mut batch = || {
-            judge.so_far = Duration::from_nanos(100);
-            judge.batch(1)
+            monitor.so_far = Duration::from_nanos(100);
+            monitor.batch(1)
         };
         assert!((1..ENOUGH).all(|_| batch().is_none()));
         assert!(batch().is_some());

@@ -12,7 +12,7 @@ const HELD_BACK_NS: u64 = 100_000_000;
 
 /// Some packets of one block with their descriptors, between two ticks.
 #[derive(Clone, Copy)]
-pub struct Part<'a> {
+pub struct Chunk<'a> {
     pub block: &'a RawBlock,
     pub packets: &'a [RawPacket],
     /// `addr` is the offset in `block.data`.
@@ -20,8 +20,8 @@ pub struct Part<'a> {
 }
 
 /// Takes what the source gives, in order.
-pub trait Eater {
-    fn part(&mut self, part: Part<'_>) -> Result<(), RunError>;
+pub trait Consumer {
+    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError>;
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError>;
     fn end(&mut self, now_ns: u64) -> Result<(), RunError>;
     /// While nothing comes: goes on with what was interrupted. Whether anything is left to go on with.
@@ -32,7 +32,7 @@ pub trait Eater {
 
 /// What was read.
 #[derive(Debug, Default)]
-pub struct Fed {
+pub struct ReadStats {
     pub packets: u64,
     pub bytes: u64,
     /// Why the source could not go on. What came before is processed all the same.
@@ -41,26 +41,26 @@ pub struct Fed {
 
 /// Reads `source` to its end, to `count` packets, or until `stop` (of a live one, what had arrived by
 /// then); decodes once per packet.
-pub fn feed(
+pub fn read_loop(
     source: &mut dyn Source,
-    eater: &mut dyn Eater,
+    consumer: &mut dyn Consumer,
     observer: &mut dyn Observer,
-    options: &FeedOptions<'_>,
-) -> Result<Fed, RunError> {
+    options: &ReadOptions<'_>,
+) -> Result<ReadStats, RunError> {
     let decode = flame_decode::Options { decapsulate: options.decapsulate };
     let mut clock = Clock::new(options.tick_ns);
     let mut block = RawBlock::default();
     let mut descriptors: Vec<Descriptor> = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
-    let mut fed = Fed::default();
+    let mut stats = ReadStats::default();
     let mut closed = false;
-    while fed.packets < options.count {
+    while stats.packets < options.count {
         if !closed && options.stop.load(Ordering::Relaxed) {
             if !source.close() {
                 break;
             }
             closed = true;
         }
-        while !source.is_ready() && !options.stop.load(Ordering::Relaxed) && eater.resume()? {}
+        while !source.is_ready() && !options.stop.load(Ordering::Relaxed) && consumer.resume()? {}
         match source.next(&mut block) {
             Ok(Next::Packets) => {}
             Ok(Next::End) => break,
@@ -68,49 +68,49 @@ pub fn feed(
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let past = (now.as_nanos() as u64).saturating_sub(HELD_BACK_NS);
                 if let Some(tick) = clock.advance(past) {
-                    eater.tick(tick)?;
+                    consumer.tick(tick)?;
                 }
                 continue;
             }
             Err(e) => {
-                fed.failed = Some(e);
+                stats.failed = Some(e);
                 break;
             }
         }
-        let wanted = (options.count - fed.packets).min(block.packets.len() as u64) as usize;
+        let wanted = (options.count - stats.packets).min(block.packets.len() as u64) as usize;
         block.packets.truncate(wanted);
         descriptors.clear();
         let (data, mut latest) = (&block.data[..], 0);
         descriptors.extend(block.packets.iter().map(|p| {
             let bytes = &data[p.offset as usize..(p.offset + p.cap_len) as usize];
-            fed.bytes += u64::from(p.cap_len);
+            stats.bytes += u64::from(p.cap_len);
             latest = p.ts_ns.max(latest);
             let d = flame_decode::decode(p.link, bytes, p.wire_len, decode);
             Descriptor { ts_ns: p.ts_ns, addr: p.offset, ..d }
         }));
-        fed.packets += wanted as u64;
+        stats.packets += wanted as u64;
         let mut start = 0;
         let ticking = if clock.quiet(latest) { 0..0 } else { 0..wanted };
         for i in ticking {
             if let Some(tick) = clock.advance(block.packets[i].ts_ns) {
-                send(eater, &block, &descriptors, start..i)?;
-                eater.tick(tick)?;
+                send(consumer, &block, &descriptors, start..i)?;
+                consumer.tick(tick)?;
                 start = i;
             }
         }
-        send(eater, &block, &descriptors, start..wanted)?;
-        observer.progress(fed.packets, source.progress());
+        send(consumer, &block, &descriptors, start..wanted)?;
+        observer.progress(stats.packets, source.progress());
     }
-    eater.end(clock.now)?;
-    match fed.failed.take() {
+    consumer.end(clock.now)?;
+    match stats.failed.take() {
         // Nothing was processed that could be reported.
-        Some(e) if fed.packets == 0 => Err(e.into()),
-        failed => Ok(Fed { failed, ..fed }),
+        Some(e) if stats.packets == 0 => Err(e.into()),
+        failed => Ok(ReadStats { failed, ..stats }),
     }
 }
 
 fn send(
-    eater: &mut dyn Eater,
+    consumer: &mut dyn Consumer,
     block: &RawBlock,
     descriptors: &[Descriptor],
     range: std::ops::Range<usize>,
@@ -118,10 +118,10 @@ fn send(
     if range.is_empty() {
         return Ok(());
     }
-    eater.part(Part { block, packets: &block.packets[range.clone()], descriptors: &descriptors[range] })
+    consumer.chunk(Chunk { block, packets: &block.packets[range.clone()], descriptors: &descriptors[range] })
 }
 
-pub struct FeedOptions<'a> {
+pub struct ReadOptions<'a> {
     pub decapsulate: bool,
     pub tick_ns: u64,
     /// Packets to take at most.

@@ -6,17 +6,17 @@ use std::io::{ErrorKind, Write};
 
 /// As `println!`, but whoever stops reading (`| head`) ends the command, and nothing else happens.
 macro_rules! say {
-    () => { crate::say::line(format_args!("")) };
-    ($($text:tt)*) => { crate::say::line(format_args!($($text)*)) };
+    () => { crate::console::line(format_args!("")) };
+    ($($text:tt)*) => { crate::console::line(format_args!($($text)*)) };
 }
 /// A value as one line of JSON, written as for `json!`.
 macro_rules! say_json {
-    ($($value:tt)*) => { crate::say::value(&serde_json::json!($($value)*)) };
+    ($($value:tt)*) => { crate::console::value(&serde_json::json!($($value)*)) };
 }
 
 /// As `eprintln!`.
 macro_rules! complain {
-    ($($text:tt)*) => { crate::say::error(format_args!($($text)*)) };
+    ($($text:tt)*) => { crate::console::error(format_args!($($text)*)) };
 }
 pub(crate) use {complain, say, say_json};
 

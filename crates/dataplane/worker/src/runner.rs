@@ -1,22 +1,22 @@
 //! A module on one worker: its instance, the blocks it is given, and what became of them.
 
 use crate::caller::{Caller, Ended};
-use crate::lane::Outlet;
+use crate::pipeline::Outlet;
 use crate::report::FaultReport;
 use crate::run::RunError;
-use crate::stop::{Stop, Turn};
+use crate::stop::{Quantum, Stop};
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, Reader};
-use flame_plan::{Account, Meters, ModuleClass, OnFault, Plan, Shed, coarse};
+use flame_plan::{Account, Meters, ModuleClass, OnFault, Plan, Shed, quantize};
 use flame_run::{Call, Fault, Loaded, Mapping, Role};
 use std::collections::VecDeque;
 
-pub(crate) struct Member {
+pub(crate) struct ModuleRunner {
     pub(crate) module: usize,
     name: String,
     worker: usize,
     caller: Caller,
-    /// Its calls are done in one turn: nothing is lost meanwhile, or it shares blocks with others, who would wait for
+    /// Its calls are done in one quantum: nothing is lost meanwhile, or it shares blocks with others, who would wait for
     /// it if it kept them.
     is_whole: bool,
     restarts: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Member {
     resolution_ns: u64,
     /// The last tick, at that resolution.
     ticked: u64,
-    /// The last tick of the lane, and the last one that was reported as passed.
+    /// The last tick of the pipeline, and the last one that was reported as passed.
     told: u64,
     passed: u64,
     pub(crate) account: Account,
@@ -67,7 +67,7 @@ pub(crate) struct Blocks<'a> {
     pub(crate) is_last: bool,
 }
 
-impl Member {
+impl ModuleRunner {
     pub(crate) fn new(
         plan: &Plan,
         (module, loaded): (usize, &Loaded),
@@ -107,8 +107,8 @@ impl Member {
         self.caller.is_busy() || !self.ticks.is_empty() || self.work.is_some() || self.reader.waiting() > 0
     }
 
-    /// Whether something waits for nothing but a turn.
-    pub(crate) fn may_go(&mut self) -> bool {
+    /// Whether something waits for nothing but a quantum.
+    pub(crate) fn can_progress(&mut self) -> bool {
         self.is_busy() && self.caller.may_begin()
     }
 
@@ -125,10 +125,10 @@ impl Member {
 
     /// Does what waits, until nothing does, or others have waited long enough.
     pub(crate) fn go(&mut self, blocks: Blocks<'_>, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        let turn = if self.is_whole { Turn::whole(blocks.stop) } else { Turn::slice(blocks.stop) };
-        let turn = if blocks.is_last { turn.ending() } else { turn };
+        let quantum = if self.is_whole { Quantum::whole(blocks.stop) } else { Quantum::slice(blocks.stop) };
+        let quantum = if blocks.is_last { quantum.ending() } else { quantum };
         while self.caller.is_busy() || self.start_next(blocks) {
-            if !self.call(&turn, outlet)? {
+            if !self.call(&quantum, outlet)? {
                 break;
             }
         }
@@ -188,10 +188,10 @@ impl Member {
     }
 
     /// Goes on with the call that was started; whether it is done.
-    fn call(&mut self, turn: &Turn<'_>, outlet: &mut dyn Outlet) -> Result<bool, RunError> {
+    fn call(&mut self, quantum: &Quantum<'_>, outlet: &mut dyn Outlet) -> Result<bool, RunError> {
         let (module, worker) = (self.module, self.worker);
         let is_fresh = &mut self.is_fresh;
-        let ended = self.caller.go(turn, &mut |output| {
+        let ended = self.caller.go(quantum, &mut |output| {
             // Messages of a call have one budget together, those of its continuations included.
             let from = From { module, worker, is_first: std::mem::take(is_fresh) };
             outlet.output(from, output)
@@ -212,13 +212,13 @@ impl Member {
                 outlet.fault(self.module, report)?;
             }
             Ended::Faulted(Call::Batch { count, .. }, fault) => {
-                self.batch_fault(&fault, count, turn, outlet)?;
+                self.batch_fault(&fault, count, quantum, outlet)?;
             }
             Ended::Faulted(Call::Init { .. }, fault) => {
                 self.restarts = 0;
                 self.report(&fault, None, false, outlet)?;
             }
-            Ended::Faulted(_, fault) => self.stop_or_restart(&fault, None, turn, outlet)?,
+            Ended::Faulted(_, fault) => self.on_fault(&fault, None, quantum, outlet)?,
         }
         Ok(true)
     }
@@ -239,7 +239,7 @@ impl Member {
         &mut self,
         fault: &Fault,
         count: u32,
-        turn: &Turn<'_>,
+        quantum: &Quantum<'_>,
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
         let cause = fault.cause();
@@ -250,14 +250,14 @@ impl Member {
         self.processed(done);
         self.account.shed(cause, u64::from(shed));
         self.advance(done + shed);
-        self.stop_or_restart(fault, number, turn, outlet)
+        self.on_fault(fault, number, quantum, outlet)
     }
 
-    fn stop_or_restart(
+    fn on_fault(
         &mut self,
         fault: &Fault,
         packet: Option<u64>,
-        turn: &Turn<'_>,
+        quantum: &Quantum<'_>,
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
         // A new instance would run the same code, which nothing but its bound holds.
@@ -265,7 +265,7 @@ impl Member {
             self.restarts = 0;
         }
         // What has ended begins nothing new.
-        let restart = self.restarts > 0 && !turn.stop.is_set();
+        let restart = self.restarts > 0 && !quantum.stop.is_set();
         self.report(fault, packet, restart, outlet)?;
         if restart {
             self.restarts -= 1;
@@ -290,7 +290,7 @@ impl Member {
         )
     }
 
-    /// The lane has come to a tick: it follows on the blocks that wait. Of several at one place the last one counts.
+    /// The pipeline has come to a tick: it follows on the blocks that wait. Of several at one place the last one counts.
     pub(crate) fn tick(
         &mut self,
         now_ns: u64,
@@ -298,7 +298,7 @@ impl Member {
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
         self.told = now_ns;
-        let now_ns = coarse(now_ns, self.resolution_ns);
+        let now_ns = quantize(now_ns, self.resolution_ns);
         if now_ns > std::mem::replace(&mut self.ticked, now_ns) {
             let after = self.taken + self.reader.waiting();
             match self.ticks.back_mut() {
@@ -317,9 +317,9 @@ impl Member {
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
         self.restarts = 0;
-        let now_ns = coarse(now_ns, self.resolution_ns);
+        let now_ns = quantize(now_ns, self.resolution_ns);
         self.caller.start(Call::End { now_ns }, self.caller.allowance());
-        self.call(&Turn::whole(stop), outlet).map(drop)
+        self.call(&Quantum::whole(stop), outlet).map(drop)
     }
 }
 

@@ -1,46 +1,50 @@
-//! What a packet may take: options that `check` and `run` share.
+//! Options for admission by time per packet, shared by `check` and `run`.
 
 use crate::command::Error;
 use clap::Args;
-use flame_compile::Pace;
-use flame_plan::PaceLimit;
+use flame_compile::PacketTimeLimit;
+use flame_plan::TimeLimit;
 use std::path::Path;
 
-/// Packets in the blocks that wait for a module.
+/// Packets in the blocks that can wait for a module.
 const BUFFER: u64 = 4 * flame_abi::MAX_BLOCK_PACKETS as u64;
 
 #[derive(Args)]
-#[command(next_help_heading = "Pace")]
-pub struct Pacing {
-    /// Part of a processor that a module may take while the link is full, as 0.5. It is then bounded by what it may
-    /// take for a packet, or metered; on an interface it is removed if it keeps taking longer
-    #[arg(long, value_name = "PART")]
+#[command(next_help_heading = "Admission by time")]
+pub struct AdmissionArgs {
+    /// Fraction of one CPU a module may use at full link rate, for example 0.5. Sets the time limit per packet for
+    /// admission; on a live interface, modules that keep exceeding it are evicted
+    #[arg(long, value_name = "FRACTION")]
     cpu_share: Option<f64>,
 
-    /// Speed of the link in bits per second, as 10G or 2.5G [default: what the interface says]
+    /// Speed of the link in bits per second, for example 10G or 2.5G [default: the interface's speed]
     #[arg(long, value_name = "SPEED")]
     link_speed: Option<String>,
 
-    /// Packets that have room while a module is slow: a batch of the costliest ones may fill it
+    /// Packets that can be buffered while a module falls behind; one worst-case batch may fill the buffer
     #[arg(long, value_name = "PACKETS", default_value_t = BUFFER)]
     buffer_packets: u64,
 
-    /// What a packet may take, as 500ns, whatever share and link say
+    /// Time limit per packet, for example 500ns; overrides --cpu-share and --link-speed
     #[arg(long, value_name = "TIME")]
     packet_time: Option<String>,
 
-    /// How much longer a module's estimate may be than that, whatever the buffer says
+    /// Factor by which a module's estimate may exceed the time limit; overrides --buffer-packets
     #[arg(long, value_name = "FACTOR")]
     inflation: Option<f64>,
 
-    /// Batches of a thousand that may take longer than packets may
+    /// Batches per 1000 that may exceed the time limit
     #[arg(long, value_name = "BATCHES", default_value_t = 10)]
-    slow_batches: u32,
+    max_overruns: u32,
 }
 
-impl Pacing {
-    /// What a packet may take, if anything says so.
-    pub fn pace(&self, interface: Option<&str>, snaplen: u64) -> Result<Option<Pace>, Error> {
+impl AdmissionArgs {
+    /// Returns the time limit per packet, if any option sets one.
+    pub fn packet_time_limit(
+        &self,
+        interface: Option<&str>,
+        snaplen: u64,
+    ) -> Result<Option<PacketTimeLimit>, Error> {
         let factor = match self.inflation {
             Some(factor) if factor.is_finite() && factor >= 1.0 => Some(factor),
             Some(factor) => return Err(format!("--inflation {factor}: must be at least 1").into()),
@@ -49,7 +53,7 @@ impl Pacing {
         let derived = match self.cpu_share {
             Some(share) if share > 0.0 && share <= 1.0 => {
                 let speed = self.speed(interface)?;
-                Some(Pace::of_link(speed, share, self.buffer_packets, snaplen))
+                Some(PacketTimeLimit::of_link(speed, share, self.buffer_packets, snaplen))
             }
             Some(share) => return Err(format!("--cpu-share {share}: must be above 0 and at most 1").into()),
             None => None,
@@ -65,12 +69,16 @@ impl Pacing {
         let buffered = 1.0 + self.buffer_packets as f64 / flame_abi::MAX_BATCH as f64;
         let packet_ns = given.or(derived.map(|pace| pace.packet_ns));
         let snaplen = snaplen.min(longest(interface));
-        Ok(packet_ns.map(|packet_ns| Pace { packet_ns, factor: factor.unwrap_or(buffered), snaplen }))
+        Ok(packet_ns.map(|packet_ns| PacketTimeLimit {
+            packet_ns,
+            factor: factor.unwrap_or(buffered),
+            snaplen,
+        }))
     }
 
-    /// What a running module is held to.
-    pub fn limit(&self, pace: Pace) -> PaceLimit {
-        PaceLimit { packet_ns: (pace.packet_ns.ceil() as u64).max(1), over_per_mille: self.slow_batches }
+    /// Returns the limit that a running module is held to.
+    pub fn limit(&self, pace: PacketTimeLimit) -> TimeLimit {
+        TimeLimit { packet_ns: (pace.packet_ns.ceil() as u64).max(1), over_per_mille: self.max_overruns }
     }
 
     fn speed(&self, interface: Option<&str>) -> Result<f64, Error> {
@@ -81,24 +89,24 @@ impl Pacing {
         }
         let name = interface.ok_or("--cpu-share needs --link-speed, as 10G: a capture file has no link")?;
         // Megabits; virtual interfaces may say -1.
-        let megabits = told(name, "speed").filter(|n| *n > 0.0);
+        let megabits = sysfs_value(name, "speed").filter(|n| *n > 0.0);
         megabits
             .map(|n| n * 1e6)
             .ok_or_else(|| format!("{name} does not say how fast it is: give --link-speed, as 10G").into())
     }
 }
 
-/// What the kernel says of an interface.
-fn told(interface: &str, what: &str) -> Option<f64> {
-    let text = std::fs::read_to_string(Path::new("/sys/class/net").join(interface).join(what));
+/// Reads a number that the kernel publishes about an interface.
+fn sysfs_value(interface: &str, file: &str) -> Option<f64> {
+    let text = std::fs::read_to_string(Path::new("/sys/class/net").join(interface).join(file));
     text.ok()?.trim().parse().ok()
 }
 
-/// The longest frame of a link: segments that the kernel put together count as what they were.
+/// Returns the longest frame of a link in bytes. Segments merged by the kernel (GRO) count as before merging.
 fn longest(interface: Option<&str>) -> u64 {
     const ETHERNET: f64 = 1500.0;
     // Ethernet's header and two tags.
-    interface.and_then(|name| told(name, "mtu")).unwrap_or(ETHERNET).max(1.0) as u64 + 22
+    interface.and_then(|name| sysfs_value(name, "mtu")).unwrap_or(ETHERNET).max(1.0) as u64 + 22
 }
 
 fn bits(text: &str) -> Option<f64> {

@@ -1,7 +1,7 @@
-use crate::feed::Part;
-use crate::member::{Blocks, From, Member};
+use crate::read::Chunk;
 use crate::report::FaultReport;
 use crate::run::RunError;
+use crate::runner::{Blocks, From, ModuleRunner};
 use crate::stop::Stop;
 use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
 use flame_block::{Pool, SLOT_DESCRIPTORS};
@@ -13,7 +13,7 @@ use flame_view::{Key, View, Written};
 /// Blocks of one view; a module falls behind when it holds all of them.
 const SLOTS: usize = 4;
 
-/// Where a lane's output goes.
+/// Where a pipeline's output goes.
 pub trait Outlet {
     fn output(&mut self, from: From, output: Output<'_>) -> Result<(), RunError>;
     fn fault(&mut self, module: usize, report: FaultReport) -> Result<(), RunError>;
@@ -22,20 +22,20 @@ pub trait Outlet {
 }
 
 /// One worker: every view once, and behind each view the fast instances that share it.
-pub struct Lane<'a> {
-    views: Vec<ViewLane>,
+pub struct Pipeline<'a> {
+    views: Vec<ViewStage>,
     batch: usize,
     stop: &'a Stop<'a>,
 }
 
-struct ViewLane {
+struct ViewStage {
     view: View,
     pool: Pool,
     /// The packets' own memory is in the window: descriptors are enough.
     mapped: bool,
     /// Link type of the packets in each slot.
     links: [LinkType; SLOTS],
-    members: Vec<Member>,
+    runners: Vec<ModuleRunner>,
     /// Under a grant that hides something: where blocks end tells nothing but what was shown.
     confined: bool,
     /// A block that is being filled, of a confined view.
@@ -53,8 +53,8 @@ struct Staged {
     bytes: usize,
 }
 
-/// What a lane is made from.
-pub struct LaneOptions<'a> {
+/// What a pipeline is made from.
+pub struct PipelineOptions<'a> {
     pub worker: usize,
     pub batch: usize,
     pub key: Option<&'a Key>,
@@ -64,22 +64,22 @@ pub struct LaneOptions<'a> {
     pub(crate) stop: &'a Stop<'a>,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> Pipeline<'a> {
     pub fn new(
         plan: &Plan,
         loaded: &[Loaded],
-        options: &LaneOptions<'a>,
+        options: &PipelineOptions<'a>,
         outlet: &mut dyn Outlet,
     ) -> Result<Self, RunError> {
-        let LaneOptions { worker, batch, key, shared, live, stop } = *options;
-        let mut lane = Self { views: Vec::new(), batch: batch.clamp(1, flame_abi::MAX_BATCH), stop };
+        let PipelineOptions { worker, batch, key, shared, live, stop } = *options;
+        let mut pipeline = Self { views: Vec::new(), batch: batch.clamp(1, flame_abi::MAX_BATCH), stop };
         let mut specs: Vec<Option<&ViewSpec>> = Vec::new();
         for (module, (p, loaded)) in plan.modules.iter().zip(loaded).enumerate() {
             // One that may keep its blocks for long has blocks of its own.
             let alone = live && p.class == ModuleClass::Metered;
             let at = match specs.iter().position(|s| !alone && *s == Some(&p.view)) {
                 // A pool has room for so many readers; past them the view is computed once more.
-                Some(i) if lane.views[i].members.len() < flame_block::MAX_READERS => i,
+                Some(i) if pipeline.views[i].runners.len() < flame_block::MAX_READERS => i,
                 _ => {
                     let view = View::new(&p.view, key)?;
                     let pool = Pool::new(SLOTS)?;
@@ -92,20 +92,20 @@ impl<'a> Lane<'a> {
                     specs.push((!alone).then_some(&p.view));
                     let links = [LinkType::default(); SLOTS];
                     let confined = p.view.key.is_some() && !(view.hides_nothing() && view.selects_all());
-                    lane.views.push(ViewLane {
+                    pipeline.views.push(ViewStage {
                         view,
                         pool,
                         mapped,
                         links,
-                        members: Vec::new(),
+                        runners: Vec::new(),
                         confined,
                         staged: None,
                         first: Vec::new(),
                     });
-                    lane.views.len() - 1
+                    pipeline.views.len() - 1
                 }
             };
-            let view = &mut lane.views[at];
+            let view = &mut pipeline.views[at];
             let (fd, offset, bytes) = view.pool.window();
             let mut windows = vec![Mapping { fd, offset, bytes, at: layout::VIEW }];
             if let (true, Some(shared)) = (view.mapped, shared) {
@@ -117,46 +117,46 @@ impl<'a> Lane<'a> {
                 granted => granted.min(SLOTS),
             };
             let reader = view.pool.reader(slots).ok_or(RunError::TooManyModules)?;
-            let mut member = Member::new(plan, (module, loaded), (worker, live), windows, reader);
-            member.launch(false, outlet)?;
-            member.go(blocks(lane.batch, &view.links, stop), outlet)?;
-            view.members.push(member);
+            let mut runner = ModuleRunner::new(plan, (module, loaded), (worker, live), windows, reader);
+            runner.launch(false, outlet)?;
+            runner.go(blocks(pipeline.batch, &view.links, stop), outlet)?;
+            view.runners.push(runner);
         }
-        Ok(lane)
+        Ok(pipeline)
     }
 
-    pub fn part(&mut self, part: Part<'_>, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    pub fn chunk(&mut self, chunk: Chunk<'_>, outlet: &mut dyn Outlet) -> Result<(), RunError> {
         // A batch has one link type; nearly every source has only one.
         let mut start = 0;
-        for same in part.packets.chunk_by(|a, b| a.link == b.link) {
+        for same in chunk.packets.chunk_by(|a, b| a.link == b.link) {
             let range = start..start + same.len();
             start = range.end;
-            let part = Part { packets: same, descriptors: &part.descriptors[range], ..part };
+            let chunk = Chunk { packets: same, descriptors: &chunk.descriptors[range], ..chunk };
             for view in &mut self.views {
                 if view.confined {
-                    view.stage(part, (self.batch, self.stop), outlet)?;
+                    view.stage(chunk, (self.batch, self.stop), outlet)?;
                 } else {
-                    view.part(part, (self.batch, self.stop), outlet)?;
+                    view.chunk(chunk, (self.batch, self.stop), outlet)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn members(&mut self) -> impl Iterator<Item = &mut Member> {
-        self.views.iter_mut().flat_map(|v| &mut v.members)
+    fn runners(&mut self) -> impl Iterator<Item = &mut ModuleRunner> {
+        self.views.iter_mut().flat_map(|v| &mut v.runners)
     }
 
     /// Whether a turn would bring something on that was interrupted.
-    pub fn may_go(&mut self) -> bool {
-        self.members().any(Member::may_go)
+    pub fn can_progress(&mut self) -> bool {
+        self.runners().any(ModuleRunner::can_progress)
     }
 
-    /// Gives each member for which something waits one more turn.
+    /// Gives each runner for which something waits one more quantum.
     pub fn resume(&mut self, is_last: bool, outlet: &mut dyn Outlet) -> Result<(), RunError> {
         for view in &mut self.views {
             let blocks = Blocks { is_last, ..blocks(self.batch, &view.links, self.stop) };
-            view.members.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))?;
+            view.runners.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))?;
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl<'a> Lane<'a> {
         self.flush(outlet)?;
         for view in &mut self.views {
             let blocks = blocks(self.batch, &view.links, self.stop);
-            view.members.iter_mut().try_for_each(|m| m.tick(now_ns, blocks, outlet))?;
+            view.runners.iter_mut().try_for_each(|m| m.tick(now_ns, blocks, outlet))?;
         }
         Ok(())
     }
@@ -179,13 +179,13 @@ impl<'a> Lane<'a> {
     /// The last call: instances are dropped, accounts given out by module.
     pub fn end(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<Vec<(usize, Account)>, RunError> {
         self.flush(outlet)?;
-        while self.members().any(|m| m.is_busy()) {
+        while self.runners().any(|m| m.is_busy()) {
             self.resume(true, outlet)?;
         }
         let mut accounts = Vec::new();
-        for mut member in self.views.drain(..).flat_map(|v| v.members) {
-            member.end(now_ns, self.stop, outlet)?;
-            accounts.push((member.module, member.account));
+        for mut runner in self.views.drain(..).flat_map(|v| v.runners) {
+            runner.end(now_ns, self.stop, outlet)?;
+            accounts.push((runner.module, runner.account));
         }
         Ok(accounts)
     }
@@ -200,40 +200,40 @@ fn fits_window(shared: Shared, pool: &Pool) -> bool {
     pool.window().2 + shared.bytes <= layout::VIEW_BYTES as usize
 }
 
-impl ViewLane {
-    fn part(
+impl ViewStage {
+    fn chunk(
         &mut self,
-        part: Part<'_>,
+        chunk: Chunk<'_>,
         (batch, stop): (usize, &Stop<'_>),
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
-        let offered = part.packets.len() as u64;
-        let Some(RawPacket { link, .. }) = part.packets.first().copied() else { return Ok(()) };
+        let offered = chunk.packets.len() as u64;
+        let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
         let Some(slot) = self.pool.claim() else {
             let blocks = blocks(batch, &self.links, stop);
-            for member in &mut self.members {
-                member.account.offered += offered;
-                member.account.shed(Shed::Behind, offered);
-                member.lost += offered;
-                member.go(blocks, outlet)?;
+            for runner in &mut self.runners {
+                runner.account.offered += offered;
+                runner.account.shed(Shed::Overrun, offered);
+                runner.lost += offered;
+                runner.go(blocks, outlet)?;
             }
             return Ok(());
         };
         let base = layout::VIEW + Pool::offset(slot) as u32;
         let ring = layout::VIEW + self.pool.window().2 as u32;
         let (descriptors, data) = self.pool.slot(slot);
-        let written = match (self.mapped, part.block.shared_offset) {
+        let written = match (self.mapped, chunk.block.shared_offset) {
             (true, Some(offset)) => self.view.select(
-                part.descriptors,
+                chunk.descriptors,
                 |_| link,
-                &part.block.data,
+                &chunk.block.data,
                 descriptors,
                 ring + offset as u32,
             )?,
             _ => self.view.copy(
-                part.descriptors,
+                chunk.descriptors,
                 |_| link,
-                &part.block.data,
+                &chunk.block.data,
                 descriptors,
                 data,
                 base + SLOT_DESCRIPTORS as u32,
@@ -245,13 +245,13 @@ impl ViewLane {
         }
         self.pool.publish(slot, written.packets);
         let blocks = blocks(batch, &self.links, stop);
-        for member in &mut self.members {
-            member.account.offered += offered;
-            member.account.filtered += filtered;
-            let behind = member.reader.lost();
-            member.account.shed(Shed::Behind, behind);
-            member.lost += behind;
-            member.go(blocks, outlet)?;
+        for runner in &mut self.runners {
+            runner.account.offered += offered;
+            runner.account.filtered += filtered;
+            let behind = runner.reader.lost();
+            runner.account.shed(Shed::Overrun, behind);
+            runner.lost += behind;
+            runner.go(blocks, outlet)?;
         }
         Ok(())
     }
@@ -259,12 +259,12 @@ impl ViewLane {
     /// Fills blocks one after the other, wherever the source's blocks end.
     fn stage(
         &mut self,
-        part: Part<'_>,
+        chunk: Chunk<'_>,
         (batch, stop): (usize, &Stop<'_>),
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
-        let Some(RawPacket { link, .. }) = part.packets.first().copied() else { return Ok(()) };
-        let mut rest = part.descriptors;
+        let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
+        let mut rest = chunk.descriptors;
         while !rest.is_empty() {
             // A packet of another link type ends the block if it is shown.
             let mut first = None;
@@ -272,7 +272,7 @@ impl ViewLane {
                 let mut one = [Descriptor::default()];
                 self.first.resize(flame_abi::MAX_PACKET, 0);
                 let place = (&mut one[..], &mut self.first[..], usize::MAX);
-                let written = self.view.copy_some(rest, |_| link, &part.block.data, place, 0)?;
+                let written = self.view.copy_some(rest, |_| link, &chunk.block.data, place, 0)?;
                 rest = &rest[written.taken..];
                 self.offer(written);
                 if written.packets == 0 {
@@ -286,13 +286,13 @@ impl ViewLane {
                 .or_else(|| self.pool.claim().map(|slot| Staged { slot, link, packets: 0, bytes: 0 }))
             else {
                 // Of packets that are lost only those count that there were to be shown.
-                let eligible = u64::from(self.view.eligible(rest, |_| link, &part.block.data)?);
+                let eligible = u64::from(self.view.eligible(rest, |_| link, &chunk.block.data)?);
                 let (blocks, first) = (blocks(batch, &self.links, stop), u64::from(first.is_some()));
-                for member in &mut self.members {
-                    member.account.offered += eligible;
-                    member.account.shed(Shed::Behind, eligible + first);
-                    member.lost += eligible + first;
-                    member.go(blocks, outlet)?;
+                for runner in &mut self.runners {
+                    runner.account.offered += eligible;
+                    runner.account.shed(Shed::Overrun, eligible + first);
+                    runner.lost += eligible + first;
+                    runner.go(blocks, outlet)?;
                 }
                 return Ok(());
             };
@@ -314,7 +314,7 @@ impl ViewLane {
                 &mut data[staged.bytes..],
                 MAX_BLOCK_BYTES - staged.bytes,
             );
-            let written = self.view.copy_some(rest, |_| link, &part.block.data, out, base)?;
+            let written = self.view.copy_some(rest, |_| link, &chunk.block.data, out, base)?;
             rest = &rest[written.taken..];
             staged.packets += written.packets as usize;
             staged.bytes += written.bytes;
@@ -327,15 +327,15 @@ impl ViewLane {
         }
         // Batches that were interrupted go on meanwhile.
         let blocks = blocks(batch, &self.links, stop);
-        self.members.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))
+        self.runners.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))
     }
 
     /// Counts packets that trusted filters and sampling leave in: those that they leave out are hidden, and so is their
     /// number.
     fn offer(&mut self, written: Written) {
-        for member in &mut self.members {
-            member.account.offered += u64::from(written.eligible);
-            member.account.filtered += u64::from(written.eligible - written.packets);
+        for runner in &mut self.runners {
+            runner.account.offered += u64::from(written.eligible);
+            runner.account.filtered += u64::from(written.eligible - written.packets);
         }
     }
 
@@ -354,11 +354,11 @@ impl ViewLane {
         }
         self.pool.publish(staged.slot, staged.packets as u32);
         let blocks = blocks(batch, &self.links, stop);
-        for member in &mut self.members {
-            let behind = member.reader.lost();
-            member.account.shed(Shed::Behind, behind);
-            member.lost += behind;
-            member.go(blocks, outlet)?;
+        for runner in &mut self.runners {
+            let behind = runner.reader.lost();
+            runner.account.shed(Shed::Overrun, behind);
+            runner.lost += behind;
+            runner.go(blocks, outlet)?;
         }
         Ok(())
     }
