@@ -2,7 +2,7 @@
 #![no_main]
 
 use flame_abi::manifest::{Manifest, duration_ns};
-use flame_record::Schema;
+use flame_output::Schema;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -2,8 +2,9 @@
 #![no_main]
 
 use flame_abi::manifest::Manifest;
-use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
-use flame_record::{Format, Frame, Options, Rows, Schema, frames, open};
+use flame_output::{Frame, Schema, frames};
+use flame_plan::{Catalog, CatalogEntry};
+use flame_record::{Format, Options, Rows, open};
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -32,25 +33,14 @@ name = "byte"
 columns = [{ name = "n", type = "u8" }]
 "#;
 
-static PLAN: LazyLock<Plan> = LazyLock::new(|| {
-    let module = ModulePlan {
-        name: "fuzz".into(),
-        hash: [0; 32],
-        manifest: Arc::new(Manifest::parse(MANIFEST.as_bytes()).expect("the manifest above is good")),
-        code: Arc::new([]),
-        view: ViewSpec::default(),
-        limits: Limits::default(),
-        parameters: Vec::new(),
-        on_fault: OnFault::Stop,
-        terms: Terms::default(),
-        class: flame_plan::ModuleClass::Bounded,
-    };
-    Plan { modules: vec![module], workers: 1, interval_ns: 0 }
+static CATALOG: LazyLock<Catalog> = LazyLock::new(|| {
+    let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).expect("the manifest above is good"));
+    Catalog { modules: vec![CatalogEntry { name: "fuzz".into(), hash: [0; 32], manifest }] }
 });
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, output)) = data.split_first() else { return };
-    let module = &PLAN.modules[0];
+    let module = &CATALOG.modules[0];
     let counts = match Schema::new(&module.manifest).check(output, choice & 1 == 0) {
         Ok(counts) => counts,
         Err(e) => {
@@ -69,7 +59,7 @@ fuzz_target!(|data: &[u8]| {
     // Parquet takes its time; the formats for text take whatever the rows hold.
     let format = if choice & 2 == 0 { Format::Json } else { Format::Table };
     let mut sink =
-        open(format, Some(Path::new("/dev/null")), &PLAN, &Options::default()).expect("/dev/null opens");
+        open(format, Some(Path::new("/dev/null")), &CATALOG, &Options::default()).expect("/dev/null opens");
     let mut rows = Rows::new(module);
     let mut seen = 0;
     for frame in frames(output) {

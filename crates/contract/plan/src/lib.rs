@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod catalog;
 mod filter;
 mod meter;
 mod name;
@@ -11,6 +12,7 @@ mod terms;
 mod view;
 
 pub use account::{Account, Shed};
+pub use catalog::{Catalog, CatalogEntry};
 pub use filter::{
     MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_FILTERS, MAX_SHOWN_TOTAL, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS,
     ShownFilter, TrustedFilter, normalize_filter,
@@ -36,6 +38,11 @@ pub struct Plan {
 pub const DEFAULT_TICK_NS: u64 = 1_000_000_000;
 
 impl Plan {
+    /// Returns what an output has to know of the modules.
+    pub fn catalog(&self) -> Catalog {
+        Catalog { modules: self.modules.iter().map(ModulePlan::catalog_entry).collect() }
+    }
+
     /// Nanoseconds of packet time between two ticks. Ticks fall on multiples of it since 1970, so
     /// that two monitors tick alike.
     ///
@@ -75,6 +82,12 @@ pub struct ModulePlan {
     pub on_fault: OnFault,
     pub terms: Terms,
     pub class: ModuleClass,
+}
+
+impl ModulePlan {
+    pub fn catalog_entry(&self) -> CatalogEntry {
+        CatalogEntry { name: self.name.clone(), hash: self.hash, manifest: self.manifest.clone() }
+    }
 }
 
 /// How a module is run.

@@ -1,8 +1,9 @@
 //! Rows a second through each step, on rows as wide as `flow`'s: `cargo run --release --example rate`.
 
 use flame_abi::manifest::Manifest;
-use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
-use flame_record::{Format, Frame, Options, Rows, Schema, frames, open};
+use flame_output::{Frame, Schema, frames};
+use flame_plan::{Catalog, CatalogEntry};
+use flame_record::{Format, Options, Rows, open};
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,20 +52,13 @@ fn output() -> Vec<u8> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let module = ModulePlan {
+    let module = CatalogEntry {
         name: "flow".into(),
         hash: [0; 32],
         manifest: Arc::new(Manifest::parse(MANIFEST.as_bytes())?),
-        code: Arc::new([]),
-        view: ViewSpec::default(),
-        limits: Limits::default(),
-        parameters: Vec::new(),
-        on_fault: OnFault::Stop,
-        terms: Terms::default(),
-        class: flame_plan::ModuleClass::Bounded,
     };
     let schema = Schema::new(&module.manifest);
-    let plan = Plan { modules: vec![module], workers: 1, interval_ns: 0 };
+    let catalog = Catalog { modules: vec![module] };
     let output = output();
     let show = |what: &str, start: Instant| {
         println!("{what:<16} {:>6.1} M rows/s", f64::from(ROWS) / start.elapsed().as_secs_f64() / 1e6);
@@ -75,7 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     show("check", start);
 
     let start = Instant::now();
-    let mut rows = Rows::new(&plan.modules[0]);
+    let mut rows = Rows::new(&catalog.modules[0]);
     let mut batches = Vec::new();
     for frame in frames(&output) {
         if let Frame::Record { table, row } = frame
@@ -90,9 +84,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for format in Format::ALL {
         let start = Instant::now();
         let path = Some(Path::new("/dev/null"));
-        let mut sink = open(format, path, &plan, &Options::default())?;
+        let mut sink = open(format, path, &catalog, &Options::default())?;
         for batch in &batches {
-            sink.write("flow", &plan.modules[0].manifest.tables[0], batch)?;
+            sink.write("flow", &catalog.modules[0].manifest.tables[0], batch)?;
         }
         sink.finish()?;
         show(format.name(), start);

@@ -1,11 +1,8 @@
-//! From the output of a module to rows, and from rows to where people and programs read them.
+//! From rows of a module to where people and programs read them.
 //!
 //! ```text
-//! bytes of one call → Schema::check → frames → Rows → RecordBatch → Sink
+//! checked frames (flame-output) → Rows → RecordBatch → Sink
 //! ```
-//!
-//! The bytes are untrusted: [`Schema::check`] is the only door, and its error names the frame, the
-//! byte, the table and the column. What follows it never fails on a row.
 //!
 //! Types of the columns are the same in every format:
 //!
@@ -28,17 +25,12 @@
 
 pub mod account;
 mod cell;
-mod check;
-mod error;
 pub mod escape;
-mod gate;
 pub mod human;
 pub mod rows;
 pub mod sink;
 
 pub use arrow_array::RecordBatch;
-pub use check::{Frame, FrameCounts, Frames, Packet, Schema, frames};
-pub use error::{Fault, OutputError};
-pub use gate::Gate;
+pub use flame_output::Packet;
 pub use rows::Rows;
 pub use sink::{Format, Options, Sink, SinkError, capture, open};

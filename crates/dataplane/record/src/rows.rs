@@ -20,7 +20,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use flame_abi::manifest::{Column, ColumnType, Table};
-use flame_plan::ModulePlan;
+use flame_plan::CatalogEntry;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::mem::take;
@@ -61,7 +61,7 @@ enum Values {
 }
 
 impl Rows {
-    pub fn new(module: &ModulePlan) -> Self {
+    pub fn new(module: &CatalogEntry) -> Self {
         let rows = |table: &Table| TableRows {
             schema: arrow_schema(module, table),
             columns: table.columns.iter().map(Values::new).collect(),
@@ -77,7 +77,7 @@ impl Rows {
         &self.module
     }
 
-    /// Adds one row that passed [`crate::Schema::check`]; gives the table's batch when it is full.
+    /// Adds one row that passed [`flame_output::Schema::check`]; gives the table's batch when it is full.
     /// A row that was not checked is stored as far as it goes, the rest as zeros; an unknown table
     /// is ignored.
     #[must_use = "a full batch goes to the sink"]
@@ -212,7 +212,7 @@ impl Values {
 }
 
 /// The schema of one table's batches, the same for every sink.
-pub fn arrow_schema(module: &ModulePlan, table: &Table) -> SchemaRef {
+pub fn arrow_schema(module: &CatalogEntry, table: &Table) -> SchemaRef {
     let fields: Vec<Field> = table.columns.iter().map(field).collect();
     let hash = module.hash.iter().fold(String::new(), |mut s, b| {
         let _ = write!(s, "{b:02x}");

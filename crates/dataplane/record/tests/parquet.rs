@@ -20,15 +20,15 @@ fn duckdb_and_pyarrow_read_what_json_says() {
         return;
     }
     let dir = TempDir::new().unwrap();
-    let plan = plan(vec![module("probe", vec![every_type(), table("empty", every_type().columns)])]);
+    let catalog = catalog(vec![module("probe", vec![every_type(), table("empty", every_type().columns)])]);
     let mut output = Vec::new();
     // Several batches, and every row of the list.
     for _ in 0..5_000 {
         every_row().iter().for_each(|row| record(&mut output, 0, row));
     }
     for (format, name) in [(Format::Parquet, "parquet"), (Format::Json, "records.json")] {
-        let mut sink = open(format, Some(&dir.path().join(name)), &plan, &Options::default()).unwrap();
-        send(&plan.modules[0], &output, &mut *sink);
+        let mut sink = open(format, Some(&dir.path().join(name)), &catalog, &Options::default()).unwrap();
+        send(&catalog.modules[0], &output, &mut *sink);
         sink.finish().unwrap();
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/read_parquet.py");

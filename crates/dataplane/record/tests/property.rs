@@ -4,7 +4,8 @@ mod common;
 
 use common::*;
 use flame_abi::manifest::{ColumnType, Table};
-use flame_record::{Fault, Format, FrameCounts, Options, Schema, open};
+use flame_output::{Fault, FrameCounts, Schema};
+use flame_record::{Format, Options, open};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Map, Value as Json, json};
@@ -87,15 +88,15 @@ proptest! {
     #[test]
     fn what_is_encoded_arrives((tables, rows) in traffic()) {
         let output = encode(&rows);
-        let plan = plan(vec![module("probe", tables.clone())]);
+        let catalog = catalog(vec![module("probe", tables.clone())]);
         let n = rows.len() as u64;
-        let counts = Schema::new(&plan.modules[0].manifest).check(&output, true);
+        let counts = Schema::new(&catalog.modules[0].manifest).check(&output, true);
         prop_assert_eq!(counts, Ok(FrameCounts { records: n, messages: n, packets: 0, lost: 2 * n }));
 
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("out.json");
-        let mut sink = open(Format::Json, Some(&path), &plan, &Options::default()).unwrap();
-        send(&plan.modules[0], &output, &mut *sink);
+        let mut sink = open(Format::Json, Some(&path), &catalog, &Options::default()).unwrap();
+        send(&catalog.modules[0], &output, &mut *sink);
         sink.finish().unwrap();
         let text = std::fs::read_to_string(path).unwrap();
         let found: Vec<Json> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
@@ -129,13 +130,13 @@ proptest! {
             output[at] = *byte;
         }
         output.truncate(keep.index(output.len() + 1));
-        let plan = plan(vec![module("probe", tables.clone())]);
-        match Schema::new(&plan.modules[0].manifest).check(&output, true) {
+        let catalog = catalog(vec![module("probe", tables.clone())]);
+        match Schema::new(&catalog.modules[0].manifest).check(&output, true) {
             Ok(_) => {
                 let dir = TempDir::new().unwrap();
                 let path = dir.path().join("out");
-                let mut sink = open(Format::Table, Some(&path), &plan, &Options::default()).unwrap();
-                send(&plan.modules[0], &output, &mut *sink);
+                let mut sink = open(Format::Table, Some(&path), &catalog, &Options::default()).unwrap();
+                send(&catalog.modules[0], &output, &mut *sink);
                 sink.finish().unwrap();
             }
             Err(e) => {

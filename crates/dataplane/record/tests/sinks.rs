@@ -4,19 +4,19 @@ mod common;
 
 use common::*;
 use flame_abi::manifest::ColumnType;
-use flame_plan::{ModulePlan, Plan};
+use flame_plan::{Catalog, CatalogEntry};
 use flame_record::{Format, Options, SinkError, open};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-fn one() -> (Plan, Vec<u8>) {
+fn one() -> (Catalog, Vec<u8>) {
     let mut output = Vec::new();
     every_row().iter().for_each(|row| record(&mut output, 0, row));
-    (plan(vec![module("probe", vec![every_type()])]), output)
+    (catalog(vec![module("probe", vec![every_type()])]), output)
 }
 
-fn small(name: &str) -> ModulePlan {
+fn small(name: &str) -> CatalogEntry {
     module(name, vec![table("n", vec![column("n", ColumnType::U32, None)])])
 }
 
@@ -31,9 +31,9 @@ fn names(folder: &Path) -> Vec<String> {
 fn written(format: Format, options: &Options, name: &str) -> String {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join(name);
-    let (plan, output) = one();
-    let mut sink = open(format, Some(&path), &plan, options).unwrap();
-    assert_eq!(send(&plan.modules[0], &output, &mut *sink), 4);
+    let (catalog, output) = one();
+    let mut sink = open(format, Some(&path), &catalog, options).unwrap();
+    assert_eq!(send(&catalog.modules[0], &output, &mut *sink), 4);
     sink.finish().unwrap();
     assert_eq!(names(dir.path()), [name]);
     fs::read_to_string(path).unwrap()
@@ -92,11 +92,11 @@ fn table_for_people() {
 fn long_tables_are_cut_and_counted() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("out.txt");
-    let plan = plan(vec![small("a"), small("b")]);
+    let catalog = catalog(vec![small("a"), small("b")]);
     let mut output = Vec::new();
     (0..20_000).for_each(|n| record(&mut output, 0, &[Value::U32(n)]));
-    let mut sink = open(Format::Table, Some(&path), &plan, &Options::default()).unwrap();
-    assert_eq!(send(&plan.modules[0], &output, &mut *sink), 20_000);
+    let mut sink = open(Format::Table, Some(&path), &catalog, &Options::default()).unwrap();
+    assert_eq!(send(&catalog.modules[0], &output, &mut *sink), 20_000);
     sink.finish().unwrap();
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains(" 39\n") && !text.contains(" 40\n"), "{text}");
@@ -115,12 +115,12 @@ fn a_narrow_table_fits() {
 fn live_tables_show_at_each_flush() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("out.txt");
-    let plan = plan(vec![small("a"), small("b")]);
-    let mut sink = open(Format::Table, Some(&path), &plan, &Options { live: true, ..wide() }).unwrap();
+    let catalog = catalog(vec![small("a"), small("b")]);
+    let mut sink = open(Format::Table, Some(&path), &catalog, &Options { live: true, ..wide() }).unwrap();
     for n in [7, 8] {
         let mut output = Vec::new();
         record(&mut output, 0, &[Value::U32(n)]);
-        send(&plan.modules[0], &output, &mut *sink);
+        send(&catalog.modules[0], &output, &mut *sink);
         sink.flush().unwrap();
     }
     sink.finish().unwrap();
@@ -131,14 +131,14 @@ fn live_tables_show_at_each_flush() {
 #[test]
 fn a_table_a_file() {
     let dir = TempDir::new().unwrap();
-    let plan = plan(vec![small("a"), small("b")]);
+    let catalog = catalog(vec![small("a"), small("b")]);
     for (format, extension) in [(Format::Csv, "csv"), (Format::Parquet, "parquet")] {
         let folder = dir.path().join(format!("out-{extension}/deep"));
-        let sink = open(format, Some(&folder), &plan, &Options::default()).unwrap();
+        let sink = open(format, Some(&folder), &catalog, &Options::default()).unwrap();
         sink.finish().unwrap();
         assert_eq!(names(&folder), [format!("a.n.{extension}"), format!("b.n.{extension}")]);
         let file: PathBuf = dir.path().join(format!("one.{extension}"));
-        let error = open(format, Some(&file), &plan, &Options::default()).err().unwrap().to_string();
+        let error = open(format, Some(&file), &catalog, &Options::default()).err().unwrap().to_string();
         assert!(error.contains("here are 2: a.n, b.n; give a folder"), "{error}");
     }
     assert_eq!(fs::read_to_string(dir.path().join("out-csv/deep/a.n.csv")).unwrap(), "n\n");
@@ -146,7 +146,7 @@ fn a_table_a_file() {
 
 #[test]
 fn what_cannot_be_written_is_refused_before_the_run() {
-    let two = plan(vec![small("a"), small("b")]);
+    let two = catalog(vec![small("a"), small("b")]);
     let error = |format, output: Option<&str>| {
         open(format, output.map(Path::new), &two, &Options::default()).err().unwrap().to_string()
     };
@@ -172,14 +172,14 @@ fn what_cannot_be_written_is_refused_before_the_run() {
 fn chosen_tables_alone_are_written() {
     let two =
         |name| module(name, ["n", "b"].map(|t| table(t, vec![column("n", ColumnType::U32, None)])).into());
-    let plan = plan(vec![two("a"), two("b")]);
+    let catalog = catalog(vec![two("a"), two("b")]);
     let lines = |wanted: &[&str]| -> Vec<String> {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("x");
         let options =
             Options { tables: wanted.iter().map(|w| w.to_string()).collect(), ..Options::default() };
-        let mut sink = open(Format::Json, Some(&path), &plan, &options).unwrap();
-        for of in &plan.modules {
+        let mut sink = open(Format::Json, Some(&path), &catalog, &options).unwrap();
+        for of in &catalog.modules {
             let mut output = Vec::new();
             (0..2).for_each(|t| record(&mut output, t, &[Value::U32(t.into())]));
             send(of, &output, &mut *sink);
@@ -195,7 +195,7 @@ fn chosen_tables_alone_are_written() {
     assert_eq!(lines(&["a.b", "b.n"]), ["a.b", "b.n"]);
     let csv = |wish: &str| {
         let options = Options { tables: vec![wish.to_owned()], ..Options::default() };
-        open(Format::Csv, None, &plan, &options).err().map(|e| e.to_string())
+        open(Format::Csv, None, &catalog, &options).err().map(|e| e.to_string())
     };
     assert_eq!(csv("a.b"), None);
     assert!(csv("n").unwrap().contains("here are 2: a.n, b.n"));
@@ -205,12 +205,12 @@ fn chosen_tables_alone_are_written() {
 #[test]
 fn an_aborted_run_leaves_no_file_and_keeps_the_old_one() {
     let dir = TempDir::new().unwrap();
-    let (plan, output) = one();
+    let (catalog, output) = one();
     for (format, name) in [(Format::Json, "x.json"), (Format::Csv, "x.csv"), (Format::Parquet, "x.parquet")] {
         let path = dir.path().join(name);
         fs::write(&path, "old").unwrap();
-        let mut sink = open(format, Some(&path), &plan, &Options::default()).unwrap();
-        send(&plan.modules[0], &output, &mut *sink);
+        let mut sink = open(format, Some(&path), &catalog, &Options::default()).unwrap();
+        send(&catalog.modules[0], &output, &mut *sink);
         sink.flush().unwrap();
         assert_eq!(names(dir.path()).len(), 2);
         drop(sink);
@@ -223,9 +223,9 @@ fn an_aborted_run_leaves_no_file_and_keeps_the_old_one() {
 #[test]
 fn flushed_lines_can_be_followed() {
     let dir = TempDir::new().unwrap();
-    let (plan, output) = one();
-    let mut sink = open(Format::Json, Some(&dir.path().join("x")), &plan, &Options::default()).unwrap();
-    send(&plan.modules[0], &output, &mut *sink);
+    let (catalog, output) = one();
+    let mut sink = open(Format::Json, Some(&dir.path().join("x")), &catalog, &Options::default()).unwrap();
+    send(&catalog.modules[0], &output, &mut *sink);
     sink.flush().unwrap();
     let partial = dir.path().join(&names(dir.path())[0]);
     assert_eq!(fs::read_to_string(partial).unwrap().lines().count(), 4);
@@ -234,12 +234,12 @@ fn flushed_lines_can_be_followed() {
 #[cfg(unix)]
 #[test]
 fn devices_are_written_in_place() {
-    let (plan, output) = one();
+    let (catalog, output) = one();
     for (format, path) in
         [(Format::Json, "/dev/null"), (Format::Csv, "/dev/null"), (Format::Parquet, "/dev/null")]
     {
-        let mut sink = open(format, Some(path.as_ref()), &plan, &Options::default()).unwrap();
-        send(&plan.modules[0], &output, &mut *sink);
+        let mut sink = open(format, Some(path.as_ref()), &catalog, &Options::default()).unwrap();
+        send(&catalog.modules[0], &output, &mut *sink);
         sink.finish().unwrap();
     }
 }
@@ -263,7 +263,7 @@ fn eve_has_alerts_alone() {
     ];
     let alert = table("alert", columns.map(|(name, ty)| column(name, ty, None)).into());
     let other = table("n", vec![column("n", ColumnType::U32, None)]);
-    let plan_of = |tables| plan(vec![module("ids", tables)]);
+    let plan_of = |tables| catalog(vec![module("ids", tables)]);
     let (with, without) = (plan_of(vec![other.clone(), alert]), plan_of(vec![other]));
     let error = open(Format::Eve, None, &without, &Options::default()).err().unwrap();
     assert!(error.to_string().contains("run ids"), "{error}");
@@ -305,13 +305,13 @@ fn eve_has_alerts_alone() {
 #[test]
 fn a_table_outside_the_plan_is_an_error() {
     let dir = TempDir::new().unwrap();
-    let (plan, mut output) = (plan(vec![small("a")]), Vec::new());
+    let (catalog, mut output) = (catalog(vec![small("a")]), Vec::new());
     record(&mut output, 0, &[Value::U32(1)]);
-    let mut rows = flame_record::Rows::new(&plan.modules[0]);
+    let mut rows = flame_record::Rows::new(&catalog.modules[0]);
     assert!(rows.push(0, &output[8..]).is_none());
     let batches: Vec<_> = rows.drain().map(|(t, b)| (t.clone(), b)).collect();
     for format in [Format::Table, Format::Csv, Format::Parquet] {
-        let mut sink = open(format, Some(&dir.path().join("o")), &plan, &Options::default()).unwrap();
+        let mut sink = open(format, Some(&dir.path().join("o")), &catalog, &Options::default()).unwrap();
         let error = sink.write("z", &batches[0].0, &batches[0].1).unwrap_err();
         assert!(matches!(error, SinkError::Unplanned { .. }), "{error}");
     }

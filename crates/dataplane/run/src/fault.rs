@@ -1,5 +1,5 @@
+use flame_output::OutputError;
 use flame_plan::Shed;
-use flame_record::OutputError;
 use std::fmt;
 use std::time::Duration;
 

@@ -4,8 +4,9 @@ use crate::report::FaultReport;
 use crate::run::RunError;
 use crate::runner::From;
 use crate::stop::{Quantum, Stop};
+use flame_output::{Frame, Gate, frames};
 use flame_plan::{Account, Plan, quantize};
-use flame_record::{Frame, Gate, Rows, Sink, frames};
+use flame_record::{Rows, Sink};
 use flame_run::{Allowance, Call, Fault, Loaded, Output, Role};
 use std::collections::VecDeque;
 
@@ -85,7 +86,7 @@ impl<'a> Collector<'a> {
         for (p, loaded) in plan.modules.iter().zip(loaded) {
             let mut module = Collected {
                 name: p.name.clone(),
-                rows: Rows::new(p),
+                rows: Rows::new(&p.catalog_entry()),
                 gate: Gate::new(&p.manifest, &p.terms),
                 resolution_ns: p.view.resolution_ns,
                 ticked: 0,

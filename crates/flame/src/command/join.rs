@@ -4,7 +4,7 @@ use crate::plot::{Plot, Target};
 use clap::Args;
 use flame_abi::manifest::{Manifest, duration_ns};
 use flame_join::{CellRow, DelayRow, FlowRow, Joined, Options, PathRow};
-use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
+use flame_plan::{Catalog, CatalogEntry};
 use flame_record::{Rows, Sink, SinkError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,8 +74,8 @@ impl Join {
             };
             inputs.push((name.clone(), flame_join::open(&name, Path::new(path))?));
         }
-        let plan = plan()?;
-        let mut out = Output::open(&self, &plan)?;
+        let catalog = catalog()?;
+        let mut out = Output::open(&self, &catalog)?;
         let plot = self.plot.as_ref().map(|target| Plot::new(target, ["join"], None)).transpose()?;
         if let Some(plot) = &plot {
             out.sink = plot.tee(out.sink);
@@ -104,10 +104,10 @@ struct Output {
 }
 
 impl Output {
-    fn open(command: &Join, plan: &Plan) -> Result<Self, SinkError> {
+    fn open(command: &Join, catalog: &Catalog) -> Result<Self, SinkError> {
         let options = flame_record::Options::default();
-        let sink = flame_record::open(command.format.into(), command.output.as_deref(), plan, &options)?;
-        Ok(Self { rows: Rows::new(&plan.modules[0]), sink })
+        let sink = flame_record::open(command.format.into(), command.output.as_deref(), catalog, &options)?;
+        Ok(Self { rows: Rows::new(&catalog.modules[0]), sink })
     }
 
     fn row(&mut self, table: u16, row: Vec<u8>) -> Result<(), Error> {
@@ -131,21 +131,10 @@ impl Output {
     }
 }
 
-fn plan() -> Result<Plan, Error> {
+fn catalog() -> Result<Catalog, Error> {
     let manifest = Manifest::parse(include_bytes!("join.toml"))?;
-    let module = ModulePlan {
-        name: "join".into(),
-        hash: [0; 32],
-        manifest: Arc::new(manifest),
-        code: Arc::new([]),
-        view: ViewSpec::default(),
-        limits: Limits::default(),
-        parameters: Vec::new(),
-        on_fault: OnFault::Stop,
-        terms: Terms::default(),
-        class: flame_plan::ModuleClass::Bounded,
-    };
-    Ok(Plan { modules: vec![module], workers: 1, interval_ns: 0 })
+    let entry = CatalogEntry { name: "join".into(), hash: [0; 32], manifest: Arc::new(manifest) };
+    Ok(Catalog { modules: vec![entry] })
 }
 
 /// A row in the layout of modules' output, which is what [`Rows`] takes.

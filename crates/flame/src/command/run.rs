@@ -438,7 +438,8 @@ impl Run {
         let guard_formulas = self.guard_formulas.then_some(true);
         let options =
             flame_record::Options { tables, live, guard_formulas, ..flame_record::Options::default() };
-        let records = flame_record::open(self.format.into(), self.output.as_deref(), plan, &options)?;
+        let records =
+            flame_record::open(self.format.into(), self.output.as_deref(), &plan.catalog(), &options)?;
         let writes: Vec<_> = plan.modules.iter().filter(|m| m.manifest.packets).collect();
         match (&self.write, writes.first()) {
             (None, None) => Ok(records),

@@ -3,10 +3,10 @@
 
 use super::out::Out;
 use super::{Sink, SinkError};
-use crate::Packet;
 use arrow_array::RecordBatch;
 use flame_abi::LinkType;
 use flame_abi::manifest::Table;
+use flame_output::Packet;
 use std::path::{Path, PathBuf};
 
 struct Capture {

@@ -14,7 +14,7 @@ use crate::cell::{Cell, cells};
 use crate::escape::{self, Csv};
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
-use flame_plan::Plan;
+use flame_plan::Catalog;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -28,22 +28,22 @@ pub(crate) struct CsvSink {
 
 impl CsvSink {
     /// A file for each table, by `layout`.
-    pub(crate) fn new(layout: Layout, plan: &Plan, guard: Option<bool>) -> Result<Self, SinkError> {
-        Self::with(plan, guard, |module, table| layout.open(module, table))
+    pub(crate) fn new(layout: Layout, catalog: &Catalog, guard: Option<bool>) -> Result<Self, SinkError> {
+        Self::with(catalog, guard, |module, table| layout.open(module, table))
     }
 
     /// The plan has one table at most.
-    pub(crate) fn stdout(plan: &Plan, guard: Option<bool>) -> Result<Self, SinkError> {
-        Self::with(plan, guard, |_, _| Out::open(None))
+    pub(crate) fn stdout(catalog: &Catalog, guard: Option<bool>) -> Result<Self, SinkError> {
+        Self::with(catalog, guard, |_, _| Out::open(None))
     }
 
     fn with(
-        plan: &Plan,
+        catalog: &Catalog,
         guard: Option<bool>,
         open: impl Fn(&str, &str) -> Result<Out, SinkError>,
     ) -> Result<Self, SinkError> {
         let mut files: HashMap<String, HashMap<String, Out>> = HashMap::new();
-        for module in &plan.modules {
+        for module in &catalog.modules {
             for table in &module.manifest.tables {
                 let mut out = open(&module.name, &table.name)?;
                 let header: Vec<&str> = table.columns.iter().map(|c| c.name.as_str()).collect();

@@ -15,7 +15,7 @@ use crate::cell::{Cell, cells};
 use arrow_array::RecordBatch;
 use arrow_array::temporal_conversions::timestamp_ns_to_datetime;
 use flame_abi::manifest::Table;
-use flame_plan::Plan;
+use flame_plan::Catalog;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -34,8 +34,8 @@ fn holds_alerts(table: &Table) -> bool {
 
 impl EveSink {
     /// An error if no module has alerts.
-    pub(crate) fn new(out: Out, plan: &Plan) -> Result<Self, SinkError> {
-        if !plan.modules.iter().flat_map(|m| &m.manifest.tables).any(holds_alerts) {
+    pub(crate) fn new(out: Out, catalog: &Catalog) -> Result<Self, SinkError> {
+        if !catalog.modules.iter().flat_map(|m| &m.manifest.tables).any(holds_alerts) {
             return Err(SinkError::NoAlerts);
         }
         Ok(Self { out, lines: Vec::new() })

@@ -23,10 +23,10 @@ mod table;
 
 pub use capture::capture;
 
-use crate::Packet;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
-use flame_plan::Plan;
+use flame_output::Packet;
+use flame_plan::Catalog;
 use out::{Layout, Out};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -153,37 +153,39 @@ impl Default for Options {
 pub fn open(
     format: Format,
     output: Option<&Path>,
-    plan: &Plan,
+    catalog: &Catalog,
     options: &Options,
 ) -> Result<Box<dyn Sink>, SinkError> {
     if !options.tables.is_empty() {
         let all = Options { tables: Vec::new(), ..options.clone() };
-        let plan = select::reduced(plan, &options.tables)?;
-        let records = open(format, output, &plan, &all)?;
-        return Ok(Box::new(select::Select { plan, records }));
+        let catalog = select::reduced(catalog, &options.tables)?;
+        let records = open(format, output, &catalog, &all)?;
+        return Ok(Box::new(select::Select { catalog, records }));
     }
     let output = output.filter(|path| path.as_os_str() != "-");
-    let tables: Vec<String> = plan
+    let tables: Vec<String> = catalog
         .modules
         .iter()
         .flat_map(|m| m.manifest.tables.iter().map(|t| format!("{}.{}", m.name, t.name)))
         .collect();
     Ok(match format {
-        Format::Table => Box::new(table::TableSink::new(Out::open(output)?, plan, options)),
+        Format::Table => Box::new(table::TableSink::new(Out::open(output)?, catalog, options)),
         Format::Json => Box::new(json::JsonSink::new(Out::open(output)?)),
-        Format::Eve => Box::new(eve::EveSink::new(Out::open(output)?, plan)?),
+        Format::Eve => Box::new(eve::EveSink::new(Out::open(output)?, catalog)?),
         Format::Csv => match output {
-            Some(path) => {
-                Box::new(csv::CsvSink::new(Layout::new(path, "csv", &tables)?, plan, options.guard_formulas)?)
-            }
+            Some(path) => Box::new(csv::CsvSink::new(
+                Layout::new(path, "csv", &tables)?,
+                catalog,
+                options.guard_formulas,
+            )?),
             None if tables.len() > 1 => {
                 return Err(SinkError::ManyOnStdout { tables: tables.len(), list: tables.join(", ") });
             }
-            None => Box::new(csv::CsvSink::stdout(plan, options.guard_formulas)?),
+            None => Box::new(csv::CsvSink::stdout(catalog, options.guard_formulas)?),
         },
         Format::Parquet => {
             let layout = Layout::new(output.ok_or(SinkError::NeedsPath)?, "parquet", &tables)?;
-            Box::new(parquet::ParquetSink::new(&layout, plan)?)
+            Box::new(parquet::ParquetSink::new(&layout, catalog)?)
         }
     })
 }

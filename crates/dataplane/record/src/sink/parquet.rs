@@ -12,7 +12,7 @@ use super::{Sink, SinkError};
 use crate::rows::arrow_schema;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
-use flame_plan::Plan;
+use flame_plan::Catalog;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -29,9 +29,9 @@ pub(crate) struct ParquetSink {
 }
 
 impl ParquetSink {
-    pub(crate) fn new(layout: &Layout, plan: &Plan) -> Result<Self, SinkError> {
+    pub(crate) fn new(layout: &Layout, catalog: &Catalog) -> Result<Self, SinkError> {
         let mut files: HashMap<String, HashMap<String, _>> = HashMap::new();
-        for module in &plan.modules {
+        for module in &catalog.modules {
             for table in &module.manifest.tables {
                 let out = layout.open(&module.name, &table.name)?;
                 let path = out.path().to_owned();

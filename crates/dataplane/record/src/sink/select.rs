@@ -1,15 +1,15 @@
 //! Some tables of a run only: `MODULE.TABLE`, `TABLE` or, where no table is called so, `MODULE` with all its tables.
 
 use super::{Sink, SinkError};
-use crate::Packet;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
-use flame_plan::Plan;
+use flame_output::Packet;
+use flame_plan::Catalog;
 use std::path::PathBuf;
 
 /// The plan with the wanted tables alone, for an output to be opened for.
-pub(super) fn reduced(plan: &Plan, wanted: &[String]) -> Result<Plan, SinkError> {
-    let all: Vec<(&str, &str)> = plan
+pub(super) fn reduced(catalog: &Catalog, wanted: &[String]) -> Result<Catalog, SinkError> {
+    let all: Vec<(&str, &str)> = catalog
         .modules
         .iter()
         .flat_map(|m| m.manifest.tables.iter().map(|t| (m.name.as_str(), t.name.as_str())))
@@ -27,7 +27,7 @@ pub(super) fn reduced(plan: &Plan, wanted: &[String]) -> Result<Plan, SinkError>
         }
         chosen.extend(tables);
     }
-    let mut less = plan.clone();
+    let mut less = catalog.clone();
     for module in &mut less.modules {
         let name = module.name.as_str();
         std::sync::Arc::make_mut(&mut module.manifest).tables.retain(|t| chosen.contains(&(name, &t.name)));
@@ -37,13 +37,13 @@ pub(super) fn reduced(plan: &Plan, wanted: &[String]) -> Result<Plan, SinkError>
 
 /// Lets pass what [`reduced`] left.
 pub(super) struct Select {
-    pub plan: Plan,
+    pub catalog: Catalog,
     pub records: Box<dyn Sink>,
 }
 
 impl Sink for Select {
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        let of_module = self.plan.modules.iter().filter(|m| m.name == module);
+        let of_module = self.catalog.modules.iter().filter(|m| m.name == module);
         if of_module.flat_map(|m| &m.manifest.tables).any(|t| t.name == table.name) {
             self.records.write(module, table, batch)?;
         }

@@ -20,7 +20,7 @@ use crate::rows::unit;
 use arrow_array::RecordBatch;
 use comfy_table::{Cell as GridCell, CellAlignment, ContentArrangement, Table as Grid};
 use flame_abi::manifest::{Column, ColumnType, Table};
-use flame_plan::Plan;
+use flame_plan::Catalog;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -39,15 +39,18 @@ struct Section {
 }
 
 impl TableSink {
-    pub(crate) fn new(out: Out, plan: &Plan, options: &Options) -> Self {
+    pub(crate) fn new(out: Out, catalog: &Catalog, options: &Options) -> Self {
         let section = |module: &str, table: &Table| Section {
             module: module.to_owned(),
             table: table.clone(),
             rows: Vec::new(),
             more: 0,
         };
-        let tables =
-            plan.modules.iter().flat_map(|m| m.manifest.tables.iter().map(|t| section(&m.name, t))).collect();
+        let tables = catalog
+            .modules
+            .iter()
+            .flat_map(|m| m.manifest.tables.iter().map(|t| section(&m.name, t)))
+            .collect();
         Self { out, options: options.clone(), tables }
     }
 

@@ -1,10 +1,11 @@
-//! Plans made of tables, and the encoder of rows that a module would carry.
+//! Catalogs made of tables, and the encoder of rows that a module would carry.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use flame_abi::manifest::{Column, ColumnType, Manifest, Table};
 use flame_abi::output::{LOST, MESSAGE};
-use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
-use flame_record::{Frame, Options, Rows, Schema, Sink, frames};
+use flame_output::{Frame, Schema, frames};
+use flame_plan::{Catalog, CatalogEntry};
+use flame_record::{Options, Rows, Sink};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -132,7 +133,7 @@ pub fn every_row() -> Vec<Vec<Value>> {
     .into()
 }
 
-pub fn module(name: &str, tables: Vec<Table>) -> ModulePlan {
+pub fn module(name: &str, tables: Vec<Table>) -> CatalogEntry {
     let manifest = Manifest {
         packets: false,
         abi: 1,
@@ -144,22 +145,11 @@ pub fn module(name: &str, tables: Vec<Table>) -> ModulePlan {
         parameters: Default::default(),
         tables,
     };
-    ModulePlan {
-        name: name.into(),
-        hash: [0xab; 32],
-        manifest: Arc::new(manifest),
-        code: Arc::new([]),
-        view: ViewSpec::default(),
-        limits: Limits::default(),
-        parameters: Vec::new(),
-        on_fault: OnFault::Stop,
-        terms: Terms::default(),
-        class: flame_plan::ModuleClass::Bounded,
-    }
+    CatalogEntry { name: name.into(), hash: [0xab; 32], manifest: Arc::new(manifest) }
 }
 
-pub fn plan(modules: Vec<ModulePlan>) -> Plan {
-    Plan { modules, workers: 1, interval_ns: 0 }
+pub fn catalog(modules: Vec<CatalogEntry>) -> Catalog {
+    Catalog { modules }
 }
 
 /// Options of a table that does not depend on where the test runs.
@@ -168,7 +158,7 @@ pub fn wide() -> Options {
 }
 
 /// Checks `output`, and sends its records through rows to `sink`; returns how many there were.
-pub fn send(module: &ModulePlan, output: &[u8], sink: &mut dyn Sink) -> u64 {
+pub fn send(module: &CatalogEntry, output: &[u8], sink: &mut dyn Sink) -> u64 {
     let counts = Schema::new(&module.manifest).check(output, true).unwrap();
     let mut rows = Rows::new(module);
     for f in frames(output) {

@@ -1,0 +1,18 @@
+//! Checks the output of a module and holds it to its grant.
+//!
+//! ```text
+//! bytes of one call → Schema::check → frames → Gate → rows, packets, messages
+//! ```
+//!
+//! The bytes are untrusted. [`Schema::check`] is the only door; its error names the frame, the byte, the table and
+//! the column. Code that reads a row after this check never fails on it. The crate knows no Arrow and no file
+//! format, so that a process which only runs modules stays small.
+#![forbid(unsafe_code)]
+
+mod check;
+mod error;
+mod gate;
+
+pub use check::{Frame, FrameCounts, Frames, Packet, Schema, frames};
+pub use error::{Fault, OutputError};
+pub use gate::Gate;
