@@ -22,17 +22,20 @@ pub fn rows(engines: &Engines, trace: &Path, folder: &Path, rounds: usize) -> Re
     let mut rows = Vec::new();
     for name in NAMES {
         let wasm = std::fs::read(folder.join(format!("{name}.wasm")))?;
-        let shipped = plan(engines, &wasm, Protection::Auto, settings(name))?;
+        let shipped = plan(&wasm, Protection::Auto, settings(name))?;
         // A module without bounds is measured as if it had them.
-        let unchecked = plan(engines, &wasm, Protection::Unchecked, settings(name))?;
+        let unchecked = plan(&wasm, Protection::Unchecked, settings(name))?;
         let analysis = analyse(&wasm, &Rules::default(), None)?;
         let (count, what) = match shipped.class {
             ModuleClass::Bounded => (Count::Except(&analysis.proved), "as shipped"),
             ModuleClass::Metered => (Count::Nothing, "all loops, though it ships metered"),
         };
-        let engine = engines.of(ModuleClass::Bounded);
+        let engine = flame_compile::Engines::new()?;
         let with = |code: Vec<u8>| -> Result<ModulePlan, Error> {
-            Ok(ModulePlan { code: engine.precompile_module(&code)?.into(), ..unchecked.clone() })
+            Ok(ModulePlan {
+                code: engine.precompile(ModuleClass::Bounded, &code)?.into(),
+                ..unchecked.clone()
+            })
         };
         let plans = [with(rewrite_polled(&wasm, count)?)?, with(rewrite(&wasm, count)?)?];
         let mut pool = Pool::new(SLOTS)?;

@@ -32,15 +32,16 @@ pub fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
 const SLOTS: usize = 16;
 
 pub fn rows(engines: &Engines, trace: &Path, folder: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
-    let calibration = Calibration::measure(engines.of(ModuleClass::Bounded), &mut |_| {})?;
+    let calibration =
+        Calibration::measure(flame_compile::Engines::new()?.of(ModuleClass::Bounded), &mut |_| {})?;
     let (mut gains, mut estimates) = (Vec::new(), Vec::new());
     for name in NAMES {
         let wasm = std::fs::read(folder.join(format!("{name}.wasm")))?;
-        let bounded = plan(engines, &wasm, Protection::Auto, settings(name))?;
+        let bounded = plan(&wasm, Protection::Auto, settings(name))?;
         if bounded.class == ModuleClass::Metered {
             continue;
         }
-        let metered = plan(engines, &wasm, Protection::Metered, settings(name))?;
+        let metered = plan(&wasm, Protection::Metered, settings(name))?;
         let mut pool = Pool::new(SLOTS)?;
         let mut instances = [instance(engines, &bounded, &pool)?, instance(engines, &metered, &pool)?];
         let mut view = View::new(&bounded.view, None)?;

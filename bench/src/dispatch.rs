@@ -30,7 +30,7 @@ pub fn empty(expose: &str) -> Result<Vec<u8>, Error> {
 
 pub fn rows(engine: &Engines, rounds: usize) -> Result<Vec<Row>, Error> {
     let wasm = empty("none")?;
-    let plan = plan(engine, &wasm, Protection::Auto, &[])?;
+    let plan = plan(&wasm, Protection::Auto, &[])?;
     let pool = Pool::new(1)?;
     let mut instance = instance(engine, &plan, &pool)?;
     let mut rows = Vec::new();

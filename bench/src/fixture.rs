@@ -57,12 +57,7 @@ pub fn view_into(pool: &mut Pool, slot: usize, view: &mut View, of: &Decoded) ->
     Ok(written.packets as usize)
 }
 
-pub fn plan(
-    engine: &Engines,
-    wasm: &[u8],
-    protection: Protection,
-    settings: &[(&str, &str)],
-) -> Result<ModulePlan, Error> {
+pub fn plan(wasm: &[u8], protection: Protection, settings: &[(&str, &str)]) -> Result<ModulePlan, Error> {
     let request = InstallRequest {
         // What the manifest asks for then decides.
         view: ViewSpec { expose: Expose::All, ..ViewSpec::default() },
@@ -75,7 +70,7 @@ pub fn plan(
         pace: None,
         terms: Terms::default(),
     };
-    Ok(Compiler::in_process(|class| engine.of(class), None).install(wasm, &request)?.plan)
+    Ok(Compiler::in_process(flame_compile::Engines::new()?, None).install(wasm, &request)?.plan)
 }
 
 /// A started fast instance that sees the pool.

@@ -8,7 +8,7 @@ use flame_run::Engines;
 use std::path::Path;
 
 pub fn rows(engine: &Engines, folder: &Path) -> Result<Vec<Row>, Error> {
-    let plan = plan(engine, &std::fs::read(folder.join("flow.wasm"))?, Protection::Auto, &[])?;
+    let plan = plan(&std::fs::read(folder.join("flow.wasm"))?, Protection::Auto, &[])?;
     let pool = Pool::new(4)?;
     let before = resident()?;
     let instances = (0..100).map(|_| instance(engine, &plan, &pool)).collect::<Result<Vec<_>, _>>()?;

@@ -76,10 +76,7 @@ impl Bench<'_> {
     fn module<M: Module>(&self, group: &'static str, name: &str) -> Result<Vec<Row>, Error> {
         let wasm = std::fs::read(self.folder.join(format!("{name}.wasm")))?;
         let settings: &[_] = if name == "anonymize" { &[("key", KEY)] } else { &[] };
-        let plans = [
-            plan(self.engine, &wasm, Protection::Unchecked, settings)?,
-            plan(self.engine, &wasm, Protection::Auto, settings)?,
-        ];
+        let plans = [plan(&wasm, Protection::Unchecked, settings)?, plan(&wasm, Protection::Auto, settings)?];
         let pool = RefCell::new(Pool::new(SLOTS)?);
         let mut instances = Vec::new();
         for plan in &plans {

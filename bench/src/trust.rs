@@ -86,7 +86,7 @@ fn installing(node: &Node, modules: &Path, rounds: usize) -> Result<Vec<Row>, Er
     let engine = flame_run::Engines::new()?;
     let cache = tempfile::tempdir()?;
     let compiler =
-        Compiler::in_process(|class| engine.of(class), Some(Cache::open(&cache.path().join("cache"))?));
+        Compiler::in_process(flame_compile::Engines::new()?, Some(Cache::open(&cache.path().join("cache"))?));
     let wasm = std::fs::read(modules.join("flow.wasm"))?;
     let policy = node.policy()?;
     let module = compiler.examine(&wasm)?;

@@ -5,18 +5,8 @@ use crate::paths;
 use flame_compile::{Cache, Compiler, Worker};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// Does the work of such a child, if this process is one.
-pub fn serve() -> Option<ExitCode> {
-    flame_compile::serve(|| {
-        use flame_plan::ModuleClass::{Bounded, Metered};
-        let engines = flame_run::Engines::new()?;
-        Ok::<_, flame_run::EngineError>([Bounded, Metered].map(|class| engines.of(class).clone()))
-    })
-}
 
 /// Returns a flag that the first SIGINT or SIGTERM sets; a second one ends the process at once.
 pub fn stop_flag() -> Result<Arc<AtomicBool>, Error> {

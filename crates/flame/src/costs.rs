@@ -4,8 +4,8 @@ use crate::command::Error;
 use crate::console::complain;
 use crate::paths;
 use flame_bounds::Costs;
+use flame_compile::Engines;
 use flame_plan::ModuleClass;
-use flame_run::Engines;
 
 /// Of the machine, if it was measured before, for a module that may own so many bytes.
 pub fn load_calibration(engines: &Engines, memory: u64) -> Option<Costs> {

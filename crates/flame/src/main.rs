@@ -29,7 +29,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = compiler::serve() {
+    if let Some(code) = flame_compile::serve() {
         return code;
     }
     // A reader that goes away (`| head`) is an error to handle, not a signal to die from: results

@@ -28,12 +28,12 @@ const COUNT: &str = r#"(module (memory (export "memory") 1)
     (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
 
 /// A module of these functions that writes packets.
-fn module(engines: &Engines, text: &str, request: &InstallRequest) -> ModulePlan {
+fn module(text: &str, request: &InstallRequest) -> ModulePlan {
     // It asks for more than any test gives.
     let limits =
         "packets = true\n[limits]\npacket_budget = 1000000000000\ncall_budget = 1000000000000\n[[tables]]";
     let manifest = MANIFEST.replace("[[tables]]", limits);
-    install(engines, &with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes()), request).unwrap()
+    install(&with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes()), request).unwrap()
 }
 
 fn limited(call_budget: u64) -> InstallRequest {
@@ -119,7 +119,7 @@ fn a_tick_has_one_budget_with_all_of_its_continuations() {
     // 1200 packets, a tick among them and the end: both begin a budget, and the first fault ends the module.
     for protection in [Protection::Auto, Protection::Metered] {
         let request = InstallRequest { protection, on_fault: OnFault::Restart(1), ..limited(100 * UNITS) };
-        let plan = module(&engines, ENDLESS, &request);
+        let plan = module(ENDLESS, &request);
         let stop = AtomicBool::new(false);
         let source = Box::new(Memory::tcp(1200, 5));
         let report = run(&engines, vec![plan], (1, source), &stop, Box::new(|_| {}));
@@ -140,7 +140,7 @@ fn continuations_are_limited_in_number_too() {
     let engines = Engines::new().unwrap();
     let request = limited(SECOND);
     let request = InstallRequest { limits: Limits { continuations: 7, ..request.limits }, ..request };
-    let plan = module(&engines, ENDLESS, &request);
+    let plan = module(ENDLESS, &request);
     let stop = AtomicBool::new(false);
     let report = run(&engines, vec![plan], (1, Box::new(Memory::tcp(10, 5))), &stop, Box::new(|_| {}));
     assert_eq!(report.accounts[0].1, expected(10, |a| (a.written, a.faults) = (8, 1)));
@@ -153,7 +153,7 @@ fn who_is_evicted_gets_no_further_continuation() {
     for workers in [1, 2] {
         let eviction = Eviction::default();
         let terms = Terms { eviction: eviction.clone(), ..Terms::default() };
-        let plan = module(&engines, ENDLESS, &InstallRequest { terms, ..limited(SECOND) });
+        let plan = module(ENDLESS, &InstallRequest { terms, ..limited(SECOND) });
         let stop = AtomicBool::new(false);
         // Of two workers, each sends to the thread that writes, and may be some calls ahead of it.
         let act: OnPacket = Box::new(move |written| {
@@ -174,7 +174,7 @@ fn who_is_evicted_gets_no_further_continuation() {
 #[test]
 fn once_stopped_all_calls_share_a_last_budget() {
     let engines = Engines::new().unwrap();
-    let plan = module(&engines, ENDLESS, &limited(100 * UNITS));
+    let plan = module(ENDLESS, &limited(100 * UNITS));
     let stop = Arc::new(AtomicBool::new(false));
     let told = stop.clone();
     // In a tick's tenth call: what follows it, the end's calls included, may cost what one tick may.
@@ -209,7 +209,7 @@ fn messages_of_one_call_have_one_budget() {
     for protection in [Protection::Auto, Protection::Metered] {
         let count = |budget: u64, packets: usize| {
             let request = InstallRequest { protection, ..limited(budget) };
-            let plan = module(&engines, &messages(""), &request);
+            let plan = module(&messages(""), &request);
             let stop = AtomicBool::new(false);
             let source = Box::new(Memory::tcp(packets, 5));
             run(&engines, vec![plan], (1, source), &stop, Box::new(|_| {}))
@@ -231,7 +231,7 @@ fn too_many_messages_end_who_sends_them() {
     let engines = Engines::new().unwrap();
     let request = limited(SECOND);
     let request = InstallRequest { limits: Limits { messages: 255, ..request.limits }, ..request };
-    let plan = module(&engines, &messages(""), &request);
+    let plan = module(&messages(""), &request);
     let stop = AtomicBool::new(false);
     let report = run(&engines, vec![plan], (1, Box::new(Memory::tcp(1000, 5))), &stop, Box::new(|_| {}));
     let account = expected(1000, |a| {
@@ -322,8 +322,7 @@ fn on_a_link_nobody_waits_for_a_metered_call_of_any_kind() {
     for (call, text) in spinning() {
         for workers in [1, 2] {
             let request = InstallRequest { protection: Protection::Metered, ..limited(SECOND) };
-            let (spins, count) =
-                (module(&engines, &text, &request), module(&engines, COUNT, &limited(SECOND)));
+            let (spins, count) = (module(&text, &request), module(COUNT, &limited(SECOND)));
             let (stop, latest) = (AtomicBool::new(false), Arc::default());
             let source = Box::new(Link::new(100, &latest));
             let modules = vec![spins, ModulePlan { name: "count".to_owned(), ..count }];
@@ -349,8 +348,7 @@ fn once_stopped_a_batch_or_init_that_goes_on_is_interrupted() {
         for is_live in [false, true] {
             // Some minutes of work.
             let request = InstallRequest { protection: Protection::Metered, ..limited(1000 * SECOND) };
-            let (spins, count) =
-                (module(&engines, &text, &request), module(&engines, COUNT, &limited(SECOND)));
+            let (spins, count) = (module(&text, &request), module(COUNT, &limited(SECOND)));
             let stop = Arc::new(AtomicBool::new(false));
             let told = stop.clone();
             let timer = std::thread::spawn(move || {

@@ -113,10 +113,10 @@ fn limits(deadline_ms: u64) -> Limits {
 }
 
 /// The module as if all that it does were proved.
-fn as_bounded(engines: &Engines, wasm: &[u8], deadline_ms: u64) -> ModulePlan {
+fn as_bounded(wasm: &[u8], deadline_ms: u64) -> ModulePlan {
     let asked =
         InstallRequest { protection: Protection::Unchecked, limits: limits(deadline_ms), ..request() };
-    let plan = install(engines, wasm, &asked).unwrap();
+    let plan = install(wasm, &asked).unwrap();
     assert_eq!(plan.class, ModuleClass::Bounded);
     plan
 }
@@ -126,7 +126,7 @@ fn every_form_of_loop_ends_at_its_deadline() {
     let engines = Engines::new().unwrap();
     for (form, hang) in HANGS {
         let wasm = hanging("hanging", "flame_batch", hang);
-        let mut plan = as_bounded(&engines, &wasm, 5);
+        let mut plan = as_bounded(&wasm, 5);
         for what in ["nothing counts", "all functions are proved"] {
             let start = Instant::now();
             let (report, _) = run(&engines, vec![plan.clone()], 1, Box::new(Memory::tcp(10, 2)), 4).unwrap();
@@ -141,7 +141,11 @@ fn every_form_of_loop_ends_at_its_deadline() {
             assert_eq!(account.shed_by(Shed::Evicted), 6, "{form}: {account:?}");
             let all: BTreeSet<u32> = (0..1000).collect();
             let code = rewrite_polled(&wasm, Count::Except(&all)).unwrap();
-            plan.code = engines.of(ModuleClass::Bounded).precompile_module(&code).unwrap().into();
+            plan.code = flame_compile::Engines::new()
+                .unwrap()
+                .precompile(ModuleClass::Bounded, &code)
+                .unwrap()
+                .into();
             // One violation is enough for a module, so this is another.
             plan.hash[0] ^= 1;
             plan.terms = flame_plan::Terms::default();
@@ -155,7 +159,7 @@ fn every_call_ends_at_its_deadline() {
         for workers in [1, 2] {
             // What one run knows of a module, another does not.
             let engines = Engines::new().unwrap();
-            let plan = as_bounded(&engines, &hanging("hanging", call, HANGS[0].1), 5);
+            let plan = as_bounded(&hanging("hanging", call, HANGS[0].1), 5);
             let source = Box::new(Memory::tcp(PACKETS, 50));
             let (report, _) = run(&engines, vec![plan], workers, source, 256).unwrap();
             let named = format!("{call}: bound violated");
@@ -186,12 +190,12 @@ fn neighbours_have_all_their_records_whoever_hangs() {
             let account = report.accounts.iter().find(|(name, _)| name == "count").unwrap().1.clone();
             (records, account, report)
         };
-        let count = || install(&engines, &count, &request()).unwrap();
+        let count = || install(&count, &request()).unwrap();
         assert_eq!(count().class, ModuleClass::Bounded);
         let (records, account, _) = alone(vec![count()]);
         assert!(!records.is_empty() && account.processed == PACKETS as u64);
-        let first = as_bounded(&engines, &hanging("first", "flame_batch", HANGS[0].1), 10);
-        let second = as_bounded(&engines, &hanging("second", "flame_tick", HANGS[3].1), 10);
+        let first = as_bounded(&hanging("first", "flame_batch", HANGS[0].1), 10);
+        let second = as_bounded(&hanging("second", "flame_tick", HANGS[3].1), 10);
         let (found, beside, report) = alone(vec![first, count(), second]);
         assert_eq!(found, records);
         assert_eq!(beside, account);
@@ -206,7 +210,7 @@ fn neighbours_have_all_their_records_whoever_hangs() {
 #[test]
 fn a_hang_in_one_worker_stops_the_module_in_the_other() {
     let engines = Engines::new().unwrap();
-    let plan = as_bounded(&engines, &hanging("hanging", "flame_batch", ONE_FLOW), 10);
+    let plan = as_bounded(&hanging("hanging", "flame_batch", ONE_FLOW), 10);
     let (report, _) = run(&engines, vec![plan], 2, Box::new(Memory::tcp(20_000, 50)), 256).unwrap();
     let violated: Vec<_> = report.faults.iter().filter(|f| f.text.contains("bound violated")).collect();
     assert_eq!(violated.len(), 1, "{:?}", report.faults);
@@ -220,16 +224,16 @@ fn a_module_has_one_chance_in_a_run() {
     let engines = Engines::new().unwrap();
     let wasm = hanging("hanging", "flame_end", HANGS[0].1);
     for (violated, evicted) in [(1, 0), (0, 1)] {
-        let plan = as_bounded(&engines, &wasm, 5);
+        let plan = as_bounded(&wasm, 5);
         let (report, _) = run(&engines, vec![plan], 1, Box::new(Memory::tcp(PACKETS, 50)), 256).unwrap();
         let with = |text: &str| report.faults.iter().filter(|f| f.text.contains(text)).count();
         assert_eq!((with("bound violated"), with("evicted: ")), (violated, evicted), "{:?}", report.faults);
     }
     // Counted, it is a module like any other.
-    let counted = install(&engines, &wasm, &request()).unwrap();
+    let counted = install(&wasm, &request()).unwrap();
     assert_eq!(counted.class, ModuleClass::Bounded, "its batches are proved");
     let metered = InstallRequest { protection: Protection::Metered, ..request() };
-    let counted = install(&engines, &wasm, &metered).unwrap();
+    let counted = install(&wasm, &metered).unwrap();
     let (report, _) = run(&engines, vec![counted], 1, Box::new(Memory::tcp(PACKETS, 50)), 256).unwrap();
     assert_eq!(report.accounts[0].1.processed, PACKETS as u64);
     assert!(report.faults[0].text.contains("used up its budget"), "{:?}", report.faults);
@@ -238,7 +242,7 @@ fn a_module_has_one_chance_in_a_run() {
 #[test]
 fn no_instance_takes_over_without_counters() {
     let engines = Engines::new().unwrap();
-    let mut plan = as_bounded(&engines, &hanging("hanging", "flame_batch", HANGS[0].1), 5);
+    let mut plan = as_bounded(&hanging("hanging", "flame_batch", HANGS[0].1), 5);
     plan.on_fault = OnFault::Restart(100);
     let (report, _) = run(&engines, vec![plan], 1, Box::new(Memory::tcp(PACKETS, 50)), 256).unwrap();
     assert_eq!(report.accounts[0].1.faults, 1);
@@ -255,7 +259,7 @@ fn other_traps_are_not_taken_for_it() {
         ("(unreachable)", "unreachable"),
     ];
     for (what, expected) in cases {
-        let plan = as_bounded(&engines, &hanging("hanging", "flame_batch", what), 100);
+        let plan = as_bounded(&hanging("hanging", "flame_batch", what), 100);
         let (report, _) = run(&engines, vec![plan], 1, Box::new(Memory::tcp(10, 2)), 4).unwrap();
         let text = &report.faults[0].text;
         assert!(text.contains(expected) && !text.contains("bound violated"), "{text}");
@@ -278,7 +282,7 @@ fn a_call_that_ends_in_time_never_harms_the_next() {
     );
     let wasm = with_manifest(wat::parse_str(text).unwrap(), MANIFEST.as_bytes());
     let engines = Engines::new().unwrap();
-    let mut plan = as_bounded(&engines, &wasm, 1);
+    let mut plan = as_bounded(&wasm, 1);
     plan.limits.batch_deadline_ns = MS / 5;
     let mut threads = Vec::new();
     for _ in 0..3 {
@@ -328,7 +332,7 @@ fn time_on_a_busy_machine_does_not_count() {
         "(local.set $n (i32.const 2000000)) (loop $l (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))",
     );
     let engines = Engines::new().unwrap();
-    let plan = as_bounded(&engines, &wasm, 50);
+    let plan = as_bounded(&wasm, 50);
     // More threads than processors, so that each runs for a small part of the time.
     let spinning = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let others: Vec<_> = (0..4 * std::thread::available_parallelism().unwrap().get())
@@ -355,7 +359,7 @@ fn a_module_that_violated_its_bound_is_metered_from_then_on() {
     let Some(count) = module("count") else { return };
     let folder = tempfile::tempdir().unwrap();
     let engines = Engines::new().unwrap();
-    let compiler = |cache| Compiler::in_process(|class| engines.of(class), Some(cache));
+    let compiler = |cache| Compiler::in_process(flame_compile::Engines::new().unwrap(), Some(cache));
     let open = || Cache::open(&folder.path().join("cache")).unwrap();
     let class = |wasm: &[u8]| {
         let installed = compiler(open()).install(wasm, &request()).unwrap();
@@ -370,7 +374,7 @@ fn a_module_that_violated_its_bound_is_metered_from_then_on() {
         cache.record_violation(hash).unwrap();
         all.lock().unwrap().push(*hash);
     });
-    let mut plan = as_bounded(&engines, &hanging("hanging", "flame_batch", HANGS[0].1), 5);
+    let mut plan = as_bounded(&hanging("hanging", "flame_batch", HANGS[0].1), 5);
     plan.hash = compiler(open()).examine(&count).unwrap().hash;
     let hash = plan.hash;
     run(&engines, vec![plan], 2, Box::new(Memory::tcp(PACKETS, 50)), 256).unwrap();
@@ -387,7 +391,6 @@ fn a_module_that_violated_its_bound_is_metered_from_then_on() {
 
 #[test]
 fn the_deadline_follows_from_the_bound_within_its_limits() {
-    let engines = Engines::new().unwrap();
     let of = |body: &str| {
         let text = format!(
             r#"(module (memory (export "memory") 1) (func (export "flame_batch") (param $b i32) (result i64) (local $n i32) {body} (i64.const 0)))"#
@@ -396,7 +399,7 @@ fn the_deadline_follows_from_the_bound_within_its_limits() {
         let manifest = format!("{MANIFEST}\n[limits]\npacket_budget = 100_000_000\n");
         let wasm = with_manifest(wat::parse_str(&text).unwrap(), manifest.as_bytes());
         let limits = Limits { packet_budget: 100_000_000, ..Limits::default() };
-        let plan = install(&engines, &wasm, &InstallRequest { limits, ..request() }).unwrap();
+        let plan = install(&wasm, &InstallRequest { limits, ..request() }).unwrap();
         assert_eq!(plan.class, ModuleClass::Bounded, "{body}");
         plan.limits.batch_deadline_ns
     };

@@ -71,10 +71,10 @@ impl<'a> Measured<'a> {
             protection: Protection::Unchecked,
             ..request()
         };
-        let mut plan = install(engines, &wasm, &request).unwrap();
+        let mut plan = install(&wasm, &request).unwrap();
         // Bounds are of the module's own instructions, without polls.
         let own = flame_bounds::rewrite(&wasm, flame_bounds::Count::Nothing).unwrap();
-        plan.code = engines.of(plan.class).precompile_module(&own).unwrap().into();
+        plan.code = flame_compile::Engines::counting().unwrap().precompile(plan.class, &own).unwrap().into();
         let pool = Pool::new(1).unwrap();
         let loaded = Loaded::new(engines, &plan).unwrap();
         let instance = started(&loaded, &pool);

@@ -28,7 +28,7 @@ fn neighbour() -> Vec<u8> {
 #[test]
 fn every_case_is_contained_and_named() {
     let engine = flame_run::Engines::new().unwrap();
-    let neighbour = install(&engine, &neighbour(), &request()).unwrap();
+    let neighbour = install(&neighbour(), &request()).unwrap();
     let mut cases = 0;
     let mut wrong = Vec::new();
     for entry in std::fs::read_dir(root().join("tests/hostile")).unwrap() {
@@ -48,7 +48,7 @@ fn every_case_is_contained_and_named() {
             MANIFEST.as_bytes(),
         );
         cases += 1;
-        match (stage.as_str(), install(&engine, &wasm, &request())) {
+        match (stage.as_str(), install(&wasm, &request())) {
             ("install", Err(error)) => {
                 if !error.to_string().to_lowercase().contains(&expect.to_lowercase()) {
                     wrong.push(format!("{name}: expected {expect:?} in: {error}"));
@@ -180,7 +180,7 @@ fn contained(
     };
     // Endless is endless after less, too.
     let limits = Limits { packet_budget: 10_000, call_budget: 1_000_000, ..Limits::default() };
-    let plan = match install(engine, &wasm, &flame_compile::InstallRequest { limits, ..request() }) {
+    let plan = match install(&wasm, &flame_compile::InstallRequest { limits, ..request() }) {
         Ok(plan) => plan,
         // Refused for what it would do is contained, too.
         Err(e) if kind.expect.iter().any(|expected| e.to_string().contains(expected.as_str())) => {
@@ -205,7 +205,7 @@ fn contained(
 #[test]
 fn every_kind_is_contained_wherever_it_is_done() {
     let engine = flame_run::Engines::new().unwrap();
-    let neighbour = install(&engine, &neighbour(), &request()).unwrap();
+    let neighbour = install(&neighbour(), &request()).unwrap();
     let kinds = kinds();
     assert!(kinds.len() >= 100, "only {} kinds", kinds.len());
     let wrong: Vec<_> = kinds
@@ -217,7 +217,6 @@ fn every_kind_is_contained_wherever_it_is_done() {
 
 #[test]
 fn malformed_files_are_refused_with_the_reason() {
-    let engine = flame_run::Engines::new().unwrap();
     let good = neighbour();
     let plain = wat::parse_str(NEIGHBOUR).unwrap();
     let mut long_section = plain.clone();
@@ -251,7 +250,7 @@ fn malformed_files_are_refused_with_the_reason() {
         ("section longer than the file", long_section, ""),
     ];
     for (name, wasm, expect) in cases {
-        let error = match install(&engine, &wasm, &request()) {
+        let error = match install(&wasm, &request()) {
             Ok(_) => panic!("{name}: was installed"),
             Err(error) => error.to_string(),
         };
@@ -259,7 +258,7 @@ fn malformed_files_are_refused_with_the_reason() {
     }
     // Cut anywhere, it is refused or still whole in meaning; never a panic.
     for end in 0..good.len() {
-        assert!(install(&engine, &good[..end], &request()).is_err(), "cut at {end}");
+        assert!(install(&good[..end], &request()).is_err(), "cut at {end}");
     }
 }
 
@@ -283,8 +282,7 @@ fn a_budget_cuts_off_at_the_same_packet_whatever_the_batches() {
     let wasm = with_manifest(wat::parse_str(text).unwrap(), MANIFEST.as_bytes());
     for batch in [1, 7, 64, 256] {
         for (on_fault, processed) in [(OnFault::Stop, 1000), (OnFault::Restart(1), PACKETS as u64 - 1)] {
-            let plan =
-                install(&engine, &wasm, &flame_compile::InstallRequest { on_fault, ..request() }).unwrap();
+            let plan = install(&wasm, &flame_compile::InstallRequest { on_fault, ..request() }).unwrap();
             let (report, _) = run(&engine, vec![plan], 1, Box::new(Memory::tcp(PACKETS, 9)), batch).unwrap();
             let account = &report.accounts[0].1;
             assert_eq!(account.processed, processed, "batches of {batch}");

@@ -112,7 +112,7 @@ fn found(packets: Vec<Vec<u8>>, view: ViewSpec, per_block: usize, workers: usize
     let bytes = flame_block::Pool::new(4).unwrap().window().2;
     let limits = Limits { packet_budget: 1 << 40, call_budget: 1 << 40, ..Limits::default() };
     let request = InstallRequest { view, limits, ..request() };
-    let plan = install(&engine, &searcher(bytes), &request).unwrap();
+    let plan = install(&searcher(bytes), &request).unwrap();
     let packets = packets.into_iter().enumerate().map(|(i, p)| (1_000_000_000 + i as u64, p)).collect();
     let source = Memory { packets, per_block };
     let key = flame_view::Key::new([5; 32]);

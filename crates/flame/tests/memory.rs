@@ -19,7 +19,7 @@ fn a_hundred_idle_instances_of_flow_fit_in_a_gibibyte() {
     let Some(wasm) = common::module("flow") else { return };
     let engine = flame_run::Engines::new().unwrap();
     let request = flame_compile::InstallRequest { limits: Limits::default(), ..request() };
-    let plan = install(&engine, &wasm, &request).unwrap();
+    let plan = install(&wasm, &request).unwrap();
     let loaded = Loaded::new(&engine, &plan).unwrap();
     let mut pool = flame_block::Pool::new(4).unwrap();
     pool.slot(0).0[0] = Default::default();

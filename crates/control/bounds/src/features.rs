@@ -1,10 +1,10 @@
-//! The one set of Wasm features, the same the engine has on.
+//! The set of Wasm features that modules may use; a test holds it against the engine's.
 
 use crate::error::{ModuleError, Place};
 use wasmparser::WasmFeatures;
 
 /// Core Wasm 2.0 without `externref`: what LLVM emits for C and Rust.
-pub(crate) const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
+pub const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::SIGN_EXTENSION)
     .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
     .union(WasmFeatures::MULTI_VALUE)

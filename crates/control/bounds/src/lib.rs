@@ -86,6 +86,7 @@ mod code;
 mod copy;
 mod error;
 mod features;
+pub use features::FEATURES;
 mod find;
 mod hoist;
 mod rewrite;

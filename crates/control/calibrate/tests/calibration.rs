@@ -40,7 +40,7 @@ fn is_valid(c: &Calibration) {
 
 #[test]
 fn this_machine_makes_sense_and_is_measured_once() {
-    let engine = flame_run::Engines::new().unwrap().of(flame_plan::ModuleClass::Bounded).clone();
+    let engine = flame_compile::Engines::new().unwrap().of(flame_plan::ModuleClass::Bounded).clone();
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("made/when/missing");
     let mut said = Vec::new();
@@ -78,7 +78,7 @@ fn this_machine_makes_sense_and_is_measured_once() {
 
 #[test]
 fn a_folder_that_cannot_be_used_is_named() {
-    let engine = flame_run::Engines::new().unwrap().of(flame_plan::ModuleClass::Bounded).clone();
+    let engine = flame_compile::Engines::new().unwrap().of(flame_plan::ModuleClass::Bounded).clone();
     let file = tempfile::NamedTempFile::new().unwrap();
     let error = load_or_measure(&engine, file.path(), false, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains(&file.path().display().to_string()) && error.contains("FLAME_CACHE"), "{error}");

@@ -1,7 +1,8 @@
 //! The child process: it gives up everything but its standard streams, some memory and some time, and only then
 //! reads the module.
 
-use crate::job::{Engines, Job, Step, perform};
+use crate::Engines;
+use crate::job::{Job, Step, perform};
 use crate::limits::Limits;
 use crate::sys;
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, Scope};
@@ -38,22 +39,14 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<(Step, usize, 
 
 /// Does one job as the child of a [`crate::Worker`], if this program was started as one. A program that
 /// workers are to be started from calls it before anything else.
-///
-/// `engines` makes the engines that code is compiled for.
-pub fn serve<E>(engines: impl FnOnce() -> Result<[wasmtime::Engine; 2], E>) -> Option<ExitCode>
-where
-    E: std::fmt::Display,
-{
+pub fn serve() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != CHILD {
         return None;
     }
     let served = match parse(arguments) {
         None => Err("this is not for people: `flame check` and `flame run` start it".to_owned()),
-        Some((step, module_bytes, parent)) => {
-            let engines = || engines().map_err(|e| e.to_string());
-            prepare(step, module_bytes, parent, engines)
-        }
+        Some((step, module_bytes, parent)) => prepare(step, module_bytes, parent),
     };
     Some(match served {
         Ok(engines) => work(engines.as_ref()),
@@ -65,12 +58,7 @@ where
 }
 
 /// Everything that comes before the module is read.
-fn prepare(
-    step: Step,
-    module_bytes: usize,
-    parent: u32,
-    engines: impl FnOnce() -> Result<[wasmtime::Engine; 2], String>,
-) -> Result<Option<Engines>, String> {
+fn prepare(step: Step, module_bytes: usize, parent: u32) -> Result<Option<Engines>, String> {
     let fail = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
     // Descriptors that this program's own parent left open.
     sys::close_from(3).map_err(|e| fail("close_range", &e))?;
@@ -82,10 +70,7 @@ fn prepare(
         return Err("the process that started this one is gone".to_owned());
     }
     let engines = match step {
-        Step::Compile => {
-            let [bounded, metered] = engines()?;
-            Some(Engines { bounded, metered })
-        }
+        Step::Compile => Some(Engines::new().map_err(|e| fail("compiler", &e))?),
         _ => None,
     };
     confine(&Limits::of(step, module_bytes))?;

@@ -1,15 +1,14 @@
 //! What is done with a foreign module's bytes: all of it happens here, in a child process or, where
 //! asked for by name, in this one.
 
-use crate::Artifact;
 use crate::answer::Answer;
 use crate::dwarf::Lines;
+use crate::{Artifact, Engines};
 use flame_abi::manifest::Manifest;
 use flame_bounds::{Costs, Count, Rules};
 use flame_plan::ModuleClass;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use wasmtime::Engine;
 
 /// One kind of work on a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,21 +61,6 @@ impl Job {
     }
 }
 
-/// Wasmtime's engines, by class of module.
-#[derive(Clone)]
-pub(crate) struct Engines {
-    pub(crate) bounded: Engine,
-    pub(crate) metered: Engine,
-}
-
-impl Engines {
-    pub(crate) fn of<'e>(engine: impl Fn(ModuleClass) -> &'e Engine) -> Self {
-        let [bounded, metered] =
-            [ModuleClass::Bounded, ModuleClass::Metered].map(|class| engine(class).clone());
-        Self { bounded, metered }
-    }
-}
-
 /// Does the work. The answer's machine code comes apart.
 pub(crate) fn perform(job: &Job, wasm: &[u8], engines: Option<&Engines>) -> (Answer, Vec<u8>) {
     let answered = match job {
@@ -107,18 +91,18 @@ fn examine(wasm: &[u8]) -> Result<Answer, String> {
 fn compile(wasm: &[u8], artifact: Artifact, engines: Option<&Engines>) -> Result<Vec<u8>, String> {
     let engines = engines.ok_or("no engine to compile for")?;
     let analysis;
-    let (count, engine) = match artifact {
+    let (count, class) = match artifact {
         Artifact::Bounded => {
             let found = flame_bounds::analyse(wasm, &Rules::default(), None);
             analysis = found.map_err(|e| e.to_string())?;
             (
                 Count::Verified { uncounted: &analysis.proved, diverging: &analysis.diverging },
-                &engines.bounded,
+                ModuleClass::Bounded,
             )
         }
-        Artifact::Metered => (Count::All, &engines.metered),
-        _ => (Count::Nothing, &engines.bounded),
+        Artifact::Metered => (Count::All, ModuleClass::Metered),
+        _ => (Count::Nothing, ModuleClass::Bounded),
     };
     let rewritten = flame_bounds::rewrite_polled(wasm, count).map_err(|e| e.to_string())?;
-    engine.precompile_module(&rewritten).map_err(|e| format!("compiling: {e:#}"))
+    engines.precompile(class, &rewritten).map_err(|e| format!("compiling: {e:#}"))
 }

@@ -11,6 +11,7 @@ mod answer;
 mod cache;
 mod child;
 mod dwarf;
+mod engine;
 mod install;
 mod job;
 mod limits;
@@ -22,6 +23,7 @@ mod worker;
 pub use answer::parse_answer;
 pub use cache::{Cache, CacheError};
 pub use child::{CHILD, serve};
+pub use engine::Engines;
 pub use install::{InstallError, InstallRequest, Installed};
 pub use job::Step;
 pub use report::Report;
@@ -30,13 +32,11 @@ pub use worker::{Stopped, Usage, Worker};
 
 use answer::Answer;
 use flame_abi::manifest::{Manifest, ManifestError};
-use flame_plan::ModuleClass;
-use job::{Engines, Job, perform};
+use job::{Job, perform};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use wasmtime::Engine;
 
 /// Why a module is not run.
 #[derive(Debug, thiserror::Error)]
@@ -144,9 +144,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// A compiler that works in this process, without limits: for modules that are trusted, in tests and benchmarks.
-    /// `engine` gives the one for each class, as what runs the code has them.
-    pub fn in_process<'e>(engine: impl Fn(ModuleClass) -> &'e Engine, cache: Option<Cache>) -> Self {
-        Self { place: Place::InProcess(Engines::of(engine)), cache, note: None }
+    pub fn in_process(engines: Engines, cache: Option<Cache>) -> Self {
+        Self { place: Place::InProcess(engines), cache, note: None }
     }
 
     /// The same, which calls `note` before each piece of work; if it fails, the work is not begun. Nothing is noted

@@ -36,7 +36,7 @@ impl Calibrate {
         if matches!((&self.plot, self.format), (Some(Target::Terminal), OutputFormat::Json)) {
             return Err("--plot term with --format json: both write to standard output; name a FILE".into());
         }
-        let engines = flame_run::Engines::new()?;
+        let engines = flame_compile::Engines::new()?;
         let engine = engines.of(ModuleClass::Bounded);
         let folder = paths::cache();
         let (calibration, cached) = load_or_measure(engine, &folder, self.again, &mut progress)?;

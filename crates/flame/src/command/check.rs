@@ -62,7 +62,7 @@ impl Check {
             .limits
             .memory_mib
             .map_or(u64::from(Limits::default().memory), |m| u64::from(m) << 20);
-        let costs = crate::costs::load_calibration(&flame_run::Engines::new()?, memory);
+        let costs = crate::costs::load_calibration(&flame_compile::Engines::new()?, memory);
         let analysis = match compiler.analyse(&wasm, &examined, costs.as_ref()).map_err(named)? {
             Analysed::Report(report) => *report,
             Analysed::Exceeded(why) => return self.exceeded(&why),

@@ -202,7 +202,7 @@ impl Run {
                 return Err("--decapsulate shows headers in what may be hidden payload, and the policy does not let it: decapsulate = true in [node] does".into());
             }
         }
-        let (plan, admitted, entered) = self.plan(&engine, node.as_ref(), stop)?;
+        let (plan, admitted, entered) = self.plan(node.as_ref(), stop)?;
         let key = self.key.as_deref().map(Key::from_file).transpose()?;
         let secret = node.as_ref().and_then(|node| node.policy().secret());
         let dispatch_key = secret.map(|secret| Key::new(secret.derive("dealing key", b"")));
@@ -283,7 +283,6 @@ impl Run {
     /// The plan, and under a policy what each module was granted.
     fn plan(
         &self,
-        engine: &flame_run::Engines,
         node: Option<&Node>,
         stop: &Arc<AtomicBool>,
     ) -> Result<(Plan, Vec<AdmittedModule>, Vec<Entered>), Error> {
@@ -298,7 +297,7 @@ impl Run {
         let pace = self.admission.packet_time_limit(self.interface.as_deref(), self.snaplen.into())?;
         // Only a pace asks for times.
         let costs = match pace {
-            Some(_) => Some(crate::costs::load_or_calibrate(engine, self.quiet)?),
+            Some(_) => Some(crate::costs::load_or_calibrate(&flame_compile::Engines::new()?, self.quiet)?),
             None => None,
         };
         let (mut modules, mut all_admitted, mut entered) = (Vec::new(), Vec::new(), Vec::new());

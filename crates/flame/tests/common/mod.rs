@@ -150,12 +150,9 @@ pub fn request() -> InstallRequest {
     }
 }
 
-pub fn install(
-    engine: &flame_run::Engines,
-    wasm: &[u8],
-    request: &InstallRequest,
-) -> Result<ModulePlan, InstallError> {
-    Ok(Compiler::in_process(|class| engine.of(class), None).install(wasm, request)?.plan)
+pub fn install(wasm: &[u8], request: &InstallRequest) -> Result<ModulePlan, InstallError> {
+    let engines = flame_compile::Engines::new().expect("Wasmtime supports this machine");
+    Ok(Compiler::in_process(engines, None).install(wasm, request)?.plan)
 }
 
 /// The same, by a compiler with its place and cache.

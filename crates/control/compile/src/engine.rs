@@ -1,0 +1,60 @@
+//! Wasmtime's compiler for each class of modules.
+
+use flame_plan::ModuleClass;
+use wasmtime::{Config, Engine, Inlining, OptLevel};
+
+/// Compiles for the engines that run modules (`flame_run::Engines`).
+#[derive(Clone)]
+pub struct Engines {
+    bounded: Engine,
+    metered: Engine,
+}
+
+impl Engines {
+    /// Makes compilers for this machine. Fails only if Wasmtime does not support the machine.
+    pub fn new() -> Result<Self, wasmtime::Error> {
+        let engine = |class| Engine::new(&config(class));
+        Ok(Self { bounded: engine(ModuleClass::Bounded)?, metered: engine(ModuleClass::Metered)? })
+    }
+
+    /// Makes compilers for `flame_run::Engines::counting`.
+    pub fn counting() -> Result<Self, wasmtime::Error> {
+        let mut counting = config(ModuleClass::Bounded);
+        flame_engine::count_instructions(&mut counting);
+        Ok(Self { bounded: Engine::new(&counting)?, ..Self::new()? })
+    }
+
+    pub fn of(&self, class: ModuleClass) -> &Engine {
+        match class {
+            ModuleClass::Bounded => &self.bounded,
+            ModuleClass::Metered => &self.metered,
+        }
+    }
+
+    /// Makes machine code of Wasm that was rewritten for `class`.
+    pub fn precompile(&self, class: ModuleClass, wasm: &[u8]) -> Result<Vec<u8>, wasmtime::Error> {
+        self.of(class).precompile_module(wasm)
+    }
+}
+
+fn config(class: ModuleClass) -> Config {
+    let mut config = flame_engine::config(class);
+    config
+        .cranelift_opt_level(OptLevel::Speed)
+        // Results are the same on every machine: one NaN.
+        .cranelift_nan_canonicalization(true)
+        .compiler_inlining(Inlining::Yes);
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    /// The validator at the door and the engine accept the same language.
+    #[test]
+    fn one_set_of_features() {
+        let names = |all: Vec<&'static str>| all;
+        let door = flame_bounds::FEATURES.iter_names().map(|(name, _)| name).collect();
+        let engine = flame_engine::features().iter_names().map(|(name, _)| name).collect();
+        assert_eq!(names(door), names(engine));
+    }
+}
