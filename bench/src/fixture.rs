@@ -67,7 +67,7 @@ pub fn plan(wasm: &[u8], protection: Protection, settings: &[(&str, &str)]) -> R
         limits: Limits { packet_budget: 100_000_000, ..Limits::default() },
         protection,
         costs: None,
-        pace: None,
+        time_limit: None,
         terms: Terms::default(),
     };
     Ok(Compiler::in_process(flame_compile::Engines::new()?, None).install(wasm, &request)?.plan)

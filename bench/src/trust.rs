@@ -101,7 +101,7 @@ fn installing(node: &Node, modules: &Path, rounds: usize) -> Result<Vec<Row>, Er
             limits: grant.limits(Limits::default()),
             protection: Protection::Auto,
             costs: None,
-            pace: None,
+            time_limit: None,
             terms: grant.terms(),
         };
         let installed = compiler.install_examined(&wasm, &module, &request)?;

@@ -1,6 +1,6 @@
 //! Options for admission by time per packet, shared by `check` and `run`.
 
-use crate::command::Error;
+use crate::error::Error;
 use clap::Args;
 use flame_compile::PacketTimeLimit;
 use flame_plan::TimeLimit;

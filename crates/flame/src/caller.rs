@@ -1,6 +1,6 @@
 //! Who asks for a command: the operator, or somebody who may run this program as the node's user and nothing more.
 
-use crate::command::Error;
+use crate::error::Error;
 use signal_hook::consts::{SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU};
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

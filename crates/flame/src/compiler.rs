@@ -1,6 +1,6 @@
 //! The compiler as commands use it: modules are read by confined child processes of this program.
 
-use crate::command::Error;
+use crate::error::Error;
 use crate::paths;
 use flame_compile::{Cache, Compiler, Worker};
 use signal_hook::consts::{SIGINT, SIGTERM};

@@ -1,7 +1,7 @@
 //! What instructions cost here, as the analyser wants it.
 
-use crate::command::Error;
 use crate::console::complain;
+use crate::error::Error;
 use crate::paths;
 use flame_bounds::Costs;
 use flame_compile::Engines;

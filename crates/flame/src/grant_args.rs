@@ -1,7 +1,7 @@
 //! The fields of a grant as options: `--expose headers --select 'port 53'`.
 
-use crate::node::viewable;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use flame_node::check_viewable;
 use flame_trust::{Field, Layer, Origin, time};
 
 /// Fields in the order of their registry, each as often as it was given.
@@ -43,7 +43,7 @@ impl FromArgMatches for Fields {
             for value in matches.get_many::<String>(field.name()).into_iter().flatten() {
                 let value = absolute(field, value).map_err(wrong)?;
                 let layer = Layer::new(Origin::Command, field, value.clone()).map_err(wrong)?;
-                viewable(&layer).map_err(wrong)?;
+                check_viewable(&layer).map_err(|e| wrong(e.to_string()))?;
                 self.0.push((field, value));
             }
         }

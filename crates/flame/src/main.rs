@@ -7,14 +7,17 @@ mod command;
 mod compiler;
 mod console;
 mod costs;
+mod error;
 mod exit;
+mod files;
+mod format;
 mod grant_args;
-mod node;
 mod paths;
 mod plot;
 mod progress;
 mod settings;
 mod signals;
+mod trust_args;
 
 use clap::Parser;
 use std::process::ExitCode;

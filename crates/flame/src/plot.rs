@@ -1,7 +1,7 @@
 //! `--plot`: records on their way to the sink leave what a picture needs; it is drawn when they end well.
 
-use crate::command::Error;
 use crate::console::complain;
+use crate::error::Error;
 use flame_abi::manifest::Table;
 use flame_plot::{Format, Plotter};
 use flame_record::{Packet, RecordBatch, Sink, SinkError};

@@ -23,8 +23,10 @@ impl Terminal {
         let now = Instant::now();
         Some(Self { bar, next: now + PERIOD, start: now })
     }
+}
 
-    pub fn clear(&self) {
+impl Drop for Terminal {
+    fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }

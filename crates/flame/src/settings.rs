@@ -1,7 +1,7 @@
 //! Parameters of modules, as the command line gives them.
 
 use crate::caller;
-use crate::command::Error;
+use crate::error::Error;
 use std::collections::BTreeMap;
 use std::io::Read;
 

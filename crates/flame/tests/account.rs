@@ -2,13 +2,13 @@
 
 mod common;
 
-use common::{MANIFEST, Memory, install, request, with_manifest};
+use common::{MANIFEST, Memory, install, options, request, with_manifest};
 use flame_compile::{InstallRequest, Protection};
-use flame_plan::{Account, Eviction, Limits, ModulePlan, OnFault, Plan, Shed, Terms};
+use flame_plan::{Account, Limits, ModuleId, ModulePlan, OnFault, Plan, Reason, Shed};
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
-use flame_worker::{Input, Options, Report, Run, Silent};
+use flame_worker::{Handle, Input, Report, Run, Silent};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -80,14 +80,22 @@ fn run(
     engines: &Engines,
     modules: Vec<ModulePlan>,
     (workers, source): (usize, Box<dyn Source>),
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
     act: OnPacket,
 ) -> Report {
-    let plan = Plan { modules, workers, interval_ns: 0 };
-    let options =
-        Options { decapsulate: false, count: u64::MAX, batch: 256, key: None, dispatch_key: None, stop };
-    let mut sink = Packets { written: 0, act, rows: Arc::default() };
-    let run = Run { plan: &plan, engines, options };
+    run_commanded(engines, modules, (workers, source), stop, |_| act)
+}
+
+/// The same, with something to do that commands the run.
+fn run_commanded(
+    engines: &Engines,
+    modules: Vec<ModulePlan>,
+    (workers, source): (usize, Box<dyn Source>),
+    stop: &Arc<AtomicBool>,
+    act: impl FnOnce(Handle) -> OnPacket,
+) -> Report {
+    let run = Run::new(&Plan::new(modules, workers, 0), &[], engines, options(stop.clone())).unwrap();
+    let mut sink = Packets { written: 0, act: act(run.handle()), rows: Arc::default() };
     let report = run.execute(Input::Shared(source), &mut sink, &mut Silent).unwrap();
     for (name, account) in &report.accounts {
         assert!(account.adds_up(), "{name}: {account:?}");
@@ -120,7 +128,7 @@ fn a_tick_has_one_budget_with_all_of_its_continuations() {
     for protection in [Protection::Auto, Protection::Metered] {
         let request = InstallRequest { protection, on_fault: OnFault::Restart(1), ..limited(100 * UNITS) };
         let plan = module(ENDLESS, &request);
-        let stop = AtomicBool::new(false);
+        let stop = Arc::default();
         let source = Box::new(Memory::tcp(1200, 5));
         let report = run(&engines, vec![plan], (1, source), &stop, Box::new(|_| {}));
         let account = expected(1200, |a| (a.written, a.faults) = (200, 2));
@@ -141,7 +149,7 @@ fn continuations_are_limited_in_number_too() {
     let request = limited(SECOND);
     let request = InstallRequest { limits: Limits { continuations: 7, ..request.limits }, ..request };
     let plan = module(ENDLESS, &request);
-    let stop = AtomicBool::new(false);
+    let stop = Arc::default();
     let report = run(&engines, vec![plan], (1, Box::new(Memory::tcp(10, 5))), &stop, Box::new(|_| {}));
     assert_eq!(report.accounts[0].1, expected(10, |a| (a.written, a.faults) = (8, 1)));
     assert_eq!(report.faults[0].text, "flame_end: asked for more than 7 further calls");
@@ -151,17 +159,18 @@ fn continuations_are_limited_in_number_too() {
 fn who_is_evicted_gets_no_further_continuation() {
     let engines = Engines::new().unwrap();
     for workers in [1, 2] {
-        let eviction = Eviction::default();
-        let terms = Terms { eviction: eviction.clone(), ..Terms::default() };
-        let plan = module(ENDLESS, &InstallRequest { terms, ..limited(SECOND) });
-        let stop = AtomicBool::new(false);
+        let plan = module(ENDLESS, &limited(SECOND));
+        let stop = Arc::default();
         // Of two workers, each sends to the thread that writes, and may be some calls ahead of it.
-        let act: OnPacket = Box::new(move |written| {
-            if written == 10 {
-                eviction.evict("revoked".to_owned());
-            }
-        });
-        let report = run(&engines, vec![plan], (workers, Box::new(Memory::tcp(10, 5))), &stop, act);
+        let act = |handle: Handle| -> OnPacket {
+            Box::new(move |written| {
+                if written == 10 {
+                    handle.evict(ModuleId(0), Reason::Denied("revoked".to_owned())).unwrap();
+                }
+            })
+        };
+        let source = Box::new(Memory::tcp(10, 5));
+        let report = run_commanded(&engines, vec![plan], (workers, source), &stop, act);
         let account = &report.accounts[0].1;
         match workers {
             1 => assert_eq!(*account, expected(10, |a| a.written = 10)),
@@ -210,7 +219,7 @@ fn messages_of_one_call_have_one_budget() {
         let count = |budget: u64, packets: usize| {
             let request = InstallRequest { protection, ..limited(budget) };
             let plan = module(&messages(""), &request);
-            let stop = AtomicBool::new(false);
+            let stop = Arc::default();
             let source = Box::new(Memory::tcp(packets, 5));
             run(&engines, vec![plan], (1, source), &stop, Box::new(|_| {}))
         };
@@ -232,7 +241,7 @@ fn too_many_messages_end_who_sends_them() {
     let request = limited(SECOND);
     let request = InstallRequest { limits: Limits { messages: 255, ..request.limits }, ..request };
     let plan = module(&messages(""), &request);
-    let stop = AtomicBool::new(false);
+    let stop = Arc::default();
     let report = run(&engines, vec![plan], (1, Box::new(Memory::tcp(1000, 5))), &stop, Box::new(|_| {}));
     let account = expected(1000, |a| {
         (a.processed, a.faults) = (0, 1);
@@ -323,7 +332,7 @@ fn on_a_link_nobody_waits_for_a_metered_call_of_any_kind() {
         for workers in [1, 2] {
             let request = InstallRequest { protection: Protection::Metered, ..limited(SECOND) };
             let (spins, count) = (module(&text, &request), module(COUNT, &limited(SECOND)));
-            let (stop, latest) = (AtomicBool::new(false), Arc::default());
+            let (stop, latest) = (Arc::default(), Arc::default());
             let source = Box::new(Link::new(100, &latest));
             let modules = vec![spins, ModulePlan { name: "count".to_owned(), ..count }];
             let report = run(&engines, modules, (workers, source), &stop, Box::new(|_| {}));

@@ -165,6 +165,11 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Returns the manifest as TOML, which [`Manifest::parse`] reads back.
+    pub fn to_toml(&self) -> Result<String, ManifestError> {
+        toml::to_string(self).map_err(|e| ManifestError::Syntax(e.to_string()))
+    }
+
     fn check(&self) -> Result<(), ManifestError> {
         name("name", &self.name)?;
         for (key, parameter) in &self.parameters {

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use flame_plan::ModuleClass;
-use wasmtime::{Config, WasmBacktraceDetails, WasmFeatures};
+use wasmtime::{Config, Inlining, WasmBacktraceDetails, WasmFeatures};
 
 /// Native stack of one call in bytes. A call that needs more traps.
 pub const STACK_BYTES: usize = 512 << 10;
@@ -34,6 +34,7 @@ pub fn config(class: ModuleClass) -> Config {
     config.wasm_features(WasmFeatures::all(), false);
     config.wasm_features(features(), true);
     config
+        .compiler_inlining(Inlining::Yes)
         .epoch_interruption(class == ModuleClass::Metered)
         .memory_reservation(RESERVATION)
         .memory_guard_size(GUARD)

@@ -1,5 +1,7 @@
+use serde::{Deserialize, Serialize};
+
 /// Why a packet that was offered to a module did not reach it whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Shed {
     /// The module trapped on it, or in the batch it was in.
     Trap,
@@ -46,7 +48,7 @@ impl Shed {
 }
 
 /// Where every packet went: `offered = processed + filtered + sum(shed)`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// Packets the source delivered.
     pub offered: u64,

@@ -10,6 +10,7 @@
 //! spec.select.extend(flame_plan::ShownFilter::parse("port 53").unwrap());
 //! ```
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Longest text of a [`TrustedFilter`] in bytes.
@@ -25,15 +26,45 @@ pub const MAX_SHOWN_FILTERS: usize = 32;
 pub const MAX_SHOWN_TOTAL: usize = 128;
 
 /// A filter of the node's policy, of a root, or of the operator: evaluated on the packet as it was captured.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct TrustedFilter(String);
 
 /// A filter of anybody else: evaluated on the packet as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct ShownFilter {
     text: String,
     /// Addresses and numbers in it.
     values: usize,
+}
+
+impl From<TrustedFilter> for String {
+    fn from(filter: TrustedFilter) -> Self {
+        filter.0
+    }
+}
+
+impl TryFrom<String> for TrustedFilter {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text)?.ok_or_else(|| "the filter is empty".to_owned())
+    }
+}
+
+impl From<ShownFilter> for String {
+    fn from(filter: ShownFilter) -> Self {
+        filter.text
+    }
+}
+
+impl TryFrom<String> for ShownFilter {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text)?.ok_or_else(|| "the filter is empty".to_owned())
+    }
 }
 
 impl TrustedFilter {

@@ -1,15 +1,17 @@
 //! The one value that control hands to the workers, and the accounts that come back.
 //!
-//! Data only: everything here is decided before the first packet and never changes under a worker.
+//! Pure data: a plan can be sent to another process ([`serde`]) and never changes under a worker. Commands to a
+//! running worker, such as evicting a module, name it by its [`ModuleId`].
 #![forbid(unsafe_code)]
 
 mod account;
 mod catalog;
 mod filter;
-mod meter;
 mod name;
+mod reason;
 mod terms;
 mod view;
+mod wire;
 
 pub use account::{Account, Shed};
 pub use catalog::{Catalog, CatalogEntry};
@@ -17,16 +19,17 @@ pub use filter::{
     MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_FILTERS, MAX_SHOWN_TOTAL, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS,
     ShownFilter, TrustedFilter, normalize_filter,
 };
-pub use meter::{Amounts, Ledger, Meter, Meters, Quota, State, ThisRun};
 pub use name::{MAX_NAME, readable_name};
-pub use terms::{Eviction, Release, Share, Terms, TimeLimit};
+pub use reason::{Overrun, Reason};
+pub use terms::{Release, Share, Terms, TimeLimit};
 pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, quantize};
 
 use flame_abi::manifest::Manifest;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What runs, and over how many workers.
-#[derive(Clone)]
+/// The modules to run, and over how many workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub modules: Vec<ModulePlan>,
     pub workers: usize,
@@ -38,6 +41,14 @@ pub struct Plan {
 pub const DEFAULT_TICK_NS: u64 = 1_000_000_000;
 
 impl Plan {
+    /// Makes a plan, in which modules are numbered by their place.
+    pub fn new(mut modules: Vec<ModulePlan>, workers: usize, interval_ns: u64) -> Self {
+        for (id, module) in (0..).zip(&mut modules) {
+            module.id = ModuleId(id);
+        }
+        Self { modules, workers, interval_ns }
+    }
+
     /// Returns what an output has to know of the modules.
     pub fn catalog(&self) -> Catalog {
         Catalog { modules: self.modules.iter().map(ModulePlan::catalog_entry).collect() }
@@ -65,15 +76,22 @@ pub fn least_common_multiple(a: u64, b: u64) -> u64 {
     (a / x).saturating_mul(b)
 }
 
+/// A module within a plan, and in commands to a worker that runs it. Never used again for another module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ModuleId(pub u32);
+
 /// One module, ready to run.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModulePlan {
+    pub id: ModuleId,
     /// Unique within the plan; the manifest's name unless two modules share it.
     pub name: String,
     /// SHA-256 of the `.wasm` file.
     pub hash: [u8; 32],
+    #[serde(with = "wire::manifest")]
     pub manifest: Arc<Manifest>,
     /// Machine code that this node's own compiler made. Never bytes from outside.
+    #[serde(with = "wire::code")]
     pub code: Arc<[u8]>,
     pub view: ViewSpec,
     pub limits: Limits,
@@ -91,7 +109,7 @@ impl ModulePlan {
 }
 
 /// How a module is run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ModuleClass {
     /// Its batches are proved to end in time: compiled without checks, run to completion on the worker.
     Bounded,
@@ -102,7 +120,7 @@ pub enum ModuleClass {
 }
 
 /// What happens after a trap, a budget overrun or a wild record. The faulty store is always dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnFault {
     /// The module gets no more packets on that worker; they are counted as shed.
     Stop,
@@ -111,7 +129,7 @@ pub enum OnFault {
 }
 
 /// Per instance. Exceeding one ends the instance, named, and nothing else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of linear memory the module may own.
     pub memory: u32,

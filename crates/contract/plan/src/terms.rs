@@ -1,30 +1,28 @@
-use crate::Meters;
-use std::sync::{Arc, OnceLock};
+use serde::{Deserialize, Serialize};
 
 /// What a grant says beside view and limits. The default is no restriction.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     pub release: Release,
-    /// On live sources: one that is slower more often than this allows is removed.
+    /// On live sources: a module that exceeds it more often than allowed is evicted.
     pub time_limit: Option<TimeLimit>,
-    /// Blocks that may wait for it; as many as there are if it is 0.
+    /// Blocks that may wait for the module; 0 stands for as many as there are.
     pub buffer: u32,
-    pub eviction: Eviction,
-    /// Of the credential, or the run's own.
-    pub meters: Meters,
+    /// Whether the module runs under a grant: nothing of its own making then leaves except in records.
+    pub granted: bool,
 }
 
-/// Which records and packets of a module are let out. What is not is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which records and packets of a module are released. Those withheld are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
     /// Packets that a record must stand for: its largest column of unit `packets`. Records without one stand for
     /// none.
     pub group: u64,
-    /// Per second of packet time, as are the others. What one second leaves over is not saved.
+    /// Records per second of packet time. What one second leaves over is not saved; the same holds for the others.
     pub records: u64,
-    /// Of records, as modules lay them out.
+    /// Bytes of records per second, as modules lay them out.
     pub bytes: u64,
-    /// Of packets written.
+    /// Bytes of written packets per second.
     pub transmit: u64,
 }
 
@@ -35,33 +33,17 @@ impl Default for Release {
 }
 
 /// At most `slice_ns` of processor time in each `period_ns`, of all workers together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Share {
     pub slice_ns: u64,
     pub period_ns: u64,
 }
 
-/// What a module's batches may take, measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A limit on the measured time of a module's batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeLimit {
     /// Nanoseconds for each packet of a batch.
     pub packet_ns: u64,
-    /// Batches of a thousand that may take longer.
+    /// Batches per 1000 that may take longer.
     pub over_per_mille: u32,
-}
-
-/// Tells the workers that a module has to go; all clones are one. Its instances are dropped with the next packets.
-#[derive(Clone, Debug, Default)]
-pub struct Eviction(Arc<OnceLock<String>>);
-
-impl Eviction {
-    /// The first reason counts.
-    pub fn evict(&self, reason: String) {
-        let _ = self.0.set(reason);
-    }
-
-    #[inline]
-    pub fn reason(&self) -> Option<&str> {
-        self.0.get().map(String::as_str)
-    }
 }

@@ -1,10 +1,11 @@
 use crate::{ShownFilter, TrustedFilter};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 /// What a module sees. Two equal values are computed once.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ViewSpec {
     /// Filters evaluated on the true packet; a packet must pass all of them.
     pub select: Vec<TrustedFilter>,
@@ -46,7 +47,7 @@ pub fn quantize(ts_ns: u64, resolution_ns: u64) -> u64 {
 }
 
 /// A secret that goes with a view: views under different keys are different.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ViewKey(pub [u8; 32]);
 
 impl fmt::Debug for ViewKey {
@@ -56,7 +57,7 @@ impl fmt::Debug for ViewKey {
 }
 
 /// Which bytes are visible, from the start of the packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Expose {
     /// That a packet came, and when: its descriptor says nothing else.
     Count,
@@ -116,7 +117,7 @@ impl fmt::Display for Expose {
 }
 
 /// A field that a view can change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Field {
     MacSrc,
     MacDst,
@@ -157,7 +158,7 @@ impl Field {
 }
 
 /// What happens to a field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Action {
     #[default]
     Keep,

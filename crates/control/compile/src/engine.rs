@@ -1,7 +1,7 @@
 //! Wasmtime's compiler for each class of modules.
 
 use flame_plan::ModuleClass;
-use wasmtime::{Config, Engine, Inlining, OptLevel};
+use wasmtime::{Config, Engine, OptLevel};
 
 /// Compiles for the engines that run modules (`flame_run::Engines`).
 #[derive(Clone)]
@@ -42,8 +42,7 @@ fn config(class: ModuleClass) -> Config {
     config
         .cranelift_opt_level(OptLevel::Speed)
         // Results are the same on every machine: one NaN.
-        .cranelift_nan_canonicalization(true)
-        .compiler_inlining(Inlining::Yes);
+        .cranelift_nan_canonicalization(true);
     config
 }
 

@@ -4,7 +4,7 @@ use crate::{Admission, Artifact, CompileError, Compiler, ModuleInfo, PacketTimeL
 use flame_abi::manifest::Manifest;
 use flame_bounds::Costs;
 use flame_plan::ShownFilter;
-use flame_plan::{Expose, Limits, ModuleClass, ModulePlan, OnFault, Terms, ViewSpec};
+use flame_plan::{Expose, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
 use std::collections::BTreeMap;
 
 /// What the operator asked for.
@@ -20,8 +20,8 @@ pub struct InstallRequest {
     pub protection: Protection,
     /// What instructions take on this machine.
     pub costs: Option<Costs>,
-    /// What a packet may take, on live links.
-    pub pace: Option<PacketTimeLimit>,
+    /// The time limit per packet that admission goes by, on live links.
+    pub time_limit: Option<PacketTimeLimit>,
     pub terms: Terms,
 }
 
@@ -64,7 +64,7 @@ impl Compiler<'_> {
         let manifest = examined.manifest.clone();
         let (mut view, notes) = meet(&manifest, &request.view)?;
         // The bound is one of packets no longer than these, so the view cuts them there.
-        if let Some(pace) = request.pace {
+        if let Some(pace) = request.time_limit {
             view.snaplen = u32::try_from(pace.snaplen).unwrap_or(u32::MAX).max(1);
         }
         let mut limits = limits(&manifest, request.limits);
@@ -74,7 +74,7 @@ impl Compiler<'_> {
         let admission = Admission {
             protection: request.protection,
             costs: costs.as_ref(),
-            pace: request.pace,
+            pace: request.time_limit,
             packet_budget: limits.packet_budget,
         };
         let verdict = self.verdict(wasm, examined, view.expose, &admission)?;
@@ -87,6 +87,8 @@ impl Compiler<'_> {
         let compiled = self.compile(wasm, examined, artifact)?;
         let parameters = parameters(&manifest, &request.settings)?;
         let plan = ModulePlan {
+            // The plan numbers its modules.
+            id: ModuleId::default(),
             name: manifest.name.clone(),
             hash: compiled.hash,
             limits,

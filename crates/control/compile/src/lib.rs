@@ -158,7 +158,7 @@ impl<'a> Compiler<'a> {
     /// What a module is, without compiling it.
     pub fn examine(&self, wasm: &[u8]) -> Result<ModuleInfo, CompileError> {
         only_wasm(wasm)?;
-        let hash: [u8; 32] = Sha256::digest(wasm).into();
+        let hash = hash_of(wasm);
         let name = cache::entry_name(&hash, Artifact::ModuleInfo);
         let known = self.cache.as_ref().and_then(|c| c.get(&name));
         let known = known.and_then(|bytes| postcard::from_bytes::<(Vec<u8>, bool)>(&bytes).ok());
@@ -247,6 +247,11 @@ impl<'a> Compiler<'a> {
 /// An answer to another question, which [`Answer::parse`] refuses before.
 fn unexpected(step: Step) -> CompileError {
     CompileError::Stopped { step, stopped: Stopped::Answer("it answers another question") }
+}
+
+/// Returns the hash that names a module: SHA-256 of its file.
+pub fn hash_of(wasm: &[u8]) -> [u8; 32] {
+    Sha256::digest(wasm).into()
 }
 
 /// Refuses, by what they are, the files that people hand over instead of Wasm.

@@ -11,9 +11,8 @@ use crate::time;
 use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
 use flame_abi::manifest::Manifest;
-use flame_plan::{
-    Amounts, Eviction, Expose, Limits, Meters, Quota, Release, ShownFilter, Terms, ViewKey, ViewSpec,
-};
+use flame_plan::{Expose, Limits, Release, ShownFilter, Terms, ViewKey, ViewSpec};
+use flame_quota::{Amounts, Quota};
 use std::collections::BTreeSet;
 
 /// Facts that the node gives to checks, at most, of one name.
@@ -472,8 +471,7 @@ impl Grant {
             },
             time_limit: None,
             buffer: if rights.buffer == u32::MAX { 0 } else { rights.buffer },
-            eviction: Eviction::default(),
-            meters: Meters::default(),
+            granted: true,
         }
     }
 

@@ -7,7 +7,7 @@
 use crate::key::Secret;
 use crate::rights::hex;
 use flame_files::Folder;
-use flame_plan::{Amounts, Ledger, Quota, State};
+use flame_quota::{Amounts, Ledger, Quota, State};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::io::{self, Error};

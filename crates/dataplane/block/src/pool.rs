@@ -118,6 +118,14 @@ impl Pool {
         Some(Reader { memory: self.memory.clone(), number })
     }
 
+    /// Takes a reader out: it gets no more blocks, and what it holds is free.
+    pub fn remove(&mut self, reader: &mut Reader) {
+        while let Some((slot, _)) = reader.take() {
+            reader.release(slot);
+        }
+        self.depths[reader.number] = 0;
+    }
+
     /// A slot that no reader holds. The lowest, because its bytes are the likeliest to be cached.
     pub fn claim(&self) -> Option<usize> {
         (0..self.slots).find(|&s| self.memory.word(s).load(Ordering::Acquire) == 0)

@@ -1,7 +1,8 @@
 //! Which records a grant lets out.
 
 use flame_abi::manifest::{Column, ColumnType, Manifest, Table};
-use flame_plan::{Amounts, Meters, Release, Terms};
+use flame_plan::{Release, Terms};
+use flame_quota::{Amounts, Meters};
 
 /// One module's way out: its own limits, and its credential's meters.
 pub struct Gate {
@@ -19,18 +20,18 @@ pub struct Gate {
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Gate {
-    pub fn new(manifest: &Manifest, terms: &Terms) -> Self {
+    pub fn new(manifest: &Manifest, terms: &Terms, meters: &Meters) -> Self {
         let column = |c: &Column| (c.kind, c.unit.as_deref() == Some("packets"));
         let tables = manifest.tables.iter().map(|t| t.columns.iter().map(column).collect()).collect();
         let names = |t: &Table| t.columns.iter().map(|c| c.name.len() as u64 + 4).sum();
         // A grant counts records as modules lay them out; the limit of the operator's own is about what is written.
-        let names: Vec<u64> = match terms.meters.granted() {
+        let names: Vec<u64> = match meters.granted() {
             true => vec![0; manifest.tables.len()],
             false => manifest.tables.iter().map(names).collect(),
         };
         let mut gate = Self {
             release: terms.release,
-            meters: terms.meters.clone(),
+            meters: meters.clone(),
             tables,
             left: Amounts::default(),
             second: 0,
@@ -118,7 +119,7 @@ fn spent(left: u64, amount: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flame_plan::{Meter, Quota, ThisRun};
+    use flame_quota::{Meter, Quota, ThisRun};
     use std::sync::Arc;
 
     fn gate(release: Release) -> Gate {
@@ -131,7 +132,7 @@ mod tests {
         let meter = Meter::new(unlimited, Box::new(ThisRun::new(unlimited)));
         let meters = Meters::of_grant(vec![Arc::new(meter)]);
         let manifest = Manifest::parse(text.as_bytes()).unwrap();
-        Gate::new(&manifest, &Terms { release, meters, ..Terms::default() })
+        Gate::new(&manifest, &Terms { release, ..Terms::default() }, &meters)
     }
 
     fn row(n: u32, m: u64) -> Vec<u8> {
@@ -175,7 +176,8 @@ mod tests {
     fn the_operators_own_modules_put_out_so_much_for_a_packet() {
         let text = "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n[[tables]]\nname = \"t\"\ncolumns = [\
             { name = \"a_column_with_a_long_name\", type = \"u8\" }]";
-        let mut gate = Gate::new(&Manifest::parse(text.as_bytes()).unwrap(), &Terms::default());
+        let mut gate =
+            Gate::new(&Manifest::parse(text.as_bytes()).unwrap(), &Terms::default(), &Meters::default());
         assert_eq!((0..10_000_000).take_while(|_| gate.lets(0, &[1])).count(), 65_536);
         assert!(gate.lets_packet(9000), "what is written of packets has its own limits");
     }

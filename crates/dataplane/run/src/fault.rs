@@ -13,7 +13,7 @@ pub struct Fault {
     pub packet: Option<u32>,
     /// Innermost first.
     pub backtrace: Vec<Frame>,
-    /// What the module itself panic_message, such as a Rust panic's message.
+    /// The message of the module's own panic, if it exports one.
     pub panic_message: Option<String>,
 }
 
@@ -154,7 +154,7 @@ impl fmt::Display for Fault {
             FaultKind::Start(text) => f.write_str(text)?,
         }
         if let Some(panic_message) = &self.panic_message {
-            write!(f, "\n  it panic_message: {panic_message}")?;
+            write!(f, "\n  panic message: {panic_message}")?;
         }
         for (i, frame) in self.backtrace.iter().enumerate() {
             write!(f, "\n  {i}: {}", frame.function)?;

@@ -1,5 +1,6 @@
 use crate::call::{Allowance, Call, Function};
 use crate::engine::Engines;
+use crate::eviction::Eviction;
 use crate::fault::{Fault, FaultKind, Frame};
 use crate::memory::{Mapping, load, map_window, polling_page};
 use crate::watch::{Deadlines, Watch, Watchdog};
@@ -7,7 +8,8 @@ use flame_abi::layout::{self, names};
 use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
 use flame_block::SharedMemory;
 use flame_output::{FrameCounts, Schema};
-use flame_plan::{Limits, Meters, ModuleClass, ModulePlan};
+use flame_plan::{Limits, ModuleClass, ModulePlan};
+use flame_quota::Meters;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -50,8 +52,19 @@ pub struct Output<'a> {
 }
 
 impl Loaded {
-    /// Fails only if `plan.code` was not compiled for this engine.
+    /// Loads a module of the operator's own. Fails only if `plan.code` was not compiled for this engine.
     pub fn new(engines: &Engines, plan: &ModulePlan) -> Result<Self, wasmtime::Error> {
+        Self::under(engines, plan, &Meters::default(), &Eviction::default())
+    }
+
+    /// Loads a module under the meters of its credential. Through `eviction`, its instances go when its bound is
+    /// violated.
+    pub fn under(
+        engines: &Engines,
+        plan: &ModulePlan,
+        meters: &Meters,
+        eviction: &Eviction,
+    ) -> Result<Self, wasmtime::Error> {
         let engine = engines.of(plan.class);
         let module = load(engine, &plan.code)?;
         let has_slow_path = module.get_export(names::MESSAGE).is_some();
@@ -59,7 +72,7 @@ impl Loaded {
         let polled = |call: &str| module.get_export(&format!("{}{call}", names::POLLED)).is_some();
         let deadlines = Deadlines::new(polled, &plan.limits);
         if deadlines.shortest().is_some() {
-            engines.watchdog().enter(plan.hash, plan.terms.eviction.clone());
+            engines.watchdog().enter(plan.hash, eviction.clone());
         }
         Ok(Self {
             engine: engine.clone(),
@@ -73,7 +86,7 @@ impl Loaded {
             hash: plan.hash,
             deadlines,
             watchdog: engines.watchdog().clone(),
-            meters: plan.terms.meters.clone(),
+            meters: meters.clone(),
         })
     }
 

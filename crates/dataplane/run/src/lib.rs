@@ -5,6 +5,7 @@
 
 mod call;
 pub mod engine;
+mod eviction;
 mod fault;
 mod instance;
 mod memory;
@@ -12,6 +13,7 @@ mod watch;
 
 pub use call::{Allowance, Call, Called, Returned, Slice, Suspended};
 pub use engine::Engines;
+pub use eviction::Eviction;
 pub use fault::{Fault, FaultKind, Frame};
 pub use instance::{Instance, Loaded, Output, Role};
 pub use memory::Mapping;

@@ -17,8 +17,9 @@
 //! watchdog sees that the call has ended and does nothing, or the next call sees the revocation
 //! and restores the page before it runs. The worker needs no barrier instruction for that.
 
+use crate::eviction::Eviction;
 use flame_abi::layout::names;
-use flame_plan::{Eviction, Limits};
+use flame_plan::{Limits, Reason};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io;
@@ -28,8 +29,6 @@ use std::time::Duration;
 
 /// The watchdog looks so often within the shortest deadline.
 const LOOKS: u64 = 5;
-/// Why the other instances of a module go.
-const VIOLATED: &str = "a call of this module violated its bound";
 const MIN_PERIOD: Duration = Duration::from_micros(50);
 const MAX_PERIOD: Duration = Duration::from_millis(20);
 
@@ -143,8 +142,10 @@ impl Watchdog {
     pub(crate) fn enter(&self, hash: [u8; 32], eviction: Eviction) {
         let mut modules = lock(&self.0.modules);
         if self.is_violated(&hash) {
-            eviction.evict(VIOLATED.to_owned());
+            eviction.evict(Reason::BoundViolated);
         }
+        // Those of modules that are gone.
+        modules.retain(|(_, eviction)| eviction.is_shared());
         modules.push((hash, eviction));
     }
 
@@ -153,7 +154,7 @@ impl Watchdog {
             return;
         }
         for (_, eviction) in lock(&self.0.modules).iter().filter(|(of, _)| *of == hash) {
-            eviction.evict(VIOLATED.to_owned());
+            eviction.evict(Reason::BoundViolated);
         }
         if let Some(report) = self.0.report.get() {
             report(&hash);

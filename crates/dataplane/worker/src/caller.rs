@@ -8,11 +8,14 @@
 //! | budget | inside calls, between calls | each packet, each init | one [`Allowance`] together |
 //! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all |
 
+use crate::error::RunError;
 use crate::limit::CpuMonitor;
-use crate::run::RunError;
+use crate::module::{LoadedModule, Shape};
 use crate::stop::{GRACE, Quantum};
-use flame_plan::{Eviction, ModulePlan, Plan};
-use flame_run::{Allowance, Call, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role};
+use flame_plan::Reason;
+use flame_run::{
+    Allowance, Call, Eviction, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role,
+};
 use flame_run::{Slice, Suspended};
 use std::time::{Duration, Instant};
 
@@ -55,23 +58,24 @@ pub(crate) enum Ended {
     /// The instance is gone.
     Faulted(Call, Fault),
     /// The instance is gone, for this reason.
-    Evicted(Call, String),
+    Evicted(Call, Reason),
 }
 
 impl Caller {
     /// `is_live`: the source loses what is not taken in time.
-    pub(crate) fn new(plan: &Plan, module: &ModulePlan, loaded: &Loaded, role: Role, is_live: bool) -> Self {
-        let (tick_ns, interval_ns) = (plan.tick_ns(), plan.interval_ns);
+    pub(crate) fn new(shape: Shape, module: &LoadedModule, role: Role, is_live: bool) -> Self {
+        let Shape { workers, tick_ns, interval_ns } = shape;
+        let time_limit = module.plan.terms.time_limit.filter(|_| is_live);
         Self {
-            loaded: loaded.clone(),
+            loaded: module.loaded.clone(),
             windows: Vec::new(),
-            init: Call::Init { role, workers: plan.workers, tick_ns, interval_ns },
+            init: Call::Init { role, workers, tick_ns, interval_ns },
             state: RunState::Empty,
             current: None,
             last: None,
             overtime: Duration::ZERO,
-            cpu: CpuMonitor::new(&module.terms.meters, module.terms.time_limit.filter(|_| is_live)),
-            eviction: module.terms.eviction.clone(),
+            cpu: CpuMonitor::new(&module.meters, time_limit),
+            eviction: module.eviction.clone(),
         }
     }
 
@@ -143,7 +147,7 @@ impl Caller {
             let Some(mut current) = self.current.take() else { return Ok(Ended::Paused) };
             if let Some(reason) = self.eviction.reason() {
                 self.state = RunState::Empty;
-                return Ok(Ended::Evicted(current.call, reason.to_owned()));
+                return Ok(Ended::Evicted(current.call, reason.clone()));
             }
             if quantum.keeps_shares() && !self.cpu.may_begin() {
                 self.current = Some(current);

@@ -1,27 +1,36 @@
 use crate::caller::{Caller, Ended};
-use crate::pipeline::Outlet;
-use crate::report::FaultReport;
-use crate::run::RunError;
-use crate::runner::From;
+use crate::error::RunError;
+use crate::module::{LoadedModule, Shape};
+use crate::outlet::{Event, Origin, Outlet, Removed};
+use crate::report::{FaultReport, Report};
+use crate::run::QUEUE;
 use crate::stop::{Quantum, Stop};
+use crate::threads::Ends;
+use crossbeam_channel::{Receiver, TryRecvError};
 use flame_output::{Frame, Gate, frames};
-use flame_plan::{Account, Plan, quantize};
+use flame_plan::{Account, ModuleId, quantize};
 use flame_record::{Rows, Sink};
-use flame_run::{Allowance, Call, Fault, Loaded, Output, Role};
-use std::collections::VecDeque;
+use flame_run::{Allowance, Call, Fault, Output, Role};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of messages that may wait for a slow instance, on live sources; what is beyond is lost, and counted.
 const QUEUED: usize = 64 << 20;
 
-/// What a message that waits takes beside its bytes.
+/// Bytes that a waiting message takes besides its own.
 const ENTRY: usize = 64;
 
-/// The end of the way: messages go to the slow instances, rows to the sink.
+/// The end of the pipeline: messages go to the slow instances, rows to the sink.
 ///
 /// Slow instances tick only when their fast ones have passed the tick on every worker, so that what they report does
 /// not depend on how workers are scheduled.
 pub struct Collector<'a> {
+    shape: Shape,
     modules: Vec<Collected>,
+    /// Modules that were removed: their accounts, and the workers on which they have not ended.
+    leaving: BTreeMap<ModuleId, (Account, usize)>,
+    ended: BTreeMap<ModuleId, (String, Account)>,
+    /// Names of the modules that ran under a grant.
+    granted: BTreeSet<String>,
     sink: &'a mut dyn Sink,
     stop: &'a Stop<'a>,
     /// The source loses what is not taken in time: messages wait for their quantum.
@@ -33,6 +42,7 @@ pub struct Collector<'a> {
 }
 
 struct Collected {
+    id: ModuleId,
     name: String,
     rows: Rows,
     gate: Gate,
@@ -68,57 +78,102 @@ enum Task {
 
 impl<'a> Collector<'a> {
     pub(crate) fn new(
-        plan: &Plan,
-        loaded: &[Loaded],
+        shape: Shape,
+        modules: &[LoadedModule],
         sink: &'a mut dyn Sink,
         stop: &'a Stop<'a>,
         is_live: bool,
     ) -> Result<Self, RunError> {
         let mut collector = Self {
+            shape,
             modules: Vec::new(),
+            leaving: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            granted: BTreeSet::new(),
             sink,
             stop,
             is_live,
             faults: Vec::new(),
-            passed: vec![0; plan.workers],
+            passed: vec![0; shape.workers],
             ticked: 0,
         };
-        for (p, loaded) in plan.modules.iter().zip(loaded) {
-            let mut module = Collected {
-                name: p.name.clone(),
-                rows: Rows::new(&p.catalog_entry()),
-                gate: Gate::new(&p.manifest, &p.terms),
-                resolution_ns: p.view.resolution_ns,
-                ticked: 0,
-                due: 0,
-                done: 0,
-                passed: vec![0; plan.workers],
-                allowances: vec![None; plan.workers],
-                slow: None,
-                queue: VecDeque::new(),
-                queued: 0,
-                worker: 0,
-                granted: p.terms.meters.granted(),
-                account: Account::default(),
-            };
-            if loaded.has_slow_path() {
-                let mut slow = Caller::new(plan, p, loaded, Role::Slow, is_live);
-                match slow.launch(false) {
-                    Ok(()) => module.slow = Some(slow),
-                    Err(fault) => collector.faults.push(module.ended(&fault)),
-                }
-            }
-            collector.modules.push(module);
-            collector.go(collector.modules.len() - 1)?;
-        }
+        modules.iter().try_for_each(|module| collector.add(module))?;
         Ok(collector)
     }
 
+    /// Takes in a module, before any pipeline sends output of it.
+    pub(crate) fn add(&mut self, module: &LoadedModule) -> Result<(), RunError> {
+        let p = &module.plan;
+        let mut collected = Collected {
+            id: p.id,
+            name: p.name.clone(),
+            rows: Rows::new(&p.catalog_entry()),
+            gate: Gate::new(&p.manifest, &p.terms, &module.meters),
+            resolution_ns: p.view.resolution_ns,
+            ticked: 0,
+            due: self.ticked,
+            done: self.ticked,
+            passed: vec![0; self.shape.workers],
+            allowances: vec![None; self.shape.workers],
+            slow: None,
+            queue: VecDeque::new(),
+            queued: 0,
+            worker: 0,
+            granted: module.meters.granted(),
+            account: Account::default(),
+        };
+        if collected.granted {
+            self.granted.insert(p.name.clone());
+        }
+        collected.gate.tick(self.ticked);
+        if module.loaded.has_slow_path() {
+            let mut slow = Caller::new(self.shape, module, Role::Slow, self.is_live);
+            match slow.launch(false) {
+                Ok(()) => collected.slow = Some(slow),
+                Err(fault) => self.faults.push(collected.ended(&fault)),
+            }
+        }
+        self.modules.push(collected);
+        self.go(self.modules.len() - 1)
+    }
+
+    fn place(&self, id: ModuleId) -> Option<usize> {
+        self.modules.iter().position(|m| m.id == id)
+    }
+
+    /// Returns the accounts of records and messages; those of packets are the pipelines'.
+    pub(crate) fn accounts(&self) -> Vec<(ModuleId, Account)> {
+        self.modules.iter().map(|m| (m.id, m.account.clone())).collect()
+    }
+
+    /// Takes a module out that has ended on one worker; its slow instance ends after the last.
+    pub(crate) fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
+        let Removed { module, account, now_ns, reply } = removed;
+        let (total, left) = self.leaving.entry(module).or_insert((Account::default(), self.shape.workers));
+        total.add(&account);
+        *left = left.saturating_sub(1);
+        if *left > 0 {
+            return Ok(());
+        }
+        let (mut total, _) = self.leaving.remove(&module).unwrap_or_default();
+        if let Some(at) = self.place(module) {
+            let mut m = self.modules.remove(at);
+            m.end(now_ns, &Quantum::whole(self.stop), self.sink, &mut self.faults)?;
+            m.flush(self.sink)?;
+            total.add(&m.account);
+            self.ended.insert(module, (m.name, total.clone()));
+        }
+        // Nobody waits for the answer any more if this fails.
+        let _ = reply.send(total);
+        Ok(())
+    }
+
     /// Takes checked output of a fast instance.
-    pub(crate) fn output(&mut self, from: From, bytes: &[u8]) -> Result<(), RunError> {
+    pub(crate) fn output(&mut self, from: Origin, bytes: &[u8]) -> Result<(), RunError> {
         let mut is_first = from.is_first;
+        let Some(at) = self.place(from.module) else { return Ok(()) };
         for frame in frames(bytes) {
-            let m = &mut self.modules[from.module];
+            let m = &mut self.modules[at];
             let Frame::Message(message) = frame else {
                 m.take(frame, self.sink)?;
                 continue;
@@ -131,7 +186,7 @@ impl<'a> Collector<'a> {
             m.queued += message.len() + ENTRY;
             m.queue.push_back(Task::Message { worker: from.worker, is_first, bytes: message.to_vec() });
             if !self.is_live {
-                self.go(from.module)?;
+                self.go(at)?;
             }
         }
         Ok(())
@@ -162,11 +217,12 @@ impl<'a> Collector<'a> {
     }
 
     /// A module's fast instance has passed the tick.
-    pub(crate) fn passed(&mut self, module: usize, worker: usize, now_ns: u64) -> Result<(), RunError> {
-        let m = &mut self.modules[module];
+    pub(crate) fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
+        let Some(at) = self.place(module) else { return Ok(()) };
+        let m = &mut self.modules[at];
         m.passed[worker] = now_ns;
         m.tick();
-        self.go(module)
+        self.go(at)
     }
 
     /// Whether a turn would bring a slow instance on.
@@ -187,25 +243,47 @@ impl<'a> Collector<'a> {
         self.modules[module].go(&quantum, self.sink, &mut self.faults)
     }
 
-    /// Ends the slow instances and gives out the records and losses of each module.
-    pub(crate) fn end(mut self, now_ns: u64) -> Result<(Vec<Account>, Vec<FaultReport>), RunError> {
+    /// Ends the slow instances and returns the report of the modules; `accounts` are those of the pipelines.
+    pub(crate) fn end(mut self, now_ns: u64, accounts: Vec<(ModuleId, Account)>) -> Result<Report, RunError> {
         let quantum = Quantum::whole(self.stop);
         for m in &mut self.modules {
-            m.go(&quantum, self.sink, &mut self.faults)?;
-            let now_ns = quantize(now_ns, m.resolution_ns);
-            if let Some(slow) = &mut m.slow {
-                slow.start(Call::End { now_ns }, slow.allowance());
-                m.go(&quantum, self.sink, &mut self.faults)?;
-            }
+            m.end(now_ns, &quantum, self.sink, &mut self.faults)?;
         }
         for m in &mut self.modules {
             m.flush(self.sink)?;
         }
-        Ok((self.modules.into_iter().map(|m| m.account).collect(), self.faults))
+        let mut all = self.ended;
+        all.extend(self.modules.into_iter().map(|m| (m.id, (m.name, m.account))));
+        for (id, account) in accounts {
+            if let Some((_, total)) = all.get_mut(&id) {
+                total.add(&account);
+            }
+        }
+        let mut report =
+            Report { accounts: all.into_values().collect(), faults: self.faults, ..Report::default() };
+        crate::granted::reduce(&self.granted, &mut report);
+        Ok(report)
     }
 }
 
 impl Collected {
+    /// Ends the slow instance.
+    fn end(
+        &mut self,
+        now_ns: u64,
+        quantum: &Quantum<'_>,
+        sink: &mut dyn Sink,
+        faults: &mut Vec<FaultReport>,
+    ) -> Result<(), RunError> {
+        self.go(quantum, sink, faults)?;
+        let now_ns = quantize(now_ns, self.resolution_ns);
+        if let Some(slow) = &mut self.slow {
+            slow.start(Call::End { now_ns }, slow.allowance());
+            self.go(quantum, sink, faults)?;
+        }
+        Ok(())
+    }
+
     /// Lets the slow instance tick if all workers have passed the tick that is due.
     fn tick(&mut self) {
         if self.due <= self.done || self.passed.iter().any(|passed| *passed < self.due) {
@@ -313,22 +391,85 @@ impl Collected {
         self.slow = None;
         self.account.faults += 1;
         let text = fault.text(self.granted);
-        FaultReport { module: self.name.clone(), worker: None, packet: None, text, restarted: false }
+        let (id, module) = (self.id, self.name.clone());
+        FaultReport { id, module, worker: None, packet: None, text, evicted: None, restarted: false }
     }
 }
 
 /// For one worker: the pipeline's output needs no queue.
 impl Outlet for Collector<'_> {
-    fn output(&mut self, from: From, output: Output<'_>) -> Result<(), RunError> {
+    fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
         Collector::output(self, from, output.bytes)
     }
 
-    fn fault(&mut self, _: usize, report: FaultReport) -> Result<(), RunError> {
+    fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
         self.faults.push(report);
         Ok(())
     }
 
-    fn passed(&mut self, module: usize, worker: usize, now_ns: u64) -> Result<(), RunError> {
+    fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
         Collector::passed(self, module, worker, now_ns)
     }
+
+    fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
+        Collector::removed(self, removed)
+    }
+}
+
+/// Collects until every worker has ended or one has failed.
+pub(crate) fn collect(
+    inbox: &Receiver<Event>,
+    collector: &mut Collector<'_>,
+    workers: usize,
+) -> Result<Ends, RunError> {
+    let mut all = Vec::new();
+    let mut last = 0;
+    let mut ended = 0;
+    let mut broken = false;
+    // Events since slow instances had a quantum: they have one when nothing comes, and while much does, now and then.
+    let mut since = 0;
+    while ended < workers {
+        let can_progress = collector.can_progress();
+        let event = match inbox.try_recv() {
+            Ok(event) if !can_progress || since < QUEUE => event,
+            Ok(event) => {
+                (since, _) = (0, collector.resume()?);
+                event
+            }
+            Err(TryRecvError::Empty) if can_progress => {
+                (since, _) = (0, collector.resume()?);
+                continue;
+            }
+            Err(TryRecvError::Empty) => match inbox.recv() {
+                Ok(event) => event,
+                Err(_) => break,
+            },
+            Err(TryRecvError::Disconnected) => break,
+        };
+        since += 1;
+        match event {
+            Event::Output { from, bytes } => collector.output(from, &bytes)?,
+            Event::Passed { module, worker, now_ns } => collector.passed(module, worker, now_ns)?,
+            Event::Fault(report) => collector.faults.push(report),
+            Event::Tick { worker, now_ns } => collector.tick(worker, now_ns)?,
+            Event::Add(module, done) => {
+                collector.add(&module)?;
+                let _ = done.send(());
+            }
+            Event::Removed(removed) => collector.removed(removed)?,
+            Event::Accounts(reply) => drop(reply.send(collector.accounts())),
+            Event::End { accounts, now_ns } => {
+                all.extend(accounts);
+                last = last.max(now_ns);
+                ended += 1;
+            }
+            // The first true reason wins over those who only saw the line go dead.
+            Event::Failed(RunError::Broken) => {
+                broken = true;
+                ended += 1;
+            }
+            Event::Failed(e) => return Err(e),
+        }
+    }
+    if broken || ended < workers { Err(RunError::Broken) } else { Ok((all, last)) }
 }

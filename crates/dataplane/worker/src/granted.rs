@@ -5,39 +5,38 @@
 //! docs/threats.md counts.
 
 use crate::report::Report;
-use flame_plan::Plan;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Faults of one module that are reported one by one; all are counted.
 pub const MAX_FAULTS: usize = 16;
 
-/// Takes from a report what modules under a grant could write into it.
-pub(crate) fn reduce(plan: &Plan, report: &mut Report) {
-    let granted = |name: &str| plan.modules.iter().any(|m| m.name == name && m.terms.meters.granted());
+/// Takes from a report what the modules under a grant, named by `granted`, could write into it.
+pub(crate) fn reduce(granted: &BTreeSet<String>, report: &mut Report) {
+    if granted.is_empty() {
+        return;
+    }
+    let is_granted = |name: &str| granted.contains(name);
     let mut seen: HashMap<String, usize> = HashMap::new();
     report.faults.retain_mut(|fault| {
-        if !granted(&fault.module) {
+        if !is_granted(&fault.module) {
             return true;
         }
         fault.packet = None;
         // Times of batches are the module's to choose.
-        if let Some(at) = fault.text.find(" ns a packet in ") {
-            fault.text.truncate(at);
-            fault.text += " ns a packet too often";
+        if let Some(reason) = fault.evicted.take() {
+            fault.text = format!("evicted: {}", reason.without_measurements());
         }
         let times = seen.entry(fault.module.clone()).or_default();
         *times += 1;
         *times <= MAX_FAULTS
     });
-    for (_, account) in report.accounts.iter_mut().filter(|(name, _)| granted(name)) {
+    for (_, account) in report.accounts.iter_mut().filter(|(name, _)| is_granted(name)) {
         account.records_lost = 0;
         account.messages_lost = rounded(account.messages_lost);
         account.withheld = rounded(account.withheld);
     }
     // The kernel drops packets that no grant shows as well.
-    if plan.modules.iter().any(|m| m.terms.meters.granted()) {
-        report.kernel_drops = rounded(report.kernel_drops);
-    }
+    report.kernel_drops = rounded(report.kernel_drops);
 }
 
 /// Up to the next power of two: how large it is, not how much.

@@ -1,6 +1,7 @@
 //! What a module's calls take, measured: its share of a worker, and the limit that its batches were admitted with.
 
-use flame_plan::{Meters, TimeLimit};
+use flame_plan::{Overrun, Reason, TimeLimit};
+use flame_quota::Meters;
 use std::time::{Duration, Instant};
 
 /// Batches before a module is judged: the first ones find cold caches and empty tables.
@@ -38,8 +39,8 @@ impl CpuMonitor {
         }
     }
 
-    /// A batch of so many packets is done; returns why the module has to go, if it does.
-    pub fn batch(&mut self, packets: u32) -> Option<String> {
+    /// Records a finished batch of `packets`; returns the reason for eviction if the limit was exceeded.
+    pub fn batch(&mut self, packets: u32) -> Option<Reason> {
         self.limit.as_mut()?.batch(packets)
     }
 }
@@ -58,7 +59,7 @@ impl OverrunMonitor {
         Self { limit, so_far: Duration::ZERO, batches: 0, over: 0, times: Histogram::default() }
     }
 
-    fn batch(&mut self, packets: u32) -> Option<String> {
+    fn batch(&mut self, packets: u32) -> Option<Reason> {
         let took = std::mem::take(&mut self.so_far).as_nanos() as u64 / u64::from(packets.max(1));
         self.times.add(took);
         self.batches += 1;
@@ -67,17 +68,15 @@ impl OverrunMonitor {
         if self.batches < ENOUGH || self.over <= allowed {
             return None;
         }
-        Some(format!(
-            "took more than {} ns a packet in {} of {} batches, {} in 1000 are allowed \
-             (half took up to {} ns, 99 % up to {}, the slowest up to {})",
-            self.limit.packet_ns,
-            self.over,
-            self.batches,
-            self.limit.over_per_mille,
-            self.times.quantile(0.5),
-            self.times.quantile(0.99),
-            self.times.quantile(1.0),
-        ))
+        Some(Reason::Overrun(Overrun {
+            limit_ns: self.limit.packet_ns,
+            over: self.over,
+            batches: self.batches,
+            allowed_per_mille: self.limit.over_per_mille,
+            median_ns: self.times.quantile(0.5),
+            p99_ns: self.times.quantile(0.99),
+            max_ns: self.times.quantile(1.0),
+        }))
     }
 }
 
@@ -121,7 +120,8 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flame_plan::{Amounts, Meter, Quota, Share, ThisRun};
+    use flame_plan::Share;
+    use flame_quota::{Amounts, Meter, Quota, ThisRun};
     use std::sync::Arc;
 
     fn take(cpu: &mut CpuMonitor, time: Duration) {
@@ -159,7 +159,7 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(batch(5000), None);
         }
-        let why = batch(5000).unwrap();
+        let why = batch(5000).unwrap().to_string();
         assert!(
             why.starts_with("took more than 1000 ns a packet in 11 of 1008 batches, 10 in 1000"),
             "{why}"

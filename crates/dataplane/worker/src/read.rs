@@ -1,6 +1,7 @@
 use crate::clock::Clock;
+use crate::error::RunError;
+use crate::handle::Progress;
 use crate::report::Observer;
-use crate::run::RunError;
 use flame_abi::Descriptor;
 use flame_source::{Next, RawBlock, RawPacket, Source, SourceError};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// a block for up to two of its timeouts. No tick may overtake them.
 const HELD_BACK_NS: u64 = 100_000_000;
 
-/// Some packets of one block with their descriptors, between two ticks.
+/// Packets of one block with their descriptors, between two ticks.
 #[derive(Clone, Copy)]
 pub struct Chunk<'a> {
     pub block: &'a RawBlock,
@@ -24,13 +25,18 @@ pub trait Consumer {
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError>;
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError>;
     fn end(&mut self, now_ns: u64) -> Result<(), RunError>;
-    /// While nothing comes: goes on with what was interrupted. Whether anything is left to go on with.
+    /// While nothing comes: resumes calls that were interrupted. Returns whether any are left.
     fn resume(&mut self) -> Result<bool, RunError> {
         Ok(false)
     }
+
+    /// Between two blocks: follows the commands that came.
+    fn commands(&mut self, _now_ns: u64) -> Result<(), RunError> {
+        Ok(())
+    }
 }
 
-/// What was read.
+/// Packets and bytes that were read.
 #[derive(Debug, Default)]
 pub struct ReadStats {
     pub packets: u64,
@@ -54,6 +60,7 @@ pub fn read_loop(
     let mut stats = ReadStats::default();
     let mut closed = false;
     while stats.packets < options.count {
+        consumer.commands(clock.now)?;
         if !closed && options.stop.load(Ordering::Relaxed) {
             if !source.close() {
                 break;
@@ -77,6 +84,7 @@ pub fn read_loop(
                 break;
             }
         }
+        let before = stats.bytes;
         let wanted = (options.count - stats.packets).min(block.packets.len() as u64) as usize;
         block.packets.truncate(wanted);
         descriptors.clear();
@@ -99,7 +107,9 @@ pub fn read_loop(
             }
         }
         send(consumer, &block, &descriptors, start..wanted)?;
-        observer.progress(stats.packets, source.progress());
+        let source_progress = source.progress();
+        options.progress.add(wanted as u64, stats.bytes - before, source_progress.kernel_drops);
+        observer.progress(stats.packets, source_progress);
     }
     consumer.end(clock.now)?;
     match stats.failed.take() {
@@ -127,4 +137,5 @@ pub struct ReadOptions<'a> {
     /// Packets to take at most.
     pub count: u64,
     pub stop: &'a AtomicBool,
+    pub(crate) progress: &'a Progress,
 }

@@ -1,14 +1,14 @@
-use flame_plan::Account;
+use flame_plan::{Account, ModuleId, Reason};
 use flame_source::{Damage, Progress};
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Packets that the source delivered.
     pub packets: u64,
     /// Their captured bytes.
     pub bytes: u64,
-    /// Per module in the plan's order, over all workers.
+    /// Per module in the order of their numbers, over all workers.
     pub accounts: Vec<(String, Account)>,
     pub faults: Vec<FaultReport>,
     /// Places from which on a capture file could not be read.
@@ -19,19 +19,36 @@ pub struct Report {
     pub kernel_drops: u64,
 }
 
-/// An instance that was ended, as text for people.
+/// Accounts of a run that goes on.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Packets that the sources delivered so far.
+    pub packets: u64,
+    /// Their captured bytes.
+    pub bytes: u64,
+    /// Packets the kernel dropped so far.
+    pub kernel_drops: u64,
+    /// Per module that runs, over all workers. Packets in blocks that a module has not taken yet are offered only.
+    pub accounts: Vec<(ModuleId, String, Account)>,
+}
+
+/// An instance that was ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultReport {
+    pub id: ModuleId,
     pub module: String,
     /// None: the slow instance.
     pub worker: Option<usize>,
     /// Number of the packet, among those offered to this module on this worker, counted from 0.
     pub packet: Option<u64>,
+    /// The fault in words.
     pub text: String,
+    /// The reason, if the module was evicted.
+    pub evicted: Option<Reason>,
     pub restarted: bool,
 }
 
-/// Is told how a run goes, by the thread that reads; it decides how often to show it.
+/// Receives progress from the reading thread after each block. Implementations limit their own rate.
 pub trait Observer: Send {
     /// After each block: packets so far over this source, and how far the source is.
     fn progress(&mut self, packets: u64, progress: Progress);

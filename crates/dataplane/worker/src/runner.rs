@@ -1,18 +1,20 @@
 //! A module on one worker: its instance, the blocks it is given, and what became of them.
 
 use crate::caller::{Caller, Ended};
-use crate::pipeline::Outlet;
+use crate::error::RunError;
+use crate::module::{LoadedModule, Shape};
+use crate::outlet::{Origin, Outlet};
 use crate::report::FaultReport;
-use crate::run::RunError;
 use crate::stop::{Quantum, Stop};
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_block::{Pool, Reader};
-use flame_plan::{Account, Meters, ModuleClass, OnFault, Plan, Shed, quantize};
-use flame_run::{Call, Fault, Loaded, Mapping, Role};
+use flame_plan::{Account, ModuleClass, ModuleId, OnFault, Reason, Shed, quantize};
+use flame_quota::Meters;
+use flame_run::{Call, Fault, Mapping, Role};
 use std::collections::VecDeque;
 
 pub(crate) struct ModuleRunner {
-    pub(crate) module: usize,
+    pub(crate) module: ModuleId,
     name: String,
     worker: usize,
     caller: Caller,
@@ -40,6 +42,8 @@ pub(crate) struct ModuleRunner {
     pub(crate) account: Account,
     /// Packets lost since the last batch.
     pub(crate) lost: u64,
+    /// Whether its last call has begun.
+    is_ending: bool,
 }
 
 struct Work {
@@ -69,16 +73,16 @@ pub(crate) struct Blocks<'a> {
 
 impl ModuleRunner {
     pub(crate) fn new(
-        plan: &Plan,
-        (module, loaded): (usize, &Loaded),
+        shape: Shape,
+        module: &LoadedModule,
         (worker, is_live): (usize, bool),
         windows: Vec<Mapping>,
         reader: Reader,
     ) -> Self {
-        let p = &plan.modules[module];
-        let caller = Caller::new(plan, p, loaded, Role::Fast { worker }, is_live).with_windows(windows);
+        let p = &module.plan;
+        let caller = Caller::new(shape, module, Role::Fast { worker }, is_live).with_windows(windows);
         Self {
-            module,
+            module: p.id,
             name: p.name.clone(),
             worker,
             is_whole: !is_live || caller.loaded().class() == ModuleClass::Bounded,
@@ -92,13 +96,14 @@ impl ModuleRunner {
             taken: 0,
             ticks: VecDeque::new(),
             is_fresh: true,
-            meters: p.terms.meters.clone(),
+            meters: module.meters.clone(),
             resolution_ns: p.view.resolution_ns,
             ticked: 0,
             told: 0,
             passed: 0,
             account: Account::default(),
             lost: 0,
+            is_ending: false,
         }
     }
 
@@ -193,7 +198,7 @@ impl ModuleRunner {
         let is_fresh = &mut self.is_fresh;
         let ended = self.caller.go(quantum, &mut |output| {
             // Messages of a call have one budget together, those of its continuations included.
-            let from = From { module, worker, is_first: std::mem::take(is_fresh) };
+            let from = Origin { module, worker, is_first: std::mem::take(is_fresh) };
             outlet.output(from, output)
         })?;
         self.is_fresh |= !matches!(ended, Ended::Paused);
@@ -206,10 +211,9 @@ impl ModuleRunner {
             Ended::Done(..) => {}
             Ended::Evicted(_, reason) => {
                 self.restarts = 0;
-                let (module, text) = (self.name.clone(), format!("evicted: {reason}"));
+                let text = format!("evicted: {reason}");
                 let packet = Some(self.account.accounted());
-                let report = FaultReport { module, worker: Some(worker), packet, text, restarted: false };
-                outlet.fault(self.module, report)?;
+                outlet.fault(self.fault_report(text, packet, Some(reason), false))?;
             }
             Ended::Faulted(Call::Batch { count, .. }, fault) => {
                 self.batch_fault(&fault, count, quantum, outlet)?;
@@ -282,12 +286,18 @@ impl ModuleRunner {
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
         self.account.faults += 1;
-        let module = self.name.clone();
-        let worker = Some(self.worker);
-        outlet.fault(
-            self.module,
-            FaultReport { module, worker, packet, text: fault.text(self.meters.granted()), restarted },
-        )
+        outlet.fault(self.fault_report(fault.text(self.meters.granted()), packet, None, restarted))
+    }
+
+    fn fault_report(
+        &self,
+        text: String,
+        packet: Option<u64>,
+        evicted: Option<Reason>,
+        restarted: bool,
+    ) -> FaultReport {
+        let (id, module) = (self.module, self.name.clone());
+        FaultReport { id, module, worker: Some(self.worker), packet, text, evicted, restarted }
     }
 
     /// The pipeline has come to a tick: it follows on the blocks that wait. Of several at one place the last one counts.
@@ -309,6 +319,26 @@ impl ModuleRunner {
         self.go(blocks, outlet)
     }
 
+    /// Brings a module that gets no more blocks towards its end, for a quantum; returns whether it has ended.
+    pub(crate) fn leave(
+        &mut self,
+        now_ns: u64,
+        blocks: Blocks<'_>,
+        outlet: &mut dyn Outlet,
+    ) -> Result<bool, RunError> {
+        self.go(blocks, outlet)?;
+        if self.is_busy() {
+            return Ok(false);
+        }
+        if !std::mem::replace(&mut self.is_ending, true) {
+            self.restarts = 0;
+            let now_ns = quantize(now_ns, self.resolution_ns);
+            self.caller.start(Call::End { now_ns }, self.caller.allowance());
+            self.go(blocks, outlet)?;
+        }
+        Ok(!self.caller.is_busy())
+    }
+
     /// The last call. Nothing waits any more.
     pub(crate) fn end(
         &mut self,
@@ -321,13 +351,4 @@ impl ModuleRunner {
         self.caller.start(Call::End { now_ns }, self.caller.allowance());
         self.call(&Quantum::whole(stop), outlet).map(drop)
     }
-}
-
-/// Where output comes from.
-#[derive(Clone, Copy, Debug)]
-pub struct From {
-    pub module: usize,
-    pub worker: usize,
-    /// Whether it is the first output of its call; else that of a continuation.
-    pub is_first: bool,
 }

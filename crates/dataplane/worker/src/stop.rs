@@ -1,6 +1,6 @@
 //! How a run is ended from outside, and how long a call may go on then.
 
-use crate::run::SLICE;
+use crate::threads::SLICE;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 

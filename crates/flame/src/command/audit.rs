@@ -1,5 +1,5 @@
-use crate::command::Error;
 use crate::console::say;
+use crate::error::Error;
 use crate::exit::Status;
 use clap::{Args, Subcommand};
 use flame_trust::{Policy, PublicKey, verify_audit};

@@ -1,6 +1,7 @@
-use crate::command::{Error, read};
 use crate::console::say;
+use crate::error::Error;
 use crate::exit::Status;
+use crate::files::read;
 use crate::paths;
 use clap::Args;
 use flame_abi::layout::names::MANIFEST_SECTION;

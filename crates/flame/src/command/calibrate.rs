@@ -1,7 +1,7 @@
-use crate::command::Error;
-use crate::command::explain::OutputFormat;
 use crate::console::{say, say_json};
+use crate::error::Error;
 use crate::exit::Status;
+use crate::format::OutputFormat;
 use crate::paths;
 use crate::plot::Target;
 use clap::Args;

@@ -1,8 +1,9 @@
 use crate::admission_args::AdmissionArgs;
-use crate::command::explain::OutputFormat;
-use crate::command::{Error, read};
 use crate::console::{complain, say, say_json};
+use crate::error::Error;
 use crate::exit::Status;
+use crate::files::read;
+use crate::format::OutputFormat;
 use crate::paths;
 use clap::Args;
 use flame_abi::layout::names;

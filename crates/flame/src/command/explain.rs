@@ -1,9 +1,11 @@
 use crate::caller::Caller;
-use crate::command::{Error, read_module};
 use crate::console::{say, say_json};
+use crate::error::Error;
 use crate::exit::Status;
-use crate::node::Trust;
-use clap::{Args, ValueEnum};
+use crate::files::read_module;
+use crate::format::OutputFormat;
+use crate::trust_args::{TrustArgs, signers};
+use clap::Args;
 use flame_abi::Descriptor;
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_trust::Grant;
@@ -18,7 +20,7 @@ pub struct Explain {
     module: String,
 
     #[command(flatten)]
-    trust: Trust,
+    trust: TrustArgs,
 
     /// Where it would run; `file` for captures
     #[arg(short, long, default_value = "file")]
@@ -36,13 +38,6 @@ pub struct Explain {
     format: OutputFormat,
 }
 
-/// How an answer is written.
-#[derive(Clone, Copy, ValueEnum)]
-pub enum OutputFormat {
-    Table,
-    Json,
-}
-
 impl Explain {
     pub fn run(self) -> Result<Status, Error> {
         let node = self.trust.open(&self.interface)?.ok_or("give the node's policy: --policy FILE")?;
@@ -53,7 +48,7 @@ impl Explain {
         let (path, wasm) = read_module(&self.module)?;
         let compiler = node.noting(crate::compiler::looking()?);
         let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
-        let grant = node.explain(&path, &examined)?;
+        let grant = node.explain(&examined, &signers(&path, &examined.hash)?)?;
         // That the view can be made is part of the answer.
         let mut view = View::new(&grant.view(), None)?;
         if matches!(self.format, OutputFormat::Table) {

@@ -1,9 +1,11 @@
-use crate::command::explain::{OutputFormat, fields};
-use crate::command::{Error, read_module};
+use crate::command::explain::fields;
 use crate::console::{say, say_json};
+use crate::error::Error;
 use crate::exit::Status;
+use crate::files::read_module;
+use crate::format::OutputFormat;
 use crate::grant_args::Fields;
-use crate::node::{Trust, credential};
+use crate::trust_args::{TrustArgs, credential, signers};
 use clap::{Args, Subcommand};
 use flame_trust::{Credential, Event, Mint, Narrow, Policy, PublicKey, Revoked, Secret, Signer};
 use serde_json::json;
@@ -150,7 +152,7 @@ impl Grant {
             }
             What::Inspect { credential: path, format } => inspect(&credential(&path)?, format),
             What::Verify { credential, policy, identity, module, interface, format } => {
-                let trust = Trust { policy, credential: Some(credential), identity };
+                let trust = TrustArgs { policy, credential: Some(credential), identity };
                 verify(&trust, &module, &interface, format)
             }
             What::Revoke { credential: path, key, policy } => {
@@ -197,12 +199,12 @@ fn inspect(credential: &Credential, format: OutputFormat) -> Result<Status, Erro
     Ok(Status::Done)
 }
 
-fn verify(trust: &Trust, module: &str, interface: &str, format: OutputFormat) -> Result<Status, Error> {
+fn verify(trust: &TrustArgs, module: &str, interface: &str, format: OutputFormat) -> Result<Status, Error> {
     let node = trust.open(interface)?.ok_or("--policy is missing")?;
     let (path, wasm) = read_module(module)?;
     let compiler = node.noting(crate::compiler::looking()?);
     let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
-    let grant = node.explain(&path, &examined)?;
+    let grant = node.explain(&examined, &signers(&path, &examined.hash)?)?;
     if matches!(format, OutputFormat::Table) {
         say!("{} for {}, role {}: granted on {}", module, grant.principal, grant.role, node.policy().name);
     }

@@ -1,6 +1,6 @@
-use crate::command::Error;
 use crate::command::modules::examine;
 use crate::console::say;
+use crate::error::Error;
 use crate::exit::Status;
 use crate::paths;
 use clap::Args;

@@ -1,5 +1,6 @@
-use crate::command::{Error, FormatArg};
+use crate::error::Error;
 use crate::exit::Status;
+use crate::format::FormatArg;
 use crate::plot::{Plot, Target};
 use clap::Args;
 use flame_abi::manifest::{Manifest, duration_ns};

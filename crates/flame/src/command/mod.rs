@@ -13,34 +13,9 @@ mod modules;
 mod new;
 mod run;
 
+use crate::error::Error;
 use crate::exit::Status;
-use clap::{Subcommand, ValueEnum};
-
-/// What a person is told; the messages carry place and remedy themselves.
-pub type Error = Box<dyn std::error::Error>;
-
-/// `--format`.
-#[derive(Clone, Copy, ValueEnum)]
-pub enum FormatArg {
-    Table,
-    Json,
-    Csv,
-    Parquet,
-    /// Alerts as Suricata writes them
-    Eve,
-}
-
-impl From<FormatArg> for flame_record::Format {
-    fn from(format: FormatArg) -> Self {
-        match format {
-            FormatArg::Table => Self::Table,
-            FormatArg::Json => Self::Json,
-            FormatArg::Csv => Self::Csv,
-            FormatArg::Parquet => Self::Parquet,
-            FormatArg::Eve => Self::Eve,
-        }
-    }
-}
+use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -75,23 +50,4 @@ impl Command {
             Self::Audit(c) => c.run(),
         }
     }
-}
-
-/// Reads a file, naming it in the error.
-pub fn read(path: &std::path::Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()).into())
-}
-
-/// Reads a module: one that is installed, by name, or a file of the caller's.
-pub fn read_module(given: &str) -> Result<(std::path::PathBuf, Vec<u8>), Error> {
-    use std::io::Read;
-    let path = crate::paths::module(given)?;
-    if !crate::paths::is_path(given) {
-        let wasm = read(&path)?;
-        return Ok((path, wasm));
-    }
-    let mut wasm = Vec::new();
-    let read = crate::caller::open(&path)?.read_to_end(&mut wasm);
-    read.map_err(|e| format!("{}: {e}", path.display()))?;
-    Ok((path, wasm))
 }

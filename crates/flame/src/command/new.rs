@@ -1,5 +1,5 @@
-use crate::command::Error;
 use crate::console::say;
+use crate::error::Error;
 use crate::exit::Status;
 use crate::paths;
 use clap::{Args, ValueEnum};

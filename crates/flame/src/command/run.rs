@@ -1,23 +1,25 @@
 use crate::admission_args::AdmissionArgs;
 use crate::caller::{self, Caller};
-use crate::command::{Error, FormatArg, read_module};
 use crate::console::complain;
+use crate::error::Error;
 use crate::exit::Status;
-use crate::node::{AdmittedModule, Entered, Node, Trust, Watch};
+use crate::files::read_module;
+use crate::format::FormatArg;
 use crate::plot::{Plot, Target};
 use crate::settings::settings;
 use crate::signals::Signals;
+use crate::trust_args::{TrustArgs, signers};
 use crate::{paths, progress};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
-use flame_compile::{Cache, Compiler, InstallRequest, Protection, Worker};
-use flame_plan::{Expose, Limits, ModuleClass, OnFault, Plan, Terms, Transforms, TrustedFilter, ViewSpec};
+use flame_compile::{Cache, Compiler, Protection};
+use flame_node::{Built, Node, NodeError, RunRequest, Submission, Watch};
+use flame_plan::{Expose, Limits, Plan, Transforms, TrustedFilter, ViewSpec};
 use flame_source::live::{self, LiveOptions};
 use flame_source::{FileOptions, Source};
 use flame_transform::Key;
 use flame_trust::{Field, Layer, Origin};
-use flame_worker::{Input, Observer, Options, Report, Silent};
-use std::collections::BTreeMap;
+use flame_worker::{Input, Observer, Options, Report, Silent, Worker};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -87,7 +89,7 @@ pub struct Run {
     key: Option<PathBuf>,
 
     #[command(flatten)]
-    trust: Trust,
+    trust: TrustArgs,
 
     /// Look into GRE, ERSPAN, VXLAN, GENEVE and IP in IP
     #[arg(long)]
@@ -166,9 +168,6 @@ pub struct Run {
     unchecked: bool,
 }
 
-/// Restarts under a grant, at most: each fault tells something.
-const GRANTED_RESTARTS: u32 = 16;
-
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StatsFormat {
     Table,
@@ -202,10 +201,19 @@ impl Run {
                 return Err("--decapsulate shows headers in what may be hidden payload, and the policy does not let it: decapsulate = true in [node] does".into());
             }
         }
-        let (plan, admitted, entered) = self.plan(node.as_ref(), stop)?;
-        let key = self.key.as_deref().map(Key::from_file).transpose()?;
+        let Built { plan, meters, admitted, entered, notes } = self.build(node.as_ref(), stop)?;
+        if !self.quiet {
+            notes.iter().for_each(|note| complain!("flame: note: {note}"));
+        }
         let secret = node.as_ref().and_then(|node| node.policy().secret());
-        let dispatch_key = secret.map(|secret| Key::new(secret.derive("dealing key", b"")));
+        let options = Options {
+            decapsulate: self.decapsulate,
+            count: self.count.unwrap_or(u64::MAX),
+            batch: self.batch.into(),
+            key: self.key.as_deref().map(Key::from_file).transpose()?,
+            dispatch_key: secret.map(|secret| Key::new(secret.derive("dealing key", b""))),
+            stop: stop.clone(),
+        };
         let input = self.input()?;
         let mut sink = self.sink(&plan)?;
         let plot = self.plot(&plan)?;
@@ -213,29 +221,18 @@ impl Run {
             sink = plot.tee(sink);
         }
         sink = signals.guard(sink);
-        let options = Options {
-            decapsulate: self.decapsulate,
-            count: self.count.unwrap_or(u64::MAX),
-            batch: self.batch.into(),
-            key: key.as_ref(),
-            dispatch_key: dispatch_key.as_ref(),
-            stop,
-        };
         // Progress counts packets as they come, whatever a grant shows of them.
-        let mut terminal = progress::Terminal::new(self.quiet || node.is_some());
-        let mut silent = Silent;
-        let observer: &mut dyn Observer = match &mut terminal {
-            Some(terminal) => terminal,
-            None => &mut silent,
+        let observer: Box<dyn Observer> = match progress::Terminal::new(self.quiet || node.is_some()) {
+            Some(terminal) => Box::new(terminal),
+            None => Box::new(Silent),
         };
-        let watch = node.map(|node| Watch::start(node, admitted, stop.clone()));
-        let run = flame_worker::Run { plan: &plan, engines: &engine, options };
-        let result = run.execute(input, &mut *sink, observer);
-        if let Some(terminal) = &terminal {
-            terminal.clear();
-        }
+        let run = flame_worker::Run::new(&plan, &meters, &engine, options)?;
+        let worker = Worker::spawn(run, input, sink, observer)?;
+        let warn = |text: &str| complain!("flame: warning: {text}");
+        let watch = node.map(|node| Watch::start(node, admitted, worker.handle(), warn));
+        let ended = worker.join();
         drop(watch);
-        let report = result?;
+        let (report, sink) = ended?;
         for module in &entered {
             let of = |name: &str| name == module.name;
             let faults: Vec<_> =
@@ -248,7 +245,7 @@ impl Run {
         if let Some(plot) = plot {
             plot.draw()?;
         }
-        self.tell(&report)?;
+        self.print_report(&report)?;
         match report.failed {
             Some(reason) => Err(reason.into()),
             None => Ok(status(&report)),
@@ -280,93 +277,62 @@ impl Run {
         Ok(opened)
     }
 
-    /// The plan, and under a policy what each module was granted.
-    fn plan(
-        &self,
-        node: Option<&Node>,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<(Plan, Vec<AdmittedModule>, Vec<Entered>), Error> {
-        let worker = Worker::this_program().stopped_by(stop.clone());
-        let compiler = Compiler::new(worker, Some(Cache::open(&paths::cache())?));
+    /// Builds the run, under the node's policy if there is one.
+    fn build(&self, node: Option<&Node>, stop: &Arc<AtomicBool>) -> Result<Built, Error> {
+        let child = flame_compile::Worker::this_program().stopped_by(stop.clone());
+        let compiler = Compiler::new(child, Some(Cache::open(&paths::cache())?));
         let compiler = match node {
             Some(node) => node.noting(compiler),
             None => compiler,
         };
-        let view = self.view()?;
-        let settings = settings(&self.set)?;
-        let pace = self.admission.packet_time_limit(self.interface.as_deref(), self.snaplen.into())?;
-        // Only a pace asks for times.
-        let costs = match pace {
+        let time_limit = self.admission.packet_time_limit(self.interface.as_deref(), self.snaplen.into())?;
+        // Only a time limit needs estimates.
+        let costs = match time_limit {
             Some(_) => Some(crate::costs::load_or_calibrate(&flame_compile::Engines::new()?, self.quiet)?),
             None => None,
         };
-        let (mut modules, mut all_admitted, mut entered) = (Vec::new(), Vec::new(), Vec::new());
-        for given in self.given() {
-            let (path, wasm) = read_module(given)?;
-            let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
-            let named = |e: flame_compile::CompileError| format!("{}: {e}", path.display());
-            let examined = compiler.examine(&wasm).map_err(named)?;
-            let admitted = node.map(|n| n.admit(&path, &examined, self.narrower()?)).transpose();
-            let admitted = admitted.map_err(|e| format!("{}: {e}", path.display()))?;
-            let limit = pace.map(|pace| self.admission.limit(pace));
-            let live = self.interface.is_some();
-            let terms = match (node, &admitted) {
-                (Some(node), Some(admitted)) => node.terms(admitted, live)?,
-                _ => Terms::default(),
-            };
-            let restart = if admitted.is_some() { self.restart.min(GRANTED_RESTARTS) } else { self.restart };
-            let usual = Limits {
+        let request = RunRequest {
+            submissions: self.given().map(submission).collect::<Result<_, _>>()?,
+            workers: self.workers.into(),
+            interval_ns: self.interval_ns()?,
+            is_live: self.interface.is_some(),
+            view: self.view()?,
+            narrower: self.narrower()?,
+            settings: settings(&self.set)?,
+            restarts: self.restart,
+            limits: Limits {
                 memory: self.memory << 20,
                 packet_budget: self.packet_budget,
                 call_budget: self.packet_budget.saturating_mul(100),
                 ..Limits::default()
-            };
-            let request = InstallRequest {
-                view: admitted.as_ref().map_or_else(|| view.clone(), |a| a.grant.view()),
-                settings: settings.get(&name).cloned().unwrap_or_default(),
-                on_fault: if restart == 0 { OnFault::Stop } else { OnFault::Restart(restart) },
-                limits: admitted.as_ref().map_or(usual, |a| a.grant.limits(usual)),
-                terms: Terms { time_limit: limit, ..terms },
-                protection: match () {
-                    () if self.unchecked => Protection::Unchecked,
-                    () if self.metered => Protection::Metered,
-                    () => Protection::Auto,
-                },
-                costs: costs.clone(),
-                pace,
-            };
-            let installed = compiler.install_examined(&wasm, &examined, &request);
-            let installed = installed.map_err(|e| format!("{}: {e}", path.display()))?;
-            if let (Some(node), Some(admitted)) = (node, admitted) {
-                entered.push(node.installed(&admitted, &installed.plan.name)?);
-                all_admitted.push(admitted);
-            }
-            if !self.quiet {
-                installed.notes.iter().for_each(|note| complain!("flame: note: {note}"));
-                let told = pace.is_some() || compiler.is_violated(&examined.hash);
-                if told && installed.plan.class == ModuleClass::Metered {
-                    complain!("flame: note: {name} is metered: {}", installed.verdict.why);
-                }
-            }
-            modules.push(installed.plan);
-        }
-        if let Some(unused) = settings.keys().find(|k| !self.names(k)) {
-            return Err(format!("--set {unused}.…: no such module in this run").into());
-        }
-        number_doubles(&mut modules);
-        entered.iter_mut().zip(&modules).for_each(|(e, m)| e.name.clone_from(&m.name));
-        let interval_ns = match &self.interval {
-            None => 0,
-            Some(text) => match duration_ns(text) {
-                Ok(ns) if ns > 0 => ns as u64,
-                Ok(_) => return Err(format!("--interval {text}: must be longer than 0").into()),
-                Err(reason) => return Err(format!("--interval {reason}").into()),
             },
+            protection: match () {
+                () if self.unchecked => Protection::Unchecked,
+                () if self.metered => Protection::Metered,
+                () => Protection::Auto,
+            },
+            costs,
+            time_limit: time_limit.map(|limit| (limit, self.admission.limit(limit))),
         };
-        Ok((Plan { modules, workers: self.workers.into(), interval_ns }, all_admitted, entered))
+        match flame_node::build(&request, node, &compiler) {
+            Ok(built) => Ok(built),
+            Err(NodeError::UnusedSettings(name)) => {
+                Err(format!("--set {name}.…: no such module in this run").into())
+            }
+            Err(e) => Err(e.into()),
+        }
     }
 
-    /// What the command line takes from a grant.
+    fn interval_ns(&self) -> Result<u64, Error> {
+        let Some(text) = &self.interval else { return Ok(0) };
+        match duration_ns(text) {
+            Ok(ns) if ns > 0 => Ok(ns as u64),
+            Ok(_) => Err(format!("--interval {text}: must be longer than 0").into()),
+            Err(reason) => Err(format!("--interval {reason}").into()),
+        }
+    }
+
+    /// Returns the layers by which the command line narrows a grant.
     fn narrower(&self) -> Result<Vec<Layer>, Error> {
         let mut stated: Vec<(Field, String)> = Vec::new();
         stated.extend(self.selected().into_iter().map(|filter| (Field::Select, filter)));
@@ -383,11 +349,6 @@ impl Run {
             select.push(self.filter.join(" "));
         }
         select
-    }
-
-    /// Whether one of the modules given has this file name.
-    fn names(&self, name: &str) -> bool {
-        self.given().any(|given| PathBuf::from(given).file_stem().is_some_and(|s| s == name))
     }
 
     fn given(&self) -> impl Iterator<Item = &str> {
@@ -467,8 +428,8 @@ impl Run {
         Plot::new(target, modules, self.compare.as_deref()).map(Some)
     }
 
-    /// Says on standard error what went wrong and where every packet went.
-    fn tell(&self, report: &Report) -> Result<(), Error> {
+    /// Prints on standard error the faults and where every packet went.
+    fn print_report(&self, report: &Report) -> Result<(), Error> {
         for d in &report.damage {
             complain!("flame: warning: {}: damaged at byte {}: {}", d.file, d.offset, d.reason);
         }
@@ -505,14 +466,11 @@ fn status(report: &Report) -> Status {
     }
 }
 
-/// Two modules of one name become `name` and `name#2`, so that accounts and records tell them apart.
-fn number_doubles(modules: &mut [flame_plan::ModulePlan]) {
-    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
-    for module in modules {
-        let times = seen.entry(module.name.clone()).or_default();
-        *times += 1;
-        if *times > 1 {
-            module.name = format!("{}#{times}", module.name);
-        }
-    }
+/// Reads a module that is given by name or path, with its signatures.
+fn submission(given: &str) -> Result<Submission, Error> {
+    let (path, wasm) = read_module(given)?;
+    let file = path.display().to_string();
+    let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+    let signers = signers(&path, &flame_compile::hash_of(&wasm)).map_err(|e| format!("{file}: {e}"))?;
+    Ok(Submission { name, file, wasm, signers })
 }

@@ -11,6 +11,7 @@ use flame_source::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
 use flame_worker::{Input, Options, Report, Run, RunError, Silent};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// The workspace's folder.
@@ -145,7 +146,7 @@ pub fn request() -> InstallRequest {
         limits: Limits { call_budget: 10_000_000, ..Limits::default() },
         protection: Protection::Auto,
         costs: None,
-        pace: None,
+        time_limit: None,
         terms: Terms::default(),
     }
 }
@@ -175,6 +176,11 @@ pub fn run(
     run_with(engine, modules, workers, source, batch, None)
 }
 
+/// Options of a run without limits.
+pub fn options(stop: Arc<AtomicBool>) -> Options {
+    Options { decapsulate: false, count: u64::MAX, batch: 256, key: None, dispatch_key: None, stop }
+}
+
 /// The same with a key for transforms.
 pub fn run_with(
     engine: &flame_run::Engines,
@@ -184,12 +190,9 @@ pub fn run_with(
     batch: usize,
     key: Option<&flame_view::Key>,
 ) -> Result<(Report, Vec<String>), RunError> {
-    let stop = AtomicBool::new(false);
-    let plan = Plan { modules, workers, interval_ns: 0 };
-    let options =
-        Options { decapsulate: false, count: u64::MAX, batch, key, dispatch_key: None, stop: &stop };
+    let options = Options { batch, key: key.cloned(), ..options(Arc::default()) };
     let mut sink = Lines::default();
-    let run = Run { plan: &plan, engines: engine, options };
+    let run = Run::new(&Plan::new(modules, workers, 0), &[], engine, options)?;
     let report = run.execute(Input::Shared(source), &mut sink, &mut Silent)?;
     for (name, account) in &report.accounts {
         assert!(account.adds_up(), "{name}: {account:?}");

@@ -1,6 +1,8 @@
 //! What a credential has used: one meter for all its installs, workers and restarts, and, by its ledger, for all runs.
 
-use crate::Share;
+#![forbid(unsafe_code)]
+
+use flame_plan::Share;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,0 +1,57 @@
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Why a module is evicted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reason {
+    /// The node's policy grants less than when the module was installed.
+    Narrowed,
+    /// The grant no longer holds: it expired or was revoked, or a check fails now.
+    Denied(String),
+    /// A call of the module violated its verified bound.
+    BoundViolated,
+    /// Its batches kept exceeding their time limit.
+    Overrun(Overrun),
+}
+
+/// Measured times of the batches of a module that exceeded its time limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overrun {
+    /// The limit in nanoseconds per packet.
+    pub limit_ns: u64,
+    /// Batches that took longer, of all batches.
+    pub over: u64,
+    pub batches: u64,
+    /// Batches per 1000 that may take longer.
+    pub allowed_per_mille: u32,
+    /// Nanoseconds per packet that half of the batches, 99 % and all stayed within.
+    pub median_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+}
+
+impl Reason {
+    /// Returns the reason without numbers that the module chose, such as how long its batches took.
+    pub fn without_measurements(&self) -> String {
+        match self {
+            Self::Overrun(o) => format!("took more than {} ns a packet too often", o.limit_ns),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Narrowed => f.write_str("the policy grants less now: install it again"),
+            Self::Denied(reason) => f.write_str(reason),
+            Self::BoundViolated => f.write_str("a call of this module violated its bound"),
+            Self::Overrun(o) => write!(
+                f,
+                "took more than {} ns a packet in {} of {} batches, {} in 1000 are allowed \
+                 (half took up to {} ns, 99 % up to {}, the slowest up to {})",
+                o.limit_ns, o.over, o.batches, o.allowed_per_mille, o.median_ns, o.p99_ns, o.max_ns,
+            ),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+use crate::error::NodeError;
+use crate::node::{AdmittedModule, Node};
+use crate::record::Entered;
+use flame_bounds::Costs;
+use flame_compile::{Compiler, InstallRequest, PacketTimeLimit, Protection};
+use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Plan, Terms, TimeLimit, ViewSpec};
+use flame_quota::Meters;
+use flame_trust::{Layer, PublicKey};
+use std::collections::BTreeMap;
+
+/// A module that is submitted to run.
+pub struct Submission {
+    /// The name that settings use, and what errors begin with.
+    pub name: String,
+    pub file: String,
+    pub wasm: Vec<u8>,
+    pub signers: Vec<PublicKey>,
+}
+
+/// The request for a run.
+pub struct RunRequest {
+    pub submissions: Vec<Submission>,
+    pub workers: usize,
+    /// Nanoseconds of packet time between reports; 0 for none.
+    pub interval_ns: u64,
+    /// Whether packets come from an interface.
+    pub is_live: bool,
+    /// The view of the operator's own modules. Under a grant it is the grant's.
+    pub view: ViewSpec,
+    /// Narrows grants further.
+    pub narrower: Vec<Layer>,
+    /// Values of parameters, by module and parameter.
+    pub settings: BTreeMap<String, BTreeMap<String, String>>,
+    /// Restarts of each module on each worker.
+    pub restarts: u32,
+    pub limits: Limits,
+    pub protection: Protection,
+    /// Costs of instructions on this machine, if a time limit asks for estimates.
+    pub costs: Option<Costs>,
+    /// The time limit that admission goes by, and the one that a running module is held to.
+    pub time_limit: Option<(PacketTimeLimit, TimeLimit)>,
+}
+
+/// Restarts under a grant, at most: each fault reveals something.
+const GRANTED_RESTARTS: u32 = 16;
+
+/// A run that is ready to start.
+pub struct Built {
+    pub plan: Plan,
+    /// The meters of its modules, in the plan's order.
+    pub meters: Vec<Meters>,
+    /// The modules that run under a grant.
+    pub admitted: Vec<AdmittedModule>,
+    /// Their entries in the audit log.
+    pub entered: Vec<Entered>,
+    pub notes: Vec<Note>,
+}
+
+/// Something that the operator should know, and that stops nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The module sees less than it needs.
+    Reduced(String),
+    /// The module is metered, although a time limit or an earlier run says that it should not have to be.
+    Metered { module: String, reason: String },
+}
+
+impl std::fmt::Display for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Reduced(text) => f.write_str(text),
+            Self::Metered { module, reason } => write!(f, "{module} is metered: {reason}"),
+        }
+    }
+}
+
+/// Examines, admits and compiles the modules, notes them in the audit log, and makes their plan. Under a node's policy
+/// each module runs with its grant, else with the operator's rights.
+///
+/// # Errors
+///
+/// The first module that cannot be run, by its file; or settings for a module that is not submitted.
+pub fn build(request: &RunRequest, node: Option<&Node>, compiler: &Compiler<'_>) -> Result<Built, NodeError> {
+    let is_submitted = |name: &str| request.submissions.iter().any(|s| s.name == name);
+    if let Some(unused) = request.settings.keys().find(|name| !is_submitted(name)) {
+        return Err(NodeError::UnusedSettings(unused.clone()));
+    }
+    let mut built = Building::default();
+    for submission in &request.submissions {
+        built.install(request, submission, node, compiler).map_err(|e| e.of(&submission.file))?;
+    }
+    Ok(built.finish(request))
+}
+
+#[derive(Default)]
+struct Building {
+    plans: Vec<ModulePlan>,
+    meters: Vec<Meters>,
+    /// By the place of the module in `plans`.
+    admitted: Vec<(usize, AdmittedModule, Entered)>,
+    notes: Vec<Note>,
+}
+
+impl Building {
+    fn install(
+        &mut self,
+        request: &RunRequest,
+        submission: &Submission,
+        node: Option<&Node>,
+        compiler: &Compiler<'_>,
+    ) -> Result<(), NodeError> {
+        let Submission { name, wasm, signers, .. } = submission;
+        let info = compiler.examine(wasm)?;
+        let admitted = match node {
+            Some(node) => Some((node, node.admit(&info, signers, &request.narrower)?)),
+            None => None,
+        };
+        let (terms, meters) = match &admitted {
+            Some((node, a)) => (a.grant.terms(), node.meters(a, request.is_live)?),
+            None => (Terms::default(), Meters::default()),
+        };
+        let restarts =
+            if admitted.is_some() { request.restarts.min(GRANTED_RESTARTS) } else { request.restarts };
+        let grant = admitted.as_ref().map(|(_, a)| &a.grant);
+        let install = InstallRequest {
+            view: grant.map_or_else(|| request.view.clone(), |grant| grant.view()),
+            settings: request.settings.get(name).cloned().unwrap_or_default(),
+            on_fault: if restarts == 0 { OnFault::Stop } else { OnFault::Restart(restarts) },
+            limits: grant.map_or(request.limits, |grant| grant.limits(request.limits)),
+            terms: Terms { time_limit: request.time_limit.map(|(_, limit)| limit), ..terms },
+            protection: request.protection,
+            costs: request.costs.clone(),
+            time_limit: request.time_limit.map(|(limit, _)| limit),
+        };
+        let installed = compiler.install_examined(wasm, &info, &install)?;
+        if let Some((node, admitted)) = admitted {
+            let entered = node.installed(&admitted, &installed.plan.name)?;
+            self.admitted.push((self.plans.len(), admitted, entered));
+        }
+        self.notes.extend(installed.notes.into_iter().map(Note::Reduced));
+        let is_unexpected = request.time_limit.is_some() || compiler.is_violated(&info.hash);
+        if is_unexpected && installed.plan.class == ModuleClass::Metered {
+            self.notes.push(Note::Metered { module: name.clone(), reason: installed.verdict.why });
+        }
+        self.plans.push(installed.plan);
+        self.meters.push(meters);
+        Ok(())
+    }
+
+    fn finish(mut self, request: &RunRequest) -> Built {
+        number_duplicates(&mut self.plans);
+        let plan = Plan::new(self.plans, request.workers, request.interval_ns);
+        let (mut admitted, mut entered) = (Vec::new(), Vec::new());
+        for (at, mut module, mut entry) in self.admitted {
+            module.id = plan.modules[at].id;
+            entry.name.clone_from(&plan.modules[at].name);
+            admitted.push(module);
+            entered.push(entry);
+        }
+        Built { plan, meters: self.meters, admitted, entered, notes: self.notes }
+    }
+}
+
+/// Renames modules of one name to `name` and `name#2`, so that accounts and records tell them apart.
+fn number_duplicates(modules: &mut [ModulePlan]) {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    for module in modules {
+        let times = seen.entry(module.name.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            module.name = format!("{}#{times}", module.name);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+use flame_compile::{CompileError, InstallError};
+use flame_trust::{AuditError, CredentialError, Denied, Field, Origin, PolicyError, QuotaError};
+use flame_view::ViewError;
+
+/// Why a run cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
+    #[error(transparent)]
+    Compile(#[from] CompileError),
+    #[error(transparent)]
+    Install(#[from] InstallError),
+    /// A field of a grant of which no view can be made.
+    #[error("{origin}, {}: {source}", field.name())]
+    View { origin: Origin, field: Field, source: ViewError },
+    /// The module's manifest asks for what no grant can give.
+    #[error("{0}")]
+    Manifest(String),
+    #[error("the node has no key")]
+    NoKey,
+    #[error("a challenge for the holder's key: {0}")]
+    Challenge(std::io::Error),
+    #[error("no module is called {0:?} in this run")]
+    UnusedSettings(String),
+    /// An error about one module.
+    #[error("{name}: {source}")]
+    Module { name: String, source: Box<NodeError> },
+}
+
+impl NodeError {
+    pub(crate) fn of(self, name: &str) -> Self {
+        Self::Module { name: name.to_owned(), source: Box::new(self) }
+    }
+}

@@ -1,0 +1,247 @@
+use crate::error::NodeError;
+use crate::record::{Entered, Log};
+use flame_compile::{Compiler, ModuleInfo, Start};
+use flame_plan::{ModuleId, ViewKey, ViewSpec};
+use flame_quota::{Meter, Meters};
+use flame_trust::{
+    Answer, Challenge, Credential, Denied, Event, Field, Grant, GrantRequest, Layer, ModuleRequest, Policy,
+    PublicKey, Quotas, Secret, time,
+};
+use flame_view::View;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Answers challenges with the key of a credential's holder. The client's half.
+pub trait Holder {
+    fn answer(&self, challenge: &Challenge, credential: &Credential, hash: &[u8; 32]) -> Answer;
+}
+
+impl Holder for Secret {
+    fn answer(&self, challenge: &Challenge, credential: &Credential, hash: &[u8; 32]) -> Answer {
+        challenge.answer(self, credential, hash)
+    }
+}
+
+/// A node with its policy, and the credential that is presented to it.
+pub struct Node {
+    pub(crate) path: PathBuf,
+    pub(crate) policy: Policy,
+    credential: Option<Credential>,
+    holder: Option<Box<dyn Holder + Send>>,
+    interface: String,
+    /// Appended to the audit log's entry of an install: how the command was called, and by whom.
+    options: String,
+    /// Meters of all installs, by the credential's link that they belong to.
+    meters: Mutex<HashMap<String, Arc<Meter>>>,
+}
+
+/// A module's request, and the decision on it.
+struct Decision {
+    asked: ModuleRequest,
+    possession: Option<(Challenge, Answer)>,
+    decided: Result<Grant, NodeError>,
+}
+
+/// A module that runs under a grant.
+pub struct AdmittedModule {
+    pub(crate) asked: ModuleRequest,
+    possession: Option<(Challenge, Answer)>,
+    pub grant: Grant,
+    /// Its number in the plan.
+    pub(crate) id: ModuleId,
+}
+
+/// Returns an error if no view can be made of the layer's field: filters and transforms have their meaning there.
+///
+/// # Errors
+///
+/// [`NodeError::View`].
+pub fn check_viewable(layer: &Layer) -> Result<(), NodeError> {
+    if !matches!(layer.field, Field::Select | Field::Transform) {
+        return Ok(());
+    }
+    let spec = ViewSpec {
+        select: layer.rights.select.iter().cloned().collect(),
+        select_shown: layer.rights.select_shown.iter().cloned().collect(),
+        transforms: layer.rights.transforms.clone(),
+        key: Some(ViewKey([0; 32])),
+        ..ViewSpec::default()
+    };
+    let error = |source| NodeError::View { origin: layer.origin.clone(), field: layer.field, source };
+    View::new(&spec, None).map(drop).map_err(error)
+}
+
+impl Node {
+    /// Opens the node whose policy is at `path`. Packets come from `interface`; `options` goes into the audit log.
+    ///
+    /// # Errors
+    ///
+    /// The policy cannot be read, or no view can be made of one of its roles.
+    pub fn open(path: &Path, interface: &str, options: String) -> Result<Self, NodeError> {
+        let policy = Policy::open(path)?;
+        let roles = policy.roles.values().chain([&policy.best_effort]);
+        roles.flat_map(|role| &role.fields).try_for_each(check_viewable)?;
+        Ok(Self {
+            policy,
+            path: path.to_owned(),
+            credential: None,
+            holder: None,
+            interface: interface.to_owned(),
+            options,
+            meters: Mutex::default(),
+        })
+    }
+
+    /// Presents a credential, and who answers for its holder.
+    #[must_use]
+    pub fn presented(self, credential: Option<Credential>, holder: Option<Box<dyn Holder + Send>>) -> Self {
+        Self { credential, holder, ..self }
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Decides on a module; `more` narrows its grant further.
+    fn evaluate(
+        &self,
+        module: &ModuleInfo,
+        signers: &[PublicKey],
+        more: &[Layer],
+    ) -> Result<Decision, NodeError> {
+        let asked = ModuleRequest::new(&module.manifest, module.hash, module.messages, signers.to_vec());
+        let mut asked = asked.map_err(NodeError::Manifest)?;
+        asked.fields.extend(more.iter().cloned());
+        let possession = match (&self.holder, &self.credential) {
+            (Some(holder), Some(credential)) => {
+                let challenge = Challenge::new().map_err(NodeError::Challenge)?;
+                let answer = holder.answer(&challenge, credential, &asked.hash);
+                Some((challenge, answer))
+            }
+            _ => None,
+        };
+        let decided = self.decide(&asked, possession.as_ref()).map_err(NodeError::from).and_then(|grant| {
+            grant.layers.iter().try_for_each(check_viewable)?;
+            Ok(grant)
+        });
+        Ok(Decision { asked, possession, decided })
+    }
+
+    /// Admits a module, or returns why not; the audit log has each refusal.
+    ///
+    /// # Errors
+    ///
+    /// The policy denies it, or the audit log cannot be written.
+    pub fn admit(
+        &self,
+        module: &ModuleInfo,
+        signers: &[PublicKey],
+        more: &[Layer],
+    ) -> Result<AdmittedModule, NodeError> {
+        let Decision { asked, possession, decided } = self.evaluate(module, signers, more)?;
+        match decided {
+            Ok(grant) => Ok(AdmittedModule { asked, possession, grant, id: ModuleId::default() }),
+            Err(denied) => {
+                self.audit(Event::Refuse, &self.claimed(), &asked, &denied.to_string())?;
+                Err(denied)
+            }
+        }
+    }
+
+    /// Returns the grant that a module would get.
+    ///
+    /// # Errors
+    ///
+    /// The policy denies it.
+    pub fn explain(&self, module: &ModuleInfo, signers: &[PublicKey]) -> Result<Grant, NodeError> {
+        self.evaluate(module, signers, &[])?.decided
+    }
+
+    pub(crate) fn decide(
+        &self,
+        asked: &ModuleRequest,
+        possession: Option<&(Challenge, Answer)>,
+    ) -> Result<Grant, Denied> {
+        let request = GrantRequest {
+            credential: self.credential.as_ref(),
+            asked,
+            interface: &self.interface,
+            now: time::now(),
+            possession: possession.map(|(challenge, answer)| (challenge, answer)),
+        };
+        self.policy.grant(&request)
+    }
+
+    /// Decides again on a module that runs.
+    pub(crate) fn decide_again(&self, admitted: &AdmittedModule) -> Result<Grant, Denied> {
+        self.decide(&admitted.asked, admitted.possession.as_ref())
+    }
+
+    /// Returns the principal that a credential names, true or not.
+    fn claimed(&self) -> String {
+        let blocks = self.credential.as_ref().and_then(|c| c.blocks().ok()).unwrap_or_default();
+        blocks.into_iter().find_map(|b| b.principal).map_or("anyone".to_owned(), |p| format!("{p} (claimed)"))
+    }
+
+    pub(crate) fn audit(
+        &self,
+        event: Event,
+        principal: &str,
+        asked: &ModuleRequest,
+        text: &str,
+    ) -> Result<(), NodeError> {
+        match self.log() {
+            Some(log) => log.write(event, principal, &named(asked), text),
+            None => Ok(()),
+        }
+    }
+
+    fn log(&self) -> Option<Log> {
+        Some(Log { audit: self.policy.log()?, secret: self.policy.shared_secret()? })
+    }
+
+    /// Returns the meters of an admitted module: those of its credential, which it shares with all other installs.
+    pub(crate) fn meters(&self, admitted: &AdmittedModule, live: bool) -> Result<Meters, NodeError> {
+        let secret = self.policy.shared_secret().ok_or(NodeError::NoKey)?;
+        let quotas = Quotas::open(&self.policy.quotas(), secret)?;
+        let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chain = Vec::new();
+        for link in &admitted.grant.links {
+            let meter = match meters.get(&link.id) {
+                Some(meter) => meter.clone(),
+                None => {
+                    let quota = link.quota(live);
+                    let meter = Arc::new(Meter::new(quota, Box::new(quotas.ledger(&link.id, quota, live)?)));
+                    meters.insert(link.id.clone(), meter.clone());
+                    meter
+                }
+            };
+            chain.push(meter);
+        }
+        Ok(Meters::of_grant(chain))
+    }
+
+    /// Has the audit log note before a module is examined, analysed or compiled. Its name is not known then.
+    pub fn noting<'a>(&'a self, compiler: Compiler<'a>) -> Compiler<'a> {
+        compiler.noted_by(|Start { step, hash, bytes }| {
+            let Some(log) = self.log() else { return Ok(()) };
+            let (module, text) = (flame_trust::hash_text(hash), format!("{step}, {bytes} bytes"));
+            log.write(Event::Begin, &self.claimed(), &module, &text).map_err(|e| e.to_string())
+        })
+    }
+
+    /// Notes in the audit log that the module runs, and with which options; returns what notes how it ends.
+    pub(crate) fn installed(&self, admitted: &AdmittedModule, name: &str) -> Result<Entered, NodeError> {
+        let grant = &admitted.grant;
+        let fields: Vec<_> =
+            grant.explain().into_iter().map(|(f, value, _)| format!("{}={value}", f.name())).collect();
+        let text = format!("{}: {}; options: {}", grant.role, fields.join("; "), self.options);
+        self.audit(Event::Install, &grant.principal, &admitted.asked, &text)?;
+        Ok(Entered::new(self.log(), name, &grant.principal, &named(&admitted.asked)))
+    }
+}
+
+fn named(asked: &ModuleRequest) -> String {
+    format!("{} {}", asked.name, flame_trust::hash_text(&asked.hash))
+}

@@ -1,0 +1,35 @@
+use flame_plan::ModuleId;
+
+/// Why a run could not begin or go on. A fault of a module is never such an error.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Source(#[from] flame_source::SourceError),
+    #[error(transparent)]
+    View(#[from] flame_view::ViewError),
+    #[error(transparent)]
+    Block(#[from] flame_block::BlockError),
+    #[error(transparent)]
+    Sink(#[from] flame_record::SinkError),
+    #[error("engine: {0}")]
+    Engine(#[from] flame_run::EngineError),
+    #[error("more than {} modules share a view: run them in two commands", flame_block::MAX_READERS)]
+    TooManyModules,
+    #[error("a live source for each of {expected} workers, found {found}")]
+    Sources { expected: usize, found: usize },
+    #[error("module number {} is already running: give each module a number of its own", .0.0)]
+    Duplicate(ModuleId),
+    #[error("no module has number {}", .0.0)]
+    Unknown(ModuleId),
+    /// Ticks fall where every view may see a time. The period was fixed when the run began.
+    #[error(
+        "its view shows times in steps of {resolution_ns} ns, which do not divide the {tick_ns} ns between two ticks of this run: \
+         choose a resolution that does, or start the run with this module"
+    )]
+    Resolution { resolution_ns: u64, tick_ns: u64 },
+    #[error("the run has ended")]
+    Ended,
+    /// A worker ended before its work did; its own error is reported instead of this one.
+    #[error("a worker stopped early")]
+    Broken,
+}

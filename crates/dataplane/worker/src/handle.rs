@@ -1,0 +1,220 @@
+//! Commands to a run while packets flow.
+
+use crate::error::RunError;
+use crate::module::{LoadedModule, Module, Shape};
+use crate::outlet::Event;
+use crate::report::Snapshot;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use flame_plan::{Account, ModuleClass, ModuleId, Reason};
+use flame_run::{Engines, Eviction};
+use flame_view::{Key, View};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A change that every pipeline makes between two blocks.
+#[derive(Clone)]
+pub(crate) enum Command {
+    Add(Box<LoadedModule>),
+    Remove(ModuleId, Sender<Account>),
+    Accounts(Sender<Vec<(ModuleId, Account)>>),
+}
+
+/// Numbers that readers publish once per block.
+#[derive(Default)]
+pub(crate) struct Progress {
+    pub(crate) packets: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) kernel_drops: AtomicU64,
+}
+
+impl Progress {
+    /// Adds a block. `kernel_drops` is the total of one source: of several, the largest counts.
+    pub(crate) fn add(&self, packets: u64, bytes: u64, kernel_drops: u64) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.kernel_drops.fetch_max(kernel_drops, Ordering::Relaxed);
+    }
+}
+
+/// Commands a run while packets flow: modules are added, removed and evicted, and accounts are read. Every command
+/// takes effect between two blocks of each pipeline; no packet waits for a lock. Clones command the same run.
+#[derive(Clone)]
+pub struct Handle(Arc<Shared>);
+
+pub(crate) struct Shared {
+    engines: Engines,
+    key: Option<Key>,
+    shape: Shape,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) progress: Progress,
+    /// Whether slices have to be ended.
+    pub(crate) has_metered: AtomicBool,
+    pipelines: Vec<Sender<Command>>,
+    /// Nothing where the one pipeline's thread collects as well.
+    collector: Option<Sender<Event>>,
+    modules: Mutex<BTreeMap<ModuleId, (String, Eviction)>>,
+}
+
+/// The ends of the command channels, for the threads of a run.
+pub(crate) struct Inboxes {
+    pub(crate) pipelines: Vec<Receiver<Command>>,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        engines: &Engines,
+        key: Option<Key>,
+        shape: Shape,
+        stop: Arc<AtomicBool>,
+        modules: &[LoadedModule],
+        collector: Option<Sender<Event>>,
+    ) -> Result<(Self, Inboxes), RunError> {
+        let (pipelines, inboxes) = (0..shape.workers).map(|_| unbounded()).unzip();
+        let mut known = BTreeMap::new();
+        for m in modules {
+            let entry = (m.plan.name.clone(), m.eviction.clone());
+            if known.insert(m.plan.id, entry).is_some() {
+                return Err(RunError::Duplicate(m.plan.id));
+            }
+        }
+        let has_metered = modules.iter().any(|m| m.plan.class == ModuleClass::Metered);
+        let shared = Shared {
+            engines: engines.clone(),
+            key,
+            shape,
+            stop,
+            progress: Progress::default(),
+            has_metered: has_metered.into(),
+            pipelines,
+            collector,
+            modules: Mutex::new(known),
+        };
+        Ok((Self(Arc::new(shared)), Inboxes { pipelines: inboxes }))
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
+    }
+
+    fn modules(&self) -> MutexGuard<'_, BTreeMap<ModuleId, (String, Eviction)>> {
+        self.0.modules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, command: &Command) -> Result<(), RunError> {
+        self.0.pipelines.iter().try_for_each(|p| p.send(command.clone()).map_err(|_| RunError::Ended))
+    }
+
+    /// Adds a module, which gets the packets from the next block on. Its code is loaded on the caller's thread.
+    ///
+    /// # Errors
+    ///
+    /// The run has ended, the module's number is taken, its view cannot be made, or its code is of another engine.
+    pub fn add(&self, module: &Module) -> Result<(), RunError> {
+        let (id, resolution_ns) = (module.plan.id, module.plan.view.resolution_ns.max(1));
+        let tick_ns = self.0.shape.tick_ns;
+        if !tick_ns.is_multiple_of(resolution_ns) {
+            return Err(RunError::Resolution { resolution_ns, tick_ns });
+        }
+        // A view that cannot be made is an error here, and not of the run.
+        View::new(&module.plan.view, self.0.key.as_ref())?;
+        let loaded = LoadedModule::new(&self.0.engines, module)?;
+        let mut modules = self.modules();
+        if modules.contains_key(&id) {
+            return Err(RunError::Duplicate(id));
+        }
+        if module.plan.class == ModuleClass::Metered {
+            self.0.has_metered.store(true, Ordering::Relaxed);
+        }
+        let entry = (module.plan.name.clone(), loaded.eviction.clone());
+        // The collector knows a module before any pipeline sends output of it.
+        if let Some(collector) = &self.0.collector {
+            let (done, wait) = bounded(1);
+            let event = Event::Add(Box::new(loaded.clone()), done);
+            collector.send(event).map_err(|_| RunError::Ended)?;
+            wait.recv().map_err(|_| RunError::Ended)?;
+        }
+        self.send(&Command::Add(Box::new(loaded)))?;
+        modules.insert(id, entry);
+        Ok(())
+    }
+
+    /// Ends a module after the blocks that it already has, waits until it has ended on all workers, and returns its
+    /// account.
+    ///
+    /// # Errors
+    ///
+    /// The run has ended, or no module has this number.
+    pub fn remove(&self, id: ModuleId) -> Result<Account, RunError> {
+        if self.modules().remove(&id).is_none() {
+            return Err(RunError::Unknown(id));
+        }
+        let (reply, account) = bounded(1);
+        self.send(&Command::Remove(id, reply))?;
+        account.recv().map_err(|_| RunError::Ended)
+    }
+
+    /// Makes `modules` the ones that run: removes the others, adds those that are new, and leaves the rest alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Handle::add`] and [`Handle::remove`]; changes made before the error stay.
+    pub fn apply(&self, modules: &[Module]) -> Result<(), RunError> {
+        let now: Vec<ModuleId> = self.modules().keys().copied().collect();
+        let wanted = |id: &ModuleId| modules.iter().any(|m| m.plan.id == *id);
+        now.iter().filter(|id| !wanted(id)).try_for_each(|id| self.remove(*id).map(drop))?;
+        modules.iter().filter(|m| !now.contains(&m.plan.id)).try_for_each(|m| self.add(m))
+    }
+
+    /// Has a module's instances dropped on all workers, before their next calls. The first reason counts.
+    ///
+    /// # Errors
+    ///
+    /// No module has this number.
+    pub fn evict(&self, id: ModuleId, reason: Reason) -> Result<(), RunError> {
+        match self.modules().get(&id) {
+            Some((_, eviction)) => {
+                eviction.evict(reason);
+                Ok(())
+            }
+            None => Err(RunError::Unknown(id)),
+        }
+    }
+
+    /// Returns the accounts of the modules that run, as of the last block of each pipeline.
+    ///
+    /// # Errors
+    ///
+    /// The run has ended; its report has the final accounts.
+    pub fn snapshot(&self) -> Result<Snapshot, RunError> {
+        let (reply, parts) = unbounded();
+        self.send(&Command::Accounts(reply.clone()))?;
+        if let Some(collector) = &self.0.collector {
+            collector.send(Event::Accounts(reply)).map_err(|_| RunError::Ended)?;
+        } else {
+            drop(reply);
+        }
+        // One part of each pipeline, one of the collector.
+        let mut accounts: BTreeMap<ModuleId, Account> = BTreeMap::new();
+        for _ in 0..=self.0.shape.workers {
+            for (id, account) in parts.recv().map_err(|_| RunError::Ended)? {
+                accounts.entry(id).or_default().add(&account);
+            }
+        }
+        let modules = self.modules();
+        let named = accounts.into_iter().filter_map(|(id, a)| Some((id, modules.get(&id)?.0.clone(), a)));
+        let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let Progress { packets, bytes, kernel_drops } = &self.0.progress;
+        Ok(Snapshot {
+            packets: load(packets),
+            bytes: load(bytes),
+            kernel_drops: load(kernel_drops),
+            accounts: named.collect(),
+        })
+    }
+
+    /// Ends the run: all that was read is still processed and reported.
+    pub fn stop(&self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+    }
+}

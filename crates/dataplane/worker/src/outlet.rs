@@ -1,0 +1,79 @@
+//! Where pipelines send output, and the queue between their threads and the collector.
+
+use crate::error::RunError;
+use crate::module::LoadedModule;
+use crate::report::FaultReport;
+use crossbeam_channel::Sender;
+use flame_plan::{Account, ModuleId};
+use flame_run::Output;
+
+/// Where output comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) module: ModuleId,
+    pub(crate) worker: usize,
+    /// Whether it is the first output of its call; else that of a continuation.
+    pub(crate) is_first: bool,
+}
+
+/// A module that was removed from one pipeline.
+pub(crate) struct Removed {
+    pub(crate) module: ModuleId,
+    pub(crate) account: Account,
+    /// Packet time when it ended.
+    pub(crate) now_ns: u64,
+    /// Receives the account over all workers, once the module has ended on all of them.
+    pub(crate) reply: Sender<Account>,
+}
+
+/// Where a pipeline's output goes.
+pub(crate) trait Outlet {
+    fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError>;
+    fn fault(&mut self, report: FaultReport) -> Result<(), RunError>;
+    /// The module has done the tick at `now_ns`, and all that came before, on this worker.
+    fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError>;
+    fn removed(&mut self, removed: Removed) -> Result<(), RunError>;
+}
+
+/// Messages from pipelines and handles to the collector.
+pub(crate) enum Event {
+    Output { from: Origin, bytes: Vec<u8> },
+    Fault(FaultReport),
+    Passed { module: ModuleId, worker: usize, now_ns: u64 },
+    Tick { worker: usize, now_ns: u64 },
+    Add(Box<LoadedModule>, Sender<()>),
+    Removed(Removed),
+    Accounts(Sender<Vec<(ModuleId, Account)>>),
+    End { accounts: Vec<(ModuleId, Account)>, now_ns: u64 },
+    Failed(RunError),
+}
+
+/// The queue from a pipeline's thread to the collector. Only output is copied, never a packet.
+pub(crate) struct Queue<'a> {
+    pub(crate) worker: usize,
+    pub(crate) events: &'a Sender<Event>,
+}
+
+impl Queue<'_> {
+    pub(crate) fn send(&self, event: Event) -> Result<(), RunError> {
+        self.events.send(event).map_err(|_| RunError::Broken)
+    }
+}
+
+impl Outlet for Queue<'_> {
+    fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
+        self.send(Event::Output { from, bytes: output.bytes.to_vec() })
+    }
+
+    fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
+        self.send(Event::Fault(report))
+    }
+
+    fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
+        self.send(Event::Passed { module, worker, now_ns })
+    }
+
+    fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
+        self.send(Event::Removed(removed))
+    }
+}

@@ -1,0 +1,288 @@
+//! One view and the modules that share it: packets are shown once, into blocks that all its runners read.
+
+use crate::error::RunError;
+use crate::module::LoadedModule;
+use crate::outlet::Outlet;
+use crate::pipeline::PipelineOptions;
+use crate::read::Chunk;
+use crate::runner::{Blocks, ModuleRunner};
+use crate::stop::Stop;
+use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
+use flame_block::{Pool, SLOT_DESCRIPTORS};
+use flame_plan::{ModuleClass, Shed, ViewSpec};
+use flame_run::Mapping;
+use flame_source::{RawPacket, Shared};
+use flame_view::{View, Written};
+
+/// Blocks of one view; a module falls behind when it holds all of them.
+const SLOTS: usize = 4;
+
+pub(crate) struct ViewStage {
+    /// Nothing for a module that has blocks of its own.
+    spec: Option<ViewSpec>,
+    view: View,
+    pool: Pool,
+    /// The packets' own memory is in the window: descriptors are enough.
+    mapped: bool,
+    /// Link type of the packets in each slot.
+    links: [LinkType; SLOTS],
+    pub(crate) runners: Vec<ModuleRunner>,
+    /// Under a grant that hides something: where blocks end reveals nothing but what was shown.
+    pub(crate) confined: bool,
+    /// A block that is being filled, of a confined view.
+    staged: Option<Staged>,
+    /// Bytes of a packet that begins a block of another link type.
+    first: Vec<u8>,
+}
+
+/// Packets wait here until the block is full, or a tick, which falls on a multiple of the grant's resolution.
+#[derive(Clone, Copy)]
+struct Staged {
+    slot: usize,
+    link: LinkType,
+    packets: usize,
+    bytes: usize,
+}
+
+pub(crate) fn blocks<'a>(batch: usize, links: &'a [LinkType], stop: &'a Stop<'a>) -> Blocks<'a> {
+    Blocks { batch: batch as u32, links, stop, is_last: false }
+}
+
+/// Whether the source's memory has room after the pool in a window.
+fn fits_window(shared: Shared, pool: &Pool) -> bool {
+    pool.window().2 + shared.bytes <= layout::VIEW_BYTES as usize
+}
+
+/// Whether a module has blocks of its own: a metered one may keep them for long.
+pub(crate) fn is_alone(module: &LoadedModule, options: &PipelineOptions<'_>) -> bool {
+    options.live && module.plan.class == ModuleClass::Metered
+}
+
+impl ViewStage {
+    pub(crate) fn new(module: &LoadedModule, options: &PipelineOptions<'_>) -> Result<Self, RunError> {
+        let spec = &module.plan.view;
+        let view = View::new(spec, options.key)?;
+        let pool = Pool::new(SLOTS)?;
+        let is_alone = is_alone(module, options);
+        let is_open = view.hides_nothing() && view.selects_all();
+        // What a filter leaves out lies in the same ring, so only a view of all is mapped. The ring goes back to the
+        // kernel before a batch that is interrupted ends.
+        let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && !is_alone && is_open;
+        Ok(Self {
+            spec: (!is_alone).then(|| spec.clone()),
+            confined: spec.key.is_some() && !is_open,
+            view,
+            pool,
+            mapped,
+            links: [LinkType::default(); SLOTS],
+            runners: Vec::new(),
+            staged: None,
+            first: Vec::new(),
+        })
+    }
+
+    /// Whether a module of this view can share it. A pool has room for so many readers; beyond them the view is computed
+    /// once more.
+    pub(crate) fn has_room_for(&self, spec: &ViewSpec) -> bool {
+        self.spec.as_ref() == Some(spec) && self.runners.len() < flame_block::MAX_READERS
+    }
+
+    /// Makes an instance that reads this view's blocks, and has it started.
+    pub(crate) fn add(
+        &mut self,
+        module: &LoadedModule,
+        options: &PipelineOptions<'_>,
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), RunError> {
+        let (fd, offset, bytes) = self.pool.window();
+        let mut windows = vec![Mapping { fd, offset, bytes, at: layout::VIEW }];
+        if let (true, Some(shared)) = (self.mapped, options.shared) {
+            let at = layout::VIEW + bytes as u32;
+            windows.push(Mapping { fd: shared.fd, offset: 0, bytes: shared.bytes, at });
+        }
+        let slots = match module.plan.terms.buffer as usize {
+            0 => SLOTS,
+            granted => granted.min(SLOTS),
+        };
+        let reader = self.pool.reader(slots).ok_or(RunError::TooManyModules)?;
+        let mut runner =
+            ModuleRunner::new(options.shape, module, (options.worker, options.live), windows, reader);
+        runner.launch(false, outlet)?;
+        runner.go(blocks(options.batch, &self.links, options.stop), outlet)?;
+        self.runners.push(runner);
+        Ok(())
+    }
+
+    pub(crate) fn split(&mut self) -> (&mut Vec<ModuleRunner>, &[LinkType]) {
+        (&mut self.runners, &self.links)
+    }
+
+    /// Takes the reader of a runner that has ended out of the pool.
+    pub(crate) fn remove(&mut self, at: usize) -> ModuleRunner {
+        let mut runner = self.runners.remove(at);
+        self.pool.remove(&mut runner.reader);
+        runner
+    }
+
+    pub(crate) fn chunk(
+        &mut self,
+        chunk: Chunk<'_>,
+        (batch, stop): (usize, &Stop<'_>),
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), RunError> {
+        let offered = chunk.packets.len() as u64;
+        let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
+        let Some(slot) = self.pool.claim() else {
+            let blocks = blocks(batch, &self.links, stop);
+            for runner in &mut self.runners {
+                runner.account.offered += offered;
+                runner.account.shed(Shed::Overrun, offered);
+                runner.lost += offered;
+                runner.go(blocks, outlet)?;
+            }
+            return Ok(());
+        };
+        let base = layout::VIEW + Pool::offset(slot) as u32;
+        let ring = layout::VIEW + self.pool.window().2 as u32;
+        let (descriptors, data) = self.pool.slot(slot);
+        let written = match (self.mapped, chunk.block.shared_offset) {
+            (true, Some(offset)) => self.view.select(
+                chunk.descriptors,
+                |_| link,
+                &chunk.block.data,
+                descriptors,
+                ring + offset as u32,
+            )?,
+            _ => self.view.copy(
+                chunk.descriptors,
+                |_| link,
+                &chunk.block.data,
+                descriptors,
+                data,
+                base + SLOT_DESCRIPTORS as u32,
+            )?,
+        };
+        let filtered = offered - u64::from(written.packets);
+        if let Some(place) = self.links.get_mut(slot) {
+            *place = link;
+        }
+        self.pool.publish(slot, written.packets);
+        let blocks = blocks(batch, &self.links, stop);
+        for runner in &mut self.runners {
+            runner.account.offered += offered;
+            runner.account.filtered += filtered;
+            let behind = runner.reader.lost();
+            runner.account.shed(Shed::Overrun, behind);
+            runner.lost += behind;
+            runner.go(blocks, outlet)?;
+        }
+        Ok(())
+    }
+
+    /// Fills blocks one after the other, wherever the source's blocks end.
+    pub(crate) fn stage(
+        &mut self,
+        chunk: Chunk<'_>,
+        (batch, stop): (usize, &Stop<'_>),
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), RunError> {
+        let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
+        let mut rest = chunk.descriptors;
+        while !rest.is_empty() {
+            // A packet of another link type ends the block if it is shown.
+            let mut first = None;
+            if self.staged.is_some_and(|s| s.link != link) {
+                let mut one = [Descriptor::default()];
+                self.first.resize(flame_abi::MAX_PACKET, 0);
+                let place = (&mut one[..], &mut self.first[..], usize::MAX);
+                let written = self.view.copy_some(rest, |_| link, &chunk.block.data, place, 0)?;
+                rest = &rest[written.taken..];
+                self.offer(written);
+                if written.packets == 0 {
+                    continue;
+                }
+                self.publish((batch, stop), outlet)?;
+                first = Some(one[0]);
+            }
+            let Some(mut staged) = self
+                .staged
+                .or_else(|| self.pool.claim().map(|slot| Staged { slot, link, packets: 0, bytes: 0 }))
+            else {
+                // Of packets that are lost only those count that there were to be shown.
+                let eligible = u64::from(self.view.eligible(rest, |_| link, &chunk.block.data)?);
+                let (blocks, first) = (blocks(batch, &self.links, stop), u64::from(first.is_some()));
+                for runner in &mut self.runners {
+                    runner.account.offered += eligible;
+                    runner.account.shed(Shed::Overrun, eligible + first);
+                    runner.lost += eligible + first;
+                    runner.go(blocks, outlet)?;
+                }
+                return Ok(());
+            };
+            let base = layout::VIEW + (Pool::offset(staged.slot) + SLOT_DESCRIPTORS + staged.bytes) as u32;
+            let (descriptors, data) = self.pool.slot(staged.slot);
+            if let Some(d) = first {
+                let n = d.cap_len as usize;
+                data[..n].copy_from_slice(&self.first[..n]);
+                descriptors[0] = Descriptor { addr: base, ..d };
+                (staged.packets, staged.bytes) = (1, n);
+                self.staged = Some(staged);
+                if staged.bytes >= MAX_BLOCK_BYTES {
+                    self.publish((batch, stop), outlet)?;
+                }
+                continue;
+            }
+            let out = (
+                &mut descriptors[staged.packets..MAX_BLOCK_PACKETS],
+                &mut data[staged.bytes..],
+                MAX_BLOCK_BYTES - staged.bytes,
+            );
+            let written = self.view.copy_some(rest, |_| link, &chunk.block.data, out, base)?;
+            rest = &rest[written.taken..];
+            staged.packets += written.packets as usize;
+            staged.bytes += written.bytes;
+            // An empty block is of no link type.
+            self.staged = (staged.packets > 0).then_some(staged);
+            self.offer(written);
+            if staged.packets == MAX_BLOCK_PACKETS || staged.bytes >= MAX_BLOCK_BYTES {
+                self.publish((batch, stop), outlet)?;
+            }
+        }
+        // Batches that were interrupted go on meanwhile.
+        let blocks = blocks(batch, &self.links, stop);
+        self.runners.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))
+    }
+
+    /// Counts packets that trusted filters and sampling leave in: those that they leave out are hidden, and so is their
+    /// number.
+    fn offer(&mut self, written: Written) {
+        for runner in &mut self.runners {
+            runner.account.offered += u64::from(written.eligible);
+            runner.account.filtered += u64::from(written.eligible - written.packets);
+        }
+    }
+
+    /// Gives out the block that is being filled, if there is one.
+    pub(crate) fn publish(
+        &mut self,
+        (batch, stop): (usize, &Stop<'_>),
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), RunError> {
+        let Some(staged) = self.staged.take() else { return Ok(()) };
+        if staged.packets == 0 {
+            return Ok(());
+        }
+        if let Some(place) = self.links.get_mut(staged.slot) {
+            *place = staged.link;
+        }
+        self.pool.publish(staged.slot, staged.packets as u32);
+        let blocks = blocks(batch, &self.links, stop);
+        for runner in &mut self.runners {
+            let behind = runner.reader.lost();
+            runner.account.shed(Shed::Overrun, behind);
+            runner.lost += behind;
+            runner.go(blocks, outlet)?;
+        }
+        Ok(())
+    }
+}

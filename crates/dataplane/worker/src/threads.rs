@@ -1,0 +1,363 @@
+//! The threads of a run: everything on one, or a thread for each worker, one that reads and one that collects.
+
+use crate::collect::{Collector, collect};
+use crate::error::RunError;
+use crate::handle::{Command, Inboxes};
+use crate::outlet::{Event, Queue};
+use crate::pipeline::{Pipeline, PipelineOptions};
+use crate::read::{Chunk, Consumer, ReadStats, read_loop};
+use crate::report::{Observer, Report, Silent};
+use crate::run::{QUEUE, Wiring};
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, never, select};
+use flame_abi::Descriptor;
+use flame_plan::{Account, ModuleId};
+use flame_source::{RawBlock, RawPacket, Source};
+use flame_view::FlowHash;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Time that an instance has before its worker looks after the others.
+pub(crate) const SLICE: Duration = Duration::from_micros(500);
+
+/// Runs with a thread that ends slices, while there are metered modules.
+pub(crate) fn with_slices<T>(
+    engines: &flame_run::Engines,
+    has_metered: &AtomicBool,
+    run: impl FnOnce() -> T,
+) -> T {
+    const NONE: Duration = Duration::from_millis(50);
+    let (done, over) = bounded::<()>(0);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let period = || if has_metered.load(Ordering::Relaxed) { SLICE } else { NONE };
+            while over.recv_timeout(period()) == Err(RecvTimeoutError::Timeout) {
+                engines.end_slice();
+            }
+        });
+        let result = run();
+        drop(done);
+        result
+    })
+}
+
+fn add_source(report: &mut Report, stats: ReadStats, source: &dyn Source) {
+    report.packets += stats.packets;
+    report.bytes += stats.bytes;
+    report.kernel_drops += source.progress().kernel_drops;
+    report.damage.extend_from_slice(source.damage());
+    report.failed = report.failed.take().or(stats.failed.map(|e| e.to_string()));
+}
+
+/// Totals of the pipelines' modules, and the packet time at their end.
+pub(crate) type Ends = (Vec<(ModuleId, Account)>, u64);
+
+struct Inline<'l, 'c> {
+    pipeline: Pipeline<'l>,
+    collector: Collector<'c>,
+    commands: Receiver<Command>,
+    end: Option<Ends>,
+}
+
+impl Consumer for Inline<'_, '_> {
+    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
+        self.pipeline.chunk(chunk, &mut self.collector)?;
+        self.collector.resume()
+    }
+
+    fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.pipeline.tick(now_ns, &mut self.collector)?;
+        self.collector.tick(0, now_ns)
+    }
+
+    fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.end = Some((self.pipeline.end(now_ns, &mut self.collector)?, now_ns));
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<bool, RunError> {
+        self.pipeline.resume(false, &mut self.collector)?;
+        self.collector.resume()?;
+        Ok(self.pipeline.can_progress() || self.collector.can_progress())
+    }
+
+    fn commands(&mut self, now_ns: u64) -> Result<(), RunError> {
+        while let Ok(command) = self.commands.try_recv() {
+            match &command {
+                Command::Add(module) => self.collector.add(module)?,
+                Command::Accounts(reply) => drop(reply.send(self.collector.accounts())),
+                Command::Remove(..) => {}
+            }
+            self.pipeline.command(command, now_ns, &mut self.collector)?;
+        }
+        Ok(())
+    }
+}
+
+/// One worker: everything on this thread.
+pub(crate) fn run_inline(
+    wiring: &Wiring<'_>,
+    mut source: Box<dyn Source>,
+    mut collector: Collector<'_>,
+    observer: &mut dyn Observer,
+    inboxes: Inboxes,
+) -> Result<Report, RunError> {
+    let options = wiring.pipeline_options(0, &*source);
+    let pipeline = Pipeline::new(wiring.modules, options, &mut collector)?;
+    let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
+    let mut consumer = Inline { pipeline, collector, commands, end: None };
+    let stats = read_loop(&mut *source, &mut consumer, observer, &wiring.read_options());
+    let Inline { collector, end, .. } = consumer;
+    let Some((accounts, now)) = end else { return Err(stats.err().unwrap_or(RunError::Broken)) };
+    let mut report = collector.end(now, accounts)?;
+    add_source(&mut report, stats?, &*source);
+    Ok(report)
+}
+
+/// Work that the reading thread dispatches to a worker.
+enum Work {
+    Chunk { data: Bytes, packets: Vec<RawPacket>, descriptors: Vec<Descriptor> },
+    Tick(u64),
+    End(u64),
+}
+
+/// One source, several workers: a thread reads and dispatches, each worker has one.
+pub(crate) fn run_dispatched(
+    wiring: &Wiring<'_>,
+    mut source: Box<dyn Source>,
+    mut collector: Collector<'_>,
+    observer: &mut dyn Observer,
+    inboxes: Inboxes,
+    (events, inbox): (Sender<Event>, Receiver<Event>),
+) -> Result<Report, RunError> {
+    let workers = wiring.shape.workers;
+    let (stats, ends) = std::thread::scope(|scope| {
+        let mut pipelines = Vec::new();
+        for (worker, commands) in inboxes.pipelines.into_iter().enumerate() {
+            let (work, todo) = bounded(QUEUE);
+            pipelines.push(work);
+            // The packets' memory is dispatched with them, so the pipeline copies what it exposes.
+            let options = PipelineOptions { shared: None, ..wiring.pipeline_options(worker, &*source) };
+            let events = events.clone();
+            scope.spawn(move || {
+                let guard = Guard(&events);
+                let mut outlet = Queue { worker, events: &events };
+                let ended = worker_loop(wiring, options, &todo, &commands, &mut outlet);
+                guard.end(ended);
+            });
+        }
+        drop(events);
+        let options = wiring.read_options();
+        let source = &mut *source;
+        let key = wiring.options.dispatch_key.as_ref().map(FlowHash::new);
+        let reader =
+            scope.spawn(move || read_loop(source, &mut Dispatcher { pipelines, key }, observer, &options));
+        let ends = collect(&inbox, &mut collector, workers);
+        drop(inbox);
+        (reader.join().unwrap_or(Err(RunError::Broken)), ends)
+    });
+    let (accounts, now) = ends?;
+    let mut report = collector.end(now, accounts)?;
+    add_source(&mut report, stats?, &*source);
+    Ok(report)
+}
+
+/// Reports a worker that ended before its work, even by a panic: the collector waits for each worker's end.
+struct Guard<'a>(&'a Sender<Event>);
+
+impl Guard<'_> {
+    fn end(self, ended: Result<(), RunError>) {
+        if let Err(e) = ended {
+            let _ = self.0.send(Event::Failed(e));
+        }
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.send(Event::Failed(RunError::Broken));
+    }
+}
+
+struct Dispatcher {
+    pipelines: Vec<Sender<Work>>,
+    key: Option<FlowHash>,
+}
+
+impl Dispatcher {
+    fn all(&self, work: impl Fn() -> Work) -> Result<(), RunError> {
+        self.pipelines.iter().try_for_each(|p| p.send(work()).map_err(|_| RunError::Broken))
+    }
+}
+
+impl Consumer for Dispatcher {
+    /// Both directions of a flow go to the same worker; so do all packets without a flow.
+    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
+        let workers = self.pipelines.len();
+        let mut dispatched = vec![(Vec::new(), Vec::new()); workers];
+        let mut hashes: Vec<u32> = chunk.descriptors.iter().map(|d| d.hash).collect();
+        if let Some(key) = &self.key {
+            key.apply(hashes.iter_mut());
+        }
+        for ((packet, descriptor), hash) in chunk.packets.iter().zip(chunk.descriptors).zip(hashes) {
+            let worker = ((u64::from(hash) * workers as u64) >> 32) as usize;
+            dispatched[worker].0.push(*packet);
+            dispatched[worker].1.push(*descriptor);
+        }
+        for (pipeline, (packets, descriptors)) in self.pipelines.iter().zip(dispatched) {
+            if !packets.is_empty() {
+                let data = chunk.block.data.clone();
+                pipeline.send(Work::Chunk { data, packets, descriptors }).map_err(|_| RunError::Broken)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.all(|| Work::Tick(now_ns))
+    }
+
+    fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.all(|| Work::End(now_ns))
+    }
+}
+
+fn worker_loop(
+    wiring: &Wiring<'_>,
+    options: PipelineOptions<'_>,
+    todo: &Receiver<Work>,
+    commands: &Receiver<Command>,
+    outlet: &mut Queue<'_>,
+) -> Result<(), RunError> {
+    let mut pipeline = Pipeline::new(wiring.modules, options, outlet)?;
+    let mut now_ns = 0;
+    loop {
+        while let Ok(command) = commands.try_recv() {
+            pipeline.command(command, now_ns, outlet)?;
+        }
+        let work = match todo.try_recv() {
+            Ok(work) => work,
+            // Nothing came meanwhile.
+            Err(TryRecvError::Empty) if pipeline.can_progress() => {
+                pipeline.resume(false, outlet)?;
+                continue;
+            }
+            Err(_) => select! {
+                recv(todo) -> work => work.map_err(|_| RunError::Broken)?,
+                recv(commands) -> command => {
+                    match command {
+                        Ok(command) => pipeline.command(command, now_ns, outlet)?,
+                        // Nobody is left to command; there is work, or its end.
+                        Err(_) => std::thread::yield_now(),
+                    }
+                    continue;
+                }
+            },
+        };
+        match work {
+            Work::Chunk { data, packets, descriptors } => {
+                now_ns = packets.iter().map(|p| p.ts_ns).fold(now_ns, u64::max);
+                let block = RawBlock { data, packets: Vec::new(), shared_offset: None };
+                pipeline
+                    .chunk(Chunk { block: &block, packets: &packets, descriptors: &descriptors }, outlet)?;
+            }
+            Work::Tick(at) => {
+                now_ns = now_ns.max(at);
+                pipeline.tick(at, outlet)?;
+                outlet.send(Event::Tick { worker: outlet.worker, now_ns: at })?;
+            }
+            Work::End(now_ns) => {
+                let accounts = pipeline.end(now_ns, outlet)?;
+                return outlet.send(Event::End { accounts, now_ns });
+            }
+        }
+    }
+}
+
+struct Parallel<'l, 'q> {
+    pipeline: Pipeline<'l>,
+    outlet: Queue<'q>,
+    commands: Receiver<Command>,
+}
+
+impl Consumer for Parallel<'_, '_> {
+    fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
+        self.pipeline.chunk(chunk, &mut self.outlet)
+    }
+
+    fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.pipeline.tick(now_ns, &mut self.outlet)?;
+        self.outlet.send(Event::Tick { worker: self.outlet.worker, now_ns })
+    }
+
+    fn end(&mut self, now_ns: u64) -> Result<(), RunError> {
+        let accounts = self.pipeline.end(now_ns, &mut self.outlet)?;
+        self.outlet.send(Event::End { accounts, now_ns })
+    }
+
+    fn resume(&mut self) -> Result<bool, RunError> {
+        self.pipeline.resume(false, &mut self.outlet)?;
+        Ok(self.pipeline.can_progress())
+    }
+
+    fn commands(&mut self, now_ns: u64) -> Result<(), RunError> {
+        while let Ok(command) = self.commands.try_recv() {
+            self.pipeline.command(command, now_ns, &mut self.outlet)?;
+        }
+        Ok(())
+    }
+}
+
+/// A source for each worker.
+pub(crate) fn run_parallel(
+    wiring: &Wiring<'_>,
+    mut sources: Vec<Box<dyn Source>>,
+    mut collector: Collector<'_>,
+    observer: &mut dyn Observer,
+    inboxes: Inboxes,
+    (events, inbox): (Sender<Event>, Receiver<Event>),
+) -> Result<Report, RunError> {
+    let workers = wiring.shape.workers;
+    if sources.len() != workers {
+        return Err(RunError::Sources { expected: workers, found: sources.len() });
+    }
+    let mut observer = Some(observer);
+    let (all_stats, ends) = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for ((worker, source), commands) in sources.iter_mut().enumerate().zip(inboxes.pipelines) {
+            let events = events.clone();
+            // One worker shows progress for all: the kernel's hash gives each the same part.
+            let observer = observer.take();
+            threads.push(scope.spawn(move || {
+                let guard = Guard(&events);
+                let run = || {
+                    let mut outlet = Queue { worker, events: &events };
+                    let options = wiring.pipeline_options(worker, &**source);
+                    let pipeline = Pipeline::new(wiring.modules, options, &mut outlet)?;
+                    let mut consumer = Parallel { pipeline, outlet, commands };
+                    let mut silent = Silent;
+                    let observer = observer.unwrap_or(&mut silent);
+                    read_loop(&mut **source, &mut consumer, observer, &wiring.read_options())
+                };
+                let (stats, ended) = match run() {
+                    Ok(stats) => (stats, Ok(())),
+                    Err(e) => (ReadStats::default(), Err(e)),
+                };
+                guard.end(ended);
+                stats
+            }));
+        }
+        drop(events);
+        let ends = collect(&inbox, &mut collector, workers);
+        drop(inbox);
+        let stats: Vec<ReadStats> = threads.into_iter().map(|t| t.join().unwrap_or_default()).collect();
+        (stats, ends)
+    });
+    let (accounts, now) = ends?;
+    let mut report = collector.end(now, accounts)?;
+    for (stats, source) in all_stats.into_iter().zip(&sources) {
+        add_source(&mut report, stats, &**source);
+    }
+    Ok(report)
+}

@@ -1,0 +1,81 @@
+//! The client's side of credentials: files of policy, credential and key, and answers to the node's challenge.
+
+use crate::caller::{self, Caller};
+use crate::error::Error;
+use clap::Args;
+use flame_node::{Holder, Node};
+use flame_trust::{Credential, PublicKey, Secret};
+use std::path::{Path, PathBuf};
+
+/// Policy, credential and key, as options.
+#[derive(Args, Clone)]
+pub struct TrustArgs {
+    /// Policy of the node: a module gets the intersection of policy, credential and manifest. Without a policy,
+    /// modules run with the operator's rights; if /etc/flame/policy.toml exists, only root can run without it
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+
+    /// Credential file, created by `flame grant`. With --policy and no credential, a module only receives
+    /// packet counts
+    #[arg(long, value_name = "FILE")]
+    pub credential: Option<PathBuf>,
+
+    /// Private key of the credential's holder; - reads it from standard input
+    #[arg(long, value_name = "FILE", requires = "credential")]
+    pub identity: Option<PathBuf>,
+}
+
+impl TrustArgs {
+    /// Opens the node, or returns nothing without a policy. Packets come from `interface`.
+    pub fn open(&self, interface: &str) -> Result<Option<Node>, Error> {
+        let Some(path) = caller::policy(self.policy.as_deref())? else {
+            return match &self.credential {
+                Some(_) => Err("--credential is for a node with a policy: --policy FILE".into()),
+                None => Ok(None),
+            };
+        };
+        let node = Node::open(&path, interface, options())?;
+        let credential = self.credential.as_deref().map(credential).transpose()?;
+        let identity = self.identity.as_deref().map(identity).transpose()?;
+        let holder = identity.map(|secret| Box::new(secret) as Box<dyn Holder + Send>);
+        Ok(Some(node.presented(credential, holder)))
+    }
+}
+
+/// Reads a credential's file.
+pub fn credential(path: &Path) -> Result<Credential, Error> {
+    let text = flame_files::read_at_most(caller::open(path)?, flame_trust::MAX_BYTES as u64)
+        .map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = String::from_utf8(text)
+        .map_err(|_| format!("{}: a credential is text, this is not", path.display()))?;
+    Credential::parse(&text).map_err(|e| format!("{}: {e}", path.display()).into())
+}
+
+/// Reads a holder's key. What the shell opened it opened with the caller's rights.
+fn identity(path: &Path) -> Result<Secret, Error> {
+    if path.as_os_str() == "-" {
+        return Ok(Secret::read(std::io::stdin().lock()).map_err(|e| format!("--identity -: {e}"))?);
+    }
+    Caller::here().may_name("--identity FILE", "the key stays yours: --identity - < FILE")?;
+    Ok(Secret::from_file(path)?)
+}
+
+/// Returns the signers of a module, from the file next to it. An invalid signature is an error, not a missing signer.
+pub fn signers(module: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, Error> {
+    let path = flame_trust::file_of(module);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    Ok(flame_trust::read_signers(caller::open(&path)?, &path, hash)?)
+}
+
+/// The command's arguments for the audit log, cut: values may be texts of files.
+fn options() -> String {
+    let shown = |s: std::ffi::OsString| s.to_string_lossy().chars().take(200).collect::<String>();
+    let all: Vec<_> = std::env::args_os().skip(1).map(shown).collect();
+    let user = match Caller::here() {
+        Caller::Through { uid } => format!(" (user {uid})"),
+        _ => String::new(),
+    };
+    format!("{:?}{user}", all.join(" ").chars().take(2000).collect::<String>())
+}
