@@ -1,6 +1,6 @@
 //! rtt: draws a histogram of TCP round-trip times.
 //!
-//! Usage:    --plot FILE.svg, FILE.png or term; --beside FILE draws an earlier run (JSON) next to this one
+//! Usage:    --plot FILE.svg, FILE.png or term; --compare FILE draws an earlier run (JSON) next to this one
 //! Expects:  rtt.histogram (lower_ns, upper_ns, connections).
 //! Gives:    a bar for each bin on a logarithmic axis, the number of connections and their approximate
 //!           median; with several runs, shares of connections instead of counts.
