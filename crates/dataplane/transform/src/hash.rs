@@ -1,10 +1,13 @@
-//! `hash`: a keyed pseudorandom function of kind and value, cut to the field's width.
+//! hash: replaces a field by a keyed pseudorandom value of the same width.
 //!
-//! CBC-MAC under AES-128 over `kind | width | value`, zero-padded to blocks: with the length in
-//! front, no message is a prefix of another, so it is a pseudorandom function (Bellare, Kilian,
-//! Rogaway 2000). The AES key is SHA-256 of a label and the view's key, apart from that of `prefix`.
-//!
-//! Not a permutation: two ports, of 65536, fall together as often as chance has it.
+//! Usage:    --transform FIELD=hash --key FILE
+//!           FIELD is mac, ip or port, or one side of it: mac.src, ip.dst, port.src
+//! Expects:  a key of 32 bytes or 64 hexadecimal digits. Under a policy the node supplies one for each
+//!           principal.
+//! Gives:    equal values for equal fields, on either side and in every packet, and nothing else.
+//!           Different values may collide: two ports do so with probability 1/65536.
+//! Example:  flame run flow -r FILE --transform port=hash --key KEY
+//! Related:  prefix, truncate, zero
 
 use crate::Key;
 use aes::Aes128Enc;
@@ -14,6 +17,9 @@ use sha2::{Digest, Sha256};
 /// The kind of flow hashes, behind those of fields.
 const FLOW: u8 = 4;
 
+/// CBC-MAC under AES-128 over `kind | width | value`, zero-padded to blocks. With the length in front, no
+/// message is a prefix of another, so it is a pseudorandom function (Bellare, Kilian, Rogaway 2000). The AES
+/// key is SHA-256 of a label and the view's key, separate from that of `prefix`.
 pub(super) struct Hash(Aes128Enc);
 
 impl Hash {

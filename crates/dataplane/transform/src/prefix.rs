@@ -1,18 +1,16 @@
-//! `prefix`: prefix-preserving, one to one: two addresses that share exactly k leading bits become
-//! addresses that share exactly k.
+//! prefix: replaces IP addresses one to one and preserves shared prefixes (Crypto-PAn).
 //!
-//! Crypto-PAn (Xu, Fan, Ammar, Moon, "Prefix-Preserving IP Address Anonymization", ICNP 2002), for
-//! IPv6 by the same construction on 128 bits. Bit i of the result is bit i of the address, flipped
-//! by the first bit of AES(first i bits of the address, then padding from bit i on). The padding is
-//! AES of the second half of the key. IPv4 and IPv6 are mapped independently of each other.
-//!
-//! The blocks of an address do not depend on each other and are encrypted eight at a time, so that the AES
-//! unit's pipeline is full. Whole addresses are kept in two-way caches of fixed size, and so are the bits of
-//! the prefixes that addresses share: of an IPv4 address in a known /24 eight blocks are left, of an IPv6
-//! address in a known /64 sixty-four.
-//!
-//! What it does not hide: the structure of the address space. Who can inject packets, or knows some
-//! pairs, learns the prefixes that others share with them (section 5 of the paper).
+//! Usage:    --transform FIELD=prefix --key FILE
+//!           FIELD is ip, ip.src or ip.dst
+//! Expects:  a key of 32 bytes or 64 hexadecimal digits. Under a policy the node supplies one for each
+//!           principal.
+//! Gives:    two addresses that share exactly k leading bits become addresses that share exactly k. IPv4 and
+//!           IPv6 are mapped independently. Method: Xu, Fan, Ammar, Moon, ICNP 2002; for IPv6 the same on 128
+//!           bits.
+//! Limits:   the structure of the address space stays visible. A sender of packets, or an owner of some true
+//!           pairs, learns the prefixes that other addresses share with them (section 5 of the paper).
+//! Example:  flame run flow -r FILE --transform ip=prefix --key KEY
+//! Related:  hash, truncate, zero, anonymize (module)
 
 use crate::Key;
 use aes::Aes128Enc;
@@ -33,6 +31,14 @@ type Set<A> = [(A, A); 2];
 const LANES: usize = 8;
 
 /// The mapping under one key.
+///
+/// Bit i of the result is bit i of the address, flipped by the first bit of AES(first i bits of the address,
+/// then padding from bit i on). The padding is AES of the second half of the key.
+///
+/// The blocks of an address do not depend on each other and are encrypted eight at a time, which fills the
+/// pipeline of the AES unit. Whole addresses are kept in two-way caches of fixed size, and so are the bits of
+/// prefixes that addresses share: an IPv4 address in a known /24 needs eight more blocks, an IPv6 address in
+/// a known /64 sixty-four.
 pub struct Prefix {
     aes: Aes128Enc,
     pad: u128,

@@ -1,6 +1,12 @@
-//! `truncate:BITS`: the leading bits stay, the others become 0.
+//! truncate: keeps the leading bits of a field and sets the others to 0.
 //!
-//! An IPv4 address has 32 bits: with `truncate:32` or more it stays whole.
+//! Usage:    --transform FIELD=truncate:BITS
+//!           FIELD is mac, ip or port, or one side of it: mac.src, ip.dst, port.src
+//!           BITS is at most 48 for mac, 128 for ip, 16 for port
+//! Expects:  nothing; it needs no key.
+//! Gives:    the first BITS true bits. An IPv4 address has 32 bits, so truncate:32 and more keep it whole.
+//! Example:  flame run flow -r FILE --transform ip=truncate:16
+//! Related:  zero, hash, prefix
 
 pub(super) fn apply(value: &mut [u8], bits: u8) {
     let (whole, rest) = (usize::from(bits / 8), bits % 8);

@@ -1,5 +1,12 @@
-//! Packets that modules write, to a pcapng file (draft-ietf-opsawg-pcapng): a section, an interface for each
-//! link type when its first packet comes, times in nanoseconds.
+//! capture: writes the packets that modules emit to a pcapng file.
+//!
+//! Usage:    -w FILE, in addition to --format and -o for records
+//! Expects:  a module whose manifest has packets = true, such as anonymize. Under a grant: packets in calls,
+//!           and at most transmit bytes a second.
+//! Gives:    one section, an interface for each link type from its first packet on, times in nanoseconds
+//!           (draft-ietf-opsawg-pcapng). The file gets its name when the run ends well.
+//! Example:  flame run anonymize -r FILE -w OUT.pcapng --set anonymize.key=@KEY
+//! Related:  anonymize (module), file (source)
 
 use super::out::Out;
 use super::{Sink, SinkError};

@@ -1,12 +1,12 @@
-//! CSV (RFC 4180): a header, then one line a row, lines ending in a line feed.
+//! csv: writes a header line, then one line a record (RFC 4180, lines end in a line feed).
 //!
-//! Text is quoted only where it must be; controls in it are escaped, and cells that a spreadsheet would compute are
-//! guarded on a terminal or on request ([`crate::escape`]). A table without rows still has its header.
-//!
-//! ```text
-//! port,packets,wire_bytes
-//! 80,12,9120
-//! ```
+//! Usage:    --format csv, -o NAME.csv for one table, -o FOLDER for a file MODULE.TABLE.csv for each table
+//!           Without -o: standard output, if there is one table; --table selects it.
+//!           --guard-formulas puts a ' before text that a spreadsheet would compute, as on a terminal.
+//! Gives:    text quoted only where it must be, control characters escaped. A table without records has its
+//!           header.
+//! Example:  flame run rtt -r FILE --table handshake --format csv
+//! Related:  json, parquet
 
 use super::out::{Layout, Out};
 use super::{Sink, SinkError};

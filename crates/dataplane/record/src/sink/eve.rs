@@ -1,13 +1,11 @@
-//! EVE, the JSON of Suricata's alerts: one event a line, for tools that read those.
+//! eve: writes alerts as EVE, the JSON of Suricata, one event a line.
 //!
-//! A table `alert` with the columns of [`COLUMNS`] becomes events of type `alert`; other tables are not written.
-//! `flow_id` names the flow as long as the capture runs.
-//!
-//! ```text
-//! {"alert":{"action":"allowed","category":"Reconnaissance","gid":1,"rev":1,"severity":2,"signature":"TCP null scan",
-//! "signature_id":1000001},"dest_ip":"192.0.2.7","dest_port":80,"event_type":"alert","flow_id":42,"proto":"TCP",
-//! "src_ip":"192.0.2.1","src_port":4321,"timestamp":"2026-01-31T23:59:59.123456+0000"}
-//! ```
+//! Usage:    --format eve, -o FILE (default: standard output)
+//! Expects:  a module with a table alert of the columns of ids: ts_ns gid sid rev msg class priority proto
+//!           src sport dst dport flow. Other tables are not written; a run without such a module is an error.
+//! Gives:    events of type alert. flow_id identifies the flow during one capture.
+//! Example:  flame run ids -r FILE --expose all --format eve
+//! Related:  ids (module), json
 
 use super::out::Out;
 use super::{Sink, SinkError};

@@ -1,11 +1,13 @@
-//! JSON: one object a line, `{"module":"flow","table":"flow",COLUMNS…}`.
+//! json: writes one JSON object a line for each record.
 //!
-//! Integers are exact at any size; readers that keep numbers as doubles round above 2^53. Numbers
-//! that are not finite are `null`. Text is escaped so that a terminal obeys none of it. Every batch is written in whole lines.
-//!
-//! ```text
-//! {"module":"http","table":"port","port":80,"packets":12,"wire_bytes":9120}
-//! ```
+//! Usage:    --format json, -o FILE (default: standard output)
+//! Expects:  records of any table; --table selects some.
+//! Gives:    the keys module and table, then the columns. Integers are exact at any size, though readers that
+//!           keep numbers as doubles round above 2^53. Numbers that are not finite are null. Control
+//!           characters in text are escaped. Only whole lines are written.
+//! Output:   {"module":"http","table":"http","port":80,"packets":12,"wire_bytes":9120}
+//! Example:  flame run flow -r FILE --format json -o flows.json
+//! Related:  csv, parquet, eve
 
 use super::out::Out;
 use super::{Sink, SinkError};

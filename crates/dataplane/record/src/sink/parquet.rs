@@ -1,11 +1,14 @@
-//! Parquet: one file a table, compressed with zstd; a table without rows is a file with its schema.
+//! parquet: writes one Parquet file a table, compressed with zstd.
 //!
-//! Units are in each column's Arrow metadata (pyarrow: `schema.field("rtt_ns").metadata`) and, for
-//! readers that do not know Arrow, in the file's key-value metadata as `flame.unit.COLUMN` beside
-//! the keys of [`crate::rows`] (DuckDB: `parquet_kv_metadata('flow.parquet')`).
-//!
-//! The file can be read only after the run: Parquet's index is at its end. Row groups of up to
-//! 262,144 rows are written as they fill, which bounds the memory of a long run.
+//! Usage:    --format parquet, -o NAME.parquet for one table
+//!           -o FOLDER for a file MODULE.TABLE.parquet for each table
+//! Gives:    units in the Arrow metadata of each column (pyarrow: schema.field("rtt_ns").metadata) and in the
+//!           metadata of the file as flame.unit.COLUMN (DuckDB: parquet_kv_metadata). A table without records
+//!           has its schema.
+//! Limits:   readable when the run has ended, since the index of a Parquet file is at its end. Row groups of
+//!           up to 262,144 rows are written as they fill, which bounds the memory of a long run.
+//! Example:  flame run flow -r FILE --format parquet -o flows
+//! Related:  json, csv
 
 use super::out::{Layout, Out};
 use super::{Sink, SinkError};

@@ -1,16 +1,15 @@
-//! Tables for people: a heading `module.table`, units in the header, numbers to the right.
+//! table: writes records as tables for people; the default format.
 //!
-//! | type | shown as |
-//! | --- | --- |
-//! | u8, u16 without a unit (ports, flags) | `8080` |
-//! | other integers | `1,234,567` |
-//! | f64 | at most three digits after the point |
-//! | time | `2026-01-31 23:59:59.123456`, UTC; `_ns` leaves the header |
-//! | duration | `12.3 ms`; `_ns` leaves the header |
-//! | text | control characters escaped |
-//!
-//! At most [`Options::rows`] rows a table, then how many more there are. Fits the terminal's width. A table
-//! without rows is shown only if its module has nothing else to show, in its first one's place.
+//! Usage:    --format table, -o FILE (default: standard output)
+//! Expects:  records of any table; --table selects some.
+//! Gives:    a heading MODULE.TABLE, units in the header, numbers aligned to the right, at most 40 rows a
+//!           table, then the number of rows left out. Fits the width of the terminal. Shown at the end of the
+//!           run, or at every tick with --interval or on an interface. If a module has no records, its first
+//!           table is shown empty.
+//! Types:    u8 and u16 without a unit as 8080, other integers as 1,234,567, f64 with at most three decimals,
+//!           times in UTC to the microsecond, durations as 12.3 ms, text with control characters escaped.
+//! Example:  flame run count,rtt -r FILE
+//! Related:  json, csv, parquet
 
 use super::out::Out;
 use super::{Options, Sink, SinkError};

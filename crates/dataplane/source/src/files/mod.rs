@@ -1,4 +1,12 @@
-//! Capture files: pcap and pcapng, plain, gzip or zstd, several in time order.
+//! file: reads capture files, plain or compressed, several in time order.
+//!
+//! Usage:    -r FILE, repeatable; a folder stands for the captures in it, and - for standard input
+//!           -s BYTES limits the bytes of each packet, -c COUNT the packets
+//! Expects:  pcap or pcapng, plain, gzip or zstd, of a link type that is decoded.
+//! Gives:    packets in time order over all files. Damage ends its file: the packets before it are kept, and
+//!           the run has exit status 3. In a folder, files that are no captures are skipped and reported.
+//! Example:  flame run flow -r FILE -r FILE
+//! Related:  live, pcap, pcapng, capture (sink)
 
 mod input;
 mod merge;

@@ -1,4 +1,11 @@
-//! The pcap format (draft-ietf-opsawg-pcap): a header of 24 bytes, then records of 16 bytes and data.
+//! pcap: the capture format of tcpdump, read by the source file.
+//!
+//! Usage:    -r FILE
+//! Expects:  draft-ietf-opsawg-pcap: a header of 24 bytes, then records of 16 bytes (24 in a variant of old
+//!           Linux systems) and data; either byte order; microseconds or nanoseconds.
+//! Gives:    one link type for the whole file, times in nanoseconds.
+//! Example:  flame run count -r FILE
+//! Related:  pcapng, file, live
 
 use super::reader::Step;
 use crate::RawPacket;

@@ -1,5 +1,12 @@
-//! The pcapng format (draft-ietf-opsawg-pcapng): blocks of a type, a length, a body, and the length
-//! again.
+//! pcapng: the capture format of Wireshark, read by the source file.
+//!
+//! Usage:    -r FILE
+//! Expects:  draft-ietf-opsawg-pcapng: sections of either byte order, at most 65,536 interfaces each, packets
+//!           in enhanced, simple and obsolete packet blocks. Other blocks are skipped; one above 16 MiB is
+//!           damage.
+//! Gives:    a link type for each interface, times in nanoseconds.
+//! Example:  flame run count -r FILE
+//! Related:  pcap, file, capture (sink)
 
 use super::reader::Step;
 use crate::RawPacket;

@@ -1,11 +1,12 @@
-//! Live packets by AF_PACKET with a TPACKET_V3 ring (packet(7), `packet_mmap` in the kernel's docs).
+//! live: captures an interface through an AF_PACKET ring (TPACKET_V3).
 //!
-//! The kernel fills blocks of the ring; each is handed out where it lies and goes back when the last
-//! reference to it is dropped. What nobody takes in time the kernel drops and counts.
-//!
-//! Members of a group see no packet before the first [`Source::next`]: a socket that is bound but has not
-//! joined yet would get every flow, also those of the others. When a capture is closed, or its interface
-//! goes away, what the kernel holds is handed out first.
+//! Usage:    -i INTERFACE, -s BYTES, -p (not promiscuous), --hardware-timestamps, --workers N
+//! Expects:  Linux, and CAP_NET_RAW or root.
+//! Gives:    packets where the kernel put them, without a copy, until Ctrl-C. Packets that nobody takes in
+//!           time are dropped by the kernel and counted. With several workers the kernel assigns each flow to
+//!           one of them.
+//! Example:  flame run flow -i eth0 --workers 2
+//! Related:  file
 
 mod ring;
 mod socket;
@@ -51,6 +52,11 @@ impl Default for LiveOptions {
 }
 
 /// An interface being captured.
+///
+/// Members of a fanout group receive no packet before the first [`Source::next`]: a socket that is bound but
+/// has not joined yet would receive every flow. When a capture is closed, or its interface disappears,
+/// packets that the kernel holds are handed out first (packet(7), `packet_mmap` in the kernel's
+/// documentation).
 pub struct Live {
     interface: String,
     ring: Arc<Ring>,

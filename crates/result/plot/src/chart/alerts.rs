@@ -1,4 +1,11 @@
-//! Alerts over time, by what they say.
+//! alerts: draws events over time, stacked by kind.
+//!
+//! Usage:    --plot FILE.svg, FILE.png or term
+//! Expects:  worm.first (ts_ns, worm) or ids.alert (ts_ns, msg).
+//! Gives:    60 stacked bars over the time of the events; if there are more than seven kinds,
+//!           all but the six most frequent ones share a colour.
+//! Example:  flame run ids -r FILE --expose all --plot alerts.svg
+//! Related:  worm, ids (modules), packets
 
 use super::{Chart, Table, count};
 use crate::Run;

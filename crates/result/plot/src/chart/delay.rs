@@ -1,4 +1,11 @@
-//! One-way delay over time: percentiles of one path, or means of several.
+//! delay: draws one-way delay over time.
+//!
+//! Usage:    flame join FILES --plot FILE.svg, FILE.png or term
+//! Expects:  join.delay (start_ns, path, packets, mean_ns, p50_ns, p99_ns).
+//! Gives:    mean, median and 99th percentile if there is one path; otherwise the means of the six paths with
+//!           most packets, and the number of paths left out.
+//! Example:  flame join here.json there.json --plot delay.png
+//! Related:  trajectory (module), rtt
 
 use super::{Chart, Table, largest, time_unit};
 use crate::Run;

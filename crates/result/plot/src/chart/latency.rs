@@ -1,4 +1,11 @@
-//! Latency of memory by working set: the steps are where a cache ends.
+//! latency: draws the latency of memory by working set.
+//!
+//! Usage:    flame calibrate --plot FILE.svg, FILE.png or term
+//! Expects:  calibrate.latency (bytes, picoseconds): loads at random, each of which needs the result of the
+//!           one before.
+//! Gives:    time of a load against working set, on a logarithmic axis; a step is where a cache ends.
+//! Example:  flame calibrate --plot term
+//! Related:  check (command)
 
 use super::{Chart, Table};
 use crate::Run;

@@ -1,5 +1,11 @@
-//! The logscale diagram (Abry and Veitch 1998): energy by octave with its 95 % interval, and the line whose slope
-//! gives H.
+//! logscale: draws the logscale diagram of Abry and Veitch (1998).
+//!
+//! Usage:    --plot FILE.svg, FILE.png or term
+//! Expects:  lrd.octave and lrd.estimate; with --interval, the rows of the last interval.
+//! Gives:    mean energy by octave with its 95 % interval for packets, bytes and connections, the regression
+//!           line whose slope gives H, and H with its interval in the legend.
+//! Example:  flame run lrd -r FILE --plot lrd.svg
+//! Related:  lrd (module)
 
 use super::{Chart, Table, largest};
 use crate::Run;

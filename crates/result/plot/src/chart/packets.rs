@@ -1,4 +1,10 @@
-//! Packets per interval, in all and by protocol.
+//! packets: draws packets per interval, in total and by protocol.
+//!
+//! Usage:    --interval TIME --plot FILE.svg, FILE.png or term
+//! Expects:  count.interval (end_ns, packets, tcp, udp, icmp, sctp), which count emits with --interval only.
+//! Gives:    a line for all packets, and one for each protocol that occurs.
+//! Example:  flame run count -r FILE --interval 1s --plot packets.svg
+//! Related:  count (module), alerts
 
 use super::{Chart, Table};
 use crate::Run;

@@ -1,4 +1,11 @@
-//! Round-trip times as a histogram, of one run or of several side by side.
+//! rtt: draws a histogram of TCP round-trip times.
+//!
+//! Usage:    --plot FILE.svg, FILE.png or term; --compare FILE draws an earlier run (JSON) next to this one
+//! Expects:  rtt.histogram (lower_ns, upper_ns, connections).
+//! Gives:    a bar for each bin on a logarithmic axis, the number of connections and their approximate
+//!           median; with several runs, shares of connections instead of counts.
+//! Example:  flame run rtt -r FILE --plot rtt.svg
+//! Related:  rtt (module), delay
 
 use super::{Chart, Table, count};
 use crate::Run;

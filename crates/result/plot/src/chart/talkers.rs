@@ -1,4 +1,10 @@
-//! The hosts with most bytes.
+//! talkers: draws the ten hosts with most bytes.
+//!
+//! Usage:    --plot FILE.svg, FILE.png or term
+//! Expects:  flow.flow (src, dst, bytes_fwd, bytes_rev).
+//! Gives:    two bars a host, bytes sent and received, in the order of their sum.
+//! Example:  flame run flow -r FILE --plot talkers.svg
+//! Related:  flow (module), packets
 
 use super::{Chart, Table, largest};
 use crate::Run;
