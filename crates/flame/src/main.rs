@@ -25,7 +25,7 @@ use std::process::ExitCode;
 /// Run untrusted monitoring modules on network traffic: sandboxed, at line rate, seeing only what
 /// they may.
 #[derive(Parser)]
-#[command(version, propagate_version = true, max_term_width = 100)]
+#[command(version, propagate_version = true, max_term_width = 100, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: command::Command,

@@ -29,9 +29,13 @@ fn edges_go_down() {
         for dependency in package.dependencies.iter().filter(normal) {
             let name = dependency.name.as_str();
             let there = rooms.get(name).copied().unwrap_or("library");
+            let here_is_node = package.name.as_str() == "flame-node";
+            assert!(name != "flame-node" || here == "other", "{} depends on the node", package.name);
             let allowed = match here {
                 "contract" => matches!(there, "contract" | "library"),
                 "dataplane" => matches!(there, "contract" | "dataplane" | "library"),
+                // The node is where both sides meet.
+                "control" if here_is_node => there != "other",
                 "control" => matches!(there, "contract" | "control" | "library"),
                 "sdk" => there == "contract",
                 "result" => matches!(there, "contract" | "result" | "library") || name == "flame-record",
@@ -41,7 +45,10 @@ fn edges_go_down() {
             };
             assert!(allowed, "{} ({here}) depends on {name} ({there})", package.name);
             let may_name_it =
-                matches!(package.name.as_str(), "flame-run" | "flame-compile" | "flame-calibrate");
+                matches!(
+                    package.name.as_str(),
+                    "flame-engine" | "flame-run" | "flame-compile" | "flame-calibrate"
+                );
             assert!(name != "wasmtime" || may_name_it || here == "other", "{} names Wasmtime", package.name);
         }
     }
@@ -110,12 +117,21 @@ fn the_command_speaks_through_one_door() {
 
 #[test]
 fn documents_name_what_exists() {
-    for page in
-        ["ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "docs/abi.md", "docs/modules.md", "SECURITY.md"]
-    {
+    let mut pages: Vec<String> =
+        ["ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "SECURITY.md", "RELEASING.md", "fuzz/README.md"]
+            .map(str::to_owned)
+            .into();
+    for entry in std::fs::read_dir(root().join("docs")).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".md") {
+            pages.push(format!("docs/{name}"));
+        }
+    }
+    for page in &pages {
         let text = std::fs::read_to_string(root().join(page)).unwrap();
         let linked = text.split("](").skip(1).filter_map(|s| s.split(')').next());
         for link in linked.filter(|l| !l.starts_with("http")) {
+            let link = link.split('#').next().unwrap_or("");
             let path = root().join(page).parent().unwrap().join(link);
             assert!(path.exists(), "{page} links to {link}");
         }
@@ -126,6 +142,70 @@ fn documents_name_what_exists() {
             if ours && word.contains('/') && !word.contains([' ', '*']) {
                 assert!(root().join(word).exists(), "{page} names {word}");
             }
+        }
+    }
+}
+
+/// A process that runs modules holds no compiler and no file format.
+#[test]
+fn the_runtime_has_no_compiler() {
+    let tree = |package: &str| {
+        let out = std::process::Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "-p", package, "-e", "normal", "--prefix", "none"])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let (runtime, all) = (tree("flame-run"), tree("flame"));
+    for heavy in ["cranelift-codegen ", "wasmtime-internal-cranelift ", "arrow-array ", "parquet "] {
+        assert!(all.contains(heavy), "the test knows nothing of {heavy}");
+        assert!(!runtime.contains(heavy), "flame-run depends on {heavy}");
+    }
+}
+
+/// Lines of comments and documents fit a window of two columns; tables and links are as long as they are.
+#[test]
+fn lines_are_short() {
+    const LONGEST: usize = 110;
+    let mut all = Vec::new();
+    for folder in ["crates", "sdk", "modules", "bench", "fuzz/fuzz_targets", "docs"] {
+        files(&root().join(folder), &mut all);
+    }
+    all.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"].map(|f| root().join(f)));
+    let mut long = Vec::new();
+    for path in &all {
+        let is_code = path.extension().is_some_and(|e| e == "rs");
+        if !is_code && path.extension().is_none_or(|e| e != "md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut in_block = false;
+        for (number, line) in text.lines().enumerate() {
+            in_block ^= !is_code && line.starts_with("```");
+            let words = line.trim_start();
+            let may_be_long = match is_code {
+                // rustfmt wraps all but strings.
+                true => !words.starts_with("//") || words.contains("://") || words.contains("| "),
+                false => in_block || words.starts_with('|') || words.contains("]("),
+            };
+            if line.chars().count() > LONGEST && !may_be_long {
+                long.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{} lines are longer than {LONGEST}:\n{}", long.len(), long.join("\n"));
+}
+
+#[test]
+fn the_list_of_fuzz_targets_is_whole() {
+    let readme = std::fs::read_to_string(root().join("fuzz/README.md")).unwrap();
+    for entry in std::fs::read_dir(root().join("fuzz/fuzz_targets")).unwrap().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|e| e == "rs") {
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            assert!(readme.contains(&format!("`{name}`")), "fuzz/README.md does not list {name}");
         }
     }
 }

@@ -7,6 +7,14 @@ mod files;
 pub mod live;
 mod names;
 
+/// Sources of packets, whose files begin with their manuals.
+pub const MANUALS: &[&str] = &[
+    include_str!("files/mod.rs"),
+    include_str!("files/pcap.rs"),
+    include_str!("files/pcapng.rs"),
+    include_str!("live/mod.rs"),
+];
+
 pub use files::{FileOptions, open, parse};
 pub use names::link_name;
 

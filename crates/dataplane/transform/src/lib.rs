@@ -31,6 +31,10 @@ mod zero;
 use flame_abi::LinkType;
 use flame_plan::{Action, Field, Transforms};
 
+/// Sources of the transforms, which begin with their manuals.
+pub const MANUALS: &[&str] =
+    &[include_str!("hash.rs"), include_str!("prefix.rs"), include_str!("truncate.rs"), include_str!("zero.rs")];
+
 pub use hash::{FlowHash, Sampler};
 pub use key::{Key, KeyError};
 pub use prefix::Prefix;

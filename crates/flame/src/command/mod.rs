@@ -6,6 +6,7 @@ mod calibrate;
 mod check;
 mod explain;
 mod grant;
+mod help;
 mod inspect;
 mod join;
 mod key;
@@ -31,6 +32,7 @@ pub enum Command {
     Check(check::Check),
     Calibrate(calibrate::Calibrate),
     Audit(audit::Audit),
+    Help(help::Help),
 }
 
 impl Command {
@@ -48,6 +50,7 @@ impl Command {
             Self::Check(c) => c.run(),
             Self::Calibrate(c) => c.run(),
             Self::Audit(c) => c.run(),
+            Self::Help(c) => c.run(),
         }
     }
 }

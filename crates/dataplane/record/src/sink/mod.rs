@@ -21,6 +21,16 @@ mod parquet;
 mod select;
 mod table;
 
+/// Sources of the sinks, which begin with their manuals.
+pub const MANUALS: &[&str] = &[
+    include_str!("capture.rs"),
+    include_str!("csv.rs"),
+    include_str!("eve.rs"),
+    include_str!("json.rs"),
+    include_str!("parquet.rs"),
+    include_str!("table.rs"),
+];
+
 pub use capture::capture;
 
 use arrow_array::RecordBatch;

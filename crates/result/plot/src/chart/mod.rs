@@ -8,6 +8,17 @@ mod packets;
 mod rtt;
 mod talkers;
 
+/// Sources of the charts, which begin with their manuals.
+pub const MANUALS: &[&str] = &[
+    include_str!("alerts.rs"),
+    include_str!("delay.rs"),
+    include_str!("latency.rs"),
+    include_str!("logscale.rs"),
+    include_str!("packets.rs"),
+    include_str!("rtt.rs"),
+    include_str!("talkers.rs"),
+];
+
 use crate::Run;
 use crate::picture::Picture;
 

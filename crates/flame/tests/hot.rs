@@ -1,0 +1,221 @@
+//! Modules come and go while packets flow: no packet of anyone else is lost, accounts and records are exact.
+
+mod common;
+
+use common::{Memory, install, options, request, with_manifest};
+use flame_abi::manifest::Table;
+use flame_compile::{InstallRequest, Protection};
+use flame_plan::{Account, ModuleId, ModulePlan, Plan, Reason, Shed};
+use flame_quota::Meters;
+use flame_record::{RecordBatch, Sink, SinkError};
+use flame_run::Engines;
+use flame_source::{Next, Progress, RawBlock, Source, SourceError};
+use flame_worker::{Input, Module, Run, RunError, Silent, Worker};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Counts packets, and reports their number at its end.
+const COUNT: &str = r#"(module (memory (export "memory") 1)
+    (data (i32.const 0) "\08\00\00\00\00\00\00\00")
+    (func (export "flame_batch") (param i32) (result i64)
+        (i64.store (i32.const 8) (i64.add (i64.load (i32.const 8)) (i64.load32_u offset=4 (local.get 0))))
+        (i64.const 0))
+    (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
+
+fn counter(id: u32, protection: Protection) -> ModulePlan {
+    let wasm = with_manifest(wat::parse_str(COUNT).unwrap(), common::MANIFEST.as_bytes());
+    let plan = install(&wasm, &InstallRequest { protection, ..request() }).unwrap();
+    ModulePlan { id: ModuleId(id), name: format!("count{id}"), ..plan }
+}
+
+/// Blocks of packets until the run is stopped, a few thousand a second.
+struct Endless {
+    stop: Arc<AtomicBool>,
+    delivered: Arc<AtomicU64>,
+    is_live: bool,
+}
+
+impl Source for Endless {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(Next::End);
+        }
+        std::thread::sleep(Duration::from_micros(300));
+        self.delivered.fetch_add(50, Ordering::Relaxed);
+        Memory { per_block: 50, ..Memory::tcp(50, 16) }.next(block)
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn is_live(&self) -> bool {
+        self.is_live
+    }
+}
+
+/// Sums of the records of each module.
+#[derive(Clone, Default)]
+struct Sums(Arc<Mutex<BTreeMap<String, u64>>>);
+
+impl Sink for Sums {
+    fn write(&mut self, module: &str, _: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        use arrow::array::{AsArray, types::UInt64Type};
+        let packets: u64 = batch.column(0).as_primitive::<UInt64Type>().values().iter().sum();
+        *self.0.lock().unwrap().entry(module.to_owned()).or_default() += packets;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// A run of one module that goes on until it is stopped.
+struct Running {
+    worker: Worker,
+    delivered: Arc<AtomicU64>,
+    sums: Sums,
+}
+
+fn start(protection: Protection, workers: usize, is_live: bool, per_worker: bool) -> Running {
+    let (stop, delivered, sums) =
+        (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Sums::default());
+    let plan = Plan { modules: vec![counter(0, protection)], workers, interval_ns: 0 };
+    let run = Run::new(&plan, &[], &Engines::new().unwrap(), options(stop.clone())).unwrap();
+    let source = || -> Box<dyn Source> {
+        Box::new(Endless { stop: stop.clone(), delivered: delivered.clone(), is_live })
+    };
+    let input = match per_worker {
+        true => Input::PerWorker((0..workers).map(|_| source()).collect()),
+        false => Input::Shared(source()),
+    };
+    let worker = Worker::spawn(run, input, Box::new(sums.clone()), Box::new(Silent)).unwrap();
+    Running { worker, delivered, sums }
+}
+
+fn module(id: u32, protection: Protection) -> Module {
+    Module { plan: counter(id, protection), meters: Meters::default() }
+}
+
+#[test]
+fn modules_come_and_go_and_every_packet_is_accounted_for() {
+    for (protection, workers, is_live, per_worker) in [
+        (Protection::Auto, 1, false, false),
+        (Protection::Metered, 1, true, false),
+        (Protection::Auto, 3, true, false),
+        (Protection::Metered, 2, false, false),
+        (Protection::Auto, 2, true, true),
+        (Protection::Metered, 2, true, true),
+    ] {
+        let what = format!("{protection:?}, {workers} workers, live {is_live}, sources {per_worker}");
+        let Running { worker, delivered, sums } = start(protection, workers, is_live, per_worker);
+        let handle = worker.handle();
+        let mut removed: Vec<(u32, Account)> = Vec::new();
+        for id in 1..=12 {
+            handle.add(&module(id, protection)).unwrap();
+            let before = delivered.load(Ordering::Relaxed);
+            while delivered.load(Ordering::Relaxed) < before + 1000 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let snapshot = handle.snapshot().unwrap();
+            assert_eq!(snapshot.accounts.len(), 2 + (id.clamp(5, 9) - 5) as usize, "{what}: {snapshot:?}");
+            let (_, name, account) = snapshot.accounts.last().unwrap();
+            assert_eq!(*name, format!("count{id}"));
+            assert!(account.offered > 0 && account.offered >= account.accounted(), "{what}: {account:?}");
+            assert!(snapshot.packets >= account.offered);
+            // The first four go at once, the next four together, the last four run to the end.
+            match id {
+                1..=4 => removed.push((id, handle.remove(ModuleId(id)).unwrap())),
+                5..=8 => {}
+                _ => removed.push((id - 4, handle.remove(ModuleId(id - 4)).unwrap())),
+            }
+        }
+        handle.stop();
+        let (report, _) = worker.join().unwrap();
+        let total = delivered.load(Ordering::Relaxed);
+        assert_eq!(report.packets, total, "{what}");
+        assert!(report.faults.is_empty(), "{what}: {:?}", report.faults);
+        let sums = sums.0.lock().unwrap();
+        let base = &report.accounts[0].1;
+        assert_eq!((base.offered, base.processed, sums["count0"]), (total, total, total), "{what}");
+        assert_eq!(report.accounts.len(), 13, "{what}");
+        for (name, account) in &report.accounts {
+            assert!(account.adds_up(), "{what}, {name}: {account:?}");
+            assert_eq!(account.processed, sums[name], "{what}, {name}: {account:?}");
+            assert_eq!(account.processed, account.offered, "{what}, {name}: {account:?}");
+            assert_eq!(account.records, workers as u64, "{what}, {name}");
+        }
+        for (id, account) in removed {
+            assert_eq!(report.accounts[id as usize].1, account, "{what}, {id}");
+            assert!(account.offered < total, "{what}, {id}");
+        }
+    }
+}
+
+#[test]
+fn a_module_is_evicted_and_the_others_go_on() {
+    for workers in [1, 2] {
+        let Running { worker, delivered, sums } = start(Protection::Auto, workers, true, false);
+        let handle = worker.handle();
+        handle.add(&module(1, Protection::Auto)).unwrap();
+        handle.evict(ModuleId(1), Reason::Narrowed).unwrap();
+        let before = delivered.load(Ordering::Relaxed);
+        while delivered.load(Ordering::Relaxed) < before + 2000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // It is still there, with its account, until it is removed.
+        let account = handle.remove(ModuleId(1)).unwrap();
+        assert!(account.adds_up() && account.shed_by(Shed::Evicted) > 0, "{account:?}");
+        handle.stop();
+        let (report, _) = worker.join().unwrap();
+        let total = delivered.load(Ordering::Relaxed);
+        assert_eq!((report.accounts[0].1.processed, sums.0.lock().unwrap()["count0"]), (total, total));
+        assert_eq!(report.faults.len(), workers, "{:?}", report.faults);
+        assert!(report.faults.iter().all(|f| f.evicted == Some(Reason::Narrowed)));
+    }
+}
+
+#[test]
+fn commands_that_cannot_be_followed_are_refused() {
+    let Running { worker, .. } = start(Protection::Auto, 1, true, false);
+    let handle = worker.handle();
+    assert!(matches!(handle.add(&module(0, Protection::Auto)), Err(RunError::Duplicate(ModuleId(0)))));
+    assert!(matches!(handle.remove(ModuleId(7)), Err(RunError::Unknown(ModuleId(7)))));
+    assert!(matches!(handle.evict(ModuleId(7), Reason::Narrowed), Err(RunError::Unknown(_))));
+    // Ticks of this run are a second apart.
+    let mut coarse = module(1, Protection::Auto);
+    coarse.plan.view.resolution_ns = 3_000_000_000;
+    assert!(matches!(handle.add(&coarse), Err(RunError::Resolution { .. })));
+    coarse.plan.view.resolution_ns = 500_000_000;
+    handle.apply(&[module(0, Protection::Auto), coarse.clone()]).unwrap();
+    assert_eq!(handle.snapshot().unwrap().accounts.len(), 2);
+    handle.apply(&[coarse]).unwrap();
+    assert_eq!(handle.snapshot().unwrap().accounts.len(), 1);
+    handle.stop();
+    worker.join().unwrap();
+    assert!(matches!(handle.snapshot(), Err(RunError::Ended)));
+    assert!(matches!(handle.add(&module(2, Protection::Auto)), Err(RunError::Ended)));
+    assert!(matches!(handle.remove(ModuleId(1)), Err(RunError::Ended)));
+}
+
+#[test]
+fn a_plan_survives_serialization() {
+    let mut plan = Plan::new(vec![counter(0, Protection::Auto), counter(1, Protection::Metered)], 3, 7);
+    let view = &mut plan.modules[1].view;
+    view.select.extend(flame_plan::TrustedFilter::parse("tcp port 80").unwrap());
+    view.select_shown.extend(flame_plan::ShownFilter::parse("host 10.0.0.1").unwrap());
+    view.key = Some(flame_plan::ViewKey([7; 32]));
+    view.transforms = flame_transform::parse("ip=prefix,mac=zero").unwrap();
+    let bytes = postcard::to_stdvec(&plan).unwrap();
+    assert_eq!(postcard::from_bytes::<Plan>(&bytes).unwrap(), plan);
+    assert!((0..bytes.len().min(400)).all(|n| postcard::from_bytes::<Plan>(&bytes[..n]).is_err()));
+    let json = serde_json::to_string(&plan.modules[1].view).unwrap();
+    assert_eq!(serde_json::from_str::<flame_plan::ViewSpec>(&json).unwrap(), plan.modules[1].view);
+}
