@@ -355,12 +355,12 @@ impl Writer<'_> {
         sink.i64_const(0).i64_lt_s().br_if(depth + 1).drop();
     }
 
-    /// Loads from the polling page. A load that may trap stays though nothing is done with its result, but two
-    /// loads of one address, with no store between them, are one to Cranelift: a loop behind another, or behind a load
-    /// of the module's own, would be left without. So no poll is at an address that a compiler can take for another's:
-    /// all are relative to a global that the module cannot read, and each poll of a function has an offset of its own.
-    /// A function that may be copied into its callers, and be there twice, moves the global on. None waits for the load
-    /// before it.
+    /// Loads from the polling page. A load that may trap stays though nothing is done with its result, but two loads
+    /// of one address, with no store between them, are one to Cranelift: a loop behind another, or behind a load of
+    /// the module's own, would be left without. So no poll is at an address that a compiler can take for another's:
+    /// all are relative to a global that the module cannot read, and each poll of a function has an offset of its
+    /// own. A function that may be copied into its callers, and be there twice, moves the global on. No poll waits
+    /// for the load of another.
     ///
     /// The function's place is read when it is entered, on every path. Polls beyond the page's places take one each.
     fn poll(&mut self, first: bool) {

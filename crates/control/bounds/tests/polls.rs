@@ -133,7 +133,7 @@ fn each_function_loop_and_long_instruction_polls() {
             let code: Vec<Operator<'_>> =
                 body.get_operators_reader().unwrap().into_iter().map(Result::unwrap).collect();
             let used = RefCell::new(BTreeSet::new());
-            // Where a poll ends: its load, whose result is dropped, relative to what no code of the module's can know.
+            // Where a poll ends: its load, whose result is dropped, relative to what the module cannot know.
             let load = |at: usize| {
                 let Some(
                     [

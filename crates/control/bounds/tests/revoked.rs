@@ -34,10 +34,12 @@ fn ends(text: &str) -> bool {
     let page = memory.data_ptr(&store).wrapping_add(POLL as usize) as usize;
     let (tell, told) = channel();
     std::thread::spawn(move || {
+        tell.send(Ok(0)).ok();
         tell.send(f.call(&mut store, 0).map_err(|e| e.root_cause().to_string())).ok();
         // Without its page the memory is of no use to anybody.
         std::mem::forget(store);
     });
+    assert_eq!(told.recv(), Ok(Ok(0)), "it begins");
     let early = told.recv_timeout(Duration::from_millis(100));
     assert_eq!(early, Err(RecvTimeoutError::Timeout), "it is meant to go on\n{text}");
     // SAFETY: a page of a memory that lives as long as the process.
@@ -53,8 +55,7 @@ fn ends(text: &str) -> bool {
 
 const ENDLESS: &str = "(loop $l (br_if $l (i32.eqz (local.get 0))))";
 
-/// What the module itself loads from the polling page is not taken for a poll: a load that is there already, the
-/// compiler does not repeat.
+/// A load of the module's own from the polling page does not stand in for a poll.
 #[test]
 fn a_module_that_loads_from_the_page_itself_polls() {
     for place in 0..4 {
@@ -108,7 +109,8 @@ fn each_copy_of_a_function_polls() {
         // Recursion that goes on: each call doubles the calls.
         f(
             "(func $tree (param i32) (if (local.get 0) (then
-                (call $tree (i32.sub (local.get 0) (i32.const 1))) (call $tree (i32.sub (local.get 0) (i32.const 1))))))",
+                (call $tree (i32.sub (local.get 0) (i32.const 1)))
+                (call $tree (i32.sub (local.get 0) (i32.const 1))))))",
             "(call $tree (i32.const 100))",
         ),
     ] {
