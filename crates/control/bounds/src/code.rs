@@ -93,8 +93,7 @@ impl Function<'_> {
             () => Keep::Local,
         };
         let (alone, bytes) = (self.alone, Vec::new());
-        let mut out =
-            Writer { bytes, added, keep, alone, polls: 0, moved: false, fuel: 0, page: 0, temporary: 0 };
+        let mut out = Writer { bytes, added, keep, alone, polls: 0, fuel: 0, page: 0, temporary: 0 };
         self.locals(&mut out)?;
         if keep == Keep::Local {
             out.sink().block(BlockType::Result(ValType::I32)).block(self.results);
@@ -286,9 +285,7 @@ struct Writer<'a> {
     polls: u32,
     /// Local that holds fuel, if one does, else that is free.
     fuel: u32,
-    /// Whether it polls at a place that was taken when it was entered, or later.
-    moved: bool,
-    /// Local that holds that place, in functions that poll.
+    /// Local that holds the function's place on the polling page, in functions that poll.
     page: u32,
     /// A free i32 local, in functions that mark packets or pay for loops in front of them.
     temporary: u32,
@@ -358,37 +355,36 @@ impl Writer<'_> {
         sink.i64_const(0).i64_lt_s().br_if(depth + 1).drop();
     }
 
-    /// Loads from the polling page. A load that may trap stays though nothing is done with its result, but two
-    /// loads of one address, with no store between them, are one to Cranelift: a loop after another
-    /// would be left without. So each poll of a function has an address of its own. A function that may be copied into
-    /// its callers, and be there twice, takes a place on the page that no call before took, by a global that moves on:
-    /// no compiler can take its loads for those of another copy. None waits for the load before it.
+    /// Loads from the polling page. A load that may trap stays though nothing is done with its result, but two loads
+    /// of one address, with no store between them, are one to Cranelift: a loop behind another, or behind a load of
+    /// the module's own, would be left without. So no poll is at an address that a compiler can take for another's:
+    /// all are relative to a global that the module cannot read, and each poll of a function has an offset of its
+    /// own. A function that may be copied into its callers, and be there twice, moves the global on. No poll waits
+    /// for the load of another.
+    ///
+    /// The function's place is read when it is entered, on every path. Polls beyond the page's places take one each.
     fn poll(&mut self, first: bool) {
         if self.keep != Keep::Poll {
             return;
         }
         let (page, places) = (self.page, self.added.page);
-        let fixed = self.alone && !self.moved;
-        let is_placed = match first {
-            true => fixed,
-            false => self.polls < if fixed { POLL_BYTES / 4 } else { PLACES },
+        let is_placed = !first && self.polls < PLACES;
+        let offset = if is_placed { u64::from(4 * self.polls) } else { 0 };
+        let mut sink = InstructionSink::new(&mut self.bytes);
+        match (first, is_placed) {
+            (false, true) => sink.local_get(page),
+            (true, _) if self.alone => sink.global_get(places).local_tee(page),
+            _ => {
+                let last = POLL + 4 * (PLACES - 1);
+                sink.global_get(places).i32_const(4).i32_add().i32_const(last as i32).i32_and();
+                match first {
+                    true => sink.local_tee(page).global_set(places).local_get(page),
+                    false => sink.global_set(places).global_get(places),
+                }
+            }
         };
-        if !is_placed {
-            let last = POLL + 4 * (PLACES - 1);
-            self.sink().global_get(places).i32_const(4).i32_add().i32_const(last as i32).i32_and();
-            self.sink().local_tee(page).global_set(places).local_get(page);
-            self.sink().i32_load(MemArg { offset: 0, align: 2, memory_index: 0 }).drop();
-            (self.polls, self.moved) = (1, true);
-            return;
-        }
-        let place = 4 * self.polls;
+        sink.i32_load(MemArg { offset, align: 2, memory_index: 0 }).drop();
         self.polls += 1;
-        let offset = if fixed { 0 } else { place.into() };
-        match fixed {
-            true => self.sink().i32_const((POLL + place) as i32),
-            false => self.sink().local_get(page),
-        };
-        self.sink().i32_load(MemArg { offset, align: 2, memory_index: 0 }).drop();
     }
 
     fn flush(&mut self) {

@@ -101,6 +101,8 @@ impl<'a> Walk<'_, 'a> {
         }
         if self.exploring == 0 {
             let (function, offset) = (self.function, body.about.offset);
+            // What is kept is paid for by its size: a loop takes two bytes, and a call of its function as few.
+            self.spend(size_of::<LoopBound>() / 4, offset)?;
             self.loops.push(LoopBound { function, offset, packets, trips, iteration: one });
         }
         let base = entry.cost;

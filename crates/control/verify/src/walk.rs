@@ -258,7 +258,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         Ok(Some(state))
     }
 
-    fn spend(&mut self, n: usize, offset: u32) -> Walked<()> {
+    pub(crate) fn spend(&mut self, n: usize, offset: u32) -> Walked<()> {
         match self.work.checked_sub(n as u64).filter(|_| self.values.symbols.steps_left() > 0) {
             Some(rest) => self.work = rest,
             None => return Err(self.refused(Rule::Work, offset)),

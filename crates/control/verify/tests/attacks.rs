@@ -146,6 +146,19 @@ fn repetition_is_limited() {
     assert!(start.elapsed() < Duration::from_secs(15));
 }
 
+/// A few bytes that enter hundreds of loops again: what is kept of loops is limited by the size of the module.
+#[test]
+fn what_is_kept_of_loops_is_limited() {
+    let calls = 8_000;
+    let rest = format!(
+        r#"(func $f (export "flame_tick") (param i64) (result i64) {} (i64.const 0)) (func $g {})"#,
+        "(call $g)".repeat(calls),
+        "(loop)".repeat(400)
+    );
+    let kept = size_of_val(&verified(&rest, &of_calls(calls as u32)).unwrap().loops[..]);
+    assert!(kept < 16 << 20, "{kept} bytes for some 50,000");
+}
+
 /// A loop with a count stays bounded.
 #[test]
 fn an_honest_note_is_enough() {
