@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Bumped whenever checks, bounds, rewriting or the engine's configuration change.
-const GENERATION: u32 = 13;
+const GENERATION: u32 = 14;
 const MAC_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
 /// Bytes of an entry, at most; what is larger is compiled anew.

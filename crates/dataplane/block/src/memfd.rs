@@ -1,106 +1,232 @@
 #![allow(unsafe_code)] // Maps memory.
 
-use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use crate::queue::Queue;
+use crate::{BlockError, MAX_SLOTS, SLOT_BYTES, SLOT_DESCRIPTORS};
+use flame_abi::Descriptor;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Why shared memory could not be had.
-#[derive(Debug, thiserror::Error)]
-#[error("shared memory of {bytes} bytes: {step}: {error}")]
-pub struct BlockError {
-    pub bytes: usize,
-    pub step: &'static str,
-    pub error: std::io::Error,
-}
+pub(crate) const PAGE: usize = 4096;
+const _: () = assert!(SLOT_BYTES.is_multiple_of(PAGE) && size_of::<Queue>() <= PAGE);
 
-/// A memfd of fixed size, mapped for writing in this process. Others map its descriptor read-only.
-///
-/// Pages take up memory only once they are written.
-pub struct SharedMemory {
-    file: File,
+/// Seals under which a mapped file is never cut short, as access to missing pages raises SIGBUS.
+const SIZED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+/// Seals under which only mappings that already exist can be written through (Linux 5.1).
+const READ_ONLY: SealFlags = SIZED.union(SealFlags::FUTURE_WRITE);
+
+/// A whole file, mapped and shared.
+struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: the mapping lives as long as the value and is not tied to a thread.
-unsafe impl Send for SharedMemory {}
-// SAFETY: a shared reference gives out only the descriptor and atomics (see `atomic_*`).
-unsafe impl Sync for SharedMemory {}
+unsafe impl Send for Mapping {}
+// SAFETY: a shared reference gives out only the address; its users state why they may follow it.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(file: impl AsFd, bytes: usize, protection: ProtFlags) -> io::Result<Self> {
+        // SAFETY: a new mapping at an address the kernel picks, which nothing else refers to.
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) }?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("address 0 was mapped"))?;
+        Ok(Self { start, bytes })
+    }
+
+    /// The address of `len` bytes at `offset`, if they lie inside.
+    fn range(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.bytes);
+        // SAFETY: `offset` is at most the end of the mapping.
+        inside.then(|| unsafe { self.start.add(offset) })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, given back once; whatever referred to it borrowed `self`.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Makes a memfd of fixed size and maps it for writing.
+fn create(bytes: usize) -> Result<(OwnedFd, Mapping), BlockError> {
+    let fail = |step| move |error: io::Error| BlockError::Memory { bytes, step, error };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create("flame-block", flags).map_err(|e| fail("memfd_create")(e.into()))?;
+    rustix::fs::ftruncate(&fd, bytes as u64).map_err(|e| fail("ftruncate")(e.into()))?;
+    let mapping = Mapping::new(&fd, bytes, ProtFlags::READ | ProtFlags::WRITE).map_err(fail("mmap"))?;
+    Ok((fd, mapping))
+}
+
+fn seal(fd: &OwnedFd, bytes: usize, seals: SealFlags) -> Result<(), BlockError> {
+    rustix::fs::fcntl_add_seals(fd, seals | SealFlags::SEAL).map_err(|e| BlockError::Memory {
+        bytes,
+        step: "fcntl(F_ADD_SEALS)",
+        error: e.into(),
+    })
+}
+
+/// A memfd of fixed size that only its maker can write.
+///
+/// It is mapped for writing here and then sealed, so its descriptor can be given to anybody: it can
+/// only be mapped for reading. Pages take up memory only once they are written.
+pub struct SharedMemory {
+    fd: OwnedFd,
+    mapping: Mapping,
+}
 
 impl SharedMemory {
     /// `bytes` is rounded up to whole pages.
     pub fn new(bytes: usize) -> Result<Self, BlockError> {
-        let bytes = bytes.next_multiple_of(4096);
-        let fail = |step| BlockError { bytes, step, error: std::io::Error::last_os_error() };
-        // SAFETY: a constant NUL-terminated name; the result is checked.
-        let fd = unsafe {
-            libc::memfd_create(c"flame-block".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
-        };
-        if fd < 0 {
-            return Err(fail("memfd_create"));
-        }
-        // SAFETY: `fd` was just made and is owned by nobody else.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(bytes as u64).map_err(|error| BlockError { bytes, step: "ftruncate", error })?;
-        // The size is sealed: a reader's mapping can never be cut short under it (SIGBUS).
-        // SAFETY: plain system call on our own descriptor.
-        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) } < 0 {
-            return Err(fail("fcntl(F_ADD_SEALS)"));
-        }
-        // SAFETY: a new mapping at an address the kernel picks; the result is checked.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(fail("mmap"));
-        }
-        let start = NonNull::new(start.cast()).expect("mmap never maps address 0 unasked");
-        Ok(Self { file, start, bytes })
+        let bytes = bytes.next_multiple_of(PAGE);
+        let (fd, mapping) = create(bytes)?;
+        seal(&fd, bytes, READ_ONLY)?;
+        Ok(Self { fd, mapping })
     }
 
     pub fn fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+        self.fd.as_raw_fd()
     }
 
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.mapping.bytes
     }
 
-    /// The bytes of `range`, to write. Readers elsewhere may see a write at any time; what they must
-    /// not see half-written is ordered by the pool's atomics.
+    /// Returns a further descriptor to give away.
+    pub(crate) fn descriptor(&self) -> Result<OwnedFd, BlockError> {
+        let bytes = self.bytes();
+        self.fd.try_clone().map_err(|error| BlockError::Memory { bytes, step: "fcntl(F_DUPFD)", error })
+    }
+
+    /// Returns `len` bytes at `offset`, to write. Readers elsewhere may see a write at any time; the
+    /// pool's queues order blocks so that none is read half-written.
     ///
-    /// Panics if the range does not lie inside.
+    /// # Panics
+    ///
+    /// If the range does not lie inside.
     pub fn slice_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
-        assert!(offset.checked_add(len).is_some_and(|end| end <= self.bytes), "range lies in the mapping");
-        // SAFETY: in bounds, and `&mut self` makes it the only reference in this process.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), len) }
+        let start = self.mapping.range(offset, len).expect("range lies in the mapping");
+        // SAFETY: in bounds, and `&mut self` makes it the only reference in this process; the seals
+        // keep every other process from writing.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
-    /// The bytes of `range`, to read. Panics if the range does not lie inside.
+    /// Returns `len` bytes at `offset`, to read.
+    ///
+    /// # Panics
+    ///
+    /// If the range does not lie inside.
     pub fn slice(&self, offset: usize, len: usize) -> &[u8] {
-        assert!(offset.checked_add(len).is_some_and(|end| end <= self.bytes), "range lies in the mapping");
-        // SAFETY: in bounds; only this process writes, and it needs `&mut self` for that.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), len) }
+        let start = self.mapping.range(offset, len).expect("range lies in the mapping");
+        // SAFETY: in bounds; only this process can write, and it needs `&mut self` for that.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
-    /// The 64-bit atomic number `index` of the head (the pool keeps slices away from it).
-    pub(crate) fn atomic(&self, index: usize) -> &std::sync::atomic::AtomicU64 {
-        assert!(index < self.bytes / 8, "atomic lies in the mapping");
-        // SAFETY: in bounds, aligned (mappings are page-aligned), and only ever accessed atomically.
-        unsafe { &*self.start.as_ptr().cast::<std::sync::atomic::AtomicU64>().add(index) }
+    /// Returns the descriptors and the packets' bytes of a slot.
+    pub(crate) fn slot_mut(&mut self, slot: usize) -> (&mut [Descriptor], &mut [u8]) {
+        let bytes = self.slice_mut(slot * SLOT_BYTES, SLOT_BYTES);
+        let (descriptors, data) = bytes.split_at_mut(SLOT_DESCRIPTORS);
+        // SAFETY: a descriptor is plain numbers, so any bytes are one; slots are page-aligned.
+        let (before, descriptors, after) = unsafe { descriptors.align_to_mut::<Descriptor>() };
+        debug_assert!(before.is_empty() && after.is_empty());
+        (descriptors, data)
     }
 }
 
-impl Drop for SharedMemory {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, given back once.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+/// A control page that another process maps too, and may scribble on.
+pub(crate) struct ControlPage {
+    mapping: Mapping,
+}
+
+impl ControlPage {
+    /// Makes a page of zeros and its descriptor to give away.
+    pub(crate) fn new() -> Result<(Self, OwnedFd), BlockError> {
+        let (fd, mapping) = create(PAGE)?;
+        seal(&fd, PAGE, SIZED)?;
+        Ok((Self { mapping }, fd))
     }
+
+    /// Maps the page that a writer made.
+    pub(crate) fn open(fd: &OwnedFd) -> Result<Self, BlockError> {
+        const NAME: &str = "control";
+        let bytes = checked(fd, NAME, SIZED)?;
+        if bytes != PAGE {
+            return Err(unexpected(NAME, format!("a page of {PAGE} bytes"), format!("{bytes} bytes")));
+        }
+        Ok(Self { mapping: map(fd, NAME, bytes, ProtFlags::READ | ProtFlags::WRITE)? })
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        // SAFETY: the mapping is a page, page-aligned and not smaller than a queue. A queue is only
+        // atomics, of which any bits are one and which others may change at any time.
+        unsafe { self.mapping.start.cast::<Queue>().as_ref() }
+    }
+}
+
+/// All slots of a pool, mapped read-only by a reader.
+pub(crate) struct Slots {
+    fd: OwnedFd,
+    mapping: Mapping,
+}
+
+impl Slots {
+    /// Maps the slots that a writer made.
+    pub(crate) fn open(fd: OwnedFd) -> Result<Self, BlockError> {
+        const NAME: &str = "data";
+        let bytes = checked(&fd, NAME, READ_ONLY)?;
+        if !bytes.is_multiple_of(SLOT_BYTES) || !(1..=MAX_SLOTS).contains(&(bytes / SLOT_BYTES)) {
+            let expected = format!("1 to {MAX_SLOTS} slots of {SLOT_BYTES} bytes");
+            return Err(unexpected(NAME, expected, format!("{bytes} bytes")));
+        }
+        let mapping = map(&fd, NAME, bytes, ProtFlags::READ)?;
+        Ok(Self { fd, mapping })
+    }
+
+    pub(crate) fn window(&self) -> (RawFd, usize, usize) {
+        (self.fd.as_raw_fd(), 0, self.mapping.bytes)
+    }
+
+    /// Copies bytes of a slot; returns false if they do not lie in it.
+    pub(crate) fn copy(&self, slot: usize, offset: usize, into: &mut [u8]) -> bool {
+        let in_slot = offset.checked_add(into.len()).is_some_and(|end| end <= SLOT_BYTES);
+        let at = slot.checked_mul(SLOT_BYTES).and_then(|start| start.checked_add(offset));
+        let Some(start) = at.filter(|_| in_slot).and_then(|at| self.mapping.range(at, into.len())) else {
+            return false;
+        };
+        for (i, byte) in into.iter_mut().enumerate() {
+            // SAFETY: in bounds. Atomic, as the writer may write the slot meanwhile if it has removed
+            // this reader; a relaxed load needs no write access.
+            *byte = unsafe { start.add(i).cast::<AtomicU8>().as_ref() }.load(Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+fn unexpected(name: &'static str, expected: String, found: String) -> BlockError {
+    BlockError::Unexpected { name, expected, found }
+}
+
+/// Returns the size of a descriptor that was passed, if it has at least these seals.
+fn checked(fd: &OwnedFd, name: &'static str, seals: SealFlags) -> Result<usize, BlockError> {
+    let fail = |step| move |e: rustix::io::Errno| BlockError::Descriptor { name, step, error: e.into() };
+    let found = rustix::fs::fcntl_get_seals(fd).map_err(fail("fcntl(F_GET_SEALS)"))?;
+    if !found.contains(seals) {
+        return Err(unexpected(name, format!("the seals {seals:?}"), format!("{found:?}")));
+    }
+    // The seals come first: now the size stays.
+    let bytes = rustix::fs::fstat(fd).map_err(fail("fstat"))?.st_size;
+    usize::try_from(bytes).map_err(|e| BlockError::Descriptor {
+        name,
+        step: "size",
+        error: io::Error::other(e),
+    })
+}
+
+fn map(fd: &OwnedFd, name: &'static str, bytes: usize, protection: ProtFlags) -> Result<Mapping, BlockError> {
+    Mapping::new(fd, bytes, protection).map_err(|error| BlockError::Descriptor { name, step: "mmap", error })
 }

@@ -1,82 +1,48 @@
-use crate::memfd::{BlockError, SharedMemory};
-use crate::{SLOT_BYTES, SLOT_DATA, SLOT_DESCRIPTORS};
+use crate::memfd::{ControlPage, SharedMemory};
+use crate::queue::{AWAKE, CLOSED, Control, ENTRIES, MAGIC, Queue, SLEEPING, entry};
+use crate::reader::Reader;
+use crate::{BlockError, MAX_READERS, MAX_SLOTS, SLOT_BYTES, SLOT_DATA};
 use flame_abi::Descriptor;
-use std::os::fd::RawFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{ErrorKind, Write};
+use std::net::Shutdown;
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Readers of one pool, at most: one bit each in a slot's mask.
-pub const MAX_READERS: usize = 64;
-
-// The head, in 64-bit words: a mask of readers per slot, then per reader its queue. Each queue
-// stands on its own cache lines, so that readers do not disturb each other.
-const MAX_SLOTS: usize = 16;
-const QUEUE: usize = 32;
-const QUEUE_HEAD: usize = 0; // entries published to this reader; the writer advances it
-const QUEUE_TAIL: usize = 8; // entries it has taken; the reader advances it
-const QUEUE_HELD: usize = 9; // entries it has released
-const QUEUE_LOST: usize = 1; // packets lost because it held `depth` slots
-const QUEUE_ENTRIES: usize = 16;
-const HEAD_WORDS: usize = MAX_SLOTS + MAX_READERS * QUEUE;
-const _: () = assert!(SLOT_BYTES.is_multiple_of(4096));
-const HEAD_BYTES: usize = (HEAD_WORDS * 8).next_multiple_of(4096);
+use std::sync::atomic::{Ordering, fence};
 
 /// The writer's end.
 pub struct Pool {
-    memory: Arc<Mapping>,
+    memory: SharedMemory,
     slots: usize,
-    depths: Vec<u64>,
+    /// Per slot, a mask of the readers that hold it. Only the writer sees it.
+    holders: [u64; MAX_SLOTS],
+    peers: Vec<Peer>,
+    /// A mask of the bits in use by readers.
+    numbers: u64,
+    /// Number of readers in other processes.
+    remote: usize,
+    /// Number of readers added so far.
+    count: u64,
 }
 
-struct Mapping {
-    // The writer alone takes slices, and only of slots whose mask is empty; all else is atomic.
-    memory: std::cell::UnsafeCell<SharedMemory>,
+/// Identifies one reader of a pool; no later reader gets the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReaderId(pub(crate) u64);
+
+/// Descriptors from which another process makes its end with [`Reader::from_fds`].
+///
+/// All are close-on-exec. Drop them here once they are passed on: a reader counts as dead when the
+/// last copy of `event` is closed, so no other child process may inherit one either.
+#[derive(Debug)]
+pub struct ReaderFds {
+    pub id: ReaderId,
+    pub data: OwnedFd,
+    pub control: OwnedFd,
+    pub event: OwnedFd,
 }
 
-mod mapping {
-    #![allow(unsafe_code)] // Shares the mapping between the writer's slices and the readers' atomics.
-    use super::*;
-
-    // SAFETY: readers use only atomics of the head; slices are taken by the one `Pool` (not `Clone`),
-    // through `&mut`, and of slots, which do not overlap the head.
-    unsafe impl Sync for Mapping {}
-    // SAFETY: as `SharedMemory`.
-    unsafe impl Send for Mapping {}
-
-    impl Mapping {
-        pub(super) fn word(&self, index: usize) -> &AtomicU64 {
-            assert!(index < HEAD_WORDS, "word lies in the head");
-            // SAFETY: `&SharedMemory` gives only atomics here, which may be shared.
-            unsafe { &*self.memory.get() }.atomic(index)
-        }
-
-        pub(super) fn fd(&self) -> RawFd {
-            // SAFETY: reads the descriptor, which never changes.
-            unsafe { &*self.memory.get() }.fd()
-        }
-    }
-
-    impl Pool {
-        /// The descriptors and the packets' bytes of a claimed slot.
-        pub fn slot(&mut self, slot: usize) -> (&mut [Descriptor], &mut [u8]) {
-            assert!(
-                slot < self.slots && self.memory.word(slot).load(Ordering::Acquire) == 0,
-                "slot is claimed"
-            );
-            // SAFETY: `&mut self` is the one writer, no reader holds the slot, and the range lies
-            // behind the head, so nothing else refers to these bytes.
-            let memory = unsafe { &mut *self.memory.memory.get() };
-            let bytes = memory.slice_mut(HEAD_BYTES + slot * SLOT_BYTES, SLOT_BYTES);
-            let (descriptors, data) = bytes.split_at_mut(SLOT_DESCRIPTORS);
-            // SAFETY: a descriptor is plain numbers, so any bytes are one; slots are page-aligned.
-            let (before, descriptors, after) = unsafe { descriptors.align_to_mut::<Descriptor>() };
-            debug_assert!(before.is_empty() && after.is_empty());
-            (descriptors, data)
-        }
-    }
-}
-
-/// What became of a published block.
+/// The outcome of publishing a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
     /// Readers that got it.
@@ -85,234 +51,288 @@ pub struct Published {
     pub lost: u32,
 }
 
+/// The amount of work that a reader has yet to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Blocks published to it and not released.
+    pub held: u64,
+    /// Of these, blocks not taken yet. A hostile reader can misreport this number.
+    pub waiting: u64,
+    /// Packets lost so far because it held as many blocks as it may.
+    pub lost: u64,
+}
+
+/// The writer's private state of one reader. Nothing in the control page is relied on.
+struct Peer {
+    id: ReaderId,
+    /// The reader's bit in `Pool::holders`.
+    bit: u64,
+    depth: u64,
+    published: u64,
+    /// Blocks freed so far. The reader holds those from here up to `published`.
+    freed: u64,
+    lost: u64,
+    /// The slot of block k, at index k modulo `ENTRIES`.
+    slots: [u8; ENTRIES],
+    control: Control,
+    /// The other end of `event`, for a reader in another process.
+    signal: Option<UnixStream>,
+}
+
+impl Peer {
+    fn queue(&self) -> &Queue {
+        self.control.queue()
+    }
+
+    /// Frees the slots that the reader has released since the last call.
+    ///
+    /// Releases come in the order of publishing, so the reader only passes a count. Whatever the count
+    /// is, it frees only slots that this reader holds. `Acquire` pairs with the reader's `Release`: its
+    /// reads of a block happen before the writer writes the slot again.
+    #[inline]
+    fn collect(&mut self, holders: &mut [u64; MAX_SLOTS]) {
+        let released = self.queue().reader.released.load(Ordering::Acquire);
+        // A count below `freed` is ignored by the loop.
+        let released = released.min(self.published);
+        while self.freed < released {
+            let slot = self.slots[self.freed as usize % ENTRIES];
+            holders[usize::from(slot) % MAX_SLOTS] &= !self.bit;
+            self.freed += 1;
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.queue().reader.state.load(Ordering::Relaxed) == CLOSED
+    }
+
+    /// Wakes the reader if it sleeps. Returns true if it is gone.
+    ///
+    /// Makes one system call each time the reader has announced that it will sleep. The socket does not
+    /// block, and no other process can change that. If it is full, it wakes the reader all the same.
+    #[cold]
+    fn wake(&self) -> bool {
+        let state = &self.queue().reader.state;
+        let Some(mut signal) = self.signal.as_ref() else { return false };
+        // Cleared before the byte is sent: a flag set afterwards belongs to the next sleep and stays.
+        if state.compare_exchange(SLEEPING, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        match signal.write(&[1]) {
+            Ok(_) => false,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => false,
+            Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => true,
+            Err(_) => {
+                // The kernel is short of memory: the next block tries again.
+                let _ = state.compare_exchange(AWAKE, SLEEPING, Ordering::AcqRel, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+}
+
 impl Pool {
-    /// `slots` blocks of [`SLOT_BYTES`], 1 to 16.
+    /// Makes a pool of 1 to [`MAX_SLOTS`] slots of [`SLOT_BYTES`].
     pub fn new(slots: usize) -> Result<Self, BlockError> {
         assert!((1..=MAX_SLOTS).contains(&slots), "1 to {MAX_SLOTS} slots");
-        let memory = SharedMemory::new(HEAD_BYTES + slots * SLOT_BYTES)?;
-        Ok(Self { memory: Arc::new(Mapping { memory: memory.into() }), slots, depths: Vec::new() })
+        let memory = SharedMemory::new(slots * SLOT_BYTES)?;
+        let holders = [0; MAX_SLOTS];
+        Ok(Self { memory, slots, holders, peers: Vec::new(), numbers: 0, remote: 0, count: 0 })
     }
 
-    /// What a reader maps: descriptor, offset in it, and bytes.
+    /// Returns what a reader maps: descriptor, offset in it, and bytes.
     pub fn window(&self) -> (RawFd, usize, usize) {
-        (self.memory.fd(), HEAD_BYTES, self.slots * SLOT_BYTES)
+        (self.memory.fd(), 0, self.slots * SLOT_BYTES)
     }
 
-    /// Offset of a slot in the window.
+    /// Returns the offset of a slot in the window.
     pub fn offset(slot: usize) -> usize {
         slot * SLOT_BYTES
     }
 
-    /// Bytes of packets a slot holds.
+    /// Returns the bytes of packets that a slot holds.
     pub const fn capacity() -> usize {
         SLOT_DATA
     }
 
-    /// A further reader that may hold `depth` slots at a time; none if there are [`MAX_READERS`].
+    /// Adds a reader in this process that may hold `depth` slots (1 to 16) at a time; returns none if
+    /// there are [`MAX_READERS`]. It gets the blocks that are published from now on. Dropping it removes
+    /// it.
     pub fn reader(&mut self, depth: usize) -> Option<Reader> {
-        let number = self.depths.len();
+        let queue = Arc::new(Queue::default());
+        self.add(depth, Control::Local(queue.clone()), None)?;
+        Some(Reader::local(queue))
+    }
+
+    /// Adds a reader in another process, otherwise as [`Pool::reader`]. Dropping it there removes it; if
+    /// its process dies, [`Pool::reap`] does.
+    pub fn remote_reader(&mut self, depth: usize) -> Result<ReaderFds, BlockError> {
+        let (page, control) = ControlPage::new()?;
+        let (signal, event) = UnixStream::pair().map_err(BlockError::Socket)?;
+        [&signal, &event].iter().try_for_each(|end| end.set_nonblocking(true)).map_err(BlockError::Socket)?;
+        // Nothing is ever read here, so a reader must not be able to queue anything.
+        signal.shutdown(Shutdown::Read).map_err(BlockError::Socket)?;
+        let data = self.memory.descriptor()?;
+        let id = self.add(depth, Control::Shared(page), Some(signal)).ok_or(BlockError::TooManyReaders)?;
+        Ok(ReaderFds { id, data, control, event: event.into() })
+    }
+
+    fn add(&mut self, depth: usize, control: Control, signal: Option<UnixStream>) -> Option<ReaderId> {
+        self.remove_all(Peer::is_closed);
+        let number = self.numbers.trailing_ones() as usize;
         if number == MAX_READERS {
             return None;
         }
-        self.depths.push(depth.clamp(1, QUEUE_ENTRIES) as u64);
-        Some(Reader { memory: self.memory.clone(), number })
+        self.count += 1;
+        let (id, bit) = (ReaderId(self.count), 1 << number);
+        let words = &control.queue().writer;
+        words.magic.store(MAGIC, Ordering::Relaxed);
+        words.id.store(id.0, Ordering::Relaxed);
+        self.numbers |= bit;
+        self.remote += usize::from(signal.is_some());
+        let depth = depth.clamp(1, ENTRIES) as u64;
+        let (published, freed, lost, slots) = (0, 0, 0, [0; ENTRIES]);
+        self.peers.push(Peer { id, bit, depth, published, freed, lost, slots, control, signal });
+        Some(id)
     }
 
-    /// Takes a reader out: it gets no more blocks, and what it holds is free.
-    pub fn remove(&mut self, reader: &mut Reader) {
-        while let Some((slot, _)) = reader.take() {
-            reader.release(slot);
+    /// Removes a reader; returns false if it was removed before.
+    ///
+    /// The slots it held are free at once, and another reader can take its place. It gets no further
+    /// block, and wakes up if it sleeps. If it goes on reading, it may see slots change; no other reader
+    /// is affected.
+    pub fn remove(&mut self, id: ReaderId) -> bool {
+        let before = self.peers.len();
+        self.remove_all(|peer| peer.id == id);
+        self.peers.len() < before
+    }
+
+    fn remove_all(&mut self, is_gone: impl Fn(&Peer) -> bool) {
+        self.peers.retain(|peer| {
+            if !is_gone(peer) {
+                return true;
+            }
+            self.holders.iter_mut().for_each(|mask| *mask &= !peer.bit);
+            self.numbers &= !peer.bit;
+            self.remote -= usize::from(peer.signal.is_some());
+            peer.queue().writer.removed.store(1, Ordering::Release);
+            false
+        });
+    }
+
+    /// Removes readers that were dropped or whose process has ended, and returns them.
+    ///
+    /// Makes one system call if there are readers in other processes, so call it at ticks or when such a
+    /// process ends. Until then, a reader that was killed while awake keeps the slots it held.
+    pub fn reap(&mut self) -> Vec<ReaderId> {
+        let mut gone: Vec<_> = self.peers.iter().filter(|s| s.is_closed()).map(|s| s.id).collect();
+        let remote = self.peers.iter().filter_map(|s| Some((s.id, s.signal.as_ref()?)));
+        let (ids, mut fds): (Vec<_>, Vec<_>) =
+            remote.map(|(id, signal)| (id, PollFd::new(signal, PollFlags::empty()))).unzip();
+        // A hang-up is reported without being asked for. If the call fails, the next one finds it.
+        if !fds.is_empty() && poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() {
+            let ended = PollFlags::HUP | PollFlags::ERR;
+            let hung_up = fds.iter().zip(&ids).filter(|(fd, _)| fd.revents().intersects(ended));
+            gone.extend(hung_up.map(|(_, id)| *id));
         }
-        self.depths[reader.number] = 0;
+        gone.sort_unstable_by_key(|id| id.0);
+        gone.dedup();
+        self.remove_all(|peer| gone.contains(&peer.id));
+        gone
     }
 
-    /// A slot that no reader holds. The lowest, because its bytes are the likeliest to be cached.
-    pub fn claim(&self) -> Option<usize> {
-        (0..self.slots).find(|&s| self.memory.word(s).load(Ordering::Acquire) == 0)
+    /// Returns the current readers.
+    pub fn readers(&self) -> impl Iterator<Item = ReaderId> {
+        self.peers.iter().map(|peer| peer.id)
+    }
+
+    /// Returns the backlog of a reader; none if it was removed.
+    pub fn backlog(&mut self, id: ReaderId) -> Option<Backlog> {
+        let peer = self.peers.iter_mut().find(|peer| peer.id == id)?;
+        peer.collect(&mut self.holders);
+        let taken = peer.queue().reader.taken.load(Ordering::Relaxed);
+        let waiting = peer.published - taken.clamp(peer.freed, peer.published);
+        Some(Backlog { held: peer.published - peer.freed, waiting, lost: peer.lost })
+    }
+
+    /// Returns a slot that no reader holds: the lowest, because its bytes are the likeliest to be cached.
+    pub fn claim(&mut self) -> Option<usize> {
+        let mut closed = false;
+        for peer in &mut self.peers {
+            peer.collect(&mut self.holders);
+            closed |= peer.is_closed();
+        }
+        if closed {
+            self.remove_all(Peer::is_closed);
+        }
+        self.holders[..self.slots].iter().position(|mask| *mask == 0)
+    }
+
+    /// Returns the descriptors and the packets' bytes of a claimed slot.
+    ///
+    /// # Panics
+    ///
+    /// If a reader holds the slot.
+    pub fn slot(&mut self, slot: usize) -> (&mut [Descriptor], &mut [u8]) {
+        assert!(self.is_free(slot), "a reader holds slot {slot}, or there is none of that number");
+        self.memory.slot_mut(slot)
+    }
+
+    fn is_free(&self, slot: usize) -> bool {
+        self.holders[..self.slots].get(slot) == Some(&0)
     }
 
     /// Hands a claimed and filled slot with `packets` packets to every reader that has room.
+    ///
+    /// # Panics
+    ///
+    /// If a reader holds the slot.
     pub fn publish(&mut self, slot: usize, packets: u32) -> Published {
+        assert!(self.is_free(slot), "a reader holds slot {slot}, or there is none of that number");
+        let entry = entry(slot, packets);
         let mut mask = 0u64;
-        for (number, depth) in self.depths.iter().enumerate() {
-            let queue = queue(number);
-            let head = self.memory.word(queue + QUEUE_HEAD).load(Ordering::Relaxed);
-            let released = self.memory.word(queue + QUEUE_HELD).load(Ordering::Acquire);
-            if head.wrapping_sub(released) < *depth {
-                mask |= 1 << number;
-            } else {
-                self.memory.word(queue + QUEUE_LOST).fetch_add(u64::from(packets), Ordering::Relaxed);
+        for peer in &mut self.peers {
+            if peer.published - peer.freed >= peer.depth {
+                peer.collect(&mut self.holders);
+            }
+            let words = peer.control.queue();
+            if peer.published - peer.freed >= peer.depth {
+                peer.lost += u64::from(packets);
+                words.writer.lost.store(peer.lost, Ordering::Relaxed);
+                continue;
+            }
+            mask |= peer.bit;
+            let place = peer.published as usize % ENTRIES;
+            peer.slots[place] = slot as u8;
+            peer.published += 1;
+            // The entry that was here is of a block that this reader has released.
+            words.entries.0[place].store(entry, Ordering::Relaxed);
+            // Pairs with the reader's `Acquire`: the entry and the block's bytes are visible to it.
+            words.writer.published.store(peer.published, Ordering::Release);
+        }
+        self.holders[slot] = mask;
+        let taken = mask.count_ones();
+        let published = Published { taken, lost: self.peers.len() as u32 - taken };
+        if self.remote > 0 {
+            self.wake();
+        }
+        published
+    }
+
+    /// Wakes the readers that sleep.
+    ///
+    /// A reader stores its flag and then loads `published`; the writer stores `published` and then loads
+    /// the flag. With a `SeqCst` fence between store and load on both sides, at least one of them sees
+    /// the other's store, so no reader falls asleep while a block waits for it.
+    fn wake(&mut self) {
+        fence(Ordering::SeqCst);
+        let mut gone = 0;
+        for peer in &self.peers {
+            if peer.queue().reader.state.load(Ordering::Relaxed) == SLEEPING && peer.wake() {
+                gone |= peer.bit;
             }
         }
-        // The mask first: a reader may release before the others have even been told.
-        self.memory.word(slot).store(mask, Ordering::Release);
-        let entry = (slot as u64) << 32 | u64::from(packets);
-        for number in (0..self.depths.len()).filter(|n| mask & (1 << n) != 0) {
-            let queue = queue(number);
-            let head = self.memory.word(queue + QUEUE_HEAD).load(Ordering::Relaxed);
-            let place = queue + QUEUE_ENTRIES + head as usize % QUEUE_ENTRIES;
-            self.memory.word(place).store(entry, Ordering::Relaxed);
-            self.memory.word(queue + QUEUE_HEAD).store(head + 1, Ordering::Release);
-        }
-        Published { taken: mask.count_ones(), lost: self.depths.len() as u32 - mask.count_ones() }
-    }
-}
-
-/// One reader's end.
-pub struct Reader {
-    memory: Arc<Mapping>,
-    number: usize,
-}
-
-impl Reader {
-    /// The next block: its slot and packets. It stays as it is until [`Reader::release`].
-    pub fn take(&mut self) -> Option<(usize, u32)> {
-        let queue = queue(self.number);
-        let tail = self.memory.word(queue + QUEUE_TAIL).load(Ordering::Relaxed);
-        if tail == self.memory.word(queue + QUEUE_HEAD).load(Ordering::Acquire) {
-            return None;
-        }
-        let entry =
-            self.memory.word(queue + QUEUE_ENTRIES + tail as usize % QUEUE_ENTRIES).load(Ordering::Relaxed);
-        self.memory.word(queue + QUEUE_TAIL).store(tail + 1, Ordering::Relaxed);
-        Some(((entry >> 32) as usize, entry as u32))
-    }
-
-    /// Blocks that wait to be taken.
-    pub fn waiting(&self) -> u64 {
-        let queue = queue(self.number);
-        let head = self.memory.word(queue + QUEUE_HEAD).load(Ordering::Acquire);
-        head.wrapping_sub(self.memory.word(queue + QUEUE_TAIL).load(Ordering::Relaxed))
-    }
-
-    /// Gives a taken slot back.
-    pub fn release(&mut self, slot: usize) {
-        self.memory.word(slot).fetch_and(!(1 << self.number), Ordering::AcqRel);
-        self.memory.word(queue(self.number) + QUEUE_HELD).fetch_add(1, Ordering::Release);
-    }
-
-    /// Packets lost since the last call.
-    pub fn lost(&mut self) -> u64 {
-        self.memory.word(queue(self.number) + QUEUE_LOST).swap(0, Ordering::Relaxed)
-    }
-}
-
-fn queue(reader: usize) -> usize {
-    MAX_SLOTS + reader * QUEUE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::VecDeque;
-
-    fn fill(pool: &mut Pool, value: u8) -> Option<usize> {
-        let slot = pool.claim()?;
-        pool.slot(slot).1[..64].fill(value);
-        Some(slot)
-    }
-
-    proptest! {
-        /// Against a model: a block is never recycled under a reader, each reader sees its blocks in
-        /// order, and what it does not see is counted as lost.
-        #[test]
-        fn blocks_are_safe_from_recycling(steps in prop::collection::vec((0u8..3, 0usize..3), 1..300)) {
-            let mut pool = Pool::new(4).unwrap();
-            let depths = [1, 2, 4];
-            let mut readers: Vec<_> = depths.iter().map(|&d| pool.reader(d).unwrap()).collect();
-            let mut held: Vec<VecDeque<(usize, u8)>> = vec![VecDeque::new(); 3];
-            let mut queued: Vec<VecDeque<u8>> = vec![VecDeque::new(); 3];
-            let mut lost = [0u64; 3];
-            let mut counted = [0u64; 3];
-            let mut value = 0u8;
-            for (step, r) in steps {
-                match step {
-                    0 => {
-                        value = value.wrapping_add(1);
-                        let Some(slot) = fill(&mut pool, value) else { continue };
-                        prop_assert!(held.iter().flatten().all(|(s, _)| *s != slot));
-                        pool.publish(slot, 7);
-                        for i in 0..3 {
-                            if queued[i].len() + held[i].len() < depths[i] {
-                                queued[i].push_back(value);
-                            } else {
-                                lost[i] += 7;
-                            }
-                        }
-                    }
-                    1 => {
-                        prop_assert_eq!(readers[r].waiting(), queued[r].len() as u64);
-                        let taken = readers[r].take();
-                        prop_assert_eq!(taken.is_some(), !queued[r].is_empty());
-                        if let Some((slot, packets)) = taken {
-                            prop_assert_eq!(packets, 7);
-                            held[r].push_back((slot, queued[r].pop_front().unwrap()));
-                        }
-                    }
-                    _ => {
-                        if let Some((slot, _)) = held[r].pop_front() {
-                            readers[r].release(slot);
-                        }
-                    }
-                }
-                for (i, reader) in readers.iter_mut().enumerate() {
-                    counted[i] += reader.lost();
-                }
-                // Every held block still reads as it was published.
-                let (fd, base, _) = pool.window();
-                for (slot, value) in held.iter().flatten() {
-                    let mut bytes = [0u8; 64];
-                    let at = (base + Pool::offset(*slot) + SLOT_DESCRIPTORS) as i64;
-                    prop_assert_eq!(read_at(fd, at, &mut bytes), 64);
-                    prop_assert!(bytes.iter().all(|b| b == value));
-                }
-            }
-            prop_assert_eq!(counted, lost);
-        }
-    }
-
-    fn read_at(fd: RawFd, offset: i64, into: &mut [u8]) -> usize {
-        use std::os::unix::fs::FileExt;
-        let file = std::fs::File::open(format!("/proc/self/fd/{fd}")).unwrap();
-        file.read_at(into, offset as u64).unwrap()
-    }
-
-    #[test]
-    fn readers_in_threads_see_whole_blocks() {
-        let mut pool = Pool::new(8).unwrap();
-        let mut threads = Vec::new();
-        let (fd, base, _) = pool.window();
-        for _ in 0..3 {
-            let mut reader = pool.reader(3).unwrap();
-            threads.push(std::thread::spawn(move || {
-                let (mut seen, mut lost) = (0u64, 0u64);
-                while seen + lost < 2000 {
-                    lost += reader.lost();
-                    let Some((slot, packets)) = reader.take() else {
-                        std::thread::yield_now();
-                        continue;
-                    };
-                    let mut bytes = [0u8; 64];
-                    read_at(fd, (base + Pool::offset(slot) + SLOT_DESCRIPTORS) as i64, &mut bytes);
-                    assert!(bytes.iter().all(|b| *b == bytes[0]), "block changed under its reader");
-                    reader.release(slot);
-                    seen += u64::from(packets);
-                }
-                seen + lost
-            }));
-        }
-        for i in 0..2000u32 {
-            let slot = loop {
-                if let Some(slot) = fill(&mut pool, i as u8) {
-                    break slot;
-                }
-                std::thread::yield_now();
-            };
-            pool.publish(slot, 1);
-        }
-        for thread in threads {
-            assert_eq!(thread.join().unwrap(), 2000);
+        if gone != 0 {
+            self.remove_all(|peer| gone & peer.bit != 0);
         }
     }
 }

@@ -119,8 +119,8 @@ impl ViewStage {
 
     /// Takes the reader of a runner that has ended out of the pool.
     pub(crate) fn remove(&mut self, at: usize) -> ModuleRunner {
-        let mut runner = self.runners.remove(at);
-        self.pool.remove(&mut runner.reader);
+        let runner = self.runners.remove(at);
+        self.pool.remove(runner.reader.id());
         runner
     }
 

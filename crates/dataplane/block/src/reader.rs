@@ -1,0 +1,217 @@
+use crate::BlockError;
+use crate::memfd::{ControlPage, Slots};
+use crate::pool::ReaderId;
+use crate::queue::{AWAKE, CLOSED, Control, ENTRIES, MAGIC, Queue, SLEEPING, parts};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// One reader's end. When it is dropped, the writer removes the reader.
+pub struct Reader {
+    control: Control,
+    taken: u64,
+    released: u64,
+    lost: u64,
+    remote: Option<Remote>,
+}
+
+/// The part of a reader that exists only outside the writer's process.
+struct Remote {
+    slots: Slots,
+    event: OwnedFd,
+}
+
+/// The reason why [`Reader::wait`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// A block waits.
+    Blocks,
+    /// The time has passed, or a signal came.
+    Nothing,
+    /// The reader was removed or the writer is gone: no block comes any more.
+    Closed,
+}
+
+impl Reader {
+    pub(crate) fn local(queue: Arc<Queue>) -> Self {
+        Self { control: Control::Local(queue), taken: 0, released: 0, lost: 0, remote: None }
+    }
+
+    /// Makes the reader's end from the descriptors in [`ReaderFds`](crate::ReaderFds) and nothing else.
+    /// The slots are mapped read-only. The reader trusts the writer.
+    ///
+    /// System calls: `fcntl`, `fstat` and `mmap` here, `ppoll` and `read` to wait, `munmap` and `close`
+    /// at the end; none to take and release.
+    pub fn from_fds(data: OwnedFd, control: OwnedFd, event: OwnedFd) -> Result<Self, BlockError> {
+        let slots = Slots::open(data)?;
+        let page = ControlPage::open(&control)?;
+        let words = &page.queue().writer;
+        let magic = words.magic.load(Ordering::Acquire);
+        if magic != MAGIC {
+            let (expected, found) = (format!("layout {MAGIC:#x}"), format!("{magic:#x}"));
+            return Err(BlockError::Unexpected { name: "control", expected, found });
+        }
+        check_event(&event)?;
+        // Blocks that an earlier end on this page took but did not release are delivered again.
+        let released = page.queue().reader.released.load(Ordering::Relaxed);
+        let remote = Some(Remote { slots, event });
+        Ok(Self { control: Control::Shared(page), taken: released, released, lost: 0, remote })
+    }
+
+    fn queue(&self) -> &Queue {
+        self.control.queue()
+    }
+
+    /// Returns the reader's id in its pool.
+    pub fn id(&self) -> ReaderId {
+        ReaderId(self.queue().writer.id.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether the writer has removed this reader. Slots it holds may then change at any time.
+    pub fn is_removed(&self) -> bool {
+        self.queue().writer.removed.load(Ordering::Acquire) != 0
+    }
+
+    /// Takes the next block and returns its slot and number of packets. The block does not change until
+    /// [`Reader::release`], unless the reader is removed.
+    pub fn take(&mut self) -> Option<(usize, u32)> {
+        let queue = self.control.queue();
+        // Pairs with the writer's `Release`: the entry and the block's bytes are visible.
+        if queue.writer.published.load(Ordering::Acquire) == self.taken || self.is_removed() {
+            return None;
+        }
+        let entry = queue.entries.0[self.taken as usize % ENTRIES].load(Ordering::Relaxed);
+        self.taken += 1;
+        queue.reader.taken.store(self.taken, Ordering::Relaxed);
+        Some(parts(entry))
+    }
+
+    /// Returns the number of blocks that wait to be taken.
+    pub fn waiting(&self) -> u64 {
+        let published = self.queue().writer.published.load(Ordering::Acquire);
+        if self.is_removed() { 0 } else { published.wrapping_sub(self.taken) }
+    }
+
+    /// Releases the oldest block that was taken, which must be in `slot`.
+    ///
+    /// # Panics
+    ///
+    /// If it is in another slot: the writer counts releases and frees slots in the order of publishing.
+    pub fn release(&mut self, slot: usize) {
+        let queue = self.control.queue();
+        let oldest = queue.entries.0[self.released as usize % ENTRIES].load(Ordering::Relaxed);
+        assert!(
+            self.released < self.taken && parts(oldest).0 == slot,
+            "slots are released in the order in which they were taken"
+        );
+        self.released += 1;
+        // Pairs with the writer's `Acquire`: all reads of the block come before.
+        queue.reader.released.store(self.released, Ordering::Release);
+    }
+
+    /// Returns the number of packets lost since the last call.
+    pub fn lost(&mut self) -> u64 {
+        let lost = self.queue().writer.lost.load(Ordering::Relaxed);
+        lost.wrapping_sub(std::mem::replace(&mut self.lost, lost))
+    }
+
+    /// Returns what to map to see the slots: descriptor, offset in it, and bytes. In the writer's process
+    /// it returns none; use [`Pool::window`](crate::Pool::window) there.
+    pub fn window(&self) -> Option<(RawFd, usize, usize)> {
+        self.remote.as_ref().map(|remote| remote.slots.window())
+    }
+
+    /// Copies bytes of a slot, starting at `offset` in it. Returns false if they do not lie in it, or in
+    /// the writer's process. Bytes of different blocks may be mixed if the reader was removed.
+    pub fn copy(&self, slot: usize, offset: usize, into: &mut [u8]) -> bool {
+        self.remote.as_ref().is_some_and(|remote| remote.slots.copy(slot, offset, into))
+    }
+
+    /// Returns the descriptor that becomes readable when the writer wakes an armed reader, and hangs up
+    /// when no more blocks come; none in the writer's process.
+    pub fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.remote.as_ref().map(|remote| remote.event.as_fd())
+    }
+
+    /// Asks the writer to wake this reader at the next block, before the caller polls
+    /// [`Reader::event`]. If it returns false, the caller must not sleep: a block waits already, or this
+    /// is the writer's process. Call [`Reader::disarm`] afterwards in either case.
+    pub fn arm(&mut self) -> bool {
+        if self.remote.is_none() {
+            return false;
+        }
+        self.queue().reader.state.store(SLEEPING, Ordering::Relaxed);
+        // See `Pool::wake`.
+        fence(Ordering::SeqCst);
+        self.waiting() == 0
+    }
+
+    /// Withdraws the request of [`Reader::arm`] and empties the event.
+    pub fn disarm(&mut self) {
+        if let Some(remote) = &self.remote {
+            self.queue().reader.state.store(AWAKE, Ordering::Relaxed);
+            // There is a byte per sleep at most. One that comes later only ends the next sleep early.
+            let _ = rustix::io::read(&remote.event, &mut [0; 64]);
+        }
+    }
+
+    /// Sleeps until a block waits, or for `timeout`. In the writer's process it returns at once.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, BlockError> {
+        if self.waiting() > 0 {
+            return Ok(Wake::Blocks);
+        }
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        loop {
+            let polled = if self.arm() { self.poll(deadline) } else { Ok(Wake::Nothing) };
+            self.disarm();
+            let polled = polled.map_err(|e| descriptor("event", "poll", e));
+            if self.waiting() > 0 {
+                return Ok(Wake::Blocks);
+            }
+            // Otherwise the byte was of an earlier sleep.
+            if !matches!(polled, Ok(Wake::Blocks)) {
+                return polled;
+            }
+        }
+    }
+
+    fn poll(&self, deadline: Option<Instant>) -> Result<Wake, Errno> {
+        let Some(event) = self.event() else { return Ok(Wake::Nothing) };
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        // A time that the kernel cannot represent is as good as none.
+        let left = left.and_then(|d| Timespec::try_from(d).ok());
+        let mut fds = [PollFd::from_borrowed_fd(event, PollFlags::IN)];
+        match poll(&mut fds, left.as_ref()) {
+            Ok(0) | Err(Errno::INTR) => Ok(Wake::Nothing),
+            Ok(_) if fds[0].revents().contains(PollFlags::HUP) => Ok(Wake::Closed),
+            Ok(_) => Ok(Wake::Blocks),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.queue().reader.state.store(CLOSED, Ordering::Release);
+    }
+}
+
+fn descriptor(name: &'static str, step: &'static str, error: Errno) -> BlockError {
+    BlockError::Descriptor { name, step, error: error.into() }
+}
+
+fn check_event(event: &OwnedFd) -> Result<(), BlockError> {
+    const NAME: &str = "event";
+    let stat = rustix::fs::fstat(event).map_err(|e| descriptor(NAME, "fstat", e))?;
+    let flags = rustix::fs::fcntl_getfl(event).map_err(|e| descriptor(NAME, "fcntl(F_GETFL)", e))?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind == FileType::Socket && flags.contains(OFlags::NONBLOCK) {
+        return Ok(());
+    }
+    let found = format!("{kind:?}, {flags:?}");
+    Err(BlockError::Unexpected { name: NAME, expected: "a socket that does not block".into(), found })
+}

@@ -1,0 +1,238 @@
+//! Readers that come and go, against a model.
+
+mod common;
+
+use common::{PACKETS, Window, fill};
+use flame_block::{Backlog, Pool, Reader};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+/// The expected state of one reader.
+struct Model {
+    reader: Reader,
+    depth: usize,
+    queued: VecDeque<u8>,
+    held: VecDeque<(usize, u8)>,
+    lost: u64,
+    /// Losses returned by the reader so far.
+    counted: u64,
+}
+
+impl Model {
+    fn backlog(&self) -> Backlog {
+        let (waiting, taken) = (self.queued.len() as u64, self.held.len() as u64);
+        Backlog { held: waiting + taken, waiting, lost: self.lost }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Publish,
+    Take(usize),
+    Release(usize),
+    Add(usize),
+    Remove(usize),
+    Drop(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => Just(Step::Publish),
+        6 => (0usize..8).prop_map(Step::Take),
+        5 => (0usize..8).prop_map(Step::Release),
+        2 => (1usize..6).prop_map(Step::Add),
+        1 => (0usize..8).prop_map(Step::Remove),
+        1 => (0usize..8).prop_map(Step::Drop),
+    ]
+}
+
+proptest! {
+    /// A block is never recycled under a reader, each reader sees its blocks in order from when it was
+    /// added, and what it does not see is counted as lost; slots of readers that have gone are free.
+    #[test]
+    fn blocks_are_safe_from_recycling(steps in prop::collection::vec(step(), 1..300)) {
+        let mut pool = Pool::new(4).unwrap();
+        let window = Window::new(&pool);
+        let mut readers: Vec<Model> = Vec::new();
+        let mut removed: Vec<Reader> = Vec::new();
+        let mut value = 0u8;
+        for step in steps {
+            let count = readers.len().max(1);
+            match step {
+                Step::Publish => {
+                    value = value.wrapping_add(1);
+                    let slot = fill(&mut pool, value);
+                    let in_use = |s: usize| readers.iter().any(|m| m.held.iter().any(|(h, _)| *h == s));
+                    let Some(slot) = slot else {
+                        let blocks: u64 = readers.iter().map(|m| m.backlog().held).sum();
+                        prop_assert!(blocks >= 4, "no slot, but readers hold {blocks} at most");
+                        continue;
+                    };
+                    prop_assert!(!in_use(slot), "slot {slot} is recycled under a reader");
+                    let published = pool.publish(slot, PACKETS);
+                    let mut taken = 0;
+                    for model in &mut readers {
+                        if model.queued.len() + model.held.len() < model.depth {
+                            model.queued.push_back(value);
+                            taken += 1;
+                        } else {
+                            model.lost += u64::from(PACKETS);
+                        }
+                    }
+                    prop_assert_eq!((published.taken, published.lost), (taken, readers.len() as u32 - taken));
+                }
+                Step::Take(r) => if let Some(model) = readers.get_mut(r % count) {
+                    prop_assert_eq!(model.reader.waiting(), model.queued.len() as u64);
+                    let taken = model.reader.take();
+                    prop_assert_eq!(taken.is_some(), !model.queued.is_empty());
+                    if let Some((slot, packets)) = taken {
+                        prop_assert_eq!(packets, PACKETS);
+                        model.held.push_back((slot, model.queued.pop_front().unwrap()));
+                    }
+                },
+                Step::Release(r) => if let Some(model) = readers.get_mut(r % count)
+                    && let Some((slot, _)) = model.held.pop_front()
+                {
+                    model.reader.release(slot);
+                },
+                Step::Add(depth) => if let Some(reader) = pool.reader(depth) {
+                    let (queued, held) = (VecDeque::new(), VecDeque::new());
+                    readers.push(Model { reader, depth, queued, held, lost: 0, counted: 0 });
+                },
+                Step::Remove(r) | Step::Drop(r) => {
+                    if readers.is_empty() {
+                        continue;
+                    }
+                    let Model { mut reader, .. } = readers.swap_remove(r % count);
+                    let id = reader.id();
+                    if matches!(step, Step::Remove(_)) {
+                        prop_assert!(pool.remove(id));
+                        prop_assert!(reader.is_removed() && reader.waiting() == 0);
+                        prop_assert_eq!(reader.take(), None);
+                        removed.push(reader);
+                    } else {
+                        drop(reader);
+                        prop_assert_eq!(pool.reap(), vec![id]);
+                    }
+                    prop_assert!(!pool.remove(id) && pool.backlog(id).is_none());
+                }
+            }
+            for model in &mut readers {
+                model.counted += model.reader.lost();
+                prop_assert_eq!(pool.backlog(model.reader.id()), Some(model.backlog()));
+                for (slot, value) in &model.held {
+                    prop_assert!(window.bytes(*slot).iter().all(|b| b == value));
+                }
+            }
+        }
+        for model in &readers {
+            prop_assert_eq!(model.counted, model.lost);
+        }
+        prop_assert!(removed.iter_mut().all(|reader| reader.take().is_none()));
+        // Nothing of any of them is left.
+        readers.iter().for_each(|model| assert!(pool.remove(model.reader.id())));
+        pool.reader(4).unwrap();
+        for _ in 0..4 {
+            let slot = pool.claim().unwrap();
+            pool.publish(slot, 1);
+        }
+    }
+}
+
+/// More readers come and go than there can be at a time.
+#[test]
+fn numbers_are_used_again() {
+    let mut pool = Pool::new(1).unwrap();
+    let mut readers: Vec<_> = std::iter::from_fn(|| pool.reader(1)).collect();
+    assert_eq!(readers.len(), flame_block::MAX_READERS);
+    assert!(matches!(pool.remote_reader(1), Err(flame_block::BlockError::TooManyReaders)));
+    for round in 0..200 {
+        let slot = fill(&mut pool, 1).unwrap();
+        assert_eq!(pool.publish(slot, 1).taken, 64);
+        // All but one are done; the last one leaves with its block.
+        let leaves = round % readers.len();
+        for (i, reader) in readers.iter_mut().enumerate() {
+            let (slot, _) = reader.take().unwrap();
+            if i != leaves {
+                reader.release(slot);
+            }
+        }
+        assert_eq!(pool.claim(), None, "the last reader holds the only slot");
+        let left = readers.swap_remove(leaves);
+        if round % 2 == 0 {
+            assert!(pool.remove(left.id()));
+        } else {
+            drop(left); // Found by the next claim.
+        }
+        assert_eq!(pool.claim(), Some(0));
+        readers.push(pool.reader(1).expect("a number is free"));
+    }
+}
+
+/// A release between claiming and publishing counts.
+#[test]
+fn room_made_after_the_claim_is_used() {
+    let mut pool = Pool::new(2).unwrap();
+    let mut reader = pool.reader(1).unwrap();
+    let slot = fill(&mut pool, 1).unwrap();
+    pool.publish(slot, 1);
+    let next = fill(&mut pool, 2).unwrap();
+    let (taken, _) = reader.take().unwrap();
+    reader.release(taken);
+    assert_eq!((pool.publish(next, 1).taken, reader.lost()), (1, 0));
+}
+
+#[test]
+#[should_panic = "in the order in which they were taken"]
+fn releases_come_in_order() {
+    let mut pool = Pool::new(2).unwrap();
+    let mut reader = pool.reader(2).unwrap();
+    for _ in 0..2 {
+        let slot = pool.claim().unwrap();
+        pool.publish(slot, 1);
+    }
+    reader.take();
+    let second = reader.take().unwrap().0;
+    reader.release(second);
+}
+
+#[test]
+fn readers_in_threads_see_whole_blocks() {
+    let mut pool = Pool::new(8).unwrap();
+    let mut threads = Vec::new();
+    for _ in 0..3 {
+        let (mut reader, window) = (pool.reader(3).unwrap(), Window::new(&pool));
+        threads.push(std::thread::spawn(move || {
+            let (mut seen, mut lost) = (0u64, 0u64);
+            while seen + lost < 2000 {
+                lost += reader.lost();
+                let Some((slot, packets)) = reader.take() else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                let bytes = window.bytes(slot);
+                assert!(bytes.iter().all(|b| *b == bytes[0]), "block changed under its reader");
+                reader.release(slot);
+                seen += u64::from(packets);
+            }
+            seen + lost
+        }));
+    }
+    for i in 0..2000u32 {
+        // Others come and go meanwhile, some with blocks.
+        let mut passing = (i % 3 == 0).then(|| pool.reader(2).unwrap());
+        let slot = loop {
+            if let Some(slot) = fill(&mut pool, i as u8) {
+                break slot;
+            }
+            std::thread::yield_now();
+        };
+        pool.publish(slot, 1);
+        if let Some(reader) = &mut passing {
+            assert!(reader.take().is_some());
+        }
+    }
+    for thread in threads {
+        assert_eq!(thread.join().unwrap(), 2000);
+    }
+}
