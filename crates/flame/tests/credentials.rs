@@ -354,5 +354,5 @@ fn a_running_module_is_evicted_when_the_policy_gives_less() {
             std::fs::read_to_string(&path).unwrap().replace("expose = \"all\"", "expose = \"count\"");
         std::fs::write(path, policy).unwrap();
     };
-    evicted(ended_by(less, &[]), "the policy gives less now");
+    evicted(ended_by(less, &[]), "the policy grants less now");
 }
