@@ -1,5 +1,5 @@
-//! What it earns to know bounds: modules as shipped against the same ones metered; and estimates of time against what
-//! is measured.
+//! What it earns to know bounds: modules as shipped against the same ones metered; and estimates of time
+//! against what is measured.
 
 use crate::fixture::{Error, blocks, instance, plan, run_slot, view_into};
 use crate::modules::{KEY, NAMES};
@@ -69,8 +69,8 @@ pub fn rows(engines: &Engines, trace: &Path, folder: &Path, rounds: usize) -> Re
         let row = Row::ratio(GAIN, name, ratios[1], format!("{:.2} / {:.2} ns a packet", ns(1), ns(0)));
         gains.push(row.target(Target::AtLeast(0.98)));
 
-        // An estimate for the average packet's length. The working set is the memory that is reserved for the module:
-        // what it took.
+        // An estimate for the average packet's length. The working set is the memory that is reserved for the
+        // module: what it took.
         let memory = instances[0].owned_memory().len() as u64;
         let analysis = analyse(&wasm, &Rules::default(), Some(&calibration.costs(memory)))?;
         let time = analysis.entries.iter().find(|e| e.name == names::BATCH).and_then(|e| e.time);

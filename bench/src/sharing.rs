@@ -1,4 +1,5 @@
-//! All modules in one run: they share reading, decoding and equal views, so together they cost less than apart.
+//! All modules in one run: they share reading, decoding and equal views, so together they cost less than
+//! apart.
 
 use crate::commands::time;
 use crate::dispatch;

@@ -1,4 +1,5 @@
-//! Credentials: what installing costs, and that nothing of them is on a packet's way; pseudonyms against traceanon's.
+//! Credentials: what installing costs, and that nothing of them is on a packet's way; pseudonyms against
+//! traceanon's.
 
 use crate::commands::time;
 use crate::fixture::{Error, base, blocks};

@@ -1,5 +1,5 @@
-//! Bounds of any bytes: refused, or found in bounded time, and never for a module that is refused; and the module without the
-//! counters that it does not need.
+//! Bounds of any bytes: refused, or found in bounded time, and never for a module that is refused; and the
+//! module without the counters that it does not need.
 #![no_main]
 
 use flame_bounds::{Class, Costs, Count, ModuleError, Rules, analyse, analyse_exports, rewrite_polled};

@@ -1,4 +1,5 @@
-//! A credential of any bytes, and any Datalog behind a good one: refused with a reason, or no wider than before.
+//! A credential of any bytes, and any Datalog behind a good one: refused with a reason, or no wider than
+//! before.
 #![no_main]
 
 use biscuit_auth::{BlockBuilder, UnverifiedBiscuit};

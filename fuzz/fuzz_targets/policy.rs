@@ -1,5 +1,5 @@
-//! A policy of any bytes: refused with a reason, or one under which a module without a credential gets no more than
-//! what it states for those.
+//! A policy of any bytes: refused with a reason, or one under which a module without a credential gets no
+//! more than what it states for those.
 #![no_main]
 
 use flame_trust::{ModuleRequest, Policy, GrantRequest, Revoked, Rights, Secret};

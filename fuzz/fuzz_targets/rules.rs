@@ -1,5 +1,5 @@
-//! A rule file of any bytes, then a packet: refused at a place inside it, or every rule is in use or listed, and the
-//! packet is looked at.
+//! A rule file of any bytes, then a packet: refused at a place inside it, or every rule is in use or listed,
+//! and the packet is looked at.
 #![no_main]
 
 use flame_abi::{BatchHeader, Descriptor, LinkType};

@@ -12,8 +12,8 @@ const BUFFER: u64 = 4 * flame_abi::MAX_BLOCK_PACKETS as u64;
 #[derive(Args)]
 #[command(next_help_heading = "Admission by time")]
 pub struct AdmissionArgs {
-    /// Fraction of one CPU a module may use at full link rate, for example 0.5. Sets the time limit per packet for
-    /// admission; on a live interface, modules that keep exceeding it are evicted
+    /// Fraction of one CPU a module may use at full link rate, for example 0.5. Sets the time limit per
+    /// packet for admission; on a live interface, modules that keep exceeding it are evicted
     #[arg(long, value_name = "FRACTION")]
     cpu_share: Option<f64>,
 

@@ -1,4 +1,5 @@
-//! Who asks for a command: the operator, or somebody who may run this program as the node's user and nothing more.
+//! Who asks for a command: the operator, or somebody who may run this program as the node's user and nothing
+//! more.
 
 use crate::error::Error;
 use signal_hook::consts::{SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU};
@@ -25,7 +26,8 @@ impl Caller {
     pub fn here() -> Self {
         static HERE: OnceLock<Caller> = OnceLock::new();
         *HERE.get_or_init(|| {
-            // sudo sets it, whatever the caller's environment says. Who sets it himself only takes from himself.
+            // sudo sets it, whatever the caller's environment says. Who sets it himself only takes from
+            // himself.
             let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
             Self::of(flame_files::effective_user(), flame_files::real_user(), sudo)
         })
@@ -40,8 +42,8 @@ impl Caller {
         }
     }
 
-    /// Before anything else is done: what the caller's shell set for itself must not reach the node's files, nor may
-    /// the caller's terminal stop the process while it holds a lock of the node's.
+    /// Before anything else is done: what the caller's shell set for itself must not reach the node's files,
+    /// nor may the caller's terminal stop the process while it holds a lock of the node's.
     pub fn settle(self) -> Result<(), Error> {
         if !matches!(self, Self::Through { .. }) {
             return Ok(());

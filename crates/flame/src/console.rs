@@ -1,4 +1,5 @@
-//! The only way to standard output and standard error for lines: whatever is in them, a terminal obeys none of it.
+//! The only way to standard output and standard error for lines: whatever is in them, a terminal obeys none
+//! of it.
 
 use flame_record::escape;
 use std::fmt::Arguments;

@@ -13,11 +13,12 @@ use std::time::Duration;
 /// Exit status of a run that was interrupted twice, as shells have it for SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// Time for flushing what was written, after which the process ends all the same: a reader that has stopped reading
-/// would hold it for ever.
+/// Time for flushing what was written, after which the process ends all the same: a reader that has stopped
+/// reading would hold it for ever.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// The records' way out, while a run has one. Whoever ends the process flushes it, whatever a module is doing.
+/// The records' way out, while a run has one. Whoever ends the process flushes it, whatever a module is
+/// doing.
 type Slot = Arc<Mutex<Option<Box<dyn Sink>>>>;
 
 /// Listens for SIGINT and SIGTERM as long as the process lives.

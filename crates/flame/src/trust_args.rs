@@ -1,4 +1,5 @@
-//! The client's side of credentials: files of policy, credential and key, and answers to the node's challenge.
+//! The client's side of credentials: files of policy, credential and key, and answers to the node's
+//! challenge.
 
 use crate::caller::{self, Caller};
 use crate::error::Error;
@@ -10,8 +11,9 @@ use std::path::{Path, PathBuf};
 /// Policy, credential and key, as options.
 #[derive(Args, Clone)]
 pub struct TrustArgs {
-    /// Policy of the node: a module gets the intersection of policy, credential and manifest. Without a policy,
-    /// modules run with the operator's rights; if /etc/flame/policy.toml exists, only root can run without it
+    /// Policy of the node: a module gets the intersection of policy, credential and manifest. Without a
+    /// policy, modules run with the operator's rights; if /etc/flame/policy.toml exists, only root can run
+    /// without it
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
 
@@ -60,7 +62,8 @@ fn identity(path: &Path) -> Result<Secret, Error> {
     Ok(Secret::from_file(path)?)
 }
 
-/// Returns the signers of a module, from the file next to it. An invalid signature is an error, not a missing signer.
+/// Returns the signers of a module, from the file next to it. An invalid signature is an error, not a missing
+/// signer.
 pub fn signers(module: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, Error> {
     let path = flame_trust::file_of(module);
     if !path.exists() {

@@ -1,5 +1,5 @@
-//! Code without counters that never ends, though it was taken for bounded: the call ends at its deadline, named, and
-//! nobody else notices.
+//! Code without counters that never ends, though it was taken for bounded: the call ends at its deadline,
+//! named, and nobody else notices.
 
 mod common;
 
@@ -218,7 +218,8 @@ fn a_hang_in_one_worker_stops_the_module_in_the_other() {
     assert!(account.shed_by(Shed::Bound) > 0 && account.shed_by(Shed::Evicted) > 0, "{account:?}");
 }
 
-/// The same file again, in the same process: whatever it is installed as, its unchecked code has had its chance.
+/// The same file again, in the same process: whatever it is installed as, its unchecked code has had its
+/// chance.
 #[test]
 fn a_module_has_one_chance_in_a_run() {
     let engines = Engines::new().unwrap();
@@ -267,8 +268,8 @@ fn other_traps_are_not_taken_for_it() {
     }
 }
 
-/// Calls that last about as long as their deadline, many times: none that returned leaves the next one without a
-/// page, whatever the watchdog was doing in between.
+/// Calls that last about as long as their deadline, many times: none that returned leaves the next one
+/// without a page, whatever the watchdog was doing in between.
 #[test]
 fn a_call_that_ends_in_time_never_harms_the_next() {
     // One long instruction: when it is done, the call may be past its deadline, and ends or polls.

@@ -1,5 +1,5 @@
-//! The standard modules over every capture, with Wasmtime's own count of what is executed: no call costs more than its
-//! bound, and bounds are near the worst call.
+//! The standard modules over every capture, with Wasmtime's own count of what is executed: no call costs more
+//! than its bound, and bounds are near the worst call.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Bounded and metered modules beside each other on a live link: one that takes long is interrupted, and holds up no
-//! other; one that keeps breaking its pace is removed, and told why.
+//! Bounded and metered modules beside each other on a live link: one that takes long is interrupted, and
+//! holds up no other; one that keeps breaking its pace is removed, and told why.
 
 mod common;
 #[path = "live/mod.rs"]
@@ -40,7 +40,8 @@ fn account(out: &Output) -> Value {
 fn a_module_that_takes_long_holds_up_no_other() {
     let Some(net) = common::module("count").and_then(|_| Net::new()) else { return };
     let folder = tempfile::tempdir().unwrap();
-    // Some 10 ms a batch, within the budget of a batch of one: longer than it may take, for what comes in a second.
+    // Some 10 ms a batch, within the budget of a batch of one: longer than it may take, for what comes in a
+    // second.
     let hog = hog(8_000_000, folder.path());
     let capture = net.capture(&[&format!("{},count", hog.display()), "--format", "json"], 1);
     let frames = vec![ipv4(&[], 17, (1, 1), (2, 53), 1500); 1000];

@@ -1,5 +1,5 @@
-//! The child processes that foreign modules are read in: what they have given up, and what the parent makes of those
-//! that do not behave.
+//! The child processes that foreign modules are read in: what they have given up, and what the parent makes
+//! of those that do not behave.
 
 mod common;
 

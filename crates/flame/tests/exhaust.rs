@@ -1,5 +1,5 @@
-//! Modules that are small and cost an analyser or a compiler far more than their size: each is refused by name, or
-//! done within limits, as the child processes' own account of time and memory says.
+//! Modules that are small and cost an analyser or a compiler far more than their size: each is refused by
+//! name, or done within limits, as the child processes' own account of time and memory says.
 
 mod common;
 
@@ -188,7 +188,8 @@ fn what_would_exhaust_is_refused_by_name_or_done() {
                 expected.iter().for_each(|word| assert!(reason.contains(word), "{name}: {word}: {reason}"));
             }
         }
-        // A quarter of the time on an idle machine; the compiler inlines what is called, which takes the memory.
+        // A quarter of the time on an idle machine; the compiler inlines what is called, which takes the
+        // memory.
         assert!(used.cpu < Duration::from_secs(8), "{name}: {used:?}");
         assert!(used.memory < 1 << 30, "{name}: {used:?}");
     }

@@ -1,5 +1,6 @@
-//! Modules whose work is done by crates from elsewhere (`tests/foreign`): they build, run, find what is there, and
-//! `flame check` says of each what `expected.tsv` says. A bound that is lost shows, and so does one that is gained.
+//! Modules whose work is done by crates from elsewhere (`tests/foreign`): they build, run, find what is
+//! there, and `flame check` says of each what `expected.tsv` says. A bound that is lost shows, and so does
+//! one that is gained.
 
 mod common;
 
@@ -75,8 +76,8 @@ fn json(bytes: &[u8]) -> Vec<serde_json::Value> {
     text(bytes).lines().filter(|l| l.starts_with('{')).map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
-/// `bounded` if `flame check` reports a verified bound of `flame_batch`; otherwise the `expected` reason, since which loop is
-/// reported first depends on the build.
+/// `bounded` if `flame check` reports a verified bound of `flame_batch`; otherwise the `expected` reason,
+/// since which loop is reported first depends on the build.
 fn verdict(wasm: &str, expected: &str) -> String {
     let lines = json(&flame(&["check", "--format", "json", wasm]).stdout);
     let batch = lines.iter().find(|l| l["entry"] == "flame_batch").expect("every module has flame_batch");

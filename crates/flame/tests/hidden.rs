@@ -1,4 +1,5 @@
-//! What whoever runs a module under a grant could learn of packets that are not shown, beside the module: whole commands.
+//! What whoever runs a module under a grant could learn of packets that are not shown, beside the module:
+//! whole commands.
 
 mod commands;
 mod common;
@@ -13,8 +14,8 @@ use std::process::Command;
 
 const UNDER: [&str; 4] = ["--policy", "policy.toml", "--credential", "alice.cred"];
 
-/// A node that shows headers of TCP to port 80, and a module that tells of each batch how many packets it has and how
-/// many were lost before it; it computes for so many turns.
+/// A node that shows headers of TCP to port 80, and a module that tells of each batch how many packets it has
+/// and how many were lost before it; it computes for so many turns.
 fn node(of_node: &str, expose: &str, turns: u32) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = done(folder.path(), &["key", "new", "root.key"]);

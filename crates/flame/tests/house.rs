@@ -44,11 +44,10 @@ fn edges_go_down() {
                 _ => true,
             };
             assert!(allowed, "{} ({here}) depends on {name} ({there})", package.name);
-            let may_name_it =
-                matches!(
-                    package.name.as_str(),
-                    "flame-engine" | "flame-run" | "flame-compile" | "flame-calibrate"
-                );
+            let may_name_it = matches!(
+                package.name.as_str(),
+                "flame-engine" | "flame-run" | "flame-compile" | "flame-calibrate"
+            );
             assert!(name != "wasmtime" || may_name_it || here == "other", "{} names Wasmtime", package.name);
         }
     }

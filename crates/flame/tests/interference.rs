@@ -1,5 +1,5 @@
-//! Non-interference from the outside: two captures that differ only in what a grant hides give the same records,
-//! account, faults and explanations, byte for byte. Views alone are tested with many more packets in
+//! Non-interference from the outside: two captures that differ only in what a grant hides give the same
+//! records, account, faults and explanations, byte for byte. Views alone are tested with many more packets in
 //! `crates/dataplane/view/tests/interference.rs`.
 
 mod common;
@@ -38,9 +38,9 @@ fn sum(parts: &[&[u8]]) -> u16 {
     sum as u16
 }
 
-/// A capture of some hundred TCP packets over four seconds. Payload, addresses, options that are not known, and times
-/// within a second come from `secret`; a third of the checksums is left to the network card. Between them stands
-/// traffic that the policy does not select.
+/// A capture of some hundred TCP packets over four seconds. Payload, addresses, options that are not known,
+/// and times within a second come from `secret`; a third of the checksums is left to the network card.
+/// Between them stands traffic that the policy does not select.
 fn capture(secret: u64) -> Vec<u8> {
     let (mut secret, mut shown) = (secret, 1);
     let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];

@@ -1,5 +1,5 @@
-//! A machine that others use, set up as the operators' page says, and used as the researchers' page says: in a mount
-//! namespace with an /etc of its own. Needs root; says so where it is skipped.
+//! A machine that others use, set up as the operators' page says, and used as the researchers' page says: in
+//! a mount namespace with an /etc of its own. Needs root; says so where it is skipped.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! A scan of a million flows: what modules keep stays within what they were given, and what they dropped is counted.
+//! A scan of a million flows: what modules keep stays within what they were given, and what they dropped is
+//! counted.
 //!
 //! `FLAME_SCAN=10000000 cargo test --release -p flame --test scan` makes it ten million.
 

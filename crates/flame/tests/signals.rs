@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 const SPIN: &str = "(loop $spin (br $spin))";
 
-/// Reports a row in its first tick; what is done in the second one and in batches after the first tick is given.
+/// Reports a row in its first tick; what is done in the second one and in batches after the first tick is
+/// given.
 fn module(folder: &Path, batch: &str, tick: &str) -> PathBuf {
     let text = format!(
         r#"(module (memory (export "memory") 1)

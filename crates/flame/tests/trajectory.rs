@@ -24,8 +24,8 @@ impl Truth {
         self.delays.iter().map(|(_, delay)| *delay as f64).sum::<f64>() / self.delays.len() as f64
     }
 
-    /// The delays next below, at and next above the quantile. In the tail neighbours lie apart by more than the
-    /// resolution of a histogram, and stamps of monitor and path differ by enough to exchange them.
+    /// The delays next below, at and next above the quantile. In the tail neighbours lie apart by more than
+    /// the resolution of a histogram, and stamps of monitor and path differ by enough to exchange them.
     fn quantile(&self, q: f64) -> [f64; 2] {
         let mut delays: Vec<u64> = self.delays.iter().map(|(_, delay)| *delay).collect();
         delays.sort_unstable();

@@ -62,8 +62,8 @@ pub mod names {
     /// one packet starts anew. Costs two instructions: the host replaces the call by them.
     pub const PACKET: &str = "packet";
 
-    /// The other import, `cold()`: the path from here on is seldom taken. It costs nothing; estimates leave cold paths out,
-    /// bounds do not.
+    /// The other import, `cold()`: the path from here on is seldom taken. It costs nothing; estimates leave
+    /// cold paths out, bounds do not.
     pub const COLD: &str = "cold";
 
     /// Custom section that holds the manifest (the text of `module.toml`).

@@ -31,8 +31,8 @@ pub const MAX_PACKET: usize = 262_144;
 /// Packets in one block, at most.
 pub const MAX_BLOCK_PACKETS: usize = 1024;
 
-/// Units of work that a call other than a batch costs at least: about what the host does around it. A call is left
-/// uncounted only if it is proved to cost no more.
+/// Units of work that a call other than a batch costs at least: about what the host does around it. A call is
+/// left uncounted only if it is proved to cost no more.
 pub const CALL_UNITS: u64 = 1024;
 
 /// Captured bytes in one block after which a source closes it. A block may exceed this by the one

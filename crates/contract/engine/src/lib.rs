@@ -10,13 +10,13 @@ use wasmtime::{Config, Inlining, WasmBacktraceDetails, WasmFeatures};
 /// Native stack of one call in bytes. A call that needs more traps.
 pub const STACK_BYTES: usize = 512 << 10;
 
-/// Linear memory spans 4 GiB of address space, so 32-bit addresses need no checks; the guard after it catches what an
-/// instruction's offset adds.
+/// Linear memory spans 4 GiB of address space, so 32-bit addresses need no checks; the guard after it catches
+/// what an instruction's offset adds.
 const RESERVATION: u64 = 4 << 30;
 const GUARD: u64 = 32 << 20;
 
-/// Returns the features of Wasm that modules may use: core Wasm 2.0 without `externref`, as LLVM emits it for C and
-/// Rust. All others are off, even those that Wasmtime enables by default.
+/// Returns the features of Wasm that modules may use: core Wasm 2.0 without `externref`, as LLVM emits it for
+/// C and Rust. All others are off, even those that Wasmtime enables by default.
 pub fn features() -> WasmFeatures {
     WasmFeatures::MUTABLE_GLOBAL
         | WasmFeatures::SIGN_EXTENSION

@@ -1,9 +1,10 @@
-//! Opens files that somebody else could have put there: the one door for keys, caches, logs, state and staged outputs.
+//! Opens files that somebody else could have put there: the one door for keys, caches, logs, state and staged
+//! outputs.
 //!
 //! Three rules, whatever the file:
 //!
-//! 1. What is checked is what is used: owner, mode and kind are read from the opened descriptor, and files of a
-//!    [`Folder`] are opened relative to its descriptor, so nothing can be exchanged in between.
+//! 1. What is checked is what is used: owner, mode and kind are read from the opened descriptor, and files of
+//!    a [`Folder`] are opened relative to its descriptor, so nothing can be exchanged in between.
 //! 2. The last component is never followed if it is a symbolic link, and nothing is opened that would block.
 //! 3. A new file is created exclusively, under a name that cannot be guessed, and renamed when it is whole.
 #![forbid(unsafe_code)]
@@ -91,8 +92,8 @@ pub fn open(path: &Path, others: Others) -> io::Result<File> {
     checked(rustix::fs::open(path, OFlags::RDONLY | ALWAYS, Mode::empty()).map_err(explain)?, others)
 }
 
-/// Opens a file of this user's to read and append to; creates it if it is not there, so that others can do no more than
-/// they may.
+/// Opens a file of this user's to read and append to; creates it if it is not there, so that others can do no
+/// more than they may.
 pub fn append(path: &Path, others: Others) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | ALWAYS;
     let mode = Mode::from_raw_mode(0o666 & !others.forbidden());

@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that gets its name when it is whole; until then it is `NAME.RANDOM.partial`, and it is removed if it is
-/// dropped without [`Staged::finish`] or [`Staged::keep`].
+/// A file that gets its name when it is whole; until then it is `NAME.RANDOM.partial`, and it is removed if
+/// it is dropped without [`Staged::finish`] or [`Staged::keep`].
 #[derive(Debug)]
 pub struct Staged {
     file: File,
@@ -22,8 +22,8 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// Stages a file for `path`. A symbolic link there is followed only if it is this user's or the administrator's:
-    /// anyone can make one in a shared folder.
+    /// Stages a file for `path`. A symbolic link there is followed only if it is this user's or the
+    /// administrator's: anyone can make one in a shared folder.
     pub fn new(path: &Path) -> io::Result<Self> {
         Self::with(path, 0o666)
     }

@@ -11,7 +11,8 @@ pub enum Shed {
     Bound,
     /// The module wrote output that does not fit its manifest, in the batch of this packet.
     Output,
-    /// The instance had been stopped before, or the run was stopped and the packet's turn did not come in time.
+    /// The instance had been stopped before, or the run was stopped and the packet's turn did not come in
+    /// time.
     Stopped,
     /// The block was lost because the module fell behind its buffer.
     Overrun,

@@ -1,8 +1,8 @@
-//! Filters as values. Who wrote a filter decides which packet it is evaluated on, so there is a type for each:
-//! whatever has only a [`ShownFilter`] cannot evaluate it on a packet that hides something.
+//! Filters as values. Who wrote a filter decides which packet it is evaluated on, so there is a type for
+//! each: whatever has only a [`ShownFilter`] cannot evaluate it on a packet that hides something.
 //!
-//! Text is read once, here, into words that are written again in one form. No word is ever looked up: hosts, networks
-//! and ports are numbers, so neither compiling nor evaluating a filter asks a resolver.
+//! Text is read once, here, into words that are written again in one form. No word is ever looked up: hosts,
+//! networks and ports are numbers, so neither compiling nor evaluating a filter asks a resolver.
 //!
 //! ```compile_fail
 //! let mut spec = flame_plan::ViewSpec::default();
@@ -156,8 +156,8 @@ const OPERATORS: [&str; 26] = [
     "%", "(", ")", "[", "]", ":", ",",
 ];
 
-/// Words of libpcap's language (pcap-filter(7)) that name no host, network, port or protocol to look up. Missing are
-/// `gateway`, which needs a name, and what asks the firewall's pseudo headers.
+/// Words of libpcap's language (pcap-filter(7)) that name no host, network, port or protocol to look up.
+/// Missing are `gateway`, which needs a name, and what asks the firewall's pseudo headers.
 const KEYWORDS: &[&str] = &[
     "aarp",
     "addr1",

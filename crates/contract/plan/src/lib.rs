@@ -1,7 +1,7 @@
 //! The one value that control hands to the workers, and the accounts that come back.
 //!
-//! Pure data: a plan can be sent to another process ([`serde`]) and never changes under a worker. Commands to a
-//! running worker, such as evicting a module, name it by its [`ModuleId`].
+//! Pure data: a plan can be sent to another process ([`serde`]) and never changes under a worker. Commands to
+//! a running worker, such as evicting a module, name it by its [`ModuleId`].
 #![forbid(unsafe_code)]
 
 mod account;
@@ -57,8 +57,8 @@ impl Plan {
     /// Nanoseconds of packet time between two ticks. Ticks fall on multiples of it since 1970, so
     /// that two monitors tick alike.
     ///
-    /// A tick cuts the stream of packets, so it falls only where every view may see a time: on multiples of all
-    /// resolutions, however short the interval that was asked for.
+    /// A tick cuts the stream of packets, so it falls only where every view may see a time: on multiples of
+    /// all resolutions, however short the interval that was asked for.
     pub fn tick_ns(&self) -> u64 {
         let asked = if self.interval_ns == 0 { DEFAULT_TICK_NS } else { self.interval_ns };
         let finest = self.modules.iter().fold(1, |all, m| least_common_multiple(all, m.view.resolution_ns));
@@ -66,7 +66,8 @@ impl Plan {
     }
 }
 
-/// The least common multiple, 0 counting as 1; `u64::MAX`, which no time is a multiple of, where it does not fit.
+/// The least common multiple, 0 counting as 1; `u64::MAX`, which no time is a multiple of, where it does not
+/// fit.
 pub fn least_common_multiple(a: u64, b: u64) -> u64 {
     let (a, b) = (a.max(1), b.max(1));
     let (mut x, mut y) = (a, b);
@@ -113,8 +114,8 @@ impl ModulePlan {
 pub enum ModuleClass {
     /// Its batches are proved to end in time: compiled without checks, run to completion on the worker.
     Bounded,
-    /// Compiled with counters and checks for interruption, run on a fiber that the worker takes back when a slice of time
-    /// is over.
+    /// Compiled with counters and checks for interruption, run on a fiber that the worker takes back when a
+    /// slice of time is over.
     #[default]
     Metered,
 }
@@ -138,10 +139,10 @@ pub struct Limits {
     /// Units of work one packet may cost: executed loop iterations and calls, weighted by the
     /// instructions in them. Counted by the module's own rewritten code, so it replays exactly.
     pub packet_budget: u64,
-    /// Units of work that these may cost together: a call of init; a tick, or the end, with all calls that follow it
-    /// because there is more output; all messages that one call of a fast instance sent, for the slow one; and, once
-    /// the run is stopped, everything but batches that an instance is still called for. Each call costs
-    /// [`flame_abi::CALL_UNITS`] at least, and a unit for each byte of its output.
+    /// Units of work that these may cost together: a call of init; a tick, or the end, with all calls that
+    /// follow it because there is more output; all messages that one call of a fast instance sent, for the
+    /// slow one; and, once the run is stopped, everything but batches that an instance is still called for.
+    /// Each call costs [`flame_abi::CALL_UNITS`] at least, and a unit for each byte of its output.
     pub call_budget: u64,
     /// Bytes one call may return as output.
     pub output_per_call: u32,
@@ -149,8 +150,8 @@ pub struct Limits {
     pub continuations: u32,
     /// Messages that one call of a fast instance may send.
     pub messages: u32,
-    /// Nanoseconds of processor time after which a batch that is proved to end is taken for one that does not,
-    /// [`LEAST_DEADLINE_NS`] to [`MOST_DEADLINE_NS`].
+    /// Nanoseconds of processor time after which a batch that is proved to end is taken for one that does
+    /// not, [`LEAST_DEADLINE_NS`] to [`MOST_DEADLINE_NS`].
     pub batch_deadline_ns: u64,
     /// The same for init, tick, end and message.
     pub call_deadline_ns: u64,

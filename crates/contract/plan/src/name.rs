@@ -5,11 +5,11 @@ use std::fmt::Write;
 /// Characters of a name that are shown.
 pub const MAX_NAME: usize = 200;
 
-/// Returns the readable part of a function's name: `crate::module::function`, without Rust's hash, at most [`MAX_NAME`]
-/// characters, none of them a control character.
+/// Returns the readable part of a function's name: `crate::module::function`, without Rust's hash, at most
+/// [`MAX_NAME`] characters, none of them a control character.
 ///
-/// Names are the module's, and may be as long as its file: they are cut before they are demangled, and after, since a
-/// short one may stand for a long one.
+/// Names are the module's, and may be as long as its file: they are cut before they are demangled, and after,
+/// since a short one may stand for a long one.
 pub fn readable_name(name: &str) -> String {
     let end = name.char_indices().nth(MAX_NAME).map_or(name.len(), |(at, _)| at);
     let mut shown = Cut { text: String::new(), left: MAX_NAME };

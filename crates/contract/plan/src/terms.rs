@@ -15,10 +15,11 @@ pub struct Terms {
 /// Which records and packets of a module are released. Those withheld are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// Packets that a record must stand for: its largest column of unit `packets`. Records without one stand for
-    /// none.
+    /// Packets that a record must stand for: its largest column of unit `packets`. Records without one stand
+    /// for none.
     pub group: u64,
-    /// Records per second of packet time. What one second leaves over is not saved; the same holds for the others.
+    /// Records per second of packet time. What one second leaves over is not saved; the same holds for the
+    /// others.
     pub records: u64,
     /// Bytes of records per second, as modules lay them out.
     pub bytes: u64,

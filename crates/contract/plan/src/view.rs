@@ -19,14 +19,16 @@ pub struct ViewSpec {
     pub resolution_ns: u64,
     /// One packet in so many is shown; 0 and 1 show all.
     pub sample: u32,
-    /// Sampling is decided for each multiple of this time and place in it, so that narrower views of one credential,
-    /// whose `resolution_ns` may be longer, show no other packets; 0 stands for `resolution_ns`.
+    /// Sampling is decided for each multiple of this time and place in it, so that narrower views of one
+    /// credential, whose `resolution_ns` may be longer, show no other packets; 0 stands for `resolution_ns`.
     pub sample_ns: u64,
     /// The key of sampling, one for all views of a node. Without one, [`ViewSpec::key`] and then the run's.
     pub sample_key: Option<ViewKey>,
-    /// The key of the transforms, and of the flow hash where anything is hidden. Without one the run's key counts.
+    /// The key of the transforms, and of the flow hash where anything is hidden. Without one the run's key
+    /// counts.
     pub key: Option<ViewKey>,
-    /// Longest part of a packet that is shown whole where everything is exposed; 0 is [`flame_abi::MAX_PACKET`].
+    /// Longest part of a packet that is shown whole where everything is exposed; 0 is
+    /// [`flame_abi::MAX_PACKET`].
     pub snaplen: u32,
 }
 
@@ -72,7 +74,8 @@ pub enum Expose {
 }
 
 impl Expose {
-    /// Bytes of a packet that are exposed, at most, of which `snaplen` (0: no limit of its own) were captured.
+    /// Bytes of a packet that are exposed, at most, of which `snaplen` (0: no limit of its own) were
+    /// captured.
     pub fn longest(self, snaplen: u32) -> u32 {
         let snaplen = if snaplen == 0 { u32::MAX } else { snaplen }.min(flame_abi::MAX_PACKET as u32);
         match self {
@@ -187,9 +190,9 @@ impl FromStr for Action {
 }
 
 impl Action {
-    /// What tells no more than either. `keep` tells all; `prefix` tells which addresses are the same and share
-    /// prefixes, `hash` only which are the same; `truncate` tells true bits, the more the longer; `zero` tells
-    /// nothing. Nothing but `zero` is below both a pseudonym and true bits.
+    /// What tells no more than either. `keep` tells all; `prefix` tells which addresses are the same and
+    /// share prefixes, `hash` only which are the same; `truncate` tells true bits, the more the longer;
+    /// `zero` tells nothing. Nothing but `zero` is below both a pseudonym and true bits.
     pub fn meet(self, other: Self) -> Self {
         match (self, other) {
             (Self::Keep, a) | (a, Self::Keep) => a,

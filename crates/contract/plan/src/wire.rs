@@ -1,4 +1,5 @@
-//! How fields of a plan are serialized that have no form of their own: machine code as bytes, manifests as text.
+//! How fields of a plan are serialized that have no form of their own: machine code as bytes, manifests as
+//! text.
 
 pub(crate) mod code {
     use serde::{Deserializer, Serializer, de::Visitor};

@@ -1,4 +1,5 @@
-//! What a credential has used: one meter for all its installs, workers and restarts, and, by its ledger, for all runs.
+//! What a credential has used: one meter for all its installs, workers and restarts, and, by its ledger, for
+//! all runs.
 
 #![forbid(unsafe_code)]
 
@@ -64,12 +65,14 @@ pub struct Quota {
 pub trait Ledger: Send + Sync {
     /// A run begins to use it, at most once a process.
     fn begin(&self) {}
-    /// Up to `want` of what is left in the second of packet time `second`; an unknown second gives what is left over.
+    /// Up to `want` of what is left in the second of packet time `second`; an unknown second gives what is
+    /// left over.
     fn draw(&self, second: Option<u64>, want: Amounts) -> Amounts;
     /// Gives back what was drawn and not used.
     fn give_back(&self, amounts: Amounts);
-    /// Notes that so much processor time was used beyond what was reserved, and reserves up to `want` more, of which it
-    /// gives what is left. It counts as used until it is given back: who kills a process takes nothing out of the count.
+    /// Notes that so much processor time was used beyond what was reserved, and reserves up to `want` more,
+    /// of which it gives what is left. It counts as used until it is given back: who kills a process takes
+    /// nothing out of the count.
     fn reserve(&self, over: Duration, want: Duration) -> Duration;
     fn give_back_time(&self, time: Duration);
     /// Whether this process may own so many bytes in all its instances.
@@ -213,14 +216,16 @@ impl Drop for Meter {
     }
 }
 
-/// The meters that an install's use counts in: those of each link of its credential's chain. All must allow it.
+/// The meters that an install's use counts in: those of each link of its credential's chain. All must allow
+/// it.
 #[derive(Clone)]
 pub struct Meters {
     chain: Arc<[Arc<Meter>]>,
     granted: bool,
 }
 
-/// What the operator's own modules may put out, so that one packet does not fill a disk: far more than any of them does.
+/// What the operator's own modules may put out, so that one packet does not fill a disk: far more than any of
+/// them does.
 const OWN: Quota = Quota {
     per_second: Amounts { records: 65_536, bytes: 16 << 20, transmit: u64::MAX },
     per_packet: Amounts { records: 64, bytes: 64 << 10, transmit: 0 },
@@ -350,7 +355,8 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Stretches of packet time that are remembered, at most. Beyond that the gap that is shortest counts as paid.
+/// Stretches of packet time that are remembered, at most. Beyond that the gap that is shortest counts as
+/// paid.
 const MAX_STRETCHES: usize = 64;
 
 /// What a ledger holds, whatever keeps it.
@@ -394,7 +400,8 @@ impl State {
         self.set(new.min(each));
     }
 
-    /// A second of packet time pays once, whichever run comes to it first, and however far it is from the last.
+    /// A second of packet time pays once, whichever run comes to it first, and however far it is from the
+    /// last.
     pub fn draw(&mut self, quota: &Quota, second: Option<u64>, want: Amounts) -> Amounts {
         if second.is_some_and(|second| self.pay(second)) {
             self.set(quota.per_second);

@@ -189,8 +189,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
-    /// Over any installs, restarts, runs and clocks: no more than a second's worth to begin with, one for each second of
-    /// packet time that ever was, and one for each second of the node's clock.
+    /// Over any installs, restarts, runs and clocks: no more than a second's worth to begin with, one for
+    /// each second of packet time that ever was, and one for each second of the node's clock.
     #[test]
     fn the_sums_never_exceed_what_was_granted(steps in steps(), rate in 1u64..30) {
         let quota = quota(rate);

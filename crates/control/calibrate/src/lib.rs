@@ -94,8 +94,8 @@ impl Calibration {
 
     /// What the analyser estimates times with, for a module that may own so many bytes.
     pub fn costs(&self, memory: u64) -> Costs {
-        // What instructions wait for is loads, as a rule: of these neither does each wait for the one before, nor none, so the
-        // mean of both, as factors.
+        // What instructions wait for is loads, as a rule: of these neither does each wait for the one before,
+        // nor none, so the mean of both, as factors.
         let of = |class: Class| {
             let chain = self.class(class);
             match class {

@@ -20,8 +20,8 @@ pub struct CacheError {
     pub error: io::Error,
 }
 
-/// Compiled code by content hash. An entry is `HMAC-SHA256(key, name ‖ code) ‖ code`, so code that
-/// was not written by a holder of the key, or under another name, is never run. Folder, key and entries must be this
+/// Compiled code by content hash. An entry is `HMAC-SHA256(key, name ‖ code) ‖ code`, so code that was not
+/// written by a holder of the key, or under another name, is never run. Folder, key and entries must be this
 /// user's alone ([`flame_files`]): somebody else's folder could come with a key that somebody else knows.
 pub struct Cache {
     folder: Folder,
@@ -146,7 +146,8 @@ mod tests {
         assert_eq!(others.get("a"), None);
     }
 
-    /// A folder that somebody else made comes with a key that somebody else knows: forged code would pass its MAC.
+    /// A folder that somebody else made comes with a key that somebody else knows: forged code would pass its
+    /// MAC.
     #[test]
     fn a_folder_key_or_entry_of_somebody_else_is_refused() {
         use std::os::unix::fs::{PermissionsExt, lchown, symlink};

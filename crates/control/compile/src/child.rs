@@ -1,5 +1,5 @@
-//! The child process: it gives up everything but its standard streams, some memory and some time, and only then
-//! reads the module.
+//! The child process: it gives up everything but its standard streams, some memory and some time, and only
+//! then reads the module.
 
 use crate::Engines;
 use crate::job::{Job, Step, perform};

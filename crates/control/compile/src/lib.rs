@@ -3,9 +3,9 @@
 //! Only WebAssembly comes in. Machine code is made here or read back from this node's own cache,
 //! whose entries carry a MAC under a key that never leaves the node.
 //!
-//! All that reads a module's bytes is a [`job`], which a [`worker`] has done by a [`child`] process: this program,
-//! started again, without files, network or more than its share of memory and time. What comes back is
-//! [checked](answer), but for the machine code: who takes over the compiler has the module's code.
+//! All that reads a module's bytes is a [`job`], which a [`worker`] has done by a [`child`] process: this
+//! program, started again, without files, network or more than its share of memory and time. What comes back
+//! is [checked](answer), but for the machine code: who takes over the compiler has the module's code.
 
 mod answer;
 mod cache;
@@ -143,13 +143,14 @@ impl<'a> Compiler<'a> {
         Self { place: Place::Child(worker), cache, note: None }
     }
 
-    /// A compiler that works in this process, without limits: for modules that are trusted, in tests and benchmarks.
+    /// A compiler that works in this process, without limits: for modules that are trusted, in tests and
+    /// benchmarks.
     pub fn in_process(engines: Engines, cache: Option<Cache>) -> Self {
         Self { place: Place::InProcess(engines), cache, note: None }
     }
 
-    /// The same, which calls `note` before each piece of work; if it fails, the work is not begun. Nothing is noted
-    /// that comes from the cache.
+    /// The same, which calls `note` before each piece of work; if it fails, the work is not begun. Nothing is
+    /// noted that comes from the cache.
     #[must_use]
     pub fn noted_by(self, note: impl Fn(&Start) -> Result<(), String> + 'a) -> Self {
         Self { note: Some(Box::new(note)), ..self }

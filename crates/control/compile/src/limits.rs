@@ -29,8 +29,8 @@ impl Limits {
         let (cpu, memory) = match step {
             Step::Examine => (1 + part / 8, 64 * MIB + 8 * size),
             Step::Analyse => (2 + part, 160 * MIB + 96 * size),
-            // With the analysis that bounded modules are compiled by. Wasmtime keeps all functions while it inlines,
-            // and what it inlines grows with calls in calls.
+            // With the analysis that bounded modules are compiled by. Wasmtime keeps all functions while it
+            // inlines, and what it inlines grows with calls in calls.
             Step::Compile => (3 + 2 * part, 384 * MIB + (2 << 10) * size),
             Step::Lines => (2, 128 * MIB + 8 * size),
         };

@@ -8,8 +8,8 @@ use flame_plan::{Expose, LEAST_DEADLINE_NS, MOST_DEADLINE_NS, ModuleClass};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// How long a packet may take, and how much longer a module's estimate may be than that: what is beyond it for a while
-/// waits in a buffer.
+/// How long a packet may take, and how much longer a module's estimate may be than that: what is beyond it
+/// for a while waits in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PacketTimeLimit {
     /// Nanoseconds for a packet.
@@ -24,9 +24,9 @@ pub struct PacketTimeLimit {
 const WIRE_BITS: f64 = (64 + 20) as f64 * 8.0;
 
 impl PacketTimeLimit {
-    /// The pace of a link of so many bits per second, for a module that may have a share of one processor, with room for
-    /// `buffer` packets. A burst of one batch in which every packet costs the most is to fit into the buffer:
-    /// 256 × (cost / limit − 1) ≤ buffer.
+    /// The pace of a link of so many bits per second, for a module that may have a share of one processor,
+    /// with room for `buffer` packets. A burst of one batch in which every packet costs the most is to fit
+    /// into the buffer: 256 × (cost / limit − 1) ≤ buffer.
     pub fn of_link(bits_per_second: f64, share: f64, buffer: u64, snaplen: u64) -> Self {
         let packet_ns = share * WIRE_BITS / bits_per_second * 1e9;
         Self { packet_ns, factor: 1.0 + buffer as f64 / flame_abi::MAX_BATCH as f64, snaplen }

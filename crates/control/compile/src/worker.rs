@@ -75,8 +75,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const MAX_ERRORS: usize = 4096;
 
 impl Worker {
-    /// Starts children from the program that this process runs, even if its file was replaced meanwhile. It has to
-    /// call [`crate::serve`].
+    /// Starts children from the program that this process runs, even if its file was replaced meanwhile. It
+    /// has to call [`crate::serve`].
     pub fn this_program() -> Self {
         Self::new("/proc/self/exe")
     }
@@ -113,7 +113,8 @@ impl Worker {
             Ok((status, used)) if !status.success() => {
                 Err(reason(status, used, &errors, &limits, wasm.len()))
             }
-            // There is no status where this process was started with SIGCHLD ignored: a whole answer is enough.
+            // There is no status where this process was started with SIGCHLD ignored: a whole answer is
+            // enough.
             _ => Answer::parse(job.step(), answer).map_err(Stopped::Answer),
         }
     }

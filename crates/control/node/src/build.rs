@@ -74,8 +74,8 @@ impl std::fmt::Display for Note {
     }
 }
 
-/// Examines, admits and compiles the modules, notes them in the audit log, and makes their plan. Under a node's policy
-/// each module runs with its grant, else with the operator's rights.
+/// Examines, admits and compiles the modules, notes them in the audit log, and makes their plan. Under a
+/// node's policy each module runs with its grant, else with the operator's rights.
 ///
 /// # Errors
 ///

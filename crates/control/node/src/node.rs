@@ -52,7 +52,8 @@ pub struct AdmittedModule {
     pub(crate) id: ModuleId,
 }
 
-/// Returns an error if no view can be made of the layer's field: filters and transforms have their meaning there.
+/// Returns an error if no view can be made of the layer's field: filters and transforms have their meaning
+/// there.
 ///
 /// # Errors
 ///
@@ -73,7 +74,8 @@ pub fn check_viewable(layer: &Layer) -> Result<(), NodeError> {
 }
 
 impl Node {
-    /// Opens the node whose policy is at `path`. Packets come from `interface`; `options` goes into the audit log.
+    /// Opens the node whose policy is at `path`. Packets come from `interface`; `options` goes into the audit
+    /// log.
     ///
     /// # Errors
     ///
@@ -201,7 +203,8 @@ impl Node {
         Some(Log { audit: self.policy.log()?, secret: self.policy.shared_secret()? })
     }
 
-    /// Returns the meters of an admitted module: those of its credential, which it shares with all other installs.
+    /// Returns the meters of an admitted module: those of its credential, which it shares with all other
+    /// installs.
     pub(crate) fn meters(&self, admitted: &AdmittedModule, live: bool) -> Result<Meters, NodeError> {
         let secret = self.policy.shared_secret().ok_or(NodeError::NoKey)?;
         let quotas = Quotas::open(&self.policy.quotas(), secret)?;

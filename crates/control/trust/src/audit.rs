@@ -1,11 +1,12 @@
-//! The audit log: what was granted, refused, ended and revoked, so that nothing in it can be changed unnoticed.
+//! The audit log: what was granted, refused, ended and revoked, so that nothing in it can be changed
+//! unnoticed.
 //!
-//! A line of JSON an entry. Each holds the SHA-256 of the line before it, and the node's signature over all of
-//! itself; a file beside the log (`.head`) holds how many there are, signed, so that the last cannot be dropped
-//! either, and so does a counter beside the node's key, so that log and head cannot be dropped together. All three are
-//! made before the first entry: one that is missing later was taken away. Whoever has the node's key can write another
-//! log; whoever can put back all three as they were some time ago can hide what happened since: keep a copy of the head
-//! elsewhere.
+//! A line of JSON an entry. Each holds the SHA-256 of the line before it, and the node's signature over all
+//! of itself; a file beside the log (`.head`) holds how many there are, signed, so that the last cannot be
+//! dropped either, and so does a counter beside the node's key, so that log and head cannot be dropped
+//! together. All three are made before the first entry: one that is missing later was taken away. Whoever has
+//! the node's key can write another log; whoever can put back all three as they were some time ago can hide
+//! what happened since: keep a copy of the head elsewhere.
 
 use crate::key::{PublicKey, Secret};
 use crate::rights::{hex, unhex};
@@ -140,7 +141,8 @@ fn lock_of(counter: &Path) -> PathBuf {
     lock.into()
 }
 
-/// Where the counter of a node's log lies: beside the node's key, which is kept elsewhere than the log or can be.
+/// Where the counter of a node's log lies: beside the node's key, which is kept elsewhere than the log or can
+/// be.
 pub fn counter_of(key: &Path) -> PathBuf {
     let mut counter = key.as_os_str().to_owned();
     counter.push(".audit");
@@ -164,7 +166,8 @@ impl Audit {
     ) -> Result<(), AuditError> {
         let io = |error| AuditError::Io { path: self.path.display().to_string(), error };
         let end = |reason: String| AuditError::End { path: self.path.display().to_string(), reason };
-        // Several commands may write to one log. Whoever may read a file may hold its lock, so it is that of another.
+        // Several commands may write to one log. Whoever may read a file may hold its lock, so it is that of
+        // another.
         let lock = flame_files::append(&lock_of(&self.counter), Others::Nothing).map_err(io)?;
         lock.lock().map_err(io)?;
         let mut log = flame_files::append(&self.path, Others::Read).map_err(io)?;
@@ -274,8 +277,9 @@ fn last_line(log: &mut File) -> std::io::Result<(Option<String>, u64)> {
     Ok((line.map(|line| String::from_utf8_lossy(line).into_owned()), start + whole as u64))
 }
 
-/// Whether a log is whole: each entry signed by `key`, in order, none changed, dropped or added. Gives each entry to
-/// `each`, and how many there are. Without the counter, log and head could have been put back together.
+/// Whether a log is whole: each entry signed by `key`, in order, none changed, dropped or added. Gives each
+/// entry to `each`, and how many there are. Without the counter, log and head could have been put back
+/// together.
 pub fn verify(
     path: &Path,
     counter: Option<&Path>,

@@ -65,7 +65,8 @@ pub fn affordable(blocks: &[BlockBuilder], given: usize) -> Result<(), String> {
         Ok::<_, String>(all.saturating_mul(steps))
     };
     let rules = || blocks.iter().flat_map(|b| &b.rules);
-    // Each rule is applied until nothing new comes of any. Rules that feed on rules may go on for as long as they may.
+    // Each rule is applied until nothing new comes of any. Rules that feed on rules may go on for as long as
+    // they may.
     let chained = rules().flat_map(|r| &r.body).any(|p| rules().any(|r| r.head.name == p.name));
     let rounds = if chained { MAX_ITERATIONS } else { 2 };
     let mut total = 0u64;
@@ -108,7 +109,8 @@ fn ops(all: &[Op], depth: u32) -> Result<(), String> {
     })
 }
 
-/// Steps of an expression; a closure with a parameter is gone through for each element (`&&` and `||` have none).
+/// Steps of an expression; a closure with a parameter is gone through for each element (`&&` and `||` have
+/// none).
 fn steps(all: &[Op]) -> u64 {
     all.iter().fold(0, |n, op| {
         n.saturating_add(match op {
@@ -122,14 +124,14 @@ fn steps(all: &[Op]) -> u64 {
 
 /// Evaluates the checks of all blocks and of the node over what the node says.
 ///
-/// The token that the library evaluates is made here, of what was read and costed; the one that was sent never is, so
-/// that nothing in it can count that was not seen.
+/// The token that the library evaluates is made here, of what was read and costed; the one that was sent
+/// never is, so that nothing in it can count that was not seen.
 pub fn authorize(blocks: &[BlockBuilder], facts: &BlockBuilder, checks: &str) -> Result<(), String> {
     let token = rebuilt(blocks).map_err(|e| e.to_string())?;
     let (facts, checks) = (facts.clone(), checks.to_owned());
     let (answer, answered) = std::sync::mpsc::channel();
-    // The library looks at its time limit between rules only. This one interrupts the wait for it; what was bounded
-    // above ends long before.
+    // The library looks at its time limit between rules only. This one interrupts the wait for it; what was
+    // bounded above ends long before.
     std::thread::Builder::new()
         .name("datalog".to_owned())
         .spawn(move || drop(answer.send(evaluate(&token, &facts, &checks))))

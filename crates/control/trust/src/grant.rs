@@ -125,7 +125,8 @@ pub struct Grant {
     pub sample_key: ViewKey,
     /// Resolution of policy and root, which narrowing does not change.
     pub sample_ns: u64,
-    /// The links of its chain that limit what is used: each belongs to all who have what was narrowed from it.
+    /// The links of its chain that limit what is used: each belongs to all who have what was narrowed from
+    /// it.
     pub links: Vec<Link>,
 }
 

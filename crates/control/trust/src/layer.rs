@@ -55,7 +55,8 @@ pub fn meet(layers: &[Layer]) -> Rights {
     layers.iter().fold(Rights::all(), |all, layer| all.meet(layer.rights.clone()))
 }
 
-/// The origins without which a field would be wider, in order; those that state what others had stated are left out.
+/// The origins without which a field would be wider, in order; those that state what others had stated are
+/// left out.
 pub fn decided(layers: &[Layer], field: Field) -> Vec<Origin> {
     let mut so_far = Rights::all();
     let mut origins = Vec::new();

@@ -1,8 +1,8 @@
 //! What credentials have used, across runs: a file for each, beside the audit log.
 //!
-//! The folder is locked while a file is read and replaced by another. Each holds a MAC under the node's key, so that it
-//! is the node's and nobody else's word. What cannot be read gives nothing: a run is refused rather than begun with full
-//! quotas.
+//! The folder is locked while a file is read and replaced by another. Each holds a MAC under the node's key,
+//! so that it is the node's and nobody else's word. What cannot be read gives nothing: a run is refused
+//! rather than begun with full quotas.
 
 use crate::key::Secret;
 use crate::rights::hex;
@@ -44,8 +44,8 @@ impl Quotas {
         Ok(Self { folder: Arc::new(folder), path: path.to_owned(), secret })
     }
 
-    /// The ledger of one credential, by its id. A live run is paid by the seconds in which packets come, which are the
-    /// node's; one that reads captures by each second of the node's in which it begins, too.
+    /// The ledger of one credential, by its id. A live run is paid by the seconds in which packets come,
+    /// which are the node's; one that reads captures by each second of the node's in which it begins, too.
     pub fn ledger(&self, id: &str, quota: Quota, live: bool) -> Result<impl Ledger + use<>, QuotaError> {
         let name = hex(&Sha256::digest(id)[..16]);
         let path = self.path.join(&name).display().to_string();
@@ -264,7 +264,8 @@ mod tests {
         assert_eq!(all, 30);
     }
 
-    /// Whoever has what was narrowed from a credential shares its meter, and can write any times into a capture.
+    /// Whoever has what was narrowed from a credential shares its meter, and can write any times into a
+    /// capture.
     #[test]
     fn nobody_uses_up_seconds_that_are_to_come() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! A credential as it was sent, looked through before anything is printed, parsed or evaluated.
 //!
-//! The library prints blocks without escapes, and leaves out what a block trusts; so the names and texts in them are
-//! read here where they are values, and what could be printed as something else is refused.
+//! The library prints blocks without escapes, and leaves out what a block trusts; so the names and texts in
+//! them are read here where they are values, and what could be printed as something else is refused.
 
 use crate::field::MAX_VALUE;
 use biscuit_auth::UnverifiedBiscuit;

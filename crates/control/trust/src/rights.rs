@@ -48,9 +48,9 @@ impl fmt::Display for Code {
     }
 }
 
-/// Everything that may be granted. [`Rights::all`] is the most; [`Rights::meet`] is what two have in common, so that
-/// adding rights to a chain can only narrow it. Rights form a lattice: the meet does not depend on order, and nothing
-/// changes by meeting twice.
+/// Everything that may be granted. [`Rights::all`] is the most; [`Rights::meet`] is what two have in common,
+/// so that adding rights to a chain can only narrow it. Rights form a lattice: the meet does not depend on
+/// order, and nothing changes by meeting twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// pcap filters of the policy or a root; a packet must pass all.

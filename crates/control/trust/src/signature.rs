@@ -1,7 +1,7 @@
 //! Signatures of modules: a file beside the module, a line for each signer.
 //!
-//! `MODULE.wasm.sig` holds lines of a public key and 128 hexadecimal digits: an Ed25519 signature over the SHA-256
-//! of the whole file, manifest included.
+//! `MODULE.wasm.sig` holds lines of a public key and 128 hexadecimal digits: an Ed25519 signature over the
+//! SHA-256 of the whole file, manifest included.
 
 use crate::key::{PublicKey, Secret};
 use crate::revoked::append_line;
@@ -37,7 +37,8 @@ pub fn sign_module(module: &Path, hash: &[u8; 32], secret: &Secret) -> Result<Pa
     Ok(path)
 }
 
-/// Whose signatures a module has. One that does not fit it is an error: something is wrong with one of the two.
+/// Whose signatures a module has. One that does not fit it is an error: something is wrong with one of the
+/// two.
 pub fn signers(module: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, SignatureError> {
     let path = file_of(module);
     match std::fs::File::open(&path) {

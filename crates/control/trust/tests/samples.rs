@@ -1,5 +1,5 @@
-//! The sample tokens of the Biscuit specification, as the library ships them: each is accepted or refused as its
-//! expected result says.
+//! The sample tokens of the Biscuit specification, as the library ships them: each is accepted or refused as
+//! its expected result says.
 
 use biscuit_auth::builder::{Algorithm, Term};
 use biscuit_auth::datalog::RunLimits;

@@ -14,8 +14,8 @@ pub enum Kind {
     MacAny,
     /// Bytes up to the layer's end that are part of a header, and of which nothing is known.
     Opaque,
-    /// Bytes up to the layer's end in which whoever captured the packet noted when and how it came, as the how manieth,
-    /// and from whom.
+    /// Bytes up to the layer's end in which whoever captured the packet noted when and how it came, as the
+    /// how manieth, and from whom.
     Notes,
     /// RFC 826; the addresses' places depend on the lengths it gives.
     Arp,

@@ -23,8 +23,8 @@ const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// Walks the link header of a packet; `seen` is called with every header that holds addresses, with where it begins
-/// and, for [`Kind::Opaque`] and [`Kind::Notes`], ends.
+/// Walks the link header of a packet; `seen` is called with every header that holds addresses, with where it
+/// begins and, for [`Kind::Opaque`] and [`Kind::Notes`], ends.
 #[inline]
 pub fn walk(link: LinkType, bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     match link {
@@ -84,8 +84,8 @@ fn cisco(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     protocol(bytes, be16(bytes, 2), 4, MAX_FRAMES, seen)
 }
 
-/// Linux's netfilter log: four bytes, then attributes in the byte order of the machine, the packet among them. The
-/// others tell the hardware's address, users and marks.
+/// Linux's netfilter log: four bytes, then attributes in the byte order of the machine, the packet among
+/// them. The others tell the hardware's address, users and marks.
 fn nflog(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     const PAYLOAD: u16 = 9;
     let mut at = 4;

@@ -35,8 +35,8 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
     }
 }
 
-/// Bytes of the header of the tunnel that `d` describes of which nothing is known: what VXLAN reserves, options of
-/// GENEVE.
+/// Bytes of the header of the tunnel that `d` describes of which nothing is known: what VXLAN reserves,
+/// options of GENEVE.
 pub fn opaque(bytes: &[u8], d: &Descriptor) -> Option<(usize, usize)> {
     let at = usize::from(d.l4) + 8;
     match (inside(bytes, d)?, d.proto, be16(bytes, usize::from(d.l4) + 2)?) {

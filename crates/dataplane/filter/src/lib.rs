@@ -8,9 +8,10 @@
 //! tcpdump selects. Its program is not trusted: [`Program::check`] is the only way to a [`Program`],
 //! and every load in the machine code is preceded by a proof or a test that it lies in the packet.
 //!
-//! Limits: an expression has at most [`MAX_TEXT`] bytes, its program at most [`MAX_UNOPTIMIZED`]
-//! instructions before and [`program::MAX_INSTRUCTIONS`] after optimization. Names of hosts, networks, ports and
-//! protocols are refused before libpcap is given an expression, so nothing asks a resolver. Cost: no allocation, lock or system call per packet.
+//! Limits: an expression has at most [`MAX_TEXT`] bytes, its program at most [`MAX_UNOPTIMIZED`] instructions
+//! before and [`program::MAX_INSTRUCTIONS`] after optimization. Names of hosts, networks, ports and protocols
+//! are refused before libpcap is given an expression, so nothing asks a resolver. Cost: no allocation, lock
+//! or system call per packet.
 
 mod jit;
 pub mod program;

@@ -37,7 +37,8 @@ pub struct ShownPacket<'a> {
     pub wire_len: u32,
 }
 
-/// Instructions that a [`ShownFilter`] may take before and after optimization: libpcap spends milliseconds on them.
+/// Instructions that a [`ShownFilter`] may take before and after optimization: libpcap spends milliseconds on
+/// them.
 pub const MAX_SHOWN_UNOPTIMIZED: usize = 3000;
 pub const MAX_SHOWN_INSTRUCTIONS: usize = 1024;
 

@@ -1,8 +1,8 @@
 //! Filters against libpcap's own compiler and interpreter: random expressions over random packets.
 //!
-//! libpcap is given the text as it was written, and optimizes as it does for tcpdump: which bytes of a packet that is cut
-//! short are asked for depends on that. The filter comes from the normalized text, as machine code. `FLAME_FILTERS` is how many expressions are tried (2,000; 100,000
-//! in the long run).
+//! libpcap is given the text as it was written, and optimizes as it does for tcpdump: which bytes of a packet
+//! that is cut short are asked for depends on that. The filter comes from the normalized text, as machine
+//! code. `FLAME_FILTERS` is how many expressions are tried (2,000; 100,000 in the long run).
 
 use flame_abi::LinkType;
 use flame_filter::Filter;

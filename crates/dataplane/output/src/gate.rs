@@ -24,7 +24,8 @@ impl Gate {
         let column = |c: &Column| (c.kind, c.unit.as_deref() == Some("packets"));
         let tables = manifest.tables.iter().map(|t| t.columns.iter().map(column).collect()).collect();
         let names = |t: &Table| t.columns.iter().map(|c| c.name.len() as u64 + 4).sum();
-        // A grant counts records as modules lay them out; the limit of the operator's own is about what is written.
+        // A grant counts records as modules lay them out; the limit of the operator's own is about what is
+        // written.
         let names: Vec<u64> = match meters.granted() {
             true => vec![0; manifest.tables.len()],
             false => manifest.tables.iter().map(names).collect(),

@@ -4,9 +4,9 @@
 //! bytes of one call → Schema::check → frames → Gate → rows, packets, messages
 //! ```
 //!
-//! The bytes are untrusted. [`Schema::check`] is the only door; its error names the frame, the byte, the table and
-//! the column. Code that reads a row after this check never fails on it. The crate knows no Arrow and no file
-//! format, so that a process which only runs modules stays small.
+//! The bytes are untrusted. [`Schema::check`] is the only door; its error names the frame, the byte, the
+//! table and the column. Code that reads a row after this check never fails on it. The crate knows no Arrow
+//! and no file format, so that a process which only runs modules stays small.
 #![forbid(unsafe_code)]
 
 mod check;

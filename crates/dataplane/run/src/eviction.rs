@@ -1,7 +1,8 @@
 use flame_plan::Reason;
 use std::sync::{Arc, OnceLock};
 
-/// Tells the workers that a module has to go. All clones are one; instances are dropped before their next calls.
+/// Tells the workers that a module has to go. All clones are one; instances are dropped before their next
+/// calls.
 #[derive(Clone, Debug, Default)]
 pub struct Eviction(Arc<OnceLock<Reason>>);
 

@@ -69,8 +69,8 @@ impl Fault {
         matches!(self.kind, FaultKind::BoundViolated { .. })
     }
 
-    /// What is told of it. Under a grant that is what happened, in which call, and in which function by its number:
-    /// no text and no other number of the module's making.
+    /// What is told of it. Under a grant that is what happened, in which call, and in which function by its
+    /// number: no text and no other number of the module's making.
     pub fn text(&self, granted: bool) -> String {
         if !granted {
             return self.to_string();

@@ -57,8 +57,8 @@ impl Loaded {
         Self::under(engines, plan, &Meters::default(), &Eviction::default())
     }
 
-    /// Loads a module under the meters of its credential. Through `eviction`, its instances go when its bound is
-    /// violated.
+    /// Loads a module under the meters of its credential. Through `eviction`, its instances go when its bound
+    /// is violated.
     pub fn under(
         engines: &Engines,
         plan: &ModulePlan,
@@ -266,7 +266,8 @@ impl Instance {
         })
     }
 
-    /// Sets up the control area and the counters for `call`, which may use up `units`; a batch has its packets' budgets.
+    /// Sets up the control area and the counters for `call`, which may use up `units`; a batch has its
+    /// packets' budgets.
     pub(crate) fn prepare(&mut self, call: &Call, units: u64) -> Result<Option<Function>, Fault> {
         if self.counts {
             self.store

@@ -157,8 +157,8 @@ pub(crate) fn map_window(base: *mut u8, window: Mapping) -> io::Result<()> {
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The file behind every polling page. It is not the control area's, so that revoking access needs no new entry in the kernel's list
-/// of mappings, of which there may be too many.
+/// The file behind every polling page. It is not the control area's, so that revoking access needs no new
+/// entry in the kernel's list of mappings, of which there may be too many.
 pub(crate) fn polling_page() -> Result<Mapping, String> {
     static PAGE: OnceLock<Result<SharedMemory, String>> = OnceLock::new();
     let page = PAGE.get_or_init(|| SharedMemory::new(POLL_BYTES as usize).map_err(|e| e.to_string()));

@@ -2,20 +2,20 @@
 
 //! The backstop behind proved bounds: a thread that ends calls which run past their deadline.
 //!
-//! Code without counters loads from a polling page in every loop (`flame_bounds::rewrite_polled`). Each instance has such a
-//! page of its own. A call says that it begins, and that it ends, by storing its number; nothing else
-//! is done for it. The watchdog looks at the numbers every few milliseconds. A call that it finds again, and whose
-//! thread has meanwhile used more processor time than the deadline, loses its page, and traps at its next poll.
-//! Processor time, so that a call that does not run, because the machine is busy or was
-//! suspended, is not taken for one that does not end.
+//! Code without counters loads from a polling page in every loop (`flame_bounds::rewrite_polled`). Each
+//! instance has such a page of its own. A call says that it begins, and that it ends, by storing its number;
+//! nothing else is done for it. The watchdog looks at the numbers every few milliseconds. A call that it
+//! finds again, and whose thread has meanwhile used more processor time than the deadline, loses its page,
+//! and traps at its next poll. Processor time, so that a call that does not run, because the machine is busy
+//! or was suspended, is not taken for one that does not end.
 //!
 //! # The call that ends meanwhile
 //!
 //! The page must not be missing when the next call begins. The watchdog stores the number of the call that it
-//! revokes, then has all threads pass a memory barrier (membarrier(2)), then reads the call's number again. The
-//! worker stores the number of a call, then reads what is revoked. In whatever order that happens, either the
-//! watchdog sees that the call has ended and does nothing, or the next call sees the revocation
-//! and restores the page before it runs. The worker needs no barrier instruction for that.
+//! revokes, then has all threads pass a memory barrier (membarrier(2)), then reads the call's number again.
+//! The worker stores the number of a call, then reads what is revoked. In whatever order that happens, either
+//! the watchdog sees that the call has ended and does nothing, or the next call sees the revocation and
+//! restores the page before it runs. The worker needs no barrier instruction for that.
 
 use crate::eviction::Eviction;
 use flame_abi::layout::names;
@@ -32,8 +32,8 @@ const LOOKS: u64 = 5;
 const MIN_PERIOD: Duration = Duration::from_micros(50);
 const MAX_PERIOD: Duration = Duration::from_millis(20);
 
-/// One thread that watches the calls of all instances of one [`crate::Engines`]. It runs from the first instance
-/// that needs it until the engines and all their instances are gone. Clones are one.
+/// One thread that watches the calls of all instances of one [`crate::Engines`]. It runs from the first
+/// instance that needs it until the engines and all their instances are gone. Clones are one.
 #[derive(Clone)]
 pub struct Watchdog(Arc<Owner>);
 
@@ -126,8 +126,8 @@ impl Watchdog {
         }))
     }
 
-    /// Has `report` called when a module violates its bound, with its hash, once for each module; by the thread
-    /// that runs it. Only the first one asked for is.
+    /// Has `report` called when a module violates its bound, with its hash, once for each module; by the
+    /// thread that runs it. Only the first one asked for is.
     pub fn on_violation(&self, report: impl Fn(&[u8; 32]) + Send + Sync + 'static) {
         let _ = self.0.report.set(Box::new(report));
     }
@@ -137,8 +137,8 @@ impl Watchdog {
         lock(&self.0.violated).contains(hash)
     }
 
-    /// A module without counters, whose instances are to go, on all workers, when one of them violates its bound; or
-    /// at once if one did.
+    /// A module without counters, whose instances are to go, on all workers, when one of them violates its
+    /// bound; or at once if one did.
     pub(crate) fn enter(&self, hash: [u8; 32], eviction: Eviction) {
         let mut modules = lock(&self.0.modules);
         if self.is_violated(&hash) {
@@ -306,8 +306,8 @@ impl Watch {
 
 impl Page {
     fn protect(&self, protection: libc::c_int) -> bool {
-        // SAFETY: a page of a reservation that is mapped until `Watch::retire` has taken the page away; modules cannot
-        // tell its protection but by the trap that is wanted.
+        // SAFETY: a page of a reservation that is mapped until `Watch::retire` has taken the page away;
+        // modules cannot tell its protection but by the trap that is wanted.
         unsafe { libc::mprotect(self.0.cast(), flame_abi::layout::POLL_BYTES as usize, protection) == 0 }
     }
 }
@@ -352,7 +352,8 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// The clock of this thread's processor time, which other threads can read; that of the machine if there is none.
+/// The clock of this thread's processor time, which other threads can read; that of the machine if there is
+/// none.
 #[inline]
 fn own_clock() -> libc::clockid_t {
     thread_local!(static CLOCK: Cell<libc::clockid_t> = const { Cell::new(libc::CLOCK_MONOTONIC) });
@@ -442,7 +443,8 @@ mod tests {
         assert!(readable(page));
     }
 
-    /// The watchdog revokes every other call as soon as it sees it; the calls between them always have their page.
+    /// The watchdog revokes every other call as soon as it sees it; the calls between them always have their
+    /// page.
     #[test]
     fn no_call_loses_the_page_of_another() {
         let page = page();

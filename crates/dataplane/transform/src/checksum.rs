@@ -1,13 +1,14 @@
 //! Internet checksums (RFC 1071) of packets that change, nested.
 //!
-//! A checksum sums up all that it covers, so it may be shown only where all of that is shown. It is then made right
-//! for what is shown if it was right for the true packet; otherwise it is zero: a wrong one can hold a sum of true
-//! addresses, as where the network card was to fill it in.
+//! A checksum sums up all that it covers, so it may be shown only where all of that is shown. It is then made
+//! right for what is shown if it was right for the true packet; otherwise it is zero: a wrong one can hold a
+//! sum of true addresses, as where the network card was to fill it in.
 //!
-//! [`Sums`] is the stack of checksums open at one point of a packet, outermost first: the TCP checksum inside VXLAN
-//! inside UDP. A checksum that changes is itself a change to those around it.
+//! [`Sums`] is the stack of checksums open at one point of a packet, outermost first: the TCP checksum inside
+//! VXLAN inside UDP. A checksum that changes is itself a change to those around it.
 
-/// Checksums open at once: the decoder follows five IP headers, each with its own, that of what it carries, and GRE's.
+/// Checksums open at once: the decoder follows five IP headers, each with its own, that of what it carries,
+/// and GRE's.
 const MAX_OPEN: usize = 16;
 
 /// What a checksum covers, and where it is.

@@ -145,7 +145,8 @@ impl Sampler {
         self.numbers[self.left] <= self.most
     }
 
-    /// Prepares for packets of these times, which follow each other. It changes nothing but how long deciding takes.
+    /// Prepares for packets of these times, which follow each other. It changes nothing but how long deciding
+    /// takes.
     #[inline]
     pub fn look_ahead(&mut self, times: impl Iterator<Item = u64>) {
         if self.next < LANES {

@@ -9,13 +9,13 @@
 //! An address that has no side (a gateway, a hop) is changed as `ip.dst`, or as `ip.src` if that is
 //! kept. Addresses in payload (DNS, SIP) are payload.
 //!
-//! Options of IPv4, IPv6 and TCP, reserved fields and options of tunnels stay only if they are known to hold nothing
-//! that is hidden; others become padding. Payload that is a tunnel, by its port or because a packet is found in its
-//! first 128 bytes, is not shown unless its headers were changed.
+//! Options of IPv4, IPv6 and TCP, reserved fields and options of tunnels stay only if they are known to hold
+//! nothing that is hidden; others become padding. Payload that is a tunnel, by its port or because a packet
+//! is found in its first 128 bytes, is not shown unless its headers were changed.
 //!
-//! Checksums (IPv4, TCP, UDP, ICMP, ICMPv6, GRE) are right for what is shown if all that they cover is shown and they
-//! were right; otherwise they are zero. So are those of SCTP, DCCP and UDP-Lite, and the values of authentication
-//! headers.
+//! Checksums (IPv4, TCP, UDP, ICMP, ICMPv6, GRE) are right for what is shown if all that they cover is shown
+//! and they were right; otherwise they are zero. So are those of SCTP, DCCP and UDP-Lite, and the values of
+//! authentication headers.
 //!
 //! Used by views, outside the sandbox, and by the module `anonymize`, inside it: one meaning for both.
 #![forbid(unsafe_code)]
@@ -32,8 +32,12 @@ use flame_abi::LinkType;
 use flame_plan::{Action, Field, Transforms};
 
 /// Sources of the transforms, which begin with their manuals.
-pub const MANUALS: &[&str] =
-    &[include_str!("hash.rs"), include_str!("prefix.rs"), include_str!("truncate.rs"), include_str!("zero.rs")];
+pub const MANUALS: &[&str] = &[
+    include_str!("hash.rs"),
+    include_str!("prefix.rs"),
+    include_str!("truncate.rs"),
+    include_str!("zero.rs"),
+];
 
 pub use hash::{FlowHash, Sampler};
 pub use key::{Key, KeyError};
@@ -80,7 +84,8 @@ impl Rewriter {
         Self::hiding(transforms, key).map(|r| r.changes_any().then_some(r))
     }
 
-    /// The same for packets of which not all is shown: checksums and options change even if every field is kept.
+    /// The same for packets of which not all is shown: checksums and options change even if every field is
+    /// kept.
     pub fn hiding(transforms: &Transforms, key: Option<&Key>) -> Result<Self, TransformError> {
         let mut r = Self {
             actions: [Action::Keep; Field::ALL.len()],
@@ -130,8 +135,8 @@ impl Rewriter {
         headers::rewrite(self, link, bytes, usize::MAX)
     }
 
-    /// The same where `ask` bytes are shown at most: what is left in the first of them, as many as it returns, tells
-    /// nothing of those behind. `bytes` may end there if the headers do.
+    /// The same where `ask` bytes are shown at most: what is left in the first of them, as many as it
+    /// returns, tells nothing of those behind. `bytes` may end there if the headers do.
     pub fn rewrite_shown(&mut self, link: LinkType, bytes: &mut [u8], ask: usize) -> usize {
         headers::rewrite(self, link, bytes, ask)
     }

@@ -18,8 +18,8 @@ pub(crate) fn exposed(expose: Expose, link: LinkType, d: &Descriptor, bytes: &[u
     headers.saturating_add(more).min(datagram_end(link, d, bytes)).min(bytes.len())
 }
 
-/// Whether all of a packet is there: it is no fragment, and neither the capture nor whoever copied it before cut it
-/// off. Then nothing in it tells of what is not there.
+/// Whether all of a packet is there: it is no fragment, and neither the capture nor whoever copied it before
+/// cut it off. Then nothing in it tells of what is not there.
 #[inline]
 pub(crate) fn is_whole(link: LinkType, d: &Descriptor, bytes: &[u8]) -> bool {
     let whole = if d.is_ip() { own_end(d, bytes) } else { Some(datagram_end(link, d, bytes)) };

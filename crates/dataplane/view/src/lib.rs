@@ -10,16 +10,17 @@
 //! behind the IP headers when there is none; behind link header and tags when the packet is not IP.
 //! Packets of link types that are not decoded have no headers: 0 bytes.
 //!
-//! **Under any transform, exposure ends where understanding ends**, so that no address hides in what
-//! was not parsed: payload of TCP, UDP and ICMP echo is exposed as granted unless it is a tunnel; what other protocols,
-//! later fragments and malformed headers hold is not. See [`flame_transform`] for the fields that are found.
+//! **Under any transform, exposure ends where understanding ends**, so that no address hides in what was not
+//! parsed: payload of TCP, UDP and ICMP echo is exposed as granted unless it is a tunnel; what other
+//! protocols, later fragments and malformed headers hold is not. See [`flame_transform`] for the fields that
+//! are found.
 //!
 //! # What is given out
 //!
-//! The *shown packet* is made in one place (`shape.rs`) from the true one: its first bytes, as the transforms leave
-//! them, and what a descriptor tells of it. Filters are evaluated on the true packet only if they are
-//! [trusted](flame_plan::TrustedFilter); all others, which have another type, on the shown one. Everything else that
-//! leaves this crate is a function of shown packets and of keys:
+//! The *shown packet* is made in one place (`shape.rs`) from the true one: its first bytes, as the transforms
+//! leave them, and what a descriptor tells of it. Filters are evaluated on the true packet only if they are
+//! [trusted](flame_plan::TrustedFilter); all others, which have another type, on the shown one. Everything
+//! else that leaves this crate is a function of shown packets and of keys:
 //!
 //! | output | function of |
 //! | --- | --- |
@@ -40,8 +41,8 @@
 //! | [`Written::packets`], [`Written::bytes`], [`Written::eligible`] | those |
 //! | where [`View::copy_some`] stops | those: blocks of a view that hides something are cut by what was shown |
 //!
-//! Packets that trusted filters or sampling leave out are hidden, but [`Written::taken`] counts them: it is for the
-//! caller's loop and is not to be given out.
+//! Packets that trusted filters or sampling leave out are hidden, but [`Written::taken`] counts them: it is
+//! for the caller's loop and is not to be given out.
 
 mod coarse;
 mod expose;
@@ -101,12 +102,13 @@ pub enum ViewError {
     Internal { packet: usize, reason: &'static str },
 }
 
-/// Descriptors made before they are written, so that flow hashes are keyed many at a time and no slot ever holds others.
+/// Descriptors made before they are written, so that flow hashes are keyed many at a time and no slot ever
+/// holds others.
 const CHUNK: usize = 32;
 
 impl View {
-    /// Checks everything but the filter's meaning for link types other than the first that fits. The view's own key
-    /// goes before `key`.
+    /// Checks everything but the filter's meaning for link types other than the first that fits. The view's
+    /// own key goes before `key`.
     pub fn new(spec: &ViewSpec, key: Option<&Key>) -> Result<Self, ViewError> {
         let own = spec.key.as_ref().map(|key| Key::new(key.0));
         let mut rewriter = Rewriter::hiding(&spec.transforms, own.as_ref().or(key))?;
@@ -202,8 +204,8 @@ impl View {
         Ok(written)
     }
 
-    /// The same into a place of which `most` bytes may be filled, and the packet that crosses them: stops when that or
-    /// the descriptors are full.
+    /// The same into a place of which `most` bytes may be filled, and the packet that crosses them: stops
+    /// when that or the descriptors are full.
     pub fn copy_some(
         &mut self,
         packets: &[Descriptor],
@@ -258,7 +260,8 @@ impl View {
         Ok(written)
     }
 
-    /// How many of the packets are there to be shown, of which none is: who asks for nothing else learns of no other.
+    /// How many of the packets are there to be shown, of which none is: who asks for nothing else learns of
+    /// no other.
     pub fn eligible(
         &mut self,
         packets: &[Descriptor],

@@ -14,8 +14,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// What is shown of a packet at an exposure: bytes, and a descriptor of those, whose address and time are still
-    /// the true ones.
+    /// What is shown of a packet at an exposure: bytes, and a descriptor of those, whose address and time are
+    /// still the true ones.
     #[inline]
     pub(crate) fn shown<'a>(
         &'a mut self,
@@ -35,7 +35,8 @@ impl Shape {
             &bytes[..ask]
         } else {
             let headers = d.payload() as usize;
-            // Addresses and ports are changed even if they are not shown, for the hash is one of what they become.
+            // Addresses and ports are changed even if they are not shown, for the hash is one of what they
+            // become.
             let most = if ask == 0 { headers } else { ask };
             let taken = most.max(headers).min(bytes.len());
             if self.scratch.len() < taken {

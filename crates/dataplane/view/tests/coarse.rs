@@ -110,8 +110,8 @@ fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
     );
 }
 
-/// Whoever narrows a credential, in whatever way, gets no packet that the wider sample has not; and without the key
-/// nobody knows which those are.
+/// Whoever narrows a credential, in whatever way, gets no packet that the wider sample has not; and without
+/// the key nobody knows which those are.
 #[test]
 fn narrowing_gives_no_other_sample() {
     let zero: Transforms = Field::ALL.into_iter().map(|f| (f, Action::Zero)).collect();

@@ -1,5 +1,5 @@
-//! Packets that the capture cut off, that are fragments, or that contradict themselves: what stands in front of hidden
-//! payload tells nothing of it, wherever the bytes end that are there.
+//! Packets that the capture cut off, that are fragments, or that contradict themselves: what stands in front
+//! of hidden payload tells nothing of it, wherever the bytes end that are there.
 
 mod common;
 

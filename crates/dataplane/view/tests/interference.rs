@@ -1,7 +1,9 @@
-//! Non-interference: of two captures that differ only in what is hidden, everything that leaves a view is the same.
+//! Non-interference: of two captures that differ only in what is hidden, everything that leaves a view is the
+//! same.
 //!
-//! `FLAME_PAIRS` is how many pairs are tried (10,000; ten million in the long run). `what_was_mended_is_found` puts each
-//! leak that views had back into what leaves, one by one, and the same search finds it.
+//! `FLAME_PAIRS` is how many pairs are tried (10,000; ten million in the long run).
+//! `what_was_mended_is_found` puts each leak that views had back into what leaves, one by one, and the same
+//! search finds it.
 
 mod common;
 mod maker;

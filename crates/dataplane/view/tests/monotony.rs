@@ -1,5 +1,5 @@
-//! Monotony: what a narrower view shows can be computed from what a wider one shows, by making the narrower view of
-//! that.
+//! Monotony: what a narrower view shows can be computed from what a wider one shows, by making the narrower
+//! view of that.
 
 mod common;
 mod maker;
@@ -93,7 +93,8 @@ fn the_narrower_view_is_one_of_the_wider() {
         for (i, (a, b)) in truly.iter().zip(&computed).enumerate() {
             assert_eq!((a.0, a.1), (b.0, b.1));
             assert_eq!(a.0, quantize(descriptors[i].ts_ns, narrower.resolution_ns));
-            // Where the wider view was cut, less may be understood of what is left; never is there more or other.
+            // Where the wider view was cut, less may be understood of what is left; never is there more or
+            // other.
             let shared = a.2.len().min(b.2.len());
             let (a, b) = (&a.2[..shared], &b.2[..shared]);
             let differ = a.iter().zip(b).filter(|(a, b)| a != b).count();

@@ -137,7 +137,8 @@ impl Caller {
         }
     }
 
-    /// Goes on with the call that was started until it is done, or a rule says otherwise. `each` gets its output.
+    /// Goes on with the call that was started until it is done, or a rule says otherwise. `each` gets its
+    /// output.
     pub(crate) fn go(
         &mut self,
         quantum: &Quantum<'_>,

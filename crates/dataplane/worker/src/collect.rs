@@ -21,8 +21,8 @@ const ENTRY: usize = 64;
 
 /// The end of the pipeline: messages go to the slow instances, rows to the sink.
 ///
-/// Slow instances tick only when their fast ones have passed the tick on every worker, so that what they report does
-/// not depend on how workers are scheduled.
+/// Slow instances tick only when their fast ones have passed the tick on every worker, so that what they
+/// report does not depend on how workers are scheduled.
 pub struct Collector<'a> {
     shape: Shape,
     modules: Vec<Collected>,
@@ -426,7 +426,8 @@ pub(crate) fn collect(
     let mut last = 0;
     let mut ended = 0;
     let mut broken = false;
-    // Events since slow instances had a quantum: they have one when nothing comes, and while much does, now and then.
+    // Events since slow instances had a quantum: they have one when nothing comes, and while much does, now
+    // and then.
     let mut since = 0;
     while ended < workers {
         let can_progress = collector.can_progress();

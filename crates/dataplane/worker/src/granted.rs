@@ -1,8 +1,8 @@
 //! What a report tells of modules that run under a grant: nothing of their own making.
 //!
-//! A module chooses how often it faults and at which packet, how many records it drops and how many it tries to put
-//! out: numbers that would carry what it sees past a grant that lets no record out. What is left of them here is what
-//! docs/threats.md counts.
+//! A module chooses how often it faults and at which packet, how many records it drops and how many it tries
+//! to put out: numbers that would carry what it sees past a grant that lets no record out. What is left of
+//! them here is what docs/threats.md counts.
 
 use crate::report::Report;
 use std::collections::{BTreeSet, HashMap};

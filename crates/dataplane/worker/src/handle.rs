@@ -37,8 +37,9 @@ impl Progress {
     }
 }
 
-/// Commands a run while packets flow: modules are added, removed and evicted, and accounts are read. Every command
-/// takes effect between two blocks of each pipeline; no packet waits for a lock. Clones command the same run.
+/// Commands a run while packets flow: modules are added, removed and evicted, and accounts are read. Every
+/// command takes effect between two blocks of each pipeline; no packet waits for a lock. Clones command the
+/// same run.
 #[derive(Clone)]
 pub struct Handle(Arc<Shared>);
 
@@ -105,11 +106,13 @@ impl Handle {
         self.0.pipelines.iter().try_for_each(|p| p.send(command.clone()).map_err(|_| RunError::Ended))
     }
 
-    /// Adds a module, which gets the packets from the next block on. Its code is loaded on the caller's thread.
+    /// Adds a module, which gets the packets from the next block on. Its code is loaded on the caller's
+    /// thread.
     ///
     /// # Errors
     ///
-    /// The run has ended, the module's number is taken, its view cannot be made, or its code is of another engine.
+    /// The run has ended, the module's number is taken, its view cannot be made, or its code is of another
+    /// engine.
     pub fn add(&self, module: &Module) -> Result<(), RunError> {
         let (id, resolution_ns) = (module.plan.id, module.plan.view.resolution_ns.max(1));
         let tick_ns = self.0.shape.tick_ns;
@@ -139,8 +142,8 @@ impl Handle {
         Ok(())
     }
 
-    /// Ends a module after the blocks that it already has, waits until it has ended on all workers, and returns its
-    /// account.
+    /// Ends a module after the blocks that it already has, waits until it has ended on all workers, and
+    /// returns its account.
     ///
     /// # Errors
     ///
@@ -154,7 +157,8 @@ impl Handle {
         account.recv().map_err(|_| RunError::Ended)
     }
 
-    /// Makes `modules` the ones that run: removes the others, adds those that are new, and leaves the rest alone.
+    /// Makes `modules` the ones that run: removes the others, adds those that are new, and leaves the rest
+    /// alone.
     ///
     /// # Errors
     ///

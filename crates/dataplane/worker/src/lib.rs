@@ -1,11 +1,12 @@
 //! The loop over packets: source, decode, view, run, record; wired for one run.
 //!
-//! A packet passes, by file: [`read`] takes a block from the source and decodes it, [`pipeline`] has each [`stage`] view
-//! it and hand it to [`runner`]s, the fast instances; [`collect`] has the slow ones and hands records to the sink.
-//! [`caller`] calls both, under one set of rules. [`threads`] decides which thread does what.
+//! A packet passes, by file: [`read`] takes a block from the source and decodes it, [`pipeline`] has each
+//! [`stage`] view it and hand it to [`runner`]s, the fast instances; [`collect`] has the slow ones and hands
+//! records to the sink. [`caller`] calls both, under one set of rules. [`threads`] decides which thread does
+//! what.
 //!
-//! A [`Run`] is prepared, then executed on the caller's thread or [spawned](Worker). Its [`Handle`] adds, removes and
-//! evicts modules and reads accounts while packets flow.
+//! A [`Run`] is prepared, then executed on the caller's thread or [spawned](Worker). Its [`Handle`] adds,
+//! removes and evicts modules and reads accounts while packets flow.
 #![forbid(unsafe_code)]
 
 mod caller;

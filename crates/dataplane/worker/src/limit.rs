@@ -1,4 +1,5 @@
-//! What a module's calls take, measured: its share of a worker, and the limit that its batches were admitted with.
+//! What a module's calls take, measured: its share of a worker, and the limit that its batches were admitted
+//! with.
 
 use flame_plan::{Overrun, Reason, TimeLimit};
 use flame_quota::Meters;

@@ -28,7 +28,8 @@ pub struct Snapshot {
     pub bytes: u64,
     /// Packets the kernel dropped so far.
     pub kernel_drops: u64,
-    /// Per module that runs, over all workers. Packets in blocks that a module has not taken yet are offered only.
+    /// Per module that runs, over all workers. Packets in blocks that a module has not taken yet are offered
+    /// only.
     pub accounts: Vec<(ModuleId, String, Account)>,
 }
 

@@ -51,8 +51,8 @@ pub struct Options {
     pub batch: usize,
     /// For the transforms `prefix` and `hash`.
     pub key: Option<Key>,
-    /// Decides, with its flow hash, which worker a flow goes to where grants are: which flows share one then reveals
-    /// nothing of their addresses.
+    /// Decides, with its flow hash, which worker a flow goes to where grants are: which flows share one then
+    /// reveals nothing of their addresses.
     pub dispatch_key: Option<Key>,
     /// Set it to end the run: all that was read is still processed and reported.
     pub stop: Arc<AtomicBool>,
@@ -70,8 +70,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Loads the modules of `plan`. `meters` are those of their credentials, in the same order; modules beyond them are the
-    /// operator's own.
+    /// Loads the modules of `plan`. `meters` are those of their credentials, in the same order; modules
+    /// beyond them are the operator's own.
     ///
     /// # Errors
     ///

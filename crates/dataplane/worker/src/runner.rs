@@ -18,8 +18,8 @@ pub(crate) struct ModuleRunner {
     name: String,
     worker: usize,
     caller: Caller,
-    /// Its calls are done in one quantum: nothing is lost meanwhile, or it shares blocks with others, who would wait for
-    /// it if it kept them.
+    /// Its calls are done in one quantum: nothing is lost meanwhile, or it shares blocks with others, who
+    /// would wait for it if it kept them.
     is_whole: bool,
     restarts: u32,
     pub(crate) reader: Reader,
@@ -300,7 +300,8 @@ impl ModuleRunner {
         FaultReport { id, module, worker: Some(self.worker), packet, text, evicted, restarted }
     }
 
-    /// The pipeline has come to a tick: it follows on the blocks that wait. Of several at one place the last one counts.
+    /// The pipeline has come to a tick: it follows on the blocks that wait. Of several at one place the last
+    /// one counts.
     pub(crate) fn tick(
         &mut self,
         now_ns: u64,

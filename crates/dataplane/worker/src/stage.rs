@@ -65,8 +65,8 @@ impl ViewStage {
         let pool = Pool::new(SLOTS)?;
         let is_alone = is_alone(module, options);
         let is_open = view.hides_nothing() && view.selects_all();
-        // What a filter leaves out lies in the same ring, so only a view of all is mapped. The ring goes back to the
-        // kernel before a batch that is interrupted ends.
+        // What a filter leaves out lies in the same ring, so only a view of all is mapped. The ring goes back
+        // to the kernel before a batch that is interrupted ends.
         let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && !is_alone && is_open;
         Ok(Self {
             spec: (!is_alone).then(|| spec.clone()),
@@ -81,8 +81,8 @@ impl ViewStage {
         })
     }
 
-    /// Whether a module of this view can share it. A pool has room for so many readers; beyond them the view is computed
-    /// once more.
+    /// Whether a module of this view can share it. A pool has room for so many readers; beyond them the view
+    /// is computed once more.
     pub(crate) fn has_room_for(&self, spec: &ViewSpec) -> bool {
         self.spec.as_ref() == Some(spec) && self.runners.len() < flame_block::MAX_READERS
     }
@@ -253,8 +253,8 @@ impl ViewStage {
         self.runners.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))
     }
 
-    /// Counts packets that trusted filters and sampling leave in: those that they leave out are hidden, and so is their
-    /// number.
+    /// Counts packets that trusted filters and sampling leave in: those that they leave out are hidden, and
+    /// so is their number.
     fn offer(&mut self, written: Written) {
         for runner in &mut self.runners {
             runner.account.offered += u64::from(written.eligible);

@@ -4,8 +4,9 @@ use crate::threads::SLICE;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// After the run was stopped, each instance has this long for the batch or init that it is at and for blocks that wait.
-/// Other calls have a budget ([`flame_run::Allowance::last`]), so that what a module knows is not lost to a slow machine.
+/// After the run was stopped, each instance has this long for the batch or init that it is at and for blocks
+/// that wait. Other calls have a budget ([`flame_run::Allowance::last`]), so that what a module knows is not
+/// lost to a slow machine.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 /// The flag that stops a run. All workers share it.

@@ -1,4 +1,5 @@
-//! The threads of a run: everything on one, or a thread for each worker, one that reads and one that collects.
+//! The threads of a run: everything on one, or a thread for each worker, one that reads and one that
+//! collects.
 
 use crate::collect::{Collector, collect};
 use crate::error::RunError;

@@ -15,8 +15,8 @@ use std::path::Path;
 
 /// Measure what instructions and memory cost on this machine
 ///
-/// Costs are of the code that modules are compiled to here: the least of several repetitions, in some seconds. They
-/// are kept in the cache folder for this processor and this engine, and measured once.
+/// Costs are of the code that modules are compiled to here: the least of several repetitions, in some
+/// seconds. They are kept in the cache folder for this processor and this engine, and measured once.
 #[derive(Args)]
 pub struct Calibrate {
     /// Measure, whether or not it was done before

@@ -6,7 +6,8 @@ use clap::{Args, CommandFactory};
 /// Show the help of a command, or the manual of a source, transform, sink or chart
 #[derive(Args)]
 pub struct Help {
-    /// A command such as `run`, or a name such as `zero`, `parquet`, `live` or `talkers`; all are listed without one
+    /// A command such as `run`, or a name such as `zero`, `parquet`, `live` or `talkers`; all are listed
+    /// without one
     #[arg(value_name = "NAME", num_args = 0..)]
     names: Vec<String>,
 }
@@ -21,7 +22,10 @@ const KINDS: [(&str, &[&str]); 4] = [
 
 /// The lines of the comment that a source file begins with.
 fn lines(source: &'static str) -> impl Iterator<Item = &'static str> {
-    source.lines().map_while(|line| line.strip_prefix("//!")).map(|line| line.strip_prefix(' ').unwrap_or(line))
+    source
+        .lines()
+        .map_while(|line| line.strip_prefix("//!"))
+        .map(|line| line.strip_prefix(' ').unwrap_or(line))
 }
 
 /// The name that a manual begins with, and its summary.
@@ -55,7 +59,8 @@ impl Help {
             found = true;
         }
         for (kind, manuals) in KINDS {
-            for source in manuals.iter().filter(|source| head(source).is_some_and(|(name, _)| name == first)) {
+            for source in manuals.iter().filter(|source| head(source).is_some_and(|(name, _)| name == first))
+            {
                 say!("{kind} {}", lines(source).collect::<Vec<_>>().join("\n"));
                 found = true;
             }

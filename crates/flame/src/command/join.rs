@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 /// Join the records of `trajectory` from several monitors: paths, one-way delay, loss
 ///
-/// Each FILE holds one monitor's records: JSON lines as `--format json` writes them (- is standard input), or the
-/// folder that `--format parquet -o FOLDER` makes. A packet's path is the monitors that
-/// logged it, in order of time, so their clocks must agree better than the delays. Loss is what was seen at the
-/// beginning of its flow's path only.
+/// Each FILE holds one monitor's records: JSON lines as `--format json` writes them (- is standard input), or
+/// the folder that `--format parquet -o FOLDER` makes. A packet's path is the monitors that logged it, in
+/// order of time, so their clocks must agree better than the delays. Loss is what was seen at the beginning
+/// of its flow's path only.
 #[derive(Args)]
 pub struct Join {
     /// The monitors' records: FILE, or NAME=FILE to name the monitor; otherwise the file's name is its name

@@ -28,10 +28,10 @@ use std::sync::atomic::AtomicBool;
 
 /// Run modules over a capture or a live interface
 ///
-/// Exit status: 0 all went well; 1 nothing or not all could be done; 2 wrong usage; 3 a capture was
-/// damaged (results cover the packets before the damage); 4 a module was ended by a fault (the other
-/// modules' results are complete); 130 interrupted twice. Ctrl-C ends a run in order: what was read is reported.
-/// Twice, it ends at once: what was written is kept, in files as NAME.RANDOM.partial.
+/// Exit status: 0 all went well; 1 nothing or not all could be done; 2 wrong usage; 3 a capture was damaged
+/// (results cover the packets before the damage); 4 a module was ended by a fault (the other modules' results
+/// are complete); 130 interrupted twice. Ctrl-C ends a run in order: what was read is reported. Twice, it
+/// ends at once: what was written is kept, in files as NAME.RANDOM.partial.
 #[derive(Args)]
 pub struct Run {
     /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`
@@ -74,8 +74,8 @@ pub struct Run {
     #[arg(long, value_name = "FILTER")]
     select: Vec<String>,
 
-    /// Bytes that modules may see: count, none, headers, payload:N or all [default: headers, or what the policy
-    /// grants]
+    /// Bytes that modules may see: count, none, headers, payload:N or all [default: headers, or what the
+    /// policy grants]
     #[arg(long)]
     expose: Option<Expose>,
 
@@ -143,8 +143,9 @@ pub struct Run {
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1024))]
     memory: u32,
 
-    /// Maximum work units per packet for modules that request more than the default of 1000000. Init, tick and end
-    /// calls get 100 times as much. Work units are loop iterations and calls, weighted by their instructions
+    /// Maximum work units per packet for modules that request more than the default of 1000000. Init, tick
+    /// and end calls get 100 times as much. Work units are loop iterations and calls, weighted by their
+    /// instructions
     #[arg(long, value_name = "UNITS", default_value_t = 100_000_000)]
     packet_budget: u64,
 

@@ -9,7 +9,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-/// `-` is standard input; a folder holds `trajectory.flow.parquet` and its like, as `flame run -o FOLDER` makes it.
+/// `-` is standard input; a folder holds `trajectory.flow.parquet` and its like, as `flame run -o FOLDER`
+/// makes it.
 pub fn open(name: &str, path: &Path) -> Result<Box<dyn Records>, ReadError> {
     let name = name.to_owned();
     if path.as_os_str() == "-" {

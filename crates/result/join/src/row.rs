@@ -59,8 +59,8 @@ pub struct DelayRow {
     pub start_ns: u64,
     pub path: String,
     pub packets: u64,
-    /// Packets that began the path in the interval and were not seen at its end, of flows of which others had gone
-    /// all of it by then.
+    /// Packets that began the path in the interval and were not seen at its end, of flows of which others had
+    /// gone all of it by then.
     pub lost: u64,
     pub mean_ns: f64,
     pub p50_ns: u64,

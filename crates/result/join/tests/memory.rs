@@ -1,4 +1,5 @@
-//! However many records there are, memory stays within what the options say, and what finds no room is counted.
+//! However many records there are, memory stays within what the options say, and what finds no room is
+//! counted.
 
 use flame_join::{Joined, Line, Log, Options, ReadError, Records, join_with};
 

@@ -1,7 +1,7 @@
 //! Pictures as SVG and PNG.
 //!
-//! Layout is done here, in steps of [`WIDTH`] by [`HEIGHT`] a picture; plotters draws lines, boxes and text. PNG
-//! is drawn at [`SCALE`] times the size and then averaged, for smooth edges.
+//! Layout is done here, in steps of [`WIDTH`] by [`HEIGHT`] a picture; plotters draws lines, boxes and text.
+//! PNG is drawn at [`SCALE`] times the size and then averaged, for smooth edges.
 
 use crate::PlotError;
 use crate::axis::Ticks;
@@ -329,7 +329,8 @@ impl Frame {
     }
 }
 
-/// Of points in one column of pixels only the first, lowest, highest and last: a line of a million looks the same.
+/// Of points in one column of pixels only the first, lowest, highest and last: a line of a million looks the
+/// same.
 fn thinned(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     let mut column: Vec<(f64, f64)> = Vec::new();

@@ -4,11 +4,12 @@
 //! RecordBatch or JSON → Plotter (columns that a chart needs) → chart → Picture → svg, png or term
 //! ```
 //!
-//! A [`Picture`] says what is to be seen, in the units of its axes; [`canvas`] and [`term`] say where it goes.
-//! The same records give the same bytes everywhere: the one font is in here, and nothing depends on the machine.
+//! A [`Picture`] says what is to be seen, in the units of its axes; [`canvas`] and [`term`] say where it
+//! goes. The same records give the same bytes everywhere: the one font is in here, and nothing depends on the
+//! machine.
 //!
-//! Memory: of each table at most [`ROWS`] rows are kept, 8 bytes a number and 4 a text, and each distinct text
-//! once; a picture says if there were more.
+//! Memory: of each table at most [`ROWS`] rows are kept, 8 bytes a number and 4 a text, and each distinct
+//! text once; a picture says if there were more.
 #![forbid(unsafe_code)]
 
 mod axis;

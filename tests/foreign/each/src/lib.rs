@@ -1,4 +1,5 @@
-//! What the modules here share: each packet's bytes go to somebody else's code, and what that found is added up.
+//! What the modules here share: each packet's bytes go to somebody else's code, and what that found is added
+//! up.
 
 pub use flame_module::Packet;
 use flame_module::{Batch, Init, Module, Out, Progress};

@@ -1,4 +1,5 @@
-//! `regex-automata`'s dense DFA, built at the start: payloads with a line like `GET /x HTTP/1.1` or `Host: x`.
+//! `regex-automata`'s dense DFA, built at the start: payloads with a line like `GET /x HTTP/1.1` or `Host:
+//! x`.
 
 use each::{Each, Look};
 use regex_automata::Input;

@@ -8,9 +8,9 @@
 //! | `csv` | standard output, if there is one table | `NAME.csv`: that file, if there is one table; else a folder of `MODULE.TABLE.csv` |
 //! | `parquet` | an error | `NAME.parquet`: that file, if there is one table; else a folder of `MODULE.TABLE.parquet` |
 //!
-//! `-o -` is standard output. A file appears under its name when the run ends well, whole and
-//! synced; until then it is `NAME.RANDOM.partial`, which is removed when the run fails, and kept when it is ended at once. A reader that
-//! closes the pipe is no error: the rest is not written, and [`Sink::closed`] tells the loop.
+//! `-o -` is standard output. A file appears under its name when the run ends well, whole and synced; until
+//! then it is `NAME.RANDOM.partial`, which is removed when the run fails, and kept when it is ended at once.
+//! A reader that closes the pipe is no error: the rest is not written, and [`Sink::closed`] tells the loop.
 
 mod capture;
 mod csv;
@@ -57,8 +57,8 @@ pub trait Sink: Send {
     /// Ends the output and gives files their names. Without it they are removed.
     fn finish(self: Box<Self>) -> Result<(), SinkError>;
 
-    /// Makes what was written readable where it lies, for a process that ends now: flushes it, and returns the names
-    /// of partial files. Nothing may be written after it.
+    /// Makes what was written readable where it lies, for a process that ends now: flushes it, and returns
+    /// the names of partial files. Nothing may be written after it.
     fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
         self.flush()?;
         Ok(Vec::new())

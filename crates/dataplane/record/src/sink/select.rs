@@ -1,4 +1,5 @@
-//! Some tables of a run only: `MODULE.TABLE`, `TABLE` or, where no table is called so, `MODULE` with all its tables.
+//! Some tables of a run only: `MODULE.TABLE`, `TABLE` or, where no table is called so, `MODULE` with all its
+//! tables.
 
 use super::{Sink, SinkError};
 use arrow_array::RecordBatch;

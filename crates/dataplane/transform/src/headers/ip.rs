@@ -136,8 +136,9 @@ impl Packet<'_> {
         }
     }
 
-    /// Routing headers: type 0 (RFC 2460), type 2 (RFC 6275), segments (RFC 8754). While segments are left, the last
-    /// destination stands for the destination in pseudo-headers: returns its true sum and its change.
+    /// Routing headers: type 0 (RFC 2460), type 2 (RFC 6275), segments (RFC 8754). While segments are left,
+    /// the last destination stands for the destination in pseudo-headers: returns its true sum and its
+    /// change.
     fn routing(&mut self, at: usize, end: usize) -> Option<(i64, i64)> {
         let room = (end - at - 8) / 16;
         let (count, last) = match self.byte(at + 2) {

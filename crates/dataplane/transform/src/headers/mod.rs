@@ -27,8 +27,8 @@ struct Packet<'a> {
     sums: Sums,
     /// Addresses of the last IP header.
     pseudo: ip::Pseudo,
-    /// Offset behind the last datagram, by its own word, which may lie behind the bytes that are there. None for
-    /// fragments and for what a network card is to divide.
+    /// Offset behind the last datagram, by its own word, which may lie behind the bytes that are there. None
+    /// for fragments and for what a network card is to divide.
     datagram_end: Option<usize>,
     /// Offset behind the payload, if the transport header has a length of its own.
     payload_end: Option<usize>,
@@ -40,8 +40,8 @@ struct Packet<'a> {
     payload: bool,
 }
 
-/// Changes what `rewriter` changes, and what would tell bytes behind the first `ask`, which are shown at most.
-/// Returns how many are shown.
+/// Changes what `rewriter` changes, and what would tell bytes behind the first `ask`, which are shown at
+/// most. Returns how many are shown.
 #[inline]
 pub(crate) fn rewrite(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8], ask: usize) -> usize {
     let plain = if link == LinkType::ETHERNET { plain::rewrite(rewriter, bytes, ask) } else { None };
@@ -69,8 +69,8 @@ fn walk(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8], ask: usize) -
 }
 
 impl Packet<'_> {
-    /// Returns the offset where understanding ends, and whether a transport header may follow there that was not
-    /// looked at, with a checksum of what is hidden.
+    /// Returns the offset where understanding ends, and whether a transport header may follow there that was
+    /// not looked at, with a checksum of what is hidden.
     fn layers(&mut self, link: LinkType) -> (usize, bool) {
         let layers = flame_decode::layers(link, self.bytes);
         let mut end = match self.cooked(link) {
@@ -132,7 +132,8 @@ impl Packet<'_> {
         end.is_none_or(|end| end > self.ask)
     }
 
-    /// Whether the bytes up to `end` are there. What lies behind a layer's end, the link's padding for one, is not.
+    /// Whether the bytes up to `end` are there. What lies behind a layer's end, the link's padding for one,
+    /// is not.
     fn has(&self, end: usize) -> bool {
         end <= self.layer_end.min(self.bytes.len())
     }

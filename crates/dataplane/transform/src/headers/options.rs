@@ -1,5 +1,5 @@
-//! Options of TCP, IPv4 and IPv6, by allow-list: what is known to hold nothing of what is hidden stays, anything else
-//! becomes padding of the same length.
+//! Options of TCP, IPv4 and IPv6, by allow-list: what is known to hold nothing of what is hidden stays,
+//! anything else becomes padding of the same length.
 
 use super::Packet;
 use flame_plan::Field;
@@ -97,8 +97,8 @@ impl Packet<'_> {
         }
     }
 
-    /// Hop-by-hop and destination options of packets with changed addresses. A home address (RFC 6275) stands for the
-    /// source in pseudo-headers: returns its true sum and its change.
+    /// Hop-by-hop and destination options of packets with changed addresses. A home address (RFC 6275) stands
+    /// for the source in pseudo-headers: returns its true sum and its change.
     pub(super) fn options6(&mut self, mut at: usize, end: usize) -> Option<(i64, i64)> {
         let mut home = None;
         while at < end {

@@ -1,6 +1,6 @@
-//! The shape of nearly all packets, changed at fixed offsets: Ethernet II, IPv4 without options or IPv6 without
-//! extensions, then TCP (options that stay) or UDP that is no tunnel, captured at least through its header.
-//! It does what the walk does, in a third of the time; any other packet is left to the walk.
+//! The shape of nearly all packets, changed at fixed offsets: Ethernet II, IPv4 without options or IPv6
+//! without extensions, then TCP (options that stay) or UDP that is no tunnel, captured at least through its
+//! header. It does what the walk does, in a third of the time; any other packet is left to the walk.
 
 use super::look::holds_packet;
 use super::transport::{TUNNELS, tcp_stay};

@@ -3,8 +3,9 @@
 use super::{End, Packet, look, options};
 use flame_plan::Field;
 
-/// Ports whose payload is a tunnel, on either side: it is never shown as mere payload. L2TP, GTP (control, user,
-/// charging), Teredo, LISP, VXLAN (also VXLAN-GPE and the port that Linux had), CAPWAP, GUE, GENEVE, MPLS, TZSP.
+/// Ports whose payload is a tunnel, on either side: it is never shown as mere payload. L2TP, GTP (control,
+/// user, charging), Teredo, LISP, VXLAN (also VXLAN-GPE and the port that Linux had), CAPWAP, GUE, GENEVE,
+/// MPLS, TZSP.
 pub(super) const TUNNELS: [u16; 16] =
     [1701, 2123, 2152, 3386, 3544, 4341, 4342, 4789, 4790, 5246, 5247, 6080, 6081, 6635, 8472, 37008];
 

@@ -1,8 +1,8 @@
-//! Packets in pairs that differ only in what is hidden: every header that the decoder knows, tunnels in tunnels, options
-//! of all kinds, checksums that are right, wrong, or left to the network card.
+//! Packets in pairs that differ only in what is hidden: every header that the decoder knows, tunnels in
+//! tunnels, options of all kinds, checksums that are right, wrong, or left to the network card.
 //!
-//! A [`Maker`] draws all that may be shown from one source of numbers and all that is hidden from another. Two makers
-//! that share the first make the two packets of a pair.
+//! A [`Maker`] draws all that may be shown from one source of numbers and all that is hidden from another.
+//! Two makers that share the first make the two packets of a pair.
 #![allow(dead_code)]
 
 mod links;
@@ -381,7 +381,8 @@ impl Maker<'_> {
                 self.tunnel(6081, [vec![2, 0, 0x65, 0x58, 0, 0, 9, 0], options, frame].concat(), addresses)
             }
             13 => {
-                // Tunnels that are not decoded: by their ports, with all that they hold hidden below a transform.
+                // Tunnels that are not decoded: by their ports, with all that they hold hidden below a
+                // transform.
                 let port = [2152u16, 3544, 1701, 6080, 6635, 4790][self.choose(6) as usize];
                 let n = 8 + self.choose(40) as usize;
                 let is_hidden = !self.transforms.is_empty();

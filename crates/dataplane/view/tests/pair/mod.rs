@@ -1,5 +1,5 @@
-//! Pairs of captures that differ only in what a view hides, and everything that leaves the view. The fuzz target `view`
-//! looks for pairs of its own by the same means.
+//! Pairs of captures that differ only in what a view hides, and everything that leaves the view. The fuzz
+//! target `view` looks for pairs of its own by the same means.
 #![allow(dead_code)]
 
 use super::common::*;
