@@ -106,15 +106,11 @@ fn examine(wasm: &[u8]) -> Result<Answer, String> {
 
 fn compile(wasm: &[u8], made: Made, engines: Option<&Engines>) -> Result<Vec<u8>, String> {
     let engines = engines.ok_or("no engine to compile for")?;
-    let analysis;
+    let proved;
     let (count, engine) = match made {
         Made::Bounded => {
-            let found = flame_bounds::analyse(wasm, &Rules::default(), None);
-            analysis = found.map_err(|e| e.to_string())?;
-            (
-                Count::Verified { uncounted: &analysis.proved, diverging: &analysis.diverging },
-                &engines.bounded,
-            )
+            proved = flame_bounds::prove(wasm, &Rules::default()).map_err(|e| e.to_string())?;
+            (Count::Verified { uncounted: &proved.uncounted, diverging: &proved.diverging }, &engines.bounded)
         }
         Made::Metered => (Count::All, &engines.metered),
         _ => (Count::Nothing, &engines.bounded),

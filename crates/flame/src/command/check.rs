@@ -6,7 +6,7 @@ use crate::places;
 use crate::say::{complain, say, say_json};
 use clap::Args;
 use flame_abi::layout::names;
-use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, Turns};
+use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, TripCount};
 use flame_compile::{Analysed, Cache, Pace, Report};
 use flame_plan::Limits;
 use rustc_demangle::demangle;
@@ -22,7 +22,7 @@ pub struct Check {
     /// A module by name or path
     module: String,
 
-    /// Also every loop: where it is, how often it goes back, what a turn costs; and the way that costs most
+    /// Also every loop: where it is, its trip count, what an iteration costs; and the costliest path
     #[arg(long)]
     explain: bool,
 
@@ -125,10 +125,10 @@ impl Check {
                     "locals_bytes": depth(e.stack.locals), "grows": e.grows, "imports": e.imports});
         }
         for l in found.analysis.loops.iter().filter(|_| self.explain) {
-            let (turns, cost) = (turns(l), l.cost.to_string());
+            let (trips, cost) = (trips(l), l.cost.to_string());
             let line = found.lines.get(&l.offset);
-            say_json!({"function": name(&l.function), "offset": l.offset, "line": line, "turns": turns,
-                    "turn_costs": cost, "class": l.depends.class()});
+            say_json!({"function": name(&l.function), "offset": l.offset, "line": line, "trip_count": trips,
+                    "iteration_cost": cost, "class": l.depends.class()});
         }
         for step in self.path(found) {
             say_json!({"step": step.place, "cost": step.cost, "loop": step.is_loop});
@@ -154,7 +154,7 @@ impl Check {
                     batch.stack.memory,
                     batch.stack.locals
                 ),
-                None => say!("stack          without bound, where functions call each other in a circle"),
+                None => say!("stack          without bound: functions call each other recursively"),
             }
             let grows = if batch.grows { "batches may grow it, up to its limit" } else { "stays as it is" };
             say!("memory         {}", if analysis.grows { grows } else { "stays as it is" });
@@ -214,9 +214,9 @@ impl Check {
         say!();
         for l in &found.analysis.loops {
             let line = found.lines.get(&l.offset).map_or("", String::as_str);
-            let (turns, cost) = (turns(l), l.cost.to_string());
+            let (trips, cost) = (trips(l), l.cost.to_string());
             say!(
-                "loop at byte {:<8} {turns:<14} {} turns of {cost:<16} {} {line}",
+                "loop at byte {:<8} {trips:<14} {} iterations of {cost:<16} {} {line}",
                 l.offset,
                 l.depends.class(),
                 name(&l.function)
@@ -224,7 +224,7 @@ impl Check {
         }
         let path = self.path(found);
         if !path.is_empty() {
-            say!("\nThe way through flame_batch that costs most, of packets of {TYPICAL} bytes:");
+            say!("\nThe costliest path through flame_batch, of packets of {TYPICAL} bytes:");
         }
         for step in path {
             let what = if step.is_loop { "the whole loop" } else { "" };
@@ -232,7 +232,7 @@ impl Check {
         }
     }
 
-    /// The places where the costliest way of a batch gets dearer.
+    /// Returns the places where the costliest path of a batch gets dearer.
     fn path(&self, found: &Found) -> Vec<Place> {
         let batch = found.analysis.entries.iter().find(|e| e.name == names::BATCH);
         let Some(batch) = batch.filter(|_| self.explain) else { return Vec::new() };
@@ -311,11 +311,11 @@ fn within(analysis: &Report, limit: u64, snaplen: u64) -> Result<Status, Error> 
     }
 }
 
-fn turns(l: &LoopReport) -> String {
-    match l.turns {
-        Turns::AtMost(n) => n.to_string(),
-        Turns::Packets => "each packet".to_owned(),
-        Turns::Unknown => "counted".to_owned(),
+fn trips(l: &LoopReport) -> String {
+    match l.trips {
+        TripCount::AtMost(n) => n.to_string(),
+        TripCount::Packets => "each packet".to_owned(),
+        TripCount::Counted => "counted".to_owned(),
     }
 }
 
