@@ -216,8 +216,8 @@ fn check_tells_what_a_module_costs_at_most() {
     assert_eq!(json("ids").last().unwrap()["bounded"], false);
     let rows = json("ids");
     assert!(rows.iter().any(|r| r["entry"] == "flame_batch" && r["why"].is_string()));
-    assert!(rows.iter().any(|r| r["turns"] == "counted"));
-    assert!(json("flow").iter().any(|r| r["turns"] == "each packet"));
+    assert!(rows.iter().any(|r| r["trip_count"] == "counted"));
+    assert!(json("flow").iter().any(|r| r["trip_count"] == "each packet"));
     let cases: [(&[&str], i32, &str); 4] = [
         (&["check", "count", "--limit", "100000"], 0, ""),
         (&["check", "count", "--limit", "10"], 1, "instructions, more than 10"),

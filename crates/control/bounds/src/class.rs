@@ -104,6 +104,14 @@ impl Class {
             }
             O::F32Div | O::F64Div | O::F32Sqrt | O::F64Sqrt => Self::FloatDivide,
             O::MemoryGrow { .. } => Self::Grow,
+            // Those that modules consist of, without a look at their names.
+            O::I32Add | O::I32Sub | O::I32And | O::I32Or | O::I32Xor | O::I32Shl | O::I32ShrU | O::I32Eqz => {
+                Self::Integer
+            }
+            O::I32Eq | O::I32Ne | O::I32LtU | O::I32GtU | O::I32LeU | O::I32GeU | O::Select => Self::Integer,
+            O::I64Add | O::I64Sub | O::I64And | O::I64Or | O::I64Xor | O::I64Shl | O::I64ShrU => Self::Integer,
+            O::I32Load { .. } | O::I64Load { .. } | O::I32Load8U { .. } | O::I32Load16U { .. } => Self::Load,
+            O::I32Store { .. } | O::I64Store { .. } | O::I32Store8 { .. } => Self::Store,
             operator => by_name(operator),
         }
     }

@@ -95,8 +95,8 @@ mod unroll;
 mod work;
 
 pub use analyse::{
-    Analysis, Bound, Costs, Depends, Entry, LoopReport, MAX_LENGTH, Poly, Stack, Step, TYPICAL, Turns,
-    analyse, analyse_exports,
+    Analysis, Bound, Costs, Depends, Entry, LoopReport, MAX_LENGTH, Poly, Proved, Stack, Step, TYPICAL,
+    TripCount, analyse, analyse_exports, prove,
 };
 pub use check::check;
 pub use check::{Checked, Exports};

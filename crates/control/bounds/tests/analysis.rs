@@ -1,6 +1,6 @@
 //! Loops in the shapes that compilers leave, and what is found of each; docs/bounds.md explains the first of them.
 
-use flame_bounds::{Analysis, Rules, Turns, analyse, analyse_exports};
+use flame_bounds::{Analysis, Rules, TripCount, analyse, analyse_exports};
 
 /// An exported function with an argument, two locals `i` and `n`, and a memory.
 fn function(body: &str) -> Analysis {
@@ -12,10 +12,10 @@ fn function(body: &str) -> Analysis {
 }
 
 /// How often the only loop goes back; nothing if that is not known.
-fn turns(body: &str) -> Option<String> {
+fn trips(body: &str) -> Option<String> {
     let analysis = function(body);
-    match &analysis.loops.first().expect("a loop").turns {
-        Turns::AtMost(n) => Some(n.to_string()),
+    match &analysis.loops.first().expect("a loop").trips {
+        TripCount::AtMost(n) => Some(n.to_string()),
         _ => None,
     }
 }
@@ -95,7 +95,7 @@ fn what_ends_is_found_to_end() {
     // What the finder misses has a counter; what it finds is never below the number of iterations.
     let mut missed = Vec::new();
     for (name, expected, body) in cases {
-        match turns(&body.replace("NEXT", NEXT)) {
+        match trips(&body.replace("NEXT", NEXT)) {
             None => missed.push(*name),
             Some(found) => {
                 let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{name}: {text}"));
@@ -160,7 +160,7 @@ fn what_may_not_end_is_not_taken_to_end() {
     ];
     for (name, body) in cases {
         let body = body.replace("NEXT", NEXT);
-        assert_eq!(turns(&body), None, "{name}");
+        assert_eq!(trips(&body), None, "{name}");
         let entry = &function(&body).entries[0];
         assert!(!entry.bound.call.is_bounded() && entry.why.is_some(), "{name}: {entry:?}");
     }
@@ -251,11 +251,11 @@ fn what_the_host_writes_is_known() {
     let plain = batch(
         "(loop (br_if 0 (i32.ne (local.tee $d (i32.add (local.get $d) (i32.const 32))) (local.get $end))))",
     );
-    assert_eq!(plain.loops[0].turns.clone(), Turns::AtMost(flame_bounds::Poly::constant(255)));
+    assert_eq!(plain.loops[0].trips.clone(), TripCount::AtMost(flame_bounds::Poly::constant(255)));
     // A packet has as many bytes as were captured.
     let bytes = batch(BYTES);
     let entry = &bytes.entries[0];
-    assert!(bytes.loops.iter().any(|l| l.turns == Turns::Packets), "{bytes:?}");
+    assert!(bytes.loops.iter().any(|l| l.trips == TripCount::Packets), "{bytes:?}");
     assert!(entry.bound.call.as_constant().is_some(), "{entry:?}");
     // Fourteen instructions for each byte.
     assert_eq!(
@@ -343,5 +343,5 @@ fn what_does_not_come_back_is_counted() {
     let wasm = wat::parse_str(text).unwrap();
     let analysis = analyse_exports(&wasm).unwrap();
     assert!(analysis.entries[0].bound.is_bounded(), "of calls that come back");
-    assert_eq!(analysis.proved.iter().copied().collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(analysis.proved.uncounted.iter().copied().collect::<Vec<_>>(), [2, 3]);
 }

@@ -90,13 +90,12 @@ fn examine(wasm: &[u8]) -> Result<Answer, String> {
 
 fn compile(wasm: &[u8], artifact: Artifact, engines: Option<&Engines>) -> Result<Vec<u8>, String> {
     let engines = engines.ok_or("no engine to compile for")?;
-    let analysis;
+    let proved;
     let (count, class) = match artifact {
         Artifact::Bounded => {
-            let found = flame_bounds::analyse(wasm, &Rules::default(), None);
-            analysis = found.map_err(|e| e.to_string())?;
+            proved = flame_bounds::prove(wasm, &Rules::default()).map_err(|e| e.to_string())?;
             (
-                Count::Verified { uncounted: &analysis.proved, diverging: &analysis.diverging },
+                Count::Verified { uncounted: &proved.uncounted, diverging: &proved.diverging },
                 ModuleClass::Bounded,
             )
         }

@@ -1,6 +1,6 @@
 //! The analyser's findings as they leave the child process.
 
-use flame_bounds::{Analysis, Entry, LoopReport, Turns};
+use flame_bounds::{Analysis, Entry, LoopReport, TripCount};
 use serde::{Deserialize, Serialize};
 
 /// Most loops that are listed one by one.
@@ -26,8 +26,8 @@ pub struct Report {
 
 impl From<Analysis> for Report {
     fn from(analysis: Analysis) -> Self {
-        let Analysis { entries, mut loops, cycles, grows, proved: _, diverging: _ } = analysis;
-        let counted = loops.iter().filter(|l| l.turns == Turns::Unknown).count();
+        let Analysis { entries, mut loops, cycles, grows, proved: _ } = analysis;
+        let counted = loops.iter().filter(|l| l.trips == TripCount::Counted).count();
         let bounded = loops.len() - counted;
         loops.truncate(MAX_LOOPS);
         Self { entries, loops, bounded_loops: bounded as u64, counted_loops: counted as u64, cycles, grows }

@@ -15,6 +15,7 @@
 //! | `loops` | the rule for loops |
 //! | `abi` | what the host promises |
 //! | `cost` | weights |
+//! | `observe` | what others may see of a walk |
 //!
 //! docs/bounds.md argues why sound rules give sound bounds.
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ pub mod cost;
 pub mod linear;
 pub mod loops;
 pub mod module;
+pub mod observe;
 pub mod ops;
 mod poly;
 pub mod rules;
@@ -38,6 +40,7 @@ pub use poly::Poly;
 
 use flame_abi::layout::{self, names};
 use module::Module;
+use observe::Observer;
 use std::collections::{BTreeMap, BTreeSet};
 use value::Value;
 use walk::{Summary, Walk};
@@ -105,7 +108,7 @@ pub struct Verified {
     /// Functions that must trap instead of returning, and count what they execute.
     pub diverging: BTreeSet<u32>,
     /// Loops as they were entered.
-    pub loops: Vec<walk::LoopBound>,
+    pub loops: Vec<loops::LoopBound>,
     /// Functions that have a bound for any arguments.
     pub summaries: BTreeMap<u32, Summary>,
 }
@@ -119,19 +122,25 @@ const WORK_LEAST: u64 = 1 << 20;
 /// Time and memory are linear in the sizes of both. A certificate that cannot be read is an error; an entry whose claims
 /// do not hold has no bound, with the rule and the place.
 pub fn verify(wasm: &[u8], certificate: &[u8]) -> Result<Verified, VerifyError> {
-    let module = Module::read(wasm, SECTION).map_err(VerifyError::Module)?;
+    verify_observed(&Module::read(wasm, SECTION).map_err(VerifyError::Module)?, certificate, None)
+}
+
+/// Checks a certificate against a module that was read, before the eyes of an observer.
+pub fn verify_observed(
+    module: &Module<'_>,
+    certificate: &[u8],
+    observer: Option<&dyn Observer>,
+) -> Result<Verified, VerifyError> {
     let bytes = module.code + certificate.len();
     let certificate = Certificate::from_bytes(certificate).map_err(VerifyError::Certificate)?;
-    verify_read(&module, certificate, bytes)
+    verify_read(module, certificate, bytes, observer)
 }
 
 /// Checks the certificate that the module carries; nothing if it carries none.
 pub fn verify_own(wasm: &[u8]) -> Result<Option<Verified>, VerifyError> {
     let module = Module::read(wasm, SECTION).map_err(VerifyError::Module)?;
     let Some(section) = module.certificate else { return Ok(None) };
-    let bytes = module.code + section.len();
-    let certificate = Certificate::from_bytes(section).map_err(VerifyError::Certificate)?;
-    verify_read(&module, certificate, bytes).map(Some)
+    verify_observed(&module, section, None).map(Some)
 }
 
 /// Returns what the host passes to an entry point: see `abi`.
@@ -151,7 +160,12 @@ pub fn arguments(walk: &mut Walk<'_, '_>, name: &str, function: u32) -> Vec<Valu
     }
 }
 
-fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> Result<Verified, VerifyError> {
+fn verify_read(
+    module: &Module<'_>,
+    certificate: Certificate,
+    bytes: usize,
+    observer: Option<&dyn Observer>,
+) -> Result<Verified, VerifyError> {
     let Certificate { summaries: claimed, diverging, entries: notes } = certificate;
     // Only what the module defines can be made to trap instead of returning.
     if let Some(function) = diverging.iter().find(|f| module.own(**f).is_none()) {
@@ -167,6 +181,7 @@ fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> R
         }
         let outcome = {
             let mut walk = Walk::new(module, (&summaries, &diverging), notes, work);
+            walk.observer = observer;
             let arguments = walk.any_arguments(function);
             let outcome = walk.entry(function, arguments);
             work = walk.work.min(walk.values.symbols.steps_left());
@@ -197,6 +212,7 @@ fn verify_read(module: &Module<'_>, certificate: Certificate, bytes: usize) -> R
             notes.get(function).cloned().unwrap_or_default(),
             work,
         );
+        walk.observer = observer;
         let arguments = arguments(&mut walk, name, *function);
         let bound = match module.own(*function) {
             // A host function under another name: nothing of the module runs.

@@ -12,10 +12,11 @@
 use crate::certificate::{Form, LoopNote, Measure, Reference, Template};
 use crate::cost::Cost;
 use crate::linear::{COUNT, LENGTH, Linear, Symbol};
+use crate::observe::Event;
 use crate::poly::Poly;
 use crate::state::State;
 use crate::value::{Sum, Value, bits_of, mask};
-use crate::walk::{LoopBody, LoopBound, Traps, Walk, settle};
+use crate::walk::{LoopBody, Traps, Walk, settle};
 use crate::{Refused, Rule};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -60,6 +61,54 @@ pub struct Iteration {
     pub failures: Vec<Failure>,
 }
 
+/// What was verified of a loop.
+#[derive(Clone, Copy, Debug)]
+pub struct LoopBound {
+    pub function: u32,
+    /// The number of the loop in its function.
+    pub number: u32,
+    /// Where it begins in the file.
+    pub offset: u32,
+    /// Whether it iterates once a packet.
+    pub packets: bool,
+    /// Whether it goes back at most as often as the batch has packets.
+    pub by_count: bool,
+    /// How often it goes back, at most, each time it is entered.
+    pub trips: Poly,
+    /// The cost of one iteration.
+    pub iteration: Cost,
+}
+
+impl LoopBound {
+    /// Returns the cost of a path through the loop: `base` before it, and `cost` in the last iteration.
+    ///
+    /// Iterations that begin a packet each are paid for by packet, the last one included if it begins one too.
+    pub fn total(&self, base: Cost, cost: Cost, marked: bool) -> Cost {
+        let one = self.iteration;
+        let each = base.each.plus(self.trips.times(one.each)).plus(cost.each);
+        match (self.packets, marked) {
+            (true, true) => {
+                let whole = one.call.plus(one.packet).max(cost.call.plus(cost.packet));
+                Cost { call: base.call, each, packet: base.packet.max(whole) }
+            }
+            (true, false) => {
+                let packet = base.packet.max(one.call.plus(one.packet)).max(cost.packet);
+                Cost { call: base.call.plus(cost.call), each, packet }
+            }
+            (false, _) if self.by_count => Cost {
+                call: base.call.plus(cost.call),
+                each: each.plus(one.call),
+                packet: base.packet.max(one.packet).max(cost.packet),
+            },
+            (false, _) => Cost {
+                call: base.call.plus(self.trips.times(one.call)).plus(cost.call),
+                each,
+                packet: base.packet.max(one.packet).max(cost.packet),
+            },
+        }
+    }
+}
+
 impl<'a> Walk<'_, 'a> {
     pub(crate) fn enter_loop(
         &mut self,
@@ -91,46 +140,26 @@ impl<'a> Walk<'_, 'a> {
             return Err(self.refused(rule, body.about.offset));
         }
         let one = backs.iter().map(|back| back.cost).reduce(Cost::max);
-        let trips = if one.is_none() { Poly::ZERO } else { head.trips };
-        let one = one.unwrap_or(Cost::ZERO);
-        let packets = note.packets && !backs.is_empty();
-        let unbounded = !packets && !trips.times(one.call).is_bounded();
-        if unbounded {
+        let bound = LoopBound {
+            function: self.function,
+            number,
+            offset: body.about.offset,
+            packets: note.packets && !backs.is_empty(),
+            by_count: head.by_count,
+            trips: if one.is_none() { Poly::ZERO } else { head.trips },
+            iteration: one.unwrap_or(Cost::ZERO),
+        };
+        if !bound.packets && !bound.trips.times(bound.iteration.call).is_bounded() {
             let why = self.refused(Rule::NoBound, body.about.offset);
             self.why.get_or_insert(why);
         }
         if self.exploring == 0 {
-            let (function, offset) = (self.function, body.about.offset);
             // What is kept is paid for by its size: a loop takes two bytes, and a call of its function as few.
-            self.spend(size_of::<LoopBound>() / 4, offset)?;
-            self.loops.push(LoopBound { function, offset, packets, trips, iteration: one });
+            self.spend(size_of::<LoopBound>() / 4, bound.offset)?;
+            self.loops.push(bound);
+            self.tell(Event::Loop(&bound));
         }
-        let base = entry.cost;
-        // Iterations that begin a packet each are paid for by packet, the last one included if it begins one too.
-        let each = base.each.plus(trips.times(one.each));
-        let total = |cost: Cost, marked: bool| {
-            let each = each.plus(cost.each);
-            match (packets, marked) {
-                (true, true) => {
-                    let whole = one.call.plus(one.packet).max(cost.call.plus(cost.packet));
-                    Cost { call: base.call, each, packet: base.packet.max(whole) }
-                }
-                (true, false) => {
-                    let packet = base.packet.max(one.call.plus(one.packet)).max(cost.packet);
-                    Cost { call: base.call.plus(cost.call), each, packet }
-                }
-                (false, _) if head.by_count => Cost {
-                    call: base.call.plus(cost.call),
-                    each: each.plus(one.call),
-                    packet: base.packet.max(one.packet).max(cost.packet),
-                },
-                (false, _) => Cost {
-                    call: base.call.plus(trips.times(one.call)).plus(cost.call),
-                    each,
-                    packet: base.packet.max(one.packet).max(cost.packet),
-                },
-            }
-        };
+        let total = |cost: Cost, marked: bool| bound.total(entry.cost, cost, marked);
         let adjust = |state: &mut State| {
             state.cost = total(state.cost, state.marked);
             state.marked |= entry.marked;
@@ -311,7 +340,9 @@ impl<'a> Walk<'_, 'a> {
             && self.host.batch
             && trips.as_constant().is_some_and(|n| (32..=flame_abi::MAX_BATCH as u64).contains(&n))
             && self.values.symbols.proves(&left, &state.facts);
-        (state, Head { trip, symbols, trips, by_count })
+        let head = Head { trip, symbols, trips, by_count };
+        self.tell(Event::Head { entry, note, head: &head });
+        (state, head)
     }
 
     fn type_of(&self, local: u32) -> Option<ValType> {

@@ -3,6 +3,7 @@
 use crate::abi;
 use crate::cost::{BULK, BULK_SHIFT, COPY, GROW};
 use crate::linear::{Linear, Upper};
+use crate::observe::Event;
 use crate::poly::Poly;
 use crate::rules;
 use crate::state::{State, choose};
@@ -569,7 +570,9 @@ impl Walk<'_, '_> {
     fn place(&mut self, s: &mut State, at: &MemArg) -> Option<Option<Sum>> {
         let address = self.pop(s, 32)?;
         // An address beyond 2^32 traps; one that wraps is not what is accessed.
-        Some(address.add(&Sum::constant(32, at.offset), 1))
+        let place = address.add(&Sum::constant(32, at.offset), 1);
+        self.tell(Event::Access(place.as_ref()));
+        Some(place)
     }
 
     fn load(&mut self, s: &mut State, at: &MemArg, bytes: u8, bits: u8) -> Option<()> {
@@ -643,6 +646,7 @@ impl Walk<'_, '_> {
         let fits = |u: &Upper| all.constant.checked_mul(u.divisor).is_none_or(|most| u.constant <= most);
         let most = found.filter(|u| u.slope > 0 || fits(u)).unwrap_or(all);
         let bytes = Poly::from_upper(most);
+        self.tell(Event::Bulk(bytes));
         match is_copy {
             true => bytes.times(Poly::constant(COPY.1)).over(COPY.2).plus(Poly::constant(COPY.0)),
             false => bytes.over(1 << BULK_SHIFT).plus(Poly::constant(BULK)),

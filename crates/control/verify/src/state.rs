@@ -227,6 +227,7 @@ pub fn choose(
     let high = symbols.most(a, left).zip(symbols.most(b, right)).map_or(top, |(a, b)| a.max(b)).min(top);
     let sum = values.within(bits, low as u64, high.max(low) as u64);
     let [(symbol, 1)] = sum.terms[..] else { return sum };
+    values.chosen.extend(a.terms.iter().chain(&b.terms).map(|(of, _)| (symbol, *of)));
     if !relate {
         return sum;
     }

@@ -162,6 +162,8 @@ pub struct Values {
     names: HashMap<Rc<Sum>, Symbol>,
     /// The sums that have names, for finders.
     pub named: HashMap<Symbol, Rc<Sum>>,
+    /// Symbols that a choice made, in order, with those of the values that it chose from, for observers.
+    pub chosen: Vec<(Symbol, Symbol)>,
     /// Symbols that are another sum without its lowest set bit.
     pub cleared: HashMap<Symbol, Rc<Sum>>,
 }

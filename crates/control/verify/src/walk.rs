@@ -6,7 +6,9 @@
 use crate::abi::{self, Host};
 use crate::certificate::{MAX_INLINE, Notes};
 use crate::cost::{Cost, ENTRY, weight};
+use crate::loops::LoopBound;
 use crate::module::{About, MAX_DEPTH, Module, Node};
+use crate::observe::{Event, Observer};
 use crate::ops;
 use crate::poly::Poly;
 use crate::state::State;
@@ -78,20 +80,7 @@ pub struct Walk<'m, 'a> {
     /// Loops as they were verified, each time one was entered.
     pub loops: Vec<LoopBound>,
     pub(crate) exploring: u32,
-}
-
-/// What was verified of a loop.
-#[derive(Clone, Copy, Debug)]
-pub struct LoopBound {
-    pub function: u32,
-    /// Where it begins in the file.
-    pub offset: u32,
-    /// Whether it iterates once a packet.
-    pub packets: bool,
-    /// How often it goes back, at most, each time it is entered.
-    pub trips: Poly,
-    /// The cost of one iteration.
-    pub iteration: Cost,
+    pub(crate) observer: Option<&'m dyn Observer>,
 }
 
 /// What became of a walk: the states that return, and the cost of all paths.
@@ -129,6 +118,14 @@ impl<'m, 'a> Walk<'m, 'a> {
             why: None,
             loops: Vec::new(),
             exploring: 0,
+            observer: None,
+        }
+    }
+
+    /// Tells an observer, if there is one. It cannot change anything.
+    pub(crate) fn tell(&self, event: Event<'_>) {
+        if let Some(observer) = self.observer {
+            observer.see(self, event);
         }
     }
 
@@ -160,7 +157,9 @@ impl<'m, 'a> Walk<'m, 'a> {
             cost: Cost::ZERO,
             marked: false,
         };
+        self.tell(Event::Begin { function, state: &state });
         let end = self.function(function, arguments, state)?;
+        self.tell(Event::End);
         let trap = self.traps.pop().unwrap_or_default();
         let paths = [end.as_ref().map(|s| s.cost), trap.marked, trap.unmarked];
         let cost = paths.into_iter().flatten().reduce(Cost::max).unwrap_or(Cost::ZERO);
@@ -307,6 +306,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             }
             Node::Call(callee, number, offset) => {
                 self.spend(1, *offset)?;
+                self.tell(Event::Call { callee: *callee, offset: *offset, state: &state });
                 state.cost = state.cost.and(Poly::constant(1));
                 self.call(*callee, *number, *offset, state)
             }
@@ -316,6 +316,7 @@ impl<'m, 'a> Walk<'m, 'a> {
 
     fn operator(&mut self, operator: &Operator<'a>, offset: u32, mut state: State) -> Walked<Option<State>> {
         self.spend(1, offset)?;
+        self.tell(Event::Operator { operator, offset, state: &state });
         let weight = weight(operator);
         if weight > 0 {
             state.cost = state.cost.and(Poly::constant(weight));
@@ -419,7 +420,9 @@ impl<'m, 'a> Walk<'m, 'a> {
             let inner = self.notes.calls.remove(&number).unwrap_or_default();
             let outer = std::mem::replace(&mut self.notes, inner);
             let frame = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
+            self.tell(Event::Enter(number));
             let end = self.function(callee, arguments, state);
+            self.tell(Event::Leave);
             let inner = std::mem::replace(&mut self.notes, outer);
             self.notes.calls.insert(number, inner);
             self.inlined -= 1;

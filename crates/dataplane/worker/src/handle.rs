@@ -198,7 +198,7 @@ impl Handle {
         } else {
             drop(reply);
         }
-        // One part of each pipeline, one of the collector.
+        // One chunk of each pipeline, one of the collector.
         let mut accounts: BTreeMap<ModuleId, Account> = BTreeMap::new();
         for _ in 0..=self.0.shape.workers {
             for (id, account) in parts.recv().map_err(|_| RunError::Ended)? {

@@ -328,7 +328,7 @@ pub(crate) fn run_parallel(
         let mut threads = Vec::new();
         for ((worker, source), commands) in sources.iter_mut().enumerate().zip(inboxes.pipelines) {
             let events = events.clone();
-            // One worker shows progress for all: the kernel's hash gives each the same part.
+            // One worker shows progress for all: the kernel's hash gives each the same chunk.
             let observer = observer.take();
             threads.push(scope.spawn(move || {
                 let guard = Guard(&events);

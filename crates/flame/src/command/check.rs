@@ -7,7 +7,7 @@ use crate::format::OutputFormat;
 use crate::paths;
 use clap::Args;
 use flame_abi::layout::names;
-use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, Turns};
+use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, TripCount};
 use flame_compile::{Analysed, Cache, PacketTimeLimit, Report};
 use flame_plan::Limits;
 use rustc_demangle::demangle;
@@ -15,9 +15,8 @@ use std::collections::BTreeMap;
 
 /// Show upper bounds on the cost of a module's calls, found without running it
 ///
-/// Bounds are numbers of executed instructions. L is the captured length of a packet. Calls without a bound
-/// are metered at run time and stopped at their budget. Times are estimates for this machine, after `flame
-/// calibrate`.
+/// Bounds are numbers of executed instructions. L is the captured length of a packet. Calls without a bound are metered
+/// at run time and stopped at their budget. Times are estimates for this machine, after `flame calibrate`.
 #[derive(Args)]
 pub struct Check {
     /// A module by name or path
@@ -126,10 +125,10 @@ impl Check {
                     "locals_bytes": depth(e.stack.locals), "grows": e.grows, "imports": e.imports});
         }
         for l in found.analysis.loops.iter().filter(|_| self.explain) {
-            let (turns, cost) = (turns(l), l.cost.to_string());
+            let (trips, cost) = (trips(l), l.cost.to_string());
             let line = found.lines.get(&l.offset);
-            say_json!({"function": name(&l.function), "offset": l.offset, "line": line, "turns": turns,
-                    "turn_costs": cost, "class": l.depends.class()});
+            say_json!({"function": name(&l.function), "offset": l.offset, "line": line, "trip_count": trips,
+                    "iteration_cost": cost, "class": l.depends.class()});
         }
         for step in self.path(found) {
             say_json!({"step": step.place, "cost": step.cost, "loop": step.is_loop});
@@ -215,9 +214,9 @@ impl Check {
         say!();
         for l in &found.analysis.loops {
             let line = found.lines.get(&l.offset).map_or("", String::as_str);
-            let (turns, cost) = (turns(l), l.cost.to_string());
+            let (trips, cost) = (trips(l), l.cost.to_string());
             say!(
-                "loop at byte {:<8} {turns:<14} {} iterations of {cost:<16} {} {line}",
+                "loop at byte {:<8} {trips:<14} {} iterations of {cost:<16} {} {line}",
                 l.offset,
                 l.depends.class(),
                 name(&l.function)
@@ -233,7 +232,7 @@ impl Check {
         }
     }
 
-    /// Returns the places on the worst-case path of a batch where cost is added.
+    /// Returns the places where the costliest path of a batch gets dearer.
     fn path(&self, found: &Found) -> Vec<Place> {
         let batch = found.analysis.entries.iter().find(|e| e.name == names::BATCH);
         let Some(batch) = batch.filter(|_| self.explain) else { return Vec::new() };
@@ -316,11 +315,11 @@ fn within(analysis: &Report, limit: u64, snaplen: u64) -> Result<Status, Error> 
     }
 }
 
-fn turns(l: &LoopReport) -> String {
-    match l.turns {
-        Turns::AtMost(n) => n.to_string(),
-        Turns::Packets => "each packet".to_owned(),
-        Turns::Unknown => "counted".to_owned(),
+fn trips(l: &LoopReport) -> String {
+    match l.trips {
+        TripCount::AtMost(n) => n.to_string(),
+        TripCount::Packets => "each packet".to_owned(),
+        TripCount::Counted => "counted".to_owned(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What it comes from that a function has no bound, for people to read. Nothing rests on it.
 
+use super::graph::Graph;
 use flame_verify::module::Module;
 use flame_verify::walk::{Summary, Walk};
 use flame_verify::{Notes, Refused, Rule, Verified};
@@ -38,7 +39,7 @@ impl<'m, 'a> Causes<'m, 'a> {
     }
 
     /// Returns why an entry has no bound: what its calls lead to, in words.
-    pub fn tell(&mut self, names: &super::Module<'_>, function: u32, refused: Refused) -> String {
+    pub fn tell(&mut self, names: &Graph, function: u32, refused: Refused) -> String {
         let followed = match refused.rule {
             Rule::Unsummarised(_) => self.of(function),
             _ => None,

@@ -1,56 +1,45 @@
-//! Upper bounds on what a module's calls cost, found without running them.
+//! What `flame check` tells of a module: the verified bounds of its calls, and beside them estimates that nothing rests
+//! on.
 //!
-//! A cost is a number of executed instructions, weighted as in [`crate`], of a call that returns: one that traps is the
-//! module's last. It may grow with the captured length of a packet ([`Poly`]).
-//!
-//! **How.** Functions are walked from those that call nothing upwards. A walk goes once over the tree of frames that
-//! Wasm's control flow is, with values as sums of symbols (`expr`): where ways meet, the greater cost counts, never their
-//! sum, and of values what both know. A loop is walked twice: once to see what each turn adds to its locals, and what
-//! must hold where it goes back (`trips`); then with locals as `start + step × turn`. Its cost is that of its worst turn,
-//! as often as it can go back, and of the worst way out.
-//!
-//! **Why a bound is never too low.** A symbol stands for one value of one moment, so facts about it stay true. Whatever
-//! is not understood is any value: of a load, a call's result, a local that a loop changes otherwise. Sums are exact only
-//! where neither they nor any part can wrap. A loop whose end does not follow from what holds at every one of its ways
-//! back has no bound; no bound is what follows from it.
-//!
-//! Time is bounded by a budget of instructions walked over; past it there is no bound. Nothing recurses deeper than
-//! frames may nest here.
+//! | file | what it does |
+//! | --- | --- |
+//! | `observe` | keeps what the checker sees on its walk |
+//! | `estimate` | adds up weights along the costliest paths |
+//! | `weights` | instructions, or the time that they take |
+//! | `path` | the costliest path, for people |
+//! | `depends` | classes E1 to E7 |
+//! | `graph`, `returns`, `stack` | calls: which functions reach, return, recurse, and how deep |
+//! | `cause` | what a missing bound comes from |
 
-mod body;
 mod cause;
-mod expr;
-mod graph;
-mod memory;
-mod module;
-mod ops;
-mod pass;
+mod depends;
+mod estimate;
+pub(crate) mod graph;
+mod observe;
 mod path;
 mod poly;
-mod returns;
+pub(crate) mod returns;
 mod stack;
-mod state;
-mod trips;
-mod turns;
-mod walk;
 mod weights;
 
-pub use expr::Depends;
-pub(crate) use graph::order;
-pub use memory::MAX_LENGTH;
-pub(crate) use module::Module;
+pub use depends::Depends;
+pub use flame_verify::Poly;
+pub use flame_verify::abi::MAX_LENGTH;
 pub use path::{Step, TYPICAL};
-pub use poly::Poly;
-pub(crate) use returns::returning;
 pub use stack::Stack;
 pub use weights::Costs;
 
 use crate::error::ModuleError;
 use crate::rules::Rules;
+use estimate::{Ask, Estimate, LoopSum};
 use flame_abi::layout::names;
-use pass::{Ask, Pass};
+use flame_verify::module::Module;
+use flame_verify::{Cost, Verified};
+use graph::{Graph, Order};
+use observe::{Recorder, Records};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use stack::Stacks;
+use std::collections::{BTreeMap, BTreeSet};
 use weights::Weights;
 
 /// What a module's calls cost at most.
@@ -59,14 +48,20 @@ pub struct Analysis {
     pub entries: Vec<Entry>,
     /// Every loop that an entry reaches, by its place.
     pub loops: Vec<LoopReport>,
-    /// Functions that call each other in a circle, by name.
+    /// Functions that call each other recursively, by name.
     pub cycles: Vec<Vec<String>>,
     /// Whether it can ask for more memory.
     pub grows: bool,
-    /// Functions that need no counters: only calls that are proved to end reach them, and nothing that cannot come back
-    /// (a panic, or what looks like one). Calls other than batches share a budget, so that those which may cost more than
+    pub proved: Proved,
+}
+
+/// Which functions may run without counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proved {
+    /// Functions that need no counters: only calls that are proved to end reach them, and nothing that diverges (a panic,
+    /// or what looks like one). Calls other than batches share a budget, so that those which may cost more than
     /// [`flame_abi::CALL_UNITS`], which each is charged, are counted.
-    pub proved: BTreeSet<u32>,
+    pub uncounted: BTreeSet<u32>,
     /// Functions that the verified bounds assume not to return: they have to trap where they would.
     pub diverging: BTreeSet<u32>,
 }
@@ -95,15 +90,21 @@ impl Bound {
     }
 }
 
+impl From<Cost> for Bound {
+    fn from(cost: Cost) -> Self {
+        Self { call: cost.call, packet: cost.of_packet() }
+    }
+}
+
 /// One exported function that the host calls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
     pub name: String,
     /// In executed instructions, whatever happens.
     pub bound: Bound,
-    /// The same, of paths that its author did not mark as cold (`flame.cold`).
+    /// An estimate of the same, of paths that return and that the author did not mark as cold (`flame.cold`).
     pub common: Bound,
-    /// An estimate in picoseconds, of paths that are not cold; if costs were given.
+    /// An estimate in picoseconds, of such paths; if costs were given.
     pub time: Option<Bound>,
     /// What there is no bound for.
     pub why: Option<String>,
@@ -114,7 +115,7 @@ pub struct Entry {
     pub grows: bool,
     /// Imports that it may call, by name.
     pub imports: Vec<String>,
-    /// The way that costs most, from its beginning on.
+    /// The costliest path, from its beginning on.
     pub path: Vec<Step>,
 }
 
@@ -124,37 +125,48 @@ pub struct LoopReport {
     pub function: String,
     /// In the file.
     pub offset: usize,
-    pub turns: Turns,
-    /// Of one turn.
+    pub trips: TripCount,
+    /// Of one iteration.
     #[serde(with = "poly")]
     pub cost: Poly,
     /// What says how often.
     pub depends: Depends,
 }
 
-/// How often a loop goes back in one go.
+/// How often a loop goes back each time it is entered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Turns {
+pub enum TripCount {
     AtMost(#[serde(with = "poly")] Poly),
     /// Once for each packet.
     Packets,
     /// Nothing that is known ends it: a counter does, that the rewriter puts in.
-    Unknown,
+    Counted,
 }
 
 /// Analyses a module that may be run: what the host calls. With costs, estimates times as well.
 pub fn analyse(wasm: &[u8], rules: &Rules, costs: Option<&Costs>) -> Result<Analysis, ModuleError> {
     crate::check(wasm, rules)?;
-    entries(wasm, costs, &|name| {
-        [names::INIT, names::BATCH, names::TICK, names::END, names::MESSAGE].contains(&name)
-    })
+    let read = Read::new(wasm, is_entry).map_err(refused)?;
+    Ok(read.report(costs))
+}
+
+/// Proves bounds of a module that may be run, without a report.
+pub fn prove(wasm: &[u8], rules: &Rules) -> Result<Proved, ModuleError> {
+    crate::check(wasm, rules)?;
+    let read = Read::new(wasm, is_entry).map_err(refused)?;
+    Ok(read.proved())
 }
 
 /// Analyses every exported function of any valid module, with any arguments.
 pub fn analyse_exports(wasm: &[u8]) -> Result<Analysis, ModuleError> {
     let mut validator = wasmparser::Validator::new_with_features(crate::features::FEATURES);
     validator.validate_all(wasm).map_err(refused)?;
-    entries(wasm, None, &|_| true)
+    let read = Read::new(wasm, |_| true).map_err(refused)?;
+    Ok(read.report(None))
+}
+
+fn is_entry(name: &str) -> bool {
+    [names::INIT, names::BATCH, names::TICK, names::END, names::MESSAGE].contains(&name)
 }
 
 fn refused(e: wasmparser::Error) -> ModuleError {
@@ -162,124 +174,147 @@ fn refused(e: wasmparser::Error) -> ModuleError {
     ModuleError::Malformed { reason: e.message().to_owned(), place }
 }
 
-fn entries(
-    wasm: &[u8],
-    costs: Option<&Costs>,
-    wanted: &dyn Fn(&str) -> bool,
-) -> Result<Analysis, ModuleError> {
-    let module = Module::read(wasm).map_err(refused)?;
-    let returning = returns::returning(&module);
-    let (order, cycles) = graph::order(&module, &returning);
-    let mut exports: Vec<(String, u32)> =
-        module.exports.iter().filter(|(name, _)| wanted(name)).map(|(n, f)| (n.clone(), *f)).collect();
-    exports.sort_unstable();
-    let pass = Pass { module: &module, returning: &returning, order: &order, size: wasm.len() };
-    let hard = pass.run(&exports, Ask { weights: Weights::Instructions, rare: true });
-    let has_rare = (0..module.imports.len() as u32).any(|f| module.imports(f, names::COLD));
-    let common =
-        has_rare.then(|| pass.run(&exports, Ask { weights: Weights::Instructions, rare: false }).entries);
-    let times = costs.map(|c| pass.run(&exports, Ask { weights: Weights::Time(c), rare: false }).entries);
-    let verified = verified(wasm).map_err(refused)?;
-    let (mut proved, mut counted) = (BTreeSet::new(), BTreeSet::new());
-    let checked = flame_verify::module::Module::read(wasm, flame_verify::SECTION).map_err(refused)?;
-    let mut causes = cause::Causes::new(&checked, &verified);
-    let stacks = stack::Stacks::new(&module, &order, &returning);
-    let mut entries = Vec::new();
-    for (i, (name, function)) in exports.iter().enumerate() {
-        let all = graph::reaches(&module, &[*function], None);
-        let comes_back = graph::reaches(&module, &[*function], Some(&returning));
-        let found = &hard.entries[i];
-        let cost = verified.entries.iter().find(|e| e.name == *name).map(|e| e.bound);
-        let (bound, why) = match cost {
-            Some(Ok(cost)) => (Bound { call: cost.call, packet: cost.of_packet() }, None),
-            Some(Err(refused)) => (Bound::UNBOUNDED, Some(causes.tell(&module, *function, refused))),
-            None => (Bound::UNBOUNDED, Some("it was not verified".to_owned())),
+/// A module, and what was verified of it.
+struct Read<'a> {
+    module: Module<'a>,
+    graph: Graph,
+    /// Names and functions, in order.
+    exports: Vec<(&'a str, u32)>,
+    verified: Verified,
+    records: Records,
+}
+
+impl<'a> Read<'a> {
+    /// Reads a valid module, and verifies the certificate that it carries, or one that is found here.
+    fn new(wasm: &'a [u8], is_wanted: fn(&str) -> bool) -> Result<Self, wasmparser::Error> {
+        let module = Module::read(wasm, flame_verify::SECTION)?;
+        let graph = Graph::read(wasm, &module)?;
+        let verify = |certificate: &[u8]| {
+            let recorder = Recorder::default();
+            let verified = flame_verify::verify_observed(&module, certificate, Some(&recorder)).ok()?;
+            Some((verified, recorder.into_records()))
         };
-        let stack = stacks.of(*function);
-        entries.push(Entry {
-            name: name.clone(),
-            bound,
-            common: common
-                .as_ref()
-                .and_then(|c| c.get(i))
-                .map(|c| divided(c.bound, bound))
-                .filter(|c| c.is_bounded())
-                .unwrap_or(bound),
-            time: times.as_ref().and_then(|t| t.get(i)).map(|t| divided(t.bound, bound)),
-            why,
-            depends: if bound.is_bounded() { found.depends } else { Depends::Unknown },
-            stack,
-            grows: comes_back.iter().any(|f| module.own(*f).is_some_and(|f| f.grows)),
-            imports: graph::imports(&module, &comes_back),
-            path: found.path.clone(),
+        let (verified, records) = module.certificate.and_then(verify).unwrap_or_else(|| {
+            // What the finder writes is read like any other.
+            verify(&crate::find::find_in(&module, &graph, crate::Effort::NODE).to_bytes()).unwrap_or_default()
         });
-        let charged = u128::from(flame_abi::CALL_UNITS);
-        let is_shared = [names::INIT, names::TICK, names::END, names::MESSAGE].contains(&name.as_str());
-        let is_covered = !is_shared || bound.at(1, MAX_LENGTH).is_some_and(|most| most <= charged);
-        if bound.is_bounded() && is_covered {
-            // What diverges has no bound: it ends by a trap, or by its counters.
-            let lost: Vec<u32> = all.iter().copied().filter(|f| verified.diverging.contains(f)).collect();
-            counted.extend(graph::reaches(&module, &lost, None));
-            proved.extend(all);
-        } else {
-            counted.extend(all);
+        let mut exports: Vec<_> =
+            module.exports.iter().filter(|(name, _)| is_wanted(name)).copied().collect();
+        exports.sort_unstable();
+        Ok(Self { module, graph, exports, verified, records })
+    }
+
+    fn bound(&self, name: &str) -> Bound {
+        let of = self.verified.entries.iter().find(|e| e.name == name);
+        of.and_then(|e| e.bound.ok()).map_or(Bound::UNBOUNDED, Bound::from)
+    }
+
+    fn proved(&self) -> Proved {
+        let diverging = &self.verified.diverging;
+        let (mut uncounted, mut counted) = (BTreeSet::new(), BTreeSet::new());
+        for (name, function) in &self.exports {
+            let bound = self.bound(name);
+            let all = self.graph.reaches(&self.module, &[*function], None);
+            let charged = u128::from(flame_abi::CALL_UNITS);
+            let is_shared = [names::INIT, names::TICK, names::END, names::MESSAGE].contains(name);
+            let is_covered = !is_shared || bound.at(1, MAX_LENGTH).is_some_and(|most| most <= charged);
+            if bound.is_bounded() && is_covered {
+                // What diverges has no bound: it ends by a trap, or by its counters.
+                let lost: Vec<u32> = all.intersection(diverging).copied().collect();
+                counted.extend(self.graph.reaches(&self.module, &lost, None));
+                uncounted.extend(all);
+            } else {
+                counted.extend(all);
+            }
         }
+        uncounted.retain(|f| !counted.contains(f));
+        Proved { uncounted, diverging: diverging.clone() }
     }
-    let proved = proved.difference(&counted).copied().collect();
-    let loops = loops(hard.loops, &verified.loops);
-    Ok(Analysis { entries, loops, cycles, grows: module.grows, proved, diverging: verified.diverging })
-}
 
-/// Divides an estimate for a full batch between call and packets as the verified bound is, if that knows more of packets
-/// than the estimate does.
-fn divided(estimate: Bound, verified: Bound) -> Bound {
-    let parts = |b: Bound| Some((b.call.at(TYPICAL)?, b.packet.at(TYPICAL)?));
-    let (Some((call, packet)), Some((_, 0))) = (parts(verified), parts(estimate)) else { return estimate };
-    let batch = flame_abi::MAX_BATCH as u128;
-    let (Ok(of_packets), Ok(all)) = (u64::try_from(packet * batch), u64::try_from(call + packet * batch))
-    else {
-        return estimate;
-    };
-    if of_packets == 0 {
-        return estimate;
-    }
-    let share = |part: u64, of: u64| estimate.call.times(Poly::constant(part)).over(of);
-    Bound { call: share(all - of_packets, all), packet: share(of_packets, all.saturating_mul(batch as u64)) }
-}
+    fn report(&self, costs: Option<&Costs>) -> Analysis {
+        let Self { module, graph, exports, verified, records } = self;
+        let returning = returns::returning(module, graph);
+        let order = Order::of(module, graph, &returning);
+        let stacks = Stacks::new(module, graph, &order, &returning);
+        let mut causes = cause::Causes::new(module, verified);
+        let estimate = |ask| Estimate::new(module, &returning, ask);
+        let entered: Vec<u32> = exports.iter().map(|(_, function)| *function).collect();
+        let reached = graph.reaches(module, &entered, None);
+        let recursive = reached.iter().filter(|f| !order.functions.contains(f));
 
-/// Verifies the certificate that the module carries, or one that is found here.
-fn verified(wasm: &[u8]) -> Result<flame_verify::Verified, wasmparser::Error> {
-    if let Ok(Some(verified)) = flame_verify::verify_own(wasm) {
-        return Ok(verified);
-    }
-    let certificate = crate::find(wasm, crate::Effort::NODE)?.to_bytes();
-    // What the finder writes is read like any other.
-    Ok(flame_verify::verify(wasm, &certificate).unwrap_or_default())
-}
-
-/// Replaces the number of iterations that the estimate goes by with what was verified. A loop that no verified call
-/// enters has a counter.
-fn loops(estimated: Vec<LoopReport>, verified: &[flame_verify::walk::LoopBound]) -> Vec<LoopReport> {
-    let mut known: std::collections::BTreeMap<usize, Turns> = std::collections::BTreeMap::new();
-    for found in verified {
-        let turns = match (found.packets, found.trips.is_bounded()) {
-            (true, _) => Turns::Packets,
-            (false, true) => Turns::AtMost(found.trips),
-            (false, false) => Turns::Unknown,
-        };
-        let place = known.entry(found.offset as usize).or_insert_with(|| turns.clone());
-        *place = match (&*place, turns) {
-            (Turns::AtMost(a), Turns::AtMost(b)) => Turns::AtMost(a.max(b)),
-            (Turns::Packets, Turns::Packets) => Turns::Packets,
-            _ => Turns::Unknown,
-        };
-    }
-    let of = |mut report: LoopReport| {
-        report.turns = known.get(&report.offset).cloned().unwrap_or(Turns::Unknown);
-        if report.turns == Turns::Unknown {
-            report.depends = Depends::Unknown;
+        let mut hard = estimate(Ask { weights: Weights::Instructions, cold: true });
+        hard.functions(
+            order.functions.iter().chain(recursive).copied().filter(|f| reached.contains(f)),
+            records,
+        );
+        let has_bound = || order.functions.iter().copied().filter(|f| records.function(*f).is_some());
+        let has_cold = (0..graph.own().start).any(|f| observe::is_import(module.import(f), names::COLD));
+        let mut common = has_cold.then(|| estimate(Ask { weights: Weights::Instructions, cold: false }));
+        let mut time = costs.map(|costs| estimate(Ask { weights: Weights::Time(costs), cold: false }));
+        for estimate in [&mut common, &mut time].into_iter().flatten() {
+            estimate.functions(has_bound(), records);
         }
-        report
-    };
-    estimated.into_iter().map(of).collect()
+
+        let mut entries = Vec::new();
+        for (name, function) in exports {
+            let returned = graph.reaches(module, &[*function], Some(&returning));
+            let found = verified.entries.iter().find(|e| e.name == *name).map(|e| e.bound);
+            let (bound, why) = match found {
+                Some(Ok(cost)) => (Bound::from(cost), None),
+                Some(Err(refused)) => (Bound::UNBOUNDED, Some(causes.tell(graph, *function, refused))),
+                None => (Bound::UNBOUNDED, Some("it was not verified".to_owned())),
+            };
+            let seen = records.entry(*function).filter(|_| bound.is_bounded());
+            let (_, path) = hard.entry(*function, seen);
+            let sum = |estimate: &mut Option<Estimate<'_, '_>>| {
+                Some(estimate.as_mut()?.entry(*function, Some(seen?)).0).map(Bound::from)
+            };
+            entries.push(Entry {
+                name: (*name).to_owned(),
+                bound,
+                common: sum(&mut common).filter(|b| b.is_bounded()).unwrap_or(bound),
+                time: time.is_some().then(|| sum(&mut time).unwrap_or(Bound::UNBOUNDED)),
+                why,
+                depends: seen.map_or(Depends::Unknown, |_| records.depends(*function)),
+                stack: stacks.of(*function),
+                grows: returned.iter().any(|f| graph.of(*f).is_some_and(|calls| calls.grows)),
+                imports: graph.imports(module, &returned),
+                path: path.map_or_else(Vec::new, |p| p.steps(|f| graph.name(f))),
+            });
+        }
+        let loops = self.loops(hard.loops);
+        Analysis { entries, loops, cycles: order.cycles, grows: graph.grows, proved: self.proved() }
+    }
+
+    /// Returns loops with their verified trip counts. A loop that no verified call enters has a counter.
+    fn loops(&self, sums: BTreeMap<u32, LoopSum>) -> Vec<LoopReport> {
+        let mut known: BTreeMap<u32, (TripCount, Poly)> = BTreeMap::new();
+        for found in &self.verified.loops {
+            let trips = match (found.packets, found.trips.is_bounded()) {
+                (true, _) => TripCount::Packets,
+                (false, true) => TripCount::AtMost(found.trips),
+                (false, false) => TripCount::Counted,
+            };
+            let one = found.iteration.call.plus(found.iteration.of_packet());
+            let place = known.entry(found.offset).or_insert_with(|| (trips.clone(), one));
+            place.1 = place.1.max(one);
+            place.0 = match (&place.0, trips) {
+                (TripCount::AtMost(a), TripCount::AtMost(b)) => TripCount::AtMost(a.max(b)),
+                (TripCount::Packets, TripCount::Packets) => TripCount::Packets,
+                _ => TripCount::Counted,
+            };
+        }
+        let report = |(offset, sum): (u32, LoopSum)| {
+            let (trips, cost) = known.remove(&offset).unwrap_or((TripCount::Counted, sum.cost));
+            let depends = if trips == TripCount::Counted { Depends::Unknown } else { sum.depends };
+            LoopReport {
+                function: self.graph.name(sum.function),
+                offset: offset as usize,
+                trips,
+                cost,
+                depends,
+            }
+        };
+        sums.into_iter().map(report).collect()
+    }
 }

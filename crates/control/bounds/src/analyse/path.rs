@@ -1,20 +1,20 @@
-//! The way that costs most, kept while walking: a list that ways share up to where they part.
+//! The costliest path, kept while walking: a list that paths share up to where they part.
 
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 
-/// Costs along a way are those of a packet of this length.
+/// Costs along a path are those of a packet of this length.
 pub const TYPICAL: u64 = 1500;
 
-/// One place on a way.
+/// One place on a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     pub function: String,
     /// Offset in the file of the branch, call or loop.
     pub offset: usize,
-    /// Spent since its function, or the turn of its loop, began; of a packet of [`TYPICAL`] bytes.
+    /// Spent since its function, or the iteration of its loop, began; of a packet of [`TYPICAL`] bytes.
     pub cost: u64,
-    /// Set at the end of a loop, behind the places of its costliest turn.
+    /// Set at the end of a loop, behind the places of its costliest iteration.
     pub is_loop: bool,
 }
 
@@ -54,7 +54,7 @@ impl Path {
 }
 
 impl Drop for Path {
-    /// One by one: a long way would need as deep a stack.
+    /// Drops places one by one: a long path would need as deep a stack.
     fn drop(&mut self) {
         let mut next = Rc::get_mut(&mut self.0).and_then(|node| node.before.take());
         while let Some(mut path) = next {

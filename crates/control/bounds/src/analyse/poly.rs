@@ -1,7 +1,6 @@
 //! Polynomials, which belong to the verifier, as they leave the child process.
 
-pub use flame_verify::Poly;
-
+use flame_verify::Poly;
 use serde::{Deserialize, Deserializer, Serializer};
 
 pub fn serialize<S: Serializer>(poly: &Poly, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,44 +1,42 @@
-//! Which functions can come back: of those that cannot, a panic's, nothing needs to be known.
+//! Which functions can return: of those that diverge, such as a panic's, nothing needs to be known.
 
-use super::body::Node;
-use super::module::Module;
+use super::graph::Graph;
+use flame_verify::module::{Module, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use wasmparser::Operator;
 
-/// Functions that come back on some way, whatever their values. The least such set: of those that call each other in
-/// a circle, one must come back without the others.
-pub fn returning(module: &Module<'_>) -> BTreeSet<u32> {
-    let imported = module.imports.len() as u32;
-    let mut known: BTreeSet<u32> = (0..imported).collect();
-    let all = imported..imported + module.functions.len() as u32;
+/// Returns the functions that return on some path, whatever their values. The least such set: of those that call each
+/// other recursively, one must return without the others.
+pub fn returning(module: &Module<'_>, graph: &Graph) -> BTreeSet<u32> {
+    let mut known: BTreeSet<u32> = (0..graph.own().start).collect();
     let (mut callers, mut by_table) = (BTreeMap::<u32, Vec<u32>>::new(), Vec::new());
-    for function in all.clone() {
-        let Some(own) = module.own(function) else { continue };
-        own.calls.iter().for_each(|callee| callers.entry(*callee).or_default().push(function));
-        by_table.extend((!own.tables.is_empty()).then_some(function));
+    for function in graph.own() {
+        let Some(calls) = graph.of(function) else { continue };
+        calls.direct.iter().for_each(|callee| callers.entry(*callee).or_default().push(function));
+        by_table.extend((!calls.tables.is_empty()).then_some(function));
     }
-    // A function is looked at again when one that it calls turns out to come back; through tables, the first of each
-    // type.
-    let mut todo: Vec<u32> = all.rev().collect();
+    // A function is looked at again when one that it calls turns out to return; through tables, the first of each type.
+    let mut todo: Vec<u32> = graph.own().rev().collect();
     let mut kinds = BTreeSet::new();
     while let Some(function) = todo.pop() {
-        let body = module.own(function).and_then(|own| own.body.as_ref());
-        // One that is not looked into may come back.
-        if known.contains(&function) || body.is_some_and(|body| !comes_back(module, &known, body)) {
+        let own = module.own(function);
+        let body = own.and_then(|own| own.body.as_ref());
+        // One that is not looked into may return.
+        if known.contains(&function) || body.is_some_and(|body| !returns(module, &known, body)) {
             continue;
         }
         known.insert(function);
         let waiting = |f: &&u32| !known.contains(f);
         todo.extend(callers.get(&function).into_iter().flatten().filter(waiting));
-        let kind = module.own(function).map(|own| own.kind);
-        if module.addressed.binary_search(&function).is_ok() && kinds.insert(kind) {
+        let has_address = |kind: u32| module.through_tables(kind).binary_search(&function).is_ok();
+        if own.is_some_and(|own| has_address(own.kind) && kinds.insert(own.kind)) {
             todo.extend(by_table.iter().filter(waiting));
         }
     }
     known
 }
 
-fn comes_back(module: &Module<'_>, known: &BTreeSet<u32>, body: &[Node<'_>]) -> bool {
+fn returns(module: &Module<'_>, known: &BTreeSet<u32>, body: &[Node<'_>]) -> bool {
     let mut frames = vec![false];
     let end = nodes(module, known, body, &mut frames);
     end || frames[0]
@@ -64,6 +62,7 @@ fn nodes(module: &Module<'_>, known: &BTreeSet<u32>, all: &[Node<'_>], frames: &
                 let ends = [nodes(module, known, then, frames), nodes(module, known, or, frames)];
                 frames.pop().unwrap_or(false) || ends.contains(&true)
             }
+            Node::Call(callee, ..) => known.contains(callee),
             Node::Op(operator, _) => operation(module, known, operator, frames),
         };
         if !goes_on {
@@ -100,7 +99,6 @@ fn operation(
             frames[0] = true;
             return false;
         }
-        Operator::Call { function_index } => return known.contains(function_index),
         Operator::CallIndirect { type_index, .. } => {
             return module.through_tables(*type_index).iter().any(|f| known.contains(f));
         }

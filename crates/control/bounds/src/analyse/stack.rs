@@ -1,13 +1,14 @@
 //! How deep calls go.
 
-use super::module::Module;
+use super::graph::{Graph, Order};
+use flame_verify::module::Module;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 
 /// What the calls that an entry makes need at once, at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
-    /// Functions in functions, the entry's among them.
+    /// Calls in calls, the entry's among them.
     pub calls: u64,
     /// Bytes of the stack that compilers keep in a module's own memory.
     pub memory: u64,
@@ -24,26 +25,25 @@ impl Stack {
         }
     }
 
-    /// Nothing is known where functions call each other in a circle.
+    /// Of recursive functions, and of those that call them.
     pub const UNKNOWN: Self = Self { calls: u64::MAX, memory: u64::MAX, locals: u64::MAX };
 }
 
 pub struct Stacks(HashMap<u32, Stack>);
 
 impl Stacks {
-    /// `order` has functions behind those that they call; those on circles are not in it.
-    /// Of calls that come back: what leads to a panic only is left out.
-    pub fn new(module: &Module<'_>, order: &[u32], returning: &BTreeSet<u32>) -> Self {
+    /// Adds up what calls that return need: what leads to a panic only is left out.
+    pub fn new(module: &Module<'_>, graph: &Graph, order: &Order, returning: &BTreeSet<u32>) -> Self {
         let mut all: HashMap<u32, Stack> = HashMap::new();
-        let imported = module.imports.len() as u32;
+        let imported = graph.own().start;
         let of = |all: &HashMap<u32, Stack>, f: u32| match f < imported || !returning.contains(&f) {
             true => Stack::default(),
             false => all.get(&f).copied().unwrap_or(Stack::UNKNOWN),
         };
         let mut through_tables: HashMap<u32, Stack> = HashMap::new();
-        for f in order {
-            let Some(own) = module.own(*f) else { continue };
-            let mut deepest = own.calls.iter().map(|c| of(&all, *c)).fold(Stack::default(), Stack::max);
+        for f in &order.functions {
+            let Some(own) = graph.of(*f) else { continue };
+            let mut deepest = own.direct.iter().map(|c| of(&all, *c)).fold(Stack::default(), Stack::max);
             for kind in &own.tables {
                 let any = through_tables.entry(*kind).or_insert_with(|| {
                     let reached = module.through_tables(*kind).iter();
@@ -52,7 +52,7 @@ impl Stacks {
                 deepest = deepest.max(*any);
             }
             let params = module.kind_of(*f).map_or(0, |t| t.params().len()) as u64;
-            let own = Stack { calls: 1, memory: own.frame, locals: 8 * (params + own.locals.len() as u64) };
+            let own = Stack { calls: 1, memory: own.frame, locals: 8 * (params + own.locals) };
             let sum = |a: u64, b: u64| a.saturating_add(b);
             let with = Stack {
                 calls: sum(deepest.calls, own.calls),

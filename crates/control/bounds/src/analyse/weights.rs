@@ -1,8 +1,8 @@
 //! What an instruction counts for: one, or the time that it takes.
 
-use super::poly::Poly;
 use crate::Class;
-use crate::charge::{BULK, BULK_SHIFT, GROW, weight};
+use flame_verify::Poly;
+use flame_verify::cost::{BULK, BULK_SHIFT, COPY, ENTRY, GROW, weight};
 use wasmparser::Operator;
 
 /// What a machine takes for instructions, in picoseconds.
@@ -77,9 +77,17 @@ impl Weights<'_> {
     /// Of calling a function: of its entry.
     pub fn entry(self) -> Poly {
         match self {
-            Self::Instructions => Poly::constant(1),
+            Self::Instructions => Poly::constant(ENTRY),
             Self::Time(_) => Poly::ZERO,
         }
+    }
+
+    /// Of a direct call, apart from what it calls.
+    pub fn call(self) -> Poly {
+        Poly::constant(match self {
+            Self::Instructions => 1,
+            Self::Time(costs) => costs.of(Class::Call),
+        })
     }
 
     pub fn line(self, line: Line) -> Poly {
@@ -90,18 +98,13 @@ impl Weights<'_> {
         })
     }
 
-    pub fn is_instructions(self) -> bool {
-        matches!(self, Self::Instructions)
-    }
-
-    /// Of moving so many bytes by one instruction. A copy is made by a function of some instructions, 31 for each 64
-    /// bytes from a packet and up to 120 around them (`copy.rs`).
+    /// Of moving so many bytes by one instruction.
     pub fn bulk(self, bytes: Poly, is_copy: bool) -> Poly {
         match self {
             Self::Instructions if is_copy => {
-                bytes.times(Poly::constant(31)).over(64).plus(Poly::constant(120))
+                bytes.times(Poly::constant(COPY.1)).over(COPY.2).plus(Poly::constant(COPY.0))
             }
-            Self::Instructions => bytes.over(1 << BULK_SHIFT).plus(Poly::constant(BULK as u64)),
+            Self::Instructions => bytes.over(1 << BULK_SHIFT).plus(Poly::constant(BULK)),
             Self::Time(costs) => {
                 let some = Poly::constant(costs.of(Class::Bulk));
                 bytes.times(some).over(1 << BULK_SHIFT).plus(Poly::constant(20 * costs.of(Class::Integer)))

@@ -6,7 +6,8 @@
 mod candidates;
 mod loops;
 
-use crate::analyse::{Module as Graph, order, returning};
+use crate::analyse::graph::{Graph, Order};
+use crate::analyse::returns::returning;
 use flame_verify::module::Module;
 use flame_verify::value::Value;
 use flame_verify::walk::{Guide, LoopBody, Summary, Walk};
@@ -41,7 +42,7 @@ struct Finder {
     bounded: BTreeSet<u32>,
     /// One of [`SMALL`].
     small: u32,
-    /// Functions on the way of the current call: recursion is not followed.
+    /// Functions that call themselves, through others: recursion is not followed.
     recursive: BTreeSet<u32>,
     /// Explorations within explorations.
     depth: Cell<u32>,
@@ -68,16 +69,20 @@ impl Guide for Finder {
 
 /// Returns a certificate for a valid module. Entries for which nothing was found have no bound under it.
 pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Error> {
-    let graph = Graph::read(wasm)?;
     let module = Module::read(wasm, SECTION)?;
-    let returns = returning(&graph);
-    let imported = module.imports.len() as u32;
-    let own = imported..imported + module.functions.len() as u32;
+    let graph = Graph::read(wasm, &module)?;
+    Ok(find_in(&module, &graph, effort))
+}
+
+/// Returns a certificate for a module that was read.
+pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Certificate {
+    let returns = returning(module, graph);
+    let own = graph.own();
     let mut certificate = Certificate {
         diverging: own.clone().filter(|f| !returns.contains(f)).collect(),
         ..Certificate::default()
     };
-    let (order, _) = order(&graph, &returns);
+    let order = Order::of(module, graph, &returns).functions;
     let recursive: BTreeSet<u32> =
         own.filter(|f| returns.contains(f)).filter(|f| !order.contains(f)).collect();
     let mut summaries: BTreeMap<u32, Summary> = BTreeMap::new();
@@ -97,7 +102,7 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
         let found = SMALL.into_iter().find_map(|small| {
             let guide = finder(&summaries, small);
             let each = work.min(effort.each);
-            let mut walk = Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), each)
+            let mut walk = Walk::new(module, (&summaries, &certificate.diverging), Default::default(), each)
                 .guided(guide);
             let arguments = walk.any_arguments(function);
             let outcome = walk.entry(function, arguments);
@@ -116,7 +121,7 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
         let found = SMALL.into_iter().find_map(|small| {
             let guide = finder(&summaries, small);
             let mut walk =
-                Walk::new(&module, (&summaries, &certificate.diverging), Default::default(), effort.all)
+                Walk::new(module, (&summaries, &certificate.diverging), Default::default(), effort.all)
                     .guided(guide);
             let arguments = arguments(&mut walk, name, *function);
             let outcome = walk.entry(*function, arguments);
@@ -124,8 +129,8 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
         });
         certificate.entries.extend(found.map(|notes| (*function, notes)));
     }
-    keep_used(&mut certificate, &module);
-    Ok(certificate)
+    keep_used(&mut certificate, module);
+    certificate
 }
 
 /// Whether a bound is one that a budget could allow. A larger one may be due to arguments that are not known.

@@ -1,0 +1,390 @@
+//! Adds up weights along the costliest path of each function, over the tree that its control flow is.
+//!
+//! Trip counts, lengths, lines of memory, and which code is reachable come from what the checker saw (`observe`); the
+//! rules for loops and batches are the checker's own. A loop without a verified trip count has a counter: its cost has
+//! no bound. Nothing rests on these sums.
+
+use super::depends::Depends;
+use super::observe::{Records, Seen, is_import};
+use super::path::{Path, Place, TYPICAL};
+use super::weights::Weights;
+use flame_abi::layout::names;
+use flame_verify::loops::LoopBound;
+use flame_verify::module::{About, Module, Node};
+use flame_verify::value::Sum;
+use flame_verify::{Cost, Poly};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use wasmparser::Operator;
+
+/// Lines of memory that are remembered on a path.
+const MAX_TOUCHED: usize = 24;
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+pub struct Ask<'c> {
+    pub weights: Weights<'c>,
+    /// Whether paths count that are marked as cold.
+    pub cold: bool,
+}
+
+/// A loop by what was seen of it, in whichever context.
+#[derive(Clone, Copy, Debug)]
+pub struct LoopSum {
+    pub function: u32,
+    /// Of one iteration.
+    pub cost: Poly,
+    pub depends: Depends,
+}
+
+/// One path to a place, the costliest.
+#[derive(Clone)]
+struct State {
+    cost: Cost,
+    /// Whether it has begun a packet since the head of the innermost loop.
+    marked: bool,
+    path: Option<Path>,
+    /// Addresses of lines that it touched.
+    touched: Vec<Rc<Sum>>,
+}
+
+impl State {
+    const NEW: Self = Self { cost: Cost::ZERO, marked: false, path: None, touched: Vec::new() };
+
+    /// Returns what was spent, of a packet of typical length.
+    fn spent(&self) -> u64 {
+        let all = self.cost.call.plus(self.cost.of_packet()).at(TYPICAL);
+        all.map_or(u64::MAX, |n| u64::try_from(n).unwrap_or(u64::MAX))
+    }
+
+    /// Joins two paths at the greater cost; lines and places are those of the costlier.
+    fn join(self, other: Self) -> Self {
+        let cost = self.cost.max(other.cost);
+        let marked = self.marked && other.marked;
+        let is_told =
+            [&self, &other].iter().any(|s| s.path.is_some()) || self.touched.len() + other.touched.len() > 0;
+        let costlier = if is_told && self.spent() < other.spent() { other } else { self };
+        Self { cost, marked, ..costlier }
+    }
+
+    /// Whether a line was touched before; it is from here on.
+    fn touch(&mut self, line: &Rc<Sum>) -> bool {
+        if self.touched.iter().any(|t| Rc::ptr_eq(t, line) || t == line) {
+            return true;
+        }
+        if self.touched.len() == MAX_TOUCHED {
+            self.touched.remove(0);
+        }
+        self.touched.push(line.clone());
+        false
+    }
+}
+
+/// What a function costs for any arguments.
+#[derive(Clone, Copy)]
+struct Summary {
+    cost: Cost,
+    returns: bool,
+}
+
+pub struct Estimate<'m, 'a> {
+    module: &'m Module<'a>,
+    returning: &'m BTreeSet<u32>,
+    ask: Ask<'m>,
+    summaries: HashMap<u32, Summary>,
+    /// States that have arrived at the end of each open frame, with the loop nesting at which they left.
+    frames: Vec<Vec<(usize, State)>>,
+    nesting: usize,
+    function: u32,
+    /// The last instruction.
+    at: u32,
+    /// Whether to keep the costliest path.
+    traces: bool,
+    /// By place.
+    pub loops: BTreeMap<u32, LoopSum>,
+}
+
+impl<'m, 'a> Estimate<'m, 'a> {
+    pub fn new(module: &'m Module<'a>, returning: &'m BTreeSet<u32>, ask: Ask<'m>) -> Self {
+        Self {
+            module,
+            returning,
+            ask,
+            summaries: HashMap::new(),
+            frames: Vec::new(),
+            nesting: 0,
+            function: 0,
+            at: 0,
+            traces: false,
+            loops: BTreeMap::new(),
+        }
+    }
+
+    /// Walks functions for any arguments. Those that they call and that are not walked before are without bound.
+    pub fn functions(&mut self, functions: impl Iterator<Item = u32>, records: &Records) {
+        for function in functions {
+            let end = self.function(function, records.function(function), State::NEW);
+            let cost = end.as_ref().map_or(Cost::ZERO, |end| end.cost);
+            self.summaries.insert(function, Summary { cost, returns: end.is_some() });
+        }
+    }
+
+    /// Returns what a call by the host costs, and the costliest path.
+    pub fn entry(&mut self, function: u32, seen: Option<&Seen>) -> (Cost, Option<Path>) {
+        self.traces = matches!(self.ask.weights, Weights::Instructions);
+        let end = self.function(function, seen, State::NEW);
+        self.traces = false;
+        let (cost, path) = end.map_or((Cost::ZERO, None), |end| (end.cost, end.path));
+        (cost.and(self.ask.weights.dispatch()), path)
+    }
+
+    fn function(&mut self, function: u32, seen: Option<&Seen>, before: State) -> Option<State> {
+        let own = self.module.own(function)?;
+        let cost = Cost::ZERO.and(self.ask.weights.entry());
+        let state = State { cost, marked: false, ..before };
+        let Some(body) = &own.body else { return Some(unbounded(state)) };
+        let frames = std::mem::take(&mut self.frames);
+        let outer = std::mem::replace(&mut self.function, function);
+        let end = self.framed(|walk| walk.nodes(body, state, seen));
+        self.function = outer;
+        self.frames = frames;
+        end
+    }
+
+    fn framed(&mut self, inner: impl FnOnce(&mut Self) -> Option<State>) -> Option<State> {
+        self.frames.push(Vec::new());
+        let end = inner(self);
+        let arrived = self.frames.pop().unwrap_or_default();
+        arrived.into_iter().map(|(_, state)| state).chain(end).reduce(State::join)
+    }
+
+    fn branch(&mut self, depth: u32, state: State) {
+        let Some(at) = self.frames.len().checked_sub(1 + depth as usize) else { return };
+        self.arrive(at, state);
+    }
+
+    fn arrive(&mut self, at: usize, state: State) {
+        let arrived = &mut self.frames[at];
+        let state = match arrived.pop_if(|(nesting, _)| *nesting == self.nesting) {
+            Some((_, other)) => other.join(state),
+            None => state,
+        };
+        arrived.push((self.nesting, state));
+    }
+
+    fn nodes(&mut self, nodes: &[Node<'a>], mut state: State, seen: Option<&Seen>) -> Option<State> {
+        for node in nodes {
+            state = self.node(node, state, seen)?;
+        }
+        Some(state)
+    }
+
+    fn node(&mut self, node: &Node<'a>, mut state: State, seen: Option<&Seen>) -> Option<State> {
+        match node {
+            Node::Block { body, .. } => self.framed(|walk| walk.nodes(body, state, seen)),
+            Node::If { then, or, .. } => {
+                state.cost = state.cost.and(self.ask.weights.branch());
+                self.trace(&mut state, self.at);
+                self.framed(|walk| {
+                    let yes = walk.nodes(then, state.clone(), seen);
+                    let no = walk.nodes(or, state, seen);
+                    yes.into_iter().chain(no).reduce(State::join)
+                })
+            }
+            Node::Loop { body, about, .. } => self.enter_loop(body, about, state, seen),
+            Node::Call(callee, number, offset) => {
+                if seen.is_some_and(|seen| !seen.is_live(*offset)) {
+                    return None;
+                }
+                state.cost = state.cost.and(self.ask.weights.call());
+                let mut end = self.call(*callee, seen.and_then(|seen| seen.calls.get(number)), state)?;
+                self.trace(&mut end, *offset);
+                Some(end)
+            }
+            Node::Op(operator, offset) => self.operator(operator, *offset, state, seen),
+        }
+    }
+
+    /// Notes that the path leads here.
+    fn trace(&self, state: &mut State, offset: u32) {
+        if self.traces {
+            let place = Place { function: self.function, offset, cost: state.spent(), is_loop: false };
+            state.path = Some(Path::then(state.path.as_ref(), place));
+        }
+    }
+
+    fn operator(
+        &mut self,
+        operator: &Operator<'a>,
+        offset: u32,
+        mut state: State,
+        seen: Option<&Seen>,
+    ) -> Option<State> {
+        if seen.is_some_and(|seen| !seen.is_live(offset)) {
+            return None;
+        }
+        self.at = offset;
+        let weights = self.ask.weights;
+        let weight = weights.of(operator);
+        if weight != Poly::ZERO {
+            state.cost = state.cost.and(weight);
+        }
+        match operator {
+            Operator::Unreachable => return None,
+            Operator::Br { relative_depth } => {
+                self.branch(*relative_depth, state);
+                return None;
+            }
+            Operator::BrIf { relative_depth } => {
+                self.trace(&mut state, offset);
+                self.branch(*relative_depth, state.clone());
+            }
+            Operator::BrTable { targets } => {
+                let all: BTreeSet<u32> = targets.targets().flatten().chain([targets.default()]).collect();
+                all.into_iter().for_each(|depth| self.branch(depth, state.clone()));
+                return None;
+            }
+            Operator::Return => {
+                self.arrive(0, state);
+                return None;
+            }
+            Operator::CallIndirect { type_index, .. } => return self.call_any(*type_index, state),
+            Operator::MemoryGrow { .. } => state.cost = state.cost.and(weights.grow()),
+            Operator::MemoryCopy { .. } | Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
+                let bytes = seen.and_then(|seen| seen.bulk.get(&offset)).copied();
+                let is_copy = matches!(operator, Operator::MemoryCopy { .. });
+                state.cost = state.cost.and(weights.bulk(bytes.unwrap_or(Poly::UNBOUNDED), is_copy));
+            }
+            _ => {
+                if let Weights::Time(_) = weights
+                    && let Some((line, of)) = seen.and_then(|seen| seen.lines.get(&offset))
+                    && !state.touch(line)
+                {
+                    state.cost = state.cost.and(weights.line(*of));
+                }
+            }
+        }
+        Some(state)
+    }
+
+    fn call(&mut self, callee: u32, seen: Option<&Seen>, mut state: State) -> Option<State> {
+        let import = self.module.import(callee);
+        if is_import(import, names::PACKET) {
+            state.marked = true;
+            return Some(state);
+        }
+        if is_import(import, names::COLD) {
+            return self.ask.cold.then_some(state);
+        }
+        if import.is_some() {
+            return Some(state);
+        }
+        if !self.returning.contains(&callee) {
+            return None;
+        }
+        if seen.is_some() {
+            let before =
+                State { path: state.path.take(), touched: std::mem::take(&mut state.touched), ..State::NEW };
+            let end = self.function(callee, seen, before)?;
+            let (cost, marked) = (state.cost.then(end.cost), state.marked || end.marked);
+            return Some(State { cost, marked, ..end });
+        }
+        match self.summaries.get(&callee) {
+            Some(summary) => {
+                state.cost = state.cost.then(summary.cost);
+                summary.returns.then_some(state)
+            }
+            None => Some(unbounded(state)),
+        }
+    }
+
+    /// Calls any function with an address and this type.
+    fn call_any(&mut self, kind: u32, mut state: State) -> Option<State> {
+        let (mut cost, mut returns) = (Cost::ZERO, false);
+        for callee in self.module.through_tables(kind) {
+            if !self.returning.contains(callee) {
+                continue;
+            }
+            match self.summaries.get(callee) {
+                Some(summary) => {
+                    cost = cost.max(summary.cost);
+                    returns |= summary.returns;
+                }
+                None if self.module.own(*callee).is_none() => returns = true,
+                None => return Some(unbounded(state)),
+            }
+        }
+        state.cost = state.cost.then(cost);
+        returns.then_some(state)
+    }
+
+    fn enter_loop(
+        &mut self,
+        body: &[Node<'a>],
+        about: &About,
+        entry: State,
+        seen: Option<&Seen>,
+    ) -> Option<State> {
+        let known = seen.and_then(|seen| seen.loops.get(&about.number)).copied();
+        let (verified, depends) = known.unwrap_or((self.counted(about), Depends::Nothing));
+        self.nesting += 1;
+        self.frames.push(Vec::new());
+        let head = State { touched: entry.touched.clone(), path: entry.path.clone(), ..State::NEW };
+        let end = self.nodes(body, head, seen);
+        let backs = self.frames.pop().unwrap_or_default();
+        self.nesting -= 1;
+        let iteration = backs.iter().map(|(_, back)| back.cost).reduce(Cost::max).unwrap_or(Cost::ZERO);
+        let trips = if backs.is_empty() { Poly::ZERO } else { verified.trips };
+        let bound = LoopBound { iteration, trips, ..verified };
+        self.note_loop(&bound, depends);
+        let worst = match self.traces {
+            true => {
+                backs.into_iter().map(|(_, back)| back).max_by_key(State::spent).and_then(|back| back.path)
+            }
+            false => None,
+        };
+        let (traces, function) = (self.traces, self.function);
+        let adjust = |mut state: State| {
+            state.cost = bound.total(entry.cost, state.cost, state.marked);
+            state.marked |= entry.marked;
+            if traces {
+                let place = Place { function, offset: about.offset, cost: state.spent(), is_loop: true };
+                let before = worst.as_ref().or(state.path.as_ref());
+                state.path = Some(Path::then(before, place));
+            }
+            state
+        };
+        for at in 0..self.frames.len() {
+            let nesting = self.nesting;
+            let from = self.frames[at].partition_point(|(of, _)| *of <= nesting);
+            let left: Vec<State> = self.frames[at].drain(from..).map(|(_, state)| state).collect();
+            left.into_iter().map(&adjust).for_each(|state| self.arrive(at, state));
+        }
+        end.map(adjust)
+    }
+
+    /// A loop of which nothing was verified.
+    fn counted(&self, about: &About) -> LoopBound {
+        LoopBound {
+            function: self.function,
+            number: about.number,
+            offset: about.offset,
+            packets: false,
+            by_count: false,
+            trips: Poly::UNBOUNDED,
+            iteration: Cost::ZERO,
+        }
+    }
+
+    fn note_loop(&mut self, bound: &LoopBound, depends: Depends) {
+        let cost = bound.iteration.call.plus(bound.iteration.of_packet());
+        let new = LoopSum { function: bound.function, cost, depends };
+        let known = self.loops.entry(bound.offset).or_insert(new);
+        known.cost = known.cost.max(cost);
+        known.depends = known.depends.max(depends);
+    }
+}
+
+fn unbounded(state: State) -> State {
+    State { cost: state.cost.and(Poly::UNBOUNDED), ..state }
+}

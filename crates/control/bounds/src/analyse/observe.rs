@@ -1,0 +1,400 @@
+//! What estimates take from the checker's walk: which instructions it came to, how often loops go back and by what, and
+//! which lines of memory loads touch. Everything is kept by context: an entry or function, and the calls that were
+//! walked with their arguments.
+
+use super::depends::Depends;
+use super::weights::Line;
+use crate::Class;
+use flame_abi::{Descriptor, layout::names};
+use flame_verify::abi::is_hosts;
+use flame_verify::linear::{COUNT, DESCRIPTORS, LENGTH, Symbol};
+use flame_verify::loops::{Head, LoopBound};
+use flame_verify::observe::{Event, Observer};
+use flame_verify::state::State;
+use flame_verify::value::{Sum, Value, signed};
+use flame_verify::walk::Walk;
+use flame_verify::{LoopNote, Measure, Poly, Reference};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use wasmparser::Operator;
+
+/// What was seen of one function in one context.
+#[derive(Default)]
+pub struct Seen {
+    /// Offsets of instructions that the walk came to, in order.
+    walked: Vec<u32>,
+    /// Loads whose line may have to be fetched: the line's address, as a sum divided by its length.
+    pub lines: HashMap<u32, (Rc<Sum>, Line)>,
+    /// Bytes that bulk instructions move.
+    pub bulk: HashMap<u32, Poly>,
+    /// By number.
+    pub loops: HashMap<u32, (LoopBound, Depends)>,
+    /// Calls that were walked with their arguments, by number.
+    pub calls: HashMap<u32, Seen>,
+    /// Functions that are called with any arguments.
+    called: Vec<u32>,
+}
+
+impl Seen {
+    /// Whether an execution may come to an instruction.
+    pub fn is_live(&self, offset: u32) -> bool {
+        self.walked.binary_search(&offset).is_ok()
+    }
+}
+
+/// What was seen of walks that nothing was refused in.
+#[derive(Default)]
+pub struct Records {
+    /// By name, of entries, by function for any arguments.
+    of: HashMap<u32, Vec<Seen>>,
+}
+
+impl Records {
+    /// Of a function as the host calls it.
+    pub fn entry(&self, function: u32) -> Option<&Seen> {
+        self.of.get(&function)?.last()
+    }
+
+    /// Of a function for any arguments.
+    pub fn function(&self, function: u32) -> Option<&Seen> {
+        self.of.get(&function)?.first()
+    }
+
+    /// Returns what the work of an entry depends on: the greatest class of its loops.
+    pub fn depends(&self, function: u32) -> Depends {
+        let mut all = Depends::Nothing;
+        let mut done = HashSet::new();
+        let mut todo: Vec<&Seen> = self.entry(function).into_iter().collect();
+        while let Some(seen) = todo.pop() {
+            all = seen.loops.values().map(|(_, by)| *by).fold(all, Depends::max);
+            todo.extend(seen.calls.values());
+            let new = seen.called.iter().filter(|callee| done.insert(**callee));
+            todo.extend(new.filter_map(|callee| self.function(*callee)));
+        }
+        all
+    }
+}
+
+/// Where a symbol comes from.
+#[derive(Clone, Copy, Default)]
+struct Origin {
+    depends: Depends,
+    /// It is an address in a packet.
+    in_packet: bool,
+    /// It was loaded from a line that is in the cache: what it points to is taken to be there as well.
+    near: bool,
+}
+
+impl Origin {
+    const UNKNOWN: Self = Self { depends: Depends::Field, in_packet: false, near: false };
+
+    fn of(depends: Depends) -> Self {
+        Self { depends, ..Self::default() }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            depends: self.depends.max(other.depends),
+            in_packet: self.in_packet || other.in_packet,
+            near: self.near || other.near,
+        }
+    }
+}
+
+/// The walk that is observed.
+#[derive(Default)]
+struct Open {
+    function: u32,
+    /// The function and the calls within which the walk is, with the numbers of these.
+    seen: Vec<(u32, Seen)>,
+    origins: Vec<Origin>,
+    /// Of symbols that the last instruction makes.
+    pending: Option<Origin>,
+    /// Whether what the last instruction loads is near.
+    loads_near: bool,
+    /// The last instruction: its place, and if it loads, whether that may be a pointer.
+    at: (u32, Option<bool>),
+    /// Loops that the walk is in: the first symbol of each, and its class.
+    loops: Vec<(Symbol, Depends)>,
+    /// Numbers of iterations; and of those that begin a packet each, which takes one descriptor after the other.
+    trips: HashSet<Symbol>,
+    packets: HashSet<Symbol>,
+    /// What the stack pointer holds before the call: the first global, by LLVM's convention.
+    stack_pointer: Option<Symbol>,
+}
+
+/// Records what is seen.
+#[derive(Default)]
+pub struct Recorder {
+    open: RefCell<Open>,
+    records: RefCell<Records>,
+}
+
+impl Recorder {
+    pub fn into_records(self) -> Records {
+        self.records.into_inner()
+    }
+}
+
+impl Observer for Recorder {
+    fn see(&self, walk: &Walk<'_, '_>, event: Event<'_>) {
+        let open = &mut *self.open.borrow_mut();
+        match event {
+            Event::Begin { function, state } => {
+                *open = Open { function, ..Open::default() };
+                open.seen.push((0, Seen::default()));
+                open.stack_pointer = state.globals.first().and_then(symbol);
+                let known = [(LENGTH, Depends::Length), (COUNT, Depends::Nothing)];
+                open.origins = vec![Origin::default(); 3];
+                known.iter().for_each(|(symbol, by)| open.origins[*symbol as usize] = Origin::of(*by));
+                // What arguments point to was at hand where the call was made.
+                open.pending = Some(Origin { near: true, ..Origin::UNKNOWN });
+            }
+            Event::End => {
+                if let Some((_, seen)) = open.seen.pop() {
+                    let mut records = self.records.borrow_mut();
+                    records.of.entry(open.function).or_default().push(closed(seen));
+                }
+            }
+            Event::Enter(number) => {
+                if let Some((_, outer)) = open.seen.last_mut() {
+                    outer.called.pop();
+                }
+                open.seen.push((number, Seen::default()));
+            }
+            Event::Leave => {
+                if let (Some((number, seen)), Some((_, outer))) = (open.seen.pop(), open.seen.last_mut()) {
+                    outer.calls.insert(number, closed(seen));
+                }
+            }
+            Event::Call { callee, offset, state } => {
+                open.settle(walk, Some(state));
+                if let Some((_, seen)) = open.seen.last_mut() {
+                    seen.walked.push(offset);
+                    seen.called.push(callee);
+                }
+            }
+            Event::Head { entry, note, head } => open.head(walk, entry, note, head),
+            Event::Loop(bound) => {
+                let by = open.loops.pop().map_or(Depends::Field, |(_, by)| by);
+                let by = if bound.trips == Poly::ZERO || bound.packets { Depends::Nothing } else { by };
+                if let Some((_, seen)) = open.seen.last_mut() {
+                    seen.loops.insert(bound.number, (*bound, by));
+                }
+            }
+            Event::Operator { operator, offset, state } => open.operator(walk, operator, offset, state),
+            Event::Access(place) => {
+                if let (Some(place), (offset, Some(is_pointer))) = (place, open.at) {
+                    open.load(walk, place, offset, is_pointer);
+                }
+            }
+            Event::Bulk(bytes) => {
+                let offset = open.at.0;
+                if let Some((_, seen)) = open.seen.last_mut() {
+                    seen.bulk.insert(offset, bytes);
+                }
+            }
+        }
+    }
+}
+
+fn closed(mut seen: Seen) -> Seen {
+    seen.walked.sort_unstable();
+    seen
+}
+
+fn symbol(value: &Value) -> Option<Symbol> {
+    match value {
+        Value::Sum(sum) => match sum.terms[..] {
+            [(symbol, 1)] => Some(symbol),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl Open {
+    fn origin(&self, sum: &Sum) -> Origin {
+        let all = sum.terms.iter().map(|(s, _)| self.origins.get(*s as usize).copied());
+        all.fold(Origin::default(), |a, b| a.and(b.unwrap_or(Origin::UNKNOWN)))
+    }
+
+    /// Gives origins to symbols that are new: the last instruction made them, or a join or call did.
+    fn settle(&mut self, walk: &Walk<'_, '_>, state: Option<&State>) {
+        let pending = self.pending.take();
+        for symbol in self.origins.len()..walk.values.symbols.len() {
+            let origin = pending.unwrap_or_else(|| self.chosen(walk, symbol as Symbol));
+            self.origins.push(origin);
+        }
+        if std::mem::take(&mut self.loads_near)
+            && let Some(symbol) = state.and_then(|s| s.stack.last()).and_then(symbol)
+            && let Some(origin) = self.origins.get_mut(symbol as usize)
+        {
+            origin.near = true;
+        }
+    }
+
+    /// Returns the origin of a value that a join made: of all that it may be.
+    fn chosen(&self, walk: &Walk<'_, '_>, symbol: Symbol) -> Origin {
+        let chosen = &walk.values.chosen;
+        let from = chosen.partition_point(|(made, _)| *made < symbol);
+        let of = chosen[from..].iter().take_while(|(made, _)| *made == symbol);
+        let known = of.map(|(_, of)| self.origins.get(*of as usize).copied().unwrap_or(Origin::UNKNOWN));
+        known.reduce(Origin::and).unwrap_or(Origin::UNKNOWN)
+    }
+
+    fn operator(&mut self, walk: &Walk<'_, '_>, operator: &Operator<'_>, offset: u32, state: &State) {
+        self.settle(walk, Some(state));
+        self.at = (offset, None);
+        match operator {
+            Operator::LocalGet { .. }
+            | Operator::LocalSet { .. }
+            | Operator::LocalTee { .. }
+            | Operator::I32Const { .. }
+            | Operator::I64Const { .. }
+            | Operator::Br { .. }
+            | Operator::BrIf { .. } => {}
+            Operator::CallIndirect { type_index, .. } => {
+                let callees = walk.module.through_tables(*type_index);
+                if let Some((_, seen)) = self.seen.last_mut() {
+                    seen.called.extend(callees);
+                }
+            }
+            // What it makes is told by the walk.
+            Operator::Select => {}
+            operator => match Class::of(operator) {
+                Class::Load => self.at.1 = Some(matches!(operator, Operator::I32Load { .. })),
+                Class::Integer | Class::Multiply | Class::Divide => {
+                    let operands = state.stack.iter().rev().take(2).filter_map(|value| match value {
+                        Value::Sum(sum) => Some(self.origin(sum)),
+                        _ => None,
+                    });
+                    let origin = operands.reduce(Origin::and).unwrap_or_default();
+                    self.pending = Some(Origin { near: false, ..origin });
+                }
+                _ => {}
+            },
+        }
+        if let Some((_, seen)) = self.seen.last_mut() {
+            seen.walked.push(offset);
+        }
+    }
+
+    fn load(&mut self, walk: &Walk<'_, '_>, place: &Sum, offset: u32, is_pointer: bool) {
+        let size = Descriptor::SIZE as u64;
+        let in_turn = |(s, by): &(Symbol, u64)| *by == size && self.packets.contains(s);
+        let is_descriptor = place.coefficient(DESCRIPTORS) == 1 || place.terms.iter().any(in_turn);
+        let field = is_descriptor.then(|| place.constant % size);
+        let depends = match (field, place.as_constant()) {
+            (Some(20), _) => Depends::Length,
+            (Some(24 | 26 | 28), _) => Depends::Headers,
+            (Some(_), _) => Depends::Nothing,
+            (None, Some(_)) => Depends::Configuration,
+            (None, None) if self.origin(place).in_packet => Depends::Field,
+            (None, None) => Depends::Stored,
+        };
+        self.pending = Some(Origin { depends, in_packet: field == Some(8), near: false });
+        match self.line(walk, place) {
+            None => self.loads_near = is_pointer,
+            Some(None) => {}
+            Some(Some(line)) => {
+                let key = Rc::new(Sum { constant: place.constant / 64, ..place.clone() });
+                if let Some((_, seen)) = self.seen.last_mut() {
+                    seen.lines.insert(offset, (key, line));
+                }
+            }
+        }
+    }
+
+    /// Returns where the line of a load lies. Nothing if it is in the cache; `Some(None)` if the processor foresees it.
+    fn line(&self, walk: &Walk<'_, '_>, place: &Sum) -> Option<Option<Line>> {
+        // The same in each iteration of a loop is there from the first one on.
+        let first = self.loops.last().map_or(0, |(first, _)| *first);
+        let stays = place.terms.iter().all(|(s, _)| *s < first);
+        let is_near = |s: Symbol| self.origins.get(s as usize).is_some_and(|o| o.near);
+        let on_stack = self.stack_pointer.is_some_and(|sp| place.coefficient(sp) == 1);
+        if stays
+            || on_stack
+            || is_hosts(&walk.host, place)
+            || matches!(place.terms[..], [(s, 1)] if is_near(s))
+        {
+            return None;
+        }
+        if place.terms.iter().any(|(s, by)| self.trips.contains(s) && *by <= 64) {
+            return Some(None);
+        }
+        if self.origin(place).in_packet {
+            return Some(Some(Line::Packet));
+        }
+        // A table is as large as what an index in it can reach.
+        let (mut low, mut high) = (0i128, 0i128);
+        for (s, by) in &place.terms {
+            let (least, most) = walk.values.symbols.interval(*s);
+            let by = signed(*by, place.bits);
+            let ends = [by.saturating_mul(least.into()), by.saturating_mul(most.into())];
+            (low, high) = (low + ends[0].min(ends[1]), high + ends[0].max(ends[1]));
+        }
+        Some(Some(Line::Within(u64::try_from(high - low).unwrap_or(u64::MAX))))
+    }
+
+    fn head(&mut self, walk: &Walk<'_, '_>, entry: &State, note: &LoopNote, head: &Head) {
+        self.settle(walk, Some(entry));
+        let class = self.class(entry, note);
+        for (local, symbol) in &head.symbols {
+            let before = match entry.locals.get(*local as usize) {
+                Some(Value::Sum(sum)) => self.origin(sum),
+                _ => Origin::UNKNOWN,
+            };
+            if let Some(origin) = self.origins.get_mut(*symbol as usize) {
+                *origin = Origin { depends: Depends::Field, ..before };
+            }
+        }
+        if let Some(origin) = self.origins.get_mut(head.trip as usize) {
+            *origin = Origin::of(class);
+        }
+        self.trips.insert(head.trip);
+        if note.packets {
+            self.packets.insert(head.trip);
+        }
+        self.loops.push((head.trip, class));
+    }
+
+    /// Returns what the number of iterations depends on: what the facts that bound it compare it with.
+    fn class(&self, entry: &State, note: &LoopNote) -> Depends {
+        let of_slot = |slot: u32, term: Option<u32>| match entry.slot(slot as usize) {
+            Some(Value::Sum(sum)) => match term {
+                None => self.origin(sum).depends,
+                Some(term) => sum.terms.get(term as usize).map_or(Depends::Field, |(s, _)| {
+                    self.origins.get(*s as usize).map_or(Depends::Field, |o| o.depends)
+                }),
+            },
+            _ => Depends::Field,
+        };
+        if let Some(Measure::Halved(local) | Measure::Cleared(local)) = note.measure {
+            return of_slot(local, None);
+        }
+        let is = |f: &flame_verify::Template, r: Reference| f.terms.iter().any(|(_, of)| *of == r);
+        let heads: HashSet<u32> = note
+            .facts
+            .iter()
+            .filter(|fact| is(fact, Reference::Trip))
+            .flat_map(|fact| &fact.terms)
+            .filter_map(|(_, of)| if let Reference::Head(local) = of { Some(*local) } else { None })
+            .collect();
+        let bounding = note.facts.iter().filter(|fact| {
+            is(fact, Reference::Trip) || heads.iter().any(|local| is(fact, Reference::Head(*local)))
+        });
+        let by = bounding.flat_map(|fact| &fact.terms).map(|(_, of)| match of {
+            Reference::Length => Depends::Length,
+            Reference::Term(slot, term) => of_slot(*slot, Some(*term)),
+            Reference::Trip | Reference::Count | Reference::Head(_) => Depends::Nothing,
+        });
+        by.max().unwrap_or_default()
+    }
+}
+
+/// Whether an import is what begins packets, or marks cold paths.
+pub fn is_import(import: Option<(&str, &str)>, name: &str) -> bool {
+    import == Some((names::IMPORTS, name))
+}
