@@ -5,10 +5,10 @@ use crate::fixture::{Error, blocks, instance, plan, run_slot, view_into};
 use crate::modules::{KEY, NAMES};
 use crate::row::{Row, Target, Way, geometric_mean, in_turn};
 use flame_abi::{MAX_BATCH, layout::names};
+use flame_admit::Protection;
 use flame_block::Pool;
 use flame_bounds::{Rules, analyse};
 use flame_calibrate::Calibration;
-use flame_compile::Protection;
 use flame_plan::ModuleClass;
 use flame_run::Engines;
 use flame_view::View;
@@ -75,7 +75,7 @@ pub fn rows(engines: &Engines, trace: &Path, folder: &Path, rounds: usize) -> Re
         let analysis = analyse(&wasm, &Rules::default(), Some(&calibration.costs(memory)))?;
         let time = analysis.entries.iter().find(|e| e.name == names::BATCH).and_then(|e| e.time);
         let average = visible / packets.max(1) as u64;
-        let estimate = time.and_then(|t| flame_compile::of_packet_ns(t, average)).ok_or("no estimate")?;
+        let estimate = time.and_then(|t| flame_admit::packet_ns(t, average)).ok_or("no estimate")?;
         let detail =
             format!("{estimate:.1} / {:.2} ns a packet of {average} bytes, {} KiB", ns(0), memory >> 10);
         estimates.push(Row::ratio(ESTIMATE, name, estimate / ns(0), detail).target(Target::AtMost(20.0)));

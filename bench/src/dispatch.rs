@@ -2,8 +2,8 @@
 
 use crate::fixture::{Error, instance, plan, run_slot};
 use crate::row::{Row, Target, Way, in_turn};
+use flame_admit::Protection;
 use flame_block::Pool;
-use flame_compile::Protection;
 use flame_run::Engines;
 use std::hint::black_box;
 

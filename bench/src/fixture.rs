@@ -1,8 +1,9 @@
 //! What several rows stand on: decoded blocks of the trace, plans, instances over a pool.
 
 use flame_abi::{Descriptor, LinkType, layout};
+use flame_admit::Protection;
 use flame_block::{Pool, SLOT_DESCRIPTORS};
-use flame_compile::{Compiler, InstallRequest, Protection};
+use flame_compile::{Compiler, InstallRequest};
 use flame_plan::{Expose, Limits, ModulePlan, OnFault, Terms, ViewSpec};
 use flame_run::{Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};

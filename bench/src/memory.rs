@@ -2,8 +2,8 @@
 
 use crate::fixture::{Error, instance, plan};
 use crate::row::{Row, Target};
+use flame_admit::Protection;
 use flame_block::Pool;
-use flame_compile::Protection;
 use flame_run::Engines;
 use std::path::Path;
 

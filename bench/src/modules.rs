@@ -6,8 +6,8 @@
 use crate::fixture::{Error, base, blocks, decode, instance, plan, run_slot, view_into};
 use crate::row::{Row, Target, Way, geometric_mean, in_turn};
 use flame_abi::{Descriptor, MAX_BATCH};
+use flame_admit::Protection;
 use flame_block::Pool;
-use flame_compile::Protection;
 use flame_module::{Batch, Init, Module, Out};
 use flame_run::Engines;
 use flame_source::{FileOptions, Next, RawBlock};

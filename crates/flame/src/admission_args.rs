@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use clap::Args;
-use flame_compile::PacketTimeLimit;
+use flame_admit::PacketTimeLimit;
 use flame_plan::TimeLimit;
 use std::path::Path;
 

@@ -3,7 +3,8 @@
 mod common;
 
 use common::{MANIFEST, Memory, install, options, request, with_manifest};
-use flame_compile::{InstallRequest, Protection};
+use flame_admit::Protection;
+use flame_compile::InstallRequest;
 use flame_plan::{Account, Limits, ModuleId, ModulePlan, OnFault, Plan, Reason, Shed};
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use flame_run::Engines;

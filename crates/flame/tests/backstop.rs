@@ -4,8 +4,9 @@
 mod common;
 
 use common::{MANIFEST, Memory, install, module, request, run, with_manifest};
+use flame_admit::Protection;
 use flame_bounds::{Count, rewrite_polled};
-use flame_compile::{Cache, Compiler, InstallRequest, Protection};
+use flame_compile::{Cache, Compiler, InstallRequest};
 use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Shed};
 use flame_run::{Call, Engines, FaultKind, Instance, Loaded, Mapping, Role};
 use std::collections::BTreeSet;

@@ -5,9 +5,10 @@ mod common;
 
 use common::{install, module, request, traces};
 use flame_abi::{Descriptor, layout};
+use flame_admit::Protection;
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_bounds::{Analysis, Bound, Rules, analyse};
-use flame_compile::{InstallRequest, Protection};
+use flame_compile::InstallRequest;
 use flame_plan::{Expose, Limits, ViewSpec};
 use flame_run::{Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};

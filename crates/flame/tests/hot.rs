@@ -4,7 +4,8 @@ mod common;
 
 use common::{Memory, install, options, request, with_manifest};
 use flame_abi::manifest::Table;
-use flame_compile::{InstallRequest, Protection};
+use flame_admit::Protection;
+use flame_compile::InstallRequest;
 use flame_plan::{Account, ModuleId, ModulePlan, Plan, Reason, Shed};
 use flame_quota::Meters;
 use flame_record::{RecordBatch, Sink, SinkError};

@@ -1,7 +1,8 @@
 //! From a module file and what the operator asked for to its place in the plan.
 
-use crate::{Admission, Artifact, CompileError, Compiler, ModuleInfo, PacketTimeLimit, Protection, Verdict};
+use crate::{Artifact, CompileError, Compiler, ModuleInfo};
 use flame_abi::manifest::Manifest;
+use flame_admit::{Admission, PacketTimeLimit, Protection, Verdict};
 use flame_bounds::Costs;
 use flame_plan::ShownFilter;
 use flame_plan::{Expose, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
@@ -73,11 +74,11 @@ impl Compiler<'_> {
         let costs = request.costs.as_ref().map(|c| Costs { memory, ..c.clone() });
         let admission = Admission {
             protection: request.protection,
-            costs: costs.as_ref(),
-            pace: request.time_limit,
+            time_limit: request.time_limit,
             packet_budget: limits.packet_budget,
+            snaplen: flame_bounds::MAX_LENGTH,
         };
-        let verdict = self.verdict(wasm, examined, view.expose, &admission)?;
+        let verdict = self.verdict(wasm, examined, view.expose, costs.as_ref(), &admission)?;
         limits.batch_deadline_ns = limits.batch_deadline_ns.min(verdict.deadline_ns);
         let artifact = match (request.protection, verdict.class) {
             (Protection::Unchecked, _) => Artifact::Unchecked,

@@ -27,7 +27,7 @@ pub use engine::Engines;
 pub use install::{InstallError, InstallRequest, Installed};
 pub use job::Step;
 pub use report::Report;
-pub use verdict::{Admission, Analysed, PacketTimeLimit, Verdict, of_packet_ns, violated, visible};
+pub use verdict::Analysed;
 pub use worker::{Stopped, Usage, Worker};
 
 use answer::Answer;
@@ -81,17 +81,6 @@ pub struct Compiled {
     pub cached: bool,
 }
 
-/// How a module is held to what it may cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protection {
-    /// By its bounds, if they are proved and keep the pace that is asked for; else metered.
-    Auto,
-    /// Work is counted and cut off at its budget, and can be interrupted, whatever is proved.
-    Metered,
-    /// No counters: for measuring what they cost. Such a module ends at a deadline, or never by itself.
-    Unchecked,
-}
-
 /// What was made of a module, and therefore its place in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Artifact {
@@ -135,7 +124,12 @@ pub struct Compiler<'a> {
 impl<'a> Compiler<'a> {
     /// Whether a bound of this module was violated in an earlier run.
     pub fn is_violated(&self, hash: &[u8; 32]) -> bool {
-        self.cache.as_ref().is_some_and(|cache| cache.violation(hash).is_some())
+        self.violation(hash).is_some()
+    }
+
+    /// Returns the file that records that a bound of this module was violated.
+    pub fn violation(&self, hash: &[u8; 32]) -> Option<std::path::PathBuf> {
+        self.cache.as_ref()?.violation(hash)
     }
 
     /// A compiler that works in confined child processes. Without a cache every module is compiled anew.

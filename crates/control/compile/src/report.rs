@@ -1,6 +1,7 @@
 //! The analyser's findings as they leave the child process.
 
-use flame_bounds::{Analysis, Entry, LoopReport, TripCount};
+use flame_admit::BatchBounds;
+use flame_bounds::{Analysis, Bound, Entry, LoopReport, TripCount};
 use serde::{Deserialize, Serialize};
 
 /// Most loops that are listed one by one.
@@ -54,5 +55,16 @@ pub(crate) fn clean(text: &mut String) {
     if text.len() > MAX_TEXT || text.contains(control) {
         let safe = text.chars().map(|c| if control(c) { '?' } else { c });
         *text = safe.take(MAX_TEXT / 4).collect();
+    }
+}
+
+impl Report {
+    /// Returns the bounds of the batches.
+    pub fn batches(&self) -> BatchBounds {
+        let batch = self.entries.iter().find(|e| e.name == flame_abi::layout::names::BATCH);
+        BatchBounds {
+            bound: batch.map_or(Bound::UNBOUNDED, |e| e.bound),
+            time: batch.and_then(|e| e.time).unwrap_or(Bound::UNBOUNDED),
+        }
     }
 }

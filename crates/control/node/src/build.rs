@@ -1,8 +1,9 @@
 use crate::error::NodeError;
 use crate::node::{AdmittedModule, Node};
 use crate::record::Entered;
+use flame_admit::{PacketTimeLimit, Protection, Why};
 use flame_bounds::Costs;
-use flame_compile::{Compiler, InstallRequest, PacketTimeLimit, Protection};
+use flame_compile::{Compiler, InstallRequest};
 use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Plan, Terms, TimeLimit, ViewSpec};
 use flame_quota::Meters;
 use flame_trust::{Layer, PublicKey};
@@ -57,19 +58,19 @@ pub struct Built {
 }
 
 /// Something that the operator should know, and that stops nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     /// The module sees less than it needs.
     Reduced(String),
     /// The module is metered, although a time limit or an earlier run says that it should not have to be.
-    Metered { module: String, reason: String },
+    Metered { module: String, why: Why },
 }
 
 impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Reduced(text) => f.write_str(text),
-            Self::Metered { module, reason } => write!(f, "{module} is metered: {reason}"),
+            Self::Metered { module, why } => write!(f, "{module} is metered: {why}"),
         }
     }
 }
@@ -140,7 +141,7 @@ impl Building {
         self.notes.extend(installed.notes.into_iter().map(Note::Reduced));
         let is_unexpected = request.time_limit.is_some() || compiler.is_violated(&info.hash);
         if is_unexpected && installed.plan.class == ModuleClass::Metered {
-            self.notes.push(Note::Metered { module: name.clone(), reason: installed.verdict.why });
+            self.notes.push(Note::Metered { module: name.clone(), why: installed.verdict.why });
         }
         self.plans.push(installed.plan);
         self.meters.push(meters);

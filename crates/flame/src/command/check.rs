@@ -7,11 +7,13 @@ use crate::format::OutputFormat;
 use crate::paths;
 use clap::Args;
 use flame_abi::layout::names;
+use flame_admit::{Admission, Protection, Verdict, Why};
 use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, TripCount};
-use flame_compile::{Analysed, Cache, PacketTimeLimit, Report};
-use flame_plan::Limits;
+use flame_compile::{Analysed, Cache, Report};
+use flame_plan::{Limits, ModuleClass};
 use rustc_demangle::demangle;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Show upper bounds on the cost of a module's calls, found without running it
 ///
@@ -77,30 +79,36 @@ impl Check {
         };
         let needed = examined.manifest.needs.expose.as_deref().unwrap_or("headers");
         let expose = needed.parse().map_err(|e| format!("{}: needs.expose: {e}", path.display()))?;
-        let pace = self.admission.packet_time_limit(None, self.snaplen)?;
-        let visible = flame_compile::visible(expose, pace.map_or(self.snaplen, |pace| pace.snaplen));
-        let budget = examined.manifest.limits.packet_budget.unwrap_or(Limits::default().packet_budget);
-        let verdict = match self.violation(&examined.hash)? {
-            Some(why) => (false, why),
-            None => verdict(&analysis, pace, (visible, budget)),
+        let time_limit = self.admission.packet_time_limit(None, self.snaplen)?;
+        let admission = Admission {
+            protection: Protection::Auto,
+            time_limit,
+            packet_budget: examined.manifest.limits.packet_budget.unwrap_or(Limits::default().packet_budget),
+            snaplen: self.snaplen,
         };
+        let verdict = match self.violation(&examined.hash)? {
+            Some(file) => Verdict::metered(Why::Violated(file)),
+            None => flame_admit::admit(analysis.batches(), expose, &admission),
+        };
+        let verdict = (verdict.class == ModuleClass::Bounded, verdict.why.to_string());
+        let visible = admission.visible(expose);
         let found = Found { analysis, lines, visible, verdict };
         match self.format {
             OutputFormat::Json => self.json(&found),
             OutputFormat::Table => self.table(&found),
         }
         match self.limit {
-            None => Ok(if pace.is_none() || found.verdict.0 { Status::Done } else { Status::Failed }),
+            None => Ok(if time_limit.is_none() || found.verdict.0 { Status::Done } else { Status::Failed }),
             Some(limit) => within(&found.analysis, limit, self.snaplen),
         }
     }
 
-    /// Why the module is metered whatever its bounds are, if its bound was violated here.
-    fn violation(&self, hash: &[u8; 32]) -> Result<Option<String>, Error> {
-        let folder = crate::paths::cache();
+    /// Returns the file that records that the module's bound was violated here.
+    fn violation(&self, hash: &[u8; 32]) -> Result<Option<PathBuf>, Error> {
+        let folder = paths::cache();
         // A check makes no cache.
         let cache = if folder.is_dir() { Some(Cache::open(&folder)?) } else { None };
-        Ok(cache.and_then(|c| c.violation(hash)).map(|file| flame_compile::violated(&file)))
+        Ok(cache.and_then(|c| c.violation(hash)))
     }
 
     /// Says that the analysis was stopped: the module is run with counters.
@@ -270,35 +278,6 @@ struct Place {
     cost: u64,
     is_loop: bool,
     offset: usize,
-}
-
-/// Whether a module is run as a bounded one, and why.
-fn verdict(
-    analysis: &Report,
-    pace: Option<PacketTimeLimit>,
-    (visible, budget): (u64, u64),
-) -> (bool, String) {
-    let batch = analysis.entries.iter().find(|e| e.name == names::BATCH);
-    let Some(batch) = batch.filter(|e| e.bound.is_bounded()) else {
-        return (false, "its batches have no bound".to_owned());
-    };
-    // A batch of one packet has one packet's budget.
-    let most = batch.bound.at(1, visible).unwrap_or(u128::MAX);
-    if most > u128::from(budget) {
-        return (false, format!("a packet may take {most} instructions, more than its budget of {budget}"));
-    }
-    let Some(pace) = pace else {
-        return (true, format!("a packet takes at most {most} instructions, of {budget} that it may"));
-    };
-    let most = time(pace.most_ns());
-    let acceptable = format!("{most} are acceptable ({} × {:.1})", time(pace.packet_ns), pace.factor);
-    match batch.time.and_then(|t| flame_compile::of_packet_ns(t, visible)) {
-        Some(ns) if ns <= pace.most_ns() => (true, format!("a packet may take {}; {acceptable}", time(ns))),
-        Some(ns) => (false, format!("a packet may take {}; {acceptable}", time(ns))),
-        None => {
-            (false, format!("what a packet takes here is not known; {acceptable}: run `flame calibrate`"))
-        }
-    }
 }
 
 fn within(analysis: &Report, limit: u64, snaplen: u64) -> Result<Status, Error> {

@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use flame_abi::LinkType;
 use flame_abi::manifest::Table;
-use flame_compile::{Compiler, InstallError, InstallRequest, Protection};
+use flame_admit::Protection;
+use flame_compile::{Compiler, InstallError, InstallRequest};
 use flame_plan::{Limits, ModulePlan, OnFault, Plan, Terms, ViewSpec};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_source::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
