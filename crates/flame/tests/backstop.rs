@@ -4,8 +4,8 @@
 mod common;
 
 use common::{MANIFEST, Memory, install, module, request, run, with_manifest};
-use flame_bounds::{Count, rewrite_polled};
 use flame_compile::{Cache, Compiler, Protection, Request};
+use flame_meter::{Count, rewrite_polled};
 use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Shed};
 use flame_run::{Call, Engines, FaultKind, Instance, Loaded, Mapping, Role};
 use std::collections::BTreeSet;

@@ -73,7 +73,7 @@ impl<'a> Measured<'a> {
         };
         let mut plan = install(engines, &wasm, &request).unwrap();
         // Bounds are of the module's own instructions, without polls.
-        let own = flame_bounds::rewrite(&wasm, flame_bounds::Count::Nothing).unwrap();
+        let own = flame_meter::rewrite(&wasm, flame_meter::Count::Nothing).unwrap();
         plan.code = engines.of(plan.class).precompile_module(&own).unwrap().into();
         let pool = Pool::new(1).unwrap();
         let loaded = Loaded::new(engines, &plan).unwrap();

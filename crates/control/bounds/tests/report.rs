@@ -1,6 +1,7 @@
 //! What is reported besides bounds: common ways, classes, stacks, times, the costliest way.
 
-use flame_bounds::{Analysis, Class, Costs, Count, Depends, Entry, Rules, analyse, rewrite};
+use flame_bounds::{Analysis, Class, Costs, Depends, Entry, Rules, analyse};
+use flame_meter::{Count, rewrite};
 
 /// A module whose batches do this with each packet: local 1 is its descriptor.
 fn module(more: &str, body: &str) -> Vec<u8> {

@@ -1,10 +1,12 @@
 //! Modules that wasm-smith makes up, of every instruction there is: held against Wasmtime's own meter, as they are and
 //! rewritten.
 
+#[path = "../../meter/tests/common/mod.rs"]
 mod common;
 
 use common::{PLENTY, Run, engine};
-use flame_bounds::{Count, Rules, analyse, analyse_exports, rewrite};
+use flame_bounds::{Rules, analyse, analyse_exports};
+use flame_meter::{Count, rewrite};
 use wasm_smith::{Config, Module};
 use wasmtime::{FuncType, Linker, Store, Trap, Val, ValType};
 

@@ -4,7 +4,8 @@
 mod generate;
 
 use flame_abi::{Descriptor, layout};
-use flame_bounds::{Bound, Count, rewrite};
+use flame_bounds::Bound;
+use flame_meter::{Count, rewrite};
 use generate::hold::{Kind, Oracle, bounds_of};
 use generate::packets::{Call, END};
 use generate::{Export, hold};

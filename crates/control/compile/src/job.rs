@@ -5,7 +5,8 @@ use crate::Made;
 use crate::answer::Answer;
 use crate::lines::Lines;
 use flame_abi::manifest::Manifest;
-use flame_bounds::{Costs, Count, Rules};
+use flame_bounds::{Costs, Rules};
+use flame_meter::Count;
 use flame_plan::ModuleClass;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -115,6 +116,6 @@ fn compile(wasm: &[u8], made: Made, engines: Option<&Engines>) -> Result<Vec<u8>
         Made::Metered => (Count::All, &engines.metered),
         _ => (Count::Nothing, &engines.bounded),
     };
-    let rewritten = flame_bounds::rewrite_polled(wasm, count).map_err(|e| e.to_string())?;
+    let rewritten = flame_meter::rewrite_polled(wasm, count).map_err(|e| e.to_string())?;
     engine.precompile_module(&rewritten).map_err(|e| format!("compiling: {e:#}"))
 }

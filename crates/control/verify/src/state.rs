@@ -228,7 +228,6 @@ pub fn choose(
     let sum = values.within(bits, low as u64, high.max(low) as u64);
     let [(symbol, 1)] = sum.terms[..] else { return sum };
     values.chosen.extend(a.terms.iter().chain(&b.terms).map(|(of, _)| (symbol, *of)));
-    let symbols = &values.symbols;
     if !relate {
         return sum;
     }

@@ -1,6 +1,6 @@
 //! Which functions call which.
 
-use crate::error::cut;
+use flame_meter::error::cut;
 use flame_verify::module::Module;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use wasmparser::{KnownCustom, Name, Operator, Parser, Payload};

@@ -29,10 +29,10 @@ pub use path::{Step, TYPICAL};
 pub use stack::Stack;
 pub use weights::Costs;
 
-use crate::error::ModuleError;
 use crate::rules::Rules;
 use estimate::{Ask, Estimate, LoopSum};
 use flame_abi::layout::names;
+use flame_meter::error::ModuleError;
 use flame_verify::module::Module;
 use flame_verify::{Cost, Verified};
 use graph::{Graph, Order};
@@ -159,7 +159,7 @@ pub fn prove(wasm: &[u8], rules: &Rules) -> Result<Proved, ModuleError> {
 
 /// Analyses every exported function of any valid module, with any arguments.
 pub fn analyse_exports(wasm: &[u8]) -> Result<Analysis, ModuleError> {
-    let mut validator = wasmparser::Validator::new_with_features(crate::features::FEATURES);
+    let mut validator = wasmparser::Validator::new_with_features(flame_meter::features::FEATURES);
     validator.validate_all(wasm).map_err(refused)?;
     let read = Read::new(wasm, |_| true).map_err(refused)?;
     Ok(read.report(None))

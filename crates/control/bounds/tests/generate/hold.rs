@@ -3,7 +3,8 @@
 use super::choices::Choices;
 use super::packets::{Call, OWN};
 use super::{Export, Program, STACK};
-use flame_bounds::{Bound, Count, analyse_exports, rewrite};
+use flame_bounds::{Bound, analyse_exports};
+use flame_meter::{Count, rewrite};
 use std::collections::BTreeSet;
 use wasmtime::{
     Caller, Config, Engine, Global, Instance, Linker, Memory, Module, OperatorCost, OptLevel, Store, Trap,

@@ -3,9 +3,9 @@
 //! Types, functions, globals and exports are only added behind the module's own, and locals behind a
 //! function's own, so everything but the changed instructions is copied as bytes.
 
+use crate::RESERVED;
 use crate::append::Appended;
 use crate::charge::{self, Regions, Uses};
-use crate::check::RESERVED;
 use crate::code::{Added, Callee, Function};
 use crate::copy;
 use crate::error::{ModuleError, Place, cut, printable};
@@ -25,7 +25,7 @@ use wasmparser::{
 #[derive(Clone, Copy, Debug)]
 pub enum Count<'a> {
     All,
-    /// All but these: [`crate::Analysis::proved`].
+    /// All but these: functions that are proved to end.
     Except(&'a BTreeSet<u32>),
     /// All but `uncounted`: the functions that only verified calls reach. Those of `diverging` trap where they would
     /// return, as their verification assumes.

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Run, engine};
 use flame_abi::layout::POLL;
-use flame_bounds::{Count, rewrite, rewrite_polled};
+use flame_meter::{Count, rewrite, rewrite_polled};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use wasmparser::{Operator, Parser, Payload};
