@@ -357,6 +357,9 @@ impl Symbols {
     /// Returns `form / divisor` with every symbol but the length at the end of its interval.
     fn direct(&self, form: &Linear, divisor: i128, by_length: bool) -> Option<Upper> {
         let slope = if by_length { form.coefficient(LENGTH).max(0) } else { 0 };
+        if slope == 0 {
+            return Some(Upper { constant: self.greatest(form)?, slope, divisor });
+        }
         let rest = form.combined(1, &Linear { constant: 0, terms: vec![(LENGTH, 1)] }, -slope);
         Some(Upper { constant: self.greatest(&rest?)?, slope, divisor })
     }

@@ -325,6 +325,6 @@ fn note(open: &mut [(Open<'_>, Vec<Node<'_>>)], operator: &Operator<'_>) {
             (about.globals, about.memory) = (true, true);
         }
         // What reads memory is known by name; anything else is taken for a write.
-        operator => about.memory |= !crate::ops::keeps_memory(operator),
+        operator => about.memory = about.memory || !crate::ops::keeps_memory(operator),
     }
 }
