@@ -2,7 +2,8 @@
 //! module without the counters that it does not need.
 #![no_main]
 
-use flame_bounds::{Class, Costs, Count, ModuleError, Rules, analyse, analyse_exports, rewrite_polled};
+use flame_bounds::{Class, Costs, ModuleError, Rules, analyse, analyse_exports};
+use flame_meter::{Count, rewrite_polled};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,7 +1,8 @@
 //! Any bytes as a module: neither the check nor the rewriter panics, and what is rewritten is valid.
 #![no_main]
 
-use flame_bounds::{Count, ModuleError, Rules, check, rewrite, rewrite_polled};
+use flame_bounds::{Rules, check};
+use flame_meter::{Count, ModuleError, rewrite, rewrite_polled};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

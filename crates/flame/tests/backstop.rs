@@ -5,8 +5,8 @@ mod common;
 
 use common::{MANIFEST, Memory, install, module, request, run, with_manifest};
 use flame_admit::Protection;
-use flame_bounds::{Count, rewrite_polled};
 use flame_compile::{Cache, Compiler, InstallRequest};
+use flame_meter::{Count, rewrite_polled};
 use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Shed};
 use flame_run::{Call, Engines, FaultKind, Instance, Loaded, Mapping, Role};
 use std::collections::BTreeSet;
@@ -385,7 +385,7 @@ fn a_module_that_violated_its_bound_is_metered_from_then_on() {
 
     let (found, why) = class(&count);
     assert_eq!(found, ModuleClass::Metered);
-    assert!(why.contains("its bound was violated in an earlier run"), "{why}");
+    assert!(why.to_string().contains("its bound was violated in an earlier run"), "{why}");
     // Whoever asks for no checks at all gets none.
     let unchecked = InstallRequest { protection: Protection::Unchecked, ..request() };
     assert_eq!(compiler(open()).install(&count, &unchecked).unwrap().plan.class, ModuleClass::Bounded);

@@ -74,7 +74,7 @@ impl<'a> Measured<'a> {
         };
         let mut plan = install(&wasm, &request).unwrap();
         // Bounds are of the module's own instructions, without polls.
-        let own = flame_bounds::rewrite(&wasm, flame_bounds::Count::Nothing).unwrap();
+        let own = flame_meter::rewrite(&wasm, flame_meter::Count::Nothing).unwrap();
         plan.code = flame_compile::Engines::counting().unwrap().precompile(plan.class, &own).unwrap().into();
         let pool = Pool::new(1).unwrap();
         let loaded = Loaded::new(engines, &plan).unwrap();

@@ -1,5 +1,5 @@
-/// The time that a packet may take, and the factor by which a module's estimate may exceed it: the excess waits in
-/// a buffer for a while.
+/// The time that a packet may take, and the factor by which a module's estimate may exceed it: the excess
+/// waits in a buffer for a while.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PacketTimeLimit {
     /// Nanoseconds for a packet.
@@ -14,9 +14,9 @@ pub struct PacketTimeLimit {
 const WIRE_BITS: f64 = (64 + 20) as f64 * 8.0;
 
 impl PacketTimeLimit {
-    /// Returns the limit for a link of so many bits per second, for a module that may use `share` of one processor,
-    /// with room for `buffer` packets. A burst of one batch in which every packet costs the most must fit into the
-    /// buffer: 256 × (cost / limit − 1) ≤ buffer.
+    /// Returns the limit for a link of so many bits per second, for a module that may use `share` of one
+    /// processor, with room for `buffer` packets. A burst of one batch in which every packet costs the most
+    /// must fit into the buffer: 256 × (cost / limit − 1) ≤ buffer.
     pub fn of_link(bits_per_second: f64, share: f64, buffer: u64, snaplen: u64) -> Self {
         let packet_ns = share * WIRE_BITS / bits_per_second * 1e9;
         Self { packet_ns, factor: 1.0 + buffer as f64 / flame_abi::MAX_BATCH as f64, snaplen }

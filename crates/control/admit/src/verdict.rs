@@ -39,7 +39,8 @@ pub struct BatchBounds {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     pub class: ModuleClass,
-    /// Estimated nanoseconds for each packet of a full batch, if the machine was calibrated and there is a bound.
+    /// Estimated nanoseconds for each packet of a full batch, if the machine was calibrated and there is a
+    /// bound.
     pub estimate_ns: Option<f64>,
     /// Nanoseconds of processor time after which a batch has violated its bound.
     pub deadline_ns: u64,
@@ -137,8 +138,8 @@ pub fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Ver
     Verdict { class: ModuleClass::Bounded, estimate_ns, deadline_ns, why }
 }
 
-/// Returns a processor time that no full batch within `bound` takes, by far: four times the estimate, or, without an
-/// estimate, as if each instruction waited for memory.
+/// Returns a processor time that no full batch within `bound` takes, by far: four times the estimate, or,
+/// without an estimate, as if each instruction waited for memory.
 fn deadline_ns(bound: Bound, estimate_ns: Option<f64>, visible: u64) -> u64 {
     let batch = flame_abi::MAX_BATCH as u64;
     let most = match estimate_ns {

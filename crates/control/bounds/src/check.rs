@@ -3,11 +3,12 @@
 //! Sources: WebAssembly Core Specification 2.0, sections 3 (validation) and 5 (binary format);
 //! `flame_abi::layout` for names and signatures.
 
-use crate::error::{ModuleError, Place, printable};
-use crate::features::{self, FEATURES};
 use crate::rules::Rules;
 use crate::work::{Counts, Work};
 use flame_abi::layout::names;
+use flame_meter::RESERVED;
+use flame_meter::error::{ModuleError, Place, printable};
+use flame_meter::features::{self, FEATURES};
 use wasmparser::types::Types;
 use wasmparser::{
     DataKind, Encoding, ExternalKind, FuncValidatorAllocations, FunctionBody, KnownCustom, Name, Operator,
@@ -38,8 +39,6 @@ pub struct Exports {
     pub panic_text: bool,
 }
 
-/// Prefix of the exports that [`crate::rewrite`] adds.
-pub(crate) const RESERVED: &str = "flame:";
 const PAGE: u64 = 65_536;
 
 /// Decides whether `wasm` is a module that may be rewritten, compiled and run.
@@ -360,8 +359,8 @@ impl<'a> Check<'a> {
         self.at_most_u64("locals in all functions", self.total_locals, all, SPLIT, at)
     }
 
-    /// Refuses instructions that are valid but not allowed, and functions that are too much work. The body was
-    /// validated.
+    /// Refuses instructions that are valid but not allowed, and functions that are too much work. The body
+    /// was validated.
     fn body(&mut self, body: &FunctionBody<'_>) -> Result<(), ModuleError> {
         let mut reader = body.get_operators_reader().map_err(|e| self.refused(&e))?;
         let mut work = Work::new(self.locals, self.globals, self.total);

@@ -41,8 +41,8 @@ pub struct Rules {
     pub table_labels: u64,
     /// The same of all functions together.
     pub total_table_labels: u64,
-    /// Locals of one function times its blocks, loops and branches: at each, compilers and analysers may have to
-    /// tell for each local which value it has.
+    /// Locals of one function times its blocks, loops and branches: at each, compilers and analysers may have
+    /// to tell for each local which value it has.
     pub locals_by_joins: u64,
     /// Globals times the blocks, loops, branches and calls of all functions, for the same reason.
     pub globals_by_joins: u64,

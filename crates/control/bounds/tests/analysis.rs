@@ -1,4 +1,5 @@
-//! Loops in the shapes that compilers leave, and what is found of each; docs/bounds.md explains the first of them.
+//! Loops in the shapes that compilers leave, and what is found of each; docs/bounds.md explains the first of
+//! them.
 
 use flame_bounds::{Analysis, Rules, TripCount, analyse, analyse_exports};
 
@@ -167,7 +168,7 @@ fn what_may_not_end_is_not_taken_to_end() {
 }
 
 #[test]
-fn the_greater_of_two_ways_counts_not_their_sum() {
+fn the_greater_of_two_paths_counts_not_their_sum() {
     let one = |body: &str| function(body).entries[0].bound.call.as_constant().unwrap();
     let (long, short) =
         ("(nop) (drop (i32.clz (i32.clz (i32.clz (local.get $a)))))", "(drop (local.get $a))");

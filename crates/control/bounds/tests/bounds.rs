@@ -1,5 +1,7 @@
-//! No bound is below what is executed: random programs of loops in every shape, run with Wasmtime's own meter.
+//! No bound is below what is executed: random programs of loops in every shape, run with Wasmtime's own
+//! meter.
 
+#[path = "../../meter/tests/common/mod.rs"]
 mod common;
 
 use common::{Run, engine};

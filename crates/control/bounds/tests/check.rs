@@ -1,6 +1,7 @@
 //! What is refused, and that each refusal says what, where and what to do.
 
-use flame_bounds::{Count, ModuleError, Rules, check, rewrite};
+use flame_bounds::{ModuleError, Rules, check};
+use flame_meter::{Count, rewrite};
 use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "(@custom \"flame.manifest\" \"abi = 1\")";

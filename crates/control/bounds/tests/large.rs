@@ -1,4 +1,5 @@
-//! What analysing takes of modules as large as they may be: time near linear in their size, and memory within limits.
+//! What analysing takes of modules as large as they may be: time near linear in their size, and memory within
+//! limits.
 
 use flame_bounds::analyse_exports;
 use std::time::{Duration, Instant};

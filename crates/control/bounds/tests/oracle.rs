@@ -1,4 +1,5 @@
-//! Bounds and counters of generated modules, held against Wasmtime's own meter. `make soak` runs many more of them.
+//! Bounds and counters of generated modules, held against Wasmtime's own meter. `make soak` runs many more of
+//! them.
 
 mod generate;
 
@@ -10,7 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Choices of the calls of a program, apart from those of the program, so that it shrinks with the same calls.
+/// Choices of the calls of a program, apart from those of the program, so that it shrinks with the same
+/// calls.
 const CALLS: u64 = 0x5eed_0000_0000_0000;
 
 /// `make soak` sets these.

@@ -1,6 +1,7 @@
-//! What is reported besides bounds: common ways, classes, stacks, times, the costliest way.
+//! What is reported besides bounds: cold paths, classes, stacks, times, the costliest path.
 
-use flame_bounds::{Analysis, Class, Costs, Count, Depends, Entry, Rules, analyse, rewrite};
+use flame_bounds::{Analysis, Class, Costs, Depends, Entry, Rules, analyse};
+use flame_meter::{Count, rewrite};
 
 /// A module whose batches do this with each packet: local 1 is its descriptor.
 fn module(more: &str, body: &str) -> Vec<u8> {
@@ -55,7 +56,7 @@ fn loops(times: &str) -> String {
 }
 
 #[test]
-fn rare_ways_count_for_bounds_and_not_for_estimates() {
+fn cold_paths_count_for_bounds_and_not_for_estimates() {
     let body = "(if (i32.load8_u (i32.load offset=8 (local.get $d))) \
                 (then (call $cold) (drop (i32.load (i32.mul (i32.load (i32.const 8)) (i32.const 4096))))))";
     let found = batch("", body);
@@ -112,7 +113,7 @@ fn stacks_are_those_of_the_deepest_calls() {
 }
 
 #[test]
-fn the_costliest_way_is_told_by_its_places() {
+fn the_costliest_path_is_told_by_its_places() {
     let more = "(func $cheap (param i32) (nop)) (func $dear (param i32) (drop (i32.div_u (local.get 0) (i32.const 3))))";
     let body = "(if (i32.load8_u offset=28 (local.get $d)) (then (call $cheap (local.get $i))) (else (call $dear (local.get $i))))";
     let found = batch(more, body);
@@ -123,7 +124,7 @@ fn the_costliest_way_is_told_by_its_places() {
 
 /// The lesser of two is at most either, where paths join their common part stays.
 #[test]
-fn what_follows_from_two_ways_and_two_numbers() {
+fn what_follows_from_two_paths_and_two_numbers() {
     let length = "(i32.load offset=20 (local.get $d))";
     let least = format!("(select {length} (i32.const 100) (i32.lt_u {length} (i32.const 100)))");
     let found = batch("", &format!("(local.set $at {least}) {}", loops("(local.get $at)")));
@@ -143,5 +144,40 @@ fn what_follows_from_two_ways_and_two_numbers() {
         let found = batch("", &stepped(start));
         let most = found.bound.packet.at(1000).unwrap();
         assert!((1000 * 10..1000 * 30).contains(&most), "{start}: {}", found.bound.packet);
+    }
+}
+
+/// Where no path is cold, the estimate in instructions is the verified bound, by the same rules. The bound
+/// counts the path into the trap of `flame.packet` besides, which is of two instructions.
+#[test]
+fn an_estimate_without_cold_paths_is_the_bound() {
+    let more = "(func $leaf (param i32 i32) (result i32)
+            (if (result i32) (i32.eqz (local.get 1)) (then (i32.const 0))
+              (else (i32.div_u (local.get 0) (i32.mul (local.get 1) (local.get 1))))))
+        (func $times (param i32)
+            (loop $l (br_if $l (local.tee 0 (i32.sub (local.get 0) (i32.const 1))))))
+        (func $exits (param i32)
+            (local $k i32)
+            (block $out (loop $l
+              (br_if $out (i32.load8_u (local.get 0)))
+              (if (i32.load8_u offset=1 (local.get 0)) (then (local.set $k (i32.mul (local.get $k) (local.get $k))) (br $out)))
+              (br_if $l (i32.ne (local.tee $k (i32.add (local.get $k) (i32.const 1))) (i32.const 9))))))";
+    let length = "(i32.load offset=20 (local.get $d))";
+    for body in [
+        // A path that the constant argument rules out.
+        "(drop (call $leaf (local.get $i) (i32.const 0)))".to_owned(),
+        "(drop (call $leaf (local.get $i) (local.get $n)))".to_owned(),
+        // One function in two contexts.
+        "(call $times (i32.const 7)) (call $times (i32.const 90))".to_owned(),
+        "(call $exits (local.get $d))".to_owned(),
+        format!("(local.set $at {length}) {}", loops("(local.get $at)")),
+        format!("(memory.fill (i32.const 0) (i32.const 0) {length})"),
+        format!("(if {length} (then (br $next))) {}", loops("(i32.const 20)")),
+    ] {
+        let found = batch(more, &body);
+        assert!(found.bound.is_bounded(), "{body}: {found:?}");
+        assert_eq!(found.common.packet, found.bound.packet, "{body}");
+        let calls = [found.common, found.bound].map(|b| b.call.as_constant().unwrap());
+        assert!(calls[0] <= calls[1] && calls[1] <= calls[0] + 2, "{body}: {calls:?}");
     }
 }

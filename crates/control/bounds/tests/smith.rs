@@ -1,10 +1,12 @@
-//! Modules that wasm-smith makes up, of every instruction there is: held against Wasmtime's own meter, as they are and
-//! rewritten.
+//! Modules that wasm-smith makes up, of every instruction there is: held against Wasmtime's own meter, as
+//! they are and rewritten.
 
+#[path = "../../meter/tests/common/mod.rs"]
 mod common;
 
 use common::{PLENTY, Run, engine};
-use flame_bounds::{Count, Rules, analyse, analyse_exports, rewrite};
+use flame_bounds::{Rules, analyse, analyse_exports};
+use flame_meter::{Count, rewrite};
 use wasm_smith::{Config, Module};
 use wasmtime::{FuncType, Linker, Store, Trap, Val, ValType};
 
@@ -116,7 +118,8 @@ fn no_bound_of_a_made_up_module_is_below_what_is_executed() {
                             bounded += 1;
                             assert!(u128::from(executed) <= most, "{executed} executed, bound {most}");
                         }
-                        // Rewritten it computes the same, with counters and without those that are not needed.
+                        // Rewritten it computes the same, with counters and without those that are not
+                        // needed.
                         let run = |wasm: &[u8]| {
                             let mut run = Run::new(&common::engine(false), wasm);
                             run.set("flame:fuel", PLENTY);
@@ -134,8 +137,8 @@ fn no_bound_of_a_made_up_module_is_below_what_is_executed() {
                     }
                     Err(e) if e.downcast_ref() == Some(&Trap::OutOfFuel) => {
                         long += 1;
-                        // Either its bound is as large, or it never comes back; then it ends by counters, which must be
-                        // where they are needed.
+                        // Either its bound is as large, or it never comes back; then it ends by counters,
+                        // which must be where they are needed.
                         if most.is_some_and(|most| most < u128::from(PATIENCE)) {
                             let mut run = Run::new(&engine, &proved);
                             run.set("flame:fuel", 1000);

@@ -1,10 +1,11 @@
-//! Modules whose bounds were once below what they execute, or that never ended: each is refused, or ends within its bound.
-//! Each file says what is wrong with believing it.
+//! Modules whose bounds were once below what they execute, or that never ended: each is refused, or ends
+//! within its bound. Each file says what is wrong with believing it.
 
 mod generate;
 
 use flame_abi::{Descriptor, layout};
-use flame_bounds::{Bound, Count, rewrite};
+use flame_bounds::Bound;
+use flame_meter::{Count, rewrite};
 use generate::hold::{Kind, Oracle, bounds_of};
 use generate::packets::{Call, END};
 use generate::{Export, hold};

@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn one_set_of_features() {
         let names = |all: Vec<&'static str>| all;
-        let door = flame_bounds::FEATURES.iter_names().map(|(name, _)| name).collect();
+        let door = flame_meter::features::FEATURES.iter_names().map(|(name, _)| name).collect();
         let engine = flame_engine::features().iter_names().map(|(name, _)| name).collect();
         assert_eq!(names(door), names(engine));
     }

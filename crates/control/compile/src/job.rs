@@ -5,7 +5,8 @@ use crate::answer::Answer;
 use crate::dwarf::Lines;
 use crate::{Artifact, Engines};
 use flame_abi::manifest::Manifest;
-use flame_bounds::{Costs, Count, Rules};
+use flame_bounds::{Costs, Rules};
+use flame_meter::Count;
 use flame_plan::ModuleClass;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -102,6 +103,6 @@ fn compile(wasm: &[u8], artifact: Artifact, engines: Option<&Engines>) -> Result
         Artifact::Metered => (Count::All, ModuleClass::Metered),
         _ => (Count::Nothing, ModuleClass::Bounded),
     };
-    let rewritten = flame_bounds::rewrite_polled(wasm, count).map_err(|e| e.to_string())?;
+    let rewritten = flame_meter::rewrite_polled(wasm, count).map_err(|e| e.to_string())?;
     engines.precompile(class, &rewritten).map_err(|e| format!("compiling: {e:#}"))
 }

@@ -40,8 +40,9 @@ pub fn is_hosts(host: &Host, place: &Sum) -> bool {
 
 /// Returns the value of a load from the batch header or from a descriptor of this batch.
 ///
-/// Header: the descriptors' address and their number. Descriptor `i` with `0 ≤ i < COUNT`, which has to follow from the
-/// facts: `addr` ends before the view's end, `cap_len ≤ LENGTH`, `l3` and `l4` are at most `LENGTH`.
+/// Header: the descriptors' address and their number. Descriptor `i` with `0 ≤ i < COUNT`, which has to
+/// follow from the facts: `addr` ends before the view's end, `cap_len ≤ LENGTH`, `l3` and `l4` are at most
+/// `LENGTH`.
 pub fn load(
     host: &mut Host,
     values: &mut Values,

@@ -1,8 +1,8 @@
 //! Certificates: what an untrusted finder claims about the loops of a module.
 //!
-//! A certificate states no cost. It says which facts hold at the heads of loops and which calls are to be analysed with
-//! the arguments they have; the checker verifies the facts and computes costs itself. So a certificate that lies can only
-//! be refused, and one that says less leads to a larger bound or to none.
+//! A certificate states no cost. It says which facts hold at the heads of loops and which calls are to be
+//! analysed with the arguments they have; the checker verifies the facts and computes costs itself. So a
+//! certificate that lies can only be refused, and one that says less leads to a larger bound or to none.
 //!
 //! The format is a sequence of LEB128 numbers. Every list is preceded by its length.
 
@@ -21,7 +21,8 @@ pub const MAX_INLINE: usize = 10;
 pub struct Certificate {
     /// Functions analysed once for any arguments, callees first.
     pub summaries: Vec<(u32, Notes)>,
-    /// Functions that do not return. The rewriter makes them trap where they would, and counts what they execute.
+    /// Functions that do not return. The rewriter makes them trap where they would, and counts what they
+    /// execute.
     pub diverging: BTreeSet<u32>,
     /// Entry points, by function index.
     pub entries: BTreeMap<u32, Notes>,
@@ -105,7 +106,8 @@ fn bad(reason: &str, offset: usize) -> ReadError {
 type Read<T> = Result<T, ReadError>;
 
 impl Certificate {
-    /// Reads a certificate. Lists longer than the bytes that are left are refused, so memory is linear in them.
+    /// Reads a certificate. Lists longer than the bytes that are left are refused, so memory is linear in
+    /// them.
     pub fn from_bytes(bytes: &[u8]) -> Read<Self> {
         let r = &mut BinaryReader::new(bytes, 0);
         let at = r.original_position();

@@ -3,8 +3,8 @@
 use crate::poly::Poly;
 use wasmparser::Operator;
 
-/// The cost of a path: `call + COUNT × each + begun × packet`, where `begun` is the number of packets that the path
-/// begins, of the `COUNT` of the batch.
+/// The cost of a path: `call + COUNT × each + begun × packet`, where `begun` is the number of packets that
+/// the path begins, of the `COUNT` of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     pub call: Poly,

@@ -1,8 +1,8 @@
 //! Verifies upper bounds on what the calls of a module cost.
 //!
-//! A *finder*, which nobody has to trust, writes a [`Certificate`]: facts about the heads of loops. [`verify`] checks it in
-//! one pass over the code, without search for invariants and without fixpoints, and computes costs itself. Everything that
-//! a bound rests on is in this crate:
+//! A *finder*, which nobody has to trust, writes a [`Certificate`]: facts about the heads of loops.
+//! [`verify`] checks it in one pass over the code, without search for invariants and without fixpoints, and
+//! computes costs itself. Everything that a bound rests on is in this crate:
 //!
 //! | file | what it holds |
 //! | --- | --- |
@@ -119,8 +119,8 @@ const WORK_LEAST: u64 = 1 << 20;
 
 /// Checks a certificate against a valid module and returns the bounds that follow.
 ///
-/// Time and memory are linear in the sizes of both. A certificate that cannot be read is an error; an entry whose claims
-/// do not hold has no bound, with the rule and the place.
+/// Time and memory are linear in the sizes of both. A certificate that cannot be read is an error; an entry
+/// whose claims do not hold has no bound, with the rule and the place.
 pub fn verify(wasm: &[u8], certificate: &[u8]) -> Result<Verified, VerifyError> {
     verify_observed(&Module::read(wasm, SECTION).map_err(VerifyError::Module)?, certificate, None)
 }
@@ -197,7 +197,8 @@ fn verify_read(
         }
     }
     let mut entries = Vec::new();
-    // What is left to each when those before it have used up all; in sum it is as little however many there are.
+    // What is left to each when those before it have used up all; in sum it is as little however many there
+    // are.
     let least = WORK_LEAST / module.exports.len().max(64) as u64;
     let mut known: BTreeMap<u32, Result<Cost, Refused>> = BTreeMap::new();
     for (name, function) in &module.exports {

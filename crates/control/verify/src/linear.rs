@@ -1,8 +1,8 @@
 //! Linear forms over the integers, and what follows from inequalities between them.
 //!
-//! A symbol stands for one integer that does not change while it is in scope: a parameter, a loaded value, the number
-//! of iterations a loop has completed. A [`Linear`] is `constant + Σ coefficient × symbol` over the integers, without
-//! wrap-around; any operation that would leave 128 bits gives nothing instead.
+//! A symbol stands for one integer that does not change while it is in scope: a parameter, a loaded value,
+//! the number of iterations a loop has completed. A [`Linear`] is `constant + Σ coefficient × symbol` over
+//! the integers, without wrap-around; any operation that would leave 128 bits gives nothing instead.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -116,8 +116,8 @@ impl Linear {
         }
     }
 
-    /// Returns the weakest form with the same coefficients that is at least 0 if and only if this one is, over the
-    /// integers: `g × x + c ≥ 0` follows from `g × x + (g × ⌊c / g⌋ + g - 1) ≥ 0`.
+    /// Returns the weakest form with the same coefficients that is at least 0 if and only if this one is,
+    /// over the integers: `g × x + c ≥ 0` follows from `g × x + (g × ⌊c / g⌋ + g - 1) ≥ 0`.
     #[must_use]
     pub fn relaxed(mut self) -> Self {
         let g = self.divisor();
@@ -234,8 +234,8 @@ impl Symbols {
 
     /// Whether `goal ≥ 0` follows from the intervals and `facts`.
     ///
-    /// A fact `f ≥ 0` is used by elimination: for positive `p` and `q`, if `p × goal + (p − 1) − q × f ≥ 0` then
-    /// `goal ≥ 0`, since `p × goal > −p` and `goal` is an integer.
+    /// A fact `f ≥ 0` is used by elimination: for positive `p` and `q`, if `p × goal + (p − 1) − q × f ≥ 0`
+    /// then `goal ≥ 0`, since `p × goal > −p` and `goal` is an integer.
     pub fn proves(&self, goal: &Linear, facts: &[Fact]) -> bool {
         self.follows(goal, facts, DEPTH, QUESTION_STEPS)
     }
@@ -357,6 +357,9 @@ impl Symbols {
     /// Returns `form / divisor` with every symbol but the length at the end of its interval.
     fn direct(&self, form: &Linear, divisor: i128, by_length: bool) -> Option<Upper> {
         let slope = if by_length { form.coefficient(LENGTH).max(0) } else { 0 };
+        if slope == 0 {
+            return Some(Upper { constant: self.greatest(form)?, slope, divisor });
+        }
         let rest = form.combined(1, &Linear { constant: 0, terms: vec![(LENGTH, 1)] }, -slope);
         Some(Upper { constant: self.greatest(&rest?)?, slope, divisor })
     }

@@ -1,13 +1,14 @@
 //! The rule for loops.
 //!
-//! A note claims facts about the state at the head of a loop, some of which mention the number `t` of iterations that were
-//! completed. The rule: they hold with `t = 0` for the state before the loop, and if they hold at the head with `t`, they
-//! hold at every branch back to the head with `t + 1`. By induction they hold whenever the head is reached. An upper bound
-//! of `t` that follows from them bounds the number of iterations that go back, whichever of several branches they take;
-//! nothing else about termination has to be argued.
+//! A note claims facts about the state at the head of a loop, some of which mention the number `t` of
+//! iterations that were completed. The rule: they hold with `t = 0` for the state before the loop, and if
+//! they hold at the head with `t`, they hold at every branch back to the head with `t + 1`. By induction they
+//! hold whenever the head is reached. An upper bound of `t` that follows from them bounds the number of
+//! iterations that go back, whichever of several branches they take; nothing else about termination has to be
+//! argued.
 //!
-//! Two more ways to bound `t` need no fact about it: a measure that can only shrink so often, and packets, which the
-//! rewritten module itself counts.
+//! Two more ways to bound `t` need no fact about it: a measure that can only shrink so often, and packets,
+//! which the rewritten module itself counts.
 
 use crate::certificate::{Form, LoopNote, Measure, Reference, Template};
 use crate::cost::Cost;
@@ -22,7 +23,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use wasmparser::ValType;
 
-/// Loops within loops, those of inlined calls included: a walk goes as deep, and a finder several times as deep.
+/// Loops within loops, those of inlined calls included: a walk goes as deep, and a finder several times as
+/// deep.
 const MAX_LOOPS: usize = 24;
 
 /// A number of iterations from which on a bound is out of any budget's reach.
@@ -82,7 +84,8 @@ pub struct LoopBound {
 impl LoopBound {
     /// Returns the cost of a path through the loop: `base` before it, and `cost` in the last iteration.
     ///
-    /// Iterations that begin a packet each are paid for by packet, the last one included if it begins one too.
+    /// Iterations that begin a packet each are paid for by packet, the last one included if it begins one
+    /// too.
     pub fn total(&self, base: Cost, cost: Cost, marked: bool) -> Cost {
         let one = self.iteration;
         let each = base.each.plus(self.trips.times(one.each)).plus(cost.each);
@@ -154,7 +157,8 @@ impl<'a> Walk<'_, 'a> {
             self.why.get_or_insert(why);
         }
         if self.exploring == 0 {
-            // What is kept is paid for by its size: a loop takes two bytes, and a call of its function as few.
+            // What is kept is paid for by its size: a loop takes two bytes, and a call of its function as
+            // few.
             self.spend(size_of::<LoopBound>() / 4, bound.offset)?;
             self.loops.push(bound);
             self.tell(Event::Loop(&bound));
@@ -335,7 +339,8 @@ impl<'a> Walk<'_, 'a> {
             }
         };
         let left = Linear { constant: 0, terms: vec![(COUNT, 1), (trip, -1)] };
-        // Only where it is less than what the interval says of the number of iterations: a constant is as good.
+        // Only where it is less than what the interval says of the number of iterations: a constant is as
+        // good.
         let by_count = !note.packets
             && self.host.batch
             && trips.as_constant().is_some_and(|n| (32..=flame_abi::MAX_BATCH as u64).contains(&n))
@@ -375,7 +380,8 @@ impl<'a> Walk<'_, 'a> {
         [above, below].iter().all(|f| f.as_ref().is_some_and(|f| self.values.symbols.proves(f, &state.facts)))
     }
 
-    /// Returns what a template says: of the head, or of another state's locals; with so many iterations completed.
+    /// Returns what a template says: of the head, or of another state's locals; with so many iterations
+    /// completed.
     fn form(
         &mut self,
         template: &Template,
@@ -455,8 +461,9 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
-    /// Whether a measure has shrunk since the head, and was not 0 there. It has at most 64 bits, so this happens at most 64
-    /// times: `x / 2` has a bit less than an `x` above 0, and `x & (x - 1)` has a bit less set.
+    /// Whether a measure has shrunk since the head, and was not 0 there. It has at most 64 bits, so this
+    /// happens at most 64 times: `x / 2` has a bit less than an `x` above 0, and `x & (x - 1)` has a bit less
+    /// set.
     fn shrinks(&mut self, measure: Measure, back: &State, head: &Head) -> bool {
         let (Measure::Halved(local) | Measure::Cleared(local)) = measure;
         let (Some(symbol), Some(Value::Sum(sum))) =

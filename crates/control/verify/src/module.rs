@@ -8,7 +8,8 @@ use wasmparser::{
 
 /// Frames in frames, at most.
 pub const MAX_DEPTH: usize = 128;
-/// Locals of all functions, at most: they are run-length encoded, so they may be far more than the bytes of the module.
+/// Locals of all functions, at most: they are run-length encoded, so they may be far more than the bytes of
+/// the module.
 const MAX_LOCALS: usize = 1 << 22;
 
 pub enum Node<'a> {
@@ -225,7 +226,8 @@ enum Open<'a> {
 
 type Tree<'a> = (Option<Vec<Node<'a>>>, usize, u32);
 
-/// Returns a function's tree, its depth, and its number of instructions; no tree if frames are nested too deep or throw.
+/// Returns a function's tree, its depth, and its number of instructions; no tree if frames are nested too
+/// deep or throw.
 fn tree<'a>(body: &FunctionBody<'a>, taken: &mut Vec<u32>) -> Result<Tree<'a>, wasmparser::Error> {
     let (mut deepest, mut size, mut loops, mut calls) = (0, 0, 0, 0);
     let mut open: Vec<(Open<'a>, Vec<Node<'a>>)> = vec![(Open::Function, Vec::new())];
@@ -325,6 +327,6 @@ fn note(open: &mut [(Open<'_>, Vec<Node<'_>>)], operator: &Operator<'_>) {
             (about.globals, about.memory) = (true, true);
         }
         // What reads memory is known by name; anything else is taken for a write.
-        operator => about.memory |= !crate::ops::keeps_memory(operator),
+        operator => about.memory = about.memory || !crate::ops::keeps_memory(operator),
     }
 }

@@ -1,8 +1,8 @@
 //! What each integer operation does to intervals: one small function a rule, with its statement.
 //!
-//! In every statement `x` lies in `a = (low, high)`, `y` in `b`, all unsigned; the result lies in what is returned. The
-//! rules hold for 32 and 64 bits. `tests/rules.rs` checks each for all values of four bits, `prove` proves
-//! them by z3.
+//! In every statement `x` lies in `a = (low, high)`, `y` in `b`, all unsigned; the result lies in what is
+//! returned. The rules hold for 32 and 64 bits. `tests/rules.rs` checks each for all values of four bits,
+//! `prove` proves them by z3.
 
 /// An unsigned interval, ends included.
 pub type Interval = (u64, u64);

@@ -72,7 +72,8 @@ impl State {
         }
     }
 
-    /// Adds what a branch makes known. False if it contradicts what was known before: no execution comes here.
+    /// Adds what a branch makes known. False if it contradicts what was known before: no execution comes
+    /// here.
     #[must_use]
     pub fn assume(&mut self, known: &Known, values: &Values) -> bool {
         for fact in &known.facts {
@@ -233,12 +234,13 @@ pub fn choose(
     }
     let it = Linear::symbol(symbol);
     // What may bound it from above: either of the two, the length, the count. From below: either of the two.
-    let mut bounds = vec![(a.clone(), 1), (b.clone(), 1), (a.clone(), -1), (b.clone(), -1)];
+    let (length, count) = (Linear::symbol(LENGTH), Linear::symbol(COUNT));
+    let mut bounds = vec![(a, 1), (b, 1), (a, -1), (b, -1)];
     if high <= i128::from(crate::abi::MAX_LENGTH) {
-        bounds.push((Linear::symbol(LENGTH), 1));
+        bounds.push((&length, 1));
     }
     if high <= flame_abi::MAX_BATCH as i128 {
-        bounds.push((Linear::symbol(COUNT), 1));
+        bounds.push((&count, 1));
     }
     for (bound, sign) in bounds {
         if bound.terms.is_empty() {
@@ -247,7 +249,10 @@ pub fn choose(
         // Whether the distance is at least so much, on both paths.
         let holds = |least: i128| {
             [(a, left), (b, right)].into_iter().all(|(value, facts)| {
-                let distance = bound.combined(sign, value, -sign).and_then(|d| d.shifted(-least));
+                let distance = bound.combined(sign, value, -sign).and_then(|mut distance| {
+                    distance.constant = distance.constant.checked_sub(least)?;
+                    Some(distance)
+                });
                 distance.is_some_and(|d| values.symbols.proves_nearly(&d, facts))
             })
         };

@@ -81,7 +81,8 @@ impl Sum {
             && self.terms.iter().all(|(_, n)| n.is_multiple_of(power))
     }
 
-    /// Returns the value modulo 2^bits of fewer bits. Symbols are integers, so reducing coefficients is exact.
+    /// Returns the value modulo 2^bits of fewer bits. Symbols are integers, so reducing coefficients is
+    /// exact.
     pub fn wrapped(&self, bits: u8) -> Self {
         let m = mask(bits);
         let terms = self.terms.iter().map(|(s, n)| (*s, n & m)).filter(|(_, n)| *n != 0).collect();
@@ -180,7 +181,8 @@ impl Values {
         self.within(bits, 0, mask(bits))
     }
 
-    /// Returns the integer in `0 .. 2^bits` that the sum is, as a form over its own symbols, if it cannot wrap.
+    /// Returns the integer in `0 .. 2^bits` that the sum is, as a form over its own symbols, if it cannot
+    /// wrap.
     pub fn exact(&self, sum: &Sum, facts: &[Fact]) -> Option<Linear> {
         let terms: Vec<(Symbol, i128)> = sum.terms.iter().map(|(s, n)| (*s, signed(*n, sum.bits))).collect();
         let top = i128::from(mask(sum.bits));

@@ -1,7 +1,7 @@
 //! Abstract interpretation of functions, once over their structured control flow.
 //!
-//! A walk keeps, at each point, what is known and the cost of the most expensive path there. Paths that end in a trap
-//! count as well: what was spent before it was spent.
+//! A walk keeps, at each point, what is known and the cost of the most expensive path there. Paths that end
+//! in a trap count as well: what was spent before it was spent.
 
 use crate::abi::{self, Host};
 use crate::certificate::{MAX_INLINE, Notes};
@@ -387,8 +387,8 @@ impl<'m, 'a> Walk<'m, 'a> {
         let arguments = state.stack.split_off(at);
         match module.import(callee) {
             Some((names::IMPORTS, names::PACKET)) => {
-                // Checked where it runs: the index exceeds the one before and is below the count. Where that fails, no
-                // packet has begun, so what was spent since the last one is the call's.
+                // Checked where it runs: the index exceeds the one before and is below the count. Where that
+                // fails, no packet has begun, so what was spent since the last one is the call's.
                 self.trap(state.cost, state.marked);
                 state.marked = true;
                 if let Some(Value::Sum(index)) = arguments.first() {

@@ -1,4 +1,5 @@
-//! Modules and certificates that once got a bound that an execution exceeds, or took far longer to check than to read.
+//! Modules and certificates that once got a bound that an execution exceeds, or took far longer to check than
+//! to read.
 
 use flame_verify::{
     Certificate, Cost, Form, LoopNote, Notes, Reference, Template, Verified, VerifyError, verify,
@@ -53,7 +54,8 @@ fn what_precedes_a_mark_that_traps_is_spent() {
     assert!(cost.call.at(0).unwrap() >= WORK, "{cost:?}");
 }
 
-/// The same of a remainder by 0; another loop's note puts two facts together, so that each of two ways is ruled out.
+/// The same of a remainder by 0; another loop's note puts two facts together, so that each of two ways is
+/// ruled out.
 #[test]
 fn what_precedes_a_remainder_by_0_is_spent() {
     let tick = format!(
@@ -112,7 +114,8 @@ fn an_import_does_not_diverge() {
     assert!(no_bound.entries[0].bound.is_err());
 }
 
-/// What a certificate has repeated is limited by the size of the module: no part of it takes time that is not counted.
+/// What a certificate has repeated is limited by the size of the module: no part of it takes time that is not
+/// counted.
 #[test]
 fn repetition_is_limited() {
     let descriptors = "(call $packet (local.tee 1 (i32.load (i32.const 0))))
@@ -146,7 +149,8 @@ fn repetition_is_limited() {
     assert!(start.elapsed() < Duration::from_secs(15));
 }
 
-/// A few bytes that enter hundreds of loops again: what is kept of loops is limited by the size of the module.
+/// A few bytes that enter hundreds of loops again: what is kept of loops is limited by the size of the
+/// module.
 #[test]
 fn what_is_kept_of_loops_is_limited() {
     let calls = 8_000;
@@ -217,7 +221,8 @@ fn unknown_control_flow_has_no_bound() {
     }
 }
 
-/// A module in bytes: functions without parameters or results, by their bodies; the last one is exported as `f`.
+/// A module in bytes: functions without parameters or results, by their bodies; the last one is exported as
+/// `f`.
 fn raw(bodies: &[Vec<u8>]) -> Vec<u8> {
     fn number(mut n: usize) -> Vec<u8> {
         let mut out = Vec::new();

@@ -1,4 +1,5 @@
-//! Certificates that were changed: each is refused with rule and place, or gives bounds that no execution exceeds.
+//! Certificates that were changed: each is refused with rule and place, or gives bounds that no execution
+//! exceeds.
 
 mod modules;
 

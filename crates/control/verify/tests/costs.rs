@@ -105,7 +105,8 @@ fn packets_are_paid_for_by_packet() {
     let each = format!("{COUNT} (loop (call $packet (local.get $i)) {work} {NEXT})");
     // A mark that traps is the call's.
     is(&batch(&each, one(packets())), "4", "0", "13");
-    // Without that claim, it is a loop with as many iterations as packets; with a limit, a loop like any other.
+    // Without that claim, it is a loop with as many iterations as packets; with a limit, a loop like any
+    // other.
     let below = fact(-1, &[(1, Reference::Count), (-1, Reference::Trip)]);
     let counted = one(step(2, 1, std::slice::from_ref(&below)));
     is(&batch(&format!("{COUNT} (loop {work} {NEXT})"), counted.clone()), "14", "11", "0");

@@ -1,5 +1,6 @@
-//! Holds what the checker says about random programs against concrete executions. For every execution there must be integers
-//! for the symbols such that, at every point that it reaches, every value, interval, condition, fact and cost holds.
+//! Holds what the checker says about random programs against concrete executions. For every execution there
+//! must be integers for the symbols such that, at every point that it reaches, every value, interval,
+//! condition, fact and cost holds.
 
 mod programs;
 
@@ -23,7 +24,8 @@ struct Point {
     ranges: Vec<(u64, u64)>,
 }
 
-/// Sees the states at probes, and writes notes for the loops of a program: guesses, of which it keeps what the checker confirms.
+/// Sees the states at probes, and writes notes for the loops of a program: guesses, of which it keeps what
+/// the checker confirms.
 #[derive(Default)]
 struct Recorder {
     seed: u64,
@@ -195,7 +197,8 @@ impl Execution<'_> {
         form.terms.iter().try_fold(form.constant, |all, (s, n)| Some(all + n * i128::from(self.symbol(*s)?)))
     }
 
-    /// Gives the one symbol of a sum that has no integer yet the one that makes the sum true, if there is only one.
+    /// Gives the one symbol of a sum that has no integer yet the one that makes the sum true, if there is
+    /// only one.
     fn bind(&mut self, sum: &Sum, value: u64) {
         let unknown: Vec<_> = sum.terms.iter().filter(|(s, _)| self.symbol(*s).is_none()).copied().collect();
         let [(symbol, n)] = unknown[..] else { return };
@@ -429,7 +432,8 @@ fn what_the_checker_says_holds_in_executions() {
     assert!(tested.held > programs * 100, "only {tested:?}");
 }
 
-/// A rule that says less is sound, and makes modules lose their bounds: what is said of the same programs may only become more.
+/// A rule that says less is sound, and makes modules lose their bounds: what is said of the same programs may
+/// only become more.
 #[test]
 fn no_less_is_known_than_before() {
     let mut now = Tested::default();

@@ -1,4 +1,5 @@
-//! What the prover, sums and values say, against every assignment of small boxes; and what they must be able to say.
+//! What the prover, sums and values say, against every assignment of small boxes; and what they must be able
+//! to say.
 
 #[path = "programs/random.rs"]
 mod random;
@@ -175,7 +176,8 @@ fn limits_of_forms_are_kept() {
     assert_eq!([gcd(0, 0), gcd(-4, 6), gcd(6, -4), gcd(0, -5), gcd(7, 3)], [0, 2, 2, 5, 1]);
 }
 
-/// A question takes so many steps, not more: the newest facts first, of which none but the last leads anywhere.
+/// A question takes so many steps, not more: the newest facts first, of which none but the last leads
+/// anywhere.
 #[test]
 fn a_question_has_an_end() {
     let symbols = symbols(&vec![(0, 1_000_000); 4]);
@@ -312,7 +314,8 @@ fn a_sum_is_an_integer_only_where_it_cannot_wrap() {
             by_facts += usize::from(alone.is_none());
             assert!(holding.iter().all(|a| value(form, a) == sum_value(&sum, a).into()), "{}", what());
         }
-        // Whatever does not wrap with small coefficients, the constant taken with or without a sign, is found.
+        // Whatever does not wrap with small coefficients, the constant taken with or without a sign, is
+        // found.
         let signs: Vec<(Symbol, i128)> = sum.terms.iter().map(|(s, n)| (*s, signed(*n, bits))).collect();
         let forms = [signed(sum.constant, bits), sum.constant.into()]
             .map(|constant| Linear { constant, terms: signs.clone() });

@@ -139,7 +139,7 @@ impl ResourceLimiter for Quota {
     }
 }
 
-/// The counters that the rewriter put into the module (see `flame_bounds::rewrite`).
+/// The counters that the rewriter put into the module (see `flame_meter::rewrite`).
 struct Meter {
     fuel: Global,
     packet_budget: Global,

@@ -2,7 +2,7 @@
 
 //! The backstop behind proved bounds: a thread that ends calls which run past their deadline.
 //!
-//! Code without counters loads from a polling page in every loop (`flame_bounds::rewrite_polled`). Each
+//! Code without counters loads from a polling page in every loop (`flame_meter::rewrite_polled`). Each
 //! instance has such a page of its own. A call says that it begins, and that it ends, by storing its number;
 //! nothing else is done for it. The watchdog looks at the numbers every few milliseconds. A call that it
 //! finds again, and whose thread has meanwhile used more processor time than the deadline, loses its page,

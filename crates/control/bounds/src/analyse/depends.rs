@@ -1,4 +1,5 @@
-//! What a number of iterations comes from, and with it the work that it counts: the classes of the RBClick study.
+//! What a number of iterations comes from, and with it the work that it counts: the classes of the RBClick
+//! study.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,8 @@ pub enum Depends {
     Length,
     /// E3: how long its headers are.
     Headers,
-    /// E4: what lies at a fixed place of the module's memory, as parameters and what was made of them at the start do.
+    /// E4: what lies at a fixed place of the module's memory, as parameters and what was made of them at the
+    /// start do.
     Configuration,
     /// E5: what lies elsewhere in its memory, such as in an entry of a table.
     Stored,

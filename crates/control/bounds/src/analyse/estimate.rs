@@ -1,8 +1,8 @@
 //! Adds up weights along the costliest path of each function, over the tree that its control flow is.
 //!
-//! Trip counts, lengths, lines of memory, and which code is reachable come from what the checker saw (`observe`); the
-//! rules for loops and batches are the checker's own. A loop without a verified trip count has a counter: its cost has
-//! no bound. Nothing rests on these sums.
+//! Trip counts, lengths, lines of memory, and which code is reachable come from what the checker saw
+//! (`observe`); the rules for loops and batches are the checker's own. A loop without a verified trip count
+//! has a counter: its cost has no bound. Nothing rests on these sums.
 
 use super::depends::Depends;
 use super::observe::{Records, Seen, is_import};
@@ -46,10 +46,19 @@ struct State {
     path: Option<Path>,
     /// Addresses of lines that it touched.
     touched: Vec<Rc<Sum>>,
+    /// Weights that are still to be added to the cost.
+    plain: u64,
 }
 
 impl State {
-    const NEW: Self = Self { cost: Cost::ZERO, marked: false, path: None, touched: Vec::new() };
+    const NEW: Self = Self { cost: Cost::ZERO, marked: false, path: None, touched: Vec::new(), plain: 0 };
+
+    fn settled(mut self) -> Self {
+        if self.plain > 0 {
+            self.cost = self.cost.and(Poly::constant(std::mem::take(&mut self.plain)));
+        }
+        self
+    }
 
     /// Returns what was spent, of a packet of typical length.
     fn spent(&self) -> u64 {
@@ -120,7 +129,8 @@ impl<'m, 'a> Estimate<'m, 'a> {
         }
     }
 
-    /// Walks functions for any arguments. Those that they call and that are not walked before are without bound.
+    /// Walks functions for any arguments. Those that they call and that are not walked before are without
+    /// bound.
     pub fn functions(&mut self, functions: impl Iterator<Item = u32>, records: &Records) {
         for function in functions {
             let end = self.function(function, records.function(function), State::NEW);
@@ -174,9 +184,18 @@ impl<'m, 'a> Estimate<'m, 'a> {
 
     fn nodes(&mut self, nodes: &[Node<'a>], mut state: State, seen: Option<&Seen>) -> Option<State> {
         for node in nodes {
-            state = self.node(node, state, seen)?;
+            match node {
+                Node::Op(operator, offset) if is_plain(operator) => {
+                    if seen.is_some_and(|seen| !seen.is_live(*offset)) {
+                        return None;
+                    }
+                    self.at = *offset;
+                    state.plain += self.ask.weights.of(operator);
+                }
+                node => state = self.node(node, state.settled(), seen)?,
+            }
         }
-        Some(state)
+        Some(state.settled())
     }
 
     fn node(&mut self, node: &Node<'a>, mut state: State, seen: Option<&Seen>) -> Option<State> {
@@ -226,8 +245,8 @@ impl<'m, 'a> Estimate<'m, 'a> {
         self.at = offset;
         let weights = self.ask.weights;
         let weight = weights.of(operator);
-        if weight != Poly::ZERO {
-            state.cost = state.cost.and(weight);
+        if weight > 0 {
+            state.cost = state.cost.and(Poly::constant(weight));
         }
         match operator {
             Operator::Unreachable => return None,
@@ -383,6 +402,28 @@ impl<'m, 'a> Estimate<'m, 'a> {
         known.cost = known.cost.max(cost);
         known.depends = known.depends.max(depends);
     }
+}
+
+/// Whether an instruction only has a weight. Of others that is true as well, but these are what most code
+/// consists of.
+fn is_plain(operator: &Operator<'_>) -> bool {
+    matches!(
+        operator,
+        Operator::LocalGet { .. }
+            | Operator::LocalSet { .. }
+            | Operator::LocalTee { .. }
+            | Operator::I32Const { .. }
+            | Operator::I64Const { .. }
+            | Operator::I32Add
+            | Operator::I32Sub
+            | Operator::I32And
+            | Operator::I32Or
+            | Operator::I32Eq
+            | Operator::I32Ne
+            | Operator::I32Eqz
+            | Operator::I32Store { .. }
+            | Operator::I64Store { .. }
+    )
 }
 
 fn unbounded(state: State) -> State {

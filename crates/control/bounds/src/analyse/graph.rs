@@ -1,6 +1,6 @@
 //! Which functions call which.
 
-use crate::error::cut;
+use flame_meter::error::cut;
 use flame_verify::module::Module;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use wasmparser::{KnownCustom, Name, Operator, Parser, Payload};
@@ -150,7 +150,8 @@ impl Order {
     /// Orders by calls of functions that return: what diverges ends the call.
     pub fn of(module: &Module<'_>, graph: &Graph, returning: &BTreeSet<u32>) -> Self {
         let own = graph.own();
-        // A call through a table may reach whatever has an address and its type: one more function stands for each type.
+        // A call through a table may reach whatever has an address and its type: one more function stands for
+        // each type.
         let (tables, last) = (own.end, own.end + module.types.len() as u32);
         let is_called = |f: &u32| *f >= own.start && returning.contains(f);
         let callees = |f: u32| -> Vec<u32> {

@@ -1,5 +1,5 @@
-//! What `flame check` tells of a module: the verified bounds of its calls, and beside them estimates that nothing rests
-//! on.
+//! What `flame check` tells of a module: the verified bounds of its calls, and beside them estimates that
+//! nothing rests on.
 //!
 //! | file | what it does |
 //! | --- | --- |
@@ -29,10 +29,10 @@ pub use path::{Step, TYPICAL};
 pub use stack::Stack;
 pub use weights::Costs;
 
-use crate::error::ModuleError;
 use crate::rules::Rules;
 use estimate::{Ask, Estimate, LoopSum};
 use flame_abi::layout::names;
+use flame_meter::error::ModuleError;
 use flame_verify::module::Module;
 use flame_verify::{Cost, Verified};
 use graph::{Graph, Order};
@@ -58,9 +58,9 @@ pub struct Analysis {
 /// Which functions may run without counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proved {
-    /// Functions that need no counters: only calls that are proved to end reach them, and nothing that diverges (a panic,
-    /// or what looks like one). Calls other than batches share a budget, so that those which may cost more than
-    /// [`flame_abi::CALL_UNITS`], which each is charged, are counted.
+    /// Functions that need no counters: only calls that are proved to end reach them, and nothing that
+    /// diverges (a panic, or what looks like one). Calls other than batches share a budget, so that those
+    /// which may cost more than [`flame_abi::CALL_UNITS`], which each is charged, are counted.
     pub uncounted: BTreeSet<u32>,
     /// Functions that the verified bounds assume not to return: they have to trap where they would.
     pub diverging: BTreeSet<u32>,
@@ -159,7 +159,7 @@ pub fn prove(wasm: &[u8], rules: &Rules) -> Result<Proved, ModuleError> {
 
 /// Analyses every exported function of any valid module, with any arguments.
 pub fn analyse_exports(wasm: &[u8]) -> Result<Analysis, ModuleError> {
-    let mut validator = wasmparser::Validator::new_with_features(crate::features::FEATURES);
+    let mut validator = wasmparser::Validator::new_with_features(flame_meter::features::FEATURES);
     validator.validate_all(wasm).map_err(refused)?;
     let read = Read::new(wasm, |_| true).map_err(refused)?;
     Ok(read.report(None))

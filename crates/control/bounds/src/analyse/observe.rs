@@ -1,13 +1,13 @@
-//! What estimates take from the checker's walk: which instructions it came to, how often loops go back and by what, and
-//! which lines of memory loads touch. Everything is kept by context: an entry or function, and the calls that were
-//! walked with their arguments.
+//! What estimates take from the checker's walk: which instructions it came to, how often loops go back and by
+//! what, and which lines of memory loads touch. Everything is kept by context: an entry or function, and the
+//! calls that were walked with their arguments.
 
 use super::depends::Depends;
 use super::weights::Line;
 use crate::Class;
 use flame_abi::{Descriptor, layout::names};
 use flame_verify::abi::is_hosts;
-use flame_verify::linear::{COUNT, DESCRIPTORS, LENGTH, Symbol};
+use flame_verify::linear::{DESCRIPTORS, Symbol};
 use flame_verify::loops::{Head, LoopBound};
 use flame_verify::observe::{Event, Observer};
 use flame_verify::state::State;
@@ -46,7 +46,8 @@ impl Seen {
 /// What was seen of walks that nothing was refused in.
 #[derive(Default)]
 pub struct Records {
-    /// By name, of entries, by function for any arguments.
+    /// By function, in the order of the walks: first for any arguments, if it was walked so, and last as an
+    /// entry.
     of: HashMap<u32, Vec<Seen>>,
 }
 
@@ -97,7 +98,7 @@ impl Origin {
         Self {
             depends: self.depends.max(other.depends),
             in_packet: self.in_packet || other.in_packet,
-            near: self.near || other.near,
+            near: self.near && other.near,
         }
     }
 }
@@ -117,7 +118,8 @@ struct Open {
     at: (u32, Option<bool>),
     /// Loops that the walk is in: the first symbol of each, and its class.
     loops: Vec<(Symbol, Depends)>,
-    /// Numbers of iterations; and of those that begin a packet each, which takes one descriptor after the other.
+    /// Numbers of iterations; and of those that begin a packet each, which takes one descriptor after the
+    /// other.
     trips: HashSet<Symbol>,
     packets: HashSet<Symbol>,
     /// What the stack pointer holds before the call: the first global, by LLVM's convention.
@@ -145,9 +147,8 @@ impl Observer for Recorder {
                 *open = Open { function, ..Open::default() };
                 open.seen.push((0, Seen::default()));
                 open.stack_pointer = state.globals.first().and_then(symbol);
-                let known = [(LENGTH, Depends::Length), (COUNT, Depends::Nothing)];
-                open.origins = vec![Origin::default(); 3];
-                known.iter().for_each(|(symbol, by)| open.origins[*symbol as usize] = Origin::of(*by));
+                // The symbols that every walk has: the length, the count, the address of the descriptors.
+                open.origins = vec![Origin::of(Depends::Length), Origin::default(), Origin::default()];
                 // What arguments point to was at hand where the call was made.
                 open.pending = Some(Origin { near: true, ..Origin::UNKNOWN });
             }
@@ -307,7 +308,8 @@ impl Open {
         }
     }
 
-    /// Returns where the line of a load lies. Nothing if it is in the cache; `Some(None)` if the processor foresees it.
+    /// Returns where the line of a load lies. Nothing if it is in the cache; `Some(None)` if the processor
+    /// foresees it.
     fn line(&self, walk: &Walk<'_, '_>, place: &Sum) -> Option<Option<Line>> {
         // The same in each iteration of a loop is there from the first one on.
         let first = self.loops.last().map_or(0, |(first, _)| *first);
@@ -347,7 +349,7 @@ impl Open {
                 _ => Origin::UNKNOWN,
             };
             if let Some(origin) = self.origins.get_mut(*symbol as usize) {
-                *origin = Origin { depends: Depends::Field, ..before };
+                *origin = Origin { depends: Depends::Field, near: false, ..before };
             }
         }
         if let Some(origin) = self.origins.get_mut(head.trip as usize) {

@@ -5,8 +5,8 @@ use flame_verify::module::{Module, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use wasmparser::Operator;
 
-/// Returns the functions that return on some path, whatever their values. The least such set: of those that call each
-/// other recursively, one must return without the others.
+/// Returns the functions that return on some path, whatever their values. The least such set: of those that
+/// call each other recursively, one must return without the others.
 pub fn returning(module: &Module<'_>, graph: &Graph) -> BTreeSet<u32> {
     let mut known: BTreeSet<u32> = (0..graph.own().start).collect();
     let (mut callers, mut by_table) = (BTreeMap::<u32, Vec<u32>>::new(), Vec::new());
@@ -15,7 +15,8 @@ pub fn returning(module: &Module<'_>, graph: &Graph) -> BTreeSet<u32> {
         calls.direct.iter().for_each(|callee| callers.entry(*callee).or_default().push(function));
         by_table.extend((!calls.tables.is_empty()).then_some(function));
     }
-    // A function is looked at again when one that it calls turns out to return; through tables, the first of each type.
+    // A function is looked at again when one that it calls turns out to return; through tables, the first of
+    // each type.
     let mut todo: Vec<u32> = graph.own().rev().collect();
     let mut kinds = BTreeSet::new();
     while let Some(function) = todo.pop() {

@@ -51,11 +51,11 @@ pub enum Line {
 const BLOCK: u64 = 512 << 10;
 
 impl Weights<'_> {
-    pub fn of(self, operator: &Operator<'_>) -> Poly {
-        Poly::constant(match self {
+    pub fn of(self, operator: &Operator<'_>) -> u64 {
+        match self {
             Self::Instructions => weight(operator),
             Self::Time(costs) => costs.of(Class::of(operator)),
-        })
+        }
     }
 
     /// Of a call by the host.

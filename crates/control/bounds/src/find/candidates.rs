@@ -124,7 +124,8 @@ pub fn candidates(walk: &mut Walk<'_, '_>, entry: &State, iteration: &Iteration)
     found
 }
 
-/// Returns a fact with the names of sums replaced by those sums, as if they could not wrap; nothing if it has none.
+/// Returns a fact with the names of sums replaced by those sums, as if they could not wrap; nothing if it has
+/// none.
 fn unwrapped(walk: &Walk<'_, '_>, fact: &Linear) -> Option<Linear> {
     let (symbol, sum) = fact.terms.iter().find_map(|t| Some((t.0, walk.values.named.get(&t.0)?)))?;
     let terms = sum.terms.iter().map(|(s, n)| (*s, signed(*n, sum.bits))).collect();

@@ -199,7 +199,8 @@ fn step(iteration: &Iteration, local: u32, symbol: u32) -> Option<i64> {
     steps.all(|s| s == Some(first)).then_some(first)
 }
 
-/// Returns the interval of a local before the loop and after iterations together, if it is less than all there is.
+/// Returns the interval of a local before the loop and after iterations together, if it is less than all
+/// there is.
 fn range(
     walk: &mut Walk<'_, '_>,
     entry: &State,

@@ -1,7 +1,8 @@
 //! Finds certificates: facts about loops from which bounds follow.
 //!
-//! Nothing here has to be right. The finder walks a module with the checker's own rules, guesses facts about each loop,
-//! drops those that the rules do not confirm, and writes down what is left; [`flame_verify::verify`] decides.
+//! Nothing here has to be right. The finder walks a module with the checker's own rules, guesses facts about
+//! each loop, drops those that the rules do not confirm, and writes down what is left;
+//! [`flame_verify::verify`] decides.
 
 mod candidates;
 mod loops;
@@ -32,8 +33,8 @@ impl Effort {
     pub const AUTHOR: Self = Self { all: 10_000_000, each: 500_000 };
 }
 
-/// Instructions of a function that is analysed at each call although it has a bound for any arguments: first as many,
-/// and if nothing is found none, which takes less work.
+/// Instructions of a function that is analysed at each call although it has a bound for any arguments: first
+/// as many, and if nothing is found none, which takes less work.
 const SMALL: [u32; 2] = [400, 0];
 
 /// What the finder keeps while it walks one function.

@@ -23,11 +23,13 @@ pub struct Body<'c> {
     pub frames: Vec<(String, Frame)>,
     /// Locals that count loops which are open here.
     pub busy: Vec<String>,
-    /// Conditions that were found to hold on the way here, as they were written: locals may have changed since.
+    /// Conditions that were found to hold on the way here, as they were written: locals may have changed
+    /// since.
     pub known: Vec<String>,
     /// Statements that may still be written.
     pub left: u32,
-    /// Whether it may trap on purpose. The half that does not shows faults that have nothing to do with traps.
+    /// Whether it may trap on purpose. The half that does not shows faults that have nothing to do with
+    /// traps.
     pub traps: bool,
     /// Functions that may be called: those from this number on.
     pub calls: (u64, u64),

@@ -3,7 +3,8 @@
 use super::choices::Choices;
 use super::packets::{Call, OWN};
 use super::{Export, Program, STACK};
-use flame_bounds::{Bound, Count, analyse_exports, rewrite};
+use flame_bounds::{Bound, analyse_exports};
+use flame_meter::{Count, rewrite};
 use std::collections::BTreeSet;
 use wasmtime::{
     Caller, Config, Engine, Global, Instance, Linker, Memory, Module, OperatorCost, OptLevel, Store, Trap,
@@ -16,7 +17,8 @@ pub struct Claims {
     pub bounds: Vec<(String, Option<Bound>)>,
     /// Functions that need no counters.
     pub unmetered: BTreeSet<u32>,
-    /// Functions that count what they execute and trap where they would return: bounds do not cover what they execute.
+    /// Functions that count what they execute and trap where they would return: bounds do not cover what they
+    /// execute.
     pub diverging: BTreeSet<u32>,
 }
 
@@ -41,8 +43,8 @@ pub const PATIENCE: u64 = 40_000;
 const FARTHER: u64 = 4_000_000;
 /// Fuel for counted runs that are to be cut off.
 const BUDGET: i64 = 4_000;
-/// Instructions that counting adds for each that is charged, at most: one check is 12 instructions, the charge in front of
-/// a hoisted loop 24, and each charges at least 1, before or behind.
+/// Instructions that counting adds for each that is charged, at most: one check is 12 instructions, the
+/// charge in front of a hoisted loop 24, and each charges at least 1, before or behind.
 const SLACK: u64 = 40;
 
 /// What was run, and what became of it.
@@ -179,8 +181,8 @@ impl Oracle {
         Running { store, memory, stack, calls, meter }
     }
 
-    /// Holds one program against its claims with these calls of each export. Violations of bounds do not end it, so that
-    /// the counters are tested as well.
+    /// Holds one program against its claims with these calls of each export. Violations of bounds do not end
+    /// it, so that the counters are tested as well.
     pub fn hold(
         &self,
         program: &Program,
@@ -273,7 +275,8 @@ impl Oracle {
         (executed > bound).then_some(kind)
     }
 
-    /// One call of a rewritten module with little fuel; whether it executes more than `bound` and its fuel allow.
+    /// One call of a rewritten module with little fuel; whether it executes more than `bound` and its fuel
+    /// allow.
     pub fn goes_on(&self, wasm: &[u8], export: Export, call: &Call, bound: u64) -> Option<Kind> {
         let mut running = self.start(wasm, &[export]);
         running.refuel(BUDGET, call);
@@ -297,7 +300,8 @@ impl Oracle {
                 running.refuel(PLENTY, call);
                 let (same, _) = running.call(at, call, SLACK * (PATIENCE + 1000));
                 tally.executions += 1;
-                // Frames are larger; and a loop that would trap on its way round all numbers is cut off before it begins.
+                // Frames are larger; and a loop that would trap on its way round all numbers is cut off
+                // before it begins.
                 let apart =
                     end == End::Trapped(Trap::StackOverflow) || same == End::Trapped(Trap::StackOverflow);
                 let before = matches!(end, End::Trapped(_)) && running.fuel() < 0;

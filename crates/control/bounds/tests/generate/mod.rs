@@ -1,9 +1,10 @@
 //! A generator of whole modules for the oracle of bounds and counters (`hold.rs`).
 //!
-//! It aims at what an analyser of integers gets wrong: both widths and what lies between them, numbers at every border where
-//! one wraps or changes its sign, conditions of several parts, several ways back to one loop's head, work in front of traps,
-//! stack slots that two pointers reach, arguments that bound the callee's loop, and batches of packets. Most loops end, and
-//! about half of the modules have a bound, so that a bound that is too low shows.
+//! It aims at what an analyser of integers gets wrong: both widths and what lies between them, numbers at
+//! every border where one wraps or changes its sign, conditions of several parts, several ways back to one
+//! loop's head, work in front of traps, stack slots that two pointers reach, arguments that bound the
+//! callee's loop, and batches of packets. Most loops end, and about half of the modules have a bound, so that
+//! a bound that is too low shows.
 #![allow(dead_code)] // Each test uses a part.
 
 mod batch;
@@ -116,8 +117,8 @@ impl Program {
         Self { text, exports, kinds }
     }
 
-    /// The same module with memory where the host's window would be: what the host writes there, it reads, and no store of
-    /// the generator's goes there. Nothing else differs.
+    /// The same module with memory where the host's window would be: what the host writes there, it reads,
+    /// and no store of the generator's goes there. Nothing else differs.
     pub fn with_window(&self) -> String {
         let pages = packets::END / 65_536;
         self.text.replacen(MEMORY, &format!("(memory (export \"memory\") {pages})"), 1)

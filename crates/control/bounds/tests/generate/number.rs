@@ -240,8 +240,8 @@ impl Body<'_> {
         }
     }
 
-    /// A small number moved by a constant, extended, and moved back by the same constant, as it would be if extending it
-    /// changed nothing.
+    /// A small number moved by a constant, extended, and moved back by the same constant, as it would be if
+    /// extending it changed nothing.
     fn biased(&mut self) -> String {
         self.kind("extended constant");
         let (n, by) = (self.small(I32), self.choices.border(32) as i32);
@@ -284,8 +284,8 @@ impl Body<'_> {
         }
     }
 
-    /// A condition that holds only if `test` does, or that is the same in other words; rarely one that looks so and is not.
-    /// `opposite` is what holds if `test` does not.
+    /// A condition that holds only if `test` does, or that is the same in other words; rarely one that looks
+    /// so and is not. `opposite` is what holds if `test` does not.
     pub fn dressed(&mut self, test: String, opposite: &str) -> String {
         let dress = self.choices.weighted(&[56, 9, 6, 4, 6, 5, 4, 4, 6]);
         if dress > 2 {

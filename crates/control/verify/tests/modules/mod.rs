@@ -99,7 +99,8 @@ fn packets() -> Sample {
     }
 }
 
-/// Loops that halve, that clear bits, and with a step of 3; calls of what has a bound for any arguments, and of what has not.
+/// Loops that halve, that clear bits, and with a step of 3; calls of what has a bound for any arguments, and
+/// of what has not.
 fn calls() -> Sample {
     let measured = |measure| LoopNote { measure: Some(measure), ..LoopNote::default() };
     let halved = || loops(vec![measured(Measure::Halved(0))]);

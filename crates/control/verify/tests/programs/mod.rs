@@ -87,7 +87,8 @@ pub const UNARIES: &[Unary] = &[
     ("i64.extend32_s", 64, 64, |a| i64::from(a as i32) as u64),
 ];
 
-/// Local 0 is the address of the batch; 0..6 are `i32`, 6..12 `i64`; of each the last four are written at random.
+/// Local 0 is the address of the batch; 0..6 are `i32`, 6..12 `i64`; of each the last four are written at
+/// random.
 pub const LOCALS: usize = 12;
 /// The local that holds the address of the descriptors or of one.
 pub const PLACE: usize = 1;
@@ -147,8 +148,8 @@ pub enum Step {
     Unreachable,
 }
 
-/// Functions that may be called, of one `i32` to one: their text, and what they return, what they execute and whether they
-/// set the first global.
+/// Functions that may be called, of one `i32` to one: their text, and what they return, what they execute and
+/// whether they set the first global.
 pub struct Callee {
     pub text: &'static str,
     pub of: fn(u64) -> Option<u64>,

@@ -1,4 +1,5 @@
-//! Programs as WebAssembly. An empty loop stands before and behind each step: a place where what the checker knows is seen.
+//! Programs as WebAssembly. An empty loop stands before and behind each step: a place where what the checker
+//! knows is seen.
 
 use super::{Access, Bulk, CALLEES, GLOBALS, LOCALS, Operand, Step, UNARIES, bits, text};
 use std::fmt::Write;

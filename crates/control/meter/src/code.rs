@@ -299,8 +299,8 @@ impl Writer<'_> {
         InstructionSink::new(&mut self.bytes)
     }
 
-    /// Takes `charge` from fuel and traps if that makes it negative. `depth` frames are open; `place` names what it is
-    /// for, in the file.
+    /// Takes `charge` from fuel and traps if that makes it negative. `depth` frames are open; `place` names
+    /// what it is for, in the file.
     fn charge(&mut self, charge: u64, depth: u32, place: usize) {
         if charge == 0 {
             return;
@@ -355,14 +355,15 @@ impl Writer<'_> {
         sink.i64_const(0).i64_lt_s().br_if(depth + 1).drop();
     }
 
-    /// Loads from the polling page. A load that may trap stays though nothing is done with its result, but two loads
-    /// of one address, with no store between them, are one to Cranelift: a loop behind another, or behind a load of
-    /// the module's own, would be left without. So no poll is at an address that a compiler can take for another's:
-    /// all are relative to a global that the module cannot read, and each poll of a function has an offset of its
-    /// own. A function that may be copied into its callers, and be there twice, moves the global on. No poll waits
-    /// for the load of another.
+    /// Loads from the polling page. A load that may trap stays though nothing is done with its result, but
+    /// two loads of one address, with no store between them, are one to Cranelift: a loop behind another, or
+    /// behind a load of the module's own, would be left without. So no poll is at an address that a compiler
+    /// can take for another's: all are relative to a global that the module cannot read, and each poll of a
+    /// function has an offset of its own. A function that may be copied into its callers, and be there twice,
+    /// moves the global on. No poll waits for the load of another.
     ///
-    /// The function's place is read when it is entered, on every path. Polls beyond the page's places take one each.
+    /// The function's place is read when it is entered, on every path. Polls beyond the page's places take
+    /// one each.
     fn poll(&mut self, first: bool) {
         if self.keep != Keep::Poll {
             return;
@@ -401,7 +402,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A packet begins: its index is on the stack. Where nothing is counted, what is called from there may count.
+    /// A packet begins: its index is on the stack. Where nothing is counted, what is called from there may
+    /// count.
     fn mark(&mut self, counts: bool) {
         let (added, index) = (self.added, self.temporary);
         self.sink().local_tee(index).global_get(added.packet).i32_le_s();

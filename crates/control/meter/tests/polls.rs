@@ -1,9 +1,10 @@
-//! Functions without counters poll: in each loop, wherever else time may pass, and without changing what they compute.
+//! Functions without counters poll: in each loop, wherever else time may pass, and without changing what they
+//! compute.
 
 mod common;
 
 use common::{Run, engine};
-use flame_bounds::{Count, rewrite, rewrite_polled};
+use flame_meter::{Count, rewrite, rewrite_polled};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use wasmparser::{Operator, Parser, Payload};

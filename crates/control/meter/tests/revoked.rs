@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Takes away a page of a module's memory, as the host does.
 
 use flame_abi::layout::{POLL, POLL_BYTES};
-use flame_bounds::{Count, rewrite_polled};
+use flame_meter::{Count, rewrite_polled};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use wasmtime::{Config, Engine, Inlining, Instance, Module, OptLevel, Store};

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{PLENTY, Run, compare, engine};
-use flame_bounds::{Count, rewrite};
+use flame_meter::{Count, rewrite};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use wasmtime::Val;
 /// Nothing where clang cannot build Wasm.
 fn build(level: &str) -> Option<Vec<u8>> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/mix.c");
-    let out = std::env::temp_dir().join(format!("flame-bounds-{}-{level}.wasm", std::process::id()));
+    let out = std::env::temp_dir().join(format!("flame-meter-{}-{level}.wasm", std::process::id()));
     let status = Command::new("clang")
         .args(["--target=wasm32", "-nostdlib", "-mbulk-memory", "-Wl,--no-entry"])
         .args([&format!("-{level}"), "-o"])

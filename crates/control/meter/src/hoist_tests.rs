@@ -1,4 +1,5 @@
-//! The hoisting rule against an interpreter of 8 bits: over every loop of a few instructions, and over all values.
+//! The hoisting rule against an interpreter of 8 bits: over every loop of a few instructions, and over all
+//! values.
 
 use super::{Hoist, Scan};
 use wasmparser::Operator;
@@ -62,7 +63,8 @@ impl Op {
     }
 }
 
-/// Iterations of a loop with these instructions; none if it comes back to a state that it was in, and so never ends.
+/// Iterations of a loop with these instructions; none if it comes back to a state that it was in, and so
+/// never ends.
 fn run(body: &[Op], mut locals: [u8; 2]) -> Option<u64> {
     let mut seen = [0_u64; 1024];
     'iterations: for n in 1.. {
@@ -121,8 +123,8 @@ fn scan(body: &[Op]) -> Option<Hoist> {
     scan.hoist()
 }
 
-/// Every body of up to `left` more instructions whose operands are there. What follows a `br` is not run, and may find
-/// any operands: it is tried with as many as it takes.
+/// Every body of up to `left` more instructions whose operands are there. What follows a `br` is not run, and
+/// may find any operands: it is tried with as many as it takes.
 fn every(body: &mut Vec<Op>, height: usize, left: usize, found: &mut dyn FnMut(&[Op])) {
     found(body);
     if left == 0 {

@@ -38,7 +38,7 @@ const KNOWN: &[(WasmFeatures, &str, &str)] = &[
 const COMPONENT: &str = "build a core module: target wasm32-unknown-unknown, no `wasm-tools component`";
 
 /// The error for what the validator said.
-pub(crate) fn refused(error: &wasmparser::Error, place: Place) -> ModuleError {
+pub fn refused(error: &wasmparser::Error, place: Place) -> ModuleError {
     let message = error.message();
     let missing = error.missing_wasm_feature();
     let known = KNOWN.iter().find(|(feature, name, _)| match missing {
@@ -61,7 +61,7 @@ pub(crate) fn refused(error: &wasmparser::Error, place: Place) -> ModuleError {
 }
 
 /// The error for a component.
-pub(crate) fn component() -> ModuleError {
+pub fn component() -> ModuleError {
     let place = Place { section: "module", function: None, offset: 4 };
     let reason = "the header says component".to_owned();
     ModuleError::Feature { feature: "the component model", reason, remedy: COMPONENT, place }

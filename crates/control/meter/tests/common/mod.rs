@@ -1,7 +1,7 @@
 //! Runs original and rewritten modules side by side.
 #![allow(dead_code)] // Each test file uses a part.
 
-use flame_bounds::{Count, rewrite};
+use flame_meter::{Count, rewrite};
 use std::sync::OnceLock;
 use wasmtime::{Config, Engine, Instance, Linker, Module, OperatorCost, Store, Val, WasmFeatures};
 

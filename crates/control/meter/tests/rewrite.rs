@@ -3,7 +3,7 @@
 mod common;
 
 use common::{PLENTY, Run, compare, engine, metered};
-use flame_bounds::{Count, ModuleError, rewrite};
+use flame_meter::{Count, ModuleError, rewrite};
 use wasmtime::Val;
 
 fn wat(text: &str) -> Vec<u8> {

@@ -3,9 +3,9 @@
 //! Types, functions, globals and exports are only added behind the module's own, and locals behind a
 //! function's own, so everything but the changed instructions is copied as bytes.
 
+use crate::RESERVED;
 use crate::append::Appended;
 use crate::charge::{self, Regions, Uses};
-use crate::check::RESERVED;
 use crate::code::{Added, Callee, Function};
 use crate::copy;
 use crate::error::{ModuleError, Place, cut, printable};
@@ -21,14 +21,15 @@ use wasmparser::{
     Payload, TypeRef, Validator,
 };
 
-/// Which functions count, and are cut off. `memory.copy`, `flame.packet` and `flame.cold` are replaced in all.
+/// Which functions count, and are cut off. `memory.copy`, `flame.packet` and `flame.cold` are replaced in
+/// all.
 #[derive(Clone, Copy, Debug)]
 pub enum Count<'a> {
     All,
-    /// All but these: [`crate::Analysis::proved`].
+    /// All but these: functions that are proved to end.
     Except(&'a BTreeSet<u32>),
-    /// All but `uncounted`: the functions that only verified calls reach. Those of `diverging` trap where they would
-    /// return, as their verification assumes.
+    /// All but `uncounted`: the functions that only verified calls reach. Those of `diverging` trap where
+    /// they would return, as their verification assumes.
     Verified {
         uncounted: &'a BTreeSet<u32>,
         diverging: &'a BTreeSet<u32>,
@@ -67,8 +68,8 @@ const ORDER: [u8; 12] = [TYPES, 2, FUNCTIONS, 4, MEMORY, GLOBALS, EXPORTS, 8, 9,
 /// Makes `wasm` end within its budget. The result is valid and computes what `wasm` does, unless it
 /// is cut off.
 ///
-/// Any bytes may be given; modules that [`crate::check`] refuses may still be rewritten. Functions that do not
-/// count do not poll either: that is for measuring and for tests. What is run is
+/// Any bytes may be given; modules that [`crate::check`] refuses may still be rewritten. Functions that do
+/// not count do not poll either: that is for measuring and for tests. What is run is
 /// [polled](rewrite_polled).
 pub fn rewrite(wasm: &[u8], count: Count<'_>) -> Result<Vec<u8>, ModuleError> {
     rewrite_with(wasm, count, false)

@@ -7,9 +7,9 @@ use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
 /// `(dst, src, n)`: `memory.copy` that may also read from the window, without its length in the
 /// body. `fuel` is the global to charge, if any.
 ///
-/// A copy from the window cannot overlap, since a store into the window traps, so it goes upwards in
-/// steps of 64, then of 16 bytes; the last step overlaps the one before. Nothing beyond 4 GiB is read: that would
-/// wrap to the module's own memory.
+/// A copy from the window cannot overlap, since a store into the window traps, so it goes upwards in steps of
+/// 64, then of 16 bytes; the last step overlaps the one before. Nothing beyond 4 GiB is read: that would wrap
+/// to the module's own memory.
 pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     const DST: u32 = 0;
     const SRC: u32 = 1;

@@ -77,14 +77,14 @@ pub enum ModuleError {
     SecondManifest { place: Place },
 }
 
-/// A name of the module's, of which no more than 200 characters are kept: as many as its file holds would be copied for
-/// each place that names it.
-pub(crate) fn cut(name: &str) -> &str {
+/// A name of the module's, of which no more than 200 characters are kept: as many as its file holds would be
+/// copied for each place that names it.
+pub fn cut(name: &str) -> &str {
     name.char_indices().nth(200).map_or(name, |(end, _)| &name[..end])
 }
 
 /// A module's name for something, safe to print: short, without control characters.
-pub(crate) fn printable(name: &str) -> String {
+pub fn printable(name: &str) -> String {
     const MAX: usize = 80;
     let mut text: String = name.chars().take(MAX).map(|c| if c.is_control() { '?' } else { c }).collect();
     if name.chars().nth(MAX).is_some() {

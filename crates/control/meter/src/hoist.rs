@@ -7,8 +7,8 @@
 //! local.get i  i32.const step  i32.add  local.tee i  br_if 0                            (end is 0)
 //! ```
 //!
-//! [`Scan`] collects what the rule ([`Scan::hoist`]) needs to know of a loop; `Writer::charge_all` in `code.rs` writes the
-//! charge.
+//! [`Scan`] collects what the rule ([`Scan::hoist`]) needs to know of a loop; `Writer::charge_all` in
+//! `code.rs` writes the charge.
 
 use wasmparser::Operator;
 
@@ -31,7 +31,8 @@ enum Step {
     Sub,
     Tee(u32),
     Ne,
-    /// `br_if` to the loop's head, outside inner frames. An unconditional `br` is none: it goes back whatever was compared.
+    /// `br_if` to the loop's head, outside inner frames. An unconditional `br` is none: it goes back whatever
+    /// was compared.
     BackIf,
 }
 
@@ -92,22 +93,25 @@ impl Scan {
         self.recent[6] = step;
     }
 
-    /// The rule, asked at the loop's end: how it counts, if one charge in front of it can pay for all its iterations.
+    /// The rule, asked at the loop's end: how it counts, if one charge in front of it can pay for all its
+    /// iterations.
     ///
     /// It can if all of this holds:
     ///
     /// 1. One branch in the whole loop targets its head: a `br_if` that is its last instruction.
-    /// 2. No branch leaves it, and there is no `return`. So it ends when that `br_if` is not taken, or in a trap.
+    /// 2. No branch leaves it, and there is no `return`. So it ends when that `br_if` is not taken, or in a
+    ///    trap.
     /// 3. It contains no loop and nothing that is charged by itself ([`Scan::refuse`]).
-    /// 4. What the `br_if` tests is `i ± step` ≠ `end`, computed by the instructions right in front of it, between which no
-    ///    branch can arrive; these write the sum to `i`.
+    /// 4. What the `br_if` tests is `i ± step` ≠ `end`, computed by the instructions right in front of it,
+    ///    between which no branch can arrive; these write the sum to `i`.
     /// 5. They are the only ones that write `i`, and none writes `end`, another local (or the constant 0).
     /// 6. `step` is a power of two.
     ///
-    /// Every iteration but one that traps executes its last instructions (1, 2), so after n of them `i` has moved by exactly
-    /// n × `step` modulo 2^32 (4, 5), and the loop ends after the first n ≥ 1 for which that is `end`. With d the way from `i`
-    /// to `end` in the step's direction, modulo 2^32, n × `step` ≡ d: n is d / `step` if `step` divides d, but 2^32 / `step` if d
-    /// is 0; and there is none if it does not divide d, since it divides 2^32 (6).
+    /// Every iteration but one that traps executes its last instructions (1, 2), so after n of them `i` has
+    /// moved by exactly n × `step` modulo 2^32 (4, 5), and the loop ends after the first n ≥ 1 for which that
+    /// is `end`. With d the way from `i` to `end` in the step's direction, modulo 2^32, n × `step` ≡ d: n is
+    /// d / `step` if `step` divides d, but 2^32 / `step` if d is 0; and there is none if it does not divide
+    /// d, since it divides 2^32 (6).
     pub(crate) fn hoist(&self) -> Option<Hoist> {
         use Step::{Add, BackIf, Const, Get, Ne, Sub, Tee};
         if !self.plain || self.backs != 1 {

@@ -1,5 +1,5 @@
-//! Counted loops are paid for in front of them: the same results, the exact charge, and those that would never
-//! meet their end are cut off before they begin.
+//! Counted loops are paid for in front of them: the same results, the exact charge, and those that would
+//! never meet their end are cut off before they begin.
 
 mod common;
 
@@ -151,7 +151,8 @@ fn a_loop_that_goes_back_whatever_it_counts_is_cut_off() {
 
 #[test]
 fn the_charge_is_exact_at_every_border_of_32_bits() {
-    // It divides by zero in its first iteration, so that nothing runs 2^32 times; what was charged shows by what it takes.
+    // It divides by zero in its first iteration, so that nothing runs 2^32 times; what was charged shows by
+    // what it takes.
     let body = "(drop (i32.div_u (i32.const 1) (local.get 2)))";
     for (until, signed, how) in [
         ("end", 1_i32, "i32.add"),
