@@ -1,4 +1,4 @@
-//! Which class a module is run in: what `flame check` says, and what `flame run` does.
+//! The class in which a module runs, and the analysis on which it depends.
 
 use crate::answer::Answer;
 use crate::job::{Job, Step};
@@ -8,56 +8,57 @@ use flame_plan::{Expose, LEAST_DEADLINE_NS, MOST_DEADLINE_NS, ModuleClass};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// How long a packet may take, and how much longer a module's estimate may be than that: what is beyond it
-/// for a while waits in a buffer.
+/// A limit on the time per packet, and the factor by which a module's estimate may exceed it. Packets that
+/// arrive during a short excess wait in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PacketTimeLimit {
-    /// Nanoseconds for a packet.
+    /// The time limit per packet, in nanoseconds.
     pub packet_ns: f64,
-    /// Inflation, at least 1.
+    /// The inflation factor, at least 1.
     pub factor: f64,
-    /// Bytes of the longest packets that are captured.
+    /// The length of the longest captured packet, in bytes.
     pub snaplen: u64,
 }
 
-/// Packets that follow each other as closely as a link can carry them: a frame of 64 bytes, preamble, gap.
+/// Bits on the wire per packet at the highest packet rate of a link: a frame of 64 bytes, preamble and gap.
 const WIRE_BITS: f64 = (64 + 20) as f64 * 8.0;
 
 impl PacketTimeLimit {
-    /// The pace of a link of so many bits per second, for a module that may have a share of one processor,
-    /// with room for `buffer` packets. A burst of one batch in which every packet costs the most is to fit
-    /// into the buffer: 256 × (cost / limit − 1) ≤ buffer.
+    /// Returns the limit for a link, for a module that may use `share` of one processor and has a buffer for
+    /// `buffer` packets. A burst of one batch of worst-case packets must fit into the buffer: 256 × (cost /
+    /// limit − 1) ≤ buffer.
     pub fn of_link(bits_per_second: f64, share: f64, buffer: u64, snaplen: u64) -> Self {
         let packet_ns = share * WIRE_BITS / bits_per_second * 1e9;
         Self { packet_ns, factor: 1.0 + buffer as f64 / flame_abi::MAX_BATCH as f64, snaplen }
     }
 
-    /// What an estimate may be at most.
+    /// Returns the maximum acceptable estimate per packet, in nanoseconds.
     pub fn most_ns(&self) -> f64 {
         self.packet_ns * self.factor
     }
 }
 
-/// What a module's class depends on.
+/// The conditions that determine a module's class.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission<'a> {
     pub protection: Protection,
-    /// What instructions take here, for estimates.
+    /// The cost of instructions on this machine, for estimates.
     pub costs: Option<&'a Costs>,
     pub pace: Option<PacketTimeLimit>,
-    /// What a packet may cost if it is counted. A bound above it is no better than a counter.
+    /// The budget of a packet in a metered module. A bound above it is no better than a counter.
     pub packet_budget: u64,
 }
 
-/// A module's class, and why.
+/// A module's class, and the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     pub class: ModuleClass,
-    /// Nanoseconds for each packet of a full batch, estimated, if costs were given and there is a bound.
+    /// The estimated time per packet of a full batch in nanoseconds, if costs were given and there is a
+    /// bound.
     pub estimate_ns: Option<f64>,
-    /// Nanoseconds of processor time after which a batch has violated its bound.
+    /// The processor time in nanoseconds after which a batch has violated its bound.
     pub deadline_ns: u64,
-    /// For people.
+    /// The reason, for people.
     pub why: String,
 }
 
@@ -65,11 +66,11 @@ pub struct Verdict {
 #[derive(Clone, Debug)]
 pub enum Analysed {
     Report(Box<Report>),
-    /// It was stopped at a limit, for this reason. The module can be run with counters.
+    /// The analysis was stopped at a limit, for this reason. The module can run metered.
     Exceeded(String),
 }
 
-/// What analysing a module's batches found.
+/// The bounds of a module's batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BatchBounds {
     pub(crate) bound: Bound,
@@ -92,14 +93,14 @@ impl BatchBounds {
     }
 }
 
-/// Nanoseconds for each packet of a full batch.
+/// Returns the time per packet of a full batch, in nanoseconds.
 pub fn of_packet_ns(time: Bound, length: u64) -> Option<f64> {
     let batch = flame_abi::MAX_BATCH as u64;
     time.at(batch, length).map(|ps| ps as f64 / 1000.0 / batch as f64)
 }
 
 impl Compiler<'_> {
-    /// The class that a module is to run in.
+    /// Returns the class in which a module runs.
     pub(crate) fn verdict(
         &self,
         wasm: &[u8],
@@ -151,7 +152,7 @@ impl Compiler<'_> {
         Ok(Ok(found))
     }
 
-    /// Finds what a module's calls cost at most, and with `costs` estimates of how long they take.
+    /// Computes bounds on the cost of a module's calls, and estimates of their time if `costs` are given.
     pub fn analyse(
         &self,
         wasm: &[u8],
@@ -178,10 +179,11 @@ impl Compiler<'_> {
                 Ok(Analysed::Report(report))
             }
             Ok(_) => Err(crate::unexpected(Step::Analyse)),
-            // An analyser may fail, but not keep anybody from running the module with counters.
+            // A failed analysis must not prevent the module from running metered.
             Err(CompileError::Stopped { stopped, .. }) if stopped.is_the_modules() => {
                 let why = format!("its analysis was stopped: {stopped}");
-                // What depends on how busy the machine is, is tried again the next time.
+                // Failures that depend on the load of the machine are not cached, so that the analysis is
+                // repeated next time.
                 if matches!(stopped, Stopped::Cpu { .. } | Stopped::Memory { .. }) {
                     put(Artifact::Unanalysed, why.as_bytes())?;
                 }
@@ -192,13 +194,14 @@ impl Compiler<'_> {
     }
 }
 
-/// A module and the machine's costs, if estimates are asked for: what findings depend on.
+/// Returns the hash of the inputs of an analysis: the module, and the machine's costs if estimates are
+/// requested.
 fn identity(examined: &ModuleInfo, costs: Option<&Costs>) -> [u8; 32] {
-    // Estimates are those of this machine, as it was when it was calibrated.
+    // Estimates depend on the calibration of this machine.
     Sha256::digest(format!("{:?} {costs:?}", examined.hash)).into()
 }
 
-/// Bytes of a packet that a module may see, at most: views cut there.
+/// Returns the maximum number of bytes of a packet that a module may see. Views cut packets there.
 pub fn visible(expose: Expose, snaplen: u64) -> u64 {
     u64::from(expose.longest(u32::try_from(snaplen).unwrap_or(u32::MAX).max(1)))
 }
@@ -215,7 +218,7 @@ fn judge(found: BatchBounds, expose: Expose, admission: &Admission<'_>) -> Verdi
         return metered(None, "its batches have no bound: `flame check` tells why".to_owned());
     }
     let visible = visible(expose, admission.pace.map_or(flame_bounds::MAX_LENGTH, |p| p.snaplen));
-    // A batch of one packet has one packet's budget.
+    // A batch of one packet has the budget of one packet.
     let most = bound.at(1, visible);
     if most.is_none_or(|most| most > u128::from(admission.packet_budget)) {
         let most = most.map_or_else(String::new, |n| format!("{n} instructions, "));
@@ -248,8 +251,8 @@ fn judge(found: BatchBounds, expose: Expose, admission: &Admission<'_>) -> Verdi
     }
 }
 
-/// Processor time that no full batch within `bound` takes, by far: four times what is estimated, or, without
-/// an estimate, as if each instruction waited for memory.
+/// Returns a processor time in nanoseconds far above that of any full batch within `bound`: four times the
+/// estimate or, without one, 100 ns for each instruction, as if each waited for memory.
 fn deadline_ns(bound: Bound, estimate_ns: Option<f64>, visible: u64) -> u64 {
     let batch = flame_abi::MAX_BATCH as u64;
     let most = match estimate_ns {
@@ -259,7 +262,7 @@ fn deadline_ns(bound: Bound, estimate_ns: Option<f64>, visible: u64) -> u64 {
     most.unwrap_or(MOST_DEADLINE_NS).clamp(LEAST_DEADLINE_NS, MOST_DEADLINE_NS)
 }
 
-/// Why a module is metered whose bound was violated, as `file` has it.
+/// Returns the reason why a module is metered after the violation of its bound that `file` records.
 pub fn violated(file: &Path) -> String {
     format!(
         "its bound was violated in an earlier run, so it is not trusted (remove {} once the analysis is mended)",
@@ -278,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_link_and_a_buffer_say_what_is_acceptable() {
-        // 14.88 million packets a second.
+        // 14.88 million packets per second.
         let pace = PacketTimeLimit::of_link(10e9, 0.5, 1024, 1514);
         assert!((pace.packet_ns - 33.6).abs() < 0.01 && pace.factor == 5.0, "{pace:?}");
         let admission = Admission {
