@@ -5,8 +5,8 @@
 //!
 //! All work that reads a module's bytes is a [`job`], which a [`worker`] gives to a [`child`] process: this
 //! program, started again, without files or network and with limited memory and time. Its answer is
-//! [checked](answer), except for machine code: an attacker who controls the compiler can do no more than the
-//! module's code.
+//! [checked](answer), except for machine code: an attacker who takes over the compiler controls the module's
+//! machine code.
 
 mod answer;
 mod cache;
@@ -85,7 +85,7 @@ pub struct Compiled {
 /// The means by which a module's cost is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Its bounds, if they are proven and within the time limit; otherwise as `Metered`.
+    /// Its bounds, if they are proven and within the time limit; otherwise counters, as in `Metered`.
     Auto,
     /// Counters, which stop the module at its budget, and interruption, even if a bound is proven.
     Metered,
