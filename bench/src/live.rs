@@ -167,7 +167,7 @@ extern "C" fn on_interrupt(_: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// The bare loop: counts until Ctrl-C, then prints the number as `count` does.
+/// Runs the bare loop: counts until Ctrl-C, then prints the number as `count` does.
 pub fn bare(interface: &str) -> io::Result<()> {
     let name = std::ffi::CString::new(interface)?;
     let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };

@@ -22,7 +22,7 @@ pub struct TrustArgs {
     #[arg(long, value_name = "FILE")]
     pub credential: Option<PathBuf>,
 
-    /// Private key of the credential's holder; - reads it from standard input
+    /// Secret key of the credential's holder; - reads it from standard input
     #[arg(long, value_name = "FILE", requires = "credential")]
     pub identity: Option<PathBuf>,
 }

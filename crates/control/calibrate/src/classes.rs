@@ -245,7 +245,7 @@ fn round(timer: &mut Timer, progress: &mut dyn FnMut(&str)) -> Result<Costs, Cal
     Ok(Costs { classes, host_call_ps, dispatch_ps })
 }
 
-/// Two kinds of instructions alternate, or the compiler would merge them.
+/// Writes two kinds of instructions alternately, because the compiler would merge equal ones.
 fn integer(code: Code, s: Step) {
     code.local_get(s.lane).local_get(OPERAND);
     if s.round.is_multiple_of(2) {
@@ -305,23 +305,23 @@ fn store_and_load(code: Code, s: Step) {
     code.local_get(OPERAND).i32_wrap_i64().i64_load(at(s.copy)).local_set(s.lane);
 }
 
-/// The `n`-th number from an address.
+/// Returns the offset of the `n`-th number from an address.
 fn at(n: u32) -> MemArg {
     MemArg { offset: 8 * u64::from(n), align: 2, memory_index: 0 }
 }
 
-/// The branch is never taken: the sum of small numbers is not zero.
+/// Writes a branch that is never taken: the sum of small numbers is not zero.
 fn branch_on_sum(code: Code, s: Step) {
     sum(code, s);
     code.local_get(s.lane).i64_eqz().br_if(1);
 }
 
-/// The branch is never taken: lanes are multiples of 64, and the constants are not.
+/// Writes a branch that is never taken: lanes are multiples of 64, and the constants are not.
 fn branch(code: Code, s: Step) {
     code.local_get(s.lane).i64_const(1 + i64::from(s.copy % 63)).i64_eq().br_if(1);
 }
 
-/// Four arms. The next one depends on the one before.
+/// Writes a table of four arms. The arm that is taken depends on the one before.
 fn table(code: Code, s: Step) {
     for _ in 0..5 {
         code.block(BlockType::Empty);
@@ -350,7 +350,7 @@ fn call_indirect_and_drop(code: Code, s: Step) {
     code.local_get(s.lane).local_get(OPERAND).i32_wrap_i64().call_indirect(0, CALLEE_TYPE).drop();
 }
 
-/// Each copy reads the bytes that the one before wrote.
+/// Writes a copy of the bytes that the copy before it wrote.
 fn copy_to_and_fro(code: Code, s: Step) {
     let piece = |n: u32| (PIECES + n % 2 * PIECE) as i32;
     code.i32_const(piece(s.copy + 1)).i32_const(piece(s.copy)).i32_const(PIECE as i32).memory_copy(0, 0);

@@ -61,7 +61,7 @@ pub struct Built {
 pub enum Note {
     /// The module's view is narrower than its needs.
     Reduced(String),
-    /// The module is metered, because of a time limit or of an earlier run.
+    /// The module is metered, in a run with a time limit or after a violation of its bound.
     Metered { module: String, reason: String },
 }
 

@@ -27,6 +27,7 @@ pub struct Calibrate {
     #[arg(long, value_name = "TARGET", value_parser = Target::parse)]
     plot: Option<Target>,
 
+    /// Format of the output
     #[arg(short, long, default_value = "table")]
     format: OutputFormat,
 }

@@ -34,6 +34,7 @@ pub struct Explain {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     packet: u64,
 
+    /// Format of the output
     #[arg(short, long, default_value = "table")]
     format: OutputFormat,
 }

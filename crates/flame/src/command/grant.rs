@@ -37,6 +37,7 @@ enum What {
     },
     /// Narrow a credential; --holder and --to hand it on
     Narrow {
+        /// File of the credential
         credential: PathBuf,
         /// Principal to whom it is handed on
         #[arg(long, value_name = "NAME")]
@@ -49,6 +50,7 @@ enum What {
     },
     /// Add a second signature, which a policy may require
     Cosign {
+        /// File of the credential
         credential: PathBuf,
         /// The signer's secret key
         #[arg(short, long, value_name = "FILE")]
@@ -61,12 +63,15 @@ enum What {
     },
     /// Show the contents of a credential, block by block, without checking who signed it
     Inspect {
+        /// File of the credential
         credential: PathBuf,
+        /// Format of the output
         #[arg(short, long, default_value = "table")]
         format: OutputFormat,
     },
     /// Check a credential against a policy, and show the grant that a module gets
     Verify {
+        /// File of the credential
         credential: PathBuf,
         /// The node's policy [default: this machine's]
         #[arg(long, value_name = "FILE")]
@@ -80,16 +85,19 @@ enum What {
         /// Interface on which the module would run, or `file` for captures
         #[arg(short, long, default_value = "file")]
         interface: String,
+        /// Format of the output
         #[arg(short, long, default_value = "table")]
         format: OutputFormat,
     },
     /// Revoke a credential and all that were narrowed from it, or a key; running modules end within a second
     Revoke {
+        /// File of the credential to revoke
         #[arg(required_unless_present = "key", conflicts_with = "key")]
         credential: Option<PathBuf>,
-        /// Public key to revoke, with all credentials that it signed or that are bound to it
+        /// Public key to revoke, with everything that it signed and all credentials bound to it
         #[arg(long, value_name = "PUBLIC KEY")]
         key: Option<String>,
+        /// The node's policy, which names the file of revocations
         #[arg(long, value_name = "FILE")]
         policy: PathBuf,
     },

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// only on the first part of its flow's path.
 #[derive(Args)]
 pub struct Join {
-    /// The monitors' records: FILE, or NAME=FILE to name the monitor [default name: the file's]
+    /// The monitors' records: FILE, or NAME=FILE to name the monitor, by default after the file
     #[arg(required = true, num_args = 2..)]
     files: Vec<String>,
 
