@@ -1,4 +1,4 @@
-//! What the backstop costs: calls of modules whose loops poll, against the same without a poll.
+//! The cost of the backstop: calls of modules whose loops poll, compared to the same calls without polls.
 
 use crate::bounds::settings;
 use crate::fixture::{Error, blocks, instance, plan, run_slot, view_into};
@@ -16,7 +16,7 @@ use std::path::Path;
 
 const GROUP: &str = "backstop: with polls / without, calls alone";
 
-/// Blocks of the trace, over and over.
+/// The number of blocks of the trace that are measured, repeatedly.
 const SLOTS: usize = 16;
 
 pub fn rows(engines: &Engines, trace: &Path, folder: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
@@ -48,7 +48,7 @@ pub fn rows(engines: &Engines, trace: &Path, folder: &Path, rounds: usize) -> Re
         }
         let packets = filled.iter().sum::<usize>();
         let [polled, plain] = &mut instances;
-        // The first is what the others are divided by.
+        // The others are divided by the first.
         let mut ways: [Way<'_, Error>; 2] = [plain, polled].map(|instance| -> Way<'_, Error> {
             let filled = &filled;
             Box::new(move || {

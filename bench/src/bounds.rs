@@ -1,5 +1,5 @@
-//! What it earns to know bounds: modules as shipped against the same ones metered; and estimates of time
-//! against what is measured.
+//! The benefit of bounds: modules as shipped compared to the same modules metered, and estimated compared to
+//! measured times.
 
 use crate::fixture::{Error, blocks, instance, plan, run_slot, view_into};
 use crate::modules::{KEY, NAMES};
@@ -17,7 +17,7 @@ use std::path::Path;
 const GAIN: &str = "bounds: metered / bounded, calls alone";
 const ESTIMATE: &str = "bounds: estimated / measured time";
 
-/// Tables as large as the trace needs them.
+/// Returns settings with tables as large as the trace needs.
 pub fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
         "anonymize" => &[("key", KEY)],
@@ -28,7 +28,7 @@ pub fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Blocks of the trace, over and over.
+/// The number of blocks of the trace that are measured, repeatedly.
 const SLOTS: usize = 16;
 
 pub fn rows(engines: &Engines, trace: &Path, folder: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
@@ -69,8 +69,8 @@ pub fn rows(engines: &Engines, trace: &Path, folder: &Path, rounds: usize) -> Re
         let row = Row::ratio(GAIN, name, ratios[1], format!("{:.2} / {:.2} ns a packet", ns(1), ns(0)));
         gains.push(row.target(Target::AtLeast(0.98)));
 
-        // An estimate for the average packet's length. The working set is the memory that is reserved for the
-        // module: what it took.
+        // The estimate is for the average packet length. The working set is the memory that is reserved for
+        // the module, all of which it took.
         let memory = instances[0].owned_memory().len() as u64;
         let analysis = analyse(&wasm, &Rules::default(), Some(&calibration.costs(memory)))?;
         let time = analysis.entries.iter().find(|e| e.name == names::BATCH).and_then(|e| e.time);

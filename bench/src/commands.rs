@@ -1,4 +1,4 @@
-//! Whole commands on one core, against what people use today.
+//! Whole commands on one core, compared to tools that people use today.
 
 use crate::modules::KEY;
 use crate::row::{Row, Target, median};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// A rival is timed against ours in turn; the ratio is how many times longer it takes.
+/// Times rivals and our commands alternately. The ratio states how many times longer the rival takes.
 pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Vec<Row> {
     let flame = flame.to_string_lossy().into_owned();
     let trace = trace.to_string_lossy().into_owned();
@@ -69,14 +69,14 @@ fn compare(theirs: &[String], ours: &[String], rounds: usize) -> Result<(f64, St
     Ok((median(ratios), format!("{:.3} / {:.3} s", median(a), median(b))))
 }
 
-/// Seconds that a command takes on one core.
+/// Returns the seconds that a command takes on one core.
 pub fn time(words: &[String]) -> Result<f64, String> {
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]).args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let start = Instant::now();
     let status = command.status().map_err(|e| format!("taskset: {e}"))?;
     let took = start.elapsed().as_secs_f64();
-    // taskset says 127 if the program is not there.
+    // taskset returns 127 if the program does not exist.
     if status.code() == Some(127) || !status.success() {
         Err(format!("{}: {status}", words[0]))
     } else {

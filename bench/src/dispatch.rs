@@ -1,4 +1,4 @@
-//! What a call costs: a module that does nothing, in batches of several sizes, against an indirect call.
+//! The cost of a call: a module that does nothing, in batches of several sizes, compared to an indirect call.
 
 use crate::fixture::{Error, instance, plan, run_slot};
 use crate::row::{Row, Target, Way, in_turn};
@@ -15,10 +15,10 @@ const EMPTY: &str = r#"(module (memory (export "memory") 1)
 const MANIFEST: &str =
     "abi = 1\nname = \"empty\"\nversion = \"1\"\ndescription = \"does nothing\"\n[needs]\nexpose = ";
 
-/// A module that does nothing with what it is shown.
+/// Returns a module that ignores the packets it gets.
 pub fn empty(expose: &str) -> Result<Vec<u8>, Error> {
     let mut wasm = wat::parse_str(EMPTY)?;
-    // A custom section: id, length, then the length of its name, its name and its contents.
+    // A custom section: id, length, length of the name, name and contents.
     let name = flame_abi::layout::names::MANIFEST_SECTION;
     let manifest = format!("{MANIFEST}\"{expose}\"\n");
     let (length, all) = (name.len() as u8, (1 + name.len() + manifest.len()) as u8);

@@ -1,4 +1,4 @@
-//! What several rows stand on: decoded blocks of the trace, plans, instances over a pool.
+//! Shared parts of the measurements: decoded blocks of the trace, plans, instances over a pool.
 
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_admit::Protection;
@@ -27,7 +27,7 @@ pub fn decode(block: &RawBlock, into: &mut Vec<Descriptor>) {
     }));
 }
 
-/// The first `blocks` blocks of a trace.
+/// Returns the first `blocks` blocks of a trace.
 pub fn blocks(trace: &Path, blocks: usize) -> Result<Vec<Decoded>, Error> {
     let mut source = flame_source::open(&[trace.to_owned()], &FileOptions::default())?;
     let mut all = Vec::new();
@@ -36,7 +36,7 @@ pub fn blocks(trace: &Path, blocks: usize) -> Result<Vec<Decoded>, Error> {
         if source.next(&mut block)? != Next::Packets {
             break;
         }
-        // A copy: the source uses its memory again.
+        // The data is copied, because the source reuses its memory.
         block.data = block.data.to_vec().into();
         let mut descriptors = Vec::new();
         decode(&block, &mut descriptors);
@@ -45,12 +45,12 @@ pub fn blocks(trace: &Path, blocks: usize) -> Result<Vec<Decoded>, Error> {
     Ok(all)
 }
 
-/// Where a slot's packets lie in a module's memory.
+/// Returns the address of a slot's packets in a module's memory.
 pub fn base(slot: usize) -> u32 {
     layout::VIEW + (Pool::offset(slot) + SLOT_DESCRIPTORS) as u32
 }
 
-/// Views a block into a slot; the packets that passed.
+/// Copies the view of a block into a slot, and returns the number of packets that passed.
 pub fn view_into(pool: &mut Pool, slot: usize, view: &mut View, of: &Decoded) -> Result<usize, Error> {
     let (descriptors, data) = pool.slot(slot);
     let link = |i: usize| of.block.packets[i].link;
@@ -60,11 +60,11 @@ pub fn view_into(pool: &mut Pool, slot: usize, view: &mut View, of: &Decoded) ->
 
 pub fn plan(wasm: &[u8], protection: Protection, settings: &[(&str, &str)]) -> Result<ModulePlan, Error> {
     let request = InstallRequest {
-        // What the manifest asks for then decides.
+        // With this view, the manifest's needs decide.
         view: ViewSpec { expose: Expose::All, ..ViewSpec::default() },
         settings: settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         on_fault: OnFault::Stop,
-        // As for `flame run`: what a manifest asks for, it gets.
+        // As in `flame run`, a manifest gets the limits that it requests.
         limits: Limits { packet_budget: 100_000_000, ..Limits::default() },
         protection,
         costs: None,
@@ -74,7 +74,7 @@ pub fn plan(wasm: &[u8], protection: Protection, settings: &[(&str, &str)]) -> R
     Ok(Compiler::in_process(flame_compile::Engines::new()?, None).install(wasm, &request)?.plan)
 }
 
-/// A started fast instance that sees the pool.
+/// Returns a started fast instance that maps the pool.
 pub fn instance(engine: &Engines, plan: &ModulePlan, pool: &Pool) -> Result<Instance, Error> {
     let (fd, offset, bytes) = pool.window();
     let loaded = Loaded::new(engine, plan)?;
@@ -84,7 +84,7 @@ pub fn instance(engine: &Engines, plan: &ModulePlan, pool: &Pool) -> Result<Inst
     Ok(instance)
 }
 
-/// Calls an instance for the first `packets` of a slot, `batch` at a time.
+/// Calls an instance for the first `packets` packets of a slot, `batch` at a time.
 pub fn run_slot(instance: &mut Instance, slot: usize, packets: usize, batch: usize) -> Result<(), Error> {
     let at = layout::VIEW + Pool::offset(slot) as u32;
     let mut next = 0;

@@ -1,17 +1,18 @@
-//! The default trace: seeded; whole connections whose lengths and rates are heavy-tailed; sizes as on a link
-//! of an access network (most packets full or nearly empty, 500 to 800 bytes on average).
+//! The default trace: seeded; complete connections with heavy-tailed lengths and rates; packet sizes as on a
+//! link of an access network (most packets full or nearly empty, 500 to 800 bytes on average).
 //!
-//! Flows live in slots. A flow's length is a discrete Pareto distribution with exponent 1, so that few flows
-//! carry most packets (Crovella and Bestavros 1997); slots are served by Zipf's law, in trains of packets
-//! (Jain and Routhier 1986). Integers only: the same seed gives the same bytes on any machine.
+//! Flows are in slots. The length of a flow has a discrete Pareto distribution with exponent 1, so that few
+//! flows carry most packets (Crovella and Bestavros 1997). Slots are served by Zipf's law, in trains of
+//! packets (Jain and Routhier 1986). All arithmetic is on integers: the same seed gives the same bytes on any
+//! machine.
 
 use std::io::{self, Write};
 
-/// Slots are 2^0 to 2^12, each octave as often served as another: 8,191 flows under way.
+/// The number of octaves of slots, 2^0 to 2^12, which are served equally often: 8,191 flows at a time.
 const OCTAVES: u64 = 13;
 /// The longest flow has fewer than 2^(1 + this) packets.
 const LONGEST: u32 = 17;
-/// What an Ethernet frame carries behind the addresses of an IPv6 packet's TCP segment with timestamps.
+/// Payload in bytes of a full TCP segment with timestamps over IPv6 in an Ethernet frame.
 const FULL: u64 = 1428;
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
@@ -62,26 +63,26 @@ pub fn trace(out: &mut impl Write, seed: u64, packets: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What a flow is for.
+/// The kind of a flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// TCP: a request, then full segments one way and an ACK for each two.
+    /// TCP: a request, then full segments in one direction and an ACK for every two.
     Bulk,
-    /// TCP: messages both ways, few of them full.
+    /// TCP: messages in both directions, few of them full.
     Talk,
-    /// A SYN that nobody wants.
+    /// A SYN without an answer.
     Refused,
     /// DNS.
     Query,
-    /// QUIC: nearly full packets one way.
+    /// QUIC: nearly full packets in one direction.
     Stream,
-    /// Voice: small packets both ways.
+    /// Voice: small packets in both directions.
     Call,
     /// Ping.
     Echo,
 }
 
-/// What one side of a connection has sent.
+/// The state of one side of a connection.
 #[derive(Clone, Copy, Default)]
 struct Side {
     seq: u32,
@@ -91,7 +92,7 @@ struct Side {
 struct Flow {
     kind: Kind,
     v6: bool,
-    /// Client and server.
+    /// The addresses of client and server.
     hosts: [u32; 2],
     ports: [u16; 2],
     packets: u64,
@@ -107,15 +108,16 @@ mod flag {
 }
 
 impl Flow {
-    /// A flow that starts.
+    /// Returns a flow at its start.
     fn new(random: &mut Random) -> Self {
-        // An octave each time a coin shows heads: P(at least 2^n) = 2^(1 - n).
+        // The octave grows with each coin that shows heads: P(at least 2^n) = 2^(1 - n).
         let octave = 1 + random.next().trailing_zeros().min(LONGEST - 1);
         Self::of_octave(octave, random)
     }
 
-    /// A flow as a capture meets it at its start: a longer one is the likelier by its length, which makes
-    /// octaves equally likely, and it is anywhere in its life. So the first packets are like the last.
+    /// Returns a flow as found at the start of a capture. The probability of a flow is proportional to its
+    /// length, which makes octaves equally likely, and its position is uniform. So the first packets of the
+    /// trace resemble the last.
     fn under_way(random: &mut Random) -> Self {
         let flow = Self::of_octave(1 + random.below(u64::from(LONGEST)) as u32, random);
         Self { sent: random.below(flow.packets), ..flow }
@@ -155,7 +157,7 @@ impl Flow {
         self.sent >= self.packets
     }
 
-    /// The next packet, into `frame`.
+    /// Writes the next packet to `frame`.
     fn packet(&mut self, ts: u64, random: &mut Random, frame: &mut Vec<u8>) {
         let (at, rest) = (self.sent, self.packets - self.sent);
         self.sent += 1;
@@ -229,7 +231,7 @@ impl Flow {
         self.finish(frame, start, proto, 2, SIZE);
     }
 
-    /// Ethernet and IP headers for `length` bytes; where the addresses begin.
+    /// Writes Ethernet and IP headers for `length` bytes, and returns the offset of the addresses.
     fn head(&self, frame: &mut Vec<u8>, from: usize, proto: u8, length: usize) -> usize {
         frame.clear();
         frame.extend([2, 0, 0, 0, 0, 1 + from as u8, 2, 0, 0, 0, 0, 2 - from as u8]);
@@ -248,7 +250,7 @@ impl Flow {
         frame.extend(((20 + length) as u16).to_be_bytes());
         frame.extend([0, 0, 0x40, 0, 64, proto, 0, 0]);
         for end in ends {
-            // 10.0.0.0/8 and, for servers, 198.18.0.0/15 (RFC 2544).
+            // Clients are in 10.0.0.0/8, servers in 198.18.0.0/15 (RFC 2544).
             let host = self.hosts[end] + [10 << 24, 198 << 24 | 18 << 16][end];
             frame.extend(host.to_be_bytes());
         }
@@ -257,23 +259,23 @@ impl Flow {
         26
     }
 
-    /// The payload, and the checksum that lies `at` bytes into the transport header.
+    /// Writes the payload, and the checksum at offset `at` of the transport header.
     fn finish(&self, frame: &mut Vec<u8>, addresses: usize, proto: u8, at: usize, size: usize) {
         frame.resize(frame.len() + size, 0x5a);
         let transport = addresses + if self.v6 { 32 } else { 8 };
         let length = frame.len() - transport;
-        // Addresses lie right before the transport header; only ICMP has no pseudo-header.
+        // Addresses directly precede the transport header. Only ICMP has no pseudo-header.
         let sum = match proto {
             1 => checksum(0, &frame[transport..]),
             _ => checksum(u64::from(proto) + length as u64, &frame[addresses..]),
         };
-        // A sum of 0 means none in UDP.
+        // In UDP, a sum of 0 means that there is none.
         let sum = if sum == 0 && proto == 17 { 0xffff } else { sum };
         frame[transport + at..transport + at + 2].copy_from_slice(&sum.to_be_bytes());
     }
 }
 
-/// The Internet checksum (RFC 1071), continued from `sum`.
+/// Returns the Internet checksum (RFC 1071), continued from `sum`.
 fn checksum(mut sum: u64, bytes: &[u8]) -> u16 {
     let words = bytes.chunks_exact(2);
     if let [last] = words.remainder() {
@@ -352,7 +354,7 @@ mod tests {
         }
         let mut sizes: Vec<u32> = flows.into_values().collect();
         sizes.sort_unstable_by(|a, b| b.cmp(a));
-        // With lengths that are spread exponentially, a tenth would carry a third.
+        // With exponentially distributed lengths, one tenth of the flows would carry one third.
         let tenth: u32 = sizes[..sizes.len() / 10].iter().sum();
         assert!(u64::from(tenth) > PACKETS * 6 / 10, "{tenth} of {} flows", sizes.len());
     }

@@ -1,8 +1,8 @@
-//! Receiving on a veth pair: `flame run count -i` against a loop over a bare TPACKET_V3 ring that counts.
+//! Receiving on a veth pair: `flame run count -i` compared to a loop over a bare TPACKET_V3 ring that counts.
 //!
-//! Both sit on one core while the same sender loads the other. Compared is how many packets each *received*
-//! for a second of its processor time (user and system), which does not depend on how fast the sender is.
-//! Start and end do not count; the kernel's work for the veth pair itself is on the sender's core.
+//! Both run on one core, while the same sender loads the other. The measure is the number of packets
+//! *received* per second of processor time (user and system), which does not depend on the speed of the
+//! sender. Start and end do not count; the kernel's work for the veth pair itself is on the sender's core.
 
 #![allow(unsafe_code)] // The bare loop talks to the kernel as the simplest program would.
 
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The ring's shape is that of `flame_source::live::LiveOptions`.
+/// The shape of the ring, equal to that of `flame_source::live::LiveOptions`.
 const BLOCK: usize = flame_abi::MAX_BLOCK_BYTES;
 const BLOCKS: usize = 64;
 const TIMEOUT_MS: u32 = 20;
@@ -50,7 +50,7 @@ pub fn rows(flame: &Path, rounds: usize) -> Vec<Row> {
 fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
     let flame = flame.to_string_lossy().into_owned();
     let me = std::env::current_exe()?.to_string_lossy().into_owned();
-    // Multiples of 64, as the sender sends them.
+    // The sender sends multiples of 64.
     let packets = if rounds > 3 { 1_000_000 } else { 20_032 };
     let bare = [me.as_str(), "--bare-ring", "rx0"];
     let ours = [flame.as_str(), "run", "count", "-i", "rx0", "-q", "--format", "json"];
@@ -58,7 +58,7 @@ fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>>
     let mut share = f64::INFINITY;
     for round in 0..=rounds.min(5) {
         let (theirs, ours) = (receive(namespace, &bare, packets)?, receive(namespace, &ours, packets)?);
-        // The first round compiles the module.
+        // The first round compiles the module, and does not count.
         if round > 0 {
             ratios.push(ours.per_second() / theirs.per_second());
             a.push(theirs.per_second() / 1e6);
@@ -76,7 +76,7 @@ fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>>
     Ok(vec![Row::ratio("live receive: packets received per processor time", name, median(ratios), detail)])
 }
 
-/// What a receiver did while the sender ran.
+/// The packets and the processor time of a receiver, while the sender ran.
 struct Received {
     packets: f64,
     seconds: f64,
@@ -88,7 +88,7 @@ impl Received {
     }
 }
 
-/// Starts a receiver on core 0, sends from core 1, ends the receiver and reads what it counted.
+/// Starts a receiver on core 0, sends from core 1, ends the receiver and reads its count.
 fn receive(namespace: &str, words: &[&str], packets: u64) -> io::Result<Received> {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace, "taskset", "-c", "0"]).args(words);
@@ -97,14 +97,14 @@ fn receive(namespace: &str, words: &[&str], packets: u64) -> io::Result<Received
         let settled = await_socket(namespace, &mut child)?;
         let sender = packets.to_string();
         run(&["ip", "netns", "exec", namespace, "taskset", "-c", "1", "python3", "-c", SENDER, &sender])?;
-        // Longer than the kernel keeps a block that is not full.
+        // This is longer than the kernel keeps a block that is not full.
         std::thread::sleep(Duration::from_millis(10 * u64::from(TIMEOUT_MS)));
         Ok(processor_seconds(&child)? - settled)
     })();
     if measured.is_err() {
         let _ = child.kill();
     } else {
-        // SAFETY: a signal to a child; it was not seen to end, so the id is still its own.
+        // SAFETY: sends a signal to a child that has not been waited for, so the id is still the child's.
         unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
     }
     let out = child.wait_with_output()?;
@@ -118,7 +118,8 @@ fn receive(namespace: &str, words: &[&str], packets: u64) -> io::Result<Received
     }
 }
 
-/// Waits until the namespace has a socket bound to all protocols; the receiver's processor time by then.
+/// Waits until the namespace has a socket bound to all protocols, and returns the receiver's processor time
+/// so far.
 fn await_socket(namespace: &str, child: &mut Child) -> io::Result<f64> {
     let since = Instant::now();
     let sockets = ["netns", "exec", namespace, "cat", "/proc/net/packet"];
@@ -131,15 +132,15 @@ fn await_socket(namespace: &str, child: &mut Child) -> io::Result<f64> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    // What comes between the socket and the first wait.
+    // Leaves time for the work between the socket and the first wait.
     std::thread::sleep(Duration::from_millis(100));
     processor_seconds(child)
 }
 
-/// User and system time of a process, all its threads, also those that ended.
+/// Returns user and system time of a process in seconds, for all its threads, including ended ones.
 fn processor_seconds(child: &Child) -> io::Result<f64> {
     let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-    // SAFETY: two calls that write to the places they are given.
+    // SAFETY: both calls write only to the places passed to them.
     let failed = unsafe {
         libc::clock_getcpuclockid(child.id() as libc::pid_t, &mut clock) != 0
             || libc::clock_gettime(clock, &mut time) != 0
@@ -159,20 +160,20 @@ fn inside(namespace: &str, script: &str) -> io::Result<()> {
     run(&["ip", "netns", "exec", namespace, "sh", "-ec", script])
 }
 
-/// Set by Ctrl-C.
+/// Whether Ctrl-C was pressed.
 static STOP: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_interrupt(_: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// The bare loop: counts until Ctrl-C, then says how many as `count` does.
+/// Runs the bare loop: counts until Ctrl-C, then prints the number as `count` does.
 pub fn bare(interface: &str) -> io::Result<()> {
     let name = std::ffi::CString::new(interface)?;
     let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
-    // SAFETY: the handler only stores a word; plain system calls with whole structures; the ring is mapped
-    // once and never unmapped; the kernel hands blocks over by their status word, and only words inside the
-    // ring are read.
+    // SAFETY: the handler only stores a word; the system calls are plain, with complete structures; the ring
+    // is mapped once and never unmapped; the kernel hands blocks over by their status word, and only words
+    // inside the ring are read.
     unsafe {
         libc::signal(libc::SIGINT, on_interrupt as *const () as libc::sighandler_t);
         let fd = check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0))?;
@@ -215,7 +216,7 @@ pub fn bare(interface: &str) -> io::Result<()> {
                 if STOP.load(Ordering::Relaxed) {
                     break 'ring;
                 }
-                // Not for ever: the signal may come between the question above and this call.
+                // The wait has a timeout, because the signal may come between the check above and this call.
                 let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
                 libc::poll(&mut poll, 1, TIMEOUT_MS as i32);
             }

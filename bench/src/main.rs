@@ -1,4 +1,4 @@
-//! `make bench`: figures, each between two things measured in turn in one run.
+//! `make bench`: figures, each of which compares two things that are measured alternately in one run.
 
 mod backstop;
 mod bounds;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "--json" => json = args.next().map(PathBuf::from),
             "--quick" => (packets, rounds) = (20_000, 3),
             "--only" => only = args.next(),
-            // Not for people: what `live` starts in the namespace it makes.
+            // Internal: the command that `live` starts in the namespace it makes.
             "--bare-ring" => return Ok(live::bare(&args.next().unwrap_or_default())?),
             other => {
                 return Err(
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     type Group<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<Row>, Box<dyn std::error::Error>>);
     let groups: [Group<'_>; 10] = [
-        // First, as it measures what the process takes.
+        // This group is first, because it measures the memory of the process.
         ("memory", &|| memory::rows(&engine, &folder)),
         ("commands", &|| Ok(commands::rows(&flame, &trace, rounds))),
         ("modules", &|| bench.rows()),
@@ -85,13 +85,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A generated trace in a folder that goes when it is dropped: in memory if there is room, so that no disk is
-/// measured.
+/// Generates a trace in a folder that is removed when it is dropped. The folder is in memory if there is
+/// room, so that no disk is measured.
 fn generated(packets: u64) -> std::io::Result<(tempfile::TempDir, PathBuf)> {
     let shared = Path::new("/dev/shm");
-    // Programs take their memory from the same; 800 bytes are more than the average packet.
+    // Programs take their memory from the same pool. 800 bytes are more than the average packet.
     if free_memory() > 2 * 800 * packets && shared.is_dir() {
-        // A container's can be far smaller than memory is.
+        // In a container, the file system can be far smaller than memory.
         match generate_in(tempfile::tempdir_in(shared), packets) {
             Ok(done) => return Ok(done),
             Err(e) => eprintln!("not in {}: {e}", shared.display()),
@@ -115,7 +115,7 @@ fn generate_in(
     Ok((folder, path))
 }
 
-/// Bytes that programs can still have.
+/// Returns the bytes of memory that are available to programs.
 fn free_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));

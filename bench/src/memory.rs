@@ -1,4 +1,4 @@
-//! What instances of `flow` take while they idle.
+//! The memory of idle instances of `flow`.
 
 use crate::fixture::{Error, instance, plan};
 use crate::row::{Row, Target};
@@ -19,7 +19,7 @@ pub fn rows(engine: &Engines, folder: &Path) -> Result<Vec<Row>, Error> {
     Ok(vec![row.unit("MiB").target(Target::AtMost(1024.0))])
 }
 
-/// Resident bytes of this process.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> Result<f64, Error> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     Ok(text.split(' ').nth(1).ok_or("statm")?.parse::<f64>()? * 4096.0)

@@ -1,5 +1,5 @@
-//! Each module natively, as Wasm without budgets, and as shipped: its calls alone, and the whole way of a
-//! packet from the file on.
+//! Each module compiled natively, as Wasm without budgets, and as shipped: calls alone, and the whole path of
+//! a packet from the file.
 
 #![allow(unsafe_code)] // Batches without the check that Wasm does not make either.
 
@@ -22,10 +22,11 @@ const WHOLE: &str = "modules: read, decode, view, call";
 pub const NAMES: [&str; 9] =
     ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids"];
 
-/// What `anonymize` needs.
+/// The key that `anonymize` requires.
 pub const KEY: &str = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
 
-/// Blocks of the trace that fit the pool; measured over and over, so that all three see warm memory.
+/// The number of blocks of the trace that fit the pool. They are measured repeatedly, so that all three
+/// variants see warm memory.
 const SLOTS: usize = 16;
 
 pub struct Bench<'a> {
@@ -160,7 +161,7 @@ impl Bench<'_> {
     }
 }
 
-/// The whole trace through slot 0; its packets.
+/// Runs the whole trace through slot 0, and returns the number of packets.
 fn whole(
     trace: &Path,
     pool: &RefCell<Pool>,

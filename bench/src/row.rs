@@ -1,16 +1,16 @@
-//! What is printed: one figure a row, with the value it should reach where there is one.
+//! The printed rows: one figure each, with its target value if there is one.
 
 use std::fmt;
 
-/// One figure.
+/// A figure.
 pub struct Row {
     pub group: &'static str,
     pub name: String,
     pub value: f64,
-    /// `x` for a ratio.
+    /// The unit; `x` for a ratio.
     pub unit: &'static str,
     pub target: Option<Target>,
-    /// What was divided.
+    /// The values that were divided.
     pub detail: String,
 }
 
@@ -54,7 +54,7 @@ impl Row {
     }
 }
 
-/// The line above the rows.
+/// Returns the heading of the rows.
 pub fn heading() -> String {
     format!("  {:38} {:>8} {:3} {:8} {:6} {}", "", "value", "", "target", "", "measured")
 }
@@ -91,15 +91,15 @@ pub fn geometric_mean(of: &[f64]) -> f64 {
     (of.iter().map(|r| r.ln()).sum::<f64>() / of.len() as f64).exp()
 }
 
-/// Times several ways of doing the same in turn: the median of each in seconds, and of each one's ratio to
-/// the first.
+/// Times several variants of the same work alternately. Returns the median time of each in seconds, and the
+/// median of its ratio to the first.
 pub fn in_turn<E>(rounds: usize, ways: &mut [Way<'_, E>]) -> Result<(Vec<f64>, Vec<f64>), E> {
     let times = laps(rounds, ways)?;
     let ratios = times.iter().map(|of| paired(of, &times[0])).collect();
     Ok((times.into_iter().map(median).collect(), ratios))
 }
 
-/// The same without its medians: the seconds of each way, round by round. A round before them warms up.
+/// Returns the seconds of each variant by round. A round before them warms up.
 pub fn laps<E>(rounds: usize, ways: &mut [Way<'_, E>]) -> Result<Vec<Vec<f64>>, E> {
     let mut times = vec![Vec::new(); ways.len()];
     for round in 0..=rounds {
@@ -114,7 +114,7 @@ pub fn laps<E>(rounds: usize, ways: &mut [Way<'_, E>]) -> Result<Vec<Vec<f64>>, 
     Ok(times)
 }
 
-/// The median of the ratios within each round.
+/// Returns the median of the ratios within each round.
 pub fn paired(of: &[f64], to: &[f64]) -> f64 {
     median(of.iter().zip(to).map(|(a, b)| a / b).collect())
 }

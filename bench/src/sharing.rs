@@ -1,5 +1,5 @@
-//! All modules in one run: they share reading, decoding and equal views, so together they cost less than
-//! apart.
+//! All modules in one run. They share reading, decoding and equal views, so together they cost less than
+//! separately.
 
 use crate::commands::time;
 use crate::dispatch;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 const GROUP: &str = "one run, one core: a module's time beyond that of one that does nothing";
 
-/// Times each module's command, one with a module that does nothing, and one with all of them, in turn.
+/// Times each module's command, one with a module that does nothing, and one with all of them, alternately.
 pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
     let folder = tempfile::tempdir()?;
     let empty = |expose: &str| -> Result<String, Error> {
@@ -32,7 +32,7 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Result<Vec<Row>, Error
     let mut commands = vec![command(&empty("none")?)];
     commands.extend(NAMES.iter().map(|name| command(name)));
     commands.push(command(&NAMES.join(",")));
-    // Sees what `trajectory` sees.
+    // This module has the same view as `trajectory`.
     commands.push(command(&empty("payload:64")?));
     let mut times = vec![Vec::new(); commands.len()];
     for round in 0..=rounds {
@@ -49,7 +49,7 @@ pub fn rows(flame: &Path, trace: &Path, rounds: usize) -> Result<Vec<Row>, Error
     let mut rows = Vec::new();
     for (name, own) in NAMES.iter().zip(own) {
         let ns = median(own.iter().zip(nothing).map(|(a, b)| (a - b) * 1e9 / packets).collect());
-        // Noise can make the cheapest look free.
+        // Noise can make the cheapest module appear free.
         let row = Row::ratio(
             GROUP,
             *name,

@@ -1,5 +1,5 @@
-//! Credentials: what installing costs, and that nothing of them is on a packet's way; pseudonyms against
-//! traceanon's.
+//! Credentials: the cost of an install, and that they cost nothing on the path of a packet; pseudonyms
+//! compared to those of traceanon.
 
 use crate::commands::time;
 use crate::fixture::{Error, base, blocks};
@@ -57,7 +57,7 @@ impl Node {
         };
         let code = narrow(&[(Field::Code, "any"), (Field::Expires, "2099-01-01T00:00:00Z")]);
         let mint = Mint { principal: "alice".to_owned(), role: "all".to_owned(), narrow: code };
-        // Three blocks that take nothing away that matters to speed.
+        // The three blocks restrict nothing that affects speed.
         let second = narrow(&[(Field::Interface, "file, eth0"), (Field::Memory, "128MiB")]);
         let third = narrow(&[(Field::Calls, "records, messages")]);
         let credential = Credential::mint(&root, &mint)?.narrow(&second, None)?.narrow(&third, None)?;
@@ -136,11 +136,11 @@ fn installing(node: &Node, modules: &Path, rounds: usize) -> Result<Vec<Row>, Er
     ])
 }
 
-/// The same command without and under a grant that hides nothing.
+/// Times the same command without a grant and under a grant that hides nothing.
 fn hides_nothing(node: &Node, flame: &Path, trace: &Path, rounds: usize) -> Result<Row, Error> {
     let words = |more: &[&str]| -> Vec<String> {
         let (flame, trace) = (flame.to_string_lossy(), trace.to_string_lossy());
-        // Over and over, so that installing is a small part.
+        // The trace is read repeatedly, so that the install is a small part.
         let often: Vec<&str> = (0..8).flat_map(|_| ["-r", &*trace]).collect();
         let all =
             [&[&*flame, "run", "flow"][..], &often, &["-q", "--expose", "all", "-o", "/dev/null"], more]
@@ -163,7 +163,7 @@ fn hides_nothing(node: &Node, flame: &Path, trace: &Path, rounds: usize) -> Resu
     Ok(row.target(Target::AtMost(1.02)))
 }
 
-/// Headers with addresses by prefix, beyond headers as they are.
+/// Times headers with addresses by prefix, compared to unchanged headers.
 fn prefix(trace: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
     let blocks = blocks(trace, 64)?;
     let packets: usize = blocks.iter().map(|b| b.descriptors.len()).sum();
@@ -195,7 +195,7 @@ fn prefix(trace: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
     Ok(vec![row.unit("ns").target(Target::AtMost(25.0))])
 }
 
-/// Time for an address: traceanon's, with what it takes to copy the trace taken off, and ours, over the same.
+/// Times the pseudonyms of the same addresses: traceanon's, less the time of copying the trace, and ours.
 fn addresses(trace: &Path, rounds: usize) -> Result<Row, Error> {
     let mut all: Vec<u32> = Vec::new();
     for block in blocks(trace, usize::MAX)? {

@@ -1,4 +1,4 @@
-//! What views cost, against copying the bytes that were captured, and those that are exposed.
+//! The cost of views, compared to copying all captured bytes, and to copying the exposed ones.
 
 use crate::fixture::{Error, base, blocks};
 use crate::row::{Row, Way, laps, median, paired};
@@ -72,7 +72,7 @@ pub fn rows(trace: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
         let ns = |i: usize| median(times[i].clone()) * 1e9 / packets as f64;
         let detail = |i: usize| format!("{:.1} / {:.1} ns a packet", ns(2), ns(i));
         rows.push(Row::ratio(CAPTURED, name, paired(&times[2], &times[0]), detail(0)));
-        // Where nothing is exposed nothing can be copied.
+        // If nothing is exposed, there is nothing to copy.
         if shown > 0 {
             of_exposed.push(Row::ratio(EXPOSED, name, paired(&times[2], &times[1]), detail(1)));
         }
@@ -81,7 +81,7 @@ pub fn rows(trace: &Path, rounds: usize) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// The first bytes of every packet to the place behind the one before.
+/// Copies the first bytes of every packet, one after the other.
 fn copy(descriptors: &[Descriptor], lengths: impl Iterator<Item = u32>, from: &[u8], to: &mut [u8]) {
     let mut at = 0;
     for (d, n) in descriptors.iter().zip(lengths) {

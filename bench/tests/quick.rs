@@ -1,4 +1,4 @@
-//! The benchmarks run, and every row is there. Nothing about speed: that is for people to read.
+//! The benchmarks run, and every row exists. Speeds are not tested: they are for people to read.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -23,7 +23,7 @@ fn every_row_is_there() {
         assert!(value.is_finite() && value > 0.0, "{row}");
         assert_eq!(row["target"].is_null(), row["met"].is_null(), "{row}");
         let text = |field: &str| row[field].as_str().unwrap().to_owned();
-        // What stands before the colon is the kind of measurement.
+        // The text before the colon is the kind of measurement.
         let group = text("group").split(':').next().unwrap().to_owned();
         *there.entry((group, text("name"))).or_default() += 1;
     }
@@ -34,7 +34,7 @@ fn every_row_is_there() {
         ["count", "http", "flow", "rtt", "trajectory", "worm", "lrd", "anonymize", "ids", "geometric mean"]
     {
         for way in ["unchecked", "shipped"] {
-            // Calls alone and the whole way.
+            // Calls alone, and the whole path.
             assert_eq!(times("modules", &format!("{module}: {way} / native")), 2, "{module} {way}: {said}");
         }
     }
@@ -59,7 +59,7 @@ fn every_row_is_there() {
     }
     assert_eq!(times("memory", "100 idle instances of flow"), 1, "{said}");
 
-    // Rivals and namespaces may be missing, but never without a word. tcpdump is installed by the setup.
+    // Rivals and namespaces may be missing, but this must be reported. tcpdump is installed by the setup.
     let commands = "whole commands, one core";
     assert_eq!(times(commands, "tcpdump -w /dev/null / count"), 1, "{said}");
     for rival in [

@@ -6,7 +6,7 @@ use flame_admit::PacketTimeLimit;
 use flame_plan::TimeLimit;
 use std::path::Path;
 
-/// Packets in the blocks that can wait for a module.
+/// The default number of packets that can wait for a module: those of four full blocks.
 const BUFFER: u64 = 4 * flame_abi::MAX_BLOCK_PACKETS as u64;
 
 #[derive(Args)]
@@ -76,7 +76,7 @@ impl AdmissionArgs {
         }))
     }
 
-    /// Returns the limit that a running module is held to.
+    /// Returns the limit for a running module's batches.
     pub fn limit(&self, pace: PacketTimeLimit) -> TimeLimit {
         TimeLimit { packet_ns: (pace.packet_ns.ceil() as u64).max(1), over_per_mille: self.max_overruns }
     }
@@ -88,7 +88,7 @@ impl AdmissionArgs {
             });
         }
         let name = interface.ok_or("--cpu-share needs --link-speed, as 10G: a capture file has no link")?;
-        // Megabits; virtual interfaces may say -1.
+        // Unit: Mbit/s. Virtual interfaces may report -1.
         let megabits = sysfs_value(name, "speed").filter(|n| *n > 0.0);
         megabits
             .map(|n| n * 1e6)
@@ -102,10 +102,11 @@ fn sysfs_value(interface: &str, file: &str) -> Option<f64> {
     text.ok()?.trim().parse().ok()
 }
 
-/// Returns the longest frame of a link in bytes. Segments merged by the kernel (GRO) count as before merging.
+/// Returns the length in bytes of the longest frame of a link. Segments merged by the kernel (GRO) count as
+/// before merging.
 fn longest(interface: Option<&str>) -> u64 {
     const ETHERNET: f64 = 1500.0;
-    // Ethernet's header and two tags.
+    // The Ethernet header and two VLAN tags.
     interface.and_then(|name| sysfs_value(name, "mtu")).unwrap_or(ETHERNET).max(1.0) as u64 + 22
 }
 

@@ -1,4 +1,4 @@
-//! Who asks for a command: the operator, or somebody who may run this program as the node's user and nothing
+//! The caller of a command: the operator, or a user who may run this program as the node's user and nothing
 //! more.
 
 use crate::error::Error;
@@ -8,17 +8,17 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// The policy of this machine. If it is there, nobody but root runs modules without it.
+/// The path of this machine's policy. If the file exists, only root can run modules without it.
 pub const MACHINE_POLICY: &str = "/etc/flame/policy.toml";
 
-/// Who asks.
+/// The user who runs a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Root, from a shell of its own.
+    /// Root, from root's own shell.
     Operator,
-    /// A user, with the rights of that user.
+    /// A user, with that user's own rights.
     User,
-    /// A user, with the rights of the node's user, who lent them by `sudo`.
+    /// A user with the rights of the node's user, lent by `sudo`.
     Through { uid: u32 },
 }
 
@@ -26,8 +26,8 @@ impl Caller {
     pub fn here() -> Self {
         static HERE: OnceLock<Caller> = OnceLock::new();
         *HERE.get_or_init(|| {
-            // sudo sets it, whatever the caller's environment says. Who sets it himself only takes from
-            // himself.
+            // sudo sets this variable whatever the caller's environment holds. Callers who set it themselves
+            // only reduce their own rights.
             let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
             Self::of(flame_files::effective_user(), flame_files::real_user(), sudo)
         })
@@ -42,21 +42,22 @@ impl Caller {
         }
     }
 
-    /// Before anything else is done: what the caller's shell set for itself must not reach the node's files,
-    /// nor may the caller's terminal stop the process while it holds a lock of the node's.
+    /// Prepares the process before anything else is done: limits set by the caller's shell must not affect
+    /// the node's files, and the caller's terminal must not stop the process while it holds one of the node's
+    /// locks.
     pub fn settle(self) -> Result<(), Error> {
         if !matches!(self, Self::Through { .. }) {
             return Ok(());
         }
         flame_files::settle().map_err(|e| format!("this process's limits: {e}"))?;
         for signal in [SIGTSTP, SIGTTIN, SIGTTOU, SIGQUIT] {
-            // Taken, and nothing comes of it.
+            // The signal is caught and ignored.
             signal_hook::flag::register(signal, Arc::default())?;
         }
         Ok(())
     }
 
-    /// Refuses what would be done with the node's rights.
+    /// Returns an error if the caller acts with the node's rights, which must not be used for `what`.
     pub fn may_name(self, what: &str, instead: &str) -> Result<(), Error> {
         match self {
             Self::Through { .. } => Err(format!("{what} is not for users of this node: {instead}").into()),
@@ -65,7 +66,7 @@ impl Caller {
     }
 }
 
-/// Opens a file that the caller names, with no more than the caller's rights.
+/// Opens a file named by the caller, with the caller's rights at most.
 pub fn open(path: &Path) -> Result<File, Error> {
     let Caller::Through { uid } = Caller::here() else {
         return File::open(path).map_err(|e| format!("{}: {e}", path.display()).into());
@@ -73,10 +74,11 @@ pub fn open(path: &Path) -> Result<File, Error> {
     open_of(path, uid)
 }
 
-/// What the node's user may read is not what its caller may: only files of the caller's own are.
+/// Opens a file that belongs to user `uid`. The node's user may read files that the caller may not, so only
+/// the caller's own files are accepted.
 fn open_of(path: &Path, uid: u32) -> Result<File, Error> {
     let fail = |reason: String| -> Error { format!("{}: {reason}", path.display()).into() };
-    // A pipe in its place does not hold the node up.
+    // A pipe at this path must not block the node.
     let nonblocking = flame_files::NONBLOCK;
     let file = File::options().read(true).custom_flags(nonblocking).open(path);
     let file = file.map_err(|e| fail(format!("{e} (it must be yours, and readable to the node's user)")))?;
@@ -94,7 +96,7 @@ fn open_of(path: &Path, uid: u32) -> Result<File, Error> {
     Ok(file)
 }
 
-/// This machine's policy, if it has one. It must be root's alone.
+/// Returns the path of this machine's policy, if there is one. The file must be writable by root only.
 pub fn machine_policy() -> Result<Option<PathBuf>, Error> {
     machine_policy_at(Path::new(MACHINE_POLICY), 0)
 }
@@ -112,7 +114,7 @@ fn machine_policy_at(path: &Path, root: u32) -> Result<Option<PathBuf>, Error> {
     Ok(Some(path.to_owned()))
 }
 
-/// The policy that holds: the one that was named, or this machine's, which only root may leave out.
+/// Returns the policy in force: the one named, or this machine's, which only root may replace or omit.
 pub fn policy(named: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     policy_for(Caller::here(), machine_policy()?, named)
 }
@@ -157,7 +159,7 @@ mod tests {
             ((900, 1000, None), Caller::Through { uid: 1000 }),
             ((0, 1000, None), Caller::Through { uid: 1000 }),
             ((1000, 1000, None), Caller::User),
-            // Nobody becomes the operator by saying so.
+            // Setting the variable makes nobody the operator.
             ((1000, 1000, Some(0)), Caller::User),
             ((1000, 1000, Some(1000)), Caller::User),
         ];
@@ -200,7 +202,7 @@ mod tests {
         }
         assert_eq!(of(Caller::Operator, None).unwrap(), None);
         assert_eq!(of(Caller::Operator, Some(&other)).unwrap(), Some(other.clone()));
-        // Without one, whoever borrowed the node's rights names none either.
+        // Without a machine policy, a caller who borrowed the node's rights cannot name one either.
         assert!(policy_for(through, None, Some(&other)).is_err());
         assert_eq!(policy_for(Caller::User, None, Some(&other)).unwrap(), Some(other.clone()));
         assert_eq!(machine_policy_at(&folder.path().join("none"), me).unwrap(), None);

@@ -1,4 +1,4 @@
-//! The compiler as commands use it: modules are read by confined child processes of this program.
+//! The compiler for commands. Modules are read by confined child processes of this program.
 
 use crate::error::Error;
 use crate::paths;
@@ -18,7 +18,8 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
     Ok(stop)
 }
 
-/// Returns a compiler for commands that only look at modules. They do without a cache that cannot be used.
+/// Returns a compiler for commands that only examine modules. It works without a cache if the cache folder
+/// cannot be used.
 pub fn looking() -> Result<Compiler<'static>, Error> {
     Ok(Compiler::new(Worker::this_program().stopped_by(stop_flag()?), Cache::open(&paths::cache()).ok()))
 }

@@ -1,33 +1,33 @@
-//! The only way to standard output and standard error for lines: whatever is in them, a terminal obeys none
-//! of it.
+//! Output of lines on standard output and standard error, with control characters escaped, so that a terminal
+//! obeys none of them. All lines are printed through this module.
 
 use flame_record::escape;
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 
-/// As `println!`, but whoever stops reading (`| head`) ends the command, and nothing else happens.
+/// Prints a line as `println!` does, but ends the command without an error if the reader is gone (`| head`).
 macro_rules! say {
     () => { crate::console::line(format_args!("")) };
     ($($text:tt)*) => { crate::console::line(format_args!($($text)*)) };
 }
-/// A value as one line of JSON, written as for `json!`.
+/// Prints a value, written as for `json!`, as one line of JSON.
 macro_rules! say_json {
     ($($value:tt)*) => { crate::console::value(&serde_json::json!($($value)*)) };
 }
 
-/// As `eprintln!`.
+/// Prints a line on standard error as `eprintln!` does, but ignores errors.
 macro_rules! complain {
     ($($text:tt)*) => { crate::console::error(format_args!($($text)*)) };
 }
 pub(crate) use {complain, say, say_json};
 
 pub fn value(value: &serde_json::Value) {
-    // As text it has no controls left that a line would escape in another way.
+    // In JSON text escaped in this way, no control characters are left for `line` to escape in another way.
     line(format_args!("{}", escape::json(&value.to_string())));
 }
 
 pub fn error(text: Arguments<'_>) {
-    // Whoever closed standard error does not want to know.
+    // If standard error is closed, nobody reads the message.
     let _ = writeln!(std::io::stderr().lock(), "{}", escape::lines(&text.to_string()));
 }
 

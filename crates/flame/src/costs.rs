@@ -1,4 +1,4 @@
-//! What instructions cost here, as the analyser wants it.
+//! The cost of instructions on this machine, as the analyser takes it.
 
 use crate::console::complain;
 use crate::error::Error;
@@ -7,13 +7,14 @@ use flame_bounds::Costs;
 use flame_compile::Engines;
 use flame_plan::ModuleClass;
 
-/// Of the machine, if it was measured before, for a module that may own so many bytes.
+/// Returns the cached costs of this machine, if it was calibrated before, for a module that may own `memory`
+/// bytes.
 pub fn load_calibration(engines: &Engines, memory: u64) -> Option<Costs> {
     let engine = engines.of(ModuleClass::Bounded);
     flame_calibrate::known(engine, &paths::cache()).map(|c| c.costs(memory))
 }
 
-/// Of this machine, which is measured if it was not before.
+/// Returns the costs of this machine, which is calibrated if no result is cached.
 pub fn load_or_calibrate(engines: &Engines, quiet: bool) -> Result<Costs, Error> {
     let mut told = quiet;
     let mut tell = |_: &str| {

@@ -1,2 +1,2 @@
-/// The error that a command ends with; its message has place and remedy.
+/// The error that ends a command. Its message states place and remedy.
 pub type Error = Box<dyn std::error::Error>;

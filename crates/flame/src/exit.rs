@@ -1,15 +1,15 @@
 use std::process::ExitCode;
 
-/// Exit statuses, as the manual of `flame run` lists them. 2 is clap's: wrong usage.
+/// An exit status, as listed in the help of `flame run`. Status 2 is clap's, for wrong usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// All went well.
+    /// Everything was done.
     Done = 0,
-    /// Nothing, or not all, could be done; the message says why.
+    /// Nothing, or not everything, could be done. The message states the reason.
     Failed = 1,
-    /// A capture was damaged: results cover all packets before the damage.
+    /// A capture was damaged. Results cover all packets before the damage.
     Damaged = 3,
-    /// A module was ended by a fault: its results are incomplete, the others' are not.
+    /// A module was ended by a fault. Its results are incomplete, those of the others are complete.
     Faulted = 4,
 }
 

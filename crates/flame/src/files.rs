@@ -1,14 +1,14 @@
-//! Files that commands read.
+//! Reading of files for commands.
 
 use crate::error::Error;
 use std::path::{Path, PathBuf};
 
-/// Reads a file, naming it in the error.
+/// Reads a file. The error names it.
 pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()).into())
 }
 
-/// Reads a module: one that is installed, by name, or a file of the caller's.
+/// Reads a module: an installed one by name, or a file of the caller's.
 pub fn read_module(given: &str) -> Result<(PathBuf, Vec<u8>), Error> {
     use std::io::Read;
     let path = crate::paths::module(given)?;

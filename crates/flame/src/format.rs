@@ -9,7 +9,7 @@ pub enum FormatArg {
     Json,
     Csv,
     Parquet,
-    /// Alerts as Suricata writes them
+    /// Alerts in the format of Suricata
     Eve,
 }
 

@@ -1,10 +1,10 @@
-//! The fields of a grant as options: `--expose headers --select 'port 53'`.
+//! Options for the fields of a grant: `--expose headers --select 'port 53'`.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use flame_node::check_viewable;
 use flame_trust::{Field, Layer, Origin, time};
 
-/// Fields in the order of their registry, each as often as it was given.
+/// Fields in the order of their registry, each as many times as it was given.
 #[derive(Clone, Debug, Default)]
 pub struct Fields(pub Vec<(Field, String)>);
 
@@ -51,7 +51,7 @@ impl FromArgMatches for Fields {
     }
 }
 
-/// Times from now on become times.
+/// Converts a time relative to now to an absolute one.
 fn absolute(field: Field, value: &str) -> Result<String, String> {
     let relative = value.strip_prefix('+').filter(|_| matches!(field, Field::Expires | Field::NotBefore));
     let Some(text) = relative else { return Ok(value.to_owned()) };

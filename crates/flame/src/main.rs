@@ -1,4 +1,4 @@
-//! `flame`: words, no logic. Each command is one file under `command/`.
+//! `flame`, the command line: words, no logic. Each command is one file under `command/`.
 #![forbid(unsafe_code)]
 
 mod admission_args;
@@ -35,8 +35,8 @@ fn main() -> ExitCode {
     if let Some(code) = flame_compile::serve() {
         return code;
     }
-    // A reader that goes away (`| head`) is an error to handle, not a signal to die from: results
-    // that go to files must still be finished. Rust ignores SIGPIPE for us.
+    // A reader that closes the pipe (`| head`) is an error to handle, not a signal to die from: results that
+    // are written to files must still be finished. Rust ignores SIGPIPE for us.
     let settled = caller::Caller::here().settle();
     match settled.and_then(|()| Cli::parse().command.run()) {
         Ok(status) => status.code(),

@@ -1,9 +1,9 @@
-//! Where things are found on this machine.
+//! Locations of modules, SDKs and the cache on this machine.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Folders that hold standard modules, in order.
+/// Returns the folders of installed modules, in search order.
 pub fn module_folders() -> Vec<PathBuf> {
     if let Some(folders) = env::var_os("FLAME_MODULES") {
         return env::split_paths(&folders).collect();
@@ -14,12 +14,12 @@ pub fn module_folders() -> Vec<PathBuf> {
     vec![bin.join("modules"), bin.join("../share/flame/modules")]
 }
 
-/// Whether a module is given as a path.
+/// Returns whether a module is given as a path.
 pub fn is_path(given: &str) -> bool {
     given.contains('/') || given.ends_with(".wasm")
 }
 
-/// The file of a module given as a path (it holds a `/` or ends in `.wasm`) or by name.
+/// Returns the file of a module given as a path (it holds a `/` or ends in `.wasm`) or by name.
 pub fn module(given: &str) -> Result<PathBuf, String> {
     if is_path(given) {
         return Ok(PathBuf::from(given));
@@ -35,7 +35,7 @@ pub fn module(given: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// Compiled code; `FLAME_CACHE` overrides the user's cache folder.
+/// Returns the folder of the cache. `FLAME_CACHE` overrides the user's cache folder.
 pub fn cache() -> PathBuf {
     if let Some(folder) = env::var_os("FLAME_CACHE") {
         return folder.into();
@@ -45,7 +45,8 @@ pub fn cache() -> PathBuf {
     base.or_else(home).unwrap_or_else(|| PathBuf::from("/var/cache")).join("flame")
 }
 
-/// The SDKs: `FLAME_SDK`, an installed copy, or the source tree this was built from.
+/// Returns the folder of the SDKs: `FLAME_SDK`, an installed copy, or the source tree from which this program
+/// was built.
 pub fn sdk() -> Result<PathBuf, String> {
     let installed = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("../share/flame/sdk")));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk");

@@ -1,4 +1,5 @@
-//! `--plot`: records on their way to the sink leave what a picture needs; it is drawn when they end well.
+//! `--plot`: keeps the data that pictures need from records on their way to the sink, and draws them after a
+//! successful end.
 
 use crate::console::complain;
 use crate::error::Error;
@@ -10,7 +11,7 @@ use std::io::{BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where the picture goes: `term`, or a file by its ending.
+/// The destination of a picture: `term`, or a file with its format by extension.
 #[derive(Clone)]
 pub enum Target {
     Terminal,
@@ -27,7 +28,7 @@ impl Target {
     }
 }
 
-/// A picture in the making.
+/// A picture that is being collected.
 #[derive(Clone)]
 pub struct Plot {
     plotter: Arc<Mutex<Plotter>>,
@@ -35,7 +36,8 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// Of the modules with these names, beside the records in file `beside` of an earlier run.
+    /// Creates a plot of the modules with these names, next to the records in file `beside` from an earlier
+    /// run.
     pub fn new<'a>(
         target: &Target,
         modules: impl IntoIterator<Item = &'a str> + Clone,
@@ -51,12 +53,12 @@ impl Plot {
         Ok(Self { plotter: Arc::new(Mutex::new(plotter)), target: target.clone() })
     }
 
-    /// Sees the records that go to `records`.
+    /// Returns a sink that passes records to `records` and keeps what the plot needs.
     pub fn tee(&self, records: Box<dyn Sink>) -> Box<dyn Sink> {
         Box::new(Tee { records, plotter: self.plotter.clone(), failed: false })
     }
 
-    /// Draws what was seen; says on standard error what could not be.
+    /// Draws the collected records, and reports on standard error what could not be drawn.
     pub fn draw(self) -> Result<(), Error> {
         let empty = Plotter::default();
         let plotter =
@@ -66,7 +68,7 @@ impl Plot {
 }
 
 impl Target {
-    /// Draws what was kept; says on standard error what could not be.
+    /// Draws the pictures of `plotter`, and reports on standard error what could not be drawn.
     pub fn draw(&self, plotter: Plotter) -> Result<(), Error> {
         let (pictures, missing) = plotter.pictures();
         for reason in &missing {
@@ -93,7 +95,7 @@ impl Target {
     }
 }
 
-/// A file is there whole or as it was.
+/// Writes a file atomically: after an error, the old file is unchanged.
 fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = flame_files::Staged::new(path)?;
     file.write_all(bytes).and_then(|()| file.finish())
@@ -114,7 +116,7 @@ impl Sink for Tee {
         if !self.failed {
             let mut plotter = self.plotter.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(e) = plotter.take(module, &table.name, batch) {
-                // A module of that name with other tables: the records are what they are.
+                // A module of that name has other tables. The records themselves are unaffected.
                 complain!("flame: warning: --plot: {e}");
                 self.failed = true;
             }

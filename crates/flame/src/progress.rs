@@ -4,8 +4,8 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// A line on standard error: packets, rate, drops, time left. Drawn at most five times a second,
-/// and only if standard error is a terminal.
+/// A progress line on standard error: packets, rate, drops, time left. It is drawn five times per second at
+/// most, and only if standard error is a terminal.
 pub struct Terminal {
     bar: ProgressBar,
     next: Instant,

@@ -1,11 +1,12 @@
-//! Parameters of modules, as the command line gives them.
+//! Parameters of modules from the command line.
 
 use crate::caller;
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// `MODULE.PARAMETER=VALUE`, by module. A value `@FILE` is that file's text, and `@@…` begins with one `@`.
+/// Returns the values of `MODULE.PARAMETER=VALUE` by module. The value `@FILE` stands for that file's text,
+/// and `@@…` for a value that begins with one `@`.
 pub fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
     let mut settings: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for text in set {
@@ -23,7 +24,7 @@ pub fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, Stri
     Ok(settings)
 }
 
-/// A file's text, of which more would not fit a module's parameters anyway.
+/// Returns a file's text, up to the size that fits a module's parameters.
 fn text_of(file: &str) -> Result<String, Error> {
     let limit = u64::from(flame_abi::layout::MAX_DATA);
     let mut text = Vec::new();

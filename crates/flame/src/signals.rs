@@ -1,4 +1,4 @@
-//! Ctrl-C: once, a run ends in order; twice, at once, with what was written kept.
+//! Ctrl-C: the first ends a run in order, the second at once. Records already written are kept.
 
 use crate::console::complain;
 use flame_abi::manifest::Table;
@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Exit status of a run that was interrupted twice, as shells have it for SIGINT.
+/// The exit status of a run that was interrupted twice, as in shells after SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// Time for flushing what was written, after which the process ends all the same: a reader that has stopped
-/// reading would hold it for ever.
+/// The time allowed for flushing output. After it the process ends all the same, because a reader that has
+/// stopped reading would block it forever.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// The records' way out, while a run has one. Whoever ends the process flushes it, whatever a module is
-/// doing.
+/// The sink of the records, during a run. The thread that ends the process flushes it, even while modules are
+/// running.
 type Slot = Arc<Mutex<Option<Box<dyn Sink>>>>;
 
-/// Listens for SIGINT and SIGTERM as long as the process lives.
+/// A listener for SIGINT and SIGTERM, for the life of the process.
 pub struct Signals {
     stop: Arc<AtomicBool>,
     slot: Slot,
@@ -31,7 +31,7 @@ impl Signals {
     pub fn new() -> std::io::Result<Self> {
         let (stop, slot) = (Arc::new(AtomicBool::new(false)), Slot::default());
         for signal in [SIGINT, SIGTERM] {
-            // Set by the handler itself, so that a wait which the signal ends finds it set.
+            // The handler itself sets the flag, so that a wait interrupted by the signal finds it set.
             signal_hook::flag::register(signal, stop.clone())?;
         }
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
@@ -44,12 +44,12 @@ impl Signals {
         Ok(Self { stop, slot })
     }
 
-    /// Set by the first signal.
+    /// Returns the flag that the first signal sets.
     pub fn stop(&self) -> &Arc<AtomicBool> {
         &self.stop
     }
 
-    /// Makes `sink` the one that is flushed.
+    /// Makes `sink` the one that is flushed, and returns a sink that writes to it.
     pub fn guard(&self, sink: Box<dyn Sink>) -> Box<dyn Sink> {
         *held(&self.slot) = Some(sink);
         Box::new(Guarded(self.slot.clone()))
@@ -60,11 +60,11 @@ fn held(slot: &Slot) -> MutexGuard<'_, Option<Box<dyn Sink>>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the process without destructors: files that are not finished stay under their partial names.
+/// Ends the process without running destructors, so that unfinished files remain under their partial names.
 fn end_at_once(slot: Slot) -> ! {
     let (done, flushed) = mpsc::channel();
     thread::spawn(move || {
-        // Held to the end: nothing is written any more, and no partial file is removed.
+        // The lock is held to the end: nothing more is written, and no partial file is removed.
         let mut sink = held(&slot);
         let kept = sink.as_mut().map(|sink| sink.abandon());
         complain!("flame: interrupted again, ended at once: {}", given_up(kept));
@@ -74,7 +74,7 @@ fn end_at_once(slot: Slot) -> ! {
         }
     });
     if flushed.recv_timeout(FLUSH).is_err() {
-        // Where nobody reads, nothing can be said either.
+        // If nobody reads the output, the message cannot be written either.
         thread::spawn(|| {
             complain!("flame: interrupted again, ended at once: what was written may be cut short")
         });
@@ -96,7 +96,7 @@ fn given_up(kept: Option<Result<Vec<PathBuf>, SinkError>>) -> String {
     }
 }
 
-/// The sink of a [`Slot`], for the run.
+/// The run's handle to the sink in a [`Slot`].
 struct Guarded(Slot);
 
 impl Guarded {
@@ -119,7 +119,7 @@ impl Sink for Guarded {
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        // In the lock: a second signal meanwhile waits for what is nearly done.
+        // The lock is held, so that a second signal waits for the nearly finished output.
         let mut slot = held(&self.0);
         slot.take().map_or(Ok(()), |sink| sink.finish())
     }
@@ -129,7 +129,7 @@ impl Sink for Guarded {
     }
 }
 
-/// A run that failed removes its partial files.
+/// Removes the partial files of a failed run.
 impl Drop for Guarded {
     fn drop(&mut self) {
         drop(held(&self.0).take());

@@ -8,7 +8,7 @@ use flame_node::{Holder, Node};
 use flame_trust::{Credential, PublicKey, Secret};
 use std::path::{Path, PathBuf};
 
-/// Policy, credential and key, as options.
+/// Options for policy, credential and key.
 #[derive(Args, Clone)]
 pub struct TrustArgs {
     /// Policy of the node: a module gets the intersection of policy, credential and manifest. Without a
@@ -22,13 +22,13 @@ pub struct TrustArgs {
     #[arg(long, value_name = "FILE")]
     pub credential: Option<PathBuf>,
 
-    /// Private key of the credential's holder; - reads it from standard input
+    /// Secret key of the credential's holder; - reads it from standard input
     #[arg(long, value_name = "FILE", requires = "credential")]
     pub identity: Option<PathBuf>,
 }
 
 impl TrustArgs {
-    /// Opens the node, or returns nothing without a policy. Packets come from `interface`.
+    /// Opens the node for packets from `interface`, or returns `None` without a policy.
     pub fn open(&self, interface: &str) -> Result<Option<Node>, Error> {
         let Some(path) = caller::policy(self.policy.as_deref())? else {
             return match &self.credential {
@@ -44,7 +44,7 @@ impl TrustArgs {
     }
 }
 
-/// Reads a credential's file.
+/// Reads a credential from a file.
 pub fn credential(path: &Path) -> Result<Credential, Error> {
     let text = flame_files::read_at_most(caller::open(path)?, flame_trust::MAX_BYTES as u64)
         .map_err(|e| format!("{}: {e}", path.display()))?;
@@ -53,7 +53,7 @@ pub fn credential(path: &Path) -> Result<Credential, Error> {
     Credential::parse(&text).map_err(|e| format!("{}: {e}", path.display()).into())
 }
 
-/// Reads a holder's key. What the shell opened it opened with the caller's rights.
+/// Reads a holder's key. Standard input was opened by the shell with the caller's own rights.
 fn identity(path: &Path) -> Result<Secret, Error> {
     if path.as_os_str() == "-" {
         return Ok(Secret::read(std::io::stdin().lock()).map_err(|e| format!("--identity -: {e}"))?);
@@ -72,7 +72,7 @@ pub fn signers(module: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, Error> 
     Ok(flame_trust::read_signers(caller::open(&path)?, &path, hash)?)
 }
 
-/// The command's arguments for the audit log, cut: values may be texts of files.
+/// Returns the command's arguments for the audit log, truncated, because values may be texts of files.
 fn options() -> String {
     let shown = |s: std::ffi::OsString| s.to_string_lossy().chars().take(200).collect::<String>();
     let all: Vec<_> = std::env::args_os().skip(1).map(shown).collect();

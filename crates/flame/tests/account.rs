@@ -1,4 +1,4 @@
-//! One set of rules for calls of every kind: budgets, turns, eviction and stop, with exactly what they count.
+//! Tests of the rules for calls of every kind (budgets, slices, eviction and stop) and of the exact counts.
 
 mod common;
 
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// About a second of counted loops.
+/// Units of about one second of counted loops.
 const SECOND: u64 = 1_000_000_000;
 
-/// A loop that never ends.
+/// An endless loop.
 const SPIN: &str = "(loop $spin (br $spin))";
 
-/// Counts its packets; its results come at the end.
+/// Counts its packets and reports the number at the end.
 const COUNT: &str = r#"(module (memory (export "memory") 1)
     (data (i32.const 0) "\08\00\00\00\00\00\00\00")
     (func (export "flame_batch") (param i32) (result i64)
@@ -28,9 +28,9 @@ const COUNT: &str = r#"(module (memory (export "memory") 1)
         (i64.const 0))
     (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
 
-/// A module of these functions that writes packets.
+/// Returns a module of these functions that writes packets.
 fn module(text: &str, request: &InstallRequest) -> ModulePlan {
-    // It asks for more than any test gives.
+    // It requests more than any test gives.
     let limits =
         "packets = true\n[limits]\npacket_budget = 1000000000000\ncall_budget = 1000000000000\n[[tables]]";
     let manifest = MANIFEST.replace("[[tables]]", limits);
@@ -42,7 +42,7 @@ fn limited(call_budget: u64) -> InstallRequest {
     InstallRequest { limits, ..request() }
 }
 
-/// What a sink does when a packet is written, told how many there were.
+/// An action of the sink when a packet is written, called with the number of packets so far.
 type OnPacket = Box<dyn Fn(u64) + Send>;
 
 struct Packets {
@@ -87,7 +87,7 @@ fn run(
     run_commanded(engines, modules, (workers, source), stop, |_| act)
 }
 
-/// The same, with something to do that commands the run.
+/// Runs modules, with an action that can command the run.
 fn run_commanded(
     engines: &Engines,
     modules: Vec<ModulePlan>,
@@ -104,7 +104,7 @@ fn run_commanded(
     report
 }
 
-/// The account that is expected: so many offered packets, the rest as `change` says.
+/// Returns the expected account: `offered` packets, all processed, then changed by `change`.
 fn expected(offered: u64, change: impl FnOnce(&mut Account)) -> Account {
     let mut account = Account::default();
     (account.offered, account.processed) = (offered, offered);
@@ -112,20 +112,21 @@ fn expected(offered: u64, change: impl FnOnce(&mut Account)) -> Account {
     account
 }
 
-/// A tick and an end that write a packet of no bytes each time and always have more.
+/// A tick and an end that write an empty packet each time and always have more.
 const ENDLESS: &str = r#"(module (memory (export "memory") 1)
     (data (i32.const 0) "\10\00\00\00\fd\ff\00\00")
     (func (export "flame_batch") (param i32) (result i64) (i64.const 0))
     (func $more (param i64) (result i64) (i64.const 0x1880000000))
     (export "flame_tick" (func $more)) (export "flame_end" (func $more)))"#;
 
-/// Units of one call of [`ENDLESS`]: the least that is charged, and its output.
+/// The units of one call of [`ENDLESS`]: the minimum charge, and its output.
 const UNITS: u64 = flame_abi::CALL_UNITS + 24;
 
 #[test]
 fn a_tick_has_one_budget_with_all_of_its_continuations() {
     let engines = Engines::new().unwrap();
-    // 1200 packets, a tick among them and the end: both begin a budget, and the first fault ends the module.
+    // Among 1200 packets there are a tick and the end. Both begin a budget, and the first fault ends the
+    // module.
     for protection in [Protection::Auto, Protection::Metered] {
         let request = InstallRequest { protection, on_fault: OnFault::Restart(1), ..limited(100 * UNITS) };
         let plan = module(ENDLESS, &request);
@@ -162,7 +163,7 @@ fn who_is_evicted_gets_no_further_continuation() {
     for workers in [1, 2] {
         let plan = module(ENDLESS, &limited(SECOND));
         let stop = Arc::default();
-        // Of two workers, each sends to the thread that writes, and may be some calls ahead of it.
+        // With two workers, each sends to the thread that writes, and may be some calls ahead of it.
         let act = |handle: Handle| -> OnPacket {
             Box::new(move |written| {
                 if written == 10 {
@@ -187,7 +188,8 @@ fn once_stopped_all_calls_share_a_last_budget() {
     let plan = module(ENDLESS, &limited(100 * UNITS));
     let stop = Arc::new(AtomicBool::new(false));
     let told = stop.clone();
-    // In a tick's tenth call: what follows it, the end's calls included, may cost what one tick may.
+    // The stop comes in a tick's tenth call. All further calls, including those of the end, share the budget
+    // of one tick.
     let act: OnPacket = Box::new(move |written| told.store(written >= 10, Ordering::Relaxed));
     let report = run(&engines, vec![plan], (1, Box::new(Memory::tcp(1200, 5))), &stop, act);
     assert_eq!(report.accounts[0].1.written, 110);
@@ -199,7 +201,8 @@ fn once_stopped_all_calls_share_a_last_budget() {
     );
 }
 
-/// Sends as many empty messages a batch as there are packets in it; `message` is what the slow path does.
+/// Returns a module that sends as many empty messages per batch as it has packets. `message` is the code of
+/// the slow path.
 fn messages(message: &str) -> String {
     format!(
         r#"(module (memory (export "memory") 1)
@@ -224,10 +227,11 @@ fn messages_of_one_call_have_one_budget() {
             let source = Box::new(Memory::tcp(packets, 5));
             run(&engines, vec![plan], (1, source), &stop, Box::new(|_| {}))
         };
-        // Each batch of 256 has a budget of its own.
+        // Each batch of 256 packets has its own budget.
         let report = count(256 * flame_abi::CALL_UNITS, 2000);
         assert_eq!(report.accounts[0].1, expected(2000, |_| {}), "{:?}", report.faults);
-        // 200 of the first 256 are taken; the slow instance is gone, all others are lost.
+        // 200 of the first 256 messages are accepted. Then the slow instance is gone, and all others are
+        // lost.
         let report = count(200 * flame_abi::CALL_UNITS, 1024);
         let account = expected(1024, |a| (a.messages_lost, a.faults) = (1024 - 200, 1));
         assert_eq!(report.accounts[0].1, account);
@@ -253,7 +257,8 @@ fn too_many_messages_end_who_sends_them() {
     assert!(report.faults[0].text.contains("sent 256 messages in one call, at most 255"));
 }
 
-/// A block of packets each `every`, as a link would have them, and how late the latest of them was taken.
+/// A source that delivers a block of packets each `every`, as a link would, and records the largest delay in
+/// taking one.
 struct Link {
     blocks: Vec<Memory>,
     every: Duration,
@@ -264,7 +269,7 @@ struct Link {
 
 impl Link {
     fn new(blocks: u64, latest: &Arc<AtomicU64>) -> Self {
-        // Packet time goes on by 300 ms with each block, so that there are ticks.
+        // Packet time advances by 300 ms with each block, so that there are ticks.
         let packet = |i: u64| (1_000_000_000 + i * 300_000_000, common::tcp_packet(i as u16 % 5, 80));
         let block = |i: u64| Memory { packets: vec![packet(i); 100], per_block: 100 };
         let every = Duration::from_millis(20);
@@ -311,7 +316,7 @@ impl Source for Link {
     }
 }
 
-/// Modules that spin in one kind of call until their budget is used up: the call that is cut off.
+/// Returns modules that spin in one kind of call until they are stopped at their budget.
 fn spinning() -> Vec<(&'static str, String)> {
     let batch = r#"(func (export "flame_batch") (param i32) (result i64) (i64.const 0))"#;
     let of = |signature: &str| {
@@ -356,7 +361,7 @@ fn once_stopped_a_batch_or_init_that_goes_on_is_interrupted() {
     );
     for (call, text) in [("flame_batch", batch), ("flame_init", spinning().swap_remove(0).1)] {
         for is_live in [false, true] {
-            // Some minutes of work.
+            // The budget is worth some minutes of work.
             let request = InstallRequest { protection: Protection::Metered, ..limited(1000 * SECOND) };
             let (spins, count) = (module(&text, &request), module(COUNT, &limited(SECOND)));
             let stop = Arc::new(AtomicBool::new(false));

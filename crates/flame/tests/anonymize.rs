@@ -1,4 +1,4 @@
-//! `anonymize` inside the sandbox writes what the trusted view's transform shows, byte for byte.
+//! Tests that `anonymize` in the sandbox writes the same bytes as the trusted view's transform shows.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn inside_and_outside_the_sandbox_give_the_same_file() {
             transform.split(',').for_each(|t| arguments.extend(["--transform", t]));
             let b = flame(&arguments, capture, &outside);
             assert_eq!(a.status.code(), b.status.code(), "{}", String::from_utf8_lossy(&a.stderr));
-            // A link type that is not decoded is refused, whoever asks.
+            // An unknown link type is refused in both cases.
             if a.status.code() == Some(1) {
                 continue;
             }
@@ -47,7 +47,7 @@ fn inside_and_outside_the_sandbox_give_the_same_file() {
         }
     }
     assert!(packets > 100_000);
-    // What it wrote is a capture, and hides the addresses.
+    // The output is a capture with hidden addresses.
     let demo = common::root().join("demo/demo.pcap");
     let out = flame(&["--set", &of_key], &demo, &inside);
     assert_eq!(out.status.code(), Some(0));
@@ -88,7 +88,7 @@ fn what_cannot_be_done_is_said() {
     }
 }
 
-/// The addresses that libtrace's traceanon makes with the same key, where it is installed.
+/// The pseudonyms equal those of libtrace's traceanon with the same key, if it is installed.
 #[test]
 fn pseudonyms_are_those_of_traceanon() {
     if common::module("anonymize").is_none() {
@@ -108,7 +108,7 @@ fn pseudonyms_are_those_of_traceanon() {
     let set = format!("anonymize.key={hex}");
     let out = flame(&["-o", "/dev/null", "--set", &set], &demo, &ours);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    // Of IPv4: traceanon leaves IPv6 as it is.
+    // Only IPv4 addresses are compared: traceanon does not change IPv6.
     let addresses = |path: &Path| -> Vec<[u8; 8]> {
         let mut source =
             flame_source::open(&[path.to_owned()], &flame_source::FileOptions::default()).unwrap();

@@ -1,5 +1,5 @@
-//! Code without counters that never ends, though it was taken for bounded: the call ends at its deadline,
-//! named, and nobody else notices.
+//! Tests of endless code without counters that was taken for bounded: the call ends at its deadline and is
+//! named, and no other module is affected.
 
 mod common;
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const PACKETS: usize = 3000;
 const MS: u64 = 1_000_000;
 
-/// Loops that never end, in every form; `$n` is free. Some need what [`HELPERS`] has.
+/// Endless loops in every form. `$n` is a free local. Some need [`HELPERS`].
 const HANGS: &[(&str, &str)] = &[
     ("unconditional", "(loop $l (br $l))"),
     ("conditional", "(loop $l (br_if $l (i32.load (i32.const 64))))"),
@@ -37,7 +37,7 @@ const HANGS: &[(&str, &str)] = &[
         "large",
         "(loop $a (local.set $n (i32.add (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.mul (local.get $n) (i32.const 3))))))))))))))))))))))))) (br $a))",
     ),
-    // No store between the loops: their polls must not be taken for one.
+    // There is no store between the loops, and their polls must not be mistaken for one.
     (
         "the second of two",
         "(local.set $n (i32.const 9)) (loop $b (br_if $b (local.tee $n (i32.sub (local.get $n) (i32.const 1))))) (loop $c (br_if $c (i32.load (i32.const 64))))",
@@ -79,7 +79,7 @@ const HELPERS: &str = r#"(memory (export "memory") 1)
   (func $tree (param i32) (if (local.get 0) (then
     (call $tree (i32.sub (local.get 0) (i32.const 1))) (call $tree (i32.sub (local.get 0) (i32.const 1))))))"#;
 
-/// A module that runs `hang` in `call`. It gives a message with each batch if it takes messages.
+/// Returns a module that runs `hang` in `call`. If it takes messages, it sends one with each batch.
 fn hanging(name: &str, call: &str, hang: &str) -> Vec<u8> {
     let body = |of: &str, usual: &str| match of == call {
         true => format!("(local $n i32) {hang} {usual}"),
@@ -113,7 +113,7 @@ fn limits(deadline_ms: u64) -> Limits {
     Limits { batch_deadline_ns: ns, call_deadline_ns: ns, ..Limits::default() }
 }
 
-/// The module as if all that it does were proved.
+/// Installs the module as if all its bounds were proven.
 fn as_bounded(wasm: &[u8], deadline_ms: u64) -> ModulePlan {
     let asked =
         InstallRequest { protection: Protection::Unchecked, limits: limits(deadline_ms), ..request() };
@@ -147,7 +147,7 @@ fn every_form_of_loop_ends_at_its_deadline() {
                 .precompile(ModuleClass::Bounded, &code)
                 .unwrap()
                 .into();
-            // One violation is enough for a module, so this is another.
+            // One violation ends a module, so this must be another one.
             plan.hash[0] ^= 1;
             plan.terms = flame_plan::Terms::default();
         }
@@ -158,7 +158,7 @@ fn every_form_of_loop_ends_at_its_deadline() {
 fn every_call_ends_at_its_deadline() {
     for call in ["flame_init", "flame_batch", "flame_tick", "flame_end", "flame_message"] {
         for workers in [1, 2] {
-            // What one run knows of a module, another does not.
+            // A violation in one run is unknown in another.
             let engines = Engines::new().unwrap();
             let plan = as_bounded(&hanging("hanging", call, HANGS[0].1), 5);
             let source = Box::new(Memory::tcp(PACKETS, 50));
@@ -171,7 +171,7 @@ fn every_call_ends_at_its_deadline() {
     }
 }
 
-/// Looks at the source port of each packet, and hangs at one of one flow (0x0404), so in one worker of two.
+/// Reads the source port of each packet, and hangs at one of one flow (0x0404), so in one worker of two.
 const ONE_FLOW: &str = r#"(local.set $n (i32.load offset=4 (local.get 0)))
   (loop $all
     (local.set $n (i32.sub (local.get $n) (i32.const 1)))
@@ -219,8 +219,7 @@ fn a_hang_in_one_worker_stops_the_module_in_the_other() {
     assert!(account.shed_by(Shed::Bound) > 0 && account.shed_by(Shed::Evicted) > 0, "{account:?}");
 }
 
-/// The same file again, in the same process: whatever it is installed as, its unchecked code has had its
-/// chance.
+/// The same file again, in the same process: under any name, its unchecked code is not trusted again.
 #[test]
 fn a_module_has_one_chance_in_a_run() {
     let engines = Engines::new().unwrap();
@@ -231,7 +230,7 @@ fn a_module_has_one_chance_in_a_run() {
         let with = |text: &str| report.faults.iter().filter(|f| f.text.contains(text)).count();
         assert_eq!((with("bound violated"), with("evicted: ")), (violated, evicted), "{:?}", report.faults);
     }
-    // Counted, it is a module like any other.
+    // With counters, it is an ordinary module.
     let counted = install(&wasm, &request()).unwrap();
     assert_eq!(counted.class, ModuleClass::Bounded, "its batches are proved");
     let metered = InstallRequest { protection: Protection::Metered, ..request() };
@@ -251,7 +250,7 @@ fn no_instance_takes_over_without_counters() {
     assert!(!report.faults[0].restarted);
 }
 
-/// A trap of another kind, and a wild access in time, are what they are.
+/// Other traps, and an out-of-bounds access before the deadline, are reported as such.
 #[test]
 fn other_traps_are_not_taken_for_it() {
     let engines = Engines::new().unwrap();
@@ -269,11 +268,11 @@ fn other_traps_are_not_taken_for_it() {
     }
 }
 
-/// Calls that last about as long as their deadline, many times: none that returned leaves the next one
-/// without a page, whatever the watchdog was doing in between.
+/// Many calls that last about as long as their deadline: a call that returned in time never leaves the next
+/// one without a polling page, whatever the watchdog did meanwhile.
 #[test]
 fn a_call_that_ends_in_time_never_harms_the_next() {
-    // One long instruction: when it is done, the call may be past its deadline, and ends or polls.
+    // One long instruction: after it, the call may be past its deadline, and ends or polls.
     let text = format!(
         r#"(module {} (func (export "flame_batch") (param i32) (result i64) (local $n i32)
           (local.set $n (i32.load offset=4 (local.get 0)))
@@ -325,7 +324,7 @@ fn batch(count: u32) -> Call {
     Call::Batch { descriptors: 0, count, lost: 0, link: flame_abi::LinkType::ETHERNET }
 }
 
-/// A thread that does not run uses no processor time, so its call is not past its deadline.
+/// A thread that does not run uses no processor time, so its call does not reach its deadline.
 #[test]
 fn time_on_a_busy_machine_does_not_count() {
     let wasm = hanging(
@@ -335,7 +334,7 @@ fn time_on_a_busy_machine_does_not_count() {
     );
     let engines = Engines::new().unwrap();
     let plan = as_bounded(&wasm, 50);
-    // More threads than processors, so that each runs for a small part of the time.
+    // There are more threads than processors, so that each runs for a small part of the time.
     let spinning = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let others: Vec<_> = (0..4 * std::thread::available_parallelism().unwrap().get())
         .map(|_| {
@@ -397,7 +396,7 @@ fn the_deadline_follows_from_the_bound_within_its_limits() {
         let text = format!(
             r#"(module (memory (export "memory") 1) (func (export "flame_batch") (param $b i32) (result i64) (local $n i32) {body} (i64.const 0)))"#
         );
-        // Its packets may cost so much.
+        // The budget of its packets.
         let manifest = format!("{MANIFEST}\n[limits]\npacket_budget = 100_000_000\n");
         let wasm = with_manifest(wat::parse_str(&text).unwrap(), manifest.as_bytes());
         let limits = Limits { packet_budget: 100_000_000, ..Limits::default() };
@@ -411,7 +410,7 @@ fn the_deadline_follows_from_the_bound_within_its_limits() {
         ))
     };
     assert_eq!(of(""), 100 * MS);
-    // 5 instructions a turn, as if each took 100 ns.
+    // 5 instructions per iteration, at 100 ns each.
     assert!((500 * MS..510 * MS).contains(&times(1_000_000)), "{}", times(1_000_000));
     assert_eq!(times(5_000_000), 1000 * MS);
 }

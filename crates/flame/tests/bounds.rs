@@ -1,5 +1,5 @@
-//! The standard modules over every capture, with Wasmtime's own count of what is executed: no call costs more
-//! than its bound, and bounds are near the worst call.
+//! Tests of the standard modules over every capture, with Wasmtime's own count of executed instructions: no
+//! call costs more than its bound, and bounds are close to the worst call.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn captures() -> Vec<PathBuf> {
     all
 }
 
-/// Parameters with which a module works hardest: small tables, every packet logged, all moments.
+/// Returns parameters for which a module works hardest: small tables, every packet logged, all moments.
 fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
         "anonymize" => &[("key", KEY)],
@@ -42,7 +42,7 @@ fn settings(name: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// The call of one entry that comes nearest to its bound.
+/// The call of one entry that comes closest to its bound.
 #[derive(Default, Clone, Copy)]
 struct Worst {
     executed: u64,
@@ -93,7 +93,7 @@ impl<'a> Measured<'a> {
         })
     }
 
-    /// As if nothing had come before.
+    /// Restarts the module without its state.
     fn restart(&mut self) {
         self.instance = started(&self.loaded, &self.pool);
     }
@@ -130,7 +130,7 @@ impl<'a> Measured<'a> {
 
     fn end(&mut self, now_ns: u64) {
         let bound = self.bound("flame_tick");
-        // Several calls, if it has much to say: the last one is looked at.
+        // If there is much to report, there are several calls. The last one is measured.
         self.instance.call(&Call::Tick { now_ns }).unwrap();
         hold(self.name, &mut self.rest, self.instance.executed().unwrap(), bound.at(0, 0));
     }
@@ -179,7 +179,7 @@ fn no_call_of_a_standard_module_costs_more_than_its_bound() {
     for name in NAMES {
         let Some(mut module) = Measured::new(&engines, name) else { return };
         let bounded = module.bound("flame_batch").is_bounded();
-        // Packets one by one tell most; whole batches are what is run.
+        // Single packets are the sharpest test, and whole batches are the usual case.
         for path in &captures {
             let mut now = 0;
             if bounded {
@@ -203,7 +203,7 @@ fn no_call_of_a_standard_module_costs_more_than_its_bound() {
         }
     }
     rows.sort_by(f64::total_cmp);
-    // Of one capture of everyday traffic that cannot be said.
+    // One capture of everyday traffic is not enough for this test.
     if traces().is_some() {
         assert!(rows.len() >= 7, "bounded so far");
         assert!(rows[rows.len() / 2] <= 2.0 && rows[rows.len() - 1] <= 8.0, "{rows:?}");

@@ -1,5 +1,5 @@
-//! Bounded and metered modules beside each other on a live link: one that takes long is interrupted, and
-//! holds up no other; one that keeps breaking its pace is removed, and told why.
+//! Tests of bounded next to metered modules on a live link: a slow module is interrupted and delays no other,
+//! and a module that keeps exceeding its time limit is evicted, with a reason.
 
 mod common;
 #[path = "live/mod.rs"]
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-/// Goes round as often as its memory says, for each batch: no bound can be found.
+/// Returns a module whose loop takes its trip count from memory in each batch, so that no bound can be found.
 fn hog(turns: u32, folder: &Path) -> PathBuf {
     let text = format!(
         r#"(module (memory (export "memory") 1) (data (i32.const 16) "{}")
@@ -40,8 +40,8 @@ fn account(out: &Output) -> Value {
 fn a_module_that_takes_long_holds_up_no_other() {
     let Some(net) = common::module("count").and_then(|_| Net::new()) else { return };
     let folder = tempfile::tempdir().unwrap();
-    // Some 10 ms a batch, within the budget of a batch of one: longer than it may take, for what comes in a
-    // second.
+    // About 10 ms per batch, within the budget of a batch of one packet, is longer than permitted for the
+    // packets that arrive within a second.
     let hog = hog(8_000_000, folder.path());
     let capture = net.capture(&[&format!("{},count", hog.display()), "--format", "json"], 1);
     let frames = vec![ipv4(&[], 17, (1, 1), (2, 53), 1500); 1000];
@@ -61,7 +61,7 @@ fn a_module_that_keeps_breaking_its_pace_is_removed_with_its_times() {
     let Some(net) = common::module("count").and_then(|_| Net::new()) else { return };
     let folder = tempfile::tempdir().unwrap();
     let hog = hog(600_000, folder.path());
-    // A module is not judged by its first 256 batches; here each is a packet.
+    // A module is not judged by its first 256 batches. Here, each batch is one packet.
     let pace = ["--packet-time", "1us", "--max-overruns", "100", "--batch", "1", "--format", "json"];
     let capture = net.capture(&[&[&*format!("{},count", hog.display())], &pace[..]].concat(), 1);
     net.send(&vec![ipv4(&[], 17, (1, 1), (2, 53), 100); 400], 1);

@@ -1,4 +1,5 @@
-//! The command as a person uses it: exit statuses, errors, formats, and what docs/modules.md says.
+//! Tests of the command as people use it: exit statuses, errors, formats, and the examples of
+//! docs/modules.md.
 
 mod common;
 
@@ -114,7 +115,7 @@ fn logs_of_two_monitors_join() {
     let (out, demo) = (here.to_str().unwrap(), "demo/demo.pcap");
     let run = ["run", "trajectory", "-r", demo, "-q", "--format", "json", "-o", out];
     assert_eq!(flame(&[&run[..], &view].concat()).status.code(), Some(0));
-    // The other monitor sees all but each tenth log 5 ms later.
+    // The other monitor misses every tenth log, and sees the others 5 ms later.
     let (mut logs, mut late) = (0, String::new());
     for line in std::fs::read_to_string(&here).unwrap().lines() {
         let mut record: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -186,7 +187,7 @@ fn docs_modules_works_as_written() {
             .unwrap();
         assert!(out.status.success(), "{block}\n{}\n{}", text(&out.stdout), text(&out.stderr));
         if block.contains("--lang") {
-            // Port 443 of the recorded capture, seen from the packets' first bytes to the record.
+            // Port 443 in the recorded capture: from the packets' first bytes to the record.
             assert!(text(&out.stdout).contains("\"packets\":"), "{}", text(&out.stdout));
         }
         ran += 1;
@@ -204,7 +205,7 @@ fn check_tells_what_a_module_costs_at_most() {
         assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
         text(&out.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect()
     };
-    // The standard modules whose batches need no counter: they stay so.
+    // The batches of these standard modules need no counter, and must remain so.
     for module in ["count", "http", "flow", "lrd", "rtt", "rtt-c", "trajectory", "worm"] {
         let rows = json(module);
         let batch = rows.iter().find(|r| r["entry"] == "flame_batch").unwrap();
@@ -246,7 +247,7 @@ fn a_pace_decides_what_is_bounded_and_errors_say_what_is_missing() {
     assert_eq!(measured.status.code(), Some(0), "{}", text(&measured.stderr));
     let measured: serde_json::Value = serde_json::from_slice(&measured.stdout).unwrap();
     assert!(measured["calibration"]["latency"].as_array().unwrap().len() > 5, "{measured}");
-    // No machine takes a second for a packet, and none less than a picosecond.
+    // No machine needs a second for a packet, and each needs more than a picosecond.
     let (status, bounded, why) = verdict(&["--packet-time", "1s"]);
     assert_eq!((status, bounded), (0, true), "{why}");
     assert!(why.contains("acceptable (1000 ms × 17.0)"), "{why}");
@@ -288,7 +289,7 @@ fn bounded_and_metered_give_the_same_records() {
     }
 }
 
-/// What README says under "Use", as far as it needs no interface: every line on the recorded capture.
+/// Runs the commands in README's section "Use" that need no interface, on the recorded capture.
 #[test]
 fn readmes_commands_work_as_written() {
     if !has_modules() {
@@ -304,7 +305,7 @@ fn readmes_commands_work_as_written() {
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let mut ran = 0;
     for line in used.lines().map(str::trim).filter(|l| l.starts_with("flame run") && l.contains("-r FILE")) {
-        // Each placeholder is a word of its own.
+        // Each placeholder is a separate word.
         let command = line.split("  ").next().unwrap();
         let command = command.replace("FILE", &demo.display().to_string()).replace("KEY", &key);
         let mut bash = Command::new("bash");

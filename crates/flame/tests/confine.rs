@@ -1,5 +1,5 @@
-//! The child processes that foreign modules are read in: what they have given up, and what the parent makes
-//! of those that do not behave.
+//! Tests of the child processes that read foreign modules: the rights that they gave up, and the parent's
+//! handling of misbehaving children.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn small() -> Vec<u8> {
     with_manifest(wat::parse_str(text).unwrap(), MANIFEST.as_bytes())
 }
 
-/// Takes the compiler a second or more.
+/// Returns a module that the compiler works on for a second or more.
 fn slow() -> Vec<u8> {
     let branch = |n: usize| {
         let (a, b) = (n % 40, n * 7 % 40);
@@ -40,7 +40,7 @@ fn slow() -> Vec<u8> {
     with_manifest(wat::parse_str(text).unwrap(), MANIFEST.as_bytes())
 }
 
-/// A program that is started instead of a child that behaves.
+/// Writes a program that is started instead of the child.
 fn script(folder: &Path, text: &str) -> PathBuf {
     let path = folder.join("child");
     fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -66,7 +66,7 @@ fn a_child_that_does_not_behave_is_an_error_that_says_so() {
     for (text, expected) in cases {
         let folder = tempfile::tempdir().unwrap();
         let start = Instant::now();
-        // The last case never ends by itself: it is the stop flag's.
+        // The last case never ends by itself: it tests the stop flag.
         let stop = Arc::new(AtomicBool::new(false));
         let worker = Worker::new(script(folder.path(), text)).stopped_by(stop.clone());
         if text.ends_with(">&2") && text.starts_with("exec") {
@@ -113,7 +113,7 @@ fn a_cached_module_starts_no_child() {
     none.analyse(&small(), &examined, None).unwrap();
 }
 
-/// What is noted comes before the work, and keeps it from beginning.
+/// A note is written before the work. If it fails, the work is not started.
 #[test]
 fn work_is_noted_before_it_begins() {
     let noted = std::cell::RefCell::new(Vec::new());
@@ -129,7 +129,7 @@ fn work_is_noted_before_it_begins() {
     assert_eq!(error.to_string(), "examining: the disk is full");
 }
 
-/// `flame run` over a module that takes long to compile.
+/// Starts `flame run` over a module that is slow to compile.
 fn start(folder: &Path) -> Child {
     let module = folder.join("slow.wasm");
     fs::write(&module, slow()).unwrap();
@@ -149,7 +149,7 @@ fn field(process: u32, name: &str) -> Option<String> {
     Some(status.lines().find_map(|l| l.strip_prefix(name))?.trim().to_owned())
 }
 
-/// The confined child of a process, once it compiles.
+/// Returns the confined child of a process, once it compiles.
 fn compiling(parent: u32) -> Option<u32> {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(60) {
@@ -196,7 +196,7 @@ fn a_child_has_given_up_everything() {
     if net.0 == net.1 {
         eprintln!("no network namespace of its own: not allowed here");
     }
-    // Its parent was killed, and it went with it.
+    // The parent was killed, so the child must end.
     let start = Instant::now();
     while field(child, "State:").is_some_and(|s| !s.starts_with('Z')) {
         assert!(start.elapsed() < Duration::from_secs(10), "the child is still there");

@@ -1,4 +1,4 @@
-//! Credentials as people use them: the pages of docs, what modules then see, and how it ends.
+//! Tests of credentials as people use them: the pages of docs, the resulting views of modules, and their end.
 
 mod common;
 #[path = "live/mod.rs"]
@@ -19,7 +19,7 @@ fn demo() -> String {
     root().join("demo/demo.pcap").canonicalize().unwrap().display().to_string()
 }
 
-/// Where the standard modules lie; nothing, after saying so, if they are not built.
+/// Returns the folder of the standard modules. If they are not built, reports this and returns `None`.
 fn modules() -> Option<String> {
     common::module("flow")?;
     common::module("count")?;
@@ -37,7 +37,7 @@ fn done(folder: &Path, arguments: &[&str]) -> String {
     text(&out.stdout).trim().to_owned()
 }
 
-/// A node's folder: `root.key`, `policy.toml` with one role of these fields, revocations and log.
+/// Creates a node's folder: `root.key`, `policy.toml` with one role of these fields, revocations and log.
 fn node(fields: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = done(folder.path(), &["key", "new", "root.key"]);
@@ -62,7 +62,7 @@ fn mint(folder: &Path, to: &str, more: &[&str]) {
 
 const POLICY: [&str; 2] = ["--policy", "policy.toml"];
 
-/// Rows of a run under a credential.
+/// Returns the rows of a run under a credential.
 fn rows(folder: &Path, module: &str, more: &[&str]) -> Vec<Value> {
     let demo = demo();
     let run = ["run", module, "-r", &demo, "-q", "--format", "json"];
@@ -70,7 +70,7 @@ fn rows(folder: &Path, module: &str, more: &[&str]) -> Vec<Value> {
     out.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
-/// Every shell block of a page, in order, in an empty folder.
+/// Runs every shell block of a page, in order, in an empty folder.
 fn works_as_written(page: &str) {
     let Some(modules) = modules() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ fn works_as_written(page: &str) {
     let blocks: Vec<_> = page.split("```sh\n").skip(1).map(|b| b.split("```").next().unwrap()).collect();
     assert!(blocks.len() >= 6, "{} blocks", blocks.len());
     for block in blocks {
-        // The shell's -e takes no notice of what follows a !.
+        // The shell's -e ignores commands after `!`.
         let failing = |line: &str| {
             line.strip_prefix("! ").map(|l| format!("if {l}; then echo let through; exit 1; fi"))
         };
@@ -159,7 +159,7 @@ fn what_may_not_go_out_is_withheld_and_counted() {
     let out = in_folder(node.path(), &[&run[..], &POLICY].concat());
     assert_eq!(text(&out.stdout).lines().count(), large);
     let account: Value = serde_json::from_str(&text(&out.stderr)).unwrap();
-    // How many is the module's to choose: what is told is how many about.
+    // The module could choose the exact number, so only its magnitude is reported.
     assert_eq!(account["modules"]["flow"]["withheld"], (all.len() - large).next_power_of_two());
     assert_eq!(account["modules"]["flow"]["records"], large);
 }
@@ -194,7 +194,7 @@ fn the_command_line_narrows_a_grant_and_cannot_widen_it() {
     let udp = explain(&[]);
     assert!(udp > explain(&["--select", "port 53 and src port 53"]));
     assert_eq!(udp, explain(&["--select", "udp or tcp", "--expose", "all"]));
-    // The key of transforms is the node's.
+    // The key of transforms is the node's alone.
     let out =
         in_folder(node.path(), &["run", "count", "-r", "x", "--policy", "policy.toml", "--key", "node.key"]);
     assert_eq!(out.status.code(), Some(2));
@@ -212,7 +212,7 @@ fn a_filter_does_not_undo_pseudonyms_nor_ticks_a_resolution() {
     assert!(flows(&["--select", "host 10.9.0.1"]).is_empty(), "a true address");
     let pseudonym = flows(&[])[0]["src"].as_str().unwrap().to_owned();
     assert!(!flows(&["--select", &format!("host {pseudonym}")]).is_empty(), "what is seen can be asked for");
-    // One report for each second, however short the interval.
+    // There is one report per second, however short the interval.
     let ticks = |more: &[&str]| rows(node.path(), "count", &[more, &["--interval", "100ms"]].concat());
     let (quantize, fine) = (ticks(&under), ticks(&[]));
     assert!(quantize.len() * 3 < fine.len(), "{} and {}", quantize.len(), fine.len());
@@ -235,7 +235,7 @@ fn a_credential_is_for_its_owner_and_a_revocation_is_a_line() {
     }
     let mode = std::fs::metadata(node.path().join("alice.cred")).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0);
-    // Whoever edited the list by hand left its last line open.
+    // The list was edited by hand, and its last line has no line break.
     std::fs::write(node.path().join("revoked"), "id 00ff").unwrap();
     done(node.path(), &["grant", "revoke", "alice.cred", "--policy", "policy.toml"]);
     let run = |to: &str| {
@@ -257,7 +257,7 @@ fn a_filter_that_means_nothing_is_found_where_it_stands() {
     let all = ["grant", "mint", "--key", "root.key", "--to", "a", "--role", "all", "--code", "any"];
     for (option, value, said) in [
         ("--select", "port port 53", "command line, select: "),
-        // Nothing asks a resolver, not even where a filter is stated.
+        // Names are not resolved, even in a filter.
         ("--select", "host localhost", "\"localhost\" is a name"),
         ("--transform", "port=truncate:48", "16 bits"),
     ] {
@@ -267,7 +267,7 @@ fn a_filter_that_means_nothing_is_found_where_it_stands() {
     }
 }
 
-/// Runs a module live, does something to its grant, and gives the time until it ended and what it said.
+/// Runs a module live, changes its grant, and returns the time until it ended and its output.
 fn ended_by(end: impl FnOnce(&Path), more: &[&str]) -> Option<(Duration, Output)> {
     modules()?;
     let net = Net::new()?;
@@ -290,7 +290,7 @@ fn ended_by(end: impl FnOnce(&Path), more: &[&str]) -> Option<(Duration, Output)
     Some((took, out))
 }
 
-/// What it takes beyond its share is shed, and the account adds up.
+/// Work beyond its share is shed, and the account adds up.
 #[test]
 fn a_share_of_the_processor_is_kept_to() {
     if modules().is_none() {
@@ -323,7 +323,7 @@ fn evicted(ended: Option<(Duration, Output)>, reason: &str) {
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(4), "{said}");
     assert!(said.contains("evicted: ") && said.contains(reason), "{said}");
-    // A second, and what starting and ending processes takes on a busy machine.
+    // One second, and the time to start and end processes on a busy machine.
     assert!(took < Duration::from_secs(5), "{took:?}");
     assert_eq!(text(&out.stdout).lines().count(), 0, "what it knew is gone");
 }
@@ -338,7 +338,7 @@ fn a_running_module_is_evicted_when_its_credential_is_revoked() {
 
 #[test]
 fn a_running_module_is_evicted_when_its_credential_expires() {
-    // Minted, then started: there is time enough for that.
+    // The credential is minted, and then the run is started. There is enough time for that.
     evicted(
         ended_by(|_| std::thread::sleep(Duration::from_secs(12)), &["--expires", "+12s"])
             .map(|(took, out)| (took.saturating_sub(Duration::from_secs(12)), out)),

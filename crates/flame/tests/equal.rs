@@ -1,11 +1,11 @@
-//! The modules that exist in Rust and in C say the same.
+//! Tests that modules that exist in Rust and in C emit the same records.
 
 mod common;
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Records as text, without the module's name.
+/// Returns records as text, without the module's name.
 fn records(module: &str, capture: &std::path::Path, workers: &str, set: &[&str]) -> Vec<String> {
     let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
     flame.args(["run", module, "-q", "--format", "json", "--workers", workers, "-r"]).arg(capture);
@@ -42,7 +42,8 @@ fn rust_and_c_give_the_same_records() {
         let mut all: Vec<PathBuf> =
             std::fs::read_dir(traces.join("open/files")).unwrap().flatten().map(|e| e.path()).collect();
         all.sort();
-        // Every thirtieth; the test of truth runs the C modules over all, with the parameters' defaults.
+        // Every thirtieth capture. The test `truth` runs the C modules over all captures, with default
+        // parameters.
         captures.extend(all.into_iter().step_by(30).filter(|p| whole(p)));
     }
     for (rust, c, settings) in pairs {
@@ -55,7 +56,7 @@ fn rust_and_c_give_the_same_records() {
     }
 }
 
-/// Whether a capture is read without complaint.
+/// Returns whether a capture is read without an error.
 fn whole(capture: &std::path::Path) -> bool {
     let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
     let out = flame.args(["run", "count", "-q", "--format", "json", "-r"]).arg(capture).output().unwrap();

@@ -1,5 +1,5 @@
-//! Modules that are small and cost an analyser or a compiler far more than their size: each is refused by
-//! name, or done within limits, as the child processes' own account of time and memory says.
+//! Tests of small modules that cost an analyser or a compiler far more than their size suggests. Each is
+//! refused with a reason or finished within limits, by the child processes' own account of time and memory.
 
 mod common;
 
@@ -11,7 +11,7 @@ use wasm_encoder::{
     GlobalType, InstructionSink, MemorySection, MemoryType, Module, TypeSection, ValType,
 };
 
-/// Types of functions in [`module`]: `flame_batch`'s, none to none, i32 to i32.
+/// Types of functions in [`module`]: that of `flame_batch`, none to none, i32 to i32.
 const BATCH: u32 = 0;
 const NONE: u32 = 1;
 const ONE: u32 = 2;
@@ -24,7 +24,7 @@ fn function(locals: u32, code: impl FnOnce(&mut InstructionSink<'_>)) -> Functio
     f
 }
 
-/// A module of which the first function is `flame_batch`.
+/// Returns a module whose first function is `flame_batch`.
 fn module(globals: u32, functions: &[(u32, Function)]) -> Vec<u8> {
     let (mut types, mut memories, mut exports) =
         (TypeSection::new(), MemorySection::new(), ExportSection::new());
@@ -50,7 +50,7 @@ fn module(globals: u32, functions: &[(u32, Function)]) -> Vec<u8> {
     with_manifest(module.finish(), MANIFEST.as_bytes())
 }
 
-/// `n` calls in one function.
+/// Returns a module with `n` calls in one function.
 fn calls(n: u32) -> Vec<u8> {
     let batch = function(0, |i| {
         (0..n).for_each(|_| {
@@ -61,7 +61,7 @@ fn calls(n: u32) -> Vec<u8> {
     module(0, &[(BATCH, batch), (NONE, function(0, |_| {}))])
 }
 
-/// Calls of a function that sets many globals.
+/// Returns a module with calls of a function that sets many globals.
 fn globals(n: u32) -> Vec<u8> {
     let batch = function(0, |i| {
         (0..1000).for_each(|_| {
@@ -77,7 +77,7 @@ fn globals(n: u32) -> Vec<u8> {
     module(n, &[(BATCH, batch), (NONE, sets)])
 }
 
-/// Functions that each call the next.
+/// Returns a module whose functions each call the next.
 fn chain(n: u32) -> Vec<u8> {
     let mut functions = vec![(
         BATCH,
@@ -102,7 +102,7 @@ fn chain(n: u32) -> Vec<u8> {
     module(0, &functions)
 }
 
-/// `br_table`s of so many labels each.
+/// Returns a module of `br_table`s with `labels` labels each.
 fn tables(n: u32, labels: u32) -> Vec<u8> {
     let targets: Vec<u32> = (0..labels).map(|l| l % 2).collect();
     let batch = function(0, |i| {
@@ -117,7 +117,7 @@ fn tables(n: u32, labels: u32) -> Vec<u8> {
     module(0, &[(BATCH, batch)])
 }
 
-/// Branches that join again, each with other values in locals.
+/// Returns a module of branches that join, each with other values in locals.
 fn joins(ifs: u32, locals: u32) -> Vec<u8> {
     let batch = function(locals, |i| {
         for n in 0..ifs {
@@ -131,7 +131,7 @@ fn joins(ifs: u32, locals: u32) -> Vec<u8> {
     module(0, &[(BATCH, batch)])
 }
 
-/// Loops in loops, each with an exit.
+/// Returns a module of nested loops, each with an exit.
 fn loops(depth: u32) -> Vec<u8> {
     let batch = function(20, |i| {
         for _ in 0..depth {
@@ -148,7 +148,8 @@ fn loops(depth: u32) -> Vec<u8> {
     module(0, &[(BATCH, batch)])
 }
 
-/// Installs the module by confined children, and returns the refusal, if there is one, and what they used.
+/// Installs the module with confined children, and returns the refusal, if there is one, and the resources
+/// used.
 fn installed(wasm: &[u8]) -> (Option<String>, Usage) {
     let worker = Worker::new(env!("CARGO_BIN_EXE_flame"));
     let compiler = Compiler::new(worker.clone(), None);
@@ -188,14 +189,14 @@ fn what_would_exhaust_is_refused_by_name_or_done() {
                 expected.iter().for_each(|word| assert!(reason.contains(word), "{name}: {word}: {reason}"));
             }
         }
-        // A quarter of the time on an idle machine; the compiler inlines what is called, which takes the
+        // An idle machine takes a quarter of the time. The compiler inlines called functions, which takes the
         // memory.
         assert!(used.cpu < Duration::from_secs(8), "{name}: {used:?}");
         assert!(used.memory < 1 << 30, "{name}: {used:?}");
     }
 }
 
-/// Ordinary code, at the size that [`flame_bounds`]' own test of large modules has.
+/// Ordinary code, of the size of [`flame_bounds`]' own test of large modules.
 #[test]
 fn ordinary_modules_of_megabytes_pass() {
     for functions in [2_000, 8_000] {

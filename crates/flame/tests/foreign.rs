@@ -1,6 +1,6 @@
-//! Modules whose work is done by crates from elsewhere (`tests/foreign`): they build, run, find what is
-//! there, and `flame check` says of each what `expected.tsv` says. A bound that is lost shows, and so does
-//! one that is gained.
+//! Tests of modules that use third-party crates (`tests/foreign`): they build, run, and find the known
+//! contents of captures, and `flame check` reports for each the verdict in `expected.tsv`. A lost bound fails
+//! the test, and so does a gained one.
 
 mod common;
 
@@ -15,9 +15,9 @@ struct Line {
     name: String,
     package: String,
     version: String,
-    /// `bounded`, or what stops it.
+    /// `bounded`, or the reason why it is not.
     verdict: String,
-    /// What it finds in the recorded capture, and in [`made`].
+    /// The numbers found in the recorded capture, and in [`made`].
     demo: u64,
     made: u64,
 }
@@ -59,13 +59,13 @@ fn text(bytes: &[u8]) -> String {
 
 fn flame(args: &[&str]) -> Output {
     let flame = std::env::var("FLAME").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flame").to_owned());
-    // A target folder of its own: this cargo must not wait for the one that runs the test.
+    // A separate target folder, because this cargo must not wait for the one that runs the test.
     let out = Command::new(flame).args(args).env("CARGO_TARGET_DIR", kept().join("target")).output().unwrap();
     assert_eq!(out.status.code(), Some(0), "flame {args:?}: {}", text(&out.stderr));
     out
 }
 
-/// The module's `.wasm`, built if its sources changed.
+/// Returns the path of the module's `.wasm`, built if its sources changed.
 fn built(name: &str) -> String {
     let from = folder().join(name);
     flame(&["build", from.to_str().unwrap(), "--output", kept().to_str().unwrap()]);
@@ -76,8 +76,8 @@ fn json(bytes: &[u8]) -> Vec<serde_json::Value> {
     text(bytes).lines().filter(|l| l.starts_with('{')).map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
-/// `bounded` if `flame check` reports a verified bound of `flame_batch`; otherwise the `expected` reason,
-/// since which loop is reported first depends on the build.
+/// Returns `bounded` if `flame check` reports a verified bound of `flame_batch`, and otherwise the `expected`
+/// reason, since the loop that is reported first depends on the build.
 fn verdict(wasm: &str, expected: &str) -> String {
     let lines = json(&flame(&["check", "--format", "json", wasm]).stdout);
     let batch = lines.iter().find(|l| l["entry"] == "flame_batch").expect("every module has flame_batch");
@@ -89,7 +89,7 @@ fn verdict(wasm: &str, expected: &str) -> String {
     }
 }
 
-/// What each module finds in a capture. No packet may be lost on the way.
+/// Returns the number found by each module in a capture. No packet may be lost.
 fn found(modules: &str, capture: &Path) -> BTreeMap<String, u64> {
     let capture = capture.to_str().unwrap();
     let out =
@@ -107,11 +107,11 @@ fn sum(account: &serde_json::Value, words: &[&str]) -> u64 {
     words.iter().map(|w| account[w].as_u64().unwrap()).sum()
 }
 
-/// A capture of UDP packets with something for each module in them.
+/// Creates a capture of UDP packets with input for each module.
 fn made() -> PathBuf {
     let dns = b"\x12\x34\x01\x00\0\x01\0\0\0\0\0\0\x07example\x03com\0\0\x01\0\x01";
     let http = b"GET / HTTP/1.1\r\nHost: example.com\r\nUser-Agent: x\r\n\r\n";
-    // One literal, 24 times the byte before, five literals.
+    // One literal, 24 times the byte before it, five literals.
     let lz4 = b"\x1fa\x01\0\x05\x50hello";
     let payloads: [(u16, &[u8]); 12] = [
         (53, dns),
@@ -149,7 +149,7 @@ fn made() -> PathBuf {
     path
 }
 
-/// The version that is built in; of the standard library, none.
+/// Returns the locked version of a package, or none for the standard library.
 fn locked(package: &str) -> String {
     let lock: toml::Table =
         toml::from_str(&std::fs::read_to_string(folder().join("Cargo.lock")).unwrap()).unwrap();
@@ -192,7 +192,7 @@ fn modules_of_foreign_code_do_what_the_table_says() {
     }
     assert!(wrong.is_empty(), "expected.tsv is not as it is now, which is:\n{}", wrong.join("\n"));
 
-    // The same work by two crates, or by two ways through one.
+    // The same work by two crates, or by two functions of one.
     for [one, other] in [
         ["crc", "crc-fast"],
         ["trie", "lpm"],

@@ -1,4 +1,5 @@
-//! What leaves a grant beside records, and how much of anything does: whole commands, modules in text.
+//! Tests of everything that leaves a grant besides records, and of its amounts: whole commands, modules in
+//! text.
 
 mod commands;
 mod common;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;
 
-/// Packets at these times, in milliseconds.
+/// Writes a capture of packets at these times, in milliseconds.
 fn capture(path: &Path, times: impl IntoIterator<Item = u64>) {
     let head = [
         0xa1b2_c3d4u32.to_le_bytes(),
@@ -30,7 +31,7 @@ fn capture(path: &Path, times: impl IntoIterator<Item = u64>) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A node with one role, and Alice's credential for it.
+/// Creates a node with one role, and Alice's credential for it.
 fn node(fields: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = done(folder.path(), &["key", "new", "root.key"]);
@@ -69,7 +70,7 @@ fn manifest(tables: &str) -> String {
 
 const TABLE: &str = "[[tables]]\nname = \"t\"\ncolumns = [{ name = \"x\", type = \"u64\" }]\n";
 
-/// Copies what it sees into all that it can think of, then traps in a function with a telling name.
+/// Copies its input to every possible output, then traps in a function whose name reveals something.
 const TELLS: &str = r#"(module (memory (export "memory") 1)
   (global (export "flame_panic_text") i32 (i32.const 2048))
   (data (i32.const 2048) "the payload is XSECRETX")
@@ -99,7 +100,7 @@ fn nothing_of_a_modules_making_leaves_but_records() {
         (&account["modules"]["m"]["records_lost"], &account["modules"]["m"]["faults"]),
         (&0.into(), &1.into())
     );
-    // The log has the fault and the end, and neither has a word of it.
+    // The log has the fault and the end, without a word of the payload.
     let log = done(node.path(), &["audit", "show", "--policy", "policy.toml"]);
     let events: Vec<_> = log.lines().filter_map(|l| l.split_whitespace().nth(1)).collect();
     assert_eq!(events, ["install", "fault", "end"], "{log}");
@@ -132,7 +133,7 @@ fn a_name_of_megabytes_is_cut_before_anything_is_made_of_it() {
     assert!(said.len() < 20_000, "{} bytes", said.len());
 }
 
-/// Puts out a thousand records for each call of `flame_batch`, and as many again at the end.
+/// Emits a thousand records in each call of `flame_batch`, and as many again at the end.
 const FLOODS: &str = r#"(module (memory (export "memory") 4)
   (func $fill (result i64) (local $i i32)
     (loop $l
@@ -162,10 +163,10 @@ fn rates_belong_to_the_credential_whatever_the_installs_workers_and_runs() {
         done(node.path(), &["run", "./m.wasm", "-r", "c.pcap", "-q", "--format", "json"]).lines().count()
             >= 2000
     );
-    // A second's worth to begin with, and one for each second that is ticked.
+    // The quota of one second to begin with, and of each second with a tick.
     let first = run("./m.wasm,./n.wasm,./o.wasm", &["--workers", "2", "--restart", "9"]);
     assert!((100..=500).contains(&first), "{first}");
-    // Narrowed and handed on, it is the same credential still.
+    // The narrowed and handed-on credential shares the quotas.
     done(node.path(), &["grant", "narrow", "alice.cred", "--to", "bob", "-o", "bob.cred"]);
     let mut all = first;
     for credential in ["alice.cred", "bob.cred", "alice.cred", "bob.cred"] {
@@ -175,7 +176,7 @@ fn rates_belong_to_the_credential_whatever_the_installs_workers_and_runs() {
     }
     let most = 500.0 + 100.0 * begun.elapsed().as_secs_f64();
     assert!((all as f64) < most, "{all} records, {most} granted");
-    // The state is the node's word: without it nothing runs.
+    // The state must be authentic, and without it nothing runs.
     let state =
         std::fs::read_dir(node.path().join("audit.log.quotas")).unwrap().next().unwrap().unwrap().path();
     std::fs::write(&state, "{}").unwrap();
@@ -198,7 +199,7 @@ fn memory_is_of_all_instances_together() {
     assert!(text(&both.stderr).contains("instantiation: could not be started"), "{}", text(&both.stderr));
 }
 
-/// Without any grant: one packet made 975 MB of JSON.
+/// No grant is involved: one packet once caused 975 MB of JSON.
 #[test]
 fn one_packet_does_not_fill_a_disk() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What whoever runs a module under a grant could learn of packets that are not shown, beside the module:
-//! whole commands.
+//! Tests of everything, besides the module, that a user of a grant could learn from hidden packets: whole
+//! commands.
 
 mod commands;
 mod common;
@@ -14,8 +14,8 @@ use std::process::Command;
 
 const UNDER: [&str; 4] = ["--policy", "policy.toml", "--credential", "alice.cred"];
 
-/// A node that shows headers of TCP to port 80, and a module that tells of each batch how many packets it has
-/// and how many were lost before it; it computes for so many turns.
+/// Creates a node that shows headers of TCP to port 80, and a module that reports for each batch its number
+/// of packets and of those lost before it, after a computation of `turns` iterations.
 fn node(of_node: &str, expose: &str, turns: u32) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = done(folder.path(), &["key", "new", "root.key"]);
@@ -44,7 +44,7 @@ fn node(of_node: &str, expose: &str, turns: u32) -> tempfile::TempDir {
     folder
 }
 
-/// A capture of one link type: milliseconds of one second, and bytes.
+/// Writes a capture of one link type. Packets have a time in milliseconds, within one second, and bytes.
 fn capture(path: &Path, link: u32, packets: &[(u32, Vec<u8>)]) {
     let words = |all: &[u32]| all.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
     let mut file = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, link]);
@@ -81,7 +81,7 @@ fn options_that_look_at_packets_as_they_are_need_the_policys_leave() {
     done(lets.path(), &[&["run", "./m.wasm", "-r", "c.pcap", "--decapsulate"], &UNDER[..]].concat());
 }
 
-/// The line on a terminal counts every packet.
+/// The progress line would count every packet.
 #[test]
 fn no_progress_is_shown_under_a_grant() {
     if !Command::new("script").arg("--version").output().is_ok_and(|out| out.status.success()) {
@@ -89,7 +89,7 @@ fn no_progress_is_shown_under_a_grant() {
         return;
     }
     let folder = node("", "headers", 1);
-    // More than is read before the first packet is looked at.
+    // More packets than are read before the first one is processed.
     capture(
         &folder.path().join("c.pcap"),
         1,
@@ -97,7 +97,7 @@ fn no_progress_is_shown_under_a_grant() {
     );
     let shown = |more: &[&str]| {
         let (flame, more) = (env!("CARGO_BIN_EXE_flame"), more.join(" "));
-        // The rest comes when a line is due.
+        // The rest arrives when a progress line is due.
         let feed = "head -c 5000000 c.pcap; sleep 0.6; tail -c +5000001 c.pcap; sleep 0.4";
         let run = format!("({feed}) | {flame} run ./m.wasm -r - -s 200 --format json --stats none {more}");
         let out =
@@ -142,7 +142,7 @@ fn hidden_packets_of_another_link_type_end_no_block() {
     let raw = |ms: u32, port: u16| (ms, tcp_packet(7, port)[14..].to_vec());
     let without = run(&[]);
     assert_eq!(without, run(&(0..40).map(|i| raw(2 * i + 1, 443)).collect::<Vec<_>>()));
-    // Those that are shown do, for a batch is of one link type; none is missing.
+    // Shown packets have an effect, because a batch has one link type. None is missing.
     let with = run(&[raw(11, 443), raw(21, 80), raw(22, 80), raw(31, 443)]);
     let counts: Vec<_> = with
         .lines()
@@ -160,11 +160,11 @@ fn packets_that_were_not_to_be_shown_are_not_lost_either() {
     let under = ["--policy", &policy, "--credential", &credential];
     let run = [&module, "--metered", "--interval", "1ms", "--format", "json"];
     let capture = net.capture(&[&run[..], &under].concat(), 1);
-    // More than the blocks that may wait hold.
+    // More packets than fit the blocks that may wait.
     let mut frames = vec![ipv4(&[], 6, (1, 1024), (2, 80), 74); 1];
     frames.extend(vec![ipv4(&[], 17, (1, 1024), (2, 53), 300); 4]);
     net.send(&frames, 10_000);
-    // Its first batch goes on for longer than that: the packets behind it have to be read before the end.
+    // Its first batch takes longer than that. The packets after it must be read before the end.
     std::thread::sleep(std::time::Duration::from_secs(3));
     let out = capture.interrupt();
     let said = text(&out.stderr);

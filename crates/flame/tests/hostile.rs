@@ -1,8 +1,8 @@
-//! Modules that mean harm: contained, named, and their neighbour sees every packet.
+//! Tests of harmful modules: they are contained and named, and their neighbour sees every packet.
 //!
-//! A case is a file of `tests/hostile/`; its first lines say what it does, whether it is refused at
-//! install or ended while running, and what the error must contain. Cases that are no valid text are
-//! below.
+//! A case is a file of `tests/hostile/`. Its first lines describe the harm, state whether the module is
+//! refused at install or ended while running, and give a part of the expected error. Cases that are not valid
+//! text are below.
 
 mod common;
 
@@ -82,7 +82,7 @@ fn every_case_is_contained_and_named() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What kinds may put out beside counts of packets.
+/// Outputs of kinds, besides counts of packets.
 const KINDS: &str = "abi = 1\nname = \"hostile\"\nversion = \"1\"\ndescription = \"test\"\n\
     [[tables]]\nname = \"t\"\ncolumns = [{ name = \"packets\", type = \"u64\" }]\n\
     [[tables]]\nname = \"b\"\ncolumns = [{ name = \"x\", type = \"bool\" }]\n\
@@ -100,7 +100,7 @@ struct Kind {
     result: String,
 }
 
-/// Where harm is done.
+/// The calls in which harm is done.
 const CALLS: [&str; 4] = ["batch", "tick", "end", "message"];
 
 fn kinds() -> Vec<Kind> {
@@ -134,10 +134,10 @@ fn kinds() -> Vec<Kind> {
 }
 
 impl Kind {
-    /// The module that does it in this call and nothing in the others.
+    /// Returns the module that does harm in this call and nothing in the others.
     fn module(&self, call: &str) -> String {
         let harm = |of: &str| if of == call { "(call $harm)" } else { "(i64.const 0)" };
-        // A batch sends what the slow instance then does harm with.
+        // A batch sends a message, with which the slow instance then does harm.
         let (sends, slow) = match call {
             "message" => (
                 "(i64.const 0x90000fa00)",
@@ -164,7 +164,7 @@ impl Kind {
     }
 }
 
-/// A kind in a call: what is wrong with how it is contained.
+/// Runs a kind in a call. Returns a description if it is not contained.
 fn contained(
     engine: &flame_run::Engines,
     neighbour: &flame_plan::ModulePlan,
@@ -172,17 +172,17 @@ fn contained(
     call: &str,
 ) -> Option<String> {
     let name = format!("{} in {call}", kind.name);
-    // Told by the harness if it fails, or does not end.
+    // The name is printed by the harness if the test fails, or does not end.
     eprintln!("{name}");
     let wasm = match wat::parse_str(kind.module(call)) {
         Ok(wasm) => with_manifest(wasm, KINDS.as_bytes()),
         Err(e) => return Some(format!("{name}: {e}")),
     };
-    // Endless is endless after less, too.
+    // A smaller budget makes endless loops end sooner.
     let limits = Limits { packet_budget: 10_000, call_budget: 1_000_000, ..Limits::default() };
     let plan = match install(&wasm, &flame_compile::InstallRequest { limits, ..request() }) {
         Ok(plan) => plan,
-        // Refused for what it would do is contained, too.
+        // A refusal for the expected harm is containment, too.
         Err(e) if kind.expect.iter().any(|expected| e.to_string().contains(expected.as_str())) => {
             return None;
         }
@@ -256,7 +256,7 @@ fn malformed_files_are_refused_with_the_reason() {
         };
         assert!(error.contains(expect), "{name}: expected {expect:?} in: {error}");
     }
-    // Cut anywhere, it is refused or still whole in meaning; never a panic.
+    // A file cut anywhere is refused, and never causes a panic.
     for end in 0..good.len() {
         assert!(install(&good[..end], &request()).is_err(), "cut at {end}");
     }
@@ -264,7 +264,7 @@ fn malformed_files_are_refused_with_the_reason() {
 
 #[test]
 fn a_budget_cuts_off_at_the_same_packet_whatever_the_batches() {
-    // The thousandth packet, by its source port, loops for ever; marks give each packet its budget.
+    // The thousandth packet, by its source port, loops forever. Marks give each packet its budget.
     let text = r#"(module
       (import "flame" "packet" (func $packet (param i32)))
       (memory (export "memory") 1)

@@ -1,4 +1,5 @@
-//! Modules come and go while packets flow: no packet of anyone else is lost, accounts and records are exact.
+//! Tests of modules that are added and removed while packets flow: no packet of another module is lost, and
+//! accounts and records are exact.
 
 mod common;
 
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Counts packets, and reports their number at its end.
+/// Counts packets, and reports the number at its end.
 const COUNT: &str = r#"(module (memory (export "memory") 1)
     (data (i32.const 0) "\08\00\00\00\00\00\00\00")
     (func (export "flame_batch") (param i32) (result i64)
@@ -31,7 +32,7 @@ fn counter(id: u32, protection: Protection) -> ModulePlan {
     ModulePlan { id: ModuleId(id), name: format!("count{id}"), ..plan }
 }
 
-/// Blocks of packets until the run is stopped, a few thousand a second.
+/// A source of blocks until the run is stopped, with a few thousand packets per second.
 struct Endless {
     stop: Arc<AtomicBool>,
     delivered: Arc<AtomicU64>,
@@ -57,7 +58,7 @@ impl Source for Endless {
     }
 }
 
-/// Sums of the records of each module.
+/// The sums of the records of each module.
 #[derive(Clone, Default)]
 struct Sums(Arc<Mutex<BTreeMap<String, u64>>>);
 
@@ -78,7 +79,7 @@ impl Sink for Sums {
     }
 }
 
-/// A run of one module that goes on until it is stopped.
+/// A run of one module that continues until it is stopped.
 struct Running {
     worker: Worker,
     delivered: Arc<AtomicU64>,
@@ -131,7 +132,7 @@ fn modules_come_and_go_and_every_packet_is_accounted_for() {
             assert_eq!(*name, format!("count{id}"));
             assert!(account.offered > 0 && account.offered >= account.accounted(), "{what}: {account:?}");
             assert!(snapshot.packets >= account.offered);
-            // The first four go at once, the next four together, the last four run to the end.
+            // The first four are removed at once, the next four together, and the last four run to the end.
             match id {
                 1..=4 => removed.push((id, handle.remove(ModuleId(id)).unwrap())),
                 5..=8 => {}
@@ -171,7 +172,7 @@ fn a_module_is_evicted_and_the_others_go_on() {
         while delivered.load(Ordering::Relaxed) < before + 2000 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // It is still there, with its account, until it is removed.
+        // The module is still present, with its account, until it is removed.
         let account = handle.remove(ModuleId(1)).unwrap();
         assert!(account.adds_up() && account.shed_by(Shed::Evicted) > 0, "{account:?}");
         handle.stop();
@@ -190,7 +191,7 @@ fn commands_that_cannot_be_followed_are_refused() {
     assert!(matches!(handle.add(&module(0, Protection::Auto)), Err(RunError::Duplicate(ModuleId(0)))));
     assert!(matches!(handle.remove(ModuleId(7)), Err(RunError::Unknown(ModuleId(7)))));
     assert!(matches!(handle.evict(ModuleId(7), Reason::Narrowed), Err(RunError::Unknown(_))));
-    // Ticks of this run are a second apart.
+    // The ticks of this run are one second apart.
     let mut coarse = module(1, Protection::Auto);
     coarse.plan.view.resolution_ns = 3_000_000_000;
     assert!(matches!(handle.add(&coarse), Err(RunError::Resolution { .. })));

@@ -1,5 +1,5 @@
-//! The house rules that a program can check: edges between crates, where `unsafe` may stand, and that the
-//! documents name what exists.
+//! Tests of the house rules: edges between crates, places of `unsafe`, and that documents name existing
+//! files.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::root;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Which room a crate lives in, by its folder.
+/// Returns the room of a crate, by its folder.
 fn room(manifest: &Path) -> &'static str {
     let path = manifest.to_string_lossy();
     for room in ["contract", "dataplane", "control", "result", "sdk", "modules"] {
@@ -34,12 +34,12 @@ fn edges_go_down() {
             let allowed = match here {
                 "contract" => matches!(there, "contract" | "library"),
                 "dataplane" => matches!(there, "contract" | "dataplane" | "library"),
-                // The node is where both sides meet.
+                // Both sides meet in the node.
                 "control" if here_is_node => there != "other",
                 "control" => matches!(there, "contract" | "control" | "library"),
                 "sdk" => there == "contract",
                 "result" => matches!(there, "contract" | "result" | "library") || name == "flame-record",
-                // What a field becomes has one meaning, inside the sandbox and outside.
+                // The transform of a field has one definition, inside the sandbox and outside.
                 "modules" => matches!(there, "sdk" | "library") || name == "flame-transform",
                 _ => true,
             };
@@ -53,14 +53,14 @@ fn edges_go_down() {
     }
 }
 
-/// The licences of all that is built in, against the list that `cargo deny` reads too.
+/// The licences of all dependencies are on the list that `cargo deny` reads, too.
 #[test]
 fn every_licence_is_on_the_list() {
     let deny = std::fs::read_to_string(root().join("deny.toml")).unwrap();
     let deny: toml::Table = toml::from_str(&deny).unwrap();
     let allowed: Vec<_> =
         deny["licenses"]["allow"].as_array().unwrap().iter().filter_map(|l| l.as_str()).collect();
-    // Modules of foreign code are built apart, with packages of their own.
+    // Modules of foreign code are built separately, with their own packages.
     let packages = ["", "tests/foreign"].map(|folder| {
         cargo_metadata::MetadataCommand::new().current_dir(root().join(folder)).exec().unwrap().packages
     });
@@ -100,7 +100,7 @@ fn unsafe_stands_only_where_a_file_allows_it_and_no_file_is_endless() {
     }
 }
 
-/// Text from outside reaches a terminal through one door, which escapes it.
+/// Text from outside reaches a terminal only through `console.rs`, which escapes it.
 #[test]
 fn the_command_speaks_through_one_door() {
     let mut all = Vec::new();
@@ -145,7 +145,7 @@ fn documents_name_what_exists() {
     }
 }
 
-/// A process that runs modules holds no compiler and no file format.
+/// A process that runs modules contains no compiler and no file format.
 #[test]
 fn the_runtime_has_no_compiler() {
     let tree = |package: &str| {
@@ -164,7 +164,7 @@ fn the_runtime_has_no_compiler() {
     }
 }
 
-/// Lines of comments and documents fit a window of two columns; tables and links are as long as they are.
+/// Lines of comments and documents fit a window of two columns. Tables and links may be longer.
 #[test]
 fn lines_are_short() {
     const LONGEST: usize = 110;
@@ -185,7 +185,7 @@ fn lines_are_short() {
             in_block ^= !is_code && line.starts_with("```");
             let words = line.trim_start();
             let may_be_long = match is_code {
-                // rustfmt wraps all but strings.
+                // rustfmt wraps everything but strings.
                 true => !words.starts_with("//") || words.contains("://") || words.contains("| "),
                 false => in_block || words.starts_with('|') || words.contains("]("),
             };

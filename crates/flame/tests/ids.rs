@@ -1,4 +1,4 @@
-//! `flame run ids`, as a person uses it.
+//! Tests of `flame run ids`, as people use it.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The shipped rules that do not count: those that do may split over workers.
+/// Returns the shipped rules that do not count. Counts may be split over workers.
 fn rules_without_rates(folder: &std::path::Path) -> String {
     let all = std::fs::read_to_string(root().join("modules/ids/rules/flame.rules")).unwrap();
     let rated = |line: &&str| line.contains("threshold:") || line.contains("detection_filter:");
@@ -89,7 +89,7 @@ fn a_wrong_rule_is_refused_at_its_place_and_what_is_beyond_us_listed() {
     );
 
     let rules = "alert tcp any any -> any 80 (flags:S; sid:1;)\nalert tcp any any -> any any (byte_jump:4,0; sid:2;)\n";
-    // The default view shows headers, which is less than the module asks for.
+    // The default view shows headers, which is less than the module requests.
     let out = run(rules, &["json"]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     assert!(text(&out.stderr).contains("note: ids"), "{}", text(&out.stderr));

@@ -1,6 +1,6 @@
-//! Non-interference from the outside: two captures that differ only in what a grant hides give the same
-//! records, account, faults and explanations, byte for byte. Views alone are tested with many more packets in
-//! `crates/dataplane/view/tests/interference.rs`.
+//! Tests of non-interference from the outside: two captures that differ only in bytes hidden by a grant give
+//! the same records, account, faults and explanations, byte for byte. Views alone are tested with many more
+//! packets in `crates/dataplane/view/tests/interference.rs`.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn done(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(out.stdout).unwrap().trim().to_owned()
 }
 
-/// Pseudorandom bytes: a linear congruential generator (Knuth).
+/// Returns pseudorandom bytes of a linear congruential generator (Knuth).
 fn bytes(seed: &mut u64, n: usize) -> Vec<u8> {
     let mut next = || {
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -38,9 +38,9 @@ fn sum(parts: &[&[u8]]) -> u16 {
     sum as u16
 }
 
-/// A capture of some hundred TCP packets over four seconds. Payload, addresses, options that are not known,
-/// and times within a second come from `secret`; a third of the checksums is left to the network card.
-/// Between them stands traffic that the policy does not select.
+/// Returns a capture of some hundred TCP packets over four seconds. Payload, addresses, unknown options, and
+/// times within a second come from `secret`; a third of the checksums is left to the network card. Between
+/// them is traffic that the policy does not select.
 fn capture(secret: u64) -> Vec<u8> {
     let (mut secret, mut shown) = (secret, 1);
     let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
@@ -116,7 +116,7 @@ fn what_a_grant_hides_changes_nothing_outside() {
             &[],
             &["--interval", "1ms"],
             &["--interval", "1001ms", "--batch", "7"],
-            // A filter of whoever runs it, of bytes that are hidden; with a space, as it once mattered.
+            // The user's filter reads hidden bytes. Its leading space once mattered.
             &["--select", " ip[15] & 1 = 0"],
         ];
         for more in runs {

@@ -1,5 +1,5 @@
-//! A hidden byte is nowhere in a module's memory: the whole machine runs, and a module searches all that it
-//! can read, its own memory, the control area and every block of its view.
+//! Tests that a hidden byte is nowhere in a module's memory: the whole pipeline runs, and a module searches
+//! everything that it can read, its own memory, the control area and every block of its view.
 
 mod common;
 
@@ -9,10 +9,11 @@ use flame_compile::InstallRequest;
 use flame_plan::{Action, Expose, Field, Limits, TrustedFilter, ViewSpec};
 use proptest::prelude::*;
 
-/// Four of these in a row are in nothing that a view shows.
+/// The canary. Four of these bytes in a row never occur in shown bytes.
 const CANARY: u8 = 0xc3;
 
-/// Counts runs of four canaries in its own memory, the control area and `bytes` from `VIEW` on.
+/// Returns a module that counts runs of four canaries in its own memory, the control area and `bytes` bytes
+/// from `VIEW`.
 fn searcher(bytes: usize) -> Vec<u8> {
     let wat = format!(
         r#"(module
@@ -47,7 +48,7 @@ fn searcher(bytes: usize) -> Vec<u8> {
     with_manifest(wat::parse_str(wat).unwrap(), manifest.as_bytes())
 }
 
-/// Which fields a view changes, in the order of [`Field::ALL`].
+/// Whether a view changes each field, in the order of [`Field::ALL`].
 type Hidden = [bool; 6];
 
 #[derive(Debug, Clone)]
@@ -56,15 +57,15 @@ struct Shape {
     six: bool,
     tag: bool,
     payload: usize,
-    /// Whether the filter `not port 7` leaves it out.
+    /// Whether the filter `not port 7` excludes it.
     out: bool,
 }
 
-/// A packet whose every hidden byte is a canary, and no other.
+/// Returns a packet in which exactly the hidden bytes are canaries.
 fn packet(shape: &Shape, hidden: Hidden, expose: Expose, filtered: bool) -> Vec<u8> {
     let all = expose <= Expose::None || (filtered && shape.out);
     let fill = |field: usize, n: usize| vec![if hidden[field] || all { CANARY } else { 0x11 }; n];
-    // Ports that are filtered by must be what they are; two bytes are no run of four.
+    // Ports that a filter reads have real values. Two bytes are no run of four.
     let (sport, dport) = (fill(4, 2), if shape.out { vec![0, 7] } else { fill(5, 2) });
     let shown = match expose {
         Expose::All => shape.payload,
@@ -156,7 +157,7 @@ proptest! {
     }
 }
 
-/// The search finds what is there: without a view that hides it, each canary is seen.
+/// The search is effective: without a view that hides it, each canary is found.
 #[test]
 fn the_searcher_finds_what_is_shown() {
     let shape = Shape { tcp: true, six: false, tag: false, payload: 100, out: false };

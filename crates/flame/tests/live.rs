@@ -1,4 +1,4 @@
-//! Live capture on a veth pair: every frame that was sent is counted, or counted as dropped.
+//! Tests of live capture on a veth pair: every sent frame is counted, or counted as dropped.
 
 mod common;
 #[path = "live/mod.rs"]
@@ -22,7 +22,7 @@ fn rows(out: &Output) -> Vec<Value> {
     String::from_utf8_lossy(&out.stdout).lines().map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
-/// The account, the last thing on standard error.
+/// Returns the account, which is last on standard error.
 fn account(out: &Output) -> Value {
     let text = String::from_utf8_lossy(&out.stderr);
     let start = text.find('{').unwrap_or_else(|| panic!("no account in {text}"));
@@ -39,7 +39,7 @@ fn interrupted(capture: Capture) -> Output {
     out
 }
 
-/// Frames of every kind, and what `count` must say of them.
+/// Returns frames of every kind, and the expected row of `count`.
 fn mixed() -> (Vec<Vec<u8>>, Value) {
     let mut frames = Vec::new();
     let mut add = |n: usize, frame: Vec<u8>| frames.extend(std::iter::repeat_n(frame, n));
@@ -134,11 +134,11 @@ fn two_workers_see_whole_flows() {
     assert_eq!(one, two);
 }
 
-/// A member of a group that is bound but has not joined yet would see the others' packets too.
+/// A socket that is bound but has not joined its group yet would also receive the others' packets.
 #[test]
 fn no_packet_is_seen_twice_while_workers_start() {
     let Some(net) = net() else { return };
-    // Each its own flow; enough for a start that takes ten seconds.
+    // Each packet is its own flow. There are enough for a start that takes ten seconds.
     let frames: Vec<_> = (0..1_000_000u32)
         .map(|i| ipv4(&[], 17, ((i >> 14) as u16, 1 + (i & 0x3fff) as u16), (1000, 53), 60))
         .collect();
@@ -167,7 +167,7 @@ fn the_interface_is_promiscuous_unless_told_not_to_be() {
     for (argument, expected) in [("--quiet", "promiscuity 1"), ("-p", "promiscuity 0")] {
         let capture = net.capture(&["count", "--format", "json", argument], 1);
         live::wait_for(expected, || listening() == expected);
-        // To a MAC address that is not the interface's: a pair of interfaces delivers it all the same.
+        // The MAC address is not the interface's. A veth pair delivers the frame all the same.
         net.send(&mixed().0, 1);
         assert_eq!(rows(&interrupted(capture))[0]["packets"], 119, "{argument}");
         assert_eq!(listening(), "promiscuity 0", "afterwards");
@@ -190,11 +190,11 @@ fn times_are_those_of_arrival_in_order() {
     assert_eq!(times.len(), 500);
     assert!(times.is_sorted(), "{times:?}");
     assert!(before < times[0] && times[499] < after, "{before} {} {} {after}", times[0], times[499]);
-    // Nanoseconds, not microseconds made longer.
+    // Nanoseconds, not multiples of microseconds.
     assert!(times.iter().any(|t| t % 1000 != 0), "{times:?}");
 }
 
-/// Loopback shows each packet twice, going out and coming in, and carries the longest there are.
+/// Loopback shows each packet twice, outgoing and incoming, and carries the longest packets.
 #[test]
 fn loopback_counts_once_and_the_longest_packet_is_whole() {
     let Some(net) = net() else { return };
@@ -209,7 +209,7 @@ fn loopback_counts_once_and_the_longest_packet_is_whole() {
     assert_eq!(number(&row["wire_bytes"]), 40 * (14 + 20 + 8 + 65507));
 }
 
-/// A file fetched over HTTP from another namespace; the interfaces' own counters know what passed.
+/// A file fetched over HTTP from another namespace. The interfaces' own counters give the true numbers.
 #[test]
 fn one_fetch_over_http_adds_up_in_all_modules() {
     let (Some(net), Some(client)) = (net(), Net::new()) else { return };
@@ -270,11 +270,11 @@ fn one_fetch_over_http_adds_up_in_all_modules() {
 fn what_the_kernel_drops_is_counted() {
     let Some(net) = net() else { return };
     let capture = net.capture(&["count", "--format", "json"], 1);
-    // Asleep while more arrives than the ring holds.
+    // The process is stopped while more packets arrive than the ring holds.
     capture.signal("STOP");
     let frames = vec![ipv4(&[], 17, (1, 1), (2, 53), 1500); 1000];
     net.send(&frames, 60);
-    // What the network stack still has in its queue.
+    // Waits for packets in the queue of the network stack.
     std::thread::sleep(Duration::from_millis(200));
     capture.signal("CONT");
     let out = interrupted(capture);
@@ -299,7 +299,7 @@ fn an_interface_that_is_not_there_or_goes_away_is_named() {
     let said = run("down0");
     assert!(said.contains("interface down0") && said.contains("ip link set down0 up"), "{said}");
 
-    // What was seen before it went away is not lost, in a file either.
+    // Packets that were seen before the interface was removed are not lost, in a file either.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("records.json");
     let capture = net.capture(&["count", "--format", "json", "-o", file.to_str().unwrap()], 1);
@@ -313,7 +313,7 @@ fn an_interface_that_is_not_there_or_goes_away_is_named() {
     assert!(records.contains("\"packets\":119"), "{records}");
 }
 
-/// Needs all bytes; records the sum of them, or, if told to look beyond, whether the ring is there.
+/// Needs all bytes. Records their sum or, if built so, tests whether the ring is mapped.
 const READER: &str = r#"
 (module
   (memory (export "memory") 1)
@@ -356,7 +356,7 @@ fn the_ring_is_mapped_for_a_view_of_all_and_for_no_other() {
         std::fs::write(&path, common::with_manifest(wasm, manifest.as_bytes())).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    // Where a mapped ring would begin: behind the blocks of the view.
+    // The address at which a mapped ring would begin: after the blocks of the view.
     let pool = flame_block::Pool::new(4).unwrap();
     let ring = flame_abi::layout::VIEW + pool.window().2 as u32;
     let plain = build("plain.wasm", "");
@@ -368,7 +368,7 @@ fn the_ring_is_mapped_for_a_view_of_all_and_for_no_other() {
         (&plain, "", 0),
         (&plain, "greater 0", 0),
         (&peeks, "", 0),
-        // The ring holds what the filter leaves out, so it must not be there.
+        // The ring holds packets that the filter excludes, so it must not be mapped.
         (&peeks, "greater 0", 4),
     ] {
         let mut arguments = vec![module.as_str()];

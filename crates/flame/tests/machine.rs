@@ -1,5 +1,5 @@
-//! A machine that others use, set up as the operators' page says, and used as the researchers' page says: in
-//! a mount namespace with an /etc of its own. Needs root; says so where it is skipped.
+//! Tests of a machine with several users, set up by the operators' page and used by the researchers' page, in
+//! a mount namespace with its own /etc. They need root, and report when they are skipped.
 
 mod common;
 
@@ -7,14 +7,14 @@ use common::root;
 use std::path::Path;
 use std::process::Command;
 
-/// The blocks of a page that begin with this line.
+/// Returns the blocks of a page that begin with this line.
 fn blocks(page: &str, first: &str) -> Vec<String> {
     let page = std::fs::read_to_string(root().join(page)).unwrap();
     let fence = format!("```{first}\n");
     page.split(&fence).skip(1).map(|b| b.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// Lines that must fail, for a shell that goes on otherwise.
+/// Converts lines that must fail for a shell, which ignores the failure otherwise.
 fn expecting(block: &str) -> String {
     let line = |line: &str| match line.strip_prefix("! ") {
         Some(fails) => {
@@ -25,7 +25,8 @@ fn expecting(block: &str) -> String {
     block.lines().map(line).collect()
 }
 
-/// What the test does beside the pages: a world of its own, two users, and `sudo` as far as it matters here.
+/// Preparations of the test besides those of the pages: a separate world, two users, and `sudo` as far as it
+/// matters here.
 const WORLD: &str = r#"
 mkdir "$T/etc" && cp -a /etc/. "$T/etc" && mount --bind "$T/etc" /etc
 for place in /var/lib /usr/libexec /usr/local; do mount -t tmpfs -o mode=755 tmpfs "$place"; done

@@ -1,4 +1,4 @@
-//! What instances cost while they idle.
+//! Tests of the memory of idle instances.
 
 mod common;
 
@@ -7,13 +7,13 @@ use flame_abi::{LinkType, layout};
 use flame_plan::Limits;
 use flame_run::{Call, Instance, Loaded, Mapping, Role};
 
-/// Resident bytes of this process.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Started, with a window, and called once each.
+/// The instances are started, have a window, and are called once each.
 #[test]
 fn a_hundred_idle_instances_of_flow_fit_in_a_gibibyte() {
     let Some(wasm) = common::module("flow") else { return };

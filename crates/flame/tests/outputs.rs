@@ -1,4 +1,4 @@
-//! Hostile strings from everywhere, and what reaches a terminal of them: nothing that it would obey.
+//! Tests of hostile strings from all sources: a terminal receives nothing that it would obey.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A window's title, colours by C1, a line of its own, another direction; and a formula.
+/// A window's title, colours by C1, a line break, a reversed direction, and a formula.
 const HOSTILE: &str = "=1+1\u{1b}]0;owned\u{7}\u{9b}31m\u{85}\u{7f}\u{202e}x";
 
 fn flame(folder: &Path, arguments: &[&str]) -> Output {
@@ -20,7 +20,7 @@ fn flame(folder: &Path, arguments: &[&str]) -> Output {
     command.unwrap()
 }
 
-/// A capture of one packet.
+/// Writes a capture of one packet.
 fn capture(path: &Path) {
     let packet = tcp_packet(1, 80);
     let n = (packet.len() as u32).to_le_bytes();
@@ -38,13 +38,14 @@ fn capture(path: &Path) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Text of a TOML string.
+/// Returns the text as a TOML string.
 fn toml(text: &str) -> String {
     let escaped: String = text.chars().map(|c| format!("\\U{:08x}", u32::from(c))).collect();
     format!("\"{escaped}\"")
 }
 
-/// A module that emits one hostile row at its end, says the same when it traps, and is described so.
+/// Returns a module that emits one hostile row at its end, reports the same text when it traps, and has it as
+/// its description.
 fn module(traps: bool) -> Vec<u8> {
     let bytes: String = HOSTILE.bytes().map(|b| format!("\\{b:02x}")).collect();
     let n = HOSTILE.len();
@@ -61,7 +62,7 @@ fn module(traps: bool) -> Vec<u8> {
           (func (export \"flame_end\") (param i64) (result i64) {end}))"
     );
     let mut wasm = wat::parse_str(text).unwrap();
-    // A name for the function that traps.
+    // The name of the function that traps.
     let mut names = wasm_encoder::NameSection::new();
     let mut functions = wasm_encoder::NameMap::new();
     functions.append(1, HOSTILE);
@@ -76,7 +77,7 @@ fn module(traps: bool) -> Vec<u8> {
     with_manifest(wasm, manifest.as_bytes())
 }
 
-/// What a terminal would obey.
+/// Returns the first character that a terminal would obey.
 fn steers(text: &str) -> Option<char> {
     text.chars().find(|c| *c != '\n' && flame_record::escape::steers(*c))
 }

@@ -1,4 +1,4 @@
-//! `--plot`, as a person uses it.
+//! Tests of `--plot`, as people use it.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn pictures_of_a_run_and_of_two_side_by_side() {
         flame(&["run", "count,rtt", "-r", "demo/demo.pcap", "-q", "--interval", "100ms", "--plot", "term"]);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{}", said(&out));
-    // The records, then the pictures, in order of the modules' registry.
+    // The records come first, then the pictures in the order of the charts' registry.
     let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
     assert!(at("rtt.histogram") < at("Round-trip times of TCP handshakes"));
     assert!(at("count.interval") < at("Packets over time"));

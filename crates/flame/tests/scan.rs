@@ -1,7 +1,7 @@
-//! A scan of a million flows: what modules keep stays within what they were given, and what they dropped is
+//! Tests of a scan of a million flows: the state of modules stays within its limits, and dropped entries are
 //! counted.
 //!
-//! `FLAME_SCAN=10000000 cargo test --release -p flame --test scan` makes it ten million.
+//! `FLAME_SCAN=10000000 cargo test --release -p flame --test scan` uses ten million.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 const MODULES: &str = "count,flow,rtt,worm,ids,trajectory,lrd";
 
-/// Every packet begins a flow from a host of its own: a SYN, or a segment with a worm in it.
+/// Writes a packet that begins a flow from a new host: a SYN, or a segment with a worm in it.
 fn packet(n: u32, record: &mut Vec<u8>) {
     let payload: &[u8] = if n.is_multiple_of(2) { b"" } else { b"GET /scripts/root.exe?/c+dir HTTP/1.0\r\n" };
     let (total, flags) = (40 + payload.len(), if payload.is_empty() { 2 } else { 0x18 });
@@ -28,7 +28,7 @@ fn packet(n: u32, record: &mut Vec<u8>) {
     record.extend([&n.to_be_bytes()[..], &[0, 0, 0, 0, 0x50, flags, 4, 0, 0, 0, 0, 0], payload].concat());
 }
 
-/// Most resident KiB while the modules see so many flows, and their tables `state`.
+/// Returns the maximum resident memory in KiB over a scan of `flows` flows, and the modules' tables `state`.
 fn scan(flows: u32) -> (u64, Vec<Value>) {
     let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
     flame.args(["run", MODULES, "-r", "-", "--expose", "all", "--table", "state", "--format", "json", "-q"]);
@@ -70,14 +70,14 @@ fn a_scan_takes_no_more_than_there_is_and_is_counted() {
     let (few, _) = scan(400_000);
     let (most, states) = scan(all);
     println!("{} MiB at 400,000 flows, {} MiB at {all}", few >> 10, most >> 10);
-    // All tables are full long before 400,000.
+    // All tables are full long before 400,000 flows.
     assert!(most < few + few / 10, "{few} KiB at 400,000 flows, {most} KiB at {all}");
     let count = |module: &str, column: &str| {
         let row = states.iter().find(|row| row["module"] == module).unwrap();
         row[column].as_u64().unwrap_or_else(|| panic!("{column}: {row}"))
     };
     let all = u64::from(all);
-    // What was kept and what was not make all.
+    // Kept and dropped entries add up to all flows.
     assert_eq!(count("flow", "evicted"), all - 262_144, "flow");
     assert!(count("rtt", "evicted_handshakes") >= all / 2 - 32_768, "rtt");
     assert_eq!(count("worm", "dropped_infections"), all / 2 - 65_536, "worm");

@@ -1,4 +1,4 @@
-//! Ctrl-C, once and twice, while a module is in a call that does not end.
+//! Tests of Ctrl-C, once and twice, while a module is in a call that does not end.
 
 mod common;
 
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 const SPIN: &str = "(loop $spin (br $spin))";
 
-/// Reports a row in its first tick; what is done in the second one and in batches after the first tick is
-/// given.
+/// Writes a module that reports a row in its first tick. `tick` is the code of the second tick, and `batch`
+/// that of batches after the first tick.
 fn module(folder: &Path, batch: &str, tick: &str) -> PathBuf {
     let text = format!(
         r#"(module (memory (export "memory") 1)
@@ -35,7 +35,7 @@ struct Running {
 }
 
 impl Running {
-    /// A run whose module has reported its row, and spins from then on.
+    /// Starts a run whose module has reported its row, and spins from then on.
     fn new(batch: &str, tick: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let module = module(folder.path(), batch, tick);
@@ -56,7 +56,7 @@ impl Running {
         running
     }
 
-    /// The staged file, once there is one.
+    /// Returns the staged file, once there is one.
     fn partial(&self) -> Option<PathBuf> {
         let all = std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
         all.into_iter().find(|path| path.extension().is_some_and(|e| e == "partial"))
@@ -76,7 +76,7 @@ impl Running {
         );
     }
 
-    /// How it ended, after how long, and what it said.
+    /// Returns the exit status, the time until the end, and the output.
     fn end(mut self) -> (ExitStatus, Duration, String, tempfile::TempDir) {
         let started = Instant::now();
         let status = self.child.wait().unwrap();
@@ -103,7 +103,7 @@ fn twice_it_ends_at_once_and_what_was_written_is_kept() {
     let mut running = Running::new("", SPIN);
     running.interrupt();
     std::thread::sleep(Duration::from_millis(500));
-    // A tick may use up its budget, which takes minutes here.
+    // A tick may use its whole budget, which takes minutes here.
     assert!(running.child.try_wait().unwrap().is_none());
     let partial = running.partial().unwrap();
     running.interrupt();

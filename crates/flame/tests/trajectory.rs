@@ -1,5 +1,5 @@
-//! Two monitors at the ends of a path, and what the path did to each packet by its own log: the experiment of
-//! Duffield and Grossglauser's figure 3, an overload by UDP included.
+//! Tests with two monitors at the ends of a path, compared to the path's own log of each packet: the
+//! experiment of Duffield and Grossglauser's figure 3, including an overload by UDP.
 
 mod common;
 #[path = "live/mod.rs"]
@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Of the packets that came out: when each came in, and how long it took.
+/// The true results of a path: time of entry and delay of each packet that arrived, in nanoseconds, and the
+/// times of entry of lost packets.
 #[derive(Default)]
 struct Truth {
     delays: Vec<(u64, u64)>,
-    /// When each came in that was lost.
+    /// The times of entry of lost packets.
     lost: Vec<u64>,
 }
 
@@ -24,8 +25,9 @@ impl Truth {
         self.delays.iter().map(|(_, delay)| *delay as f64).sum::<f64>() / self.delays.len() as f64
     }
 
-    /// The delays next below, at and next above the quantile. In the tail neighbours lie apart by more than
-    /// the resolution of a histogram, and stamps of monitor and path differ by enough to exchange them.
+    /// Returns the delays just below and just above the quantile. In the tail, neighbours differ by more than
+    /// the resolution of a histogram, and the time stamps of monitor and path differ by enough to exchange
+    /// them.
     fn quantile(&self, q: f64) -> [f64; 2] {
         let mut delays: Vec<u64> = self.delays.iter().map(|(_, delay)| *delay).collect();
         delays.sort_unstable();
@@ -39,7 +41,7 @@ impl Truth {
     }
 }
 
-/// The path's log, by port.
+/// Parses the path's log, by port.
 fn truth(text: &str) -> BTreeMap<u64, Truth> {
     let mut all: BTreeMap<u64, Truth> = BTreeMap::new();
     for line in text.lines() {
@@ -53,7 +55,7 @@ fn truth(text: &str) -> BTreeMap<u64, Truth> {
     all
 }
 
-/// Histograms of the join have two significant digits.
+/// Compares values. The histograms of the join have two significant digits.
 fn close(found: &Value, expected: f64, place: &str) {
     between(found, [expected; 2], place);
 }
@@ -85,7 +87,7 @@ fn two_monitors_tell_what_the_path_did() {
     let Some(net) = Net::new() else { return };
     net.shell("ip link add tx1 type veth peer name rx1 && ip link set tx1 up && ip link set rx1 up");
     let folder = tempfile::tempdir().unwrap();
-    // One monitor writes JSON, the other Parquet.
+    // One monitor writes JSON, the other one Parquet.
     let monitor = |interface: &str, name: &str, format: &str, sockets| {
         let out = folder.path().join(name);
         let all =
@@ -108,7 +110,7 @@ fn two_monitors_tell_what_the_path_did() {
     );
 
     let rows = joined(&live::flame(), folder.path(), &["--interval", "500ms"]);
-    // Each flow: every packet, every loss, and the delays.
+    // For each flow: every packet, every loss, and the delays.
     for (port, truth) in &truth {
         let row = table(&rows, "flow").find(|row| row["dport"] == *port).unwrap();
         let (src, proto) = match port {
@@ -127,7 +129,7 @@ fn two_monitors_tell_what_the_path_did() {
         close(&row["min_ns"], least, "least");
         close(&row["max_ns"], most, "most");
     }
-    // All of it.
+    // For all flows together.
     let all = Truth {
         delays: truth.values().flat_map(|t| t.delays.clone()).collect(),
         lost: truth.values().flat_map(|t| t.lost.clone()).collect(),
@@ -136,7 +138,7 @@ fn two_monitors_tell_what_the_path_did() {
     assert_eq!((&cell["from"], &cell["to"]), (&"near".into(), &"far".into()));
     assert_eq!((&cell["packets"], &cell["lost"]), (&all.delays.len().into(), &all.lost.len().into()));
     assert_eq!(cell["estimated_packets"], all.delays.len(), "at sampling 1");
-    // Over time: delay and loss of each interval, and that both rise while the path is flooded.
+    // Over time: delay and loss of each interval, both of which rise while the path is flooded.
     let mut intervals: BTreeMap<u64, Truth> = BTreeMap::new();
     for (at, delay) in all.delays {
         intervals.entry(at / 500_000_000 * 500_000_000).or_default().delays.push((at, delay));
@@ -162,7 +164,7 @@ fn two_monitors_tell_what_the_path_did() {
     }
 }
 
-/// What was written is read as what it was, whatever the format: the join of the same two runs is the same.
+/// The format does not change the records: the joins of the same two runs are equal.
 #[test]
 fn records_as_parquet_join_as_records_as_json() {
     if common::module("trajectory").is_none() {
@@ -178,7 +180,7 @@ fn records_as_parquet_join_as_records_as_json() {
         let done = Command::new(live::flame()).args(all).args(set).args(filter).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     };
-    // The far monitor misses what is not TCP: it is lost.
+    // The far monitor misses all packets that are not TCP, so they are lost.
     let join = |format: &str| {
         let [near, far] = ["near", "far"].map(|name| format!("{name}-{format}"));
         record(&near, format, &[]);

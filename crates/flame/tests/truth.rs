@@ -1,5 +1,6 @@
-//! Every shared capture through every module, against what tshark says (TRUTH.tsv), with one worker
-//! and with two. Where tshark is wrong, `docs/truth.md` says so, by file and column, from the bytes.
+//! Tests of every module over every shared capture, against tshark's results (TRUTH.tsv), with one worker and
+//! with two. Where tshark is wrong, `docs/truth.md` states this by file and column, with evidence from the
+//! bytes.
 
 mod common;
 
@@ -18,7 +19,7 @@ fn table(path: &Path) -> Vec<Row> {
     lines.map(|l| names.iter().cloned().zip(l.split('\t').map(str::to_owned)).collect()).collect()
 }
 
-/// Rows `| file | column | ours | tshark | why |` of a page.
+/// Returns the rows `| file | column | ours | tshark | why |` of a page.
 fn exceptions(page: &str) -> BTreeMap<(String, String), (String, String)> {
     let text = std::fs::read_to_string(root().join(page)).unwrap_or_default();
     let cells =
@@ -32,7 +33,7 @@ fn value<'a>(line: &'a str, column: &str) -> &'a str {
     line.find(&key).map_or("", |i| line[i + key.len()..].split(' ').next().unwrap_or(""))
 }
 
-/// What the modules say of one capture, by the truth's column names.
+/// Returns the modules' results for one capture, by the names of the truth's columns.
 fn ours(records: &[String]) -> Row {
     let mut row = Row::new();
     let one = |prefix: &str| records.iter().find(|r| r.starts_with(prefix)).map_or("", String::as_str);
@@ -75,12 +76,13 @@ fn counts_and_conversations_equal_the_truth() {
         files += 1;
         let source = match open() {
             Ok(source) => source,
-            // Named, which is what must happen to them.
+            // An unknown link type must be reported by name, as here.
             Err(SourceError::LinkType { .. }) => {
                 undecoded += 1;
                 continue;
             }
-            // Some are no captures but names of other files; tshark reads no packet from them either.
+            // Some files are not captures but contain names of other files. tshark reads no packet from them
+            // either.
             Err(SourceError::NotACapture { .. }) if truth["packets"] == "0" => continue,
             Err(e) => {
                 wrong.push(format!("{}: {e}", truth["file"]));
@@ -102,7 +104,7 @@ fn counts_and_conversations_equal_the_truth() {
         };
         assert_eq!(twins("count.count"), twins("count-c.count"), "{}", truth["file"]);
         let (_, two) = run(&engine, plans.clone(), 2, open().unwrap(), 256).unwrap();
-        // What instances say of themselves (table `state`) is by worker; results are not.
+        // The instances' own statistics (table `state`) are by worker; results are not.
         let results = |r: &[String]| r.iter().filter(|l| !l.contains(".state ")).cloned().collect::<Vec<_>>();
         if results(&records) != results(&two) {
             wrong.push(format!("{}: two workers differ from one", truth["file"]));

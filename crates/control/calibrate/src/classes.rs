@@ -1,4 +1,4 @@
-//! Which loops tell the cost of a class.
+//! The loops that measure the cost of each class.
 
 use crate::kernel::{
     Body, CALLEE, CALLEE_TYPE, EMPTY, HOST_CALL, HOST_CALLS, OPERAND, PAGES, Shape, Step, Z,
@@ -13,37 +13,39 @@ use wasmtime::{Engine, Module};
 
 type Code<'a, 'b> = &'a mut InstructionSink<'b>;
 
-/// Instructions in a turn: so many that the loop around them is hardly seen.
+/// The number of instructions in one iteration, so large that the loop's own cost is negligible.
 pub const COPIES: u32 = 64;
-/// Chains side by side: more than a processor has units, and as many as registers hold.
+/// The number of parallel chains: more than a processor has units, and as many as fit registers.
 const LANES: u32 = 8;
-/// Of the table: no multiple of its arms, or each copy would always take the same.
+/// The number of copies for the table. It is no multiple of the number of arms, or each copy would always
+/// take the same arm.
 const TABLE_COPIES: u32 = 15;
 
-/// Apart in time, so that what else the machine does is unlikely to meet a loop in all of them.
+/// The number of rounds. They are apart in time, so that other work on the machine is unlikely to disturb a
+/// loop in all of them.
 const ROUNDS: u32 = 3;
 
-/// A working set that every first-level cache holds.
+/// A working set that fits every first-level cache, in bytes.
 const CACHED: usize = 4 << 10;
-/// Memory that [`copy`] moves at a time, and where it lies.
+/// The number of bytes that [`copy`] moves at a time, and the address of the pieces.
 const PIECE: u32 = 16 << 10;
 const PIECES: u32 = 64 << 10;
-/// Where [`store`] writes.
+/// The address at which [`store`] writes.
 const STORES: i64 = 128 << 10;
 const _: () = assert!(STORES as u64 + 8 * COPIES as u64 <= PAGES << 16);
 
-/// How a class is measured.
+/// The measurement of a class.
 pub struct Recipe {
     class: Class,
     lane: ValType,
     copies: u32,
-    /// Chains in the independent loop.
+    /// The number of chains in the independent loop.
     lanes: u32,
     dependent: Body,
     independent: Body,
-    /// What the dependent loop does besides, in as many copies.
+    /// Additional work of the dependent loop, in as many copies. Its time is subtracted.
     besides: Option<Body>,
-    /// Start, operand and second operand.
+    /// The start value, the operand and the second operand.
     arguments: (i64, i64, i64),
 }
 
@@ -61,7 +63,7 @@ const DEFAULT: Recipe = Recipe {
 const ONE_AND_A_HALF: i64 = 0x3ff8_0000_0000_0000;
 const HALF: i64 = 0x3fe0_0000_0000_0000;
 
-/// One for each class but `Free`, and `Grow`'s last: memory is as it was before.
+/// Recipes of all classes but `Free`. `Grow` is last, so that the others see the initial memory.
 pub static RECIPES: [Recipe; 14] = [
     Recipe { arguments: (1, 0x0123_4567_89ab_cdef, 0), ..DEFAULT },
     Recipe {
@@ -71,7 +73,7 @@ pub static RECIPES: [Recipe; 14] = [
         arguments: (3, 0x0123_4567_89ab_cdef, 0),
         ..DEFAULT
     },
-    // Quotients of 32 bits, in a chain that does not shrink.
+    // 32-bit quotients, in a chain that does not shrink.
     Recipe {
         class: Class::Divide,
         dependent: divide,
@@ -97,7 +99,7 @@ pub static RECIPES: [Recipe; 14] = [
     },
     Recipe { class: Class::Vector, lane: ValType::V128, dependent: vector, independent: vector, ..DEFAULT },
     Recipe { class: Class::Load, lane: ValType::I32, dependent: load, independent: load, ..DEFAULT },
-    // What is stored is loaded again, from an address that only the processor knows to be the same.
+    // The stored value is loaded again, from an address that only the processor knows to be the same.
     Recipe {
         class: Class::Store,
         dependent: store_and_load,
@@ -153,7 +155,7 @@ impl Recipe {
         format!("{}-{loop_}", self.class.name())
     }
 
-    /// With the names they are exported by.
+    /// Returns the loops with the names by which they are exported.
     pub fn loops(&self) -> Vec<(String, Shape)> {
         let shape = |lanes, body| Shape { lane: self.lane, lanes, copies: self.copies, body };
         let mut loops = vec![
@@ -167,20 +169,20 @@ impl Recipe {
         loops
     }
 
-    /// Instructions in a turn, as bounds count them.
+    /// Returns the number of instructions in one iteration, as bounds count them.
     fn operations(&self) -> f64 {
         let each = if self.class == Class::Bulk { PIECE / 16 } else { 1 };
         f64::from(self.copies * each)
     }
 
-    /// Picoseconds of an instruction in one of the two loops.
+    /// Returns the time of an instruction in one of the two loops, in picoseconds.
     fn cost(&self, timer: &mut Timer, loop_: &str) -> Result<f64, CalibrateError> {
         let name = self.name(loop_);
         if self.class == Class::Grow {
             return Ok(timer.once_ps(&name)? / self.operations());
         }
         let all = timer.net_ps(&name, self.arguments)?;
-        // The branch of the independent loop stands alone.
+        // The branch of the independent loop has no additional work.
         let besides = match self.besides {
             Some(_) if self.class != Class::Branch || loop_ == "dependent" => {
                 timer.net_ps(&self.name(&format!("besides-{loop_}")), self.arguments)?
@@ -191,12 +193,12 @@ impl Recipe {
     }
 }
 
-/// The loop of loads that [`crate::latency`] uses, too.
+/// Returns the name of the loop of loads, which [`crate::latency`] uses too.
 pub fn chase() -> String {
     format!("{}-dependent", Class::Load.name())
 }
 
-/// What is not of memory's latency.
+/// All costs except the latency of memory.
 pub struct Costs {
     pub classes: BTreeMap<String, Chain>,
     pub host_call_ps: u64,
@@ -212,7 +214,7 @@ pub fn measure(
     if let Some(memory) = timer.memory(CACHED) {
         write_cycle(memory);
     }
-    // Every round finds times that are no longer; the last one's costs are of the least.
+    // Each round keeps the least times so far, so the last one returns the costs.
     for _ in 1..ROUNDS {
         round(&mut timer, progress)?;
     }
@@ -232,7 +234,7 @@ fn round(timer: &mut Timer, progress: &mut dyn FnMut(&str)) -> Result<Costs, Cal
         let independent = recipe.cost(timer, "independent")?;
         match recipe.class {
             Class::Load => load_ps = dependent,
-            // The load that is in its chain.
+            // Subtracts the load in the chain.
             Class::Store => dependent -= load_ps,
             _ => {}
         }
@@ -243,7 +245,7 @@ fn round(timer: &mut Timer, progress: &mut dyn FnMut(&str)) -> Result<Costs, Cal
     Ok(Costs { classes, host_call_ps, dispatch_ps })
 }
 
-/// Two kinds in turn, or the compiler would make one of two.
+/// Writes two kinds of instructions alternately, because the compiler would merge equal ones.
 fn integer(code: Code, s: Step) {
     code.local_get(s.lane).local_get(OPERAND);
     if s.round.is_multiple_of(2) {
@@ -303,23 +305,23 @@ fn store_and_load(code: Code, s: Step) {
     code.local_get(OPERAND).i32_wrap_i64().i64_load(at(s.copy)).local_set(s.lane);
 }
 
-/// The `n`-th of the numbers from an address on.
+/// Returns the offset of the `n`-th number from an address.
 fn at(n: u32) -> MemArg {
     MemArg { offset: 8 * u64::from(n), align: 2, memory_index: 0 }
 }
 
-/// Never taken: the sum of small numbers is not zero.
+/// Writes a branch that is never taken: the sum of small numbers is not zero.
 fn branch_on_sum(code: Code, s: Step) {
     sum(code, s);
     code.local_get(s.lane).i64_eqz().br_if(1);
 }
 
-/// Never taken: lanes are multiples of 64, and the numbers are none.
+/// Writes a branch that is never taken: lanes are multiples of 64, and the constants are not.
 fn branch(code: Code, s: Step) {
     code.local_get(s.lane).i64_const(1 + i64::from(s.copy % 63)).i64_eq().br_if(1);
 }
 
-/// Four arms; which one is next depends on the one before.
+/// Writes a table of four arms. The arm that is taken depends on the one before.
 fn table(code: Code, s: Step) {
     for _ in 0..5 {
         code.block(BlockType::Empty);
@@ -348,7 +350,7 @@ fn call_indirect_and_drop(code: Code, s: Step) {
     code.local_get(s.lane).local_get(OPERAND).i32_wrap_i64().call_indirect(0, CALLEE_TYPE).drop();
 }
 
-/// Each copy reads what the one before wrote.
+/// Writes a copy of the bytes that the copy before it wrote.
 fn copy_to_and_fro(code: Code, s: Step) {
     let piece = |n: u32| (PIECES + n % 2 * PIECE) as i32;
     code.i32_const(piece(s.copy + 1)).i32_const(piece(s.copy)).i32_const(PIECE as i32).memory_copy(0, 0);
@@ -360,7 +362,7 @@ fn copy(code: Code, s: Step) {
     code.i32_const(piece(from + 1)).i32_const(piece(from)).i32_const(PIECE as i32).memory_copy(0, 0);
 }
 
-/// By a page, as modules grow.
+/// Grows by one page, as modules do.
 fn grow(code: Code, _: Step) {
     code.i32_const(1).memory_grow(0).drop();
 }

@@ -1,4 +1,4 @@
-//! A calibration as a file. What is read is not trusted.
+//! Calibrations as files. The contents of a file are not trusted.
 
 use crate::{CalibrateError, Calibration, Chain, MAX_PS, machine};
 use flame_bounds::Class;
@@ -9,13 +9,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use wasmtime::Engine;
 
-/// Far more than a calibration has.
+/// Limits far above the size of any calibration.
 const MAX_BYTES: u64 = 64 << 10;
 const MAX_POINTS: usize = 64;
-/// More than a module may own, and few enough for logarithms to tell any two apart.
+/// The largest working set in bytes: more than a module may own, and small enough that logarithms of
+/// different sizes differ.
 const MAX_BYTES_OF_SET: u64 = 1 << 40;
 
-/// The file's name in the cache folder, for a model of processor.
+/// Returns the file name in the cache folder for a model of processor.
 pub fn file_name(cpu: &str) -> String {
     let mut slug = String::new();
     for c in cpu.chars().take(64) {
@@ -28,15 +29,15 @@ pub fn file_name(cpu: &str) -> String {
     format!("calibration-{}.json", slug.trim_end_matches('-'))
 }
 
-/// What is in `folder` for this machine and engine, and true; otherwise, or with `again`, it is measured,
-/// written there, and false.
+/// Returns the calibration of this machine and engine in `folder`, and true. If there is none, or with
+/// `again`, measures and stores one, and returns it and false.
 pub fn load_or_measure(
     engine: &Engine,
     folder: &Path,
     again: bool,
     progress: &mut dyn FnMut(&str),
 ) -> Result<(Calibration, bool), CalibrateError> {
-    // A file that is damaged or of another engine is made anew, like one that is not there.
+    // A file that is damaged or from another engine is treated as missing.
     if let Some(found) = known(engine, folder).filter(|_| !again) {
         return Ok((found, true));
     }
@@ -48,7 +49,7 @@ pub fn load_or_measure(
     Ok((measured, false))
 }
 
-/// What is in `folder` for this machine and engine, if anything is.
+/// Returns the calibration of this machine and engine in `folder`, if there is one.
 pub fn known(engine: &Engine, folder: &Path) -> Option<Calibration> {
     let cpu = machine::cpu();
     let found = Calibration::load(&folder.join(file_name(&cpu))).ok()?;
@@ -56,7 +57,8 @@ pub fn known(engine: &Engine, folder: &Path) -> Option<Calibration> {
 }
 
 impl Calibration {
-    /// Reads a file, of which any bytes are an error or a calibration that holds what its fields say.
+    /// Reads a file. Any bytes are either an error or a calibration that satisfies the descriptions of its
+    /// fields.
     pub fn load(path: &Path) -> Result<Self, CalibrateError> {
         let mut bytes = Vec::new();
         let read = fs::File::open(path).and_then(|f| f.take(MAX_BYTES + 1).read_to_end(&mut bytes));
@@ -76,7 +78,7 @@ impl Calibration {
 
     fn check(&self) -> Result<(), String> {
         for (field, name) in [("cpu", &self.cpu), ("engine", &self.engine)] {
-            // It is shown to people.
+            // The name is shown to people.
             if name.chars().count() > machine::MAX_NAME || name.chars().any(char::is_control) {
                 return Err(format!("{field}: expected a line of {} characters at most", machine::MAX_NAME));
             }
@@ -111,7 +113,7 @@ impl Calibration {
         }
     }
 
-    /// Writes a file, whole or not at all.
+    /// Writes a file atomically.
     pub fn store(&self, path: &Path) -> Result<(), CalibrateError> {
         let fail = |error| CalibrateError::File { path: path.display().to_string(), error };
         let mut text = serde_json::to_vec_pretty(self).map_err(|e| fail(io::Error::other(e)))?;

@@ -1,6 +1,6 @@
-//! The loops that are timed, as one Wasm module.
+//! The timed loops, as one Wasm module.
 //!
-//! All they compute with comes from parameters and is returned, so the compiler can leave nothing out.
+//! All values are computed from parameters and returned, so the compiler cannot omit anything.
 
 use crate::CalibrateError;
 use crate::classes::RECIPES;
@@ -10,7 +10,8 @@ use wasm_encoder::{
     TableSection, TableType, TypeSection, ValType,
 };
 
-/// Arguments of every loop: its turns, where values begin, the operand, and a second operand.
+/// The arguments of every loop: the number of iterations, the start value, the operand, and the second
+/// operand.
 pub type Arguments = (i32, i64, i64, i64);
 
 pub const TURNS: u32 = 0;
@@ -22,42 +23,42 @@ pub const Z: u32 = 3;
 pub const OPERAND: u32 = 4;
 const LANES: u32 = 5;
 
-/// Between the first values of two lanes; a cache line, for those that are addresses.
+/// The distance between the first values of two lanes. If they are addresses, it is a cache line.
 pub const APART: i64 = 64;
 
-/// Functions with these indices come before the loops.
+/// Indices of functions before those of the loops.
 pub const HOST: u32 = 0;
 pub const CALLEE: u32 = 1;
 const IMPORTS: u32 = 1;
 
-/// Of the functions' types.
+/// Indices of the functions' types.
 const LOOP_TYPE: u32 = 0;
 pub const CALLEE_TYPE: u32 = 1;
 const HOST_TYPE: u32 = 2;
 
-/// Pages that the memory begins with: what the loops other than those of [`crate::latency`] use.
+/// The initial number of memory pages, which all loops but those of [`crate::latency`] use.
 pub const PAGES: u64 = 4;
 
 pub const EMPTY: &str = "empty";
 pub const HOST_CALL: &str = "host-call";
-/// Copies of the call in it.
+/// The number of copies of the call in one iteration.
 pub const HOST_CALLS: u32 = 16;
 
-/// Where in a turn an instruction stands.
+/// The position of an instruction in an iteration.
 #[derive(Clone, Copy)]
 pub struct Step {
-    /// From 0 on.
+    /// The number of the copy, from 0.
     pub copy: u32,
-    /// How many came before in the same lane.
+    /// The number of earlier copies in the same lane.
     pub round: u32,
-    /// The local with the lane's value, of the lanes' type.
+    /// The index of the local that holds the lane's value, of the lanes' type.
     pub lane: u32,
 }
 
-/// Writes one instruction of a turn, with what it needs.
+/// Writes one instruction of an iteration, with its operands.
 pub type Body = fn(&mut InstructionSink<'_>, Step);
 
-/// A loop: values in lanes, each of which is a chain; copies of the body are dealt out to lanes in turn.
+/// A loop over values in lanes, each of which is a chain. Copies of the body are assigned to lanes in turn.
 pub struct Shape {
     pub lane: ValType,
     pub lanes: u32,
@@ -77,7 +78,7 @@ impl Shape {
             into_lane(&mut code, self.lane);
             code.local_set(LANES + lane);
         }
-        // A body leaves the loop by `br_if 1`.
+        // A body leaves the loop with `br_if 1`.
         code.block(wasm_encoder::BlockType::Empty).loop_(wasm_encoder::BlockType::Empty);
         for copy in 0..self.copies {
             let step = Step { copy, round: copy / self.lanes, lane: LANES + copy % self.lanes };
@@ -113,8 +114,8 @@ fn from_lane(code: &mut InstructionSink<'_>, lane: ValType) {
     };
 }
 
-/// Returns its argument and one. It calls itself, and has a long part that never runs, so that it is not
-/// put in where it is called.
+/// Returns its argument plus one. It is recursive and has a long part that never runs, so that it is not
+/// inlined.
 fn callee() -> Function {
     let mut function = Function::new([]);
     let mut code = function.instructions();
@@ -167,7 +168,7 @@ fn wasm() -> Vec<u8> {
     elements.active(None, &ConstExpr::i32_const(0), Elements::Functions([CALLEE][..].into()));
     let mut exports = ExportSection::new();
     exports.export("memory", ExportKind::Memory, 0);
-    // What is exported may be changed from outside: calls through it stay indirect.
+    // An exported table may be changed from outside, so calls through it stay indirect.
     exports.export("table", ExportKind::Table, 0);
     let mut code = CodeSection::new();
     code.function(&callee());
@@ -182,7 +183,7 @@ fn wasm() -> Vec<u8> {
     module.finish()
 }
 
-/// The module with all loops, compiled.
+/// Returns the compiled module with all loops.
 pub fn compile(engine: &wasmtime::Engine) -> Result<wasmtime::Module, CalibrateError> {
     wasmtime::Module::new(engine, wasm())
         .map_err(|e| CalibrateError::Engine { what: "compiling", reason: format!("{e:#}") })

@@ -1,5 +1,5 @@
-//! The latency of memory by working set, as lmbench's `lat_mem_rd` measures it: loads that go once around
-//! all lines in random order, each from where the one before said.
+//! The latency of memory by working set, measured as in lmbench's `lat_mem_rd`: loads visit all lines once in
+//! random order, each from the address that the one before returned.
 
 use crate::classes::{COPIES, chase};
 use crate::timer::{Timer, ps, whole};
@@ -10,7 +10,7 @@ const LINE: usize = 64;
 const SMALLEST: usize = 4 << 10;
 const LARGEST: usize = 256 << 20;
 
-/// Loads before anything is timed: all lines of a set, but no more than this.
+/// Maximum number of loads before timing starts. Smaller sets are visited once.
 const WARM: usize = 1 << 20;
 const REPETITIONS: u32 = 20;
 const REPETITION_PS: f64 = 5e8;
@@ -21,13 +21,13 @@ pub fn measure(
     module: &Module,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Latency>, CalibrateError> {
-    // The rest of the memory belongs to others.
+    // The remaining memory is left to other programs.
     let most = machine::memory_bytes().map_or(LARGEST as u64, |bytes| bytes / 4);
     let mut curve = Vec::new();
     let mut bytes = SMALLEST;
     while bytes <= LARGEST && (curve.is_empty() || bytes as u64 <= most) {
         progress(&format!("loads from {}", machine::size(bytes as u64)));
-        // Anew for each: huge pages are given to memory that has not been touched.
+        // Each size has a new instance, because huge pages are given to memory that has not been touched.
         let mut timer = Timer::new(engine, module)?;
         let Some(memory) = timer.memory(bytes) else { break };
         write_cycle(memory);
@@ -50,7 +50,7 @@ fn load_ps(timer: &mut Timer, bytes: usize) -> Result<u64, CalibrateError> {
     let turns = ((REPETITION_PS / guess).max(MIN_LOADS) / loads) as i32;
     let mut least = f64::INFINITY;
     for _ in 0..REPETITIONS {
-        // Goes on where it was: what comes next has not been read for longest.
+        // Continues at the last address: the next lines are those that were not read for longest.
         let (taken, end) = timer.time(&function, (turns, at, 0, 0))?;
         at = end;
         least = least.min(ps(taken) / (f64::from(turns) * loads));
@@ -58,8 +58,8 @@ fn load_ps(timer: &mut Timer, bytes: usize) -> Result<u64, CalibrateError> {
     Ok(whole(least))
 }
 
-/// Each line holds the address of the next of one cycle through all of them (Sattolo's shuffle). The same
-/// every time, so that two calibrations differ by the machine alone.
+/// Writes to each line the address of the next one, in one cycle through all lines (Sattolo's shuffle). The
+/// cycle is always the same, so that two calibrations differ only by the machine.
 pub fn write_cycle(memory: &mut [u8]) {
     let mut next: Vec<u32> = (0..(memory.len() / LINE) as u32).collect();
     let mut random = 0x9e37_79b9_7f4a_7c15u64;

@@ -1,10 +1,10 @@
-//! What instructions and memory cost on this machine, measured by running small generated functions.
+//! The cost of instructions and memory on this machine, measured by running small generated functions.
 //!
-//! They are compiled by the engine that modules run on, so a cost has in it what that engine adds: checks,
-//! canonical NaNs, frames.
+//! They are compiled by the engine that runs modules, so a cost includes everything that the engine adds:
+//! checks, canonical NaNs, frames.
 //!
 //! ```text
-//! kernel (Wasm of a loop) → timer (time of a turn) → classes, latency → Calibration ⇄ file
+//! kernel (Wasm of a loop) → timer (time of an iteration) → classes, latency → Calibration ⇄ file
 //! ```
 #![forbid(unsafe_code)]
 
@@ -23,10 +23,10 @@ use std::collections::BTreeMap;
 use std::io;
 use wasmtime::Engine;
 
-/// No cost is more, in picoseconds: a millisecond.
+/// The maximum of any cost, in picoseconds: one millisecond.
 pub const MAX_PS: u64 = 1_000_000_000;
 
-/// Why there is no calibration.
+/// The reason why there is no calibration.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
     #[error("calibration: {what}: {reason} (a bug: please report it with the model of the processor)")]
@@ -37,31 +37,32 @@ pub enum CalibrateError {
     Content { path: String, reason: String },
 }
 
-/// Costs of one machine under one engine.
+/// The costs of one machine under one engine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// Model of the processor.
+    /// The model of the processor.
     pub cpu: String,
-    /// What compiles and runs modules: a cost measured under another one is another cost.
+    /// The engine that compiles and runs modules. Costs measured under different engines are not comparable.
     pub engine: String,
-    /// By [`Class::name`], every class.
+    /// The cost of every class, by [`Class::name`].
     pub classes: BTreeMap<String, Chain>,
-    /// By working set, ascending, never empty.
+    /// The latency curve by working set, ascending, never empty.
     pub latency: Vec<Latency>,
-    /// A call of the host by a module, in picoseconds.
+    /// The time of a module's call to the host, in picoseconds.
     pub host_call_ps: u64,
-    /// A call of a module by the host, in picoseconds.
+    /// The time of the host's call to a module, in picoseconds.
     pub dispatch_ps: u64,
 }
 
-/// What one instruction of a class costs, in picoseconds.
+/// The cost of one instruction of a class, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chain {
-    /// Where each needs the result of the one before: latency. Never less than the other.
+    /// The latency: the cost if each instruction needs the result of the one before. It is never less than
+    /// the throughput cost.
     pub dependent_ps: u64,
-    /// Where several go on side by side: throughput.
+    /// The throughput cost: that of independent instructions, several of which run in parallel.
     pub independent_ps: u64,
 }
 
@@ -69,16 +70,16 @@ pub struct Chain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {
-    /// Size of the memory that is read at random.
+    /// The size in bytes of the memory that is read at random.
     pub bytes: u64,
-    /// Time of a load that needs the result of the one before.
+    /// The time in picoseconds of a load that needs the result of the one before.
     pub picoseconds: u64,
 }
 
 impl Calibration {
-    /// Measures this machine, in some seconds. `progress` is told what comes next.
+    /// Measures this machine, which takes some seconds. `progress` receives the name of the next measurement.
     ///
-    /// Each cost is the least of several repetitions: whatever else runs on the machine only adds to it.
+    /// Each cost is the minimum of several repetitions, because other work on the machine only adds to it.
     pub fn measure(engine: &Engine, progress: &mut dyn FnMut(&str)) -> Result<Self, CalibrateError> {
         let module = kernel::compile(engine)?;
         let costs = classes::measure(engine, &module, progress)?;
@@ -92,10 +93,10 @@ impl Calibration {
         })
     }
 
-    /// What the analyser estimates times with, for a module that may own so many bytes.
+    /// Returns the costs by which the analyser estimates times, for a module that may own `memory` bytes.
     pub fn costs(&self, memory: u64) -> Costs {
-        // What instructions wait for is loads, as a rule: of these neither does each wait for the one before,
-        // nor none, so the mean of both, as factors.
+        // Instructions mostly wait for loads, some of which depend on the one before. The cost of a load is
+        // therefore the geometric mean of latency and throughput cost.
         let of = |class: Class| {
             let chain = self.class(class);
             match class {
@@ -107,15 +108,15 @@ impl Calibration {
         Costs { classes: Class::ALL.map(of), latency, memory, dispatch: self.dispatch_ps }
     }
 
-    /// What an instruction of a class costs.
+    /// Returns the cost of an instruction of a class.
     pub fn class(&self, class: Class) -> Chain {
         self.classes.get(class.name()).copied().unwrap_or_default()
     }
 
-    /// Picoseconds of a load at random from a working set of so many bytes: never less for a larger one.
-    /// Between sizes that were measured, linear in the logarithm of the size.
+    /// Returns the time in picoseconds of a load at random from a working set. It never decreases with the
+    /// size. Between measured sizes, it is linear in the logarithm of the size.
     pub fn latency_ps(&self, working_set_bytes: u64) -> u64 {
-        // What was measured may dip by noise.
+        // Measured values may dip by noise.
         let mut highest = 0;
         let rising = self.latency.iter().map(|l| {
             highest = l.picoseconds.max(highest);
@@ -136,7 +137,7 @@ fn between(low: Latency, high: Latency, bytes: u64) -> u64 {
     let log = |n: u64| (n.max(1) as f64).log2();
     let part = (log(bytes) - log(low.bytes)) / (log(high.bytes) - log(low.bytes));
     let rise = high.picoseconds.saturating_sub(low.picoseconds);
-    // Two sizes so large that their logarithms are the same give no number.
+    // If two sizes are so large that their logarithms are equal, the quotient is not a number.
     let part = if part.is_finite() { part.clamp(0.0, 1.0) } else { 1.0 };
     low.picoseconds + ((rise as f64 * part) as u64).min(rise)
 }

@@ -1,16 +1,16 @@
-//! What the machine says of itself.
+//! Properties of the machine, as it reports them.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use wasmtime::Engine;
 
-/// Bumped whenever another number would be measured on the same machine.
+/// The version of the measurements. It increases whenever they would yield other numbers on the same machine.
 const GENERATION: u32 = 1;
 
-/// Characters of a name.
+/// Maximum length of a name, in characters.
 pub const MAX_NAME: usize = 200;
 
-/// The processor's model, or its architecture where it tells none.
+/// Returns the processor's model, or its architecture if the model is unknown.
 pub fn cpu() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     model(&info).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
@@ -23,14 +23,14 @@ fn model(info: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Wasmtime with its version and settings, and how this crate measures.
+/// Returns Wasmtime with its version and settings, and the version of the measurements.
 pub fn engine(engine: &Engine) -> String {
     let mut hasher = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut hasher);
     format!("wasmtime {:016x}, calibration {GENERATION}", hasher.finish())
 }
 
-/// Memory that this process can have, in bytes; nothing if the machine does not tell.
+/// Returns the memory in bytes that this process can obtain, or `None` if the machine does not report it.
 pub fn memory_bytes() -> Option<u64> {
     let info = fs::read_to_string("/proc/meminfo").ok();
     let free = info.as_deref().and_then(available);
@@ -44,7 +44,7 @@ fn available(info: &str) -> Option<u64> {
     rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// A power of two in bytes, for people.
+/// Returns a power of two in bytes as text for people.
 pub fn size(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 20 => format!("{} MiB", b >> 20),

@@ -1,4 +1,4 @@
-//! Times loops in an instance of their own.
+//! A timer for loops, with its own instance.
 
 use crate::kernel::{Arguments, EMPTY};
 use crate::{CalibrateError, MAX_PS};
@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wasmtime::{Caller, Engine, Func, Instance, Memory, Module, Store, TypedFunc};
 
-/// A repetition takes about this: far more than a clock's resolution, less than a scheduler's turn.
+/// The approximate duration of a repetition: far more than a clock's resolution, less than a scheduler's time
+/// slice.
 const REPETITION: Duration = Duration::from_micros(400);
-/// The least of these counts.
+/// The number of repetitions, of which the shortest counts.
 const REPETITIONS: u32 = 15;
 const MAX_TURNS: i32 = 1 << 26;
 
@@ -16,7 +17,7 @@ pub struct Timer {
     store: Store<()>,
     instance: Instance,
     memory: Memory,
-    /// Least time of a turn so far, by loop, in picoseconds.
+    /// The least time of an iteration so far, by loop, in picoseconds.
     least: BTreeMap<String, f64>,
 }
 
@@ -32,7 +33,8 @@ impl Timer {
         Ok(Self { store, instance, memory, least: BTreeMap::new() })
     }
 
-    /// Time of a turn beyond that of an empty loop; the least of this call and those before.
+    /// Returns the time of an iteration in picoseconds, less that of an empty loop. It is the minimum of this
+    /// call and those before.
     pub fn net_ps(&mut self, name: &str, arguments: (i64, i64, i64)) -> Result<f64, CalibrateError> {
         let empty = match self.least.get(EMPTY) {
             Some(known) => *known,
@@ -41,7 +43,7 @@ impl Timer {
         Ok((self.turn_ps(name, arguments)? - empty).max(0.0))
     }
 
-    /// Time of a turn, as [`Self::net_ps`] has it.
+    /// Returns the time of an iteration in picoseconds. It is the minimum of this call and those before.
     pub fn turn_ps(&mut self, name: &str, (x, y, z): (i64, i64, i64)) -> Result<f64, CalibrateError> {
         let function = self.function(name)?;
         let mut turns = 16;
@@ -57,7 +59,7 @@ impl Timer {
         Ok(*known)
     }
 
-    /// The least time of a single turn: for what cannot be done often.
+    /// Returns the least time of a single iteration in picoseconds, for work that cannot be repeated often.
     pub fn once_ps(&mut self, name: &str) -> Result<f64, CalibrateError> {
         let function = self.function(name)?;
         let mut least = Duration::MAX;
@@ -67,7 +69,7 @@ impl Timer {
         Ok(ps(least))
     }
 
-    /// A call of an export from the host.
+    /// Returns the time of a call of an export from the host, in picoseconds.
     pub fn dispatch_ps(&mut self) -> Result<f64, CalibrateError> {
         const CALLS: u32 = 4096;
         let function = self.function(EMPTY)?;
@@ -83,7 +85,7 @@ impl Timer {
         Ok(ps(least) / f64::from(CALLS))
     }
 
-    /// How long a call takes, and what it returns.
+    /// Returns the duration of a call and its result.
     pub fn time(
         &mut self,
         function: &TypedFunc<Arguments, i64>,
@@ -99,7 +101,7 @@ impl Timer {
         self.instance.get_typed_func(&mut self.store, name).map_err(failed("starting"))
     }
 
-    /// The memory, with at least so many bytes; nothing if there are not as many.
+    /// Returns the memory, grown to `bytes` at least, or `None` if it cannot grow so far.
     pub fn memory(&mut self, bytes: usize) -> Option<&mut [u8]> {
         let missing = bytes.saturating_sub(self.memory.data_size(&self.store));
         self.memory.grow(&mut self.store, missing.div_ceil(1 << 16) as u64).ok()?;
@@ -111,12 +113,12 @@ fn failed(what: &'static str) -> impl Fn(wasmtime::Error) -> CalibrateError {
     move |e| CalibrateError::Engine { what, reason: format!("{e:#}") }
 }
 
-/// In picoseconds.
+/// Converts a duration to picoseconds.
 pub fn ps(time: Duration) -> f64 {
     time.as_secs_f64() * 1e12
 }
 
-/// As files have it: nothing is free, and nothing takes more than [`MAX_PS`].
+/// Rounds a cost as files store it: at least 1, and [`MAX_PS`] at most.
 pub fn whole(ps: f64) -> u64 {
     (ps.round() as u64).clamp(1, MAX_PS)
 }

@@ -1,4 +1,4 @@
-//! A measured machine makes sense, and its file is read back or refused.
+//! Tests that a measured machine makes sense, and that its file is read back or refused.
 
 use flame_bounds::Class;
 use flame_calibrate::{Calibration, Chain, Latency, MAX_PS, file_name, load_or_measure};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
 
-/// One that costs nothing to make.
+/// Returns a calibration without measuring.
 fn example() -> Calibration {
     let chain = |i: u64| Chain { dependent_ps: 2 * i, independent_ps: i };
     Calibration {
@@ -19,7 +19,7 @@ fn example() -> Calibration {
     }
 }
 
-/// What any reader may rely on.
+/// Checks the properties on which any reader may rely.
 fn is_valid(c: &Calibration) {
     assert_eq!(c.classes.len(), Class::ALL.len());
     for class in Class::ALL {
@@ -62,7 +62,8 @@ fn this_machine_makes_sense_and_is_measured_once() {
     let quiet = &mut |_: &str| panic!("measured what was there");
     assert_eq!(load_or_measure(&engine, &inner, false, quiet).unwrap(), (c.clone(), true));
 
-    // Of another processor, another engine, damaged, or asked for: measured.
+    // The machine is measured if the file is from another processor or another engine, is damaged, or if
+    // requested.
     let other = Calibration { engine: "another".into(), ..c.clone() };
     other.store(&path).unwrap();
     assert!(!load_or_measure(&engine, &inner, false, &mut |_| {}).unwrap().1);
@@ -93,7 +94,7 @@ fn what_is_stored_is_loaded() {
     assert!(Calibration::load(&folder.path().join("none")).unwrap_err().to_string().contains("none"));
 }
 
-/// Loads the bytes; what is not refused is valid.
+/// Loads the bytes. A result that is not refused must be valid.
 fn load(path: &Path, bytes: &[u8]) -> Result<Calibration, String> {
     fs::write(path, bytes).unwrap();
     let loaded = Calibration::load(path).map_err(|e| e.to_string());

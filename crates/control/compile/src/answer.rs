@@ -1,11 +1,11 @@
-//! The child's answer as bytes: the length of its head (four bytes), the head, machine code. The
-//! parent trusts none of it but the code, which is what it started the child for.
+//! The child's answer as bytes: the length of its head (four bytes), the head, machine code. The parent
+//! trusts only the machine code, for which it started the child.
 
 use crate::job::Step;
 use crate::report::{self, Report};
 use serde::{Deserialize, Serialize};
 
-/// What a child found.
+/// The findings of a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     ModuleInfo {
@@ -13,25 +13,26 @@ pub(crate) enum Answer {
         messages: bool,
     },
     Report(Box<Report>),
-    /// Machine code of so many bytes, after the head.
+    /// The length of the machine code that follows the head, in bytes.
     Code {
         bytes: u64,
     },
-    /// In the order of the offsets asked for.
+    /// The lines in the order of the requested offsets.
     Lines(Vec<Option<String>>),
-    /// The module's fault.
+    /// The module is at fault, for this reason.
     Refused(String),
 }
 
-/// Bytes before the head.
+/// The number of bytes before the head.
 const PREFIX: usize = 4;
-/// Most bytes of a head. What is parsed takes up to fifty times as much memory.
+/// Maximum length of a head, in bytes. Parsing can take fifty times as much memory.
 const MAX_HEAD: usize = 4 << 20;
 
-/// Most bytes of an answer.
+/// Returns the maximum length of an answer, in bytes.
 pub(crate) fn most(step: Step, module_bytes: usize) -> usize {
     let code = match step {
-        // An instruction of a few bytes becomes a few of the machine's, several where it is counted.
+        // An instruction of a few bytes becomes a few bytes of machine code, several times as many if it is
+        // counted.
         Step::Compile => (16 << 20) + 16 * module_bytes,
         _ => 0,
     };
@@ -39,13 +40,13 @@ pub(crate) fn most(step: Step, module_bytes: usize) -> usize {
 }
 
 impl Answer {
-    /// The bytes before the machine code.
+    /// Returns the bytes before the machine code.
     pub(crate) fn head(&self) -> Result<Vec<u8>, postcard::Error> {
         let head = postcard::to_stdvec(self)?;
         Ok([&(head.len() as u32).to_le_bytes()[..], &head].concat())
     }
 
-    /// Reads an answer to a job of this kind; the error says what is wrong with it.
+    /// Parses an answer to a job of this kind. The error describes the invalid part.
     pub(crate) fn parse(step: Step, mut bytes: Vec<u8>) -> Result<(Self, Vec<u8>), &'static str> {
         let length = bytes.first_chunk::<PREFIX>().ok_or("it is cut short")?;
         let length = u32::from_le_bytes(*length) as usize;
@@ -81,8 +82,8 @@ impl Answer {
     }
 }
 
-/// Parses any bytes as an answer to each question. For fuzzing: whatever is accepted must be safe to
-/// show.
+/// Parses any bytes as an answer to each kind of job. For fuzzing: every text that is accepted must be safe
+/// to print.
 pub fn parse_answer(bytes: &[u8]) {
     for step in [Step::Examine, Step::Analyse, Step::Compile, Step::Lines] {
         if let Ok((answer, code)) = Answer::parse(step, bytes.to_vec()) {

@@ -5,14 +5,15 @@ use sha2::Sha256;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Bumped whenever checks, bounds, rewriting or the engine's configuration change.
+/// The version of the results. It increases whenever checks, bounds, rewriting or the engine's configuration
+/// change.
 const GENERATION: u32 = 14;
 const MAC_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
-/// Bytes of an entry, at most; what is larger is compiled anew.
+/// Maximum size of an entry, in bytes. Larger code is compiled each time.
 const MAX_ENTRY: u64 = 1 << 30;
 
-/// The cache cannot be used. Remedy: another folder, or none.
+/// The error of a cache that cannot be used. The remedy is another folder, or no cache.
 #[derive(Debug, thiserror::Error)]
 #[error("code cache {path}: {error} (choose another folder with FLAME_CACHE)")]
 pub struct CacheError {
@@ -20,18 +21,19 @@ pub struct CacheError {
     pub error: io::Error,
 }
 
-/// Compiled code by content hash. An entry is `HMAC-SHA256(key, name ‖ code) ‖ code`, so code that was not
-/// written by a holder of the key, or under another name, is never run. Folder, key and entries must be this
-/// user's alone ([`flame_files`]): somebody else's folder could come with a key that somebody else knows.
+/// A cache of compiled code by content hash. An entry is `HMAC-SHA256(key, name ‖ code) ‖ code`, so code that
+/// was not written by a holder of the key, or under another name, is never run. Only this user may be able to
+/// write folder, key and entries ([`flame_files`]): another user's folder could contain a key that the other
+/// user knows.
 pub struct Cache {
     folder: Folder,
-    /// For errors.
+    /// The folder's path, for errors.
     path: String,
     key: [u8; KEY_BYTES],
 }
 
 impl Cache {
-    /// Opens or makes the folder, private to this user, and its key.
+    /// Opens or creates the folder, private to this user, and its key.
     pub fn open(folder: &Path) -> Result<Self, CacheError> {
         let shown = || folder.display().to_string();
         let fail = |error| CacheError { path: shown(), error };
@@ -42,7 +44,7 @@ impl Cache {
         let found = match opened.read("key", KEY_BYTES as u64).map_err(of_key)? {
             Some(found) => found,
             None => {
-                // The first of two processes wins.
+                // The first of two processes wins; both use its key.
                 opened.put_new("key", &key).map_err(fail)?;
                 opened.read("key", KEY_BYTES as u64).map_err(of_key)?.unwrap_or_default()
             }
@@ -53,7 +55,7 @@ impl Cache {
         Ok(Self { folder: opened, path: shown(), key })
     }
 
-    /// The code of `name`; nothing if there is none or its MAC does not fit.
+    /// Returns the code of `name`, or `None` if there is none or its MAC is invalid.
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
         let mut entry = self.folder.read(name, MAX_ENTRY).ok()??;
         if entry.len() < MAC_BYTES {
@@ -70,12 +72,13 @@ impl Cache {
         self.folder.put(name, &entry).map_err(|error| CacheError { path: self.path.clone(), error })
     }
 
-    /// Remembers that a module's bound was violated.
+    /// Records that a module's bound was violated.
     pub fn record_violation(&self, hash: &[u8; 32]) -> Result<(), CacheError> {
         self.put(&violation_name(hash), b"violated")
     }
 
-    /// The file that says so, if this module's bound was ever violated here, whatever version ran it.
+    /// Returns the file that records a violation of this module's bound on this machine, by any version, if
+    /// there is one.
     pub fn violation(&self, hash: &[u8; 32]) -> Option<PathBuf> {
         let name = violation_name(hash);
         self.get(&name).map(|_| Path::new(&self.path).join(name))
@@ -90,7 +93,7 @@ impl Cache {
     }
 }
 
-/// The file name of what `compile` makes of a module.
+/// Returns the file name for an artifact of a module.
 pub(crate) fn entry_name(hash: &[u8; 32], artifact: Artifact) -> String {
     let hex: String = hash.iter().map(|b| format!("{b:02x}")).collect();
     let version = env!("CARGO_PKG_VERSION");
@@ -117,7 +120,7 @@ mod tests {
         assert_eq!(Cache::open(&folder).unwrap().get("a").as_deref(), Some(&b"code"[..]));
         assert_eq!(cache.get("b"), None);
 
-        // Renamed, changed in any byte, or cut short: as if it were not there.
+        // An entry that was renamed, changed in any byte, or cut short is treated as missing.
         let entry = fs::read(folder.join("a")).unwrap();
         fs::write(folder.join("b"), &entry).unwrap();
         assert_eq!(cache.get("b"), None);
@@ -130,14 +133,14 @@ mod tests {
             assert_eq!(cache.get("a"), None, "cut at {i}");
         }
 
-        // Nor is one module's violation another's.
+        // The violation of one module does not count for another.
         cache.record_violation(&[7; 32]).unwrap();
         let file = cache.violation(&[7; 32]).unwrap();
         assert_eq!(cache.violation(&[8; 32]), None);
         fs::copy(&file, folder.join(violation_name(&[8; 32]))).unwrap();
         assert_eq!(cache.violation(&[8; 32]), None);
 
-        // Another node's key does not open it.
+        // An entry under another node's key is treated as missing.
         let other = above.path().join("other");
         let others = Cache::open(&other).unwrap();
         others.put("b", b"").unwrap();
@@ -146,7 +149,7 @@ mod tests {
         assert_eq!(others.get("a"), None);
     }
 
-    /// A folder that somebody else made comes with a key that somebody else knows: forged code would pass its
+    /// A folder made by another user can have a key that the other user knows: forged code would pass its
     /// MAC.
     #[test]
     fn a_folder_key_or_entry_of_somebody_else_is_refused() {
@@ -168,7 +171,7 @@ mod tests {
         set(&key, 0o644);
         refused("its key: others may read or change it");
         set(&key, 0o600);
-        // An entry that others could have changed is as if it were not there.
+        // An entry that others could have changed is treated as missing.
         set(&folder.join("a"), 0o666);
         assert_eq!(Cache::open(&folder).unwrap().get("a"), None);
         fs::rename(&key, above.path().join("key")).unwrap();

@@ -1,4 +1,4 @@
-//! The child process: it gives up everything but its standard streams, some memory and some time, and only
+//! The child process. It gives up everything but its standard streams, some memory and some time, and only
 //! then reads the module.
 
 use crate::Engines;
@@ -16,19 +16,19 @@ use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
-/// The first argument of a program that is to be a child process of the compiler.
+/// The first argument of a program that is started as a child process of the compiler.
 pub const CHILD: &str = "confined-compiler";
 
-/// Its exit status if it could not confine itself.
+/// The exit status of a child that could not confine itself.
 pub(crate) const NOT_CONFINED: u8 = 70;
 
-/// The arguments of a child, but for the program.
+/// Returns the arguments of a child, without the program.
 pub(crate) fn arguments(step: Step, module_bytes: usize) -> [OsString; 4] {
     let parent = std::process::id().to_string();
     [CHILD.into(), format!("{step:?}").into(), module_bytes.to_string().into(), parent.into()]
 }
 
-/// The step, bytes of the module and parent that a child's arguments name.
+/// Parses a child's arguments: the step, the length of the module in bytes, and the id of the parent.
 fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<(Step, usize, u32)> {
     let mut next = || arguments.next()?.into_string().ok();
     let step = next()?;
@@ -37,8 +37,8 @@ fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<(Step, usize, 
     Some((step, next()?.parse().ok()?, next()?.parse().ok()?))
 }
 
-/// Does one job as the child of a [`crate::Worker`], if this program was started as one. A program that
-/// workers are to be started from calls it before anything else.
+/// Does one job as the child of a [`crate::Worker`], if this program was started as one. A program from which
+/// workers are started must call this function before anything else.
 pub fn serve() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != CHILD {
@@ -57,15 +57,15 @@ pub fn serve() -> Option<ExitCode> {
     })
 }
 
-/// Everything that comes before the module is read.
+/// Confines the process, before the module is read.
 fn prepare(step: Step, module_bytes: usize, parent: u32) -> Result<Option<Engines>, String> {
     let fail = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
-    // Descriptors that this program's own parent left open.
+    // Closes descriptors that this program's own parent left open.
     sys::close_from(3).map_err(|e| fail("close_range", &e))?;
     rustix::process::chdir("/").map_err(|e| fail("chdir", &e))?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|e| fail("PR_SET_PDEATHSIG", &e))?;
-    // It may have died before.
+    // The parent may have died before the death signal was set.
     if rustix::process::getppid().map(|p| p.as_raw_nonzero().get() as u32) != Some(parent) {
         return Err("the process that started this one is gone".to_owned());
     }
@@ -82,11 +82,12 @@ fn confine(limits: &Limits) -> Result<(), String> {
     rustix::thread::set_no_new_privs(true).map_err(|e| fail("PR_SET_NO_NEW_PRIVS", &e))?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|e| fail("PR_SET_DUMPABLE", &e))?;
-    // Not allowed everywhere; system calls that could use a network are refused below in any case.
+    // New namespaces are not permitted everywhere. System calls that could use a network are refused below in
+    // any case.
     if sys::unshare(UnshareFlags::NEWNET).is_err() {
         let _ = sys::unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET);
     }
-    // The same: an older kernel enforces what it knows of this.
+    // Landlock is not available everywhere either. An older kernel enforces the parts that it supports.
     let abi = ABI::V6;
     Ruleset::default()
         .handle_access(AccessFs::from_all(abi))
@@ -100,7 +101,7 @@ fn confine(limits: &Limits) -> Result<(), String> {
         let new = Rlimit { current: Some(soft.min(most)), maximum: Some(hard.min(most)) };
         rustix::process::setrlimit(resource, new).map_err(|e| fail("setrlimit", &e))
     };
-    // Reserved address space is free, but nothing here needs it.
+    // Reserved address space costs nothing, but nothing here needs it.
     limit(Resource::As, limits.memory + ADDRESS_SPACE, limits.memory + ADDRESS_SPACE)?;
     limit(Resource::Data, limits.memory, limits.memory)?;
     limit(Resource::Stack, STACK, STACK)?;
@@ -113,15 +114,16 @@ fn confine(limits: &Limits) -> Result<(), String> {
     seccompiler::apply_filter_all_threads(&filter).map_err(|e| fail("seccomp", &e))
 }
 
-/// Bytes of address space for the program and its libraries, which are mapped and not owned.
+/// Address space for the program and its libraries, in bytes. They are mapped, not owned.
 const ADDRESS_SPACE: u64 = 512 << 20;
-/// Bytes of stack. Nothing recurses by the module's depth, so this is plenty.
+/// Size of the stack in bytes. Nothing recurses by the module's depth, so this is plenty.
 const STACK: u64 = 16 << 20;
 
-/// Bytes of error output, which goes to a file in memory.
+/// Maximum error output in bytes. It is written to a file in memory.
 const ERRORS: u64 = 64 << 10;
 
-/// Memory, standard input and output, and the end of the process. Anything else ends it at once.
+/// Returns a filter that permits memory, standard input and output, and the end of the process. Any other
+/// system call kills the process.
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let condition = |argument, op, value| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value).map(|c| vec![c])
@@ -149,7 +151,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     .into_iter()
     .map(|call| (call, Vec::new()))
     .collect();
-    // No memory that can be executed.
+    // Executable memory is not permitted.
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         let exec = libc::PROT_EXEC as u64;
         rules.insert(call, vec![rule(condition(2, SeccompCmpOp::MaskedEq(exec), 0)?)?]);
@@ -158,7 +160,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let out = |fd| rule(condition(0, SeccompCmpOp::Eq, fd)?);
     rules.insert(libc::SYS_write, vec![out(1)?, out(2)?]);
     rules.insert(libc::SYS_writev, vec![out(2)?]);
-    // `abort` sends itself a signal.
+    // `abort` sends a signal to its own process.
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![rule(condition(0, SeccompCmpOp::Eq, own)?)?]);
     let arch = std::env::consts::ARCH.try_into()?;
@@ -184,7 +186,7 @@ fn answer(input: &[u8], engines: Option<&Engines>) -> io::Result<()> {
 }
 
 fn read_all() -> io::Result<Vec<u8>> {
-    // Standard input as it is: what the library does around it takes other system calls.
+    // Standard input is read without the standard library, which takes further system calls.
     let mut input = Vec::new();
     loop {
         input.reserve(1 << 16);

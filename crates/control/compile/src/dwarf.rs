@@ -1,4 +1,4 @@
-//! Places in a module as lines of its source, where it was built with them (`flame build --lines`).
+//! Source lines of offsets in a module that was built with them (`flame build --lines`).
 
 use addr2line::Context;
 use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
@@ -7,12 +7,12 @@ use wasmparser::{Parser, Payload};
 
 pub(crate) struct Lines<'a> {
     context: Context<EndianSlice<'a, LittleEndian>>,
-    /// Where code begins in the file: what lines are told relative to.
+    /// The offset of the code section's contents in the file, to which line information is relative.
     code: usize,
 }
 
 impl<'a> Lines<'a> {
-    /// Nothing if there are none, or they are damaged: they only serve people.
+    /// Returns `None` if there are no lines or if they are damaged: they are for people only.
     pub(crate) fn of(wasm: &'a [u8]) -> Option<Self> {
         let (mut sections, mut code) = (HashMap::new(), None);
         for payload in Parser::new(0).parse_all(wasm) {
@@ -32,11 +32,11 @@ impl<'a> Lines<'a> {
         Some(Self { context, code: code? })
     }
 
-    /// File and line of an offset in the file.
+    /// Returns file and line of an offset in the file.
     pub(crate) fn at(&self, offset: usize) -> Option<String> {
         let place = self.context.find_location(offset.checked_sub(self.code)? as u64).ok()??;
         let file = place.file?;
-        // The end of a path tells enough.
+        // The end of a path is enough to identify a file.
         let parts: Vec<&str> = file.rsplit('/').take(3).collect();
         let file = parts.into_iter().rev().collect::<Vec<_>>().join("/");
         let plain = file.replace(char::is_control, " ");

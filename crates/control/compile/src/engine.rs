@@ -1,9 +1,9 @@
-//! Wasmtime's compiler for each class of modules.
+//! Wasmtime's compilers for each class of modules.
 
 use flame_plan::ModuleClass;
 use wasmtime::{Config, Engine, OptLevel};
 
-/// Compiles for the engines that run modules (`flame_run::Engines`).
+/// Compilers for the engines that run modules (`flame_run::Engines`).
 #[derive(Clone)]
 pub struct Engines {
     bounded: Engine,
@@ -11,13 +11,17 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Makes compilers for this machine. Fails only if Wasmtime does not support the machine.
+    /// Creates compilers for this machine.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error only if Wasmtime does not support the machine.
     pub fn new() -> Result<Self, wasmtime::Error> {
         let engine = |class| Engine::new(&config(class));
         Ok(Self { bounded: engine(ModuleClass::Bounded)?, metered: engine(ModuleClass::Metered)? })
     }
 
-    /// Makes compilers for `flame_run::Engines::counting`.
+    /// Creates compilers for `flame_run::Engines::counting`.
     pub fn counting() -> Result<Self, wasmtime::Error> {
         let mut counting = config(ModuleClass::Bounded);
         flame_engine::count_instructions(&mut counting);
@@ -31,7 +35,7 @@ impl Engines {
         }
     }
 
-    /// Makes machine code of Wasm that was rewritten for `class`.
+    /// Compiles Wasm that was rewritten for `class` to machine code.
     pub fn precompile(&self, class: ModuleClass, wasm: &[u8]) -> Result<Vec<u8>, wasmtime::Error> {
         self.of(class).precompile_module(wasm)
     }
@@ -41,14 +45,14 @@ fn config(class: ModuleClass) -> Config {
     let mut config = flame_engine::config(class);
     config
         .cranelift_opt_level(OptLevel::Speed)
-        // Results are the same on every machine: one NaN.
+        // All NaNs are one value, so that results are the same on every machine.
         .cranelift_nan_canonicalization(true);
     config
 }
 
 #[cfg(test)]
 mod tests {
-    /// The validator at the door and the engine accept the same language.
+    /// The validator and the engine accept the same language.
     #[test]
     fn one_set_of_features() {
         let names = |all: Vec<&'static str>| all;

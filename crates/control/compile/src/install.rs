@@ -1,4 +1,4 @@
-//! From a module file and what the operator asked for to its place in the plan.
+//! Installation: from a module file and the operator's request to a place in the plan.
 
 use crate::{Artifact, CompileError, Compiler, ModuleInfo};
 use flame_abi::manifest::Manifest;
@@ -8,30 +8,30 @@ use flame_plan::ShownFilter;
 use flame_plan::{Expose, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
 use std::collections::BTreeMap;
 
-/// What the operator asked for.
+/// The operator's request.
 #[derive(Clone, Debug)]
 pub struct InstallRequest {
-    /// What may be seen, whatever a module needs.
+    /// The widest view that the module may have, whatever it needs.
     pub view: ViewSpec,
-    /// Values of parameters by name, as written.
+    /// Values of parameters by name, as they were written.
     pub settings: BTreeMap<String, String>,
     pub on_fault: OnFault,
-    /// Upper limits; a manifest may ask for less.
+    /// Upper limits. A manifest may request less.
     pub limits: Limits,
     pub protection: Protection,
-    /// What instructions take on this machine.
+    /// The cost of instructions on this machine.
     pub costs: Option<Costs>,
-    /// The time limit per packet that admission goes by, on live links.
+    /// The time limit per packet for admission on live links.
     pub time_limit: Option<PacketTimeLimit>,
     pub terms: Terms,
 }
 
-/// A module's place in the plan, and what its author may not have expected.
+/// A module's place in the plan, with notes that its author may not expect.
 pub struct Installed {
     pub plan: ModulePlan,
     pub verdict: Verdict,
     pub cached: bool,
-    /// For people: what the module asked for and does not get.
+    /// Notes for people: needs of the module that are not met.
     pub notes: Vec<String>,
 }
 
@@ -50,12 +50,12 @@ pub enum InstallError {
 }
 
 impl Compiler<'_> {
-    /// Checks and compiles `wasm` and gives it the meet of what it needs and what it may see.
+    /// Checks and compiles `wasm`, and gives it the meet of its needs and the permitted view.
     pub fn install(&self, wasm: &[u8], request: &InstallRequest) -> Result<Installed, InstallError> {
         self.install_examined(wasm, &self.examine(wasm)?, request)
     }
 
-    /// The same for a module that was [examined](Compiler::examine).
+    /// Installs a module that was [examined](Compiler::examine).
     pub fn install_examined(
         &self,
         wasm: &[u8],
@@ -64,12 +64,12 @@ impl Compiler<'_> {
     ) -> Result<Installed, InstallError> {
         let manifest = examined.manifest.clone();
         let (mut view, notes) = meet(&manifest, &request.view)?;
-        // The bound is one of packets no longer than these, so the view cuts them there.
+        // The bound holds for packets up to this length, so the view cuts longer ones.
         if let Some(pace) = request.time_limit {
             view.snaplen = u32::try_from(pace.snaplen).unwrap_or(u32::MAX).max(1);
         }
         let mut limits = limits(&manifest, request.limits);
-        // Estimates take the memory that it may own for what it works on.
+        // Estimates assume that the working set is all the memory that the module may own.
         let memory = u64::from(limits.memory);
         let costs = request.costs.as_ref().map(|c| Costs { memory, ..c.clone() });
         let admission = Admission {
@@ -88,7 +88,7 @@ impl Compiler<'_> {
         let compiled = self.compile(wasm, examined, artifact)?;
         let parameters = parameters(&manifest, &request.settings)?;
         let plan = ModulePlan {
-            // The plan numbers its modules.
+            // The plan assigns the id.
             id: ModuleId::default(),
             name: manifest.name.clone(),
             hash: compiled.hash,
@@ -105,7 +105,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The smaller of what the module needs and what it may see.
+/// Returns the meet of the module's needs and the permitted view.
 fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String>), InstallError> {
     let needed = match &manifest.needs.expose {
         None => Expose::Headers,
@@ -115,7 +115,7 @@ fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String
     };
     let mut notes = Vec::new();
     if needed > allowed.expose {
-        // Views under a key are a grant's.
+        // Only the views of grants have a key.
         let remedy = match &allowed.key {
             Some(_) => "its grant gives no more".to_owned(),
             None => format!("--expose {needed} gives it all"),
@@ -129,9 +129,9 @@ fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String
     let stated = ShownFilter::parse(text)
         .map_err(|reason| InstallError::Select { module: manifest.name.clone(), reason })?;
     let mut view = ViewSpec { expose: needed.meet(allowed.expose), ..allowed.clone() };
-    // A grant has it already.
+    // A grant includes the manifest's filter already.
     view.select_shown.extend(stated.filter(|stated| !allowed.select_shown.contains(stated)));
-    // Without a grant nobody is kept from asking for what the module does not ask to see.
+    // Without a grant, everyone may filter on bytes that the module does not request.
     if allowed.key.is_none() && !view.select_shown.is_empty() {
         view.select_expose = view.select_expose.max(Some(Expose::All));
     }
@@ -144,7 +144,7 @@ fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
         memory: asked
             .memory_mib
             .map_or(allowed.memory, |mib| mib.saturating_mul(1 << 20).min(allowed.memory)),
-        // More than the usual only for a module that asks, and where it is allowed.
+        // A budget above the default needs both the module's request and the operator's permission.
         packet_budget: asked
             .packet_budget
             .unwrap_or(Limits::default().packet_budget)
@@ -154,7 +154,7 @@ fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
     }
 }
 
-/// All parameters of the manifest, set or default, as `flame_abi::config` lays them out.
+/// Returns all parameters of the manifest, set or default, in the layout of `flame_abi::config`.
 fn parameters(manifest: &Manifest, settings: &BTreeMap<String, String>) -> Result<Vec<u8>, InstallError> {
     let module = || manifest.name.clone();
     if let Some(name) = settings.keys().find(|name| !manifest.parameters.contains_key(*name)) {
@@ -195,13 +195,13 @@ mod tests {
     fn a_module_never_sees_more_than_it_needs_nor_than_it_may() {
         let tcp: Vec<_> = flame_plan::TrustedFilter::parse("tcp").unwrap().into_iter().collect();
         let allowed = ViewSpec { select: tcp.clone(), ..ViewSpec::default() };
-        // However it is written, the manifest's filter is never one of the true packet.
+        // In any spelling, the manifest's filter is never evaluated on the true packet.
         for text in ["port 80", " port 80", "port  80\\t"] {
             let m = manifest(&format!("expose = \"none\"\nselect = \"{text}\""));
             let (view, notes) = meet(&m, &allowed).unwrap();
             assert_eq!((view.expose, &view.select, notes.len()), (Expose::None, &tcp, 0));
             assert_eq!(view.select_shown, [ShownFilter::parse("port 80").unwrap().unwrap()]);
-            // A grant has it already, in its one form.
+            // A grant includes the filter already, in its one form.
             let granted = ViewSpec { key: Some(flame_plan::ViewKey([1; 32])), ..view.clone() };
             let (view, _) = meet(&m, &granted).unwrap();
             assert_eq!((view.select.len(), view.select_shown.len()), (1, 1), "{text:?}");

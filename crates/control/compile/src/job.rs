@@ -1,5 +1,5 @@
-//! What is done with a foreign module's bytes: all of it happens here, in a child process or, where
-//! asked for by name, in this one.
+//! The work on a foreign module's bytes. All of it happens here, in a child process or, if explicitly
+//! requested, in this process.
 
 use crate::answer::Answer;
 use crate::dwarf::Lines;
@@ -11,16 +11,16 @@ use flame_plan::ModuleClass;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One kind of work on a module.
+/// A kind of work on a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Validation, and reading its manifest.
+    /// Validate the module and read its manifest.
     Examine,
-    /// Finding its bounds.
+    /// Compute its bounds.
     Analyse,
-    /// Rewriting it and making machine code.
+    /// Rewrite the module and compile it to machine code.
     Compile,
-    /// Finding places in its source.
+    /// Find source lines.
     Lines,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Work on a module, as the parent sends it.
+/// Work on a module, in the form that the parent sends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Job {
     Examine,
@@ -45,7 +45,7 @@ pub(crate) enum Job {
     Compile {
         artifact: Artifact,
     },
-    /// The lines of these offsets in the file.
+    /// Find the source lines of these offsets in the file.
     Lines {
         offsets: Vec<usize>,
     },
@@ -62,7 +62,7 @@ impl Job {
     }
 }
 
-/// Does the work. The answer's machine code comes apart.
+/// Does the work. Machine code is returned apart from the answer.
 pub(crate) fn perform(job: &Job, wasm: &[u8], engines: Option<&Engines>) -> (Answer, Vec<u8>) {
     let answered = match job {
         Job::Examine => examine(wasm),
@@ -84,7 +84,7 @@ pub(crate) fn perform(job: &Job, wasm: &[u8], engines: Option<&Engines>) -> (Ans
 
 fn examine(wasm: &[u8]) -> Result<Answer, String> {
     let checked = flame_bounds::check(wasm, &Rules::default()).map_err(|e| e.to_string())?;
-    // The parent parses it again, once it is known that this ends.
+    // The parent parses the manifest again, once parsing is known to end.
     Manifest::parse(&checked.manifest).map_err(|e| e.to_string())?;
     Ok(Answer::ModuleInfo { manifest: checked.manifest, messages: checked.exports.message })
 }

@@ -1,11 +1,12 @@
 //! From a `.wasm` file to machine code: check, rewrite, compile, cache.
 //!
-//! Only WebAssembly comes in. Machine code is made here or read back from this node's own cache,
-//! whose entries carry a MAC under a key that never leaves the node.
+//! Only WebAssembly is accepted. Machine code is made here or read from this node's own cache, whose entries
+//! carry a MAC under a key that never leaves the node.
 //!
-//! All that reads a module's bytes is a [`job`], which a [`worker`] has done by a [`child`] process: this
-//! program, started again, without files, network or more than its share of memory and time. What comes back
-//! is [checked](answer), but for the machine code: who takes over the compiler has the module's code.
+//! All work that reads a module's bytes is a [`job`], which a [`worker`] gives to a [`child`] process: this
+//! program, started again, without files or network and with limited memory and time. Its answer is
+//! [checked](answer), except for machine code: an attacker who takes over the compiler controls the module's
+//! machine code.
 
 mod answer;
 mod cache;
@@ -38,7 +39,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why a module is not run.
+/// The reason why a module is not run.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
     #[error("this is not WebAssembly but {0}: only .wasm files are accepted")]
@@ -47,14 +48,14 @@ pub enum CompileError {
         "{bytes} bytes, more than the {most} that a module may have; make the module smaller: optimize for size, strip debug information"
     )]
     TooLarge { bytes: usize, most: usize },
-    /// A reason that names place, expected, found and remedy.
+    /// A reason that states place, expected and found values, and remedy.
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     #[error("{step}: {stopped}")]
     Stopped { step: Step, stopped: Stopped },
-    /// It could not be noted that work begins, so it does not.
+    /// The start of work could not be noted, so the work was not started.
     #[error("{step}: {reason}")]
     Unnoted { step: Step, reason: String },
     #[error(transparent)]
@@ -64,16 +65,16 @@ pub enum CompileError {
 /// A module that passed all checks.
 #[derive(Clone)]
 pub struct ModuleInfo {
-    /// SHA-256 of the file as it came.
+    /// The SHA-256 of the original file.
     pub hash: [u8; 32],
     pub manifest: Arc<Manifest>,
-    /// Whether it has a slow path, which its fast instances send messages to.
+    /// Whether it has a slow path, to which its fast instances send messages.
     pub messages: bool,
 }
 
-/// What compiling one module made.
+/// The result of compiling one module.
 pub struct Compiled {
-    /// SHA-256 of the file as it came.
+    /// The SHA-256 of the original file.
     pub hash: [u8; 32],
     pub manifest: Arc<Manifest>,
     pub code: Arc<[u8]>,
@@ -87,29 +88,29 @@ enum Artifact {
     Bounded,
     Metered,
     Unchecked,
-    /// No code: what its bounds are.
+    /// No code: the bounds of its batches.
     Verdict,
-    /// No code: what it is.
+    /// No code: the result of its examination.
     ModuleInfo,
-    /// No code: what its calls cost.
+    /// No code: the cost of its calls.
     Report,
-    /// No code: why it could not be analysed.
+    /// No code: the reason why it could not be analysed.
     Unanalysed,
 }
 
-/// Work that begins: on what.
+/// The start of work on a module.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
     pub step: Step,
-    /// SHA-256 of the module's file.
+    /// The SHA-256 of the module's file.
     pub hash: [u8; 32],
-    /// Bytes of the module's file.
+    /// The length of the module's file in bytes.
     pub bytes: usize,
 }
 
 type Note<'a> = Box<dyn Fn(&Start) -> Result<(), String> + 'a>;
 
-/// Where foreign modules are parsed, analysed and compiled.
+/// The place where foreign modules are parsed, analysed and compiled.
 enum Place {
     Child(Worker),
     InProcess(Engines),
@@ -122,7 +123,7 @@ pub struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    /// Whether a bound of this module was violated in an earlier run.
+    /// Returns whether a bound of this module was violated in an earlier run.
     pub fn is_violated(&self, hash: &[u8; 32]) -> bool {
         self.violation(hash).is_some()
     }
@@ -132,25 +133,26 @@ impl<'a> Compiler<'a> {
         self.cache.as_ref()?.violation(hash)
     }
 
-    /// A compiler that works in confined child processes. Without a cache every module is compiled anew.
+    /// Returns a compiler that works in confined child processes. Without a cache, every module is compiled
+    /// each time.
     pub fn new(worker: Worker, cache: Option<Cache>) -> Self {
         Self { place: Place::Child(worker), cache, note: None }
     }
 
-    /// A compiler that works in this process, without limits: for modules that are trusted, in tests and
+    /// Returns a compiler that works in this process, without limits: for trusted modules, in tests and
     /// benchmarks.
     pub fn in_process(engines: Engines, cache: Option<Cache>) -> Self {
         Self { place: Place::InProcess(engines), cache, note: None }
     }
 
-    /// The same, which calls `note` before each piece of work; if it fails, the work is not begun. Nothing is
-    /// noted that comes from the cache.
+    /// Returns the compiler with a function that is called before each piece of work. If `note` fails, the
+    /// work is not started. Results from the cache are not noted.
     #[must_use]
     pub fn noted_by(self, note: impl Fn(&Start) -> Result<(), String> + 'a) -> Self {
         Self { note: Some(Box::new(note)), ..self }
     }
 
-    /// What a module is, without compiling it.
+    /// Examines a module without compiling it.
     pub fn examine(&self, wasm: &[u8]) -> Result<ModuleInfo, CompileError> {
         only_wasm(wasm)?;
         let hash = hash_of(wasm);
@@ -175,8 +177,8 @@ impl<'a> Compiler<'a> {
         Ok(ModuleInfo { hash, manifest: Arc::new(Manifest::parse(&manifest)?), messages })
     }
 
-    /// The lines of the source that offsets in the file stand for, where the module was built with them. They
-    /// serve people only: a fault in them is no reason to refuse the module.
+    /// Returns the source lines of offsets in the file, if the module was built with them. They are for
+    /// people only: a fault in them is no reason to refuse the module.
     pub fn lines(
         &self,
         wasm: &[u8],
@@ -202,7 +204,8 @@ impl<'a> Compiler<'a> {
         let name = cache::entry_name(&hash, artifact);
         if let Some(cache) = &self.cache
             && let Some(code) = cache.get(&name)
-            // A new Wasmtime or another machine type reads its entry as foreign and compiles anew.
+            // Another version of Wasmtime or type of machine recognises the entry as foreign and compiles
+            // again.
             && wasmtime::Engine::detect_precompiled(&code) == Some(wasmtime::Precompiled::Module)
         {
             return Ok(Compiled { hash, manifest, code: code.into(), cached: true });
@@ -218,7 +221,7 @@ impl<'a> Compiler<'a> {
 
     fn perform(&self, job: &Job, wasm: &[u8], hash: &[u8; 32]) -> Result<(Answer, Vec<u8>), CompileError> {
         let step = job.step();
-        // Before it is copied for a child.
+        // The length is checked before the module is copied for a child.
         let most = flame_bounds::Rules::default().module_bytes;
         if wasm.len() > most {
             return Err(CompileError::TooLarge { bytes: wasm.len(), most });
@@ -239,17 +242,17 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// An answer to another question, which [`Answer::parse`] refuses before.
+/// Returns the error for an answer to another kind of job, which [`Answer::parse`] refuses before.
 fn unexpected(step: Step) -> CompileError {
     CompileError::Stopped { step, stopped: Stopped::Answer("it answers another question") }
 }
 
-/// Returns the hash that names a module: SHA-256 of its file.
+/// Returns the hash by which a module is identified: the SHA-256 of its file.
 pub fn hash_of(wasm: &[u8]) -> [u8; 32] {
     Sha256::digest(wasm).into()
 }
 
-/// Refuses, by what they are, the files that people hand over instead of Wasm.
+/// Refuses other files than Wasm, and names the kinds that people commonly pass instead.
 fn only_wasm(bytes: &[u8]) -> Result<(), CompileError> {
     let what = match bytes {
         [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => return Ok(()),

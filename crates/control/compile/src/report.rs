@@ -1,25 +1,25 @@
-//! The analyser's findings as they leave the child process.
+//! The analyser's findings, as they leave the child process.
 
 use flame_admit::BatchBounds;
 use flame_bounds::{Analysis, Bound, Entry, LoopReport, TripCount};
 use serde::{Deserialize, Serialize};
 
-/// Most loops that are listed one by one.
+/// Maximum number of loops that are listed.
 const MAX_LOOPS: usize = 1 << 14;
-/// Longest text of an answer: a name, a reason, a line.
+/// Maximum length of a text in an answer (a name, a reason, a line), in bytes.
 const MAX_TEXT: usize = 4096;
 
-/// What a module's calls cost at most.
+/// The maximum cost of a module's calls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub entries: Vec<Entry>,
-    /// Loops by their place, of which only the first 16,384 are listed.
+    /// The first 16,384 loops by their place.
     pub loops: Vec<LoopReport>,
-    /// Number of loops with a bound.
+    /// The number of loops with a bound.
     pub bounded_loops: u64,
-    /// Number of loops that a counter ends.
+    /// The number of loops that are ended by a counter.
     pub counted_loops: u64,
-    /// Functions that call each other recursively, by name.
+    /// Cycles of recursive functions, by name.
     pub cycles: Vec<Vec<String>>,
     /// Whether the module can ask for more memory.
     pub grows: bool,
@@ -36,7 +36,7 @@ impl From<Analysis> for Report {
 }
 
 impl Report {
-    /// Makes every text in it safe to print.
+    /// Makes every text of the report safe to print.
     pub(crate) fn clean(&mut self) {
         for e in &mut self.entries {
             clean(&mut e.name);
@@ -49,7 +49,7 @@ impl Report {
     }
 }
 
-/// Makes a text from the child safe to print: short, and without control characters but line breaks.
+/// Makes a text from the child safe to print: short, and without control characters except line breaks.
 pub(crate) fn clean(text: &mut String) {
     let control = |c: char| c.is_control() && c != '\n';
     if text.len() > MAX_TEXT || text.contains(control) {

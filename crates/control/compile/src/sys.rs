@@ -13,10 +13,10 @@ use std::time::Duration;
 pub(crate) fn wait(child: Pid) -> io::Result<(ExitStatus, Usage)> {
     use std::os::unix::process::ExitStatusExt;
     let mut status = 0;
-    // SAFETY: all zeros is a valid rusage.
+    // SAFETY: a `rusage` of zeros is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: both pointers are to values of the right type that live through the call.
+        // SAFETY: both pointers refer to values of the right type that outlive the call.
         let waited = unsafe { libc::wait4(child.as_raw_nonzero().get(), &mut status, 0, &mut usage) };
         if waited >= 0 {
             break;
@@ -31,21 +31,21 @@ pub(crate) fn wait(child: Pid) -> io::Result<(ExitStatus, Usage)> {
     };
     let usage = Usage {
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
-        // The kernel counts KiB.
+        // The kernel reports KiB.
         memory: (usage.ru_maxrss.max(0) as u64) << 10,
     };
     Ok((ExitStatus::from_raw(status), usage))
 }
 
-/// Closes every descriptor from `first` on, whoever opened it.
+/// Closes every descriptor from `first` on, including inherited ones.
 pub(crate) fn close_from(first: u32) -> io::Result<()> {
-    // SAFETY: the child calls this first of all, when it has opened nothing itself.
+    // SAFETY: the child calls this first, before it has opened anything itself.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Leaves the namespaces of the parent for new, empty ones.
+/// Replaces the parent's namespaces with new, empty ones.
 pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
-    // SAFETY: no caller passes FILES, the one flag that endangers descriptors.
+    // SAFETY: no caller passes FILES, the only flag that endangers descriptors.
     unsafe { rustix::thread::unshare_unsafe(flags) }
 }

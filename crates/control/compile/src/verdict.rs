@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 #[derive(Clone, Debug)]
 pub enum Analysed {
     Report(Box<Report>),
-    /// It was stopped at a limit, for this reason. The module can be run with counters.
+    /// The analysis was stopped at a limit, for this reason. The module can run metered.
     Exceeded(String),
 }
 
@@ -61,7 +61,7 @@ impl Compiler<'_> {
         Ok(Ok(found))
     }
 
-    /// Finds what a module's calls cost at most, and with `costs` estimates of how long they take.
+    /// Computes bounds on the cost of a module's calls, and estimates of their time if `costs` are given.
     pub fn analyse(
         &self,
         wasm: &[u8],
@@ -88,10 +88,11 @@ impl Compiler<'_> {
                 Ok(Analysed::Report(report))
             }
             Ok(_) => Err(crate::unexpected(Step::Analyse)),
-            // An analyser may fail, but not keep anybody from running the module with counters.
+            // A failed analysis must not prevent the module from running metered.
             Err(CompileError::Stopped { stopped, .. }) if stopped.is_the_modules() => {
                 let why = format!("its analysis was stopped: {stopped}");
-                // What depends on how busy the machine is, is tried again the next time.
+                // Failures that depend on the load of the machine are not cached, so that the analysis is
+                // repeated next time.
                 if matches!(stopped, Stopped::Cpu { .. } | Stopped::Memory { .. }) {
                     put(Artifact::Unanalysed, why.as_bytes())?;
                 }
@@ -102,8 +103,9 @@ impl Compiler<'_> {
     }
 }
 
-/// A module and the machine's costs, if estimates are asked for: what findings depend on.
+/// Returns the hash of the inputs of an analysis: the module, and the machine's costs if estimates are
+/// requested.
 fn identity(examined: &ModuleInfo, costs: Option<&Costs>) -> [u8; 32] {
-    // Estimates are those of this machine, as it was when it was calibrated.
+    // Estimates depend on the calibration of this machine.
     Sha256::digest(format!("{:?} {costs:?}", examined.hash)).into()
 }

@@ -1,4 +1,4 @@
-//! The parent's side of a child process: starts it, holds it to its limits, and reads its answer.
+//! The parent's side of a child process: starts it, enforces its limits, and reads its answer.
 
 use crate::answer::Answer;
 use crate::child;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stopped {
@@ -34,7 +34,7 @@ pub enum Stopped {
     Deadline { seconds: u64 },
     #[error("interrupted")]
     Interrupted,
-    /// A fault of the program, or of whoever ended its child.
+    /// The program is at fault, or the child was killed from outside.
     #[error("the process that does it ended: {0}")]
     Ended(String),
     #[error("the process that does it gave an answer that is not understood: {0}")]
@@ -46,22 +46,22 @@ pub enum Stopped {
 const REMEDY: &str = "split its largest functions, call fewer functions in functions, or split the module";
 
 impl Stopped {
-    /// Whether the module is the reason, and not the machine or its operator.
+    /// Returns whether the failure is attributed to the module, and not to the machine or its operator.
     pub(crate) fn is_the_modules(&self) -> bool {
         !matches!(self, Self::Interrupted | Self::Start(_))
     }
 }
 
-/// Resources that child processes used.
+/// Resources used by child processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Processor time, of all of them.
+    /// The processor time of all of them.
     pub cpu: Duration,
-    /// Bytes of memory, of the largest.
+    /// The memory of the largest one, in bytes.
     pub memory: u64,
 }
 
-/// Starts child processes that examine, analyse and compile.
+/// A starter of child processes that examine, analyse and compile.
 #[derive(Clone, Debug)]
 pub struct Worker {
     program: PathBuf,
@@ -69,14 +69,14 @@ pub struct Worker {
     usage: Arc<Mutex<Usage>>,
 }
 
-/// How often a child that says nothing is looked at.
+/// The interval at which a silent child is checked.
 const LOOK: Duration = Duration::from_millis(50);
-/// Bytes of a child's error output that are kept.
+/// Maximum number of bytes to keep of a child's error output.
 const MAX_ERRORS: usize = 4096;
 
 impl Worker {
-    /// Starts children from the program that this process runs, even if its file was replaced meanwhile. It
-    /// has to call [`crate::serve`].
+    /// Starts children from this process's own program, even if its file was replaced. The program must call
+    /// [`crate::serve`].
     pub fn this_program() -> Self {
         Self::new("/proc/self/exe")
     }
@@ -86,13 +86,13 @@ impl Worker {
         Self { program: program.into(), stop: Arc::default(), usage: Arc::default() }
     }
 
-    /// The same, whose children are ended when the flag is set.
+    /// Returns the worker with a flag that ends its children when it is set.
     #[must_use]
     pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..self }
     }
 
-    /// Returns what the children of this worker used so far.
+    /// Returns the resources that the children of this worker used so far.
     pub fn usage(&self) -> Usage {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,14 +113,14 @@ impl Worker {
             Ok((status, used)) if !status.success() => {
                 Err(reason(status, used, &errors, &limits, wasm.len()))
             }
-            // There is no status where this process was started with SIGCHLD ignored: a whole answer is
+            // There is no status if this process was started with SIGCHLD ignored. A complete answer is
             // enough.
             _ => Answer::parse(job.step(), answer).map_err(Stopped::Answer),
         }
     }
 }
 
-/// Job and module, in memory that the child can read and nobody can change.
+/// Returns job and module in memory that the child can read and nobody can change.
 fn input(job: &Job, wasm: &[u8]) -> io::Result<OwnedFd> {
     let job = postcard::to_stdvec(job).map_err(io::Error::other)?;
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -136,10 +136,10 @@ fn input(job: &Job, wasm: &[u8]) -> io::Result<OwnedFd> {
 /// A child that is killed when dropped.
 struct Child {
     pid: Pid,
-    /// Names it even after its number was given to another process.
+    /// Refers to the child even after its id was reused.
     pidfd: OwnedFd,
     stdout: File,
-    /// Its standard error output: a file in memory, which nobody has to read meanwhile.
+    /// The child's standard error output: a file in memory, which need not be read while it runs.
     stderr: File,
 }
 
@@ -182,13 +182,13 @@ impl Child {
             if stop.load(Ordering::Relaxed) {
                 return Err(Stopped::Interrupted);
             }
-            // Time in which this process was itself suspended does not count.
+            // Time during which this process was suspended does not count.
             waited += last.elapsed().min(2 * LOOK);
             last = Instant::now();
             if waited >= limits.wall {
                 return Err(Stopped::Deadline { seconds: limits.wall.as_secs() });
             }
-            // The pipe is first; once it is closed, the end of the process is waited for.
+            // The pipe comes first. After it is closed, the end of the process is awaited.
             let fd = if open { self.stdout.as_fd() } else { self.pidfd.as_fd() };
             let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
             match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&look)) {
@@ -205,9 +205,9 @@ impl Child {
         }
     }
 
-    /// Ends the child, whatever it does, and returns how it ended and the resources that it used.
+    /// Kills the child, and returns its status, the resources that it used and its error output.
     fn end(self) -> (io::Result<(ExitStatus, Usage)>, String) {
-        // It may have ended already.
+        // The child may have ended already.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         let waited = sys::wait(self.pid);
         let mut errors = [0; MAX_ERRORS];
@@ -218,7 +218,7 @@ impl Child {
     }
 }
 
-/// Reads what is there; false at the end.
+/// Reads the available bytes. Returns false at the end.
 fn receive(mut pipe: &File, into: &mut Vec<u8>) -> Result<bool, Stopped> {
     let mut part = [0; 1 << 16];
     match pipe.read(&mut part) {
@@ -232,7 +232,7 @@ fn receive(mut pipe: &File, into: &mut Vec<u8>) -> Result<bool, Stopped> {
     }
 }
 
-/// Why a child that did not succeed ended.
+/// Returns the reason why an unsuccessful child ended.
 fn reason(status: ExitStatus, used: Usage, errors: &str, limits: &Limits, bytes: usize) -> Stopped {
     let out_of_time = used.cpu >= Duration::from_secs(limits.cpu);
     match status.signal() {

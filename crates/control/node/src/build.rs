@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// A module that is submitted to run.
 pub struct Submission {
-    /// The name that settings use, and what errors begin with.
+    /// The name that settings use and that errors begin with.
     pub name: String,
     pub file: String,
     pub wasm: Vec<u8>,
@@ -22,27 +22,27 @@ pub struct Submission {
 pub struct RunRequest {
     pub submissions: Vec<Submission>,
     pub workers: usize,
-    /// Nanoseconds of packet time between reports; 0 for none.
+    /// The packet time between reports in nanoseconds, or 0 for none.
     pub interval_ns: u64,
     /// Whether packets come from an interface.
     pub is_live: bool,
-    /// The view of the operator's own modules. Under a grant it is the grant's.
+    /// The view of the operator's own modules. Under a grant, the grant's view applies.
     pub view: ViewSpec,
-    /// Narrows grants further.
+    /// Layers that narrow grants further.
     pub narrower: Vec<Layer>,
     /// Values of parameters, by module and parameter.
     pub settings: BTreeMap<String, BTreeMap<String, String>>,
-    /// Restarts of each module on each worker.
+    /// Maximum number of restarts of each module on each worker.
     pub restarts: u32,
     pub limits: Limits,
     pub protection: Protection,
-    /// Costs of instructions on this machine, if a time limit asks for estimates.
+    /// Costs of instructions on this machine, if a time limit requires estimates.
     pub costs: Option<Costs>,
-    /// The time limit that admission goes by, and the one that a running module is held to.
+    /// The time limit for admission, and the one for a running module.
     pub time_limit: Option<(PacketTimeLimit, TimeLimit)>,
 }
 
-/// Restarts under a grant, at most: each fault reveals something.
+/// Maximum number of restarts under a grant: each fault reveals something.
 const GRANTED_RESTARTS: u32 = 16;
 
 /// A run that is ready to start.
@@ -60,7 +60,7 @@ pub struct Built {
 /// Something that the operator should know, and that stops nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// The module sees less than it needs.
+    /// The module's view is narrower than its needs.
     Reduced(String),
     /// The module is metered, although a time limit or an earlier run says that it should not have to be.
     Metered { module: String, why: Why },
@@ -75,12 +75,13 @@ impl std::fmt::Display for Note {
     }
 }
 
-/// Examines, admits and compiles the modules, notes them in the audit log, and makes their plan. Under a
-/// node's policy each module runs with its grant, else with the operator's rights.
+/// Examines, admits and compiles the modules, records them in the audit log, and creates their plan. Under a
+/// node's policy each module runs with its grant, otherwise with the operator's rights.
 ///
 /// # Errors
 ///
-/// The first module that cannot be run, by its file; or settings for a module that is not submitted.
+/// Returns the error of the first module that cannot be run, with its file, or an error for settings of a
+/// module that is not submitted.
 pub fn build(request: &RunRequest, node: Option<&Node>, compiler: &Compiler<'_>) -> Result<Built, NodeError> {
     let is_submitted = |name: &str| request.submissions.iter().any(|s| s.name == name);
     if let Some(unused) = request.settings.keys().find(|name| !is_submitted(name)) {
@@ -97,7 +98,7 @@ pub fn build(request: &RunRequest, node: Option<&Node>, compiler: &Compiler<'_>)
 struct Building {
     plans: Vec<ModulePlan>,
     meters: Vec<Meters>,
-    /// By the place of the module in `plans`.
+    /// Admitted modules with their indices in `plans`.
     admitted: Vec<(usize, AdmittedModule, Entered)>,
     notes: Vec<Note>,
 }
@@ -162,7 +163,7 @@ impl Building {
     }
 }
 
-/// Renames modules of one name to `name` and `name#2`, so that accounts and records tell them apart.
+/// Renames modules of one name to `name` and `name#2`, so that accounts and records distinguish them.
 fn number_duplicates(modules: &mut [ModulePlan]) {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     for module in modules {

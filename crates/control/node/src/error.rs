@@ -2,7 +2,7 @@ use flame_compile::{CompileError, InstallError};
 use flame_trust::{AuditError, CredentialError, Denied, Field, Origin, PolicyError, QuotaError};
 use flame_view::ViewError;
 
-/// Why a run cannot be built.
+/// The reason why a run cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     #[error(transparent)]
@@ -19,10 +19,10 @@ pub enum NodeError {
     Compile(#[from] CompileError),
     #[error(transparent)]
     Install(#[from] InstallError),
-    /// A field of a grant of which no view can be made.
+    /// No view can be made of a field of a grant.
     #[error("{origin}, {}: {source}", field.name())]
     View { origin: Origin, field: Field, source: ViewError },
-    /// The module's manifest asks for what no grant can give.
+    /// The module's manifest requests rights that no grant can give.
     #[error("{0}")]
     Manifest(String),
     #[error("the node has no key")]

@@ -1,13 +1,13 @@
-//! From modules and what their holders present to a run: the one place where policy, credential, compiler and
-//! audit log meet.
+//! From modules and the credentials of their holders to a run: the only place where policy, credential,
+//! compiler and audit log meet.
 //!
 //! ```text
 //! Submission → examine → Node::admit → install → audit → Built { plan, meters } → flame_worker::Run
 //! ```
 //!
-//! [`build`] makes the plan. Without a [`Node`] modules run as the operator's own. A [`Watch`] holds the
-//! grants of a run that goes on against the policy, and evicts modules that lost theirs. What the client does
-//! with a credential's key, and how files are found, is the client's: the node sees a challenge answered,
+//! [`build`] creates the plan. Without a [`Node`], modules run as the operator's own. A [`Watch`] compares
+//! the grants of a continuing run with the policy, and evicts modules that lost theirs. The use of a
+//! credential's key and the search for files are left to the client: the node sees an answered challenge,
 //! never the key.
 #![forbid(unsafe_code)]
 

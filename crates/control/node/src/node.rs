@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Answers challenges with the key of a credential's holder. The client's half.
+/// The client's half of authentication: answers challenges with the key of a credential's holder.
 pub trait Holder {
     fn answer(&self, challenge: &Challenge, credential: &Credential, hash: &[u8; 32]) -> Answer;
 }
@@ -30,9 +30,9 @@ pub struct Node {
     credential: Option<Credential>,
     holder: Option<Box<dyn Holder + Send>>,
     interface: String,
-    /// Appended to the audit log's entry of an install: how the command was called, and by whom.
+    /// The text appended to the audit log's entry of an install: the command's arguments and its caller.
     options: String,
-    /// Meters of all installs, by the credential's link that they belong to.
+    /// Meters of all installs, by the link of the credential to which they belong.
     meters: Mutex<HashMap<String, Arc<Meter>>>,
 }
 
@@ -52,12 +52,11 @@ pub struct AdmittedModule {
     pub(crate) id: ModuleId,
 }
 
-/// Returns an error if no view can be made of the layer's field: filters and transforms have their meaning
-/// there.
+/// Checks that a view can be made of the layer's field. Views define the meaning of filters and transforms.
 ///
 /// # Errors
 ///
-/// [`NodeError::View`].
+/// Returns [`NodeError::View`] if no view can be made.
 pub fn check_viewable(layer: &Layer) -> Result<(), NodeError> {
     if !matches!(layer.field, Field::Select | Field::Transform) {
         return Ok(());
@@ -74,12 +73,12 @@ pub fn check_viewable(layer: &Layer) -> Result<(), NodeError> {
 }
 
 impl Node {
-    /// Opens the node whose policy is at `path`. Packets come from `interface`; `options` goes into the audit
-    /// log.
+    /// Opens the node whose policy is at `path`. Packets come from `interface`; `options` is recorded in the
+    /// audit log.
     ///
     /// # Errors
     ///
-    /// The policy cannot be read, or no view can be made of one of its roles.
+    /// Returns an error if the policy cannot be read, or if no view can be made of one of its roles.
     pub fn open(path: &Path, interface: &str, options: String) -> Result<Self, NodeError> {
         let policy = Policy::open(path)?;
         let roles = policy.roles.values().chain([&policy.best_effort]);
@@ -95,7 +94,7 @@ impl Node {
         })
     }
 
-    /// Presents a credential, and who answers for its holder.
+    /// Sets the presented credential, and the object that answers for its holder.
     #[must_use]
     pub fn presented(self, credential: Option<Credential>, holder: Option<Box<dyn Holder + Send>>) -> Self {
         Self { credential, holder, ..self }
@@ -105,7 +104,7 @@ impl Node {
         &self.policy
     }
 
-    /// Decides on a module; `more` narrows its grant further.
+    /// Decides on a module. `more` narrows its grant further.
     fn evaluate(
         &self,
         module: &ModuleInfo,
@@ -130,11 +129,11 @@ impl Node {
         Ok(Decision { asked, possession, decided })
     }
 
-    /// Admits a module, or returns why not; the audit log has each refusal.
+    /// Admits a module, or returns the reason why not. Each refusal is recorded in the audit log.
     ///
     /// # Errors
     ///
-    /// The policy denies it, or the audit log cannot be written.
+    /// Returns an error if the policy denies the module, or if the audit log cannot be written.
     pub fn admit(
         &self,
         module: &ModuleInfo,
@@ -155,7 +154,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// The policy denies it.
+    /// Returns an error if the policy denies the module.
     pub fn explain(&self, module: &ModuleInfo, signers: &[PublicKey]) -> Result<Grant, NodeError> {
         self.evaluate(module, signers, &[])?.decided
     }
@@ -175,12 +174,12 @@ impl Node {
         self.policy.grant(&request)
     }
 
-    /// Decides again on a module that runs.
+    /// Decides again on a running module.
     pub(crate) fn decide_again(&self, admitted: &AdmittedModule) -> Result<Grant, Denied> {
         self.decide(&admitted.asked, admitted.possession.as_ref())
     }
 
-    /// Returns the principal that a credential names, true or not.
+    /// Returns the principal that a credential names, without verification.
     fn claimed(&self) -> String {
         let blocks = self.credential.as_ref().and_then(|c| c.blocks().ok()).unwrap_or_default();
         blocks.into_iter().find_map(|b| b.principal).map_or("anyone".to_owned(), |p| format!("{p} (claimed)"))
@@ -203,8 +202,7 @@ impl Node {
         Some(Log { audit: self.policy.log()?, secret: self.policy.shared_secret()? })
     }
 
-    /// Returns the meters of an admitted module: those of its credential, which it shares with all other
-    /// installs.
+    /// Returns the meters of an admitted module: those of its credential, which all its installs share.
     pub(crate) fn meters(&self, admitted: &AdmittedModule, live: bool) -> Result<Meters, NodeError> {
         let secret = self.policy.shared_secret().ok_or(NodeError::NoKey)?;
         let quotas = Quotas::open(&self.policy.quotas(), secret)?;
@@ -225,7 +223,8 @@ impl Node {
         Ok(Meters::of_grant(chain))
     }
 
-    /// Has the audit log note before a module is examined, analysed or compiled. Its name is not known then.
+    /// Records in the audit log each start of an examination, analysis or compilation. The module's name is
+    /// not known then.
     pub fn noting<'a>(&'a self, compiler: Compiler<'a>) -> Compiler<'a> {
         compiler.noted_by(|Start { step, hash, bytes }| {
             let Some(log) = self.log() else { return Ok(()) };
@@ -234,7 +233,7 @@ impl Node {
         })
     }
 
-    /// Notes in the audit log that the module runs, and with which options; returns what notes how it ends.
+    /// Records in the audit log that the module runs, with its options. The returned value records its end.
     pub(crate) fn installed(&self, admitted: &AdmittedModule, name: &str) -> Result<Entered, NodeError> {
         let grant = &admitted.grant;
         let fields: Vec<_> =

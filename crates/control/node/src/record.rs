@@ -26,7 +26,7 @@ impl Log {
 /// A module whose install is in the audit log.
 pub struct Entered {
     log: Option<Log>,
-    /// Its name in the plan.
+    /// The name of the module in the plan.
     pub name: String,
     principal: String,
     module: String,
@@ -37,11 +37,11 @@ impl Entered {
         Self { log, name: name.to_owned(), principal: principal.to_owned(), module: module.to_owned() }
     }
 
-    /// Notes how the module ended.
+    /// Records how the module ended.
     ///
     /// # Errors
     ///
-    /// The audit log cannot be written.
+    /// Returns an error if the audit log cannot be written.
     pub fn ended(&self, faults: &[String], account: &Account) -> Result<(), NodeError> {
         let Some(log) = &self.log else { return Ok(()) };
         let Self { principal, module, .. } = self;

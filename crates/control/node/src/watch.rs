@@ -7,20 +7,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// Time between two looks at policy, revocations and clock. Changes take effect within a second.
+/// The interval at which policy, revocations and clock are checked. Changes take effect within a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Receives warnings that end nothing.
+/// A receiver of warnings, which do not end anything.
 type Warn = Box<dyn Fn(&str) + Send>;
 
-/// Evaluates, as long as it lives, whether modules may still run; evicts those that may not.
+/// A thread that checks whether modules may still run, as long as this value lives, and evicts those that may
+/// not.
 pub struct Watch {
     done: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Watch {
-    /// Watches the `admitted` modules of the run that `handle` commands, which is stopped when none is left.
+    /// Watches the `admitted` modules of the run that `handle` controls. The run is stopped when none is
+    /// left.
     pub fn start(
         node: Node,
         admitted: Vec<AdmittedModule>,
@@ -45,7 +47,7 @@ impl Drop for Watch {
     }
 }
 
-/// What changes when a file does.
+/// The modification time and length of a file, by which changes are detected.
 type Stamp = Option<(SystemTime, u64)>;
 
 fn stamp(path: Option<&Path>) -> Stamp {
@@ -64,7 +66,7 @@ struct Watched {
 
 impl Watched {
     fn watch(&mut self, done: &AtomicBool) {
-        // Changes made while modules were compiled are seen the first time.
+        // Changes made while modules were compiled are detected in the first check.
         let (mut seen, mut second) = ([None, None], 0);
         while !done.load(Ordering::Relaxed) {
             let (now, files) = (time::now(), self.stamps());
@@ -91,7 +93,8 @@ impl Watched {
     fn reload(&mut self) {
         match Policy::open(&self.node.path) {
             Ok(policy) => self.node.policy = policy,
-            // The policy that was read before stays in force: half a file is no reason to end everything.
+            // The policy that was read before stays in force: an incompletely written file is no reason to
+            // end all modules.
             Err(e) => {
                 let text = e.to_string();
                 if self.warned.as_ref() != Some(&text) {
@@ -102,7 +105,7 @@ impl Watched {
         }
     }
 
-    /// Returns whether a module still has its grant, and evicts it if not.
+    /// Returns whether a module still has its grant, and evicts it otherwise.
     fn reevaluate(&self, admitted: &AdmittedModule) -> bool {
         let reason = match self.node.decide_again(admitted) {
             Ok(grant) if admitted.grant.rights.within(&grant.rights) => return true,
@@ -113,7 +116,7 @@ impl Watched {
         if let Err(e) = self.node.audit(Event::Evict, &admitted.grant.principal, &admitted.asked, &text) {
             (self.warn)(&e.to_string());
         }
-        // A module that ended meanwhile needs no eviction.
+        // A module that has ended meanwhile needs no eviction.
         let _ = self.handle.evict(admitted.id, reason);
         false
     }

@@ -1,12 +1,12 @@
-//! The audit log: what was granted, refused, ended and revoked, so that nothing in it can be changed
-//! unnoticed.
+//! The audit log: a record of grants, refusals, ends and revocations, in which no change goes unnoticed.
 //!
-//! A line of JSON an entry. Each holds the SHA-256 of the line before it, and the node's signature over all
-//! of itself; a file beside the log (`.head`) holds how many there are, signed, so that the last cannot be
-//! dropped either, and so does a counter beside the node's key, so that log and head cannot be dropped
-//! together. All three are made before the first entry: one that is missing later was taken away. Whoever has
-//! the node's key can write another log; whoever can put back all three as they were some time ago can hide
-//! what happened since: keep a copy of the head elsewhere.
+//! Each entry is a line of JSON. It holds the SHA-256 of the line before it and the node's signature over the
+//! entry. A file next to the log (`.head`) holds the signed number of entries, so that the last entry cannot
+//! be removed either. A counter next to the node's key holds it too, so that log and head cannot be removed
+//! together. All three are created before the first entry: if one is missing later, it was removed.
+//!
+//! An owner of the node's key can write another log, and a person who can restore all three files to an
+//! earlier state can hide everything since then. Against both, keep a copy of the head elsewhere.
 
 use crate::key::{PublicKey, Secret};
 use crate::rights::{hex, unhex};
@@ -20,63 +20,64 @@ use std::path::{Path, PathBuf};
 const ENTRY: &str = "audit entry";
 const HEAD: &str = "audit head";
 const COUNT: &str = "audit count";
-/// Bytes of a head or counter, at most.
+/// Maximum length of a head or counter, in bytes.
 const MAX_HEAD: u64 = 4096;
-/// Bytes of a line, at most.
+/// Maximum length of a line, in bytes.
 const MAX_LINE: u64 = 64 << 10;
-/// Characters of each text in an entry, of which there are three. One takes at most six bytes.
+/// Maximum length, in characters, of each of the three texts in an entry. A character takes at most six
+/// bytes.
 const MAX_TEXT: usize = 3 << 10;
 
-/// What happened.
+/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
     /// A module is about to be examined, analysed or compiled.
     Begin,
-    /// A module got what it was granted and runs.
+    /// A module received its grant and runs.
     Install,
     Refuse,
     /// An instance of a module was ended by a fault.
     Fault,
-    /// A module ran to the end of its run. One without this entry was killed with the command.
+    /// A module ran to the end of its run. If this entry is missing, it was killed with the command.
     End,
     /// A running module lost its grant.
     Evict,
     Revoke,
 }
 
-/// One line.
+/// An entry of the log: one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// From 1 on.
+    /// The number of the entry, from 1.
     pub number: u64,
     pub time: String,
     pub event: Event,
     pub principal: String,
     /// Name and hash of the module, if there is one.
     pub module: String,
-    /// For people.
+    /// A description for people.
     pub text: String,
-    /// SHA-256 of the line before it; empty for the first.
+    /// The SHA-256 of the line before, or empty for the first entry.
     pub previous: String,
     pub signature: String,
 }
 
 impl Entry {
     fn message(&self) -> Vec<u8> {
-        // As JSON, so that no two entries have the same bytes.
+        // The form is JSON, so that no two entries have the same bytes.
         let unsigned = Self { signature: String::new(), ..self.clone() };
         serde_json::to_vec(&unsigned).unwrap_or_default()
     }
 }
 
-/// How many entries there are, signed: as the log's head, and once more as its counter.
+/// The signed number of entries. It is written twice: as the log's head and as its counter.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Head {
     entries: u64,
-    /// SHA-256 of the last line; empty if there is none.
+    /// The SHA-256 of the last line, or empty if there is none.
     last: String,
     signature: String,
 }
@@ -122,7 +123,7 @@ pub enum AuditError {
     End { path: String, reason: String },
 }
 
-/// A log that is written to.
+/// A log for writing.
 pub struct Audit {
     path: PathBuf,
     counter: PathBuf,
@@ -134,15 +135,15 @@ fn head_of(path: &Path) -> PathBuf {
     head.into()
 }
 
-/// What is locked while the log is written: nobody else may open it.
+/// Returns the file that is locked while the log is written. Others may not open it.
 fn lock_of(counter: &Path) -> PathBuf {
     let mut lock = counter.as_os_str().to_owned();
     lock.push(".lock");
     lock.into()
 }
 
-/// Where the counter of a node's log lies: beside the node's key, which is kept elsewhere than the log or can
-/// be.
+/// Returns the path of the counter of a node's log. It is next to the node's key, which is, or can be, kept
+/// apart from the log.
 pub fn counter_of(key: &Path) -> PathBuf {
     let mut counter = key.as_os_str().to_owned();
     counter.push(".audit");
@@ -150,12 +151,17 @@ pub fn counter_of(key: &Path) -> PathBuf {
 }
 
 impl Audit {
-    /// The log at `path`, with its counter; they are made with the first entry.
+    /// Returns the log at `path`, with its counter. Both are created with the first entry.
     pub fn new(path: &Path, counter: &Path) -> Self {
         Self { path: path.to_owned(), counter: counter.to_owned() }
     }
 
-    /// Adds an entry and waits until it is on the disk.
+    /// Appends an entry and waits until it is on the disk.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if log, head and counter do not belong together, if one of them is missing, or if a
+    /// file cannot be read or written.
     pub fn write(
         &self,
         secret: &Secret,
@@ -166,16 +172,17 @@ impl Audit {
     ) -> Result<(), AuditError> {
         let io = |error| AuditError::Io { path: self.path.display().to_string(), error };
         let end = |reason: String| AuditError::End { path: self.path.display().to_string(), reason };
-        // Several commands may write to one log. Whoever may read a file may hold its lock, so it is that of
-        // another.
+        // Several commands may write to one log. Everyone who may read a file may lock it, so the lock is on
+        // another file.
         let lock = flame_files::append(&lock_of(&self.counter), Others::Nothing).map_err(io)?;
         lock.lock().map_err(io)?;
         let mut log = flame_files::append(&self.path, Others::Read).map_err(io)?;
-        // Half a line is an entry whose writer was ended, or whose disk was full: nothing came of it.
+        // Half a line is left by a writer that was killed or had no disk space. It is not an entry.
         let (last, len) = last_line(&mut log).map_err(io)?;
         let (number, previous) = match self.bounds(&last).map_err(io)? {
             (None, None) => {
-                // All is there before the first entry is, so that nothing can be taken for new later.
+                // All files exist before the first entry, so that a log that lost some of them cannot pass
+                // for a new one.
                 Head::new(secret, HEAD, 0, "").write(&head_of(&self.path)).map_err(io)?;
                 Head::new(secret, COUNT, 0, "").write(&self.counter).map_err(io)?;
                 (1, String::new())
@@ -194,7 +201,7 @@ impl Audit {
                         ));
                     }
                     () if known == head.last => (head.entries + 1, head.last),
-                    // It was written and the machine stopped before its head was.
+                    // The entry was written, and the machine stopped before its head was.
                     () if written && count.entries == head.entries => (head.entries + 2, known),
                     () => {
                         return Err(end(
@@ -229,7 +236,7 @@ impl Audit {
             log.set_len(len).map_err(io)?;
         }
         log.write_all(format!("{line}\n").as_bytes()).and_then(|()| log.sync_all()).map_err(|e| {
-            // If this fails as well, the next entry does it.
+            // If this fails as well, the next write truncates the log.
             let _ = log.set_len(len);
             io(e)
         })?;
@@ -238,11 +245,11 @@ impl Audit {
         Head::new(secret, COUNT, number, &last).write(&self.counter).map_err(io)
     }
 
-    /// Head and counter. A log that has entries, or had, is not new.
+    /// Returns head and counter. A log that has, or had, entries is not new.
     fn bounds(&self, last: &Option<String>) -> std::io::Result<(Option<Head>, Option<Head>)> {
         let both = (Head::read(&head_of(&self.path))?, Head::read(&self.counter)?);
         match both {
-            // The machine stopped after the first of the two was made.
+            // The machine stopped after it had created the first of the two.
             (Some(head), None) if head.entries == 0 && last.is_none() => Ok((None, None)),
             (None, None) if last.is_some() => {
                 Err(std::io::Error::other("it has entries, and neither its .head nor its counter is there"))
@@ -252,7 +259,7 @@ impl Audit {
     }
 }
 
-/// Whether `line` is a true entry right behind those of `head`.
+/// Returns whether `line` is an authentic entry that directly follows those of `head`.
 fn follows(line: &str, head: &Head, key: &PublicKey) -> bool {
     let Ok(entry) = serde_json::from_str::<Entry>(line) else { return false };
     let signature = unhex(&entry.signature).unwrap_or_default();
@@ -265,7 +272,7 @@ fn hash(line: &str) -> String {
     hex(&Sha256::digest(line))
 }
 
-/// The last whole line of a log, however long the log is, and the offset behind it.
+/// Returns the last complete line of a log of any length, and the offset after it.
 fn last_line(log: &mut File) -> std::io::Result<(Option<String>, u64)> {
     let len = log.metadata()?.len();
     let start = len.saturating_sub(2 * MAX_LINE);
@@ -277,9 +284,9 @@ fn last_line(log: &mut File) -> std::io::Result<(Option<String>, u64)> {
     Ok((line.map(|line| String::from_utf8_lossy(line).into_owned()), start + whole as u64))
 }
 
-/// Whether a log is whole: each entry signed by `key`, in order, none changed, dropped or added. Gives each
-/// entry to `each`, and how many there are. Without the counter, log and head could have been put back
-/// together.
+/// Verifies that a log is complete: each entry is signed by `key` and in order, and none was changed, removed
+/// or added. Passes each entry to `each`, and returns their number. Without the counter, a log that was
+/// restored together with its head passes.
 pub fn verify(
     path: &Path,
     counter: Option<&Path>,
@@ -324,7 +331,7 @@ pub fn verify(
         }
     };
     let head = bound(&head_of(path), HEAD, ".head")?;
-    // An entry more than the head says: the machine stopped in between.
+    // One entry more than the head counts: the machine stopped between the two writes.
     let more = number == head.entries + 1;
     let whole = number == head.entries && head.last == previous;
     if !whole && !more {

@@ -1,4 +1,4 @@
-//! Credentials: minted by a root, narrowed by anyone, handed on by their holder, countersigned by others.
+//! Credentials: minted by a root, narrowed by anyone, handed on by their holders, countersigned by others.
 
 use crate::datalog;
 use crate::field::Field;
@@ -9,17 +9,17 @@ use crate::rights::hex;
 use biscuit_auth::builder::{Fact, Term};
 use biscuit_auth::{Biscuit, BiscuitBuilder, BlockBuilder, ThirdPartyRequest, UnverifiedBiscuit};
 
-/// Bytes of a credential's text, at most.
+/// Maximum length of a credential's text, in bytes.
 pub const MAX_BYTES: usize = 64 << 10;
-/// Blocks, at most.
+/// Maximum number of blocks.
 pub const MAX_BLOCKS: usize = 16;
 
-/// Facts that are no fields.
+/// Names of facts that are not fields.
 const PRINCIPAL: &str = "principal";
 const ROLE: &str = "role";
 const HOLDER: &str = "holder";
 const APPROVED: &str = "approved";
-/// Facts under this prefix are for the checks of whoever writes them.
+/// The prefix of facts for a block's own checks.
 pub(crate) const OWN: &str = "x_";
 
 #[derive(Debug, thiserror::Error)]
@@ -36,41 +36,42 @@ pub enum CredentialError {
     Make(String),
 }
 
-/// A credential whose signatures were not looked at yet: what it says may be anyone's word.
+/// A credential with unverified signatures: its contents may be forged.
 #[derive(Clone)]
 pub struct Credential(UnverifiedBiscuit);
 
-/// Who signed a block.
+/// The signer of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signer {
     Root,
-    /// Whoever had the credential.
+    /// A bearer of the credential.
     Bearer,
     /// The owner of this key.
     Key(PublicKey),
 }
 
-/// What a block says.
+/// The contents of a block.
 #[derive(Clone, Debug)]
 pub struct Block {
     pub signer: Signer,
-    /// Names it in lists of revocations: hexadecimal digits.
+    /// The id by which lists of revocations name the block, in hexadecimal digits.
     pub id: String,
     pub fields: Vec<Layer>,
-    /// Whom it is for; behind the root's block, whom it was handed on to.
+    /// The principal: in the root's block the one for whom it was minted, in others the one to whom it was
+    /// handed on.
     pub principal: Option<String>,
     pub role: Option<String>,
-    /// Who must show a key to use it.
+    /// The key that its holder must prove to own.
     pub holder: Option<PublicKey>,
-    /// Second signatures: as what the signer signed.
+    /// The names under which this block is a second signature.
     pub approved: Vec<String>,
-    /// The block as Datalog, with its checks.
+    /// The block as Datalog, including its checks.
     pub source: String,
-    /// Facts of the writer's own, rules and checks: all that is ever evaluated of the block.
+    /// The block's own facts, rules and checks. Nothing else of the block is ever evaluated.
     pub(crate) checks: BlockBuilder,
 }
 
-/// What a root states.
+/// The statements of a root.
 #[derive(Clone, Debug, Default)]
 pub struct Mint {
     pub principal: String,
@@ -78,14 +79,14 @@ pub struct Mint {
     pub narrow: Narrow,
 }
 
-/// What anyone who has a credential may state.
+/// The statements by which any bearer can narrow a credential.
 #[derive(Clone, Debug, Default)]
 pub struct Narrow {
     pub fields: Vec<(Field, String)>,
-    /// The name of whom it is handed on to.
+    /// The name of the principal to whom it is handed on.
     pub principal: Option<String>,
     pub holder: Option<PublicKey>,
-    /// Checks, in Datalog.
+    /// Checks in Datalog.
     pub datalog: String,
 }
 
@@ -116,7 +117,7 @@ fn fact(name: &str, value: &str) -> Fact {
     Fact::new(name.to_owned(), vec![Term::Str(value.to_owned())])
 }
 
-/// Names of people and roles are plain: they end up in paths, logs and Datalog.
+/// Returns the name if it is plain. Names of people and roles are used in paths, logs and Datalog.
 pub(crate) fn plain(name: &str) -> Result<&str, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
     if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
@@ -126,7 +127,7 @@ pub(crate) fn plain(name: &str) -> Result<&str, String> {
 }
 
 impl Credential {
-    /// Reads the text of one; white space around it does not matter.
+    /// Parses the text of a credential. White space around it is ignored.
     pub fn parse(text: &str) -> Result<Self, CredentialError> {
         if text.len() > MAX_BYTES {
             return Err(CredentialError::Large { found: text.len() });
@@ -142,7 +143,7 @@ impl Credential {
         }
     }
 
-    /// A new one, signed by `root`.
+    /// Creates a credential, signed by `root`.
     pub fn mint(root: &Secret, mint: &Mint) -> Result<Self, CredentialError> {
         let mut block = mint.narrow.block()?;
         for (name, value) in [(PRINCIPAL, &mint.principal), (ROLE, &mint.role)] {
@@ -157,7 +158,8 @@ impl Credential {
         Self(token).checked()
     }
 
-    /// The same, narrower. If it names a holder and gets another, the old one's key must sign.
+    /// Returns the credential narrowed. If it is bound to a holder and receives another, the key of the
+    /// present holder must sign.
     pub fn narrow(&self, narrow: &Narrow, holder: Option<&Secret>) -> Result<Self, CredentialError> {
         let block = narrow.block()?;
         let bound = self.blocks()?.iter().rev().find_map(|b| b.holder);
@@ -170,7 +172,8 @@ impl Credential {
         }
     }
 
-    /// A second signature, under the name by which policies ask for it. It may narrow, too.
+    /// Adds a second signature, under the name by which policies require it. It may also narrow the
+    /// credential.
     pub fn cosign(&self, secret: &Secret, name: &str, narrow: &Narrow) -> Result<Self, CredentialError> {
         let mut block = narrow.block()?;
         block.facts.push(fact(APPROVED, plain(name).map_err(CredentialError::Make)?));
@@ -186,19 +189,19 @@ impl Credential {
         Self(token).checked()
     }
 
-    /// What was made must be what can be read.
+    /// Returns the credential if it can be read back: nothing is created that nobody can read.
     fn checked(self) -> Result<Self, CredentialError> {
         let made = Self::parse(&self.text())?;
         made.blocks()?;
         Ok(made)
     }
 
-    /// The text that [`Credential::parse`] reads.
+    /// Returns the text that [`Credential::parse`] parses.
     pub fn text(&self) -> String {
         self.0.to_base64().unwrap_or_default()
     }
 
-    /// What its blocks say, the root's first.
+    /// Returns the contents of the blocks, that of the root first.
     pub fn blocks(&self) -> Result<Vec<Block>, CredentialError> {
         let ids = self.0.revocation_identifiers();
         let keys = self.0.external_public_keys();
@@ -219,7 +222,7 @@ impl Credential {
             .collect()
     }
 
-    /// Checks the signatures of all blocks, the first by `root`.
+    /// Verifies the signatures of all blocks, that of the first block with `root`.
     pub(crate) fn verify(&self, root: &PublicKey) -> Option<Biscuit> {
         self.0.clone().verify(root.biscuit()?).ok()
     }
@@ -228,7 +231,8 @@ impl Credential {
         self.0.root_key_id()
     }
 
-    /// What a holder signs to show that it is here and now: this is different for each credential.
+    /// Returns the id of the last block, which differs between credentials. A holder signs it in answer to a
+    /// challenge.
     pub(crate) fn last_id(&self) -> Vec<u8> {
         self.0.revocation_identifiers().pop().unwrap_or_default()
     }
@@ -238,11 +242,11 @@ fn make(e: biscuit_auth::error::Token) -> CredentialError {
     CredentialError::Make(e.to_string())
 }
 
-/// Reads a block as its library prints it.
+/// Reads a block in the form that the library prints.
 fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, String> {
     datalog::readable(&source)?;
     let block = BlockBuilder::new().code(&source).map_err(|e| format!("cannot be read back: {e}"))?;
-    // What was read must be all that there is, in the same words.
+    // The block as read must print as the source, so that nothing in it was skipped.
     if block.to_string() != source {
         return Err("it does not read as it is written".to_owned());
     }
@@ -286,7 +290,7 @@ fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, S
         }
     }
     let mut checks = block;
-    // Fields are read above; as facts they could pass for what the node says itself.
+    // Fields are read above. As facts, they could be mistaken for facts of the node.
     checks.facts.retain(|fact| fact.predicate.name.starts_with(OWN));
     Ok(Block { signer, id, fields, principal, role, holder, approved, source, checks })
 }

@@ -1,4 +1,4 @@
-//! Checks in Datalog: what they may use, how much work they may be, and what they are told.
+//! Checks in Datalog: the permitted language, its cost, and the facts that are given to it.
 
 use biscuit_auth::builder::{Binary, Check, Expression, Op, Rule, Term};
 use biscuit_auth::builder_ext::AuthorizerExt;
@@ -8,24 +8,26 @@ use biscuit_auth::{AuthorizerBuilder, Biscuit, BlockBuilder};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Facts that may be there, at most, and times that rules are applied.
+/// Maximum number of facts, and of rounds in which rules are applied.
 const MAX_FACTS: u64 = 500;
 const MAX_ITERATIONS: u64 = 50;
-/// For a machine that is busy with other things: the bounds below end a search long before.
+/// The time limit within the library, for a machine that is busy with other work. Evaluations within the
+/// bounds below end long before.
 const MAX_TIME: Duration = Duration::from_millis(500);
-/// However busy the machine is.
+/// The time limit on any machine, however busy.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 const TOO_LONG: &str = "evaluating its Datalog takes too long";
-/// Steps of expressions, one for each combination of facts that a rule or check looks at, all together.
+/// Maximum number of evaluation steps in total: the operations of an expression, for each combination of
+/// facts that a rule or check considers.
 const MAX_WORK: u64 = 100_000;
-/// Steps that a regular expression counts as: it is compiled each time.
+/// The number of steps that a regular expression costs. It is compiled at each use.
 const REGEX: u64 = 20_000;
-/// Brackets in brackets, at most: whoever reads them back does so by recursion.
+/// Maximum depth of nested brackets, which the library parses by recursion.
 const MAX_DEPTH: usize = 16;
-/// Elements of a set, an array or a map.
+/// Maximum number of elements of a set, an array or a map.
 const MAX_ELEMENTS: usize = 64;
 
-/// Whether text may be given to the parser, and to a terminal.
+/// Checks that text is safe for the parser, and for a terminal.
 pub fn readable(source: &str) -> Result<(), String> {
     if let Some(odd) = source.chars().find(|c| c.is_control() && *c != '\n') {
         return Err(format!("{odd:?}: texts with controls are not read"));
@@ -41,11 +43,12 @@ pub fn readable(source: &str) -> Result<(), String> {
             return Err(format!("brackets in more than {MAX_DEPTH} brackets are not read"));
         }
     }
-    // A sign in front of a sign is a level, too.
+    // Repeated signs are nested, too.
     if source.contains("!!!!") { Err("more than three ! in a row are not read".to_owned()) } else { Ok(()) }
 }
 
-/// An upper bound on what evaluating costs, before it is tried: time limits are looked at between rules only.
+/// Checks an upper bound on the cost of an evaluation before it starts, because the library checks time
+/// limits between rules only.
 pub fn affordable(blocks: &[BlockBuilder], given: usize) -> Result<(), String> {
     let mut facts: HashMap<&str, u64> = HashMap::new();
     for block in blocks {
@@ -65,8 +68,8 @@ pub fn affordable(blocks: &[BlockBuilder], given: usize) -> Result<(), String> {
         Ok::<_, String>(all.saturating_mul(steps))
     };
     let rules = || blocks.iter().flat_map(|b| &b.rules);
-    // Each rule is applied until nothing new comes of any. Rules that feed on rules may go on for as long as
-    // they may.
+    // Each rule is applied until it yields nothing new. Rules that depend on rules may use all permitted
+    // rounds.
     let chained = rules().flat_map(|r| &r.body).any(|p| rules().any(|r| r.head.name == p.name));
     let rounds = if chained { MAX_ITERATIONS } else { 2 };
     let mut total = 0u64;
@@ -109,8 +112,8 @@ fn ops(all: &[Op], depth: u32) -> Result<(), String> {
     })
 }
 
-/// Steps of an expression; a closure with a parameter is gone through for each element (`&&` and `||` have
-/// none).
+/// Returns the number of steps of an expression. A closure with a parameter runs once for each element; those
+/// of `&&` and `||` have no parameter.
 fn steps(all: &[Op]) -> u64 {
     all.iter().fold(0, |n, op| {
         n.saturating_add(match op {
@@ -122,16 +125,16 @@ fn steps(all: &[Op]) -> u64 {
     })
 }
 
-/// Evaluates the checks of all blocks and of the node over what the node says.
+/// Evaluates the checks of all blocks and of the node over the facts that the node gives.
 ///
-/// The token that the library evaluates is made here, of what was read and costed; the one that was sent
-/// never is, so that nothing in it can count that was not seen.
+/// The library evaluates a token that is built here from the parsed blocks, whose cost is known. It never
+/// evaluates the token that was sent, so nothing counts that was not examined.
 pub fn authorize(blocks: &[BlockBuilder], facts: &BlockBuilder, checks: &str) -> Result<(), String> {
     let token = rebuilt(blocks).map_err(|e| e.to_string())?;
     let (facts, checks) = (facts.clone(), checks.to_owned());
     let (answer, answered) = std::sync::mpsc::channel();
-    // The library looks at its time limit between rules only. This one interrupts the wait for it; what was
-    // bounded above ends long before.
+    // The library checks its time limit between rules only. This limit interrupts the wait. Evaluations
+    // within the bounds above end long before.
     std::thread::Builder::new()
         .name("datalog".to_owned())
         .spawn(move || drop(answer.send(evaluate(&token, &facts, &checks))))
@@ -139,7 +142,8 @@ pub fn authorize(blocks: &[BlockBuilder], facts: &BlockBuilder, checks: &str) ->
     answered.recv_timeout(MAX_WAIT).unwrap_or_else(|_| Err(TOO_LONG.to_owned()))
 }
 
-/// Signed by keys that live no longer than this call: the signatures that count were checked before.
+/// Builds a token, signed with keys that exist during this call only. The relevant signatures were verified
+/// before.
 fn rebuilt(blocks: &[BlockBuilder]) -> Result<Biscuit, Token> {
     let key = biscuit_auth::KeyPair::new();
     let (first, others) =

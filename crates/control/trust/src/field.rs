@@ -1,4 +1,4 @@
-//! The fields of a grant: one name, one form, in policies, credentials and on the command line alike.
+//! The fields of a grant. Each has one name and one form in policies, in credentials and on the command line.
 
 use crate::key::PublicKey;
 use crate::rights::{Call, Code, Rights, hex, unhex};
@@ -7,7 +7,7 @@ use flame_abi::manifest::duration_ns;
 use flame_plan::{Action, Expose, Field as PacketField, Share, ShownFilter, TrustedFilter};
 use std::collections::BTreeSet;
 
-/// A field: what it is called and how it is written.
+/// A field, which has a name and a form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Field {
     Select,
@@ -32,7 +32,7 @@ pub enum Field {
     Interface,
 }
 
-/// Characters of one value, at most.
+/// Maximum length of a value, in characters.
 pub const MAX_VALUE: usize = 4096;
 
 impl Field {
@@ -63,7 +63,7 @@ impl Field {
         self.texts().0
     }
 
-    /// How it is written, and what it means.
+    /// Returns the form of the field's values and their meaning.
     pub fn help(self) -> &'static str {
         self.texts().1
     }
@@ -100,7 +100,8 @@ impl Field {
         Self::ALL.into_iter().find(|f| f.name() == name)
     }
 
-    /// The same as [`Field::rights`] where the policy or a root states it: filters are of the true packet.
+    /// Returns the rights for a value that the policy or a root states. In contrast to [`Field::rights`],
+    /// filters are evaluated on the true packet.
     pub(crate) fn trusted_rights(self, value: &str) -> Result<Rights, String> {
         if self != Self::Select {
             return self.rights(value);
@@ -110,7 +111,8 @@ impl Field {
         Ok(Rights { select: filter.into_iter().collect(), ..Rights::all() })
     }
 
-    /// Datalog's printed form knows no escapes.
+    /// Checks that a value has no characters that Datalog's printed form would have to escape, because it has
+    /// no escapes.
     fn plain(self, value: &str) -> Result<(), String> {
         if value.len() > MAX_VALUE || value.chars().any(|c| c == '"' || c == '\\' || c.is_control()) {
             let most =
@@ -120,7 +122,11 @@ impl Field {
         Ok(())
     }
 
-    /// Rights that are narrowed by `value` and nothing else; what is wrong with the value.
+    /// Returns the rights that `value` narrows, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of the error in the value.
     pub fn rights(self, value: &str) -> Result<Rights, String> {
         self.plain(value)?;
         let mut r = Rights::all();
@@ -188,7 +194,7 @@ impl Field {
                 if code.is_empty() {
                     return Err(form());
                 }
-                // Of sets that any code is in nothing need be kept.
+                // A set that contains any code does not narrow.
                 if !code.contains(&Code::Any) {
                     r.code.insert(code);
                 }
@@ -201,7 +207,7 @@ impl Field {
         Ok(r)
     }
 
-    /// The field of `rights` for people; nothing where it is not narrowed.
+    /// Returns the field of `rights` as text for people, or `None` if it is not narrowed.
     pub fn show(self, rights: &Rights) -> Option<String> {
         let all = Rights::all();
         let number = |n: u64, most: u64| (n != most).then(|| n.to_string());
@@ -268,7 +274,7 @@ fn code(text: &str) -> Option<Code> {
     }
 }
 
-/// `4096`, `64KiB`, `1MiB`, `2GiB`.
+/// Parses `4096`, `64KiB`, `1MiB` or `2GiB`.
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let shift = match text[digits..].trim() {
@@ -299,7 +305,7 @@ fn nanoseconds(ns: u64) -> String {
     }
 }
 
-/// What a module's hash looks like in a credential.
+/// Returns a module's hash in the form of credentials.
 pub fn hash_text(hash: &[u8; 32]) -> String {
     format!("sha256:{}", hex(hash))
 }

@@ -1,4 +1,4 @@
-//! Policy, credential and manifest together: what a module gets, and why.
+//! The meet of policy, credential and manifest: the grant of a module, and its reasons.
 
 use crate::credential::{Block, Credential, CredentialError, Signer};
 use crate::datalog;
@@ -15,28 +15,28 @@ use flame_plan::{Expose, Limits, Release, ShownFilter, Terms, ViewKey, ViewSpec}
 use flame_quota::{Amounts, Quota};
 use std::collections::BTreeSet;
 
-/// Facts that the node gives to checks, at most, of one name.
+/// Maximum number of facts of one name that the node gives to checks.
 pub(crate) const GIVEN: usize = 8;
-/// Signers of a module that count.
+/// Maximum number of a module's signers that count.
 const MAX_SIGNERS: usize = GIVEN;
 
 const POSSESSION: &str = "possession";
 
-/// A module that asks, as the node sees it.
+/// A module for which a grant is requested, as the node sees it.
 #[derive(Clone, Debug)]
 pub struct ModuleRequest {
     pub name: String,
     /// SHA-256 of the file.
     pub hash: [u8; 32],
-    /// Whose signatures it has, verified.
+    /// The keys whose signatures of the module were verified.
     pub signers: Vec<PublicKey>,
-    /// What it needs, from its manifest.
+    /// The needs from its manifest.
     pub fields: Vec<Layer>,
     pub calls: BTreeSet<Call>,
 }
 
 impl ModuleRequest {
-    /// `messages`: whether it has a slow path.
+    /// Creates a request. `messages` states whether the module has a slow path.
     pub fn new(
         manifest: &Manifest,
         hash: [u8; 32],
@@ -63,7 +63,7 @@ impl ModuleRequest {
     }
 }
 
-/// Random bytes that a holder signs, so that an answer is good once.
+/// Random bytes for a holder to sign, so that an answer is valid only once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge([u8; 32]);
 
@@ -85,52 +85,52 @@ impl Challenge {
         [&self.0[..], &hash[..], &credential.last_id()].concat()
     }
 
-    /// What the owner of `secret` answers, for this credential and this module.
+    /// Returns the answer of the owner of `secret`, for this credential and this module.
     pub fn answer(&self, secret: &Secret, credential: &Credential, hash: &[u8; 32]) -> Answer {
         let signature = secret.sign(POSSESSION, &self.message(credential, hash));
         Answer { key: secret.public(), signature }
     }
 }
 
-/// Who asks for what, where and when.
+/// A request for a grant: credential, module, place and time.
 #[derive(Clone, Copy)]
 pub struct GrantRequest<'a> {
-    /// Without one the module gets what the policy has for anyone.
+    /// The credential. Without one, the module gets the rights that the policy gives to anyone.
     pub credential: Option<&'a Credential>,
     pub asked: &'a ModuleRequest,
-    /// Where packets come from; `file` for captures.
+    /// The interface from which packets come, or `file` for captures.
     pub interface: &'a str,
-    /// Seconds since 1970.
+    /// The present time in seconds since 1970.
     pub now: u64,
     /// The node's challenge and the holder's answer.
     pub possession: Option<(&'a Challenge, &'a Answer)>,
 }
 
-/// What a module gets.
+/// The grant of a module.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// Whom the credential is for, and behind `/` whom it was handed on to.
+    /// The principal of the credential, and after `/` the one to whom it was handed on.
     pub principal: String,
     pub role: String,
     pub rights: Rights,
-    /// What it may see, whatever the module asks to see of it.
+    /// The widest exposure that the module may have, before its own request narrows it.
     pub may_see: Expose,
-    /// All that was stated: policy, credential, manifest.
+    /// All statements: those of policy, credential and manifest.
     pub layers: Vec<Layer>,
-    /// Of the credential's blocks.
+    /// The ids of the credential's blocks.
     pub ids: Vec<String>,
-    /// Of this principal on this node.
+    /// The key for transforms, of this principal on this node.
     pub key: ViewKey,
-    /// Of this node: whoever narrows a credential gets no other sample.
+    /// The key for sampling, of this node, so that nobody gets another sample by narrowing a credential.
     pub sample_key: ViewKey,
-    /// Resolution of policy and root, which narrowing does not change.
+    /// The resolution that policy and root state, in nanoseconds. Narrowing does not change it.
     pub sample_ns: u64,
-    /// The links of its chain that limit what is used: each belongs to all who have what was narrowed from
-    /// it.
+    /// The links of the credential's chain that limit usage. A link belongs to all holders of credentials
+    /// that were narrowed from it.
     pub links: Vec<Link>,
 }
 
-/// What all use together who have a credential, or what was narrowed from it.
+/// A quota shared by all holders of a credential and of those narrowed from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub id: String,
@@ -138,7 +138,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A share of the processor is for live sources.
+    /// Returns the quota. A share of the processor applies to live sources only.
     pub fn quota(&self, live: bool) -> Quota {
         let rights = &self.rights;
         Quota {
@@ -154,7 +154,7 @@ impl Link {
     }
 }
 
-/// Why a module gets nothing. The text says what is missing and who could give it.
+/// The reason why a module gets no grant. Its text states what is missing and who could give it.
 #[derive(Debug, thiserror::Error)]
 pub enum Denied {
     #[error(transparent)]
@@ -200,7 +200,11 @@ pub enum Denied {
 }
 
 impl Policy {
-    /// The meet of this policy, the credential and what the module asks for; or why there is none.
+    /// Returns the meet of this policy, the credential and the module's request.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the module gets no grant.
     pub fn grant(&self, request: &GrantRequest<'_>) -> Result<Grant, Denied> {
         let Some(credential) = request.credential else { return self.best_effort(request) };
         let root = self.verified(credential)?;
@@ -230,12 +234,12 @@ impl Policy {
         for block in &blocks {
             layers.extend(block.fields.iter().cloned());
             let link = Link { id: block.id.clone(), rights: meet(&layers) };
-            // One that limits no more than those before it adds nothing.
+            // A link with the limits of the one before it adds nothing.
             if links.last().is_none_or(|before| before.quota(true) != link.quota(true)) {
                 links.push(link);
             }
         }
-        // Names have no slash in them, so paths are different where principals are.
+        // Names contain no slash, so different principals have different paths.
         let names = blocks.iter().filter_map(|b| b.principal.as_deref());
         let path = names.collect::<Vec<_>>().join("/");
         let role = role.to_owned();
@@ -299,7 +303,7 @@ impl Policy {
             });
         }
         let secret = self.secret().ok_or_else(|| Denied::Node("the node has no key".to_owned()))?;
-        // The root is in it: what two roots call alice are two people.
+        // The root is part of the key: two roots may use the name alice for two people.
         let key = ViewKey(secret.derive("view key", format!("{root} {principal}").as_bytes()));
         let sample_key = ViewKey(secret.derive("sample key", b""));
         let is_fixed =
@@ -374,7 +378,7 @@ impl Policy {
         Ok(())
     }
 
-    /// What the node tells checks.
+    /// Returns the facts that the node gives to checks.
     fn facts(&self, request: &GrantRequest<'_>) -> BlockBuilder {
         let mut facts = BlockBuilder::new();
         let mut say = |name: &str, term: Term| facts.facts.push(Fact::new(name.to_owned(), vec![term]));
@@ -391,7 +395,7 @@ impl Policy {
 }
 
 fn datalog_of_node(policy: &Policy, request: &GrantRequest<'_>) -> Result<(), Denied> {
-    // The node's checks hold for everyone. They are evaluated over a token without a say.
+    // The node's checks apply to everyone. They are evaluated over a token without content.
     datalog::authorize(&[], &policy.facts(request), &policy.checks).map_err(Denied::Check)
 }
 
@@ -399,7 +403,7 @@ fn joined<T: ToString>(all: impl Iterator<Item = T>) -> String {
     all.map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Follows the holders along the blocks; the last must have answered.
+/// Follows the holders along the blocks. The last holder must have answered the challenge.
 fn possession(blocks: &[Block], credential: &Credential, request: &GrantRequest<'_>) -> Result<(), Denied> {
     let mut holder: Option<PublicKey> = None;
     for (n, block) in blocks.iter().enumerate() {
@@ -460,7 +464,7 @@ fn when_and_where(
 }
 
 impl Grant {
-    /// What it says beside view, limits, and what its [links](Self::links) say.
+    /// Returns the terms of the grant other than view, limits and [links](Self::links).
     pub fn terms(&self) -> Terms {
         let rights = &self.rights;
         Terms {
@@ -476,7 +480,7 @@ impl Grant {
         }
     }
 
-    /// What the module sees.
+    /// Returns the view that the module gets.
     pub fn view(&self) -> ViewSpec {
         let rights = &self.rights;
         ViewSpec {
@@ -494,7 +498,7 @@ impl Grant {
         }
     }
 
-    /// `usual`, as far as it is granted.
+    /// Returns `usual`, reduced to the grant.
     pub fn limits(&self, usual: Limits) -> Limits {
         let rights = &self.rights;
         Limits {
@@ -504,7 +508,8 @@ impl Grant {
         }
     }
 
-    /// Field by field: its value, and who decided it. Fields that nobody narrowed are left out.
+    /// Returns each field with its value and the origins that decided it. Fields that nobody narrowed are
+    /// left out.
     pub fn explain(&self) -> Vec<(Field, String, Vec<Origin>)> {
         let shown = |field: Field| Some((field, field.show(&self.rights)?, decided(&self.layers, field)));
         Field::ALL.into_iter().filter_map(shown).collect()

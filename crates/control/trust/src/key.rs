@@ -1,4 +1,4 @@
-//! Ed25519 keys: files, text, and signatures that say what they are for.
+//! Ed25519 keys: files, text forms, and signatures that include their purpose.
 
 use crate::rights::{hex, unhex};
 use biscuit_auth::{Algorithm, KeyPair};
@@ -11,14 +11,14 @@ use std::io::{Read, Write};
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// Bytes of a key file that are read.
+/// Maximum number of bytes to read of a key file.
 const MAX_FILE: u64 = 4096;
 
-/// A public key, written `ed25519/` and 64 hexadecimal digits.
+/// A public key. Its text is `ed25519/` and 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey([u8; 32]);
 
-/// Why a key cannot be used. Never shows a secret.
+/// The reason why a key cannot be used. It never contains a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("key {path}: {error}")]
@@ -44,7 +44,7 @@ impl PublicKey {
         biscuit_auth::PublicKey::from_bytes(&self.0, Algorithm::Ed25519).ok()
     }
 
-    /// Nothing if it is a key of another kind.
+    /// Returns `None` for a key of another kind.
     pub(crate) fn of(key: biscuit_auth::PublicKey) -> Option<Self> {
         let ed25519 = matches!(key, biscuit_auth::PublicKey::Ed25519(_));
         key.to_bytes().try_into().ok().filter(|_| ed25519).map(Self)
@@ -54,13 +54,13 @@ impl PublicKey {
         VerifyingKey::from_bytes(&self.0).ok()
     }
 
-    /// A hint at which key signed; nothing depends on it.
+    /// Returns a hint at the key that signed. Nothing depends on it.
     pub(crate) fn id(&self) -> u32 {
         let [a, b, c, d, ..] = self.0;
         u32::from_le_bytes([a, b, c, d])
     }
 
-    /// Whether `signature` is this key's, over `message` for `purpose`.
+    /// Returns whether `signature` was made with this key over `message` for `purpose`.
     pub fn verifies(&self, purpose: &str, message: &[u8], signature: &[u8]) -> bool {
         let (Some(key), Ok(signature)) = (self.dalek(), Signature::from_slice(signature)) else {
             return false;
@@ -69,7 +69,8 @@ impl PublicKey {
     }
 }
 
-/// A signature over one thing is none over another, whatever the bytes.
+/// Returns the bytes to sign. They include the purpose, so that a signature for one purpose is invalid for
+/// all others.
 fn signed(purpose: &str, message: &[u8]) -> Vec<u8> {
     [b"flame ", purpose.as_bytes(), b" 1\0", message].concat()
 }
@@ -82,7 +83,7 @@ impl Secret {
         Self(KeyPair::new_with_algorithm(Algorithm::Ed25519))
     }
 
-    /// Reads a PEM file that only its owner may read.
+    /// Reads a PEM file, which only its owner may be able to read.
     pub fn from_file(path: &Path) -> Result<Self, KeyError> {
         let shown = || path.display().to_string();
         let io = |error| KeyError::Io { path: shown(), error };
@@ -90,7 +91,7 @@ impl Secret {
         Self::read(file).map_err(|reason| KeyError::Form { path: shown(), reason })
     }
 
-    /// Reads a PEM text that somebody else opened.
+    /// Reads PEM text from an open file.
     pub fn read(from: impl Read) -> Result<Self, String> {
         let mut text = Zeroizing::new(String::new());
         from.take(MAX_FILE).read_to_string(&mut text).map_err(|e| e.to_string())?;
@@ -102,7 +103,7 @@ impl Secret {
         key.map(Self).map_err(|_| "it does not hold one".to_owned())
     }
 
-    /// Writes a new file that only its owner may read.
+    /// Creates a file that only its owner may read, and writes the key to it.
     pub fn write_new(&self, path: &Path) -> Result<(), KeyError> {
         let io = |error| KeyError::Io { path: path.display().to_string(), error };
         let pem = self.0.to_private_key_pem();
@@ -122,7 +123,7 @@ impl Secret {
         }
     }
 
-    /// 32 bytes that only who has the key can make, for `purpose`.
+    /// Derives 32 bytes for `purpose`, which only owners of the key can compute.
     pub fn derive(&self, purpose: &str, message: &[u8]) -> [u8; 32] {
         let seed = self.seed().unwrap_or_default();
         // HMAC takes keys of any length.

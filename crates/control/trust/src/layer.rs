@@ -1,21 +1,21 @@
-//! Rights with where they come from.
+//! Rights with their origins.
 
 use crate::field::Field;
 use crate::rights::Rights;
 use std::fmt;
 
-/// Who stated a field.
+/// The place where a field was stated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The node's policy, at a line.
+    /// The node's policy, with the number of the line.
     Policy { line: usize },
-    /// A block of the credential; 0 is the root's.
+    /// A block of the credential. Block 0 is the root's.
     Block(usize),
-    /// The module itself.
+    /// The manifest of the module.
     Manifest,
-    /// Whoever runs it.
+    /// The command line.
     Command,
-    /// Nobody: what a node gives where nothing is said.
+    /// No statement: the default of a node.
     Default,
 }
 
@@ -32,13 +32,13 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One field as one place states it.
+/// A field as it is stated in one place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layer {
     pub origin: Origin,
     pub field: Field,
     pub value: String,
-    /// What it means.
+    /// The meaning of the value.
     pub rights: Rights,
 }
 
@@ -50,13 +50,13 @@ impl Layer {
     }
 }
 
-/// The meet of all.
+/// Returns the meet of all layers.
 pub fn meet(layers: &[Layer]) -> Rights {
     layers.iter().fold(Rights::all(), |all, layer| all.meet(layer.rights.clone()))
 }
 
-/// The origins without which a field would be wider, in order; those that state what others had stated are
-/// left out.
+/// Returns the origins without which a field would be wider, in order. Origins that repeat earlier statements
+/// are left out.
 pub fn decided(layers: &[Layer], field: Field) -> Vec<Origin> {
     let mut so_far = Rights::all();
     let mut origins = Vec::new();

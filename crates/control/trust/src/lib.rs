@@ -1,13 +1,13 @@
-//! Who may see what: keys, credentials, policy, audit; together they make a grant.
+//! Trust: keys, credentials, policy and audit, which together determine grants.
 //!
-//! A [`Policy`] is the node's: which root keys it trusts, and the most that each role may have. A
-//! [`Credential`] is signed by a root and carried by its holder, who can narrow it and hand it on without
-//! asking anyone. What a module asks for is in its manifest. The [`Grant`] is the meet of all three
-//! ([`Rights::meet`]), made when a module is installed; nothing here is on the way of a packet.
+//! A [`Policy`] belongs to the node. It lists the root keys that the node trusts, and the most that each role
+//! may have. A [`Credential`] is signed by a root and carried by its holder, who can narrow it and hand it on
+//! without asking anyone. A module states its needs in its manifest. The [`Grant`] is the meet of all three
+//! ([`Rights::meet`]), computed when a module is installed; nothing here is on the path of a packet.
 //!
 //! Credentials are [Biscuit](https://www.biscuitsec.org) tokens, version 3. Each block states fields as
-//! facts, `expose("headers")`, in the same words as policies do ([`Field`]); each narrows, whoever wrote it.
-//! Whatever else Datalog can say, checks say, over facts that the node gives ([`GrantRequest`]).
+//! facts, `expose("headers")`, in the same words as policies do ([`Field`]). Every block narrows, no matter
+//! who wrote it. All other conditions are Datalog checks over facts supplied by the node ([`GrantRequest`]).
 #![forbid(unsafe_code)]
 
 mod audit;

@@ -3,29 +3,29 @@
 //! ```toml
 //! [node]
 //! name = "tap1"
-//! key = "node.key"             # made by `flame key new`; pseudonyms are derived from it, the audit log is signed
-//! revocations = "revoked"      # optional, as is:
+//! key = "node.key"             # made by `flame key new`: derives pseudonyms, signs the audit log
+//! revocations = "revoked"      # optional, as are the next two
 //! audit = "audit.log"
-//! decapsulate = true           # `--decapsulate` may be asked for: headers in tunnels are headers
+//! decapsulate = true           # permits `--decapsulate`: headers in tunnels count as headers
 //!
-//! [roots]                      # whose credentials count
+//! [roots]                      # keys whose credentials are accepted
 //! operator = "ed25519/…"
 //!
-//! [cosigners]                  # who may be asked for a second signature
+//! [cosigners]                  # keys for second signatures
 //! privacy = "ed25519/…"
 //!
 //! [roles.researcher]           # the most that a credential of this role may give
-//! roots = ["operator"]         # who may give the role; all roots if it is left out
+//! roots = ["operator"]         # roots that may give the role; by default all
 //! cosigned = ["privacy"]
-//! select = ""                  # these four must be stated, the other fields can be
+//! select = ""                  # select, expose, calls and code are required, other fields optional
 //! expose = "headers"
 //! calls = "records, messages"
 //! code = "any"
 //! transform = "ip=prefix, mac=zero"
 //!
-//! [best-effort]                # what comes without a credential; packet counts if it is left out
+//! [best-effort]                # rights without a credential; by default packet counts
 //!
-//! [checks]                     # whatever else Datalog can say
+//! [checks]                     # further conditions in Datalog
 //! datalog = 'check if interface("eth1")'
 //! ```
 
@@ -42,7 +42,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::Spanned;
 
-/// Bytes of a policy, at most.
+/// Maximum length of a policy, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -61,10 +61,10 @@ pub enum PolicyError {
     Revoked(#[from] RevokedError),
 }
 
-/// The most that credentials of one kind may give, and what they need.
+/// The most that credentials of one kind may give, and their requirements.
 #[derive(Clone, Debug)]
 pub struct Role {
-    /// Names of roots; all if empty.
+    /// The names of roots that may give the role, or empty for all roots.
     pub roots: Vec<String>,
     pub cosigned: Vec<String>,
     pub fields: Vec<Layer>,
@@ -76,13 +76,13 @@ pub struct Policy {
     pub cosigners: BTreeMap<String, PublicKey>,
     pub roles: BTreeMap<String, Role>,
     pub best_effort: Role,
-    /// Datalog.
+    /// Checks in Datalog.
     pub checks: String,
     pub revoked: Revoked,
-    /// Where revocations are read from.
+    /// The file of revocations.
     pub revocations: Option<PathBuf>,
     pub audit: Option<PathBuf>,
-    /// Whether headers in tunnels count as headers, if whoever runs a module asks for it.
+    /// Whether `--decapsulate` is permitted, by which headers in tunnels count as headers.
     pub decapsulate: bool,
     key: PathBuf,
     secret: Option<Arc<Secret>>,
@@ -122,7 +122,7 @@ struct Checks {
     datalog: Spanned<String>,
 }
 
-/// What a role has of fields that are not stated.
+/// The values of fields that a role does not state.
 const DEFAULTS: [(Field, &str); 6] = [
     (Field::Memory, "256MiB"),
     (Field::PacketBudget, "100000000"),
@@ -132,7 +132,7 @@ const DEFAULTS: [(Field, &str); 6] = [
     (Field::Cpu, "1s/1s"),
 ];
 
-/// What comes without a credential, unless the policy says otherwise: that packets came.
+/// The rights without a credential, unless the policy states others: packet counts.
 const BEST_EFFORT: [(Field, &str); 7] = [
     (Field::Expose, "count"),
     (Field::Calls, "records,messages"),
@@ -143,11 +143,11 @@ const BEST_EFFORT: [(Field, &str); 7] = [
     (Field::Cpu, "100ms/1s"),
 ];
 
-/// Fields that each role must state: what it gives is never a matter of silence.
+/// Fields that each role must state, so that none of them is granted by omission.
 const STATED: [Field; 4] = [Field::Select, Field::Expose, Field::Calls, Field::Code];
 
 impl Policy {
-    /// Reads a policy, its key and its revocations; paths in it begin at its folder.
+    /// Reads a policy, its key and its revocations. Paths in it are relative to its folder.
     pub fn open(path: &Path) -> Result<Self, PolicyError> {
         let io = |error| PolicyError::Io { path: path.display().to_string(), error };
         let mut policy = Self::parse(&std::fs::read(path).map_err(io)?)?;
@@ -162,7 +162,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The same without the files that it names.
+    /// Parses a policy without the files that it names.
     pub fn parse(bytes: &[u8]) -> Result<Self, PolicyError> {
         if bytes.len() > MAX_BYTES {
             return Err(PolicyError::Large { found: bytes.len() });
@@ -248,29 +248,29 @@ impl Policy {
         })
     }
 
-    /// The node's audit log, if it has one.
+    /// Returns the node's audit log, if it has one.
     pub fn log(&self) -> Option<Audit> {
         self.audit.as_deref().map(|log| Audit::new(log, &self.counter()))
     }
 
-    /// Where the audit log's entries are counted once more.
+    /// Returns the path of the audit log's counter.
     pub fn counter(&self) -> PathBuf {
         counter_of(&self.key)
     }
 
-    /// Where it is kept what credentials have used of their quotas: beside the audit log, or beside the key.
+    /// Returns the folder of the credentials' used quotas: next to the audit log, or next to the key.
     pub fn quotas(&self) -> PathBuf {
         let mut path = self.audit.as_ref().unwrap_or(&self.key).as_os_str().to_owned();
         path.push(".quotas");
         path.into()
     }
 
-    /// The node's own key, if the policy was opened as a file.
+    /// Returns the node's key, if the policy was opened as a file.
     pub fn secret(&self) -> Option<&Secret> {
         self.secret.as_deref()
     }
 
-    /// The same, to hold on to.
+    /// Returns the node's key for shared ownership.
     pub fn shared_secret(&self) -> Option<Arc<Secret>> {
         self.secret.clone()
     }
@@ -281,7 +281,8 @@ impl Policy {
     }
 }
 
-/// The node's own Datalog narrows too: rules and checks, nothing that allows.
+/// Checks the node's own Datalog. It can only narrow: it consists of rules and checks, and has no `allow`
+/// policies.
 fn check_datalog(text: &str) -> Result<(), String> {
     let block = BlockBuilder::new().code(text).map_err(|e| e.to_string())?;
     AuthorizerBuilder::new().code(text).map_err(|e| e.to_string())?;
@@ -311,7 +312,7 @@ impl Role {
                 ("roots", _) => role.roots = each,
                 ("cosigned", _) => role.cosigned = each,
                 (_, Some(field)) => {
-                    // Each filter narrows; the elements of other lists belong together.
+                    // Each filter narrows by itself. The elements of other lists are one value.
                     let values =
                         if field == Field::Select && each.len() > 1 { each } else { vec![each.join(",")] };
                     for value in values {
@@ -342,7 +343,7 @@ impl Role {
     }
 }
 
-/// A value as text, a list as several.
+/// Returns a value as text, and a list as several texts.
 fn texts(value: &toml::Value) -> Result<Vec<String>, String> {
     let one = |value: &toml::Value| match value {
         toml::Value::String(s) => Ok(s.clone()),

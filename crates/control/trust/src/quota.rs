@@ -1,8 +1,8 @@
-//! What credentials have used, across runs: a file for each, beside the audit log.
+//! The quotas that credentials have used, across runs: a file for each credential, next to the audit log.
 //!
-//! The folder is locked while a file is read and replaced by another. Each holds a MAC under the node's key,
-//! so that it is the node's and nobody else's word. What cannot be read gives nothing: a run is refused
-//! rather than begun with full quotas.
+//! The folder is locked while a file is read and replaced. Each file holds a MAC under the node's key, so
+//! that only the node can have written it. A file that cannot be read gives nothing: a run is refused rather
+//! than started with full quotas.
 
 use crate::key::Secret;
 use crate::rights::hex;
@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 const PURPOSE: &str = "quota";
-/// Bytes of a file, at most.
+/// Maximum length of a file, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
-/// Seconds that packets' clocks may be ahead of the node's.
+/// Maximum number of seconds by which time stamps of packets may be ahead of the node's clock.
 const AHEAD: u64 = 60;
-/// Memory is claimed in parts of so many bytes, so that growing by a page needs no file.
+/// The unit in which memory is claimed, in bytes, so that growth by a page does not access the file.
 const PART: u64 = 16 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub struct QuotaError {
     pub error: Error,
 }
 
-/// A node's quotas, by what they belong to.
+/// The quotas of a node, by the id of their credential.
 pub struct Quotas {
     folder: Arc<Folder>,
     path: PathBuf,
@@ -44,14 +44,15 @@ impl Quotas {
         Ok(Self { folder: Arc::new(folder), path: path.to_owned(), secret })
     }
 
-    /// The ledger of one credential, by its id. A live run is paid by the seconds in which packets come,
-    /// which are the node's; one that reads captures by each second of the node's in which it begins, too.
+    /// Opens the ledger of one credential, by its id. A live run receives quotas for each second in which
+    /// packets arrive, by the node's clock. A run over captures also receives them for each second of the
+    /// node's clock in which it begins.
     pub fn ledger(&self, id: &str, quota: Quota, live: bool) -> Result<impl Ledger + use<>, QuotaError> {
         let name = hex(&Sha256::digest(id)[..16]);
         let path = self.path.join(&name).display().to_string();
         let (folder, secret) = (self.folder.clone(), self.secret.clone());
         let file = QuotaFile { folder, secret, name, quota, live, claimed: Mutex::new(0) };
-        // Whether it can be read is known before anything runs.
+        // A file that cannot be read is reported before anything runs.
         file.change(|_| ()).map_err(|error| QuotaError { path, error })?;
         Ok(file)
     }
@@ -63,7 +64,7 @@ struct QuotaFile {
     name: String,
     quota: Quota,
     live: bool,
-    /// Memory that this process has claimed.
+    /// Bytes of memory that this process has claimed.
     claimed: Mutex<u64>,
 }
 
@@ -71,7 +72,7 @@ struct QuotaFile {
 #[serde(deny_unknown_fields)]
 struct Content {
     state: State,
-    /// Memory of processes that run.
+    /// The memory of running processes.
     processes: Vec<Process>,
 }
 
@@ -79,7 +80,8 @@ struct Content {
 #[serde(deny_unknown_fields)]
 struct Process {
     id: u32,
-    /// When it began, in the kernel's ticks: another process of the same number began at another time.
+    /// The time when the process started, in the kernel's ticks. It distinguishes processes that had the same
+    /// id.
     began: u64,
     bytes: u64,
 }
@@ -91,10 +93,10 @@ struct Sealed {
     mac: String,
 }
 
-/// When a process began, if it is there.
+/// Returns the time when a process started, if it exists.
 fn began(id: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // Its name is in brackets, and may hold anything.
+    // The name of the process is in brackets and may contain any characters.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
@@ -130,7 +132,7 @@ impl QuotaFile {
         let changed = change(&mut content);
         let content = serde_json::to_string(&content)?;
         let mac = self.mac(&content);
-        // In place of the old one: who ends this process in the midst of it leaves a whole file.
+        // The file is replaced atomically, so a process that is killed leaves a complete file.
         self.folder.put(&self.name, &serde_json::to_vec(&Sealed { content, mac })?)?;
         Ok(changed)
     }
@@ -141,12 +143,13 @@ impl Ledger for QuotaFile {
         if self.live {
             return;
         }
-        // A file that cannot be written any more gives nothing below.
+        // If the file can no longer be written, the calls below give nothing.
         let _ = self.change(|c| c.state.begin(&self.quota, now_ns()));
     }
 
     fn draw(&self, second: Option<u64>, want: Amounts) -> Amounts {
-        // Seconds to come are one second: whoever writes captures would use up those that others are to have.
+        // All future seconds count as one: otherwise, a capture with forged times could use up the quotas of
+        // others for later seconds.
         let now = now_ns() / 1_000_000_000;
         let second = second.map(|second| second.min(now.saturating_add(AHEAD)));
         self.change(|c| c.state.draw(&self.quota, second, want)).unwrap_or_default()
@@ -229,7 +232,7 @@ mod tests {
         let half = Duration::from_micros(500);
         assert_eq!(ledger("a").reserve(Duration::ZERO, half), half);
         assert_eq!(ledger("a").reserve(half, half), Duration::ZERO, "of a run before");
-        // Memory of processes that run; of those that are gone nothing is left.
+        // The memory of running processes is claimed, that of ended processes is not.
         let mine = ledger("a");
         assert!(mine.may_own(60 << 20) && !mine.may_own(101 << 20) && mine.may_own(99 << 20));
         let other = Process { id: 1, began: began(1).unwrap_or(1), bytes: 80 << 20 };
@@ -247,7 +250,7 @@ mod tests {
         assert!(b.may_own(0));
     }
 
-    /// Who begins a run each second has no more of a link than who does not.
+    /// Starting a run each second gives no larger quota on a live interface.
     #[test]
     fn live_runs_are_paid_by_the_seconds_of_packets_alone() {
         let folder = tempfile::tempdir().unwrap();
@@ -264,8 +267,7 @@ mod tests {
         assert_eq!(all, 30);
     }
 
-    /// Whoever has what was narrowed from a credential shares its meter, and can write any times into a
-    /// capture.
+    /// Holders of narrowed credentials share a meter, and a capture can contain any times.
     #[test]
     fn nobody_uses_up_seconds_that_are_to_come() {
         let folder = tempfile::tempdir().unwrap();

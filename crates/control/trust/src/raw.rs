@@ -1,23 +1,27 @@
-//! A credential as it was sent, looked through before anything is printed, parsed or evaluated.
+//! An examination of a credential as it was sent, before anything of it is printed, parsed or evaluated.
 //!
-//! The library prints blocks without escapes, and leaves out what a block trusts; so the names and texts in
-//! them are read here where they are values, and what could be printed as something else is refused.
+//! The library prints blocks without escapes, and omits scopes (`trusting`). Therefore the names and texts
+//! are read here as values, and those that could be printed as something else are refused.
 
 use crate::field::MAX_VALUE;
 use biscuit_auth::UnverifiedBiscuit;
 use biscuit_auth::format::schema::{self, Biscuit, Expression, Op, Predicate, Rule, Term, map_key, op, term};
 use prost::Message;
 
-/// Facts, rules and checks of a block, at most, together.
+/// Maximum number of facts, rules and checks of a block, in total.
 pub const MAX_STATEMENTS: usize = 256;
-/// Values, names and operations of a block, at most: of each the longest text could be printed.
+/// Maximum number of values, names and operations of a block. Each of them could print the longest text.
 const MAX_PARTS: usize = 8192;
-/// Characters that the texts of a block come to when they are printed, at most.
+/// Maximum length of the printed texts of a block, in characters.
 const MAX_PRINTED: usize = 256 << 10;
-/// Symbols that every credential has without stating them.
+/// The index of the first symbol of a credential's own. Symbols below it are defined by the library.
 const FIRST_OWN: u64 = 1024;
 
-/// A block that passed; the index of the wrong one and the reason if one does not.
+/// Examines all blocks.
+///
+/// # Errors
+///
+/// Returns the index of the first refused block, and the reason.
 pub fn look_through(token: &UnverifiedBiscuit) -> Result<(), (usize, String)> {
     let form = |e: String| (0, e);
     let bytes = token.to_vec().map_err(|e| form(e.to_string()))?;
@@ -26,7 +30,7 @@ pub fn look_through(token: &UnverifiedBiscuit) -> Result<(), (usize, String)> {
     for (n, signed) in std::iter::once(&token.authority).chain(&token.blocks).enumerate() {
         let block = schema::Block::decode(&*signed.block).map_err(|e| (n, e.to_string()))?;
         block.symbols.iter().try_for_each(|s| plain_text(s)).map_err(|e| (n, e))?;
-        // A block that somebody else signed brings its own table.
+        // A block with an external signature has its own symbol table.
         let own = signed.external_signature.is_some();
         if !own {
             shared.extend(block.symbols.iter().cloned());
@@ -37,7 +41,7 @@ pub fn look_through(token: &UnverifiedBiscuit) -> Result<(), (usize, String)> {
     Ok(())
 }
 
-/// Printable ASCII without what the library would have to escape.
+/// Checks that a text is printable ASCII without characters that the library would have to escape.
 fn plain_text(text: &str) -> Result<(), String> {
     let plain = |c: char| matches!(c, ' '..='~') && c != '"' && c != '\\';
     if text.len() > MAX_VALUE || !text.chars().all(plain) {
@@ -93,7 +97,7 @@ impl Looked<'_> {
         Ok(())
     }
 
-    /// A name: of a predicate, a variable, a function.
+    /// Checks the name of a predicate, a variable or a function.
     fn name(&mut self, index: u64) -> Result<(), String> {
         let Some(own) = index.checked_sub(FIRST_OWN) else { return self.part(16) };
         let name = usize::try_from(own).ok().and_then(|n| self.symbols.get(n)).map_or("", String::as_str);

@@ -1,4 +1,4 @@
-//! What is revoked: a text file, a line each, read again when it changes.
+//! Revocations: a text file with one revocation per line, read again when it changes.
 
 use crate::key::PublicKey;
 use flame_files::Others;
@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// Bytes of the file, at most: some 200,000 revocations.
+/// Maximum length of the file in bytes, enough for about 200,000 revocations.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Blocks by their id, keys by themselves. `#` begins a comment.
+/// Revoked blocks by their ids, and revoked keys. In the file, `#` begins a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revoked {
     ids: BTreeSet<String>,
@@ -31,7 +31,7 @@ pub enum RevokedError {
     Large { path: String },
 }
 
-/// Adds a line of its own, whatever the file ends with.
+/// Appends `line` to a file as a separate line, even if the file does not end with a line break.
 pub(crate) fn append_line(path: &Path, line: &str) -> std::io::Result<()> {
     let mut file = flame_files::append(path, Others::Read)?;
     let mut last = [b'\n'];
@@ -45,7 +45,11 @@ pub(crate) fn append_line(path: &Path, line: &str) -> std::io::Result<()> {
 }
 
 impl Revoked {
-    /// The file must be there: one that is gone, by accident or not, would revoke nothing.
+    /// Reads the file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file is missing: it might have been removed, and nothing would be revoked.
     pub fn read(path: &Path) -> Result<Self, RevokedError> {
         let shown = || path.display().to_string();
         let io = |error| RevokedError::Io { path: shown(), error };
@@ -61,7 +65,11 @@ impl Revoked {
         Self::parse(&text).map_err(|(line, found)| RevokedError::Line { path: shown(), line, found })
     }
 
-    /// The same from text; the error is the line's number and what it holds.
+    /// Parses the text of the file.
+    ///
+    /// # Errors
+    ///
+    /// Returns the number of the invalid line and its text.
     pub fn parse(text: &str) -> Result<Self, (usize, String)> {
         let mut all = Self::default();
         for (n, line) in text.lines().enumerate() {
@@ -93,7 +101,7 @@ impl Revoked {
         self.ids.is_empty() && self.keys.is_empty()
     }
 
-    /// Adds a line to the file, which is made if it is not there.
+    /// Appends a line to the file, which is created if it does not exist.
     pub fn append(path: &Path, line: &str) -> Result<(), RevokedError> {
         append_line(path, line).map_err(|error| RevokedError::Io { path: path.display().to_string(), error })
     }

@@ -1,4 +1,4 @@
-//! Rights as values, and what two of them have in common.
+//! Rights as values, and their meet.
 
 use crate::key::PublicKey;
 use flame_plan::least_common_multiple;
@@ -6,14 +6,14 @@ use flame_plan::{Action, Expose, Share, ShownFilter, Transforms, TrustedFilter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What a module may do beside seeing packets. Each is a thing that a module without it does not have.
+/// An action that a module can be granted besides reading packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
-    /// Rows in its tables.
+    /// Emit rows in its tables.
     Records,
-    /// Messages from its fast instances to a slow one.
+    /// Send messages from its fast instances to a slow one.
     Messages,
-    /// Packets of its own, to a capture file.
+    /// Write packets to a capture file.
     Packets,
 }
 
@@ -29,11 +29,11 @@ impl Call {
     }
 }
 
-/// Code that is meant: any, one file, or all that a key signed.
+/// A set of modules: any module, one file, or all files that a key signed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
     Any,
-    /// SHA-256 of the `.wasm` file.
+    /// The SHA-256 of the `.wasm` file.
     Hash([u8; 32]),
     Signer(PublicKey),
 }
@@ -48,49 +48,51 @@ impl fmt::Display for Code {
     }
 }
 
-/// Everything that may be granted. [`Rights::all`] is the most; [`Rights::meet`] is what two have in common,
-/// so that adding rights to a chain can only narrow it. Rights form a lattice: the meet does not depend on
-/// order, and nothing changes by meeting twice.
+/// Everything that can be granted. [`Rights::all`] is the widest value. [`Rights::meet`] is the widest that
+/// neither of two values exceeds, so that adding rights to a chain can only narrow it. Rights form a lattice:
+/// the meet is independent of order, and repeating it changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// pcap filters of the policy or a root; a packet must pass all.
+    /// Filters of the policy or a root, in pcap syntax. A packet must pass all.
     pub select: BTreeSet<TrustedFilter>,
-    /// Filters of others, evaluated on what is shown: one over a hidden byte would tell it.
+    /// Filters of others, evaluated on the packet as shown, since a filter on a hidden byte would reveal it.
     pub select_shown: BTreeSet<ShownFilter>,
     pub expose: Expose,
-    /// The fields that are not kept.
+    /// The transforms of fields that are not kept.
     pub transforms: Transforms,
-    /// Never 0; the meet of two is their least common multiple, which tells no more than either.
+    /// The resolution in nanoseconds, never 0. The meet of two is their least common multiple, which reveals
+    /// no more than either.
     pub resolution_ns: u64,
-    /// One packet in so many, never 0. Who gets one in 100 gets some of those that are one in 10.
+    /// The divisor of sampling, one packet in `sample`, never 0. A sample of one in 100 is a subset of that
+    /// of one in 10.
     pub sample: u32,
     pub calls: BTreeSet<Call>,
-    /// Bytes of one instance.
+    /// Maximum memory of one instance, in bytes.
     pub memory: u64,
-    /// Units of work of one packet.
+    /// Maximum work per packet, in units of work.
     pub packet_budget: u64,
     pub records_per_second: u64,
     pub bytes_per_second: u64,
-    /// Bytes of packets written.
+    /// Maximum bytes of packets to write per second.
     pub transmit: u64,
     pub cpu: Option<Share>,
-    /// Blocks that may wait.
+    /// Maximum number of blocks that may wait for the module.
     pub buffer: u32,
     pub priority: u32,
-    /// Packets that a record stands for, at least.
+    /// Minimum number of packets for which a record stands.
     pub group: u64,
-    /// Each of the sets must hold the code.
+    /// Sets of code, each of which must contain the module.
     pub code: BTreeSet<BTreeSet<Code>>,
-    /// Seconds since 1970.
+    /// The time from which the rights are valid, in seconds since 1970.
     pub not_before: u64,
     pub expires: u64,
-    /// Nothing is anywhere.
+    /// The permitted nodes; `None` permits all.
     pub nodes: Option<BTreeSet<String>>,
     pub interfaces: Option<BTreeSet<String>>,
 }
 
 impl Rights {
-    /// The most there is.
+    /// Returns the widest rights.
     pub fn all() -> Self {
         Self {
             select: BTreeSet::new(),
@@ -117,7 +119,7 @@ impl Rights {
         }
     }
 
-    /// What both grant.
+    /// Returns the rights that both grant.
     #[must_use]
     pub fn meet(mut self, other: Self) -> Self {
         self.select.extend(other.select);
@@ -152,7 +154,7 @@ impl Rights {
         self
     }
 
-    /// Whether `self` grants nothing that `other` does not.
+    /// Returns whether `self` grants nothing beyond `other`.
     pub fn within(&self, other: &Self) -> bool {
         self.clone().meet(other.clone()) == *self
     }
@@ -169,7 +171,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// The bytes of hexadecimal digits, if they are all there is.
+/// Decodes hexadecimal digits. Returns `None` for any other text.
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> =
         text.chars().map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect();

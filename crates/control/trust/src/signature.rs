@@ -1,7 +1,7 @@
-//! Signatures of modules: a file beside the module, a line for each signer.
+//! Signatures of modules: a file next to the module, with one line for each signer.
 //!
-//! `MODULE.wasm.sig` holds lines of a public key and 128 hexadecimal digits: an Ed25519 signature over the
-//! SHA-256 of the whole file, manifest included.
+//! Each line of `MODULE.wasm.sig` holds a public key and 128 hexadecimal digits: an Ed25519 signature over
+//! the SHA-256 of the whole file, including the manifest.
 
 use crate::key::{PublicKey, Secret};
 use crate::revoked::append_line;
@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const PURPOSE: &str = "module";
-/// Bytes of the file, at most.
+/// Maximum length of the file, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
@@ -21,14 +21,14 @@ pub enum SignatureError {
     Line { path: String, line: usize, reason: String },
 }
 
-/// Where the signatures of `module` lie.
+/// Returns the path of the signatures of `module`.
 pub fn file_of(module: &Path) -> PathBuf {
     let mut path = module.as_os_str().to_owned();
     path.push(".sig");
     path.into()
 }
 
-/// Adds a signature over the module whose SHA-256 is `hash`; the file that it is in.
+/// Adds a signature over the module whose SHA-256 is `hash`, and returns the path of the file of signatures.
 pub fn sign_module(module: &Path, hash: &[u8; 32], secret: &Secret) -> Result<PathBuf, SignatureError> {
     let path = file_of(module);
     let io = |error| SignatureError::Io { path: path.display().to_string(), error };
@@ -37,8 +37,7 @@ pub fn sign_module(module: &Path, hash: &[u8; 32], secret: &Secret) -> Result<Pa
     Ok(path)
 }
 
-/// Whose signatures a module has. One that does not fit it is an error: something is wrong with one of the
-/// two.
+/// Returns the signers of a module. An invalid signature is an error, not a missing signer.
 pub fn signers(module: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, SignatureError> {
     let path = file_of(module);
     match std::fs::File::open(&path) {
@@ -48,7 +47,7 @@ pub fn signers(module: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, Signatu
     }
 }
 
-/// The same from a file of signatures that somebody else opened.
+/// Reads the signers from an open file of signatures.
 pub fn read_signers(from: impl Read, path: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, SignatureError> {
     let io = |error| SignatureError::Io { path: path.display().to_string(), error };
     let mut text = String::new();

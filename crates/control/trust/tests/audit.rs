@@ -1,4 +1,4 @@
-//! The audit log: whole logs pass, any change is found.
+//! Tests of the audit log: complete logs pass, and any change is detected.
 
 use flame_trust::{Audit, Event, Secret, verify_audit};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ fn counter(folder: &Path) -> std::path::PathBuf {
     flame_trust::counter_of(&folder.join("node.key"))
 }
 
-/// With the counter that is kept apart.
+/// Verifies the log with its counter, which is kept apart.
 fn verified(folder: &Path, secret: &Secret) -> Result<u64, String> {
     let log = folder.join("audit.log");
     verify_audit(&log, Some(&counter(folder)), &secret.public(), |_| ()).map_err(|e| e.to_string())
@@ -31,14 +31,14 @@ fn a_whole_log_passes_and_is_read() {
     let mut texts = Vec::new();
     assert_eq!(verify_audit(&path, None, &secret.public(), |e| texts.push(e.text.clone())).unwrap(), 9);
     assert_eq!(texts[8], "entry \"8\"\nand more");
-    // Another node's key does not do.
+    // Verification with another node's key fails.
     let other = Secret::generate().public();
     assert!(
         verify_audit(&path, None, &other, |_| ()).unwrap_err().to_string().contains("line 1: it was changed")
     );
 }
 
-/// What is done to a log's lines, and what verifying says.
+/// A change to a log's lines, and the expected error.
 type Change = (&'static str, fn(&mut Vec<String>), &'static str);
 
 #[test]
@@ -78,7 +78,7 @@ fn a_log_that_lost_its_end_is_not_written_on() {
         .unwrap_err()
         .to_string();
     assert!(again.contains("does not end where its head says"), "{again}");
-    // A machine that stopped between entry and head: the entry is there, and is counted.
+    // The machine stopped between entry and head: the entry exists and counts.
     std::fs::write(&path, &text).unwrap();
     let head = folder.path().join("audit.log.head");
     let (before, count) = (std::fs::read(&head).unwrap(), std::fs::read(counter(folder.path())).unwrap());
@@ -90,7 +90,7 @@ fn a_log_that_lost_its_end_is_not_written_on() {
     assert_eq!(verified(folder.path(), &secret), Ok(5));
 }
 
-/// A disk that is full, or a writer that is ended: nobody is kept from writing on.
+/// After a full disk or a killed writer, the log can still be written.
 #[test]
 fn half_a_line_is_no_entry() {
     let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());
@@ -105,13 +105,13 @@ fn half_a_line_is_no_entry() {
         verified(folder.path(), &secret).unwrap();
         assert!(std::fs::read_to_string(&path).unwrap().starts_with(&before));
     }
-    // Whose end was cut off is another matter.
+    // If the end was cut off, the log is refused.
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, &text[..text.len() - 1]).unwrap();
     assert!(write().unwrap_err().to_string().contains("does not end where its head says"));
 }
 
-/// A log may be read by others, who can then lock it.
+/// Others may read a log, and can then lock it.
 #[test]
 fn who_reads_the_log_keeps_nobody_from_writing() {
     let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());
@@ -133,7 +133,7 @@ fn who_reads_the_log_keeps_nobody_from_writing() {
     assert_eq!(wait.recv_timeout(std::time::Duration::from_secs(10)), Ok(true));
 }
 
-/// Whatever is in its texts, a line is one that is read again.
+/// Whatever its texts are, an entry fits a line that can be read again.
 #[test]
 fn texts_are_cut_to_what_a_line_holds() {
     let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());
@@ -148,7 +148,7 @@ fn texts_are_cut_to_what_a_line_holds() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Any one byte.
+    /// Changes any one byte.
     #[test]
     fn any_changed_byte_is_found(at in any::<prop::sample::Index>(), by in 1u8..=255) {
         let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());
@@ -161,7 +161,7 @@ proptest! {
     }
 }
 
-/// What is done to a log and what belongs to it, and what verifying and writing on say.
+/// A change to a log and its files, and the expected results of verifying and of writing.
 type Theft = (&'static str, fn(&Path), &'static str, &'static str);
 
 #[test]
@@ -179,7 +179,7 @@ fn log_head_and_counter_hold_each_other() {
     let gone = |folder: &Path, name: &str| std::fs::remove_file(folder.join(name)).unwrap();
     let secret = Secret::generate();
     let thefts: [Theft; 6] = [
-        // Once it verified as whole after the next entry.
+        // This log once verified as complete after the next entry.
         (
             "one line and no head",
             |f| {
@@ -233,7 +233,7 @@ fn log_head_and_counter_hold_each_other() {
         let said = log.write(&secret, Event::Fault, "alice", "count", "").unwrap_err().to_string();
         assert!(said.contains(writing), "{name}: {said}");
     }
-    // A log that others may write is none.
+    // A log that others may write is refused.
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path(), &secret, 1);
     use std::os::unix::fs::PermissionsExt;

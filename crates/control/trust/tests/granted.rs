@@ -1,4 +1,4 @@
-//! What is granted, and that no chain of narrowing ever widens anything.
+//! Tests of grants: their contents, and that no chain of narrowing ever widens anything.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
         root.narrow(&narrow(&[("select", "port 53"), ("transform", "ip.src=zero")]).unwrap(), None).unwrap();
     let grant = world.grant(&chain).unwrap();
     let r = &grant.rights;
-    // The manifest asks for headers, the policy gives 64 bytes, the root all.
+    // The manifest requests headers, the policy gives 64 bytes, the root everything.
     assert_eq!(r.expose, Expose::Headers);
     let filters: Vec<_> = r.select.iter().map(|f| f.as_str()).collect();
     assert_eq!(filters, ["ip or ip6", "udp"]);
@@ -24,21 +24,22 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     assert_eq!(r.transforms[&PacketField::IpDst], Action::Prefix);
     assert_eq!((r.memory, r.calls.len()), (64 << 20, 1));
     assert!(r.calls.contains(&Call::Records));
-    // Who decided what.
+    // The origins that decided each field.
     let of = |field| grant.explain().into_iter().find(|(f, _, _)| *f == field).unwrap();
     assert_eq!(of(Field::Transform).2, [Origin::Block(0), Origin::Block(1)]);
     assert!(matches!(of(Field::Memory).2[..], [Origin::Policy { line: 15 }]), "{:?}", of(Field::Memory));
     assert_eq!(of(Field::Expose).2.last(), Some(&Origin::Manifest));
-    // A filter of whoever narrowed it is asked of what is shown; those of policy and root of the packet.
+    // A narrower's filter is evaluated on the packet as shown, those of policy and root on the true packet.
     assert_eq!(shown(grant.view()), ["port 53"]);
     let again = chain.narrow(&narrow(&[("select", "udp")]).unwrap(), None).unwrap();
-    // Stated once more, as anybody may, the root's stays the root's, and is asked of what is shown too.
+    // A narrower may repeat the root's filter. The root's stays trusted, and the repeated one is evaluated on
+    // the packet as shown.
     let again = world.grant(&again).unwrap().view();
     assert_eq!((again.select.len(), shown(again)), (2, vec!["port 53".to_owned(), "udp".to_owned()]));
-    // The view is those rights, under a key of this principal alone.
+    // The view has these rights, under a key of this principal alone.
     let view = grant.view();
     assert_eq!((view.select.len(), view.expose), (2, Expose::Headers));
-    // Whoever narrows gets another key for names, and no other sample.
+    // A new principal has another key for pseudonyms, but the same sample.
     assert_eq!((&view.sample_key, view.sample_ns), (&world.grant(&root).unwrap().view().sample_key, 1));
     assert_eq!(view.key, world.grant(&root).unwrap().view().key);
     let handed = Narrow { principal: Some("bob".to_owned()), ..Narrow::default() };
@@ -47,7 +48,7 @@ fn a_grant_is_the_meet_of_policy_chain_and_manifest() {
     assert_ne!(view.key, handed.view().key, "the pseudonyms of two principals cannot be joined");
 }
 
-/// Each filter alone is bounded; so are those of a whole chain together.
+/// Each filter is bounded by itself, and the filters of a whole chain are bounded together.
 #[test]
 fn filters_of_a_chain_are_few() {
     let world = World::new();
@@ -136,7 +137,7 @@ fn datalog_checks_see_what_the_node_says() {
             && refused.contains("interface(\"eth0\")"),
         "{refused}"
     );
-    // A rule and a fact of one's own.
+    // A rule and a fact of the block itself.
     assert!(checked("x_day(1); x_ok($n) <- x_day($n); check if x_ok(1)").is_ok());
 }
 
@@ -156,7 +157,7 @@ fn without_a_credential_there_are_packet_counts() {
     assert!(!grant.rights.calls.contains(&Call::Packets));
 }
 
-/// A field with a value that it takes.
+/// Returns a field with a valid value.
 fn stated() -> impl Strategy<Value = (Field, String)> {
     let small = 1u64..50;
     let text = |s: &'static str| Just(s.to_owned());
@@ -207,13 +208,14 @@ proptest! {
         prop_assert_eq!(meet(&meet(&a, &b), &c), meet(&a, &meet(&b, &c)));
         prop_assert_eq!(meet(&a, &Rights::all()), a.clone());
         prop_assert!(meet(&a, &b).within(&a) && meet(&a, &b).within(&b));
-        // Monotone: who has less gets no more.
+        // The meet is monotone: narrower rights never yield more.
         if a.within(&b) {
             prop_assert!(meet(&a, &c).within(&meet(&b, &c)));
         }
     }
 
-    /// What a field shows is what it says, so that a grant can be written down and read back.
+    /// The shown text of a field parses to the same rights, so that a grant can be written down and read
+    /// back.
     #[test]
     fn a_field_shows_what_it_states((field, value) in stated()) {
         let rights = field.rights(&value).unwrap();
@@ -225,12 +227,12 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Signed for real, over any chain.
+    /// Chains of signed credentials.
     #[test]
     fn no_chain_widens(blocks in prop::collection::vec(prop::collection::vec(stated(), 0..4), 1..4)) {
         let world = World::new();
         let unplaced = |fields: &Vec<(Field, String)>| {
-            // What refuses is not a matter of more or less.
+            // Fields that refuse a module are excluded, since they do not narrow by degrees.
             let keep = |f: &Field| !matches!(f, Field::Node | Field::Interface | Field::Expires | Field::Code | Field::Calls);
             Narrow { fields: fields.iter().filter(|(f, _)| keep(f)).cloned().collect(), ..Narrow::default() }
         };

@@ -1,4 +1,4 @@
-//! What is refused, and with which words: each case changes one thing about a world in which all is well.
+//! Tests of refusals and their messages. Each case changes one thing in a world in which everything is valid.
 
 mod common;
 #[path = "cases/more.rs"]
@@ -9,7 +9,7 @@ use flame_trust::{
     Answer, Challenge, Credential, Field, GrantRequest, Mint, Narrow, Policy, PublicKey, Revoked, Secret,
 };
 
-/// A case: its name, what must be in the error, and the world in which it happens.
+/// A case: its name, a part of the expected error, and its run.
 type Case = (&'static str, &'static str, fn() -> Result<(), String>);
 
 fn text<E: std::fmt::Display>(e: E) -> String {
@@ -20,7 +20,7 @@ fn granted(world: &World, credential: &Credential) -> Result<(), String> {
     world.grant(credential).map(|_| ())
 }
 
-/// A good credential, changed as text.
+/// Requests a grant with a good credential whose text was changed.
 fn tampered(change: impl FnOnce(String) -> String) -> Result<(), String> {
     let world = World::new();
     let good = world.mint(&[("select", "port 53")]);
@@ -28,13 +28,13 @@ fn tampered(change: impl FnOnce(String) -> String) -> Result<(), String> {
     granted(&world, &Credential::parse(&change(good.text())).map_err(text)?)
 }
 
-/// A credential with these fields.
+/// Requests a grant with a credential that has these fields.
 fn fields(fields: &[(&str, &str)]) -> Result<(), String> {
     let world = World::new();
     granted(&world, &world.try_mint(fields)?)
 }
 
-/// A credential that holds this Datalog, made as somebody else's tool would.
+/// Requests a grant with a credential of this Datalog, created by another tool.
 fn foreign(datalog: &str) -> Result<(), String> {
     let world = World::new();
     let key = biscuit(&world.root);
@@ -43,7 +43,7 @@ fn foreign(datalog: &str) -> Result<(), String> {
     granted(&world, &Credential::parse(&token.to_base64().map_err(text)?).map_err(text)?)
 }
 
-/// A good credential with a block of this Datalog behind it, made as somebody else's tool would.
+/// Requests a grant with a good credential and an appended block of this Datalog, created by another tool.
 fn appended(datalog: &str) -> Result<(), String> {
     let world = World::new();
     let token = biscuit_auth::UnverifiedBiscuit::from_base64(world.mint(&[]).text()).map_err(text)?;
@@ -52,7 +52,7 @@ fn appended(datalog: &str) -> Result<(), String> {
     granted(&world, &Credential::parse(&token.to_base64().map_err(text)?).map_err(text)?)
 }
 
-/// A check of `true` under so many operations, as no text could hold it.
+/// Requests a grant with a check of `true` under `times` operations, which no text could hold.
 fn expression(of: biscuit_auth::builder::Unary, times: usize) -> Result<(), String> {
     use biscuit_auth::builder::{CheckKind, Expression, Op, Predicate, Rule, Term};
     let mut ops = vec![Op::Value(Term::Bool(true))];
@@ -76,13 +76,13 @@ fn biscuit(secret: &Secret) -> biscuit_auth::KeyPair {
     biscuit_auth::KeyPair::from_private_key_pem(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// A policy with these lines at its end.
+/// Parses a policy with these lines at its end.
 fn policy(more: &str) -> Result<(), String> {
     let world = World { node: more.to_owned(), ..World::new() };
     Policy::parse(world.policy_text().as_bytes()).map(|_| ()).map_err(text)
 }
 
-/// A policy with a text replaced.
+/// Parses a policy in which a text was replaced.
 fn policy_with(old: &str, new: &str) -> Result<(), String> {
     let text_before = World::new().policy_text();
     assert!(text_before.contains(old));
@@ -94,7 +94,7 @@ fn manifest(old: &str, new: &str) -> Result<(), String> {
     granted(&world, &world.mint(&[]))
 }
 
-/// Alice's, bound to her key.
+/// Returns Alice's credential, bound to her key.
 fn bound(world: &World) -> Credential {
     let mut narrow = narrow(&[("code", "any")]).unwrap();
     narrow.holder = Some(world.alice.public());
@@ -109,7 +109,7 @@ fn minted(principal: &str, role: &str, by: fn(&World) -> &Secret) -> Result<(), 
     granted(&world, &Credential::mint(by(&world), &mint).map_err(text)?)
 }
 
-/// With an answer to a challenge that is changed.
+/// Requests a grant with a changed answer to a challenge.
 fn answered(change: fn(&World, &Credential, &Challenge) -> (Challenge, Answer)) -> Result<(), String> {
     let world = World::new();
     let credential = bound(&world);
@@ -144,7 +144,7 @@ fn revoked(line: fn(&World, &Credential) -> String) -> Result<(), String> {
 
 #[rustfmt::skip]
 const CASES: &[Case] = &[
-    // Texts that are no credential.
+    // Texts that are not credentials.
     ("empty", "credential: ", || tampered(|_| String::new())),
     ("not base64", "credential: ", || tampered(|_| "§§§".to_owned())),
     ("another thing in base64", "credential: ", || tampered(|_| "aGVsbG8=".to_owned())),
@@ -188,7 +188,7 @@ const CASES: &[Case] = &[
         let token = token.append(biscuit_auth::BlockBuilder::new().code("approved(\"privacy\")").map_err(text)?).map_err(text)?;
         granted(&world, &Credential::parse(&token.to_base64().map_err(text)?).map_err(text)?)
     }),
-    // When and where.
+    // Time and place.
     ("expired", "expired: it is 2027-01-15T08:00:00Z, and credential, block 0 (the root's) says until 2027-01-15T08:00:00Z", || fields(&[("expires", "2027-01-15T08:00:00Z")])),
     ("expired by a narrower", "block 1 says until", || {
         let world = World::new();
@@ -206,7 +206,7 @@ const CASES: &[Case] = &[
         let world = World::new();
         granted(&world, &world.mint(&[("interface", "eth0")]).narrow(&narrow(&[("interface", "eth1")])?, None).map_err(text)?)
     }),
-    // Which code.
+    // Code.
     ("a module swapped under its hash", "not for this module (sha256:0707", || fields(&[("code", "sha256:0000000000000000000000000000000000000000000000000000000000000001")])),
     ("a module that is not signed", "not signed", || fields(&[("code", "ed25519/1055c750b1a1505937af1537c626ba3263995c33a64758aaafb1275b0312e284")])),
     ("a module signed by another", "signed by ed25519/", || {
@@ -244,7 +244,7 @@ const CASES: &[Case] = &[
     ("the root's key is revoked", "revoked: the key", || revoked(|w, _| format!("key {}", w.root.public()))),
     ("a list of revocations with a fault", "line 2: id xyz", || revoked(|_, _| "\nid xyz".to_owned())),
     ("a revoked key that is none", "line 1: key ed25519/12", || revoked(|_, _| "key ed25519/12".to_owned())),
-    // Narrowing that is none.
+    // Invalid narrowing.
     ("an unknown field", "no such field: expected select, expose", || foreign("expse(\"headers\")")),
     ("an unknown field behind", "credential, block 1: shout(\"loud\"): no such field", || appended("shout(\"loud\")")),
     ("a role from a narrower", "a role is given by the root alone", || appended("role(\"reader\")")),
@@ -279,7 +279,7 @@ const CASES: &[Case] = &[
         }
         granted(&world, &Credential::parse(&token.to_base64().map_err(text)?).map_err(text)?)
     }),
-    // Datalog that costs.
+    // Expensive Datalog.
     ("a check that fails", "a check fails: block 1: check if interface(\"eth1\")", || appended("check if interface(\"eth1\")")),
     ("a check on what the narrower says of itself", "a check fails: block 0", || {
         let world = World::new();
@@ -320,10 +320,10 @@ const CASES: &[Case] = &[
         let block = biscuit_auth::BlockBuilder::new().fact(fact).map_err(text)?;
         let token = biscuit_auth::UnverifiedBiscuit::from_base64(world.mint(&[]).text()).map_err(text)?;
         let credential = Credential::parse(&token.append(block).map_err(text)?.to_base64().map_err(text)?).map_err(text)?;
-        // Before anything is verified, too.
+        // The cost is checked before signatures are verified, too.
         credential.blocks().map(|_| ()).map_err(text)
     }),
-    // Fields on minting.
+    // Fields of minted credentials.
     ("a value with a quote", "none of them a quote", || fields(&[("select", "port 53\"); expose(\"all")])),
     ("a long value", "at most 4096 characters", || fields(&[("select", &"x".repeat(5000))])),
     ("a memory of no unit", "memory = \"5 elephants\"", || fields(&[("memory", "5 elephants")])),
@@ -399,7 +399,7 @@ fn each_is_refused_with_its_reason() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Refusing takes no longer than a moment, whatever the Datalog.
+/// A refusal takes a moment at most, whatever the Datalog.
 #[test]
 fn nothing_hangs() {
     let start = std::time::Instant::now();
@@ -408,10 +408,10 @@ fn nothing_hangs() {
         appended(&format!("{facts} check if x_n($a), x_n($b), x_n($c), x_n($d), $a + $b + $c + $d == -1"))
             .is_err()
     );
-    // Brackets as deep as they may be.
+    // The maximum depth of brackets.
     let deep = format!("check if {}true{}", "(".repeat(15), ")".repeat(15));
     assert_eq!(appended(&deep), Ok(()));
-    // The largest that is let through.
+    // The largest accepted block.
     let most: String = (0..30).map(|n| format!("x_n({n});")).collect();
     let _ = appended(&format!("{most} check if x_n($a), x_n($b), x_n($c), $a + $b + $c == -1"));
     assert!(start.elapsed().as_secs() < 60);

@@ -1,5 +1,5 @@
-//! The sample tokens of the Biscuit specification, as the library ships them: each is accepted or refused as
-//! its expected result says.
+//! The sample tokens of the Biscuit specification, as shipped with the library. Each must be accepted or
+//! refused as its expected result states.
 
 use biscuit_auth::builder::{Algorithm, Term};
 use biscuit_auth::datalog::RunLimits;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where the library's source lies.
+/// Returns the folder of the library's samples.
 fn folder() -> PathBuf {
     let metadata = cargo_metadata::MetadataCommand::new().exec().unwrap();
     let package = metadata.packages.iter().find(|p| p.name.as_str() == "biscuit-auth").unwrap();
@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
 
 fn outcome(token: &Biscuit, code: &str) -> Result<u64, Token> {
     let limits = RunLimits { max_time: Duration::from_secs(10), ..RunLimits::default() };
-    // The one foreign function of the samples.
+    // The only foreign function of the samples.
     let same = |left: Term, right: Option<Term>| match (left, right) {
         (left, None) => Ok(left),
         (left, Some(right)) if left == right => Ok(Term::Str("equal strings".to_owned())),

@@ -14,12 +14,12 @@ pub struct Audit {
 
 #[derive(Subcommand)]
 enum What {
-    /// Find any entry that was changed, dropped or moved
+    /// Verify that no entry was changed, removed or moved
     Verify {
         #[command(flatten)]
         of: Of,
     },
-    /// Print the entries, once the log is found to be whole
+    /// Print the entries after verifying the log
     Show {
         #[command(flatten)]
         of: Of,
@@ -28,13 +28,13 @@ enum What {
 
 #[derive(Args)]
 struct Of {
-    /// The log; the policy's if it is left out
+    /// The log file [default: the policy's]
     #[arg(required_unless_present = "policy")]
     log: Option<PathBuf>,
     /// The node's policy
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// The node's public key, where its policy is not at hand
+    /// The node's public key, if its policy is not available
     #[arg(long, value_name = "PUBLIC KEY", required_unless_present = "policy")]
     key: Option<String>,
 }
@@ -51,7 +51,8 @@ impl Audit {
             (None, Some(secret)) => secret.public(),
             (None, None) => return Err("give the node's public key: --key".into()),
         };
-        // A log that is named may be a copy of any node's.
+        // A log named on the command line may be a copy from another node, so this node's counter does not
+        // apply to it.
         let counter = policy.as_ref().filter(|_| of.log.is_none()).map(Policy::counter);
         let log = of.log.or_else(|| policy.and_then(|p| p.audit));
         let log = log.ok_or("the policy names no audit log: add audit = \"audit.log\" to [node]")?;
@@ -60,7 +61,7 @@ impl Audit {
             if show {
                 let event = format!("{:?}", e.event).to_lowercase();
                 let all = format!("{} {event:<8} {:<20} {} {}", e.time, e.principal, e.module, e.text);
-                // An entry is a line, whatever its text.
+                // An entry is printed as one line, whatever its text contains.
                 lines.push(flame_record::escape::line(&all).into_owned());
             }
         })?;

@@ -15,15 +15,15 @@ use std::process::Command;
 /// The folder holds module.toml and either Cargo.toml (Rust) or .c files (C).
 #[derive(Args)]
 pub struct Build {
-    /// The module's folder
+    /// Folder of the module
     #[arg(default_value = ".")]
     folder: PathBuf,
 
-    /// Folder to put NAME.wasm into; default the module's own
+    /// Folder in which NAME.wasm is written [default: the module's folder]
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
 
-    /// Keep lines of the source, which `flame check --explain` shows: the file gets several times as large
+    /// Keep source lines, which `flame check --explain` shows; the file becomes several times as large
     #[arg(long)]
     lines: bool,
 }
@@ -42,7 +42,7 @@ impl Build {
         Compiler::new(Worker::this_program().stopped_by(crate::compiler::stop_flag()?), None)
             .examine(&wasm)
             .map_err(|e| format!("{}: built, but it is no module: {e}", self.folder.display()))?;
-        // A node checks the certificate in the time that it takes to read the module.
+        // With the certificate, a node verifies bounds in about the time that it takes to read the module.
         let certificate = flame_bounds::find(&wasm, flame_bounds::Effort::AUTHOR);
         let certificate = certificate.map_err(|e| format!("{}: {e}", self.folder.display()))?;
         let wasm = with_section(wasm, flame_verify::SECTION, &certificate.to_bytes());
@@ -62,11 +62,11 @@ fn with_section(mut wasm: Vec<u8>, name: &str, data: &[u8]) -> Vec<u8> {
     wasm
 }
 
-/// Where cargo finds the compiler's options for this target; what the author set there comes last.
+/// The variable from which cargo reads compiler flags for this target. The author's own flags come last.
 const RUSTFLAGS: &str = "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS";
 
-/// Loop strength reduction makes one pointer of several and reaches the others by negative offsets, which
-/// Wasm's loads do not have: without it, http takes a fifth less time.
+/// Disables loop strength reduction. It merges several pointers into one and reaches the others by negative
+/// offsets, which Wasm's loads do not have. Without this optimization, http takes a fifth less time.
 const NO_LSR: &str = "-disable-lsr";
 
 fn rust(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
@@ -78,7 +78,7 @@ fn rust(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
         .current_dir(folder)
         .args(["build", "--lib", "--target", "wasm32-unknown-unknown", "--release"])
         .args(["--message-format", "json-render-diagnostics"])
-        // SIMD is part of the ABI's Wasm; a module is one file, so everything is inlined into it.
+        // SIMD is part of the ABI's Wasm. A module is one file, so everything is inlined into it.
         .env(RUSTFLAGS, flags)
         .env("CARGO_PROFILE_RELEASE_LTO", "true")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
@@ -87,7 +87,7 @@ fn rust(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
     let output = run(&mut cargo, "needs cargo and `rustup target add wasm32-unknown-unknown`")?;
     let files = String::from_utf8_lossy(&output);
     let here = folder.canonicalize()?.join("Cargo.toml");
-    // The last artefact that belongs to this folder's package: dependencies come before it.
+    // The last artefact of this folder's package: those of dependencies precede it.
     let file = files
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())

@@ -13,20 +13,21 @@ use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-/// Measure what instructions and memory cost on this machine
+/// Measure the cost of instructions and memory on this machine
 ///
-/// Costs are of the code that modules are compiled to here: the least of several repetitions, in some
-/// seconds. They are kept in the cache folder for this processor and this engine, and measured once.
+/// Costs are those of compiled code, as modules run here: the minimum of several repetitions. A measurement
+/// takes a few seconds. Its result is kept in the cache folder for this processor and engine, and reused.
 #[derive(Args)]
 pub struct Calibrate {
-    /// Measure, whether or not it was done before
+    /// Measure again, even if a result is cached
     #[arg(long)]
     again: bool,
 
-    /// Draw the latency of memory by working set: FILE.svg, FILE.png, or term for the terminal
+    /// Draw memory latency by working set: FILE.svg, FILE.png, or term for the terminal
     #[arg(long, value_name = "TARGET", value_parser = Target::parse)]
     plot: Option<Target>,
 
+    /// Format of the output
     #[arg(short, long, default_value = "table")]
     format: OutputFormat,
 }
@@ -53,12 +54,12 @@ impl Calibrate {
     }
 }
 
-/// One line on a terminal, written over by the next.
+/// Shows one line on a terminal, which the next one overwrites.
 fn progress(what: &str) {
     let mut out = std::io::stderr();
     if out.is_terminal() {
         let what = if what.is_empty() { String::new() } else { format!("measuring {what}") };
-        // Only for people who watch.
+        // Progress is for people only: errors are ignored.
         let _ = write!(out, "\r\x1b[K{what}").and_then(|()| out.flush());
     }
 }
@@ -93,7 +94,7 @@ fn size(bytes: u64) -> String {
     format!("{n} {unit}")
 }
 
-/// The curve as records, which is what pictures are made of.
+/// Returns the latency curve as records, from which pictures are drawn.
 fn kept(calibration: &Calibration) -> Result<Plotter, Error> {
     let record = |l: &flame_calibrate::Latency| json!({"module": "calibrate", "table": "latency", "bytes": l.bytes, "picoseconds": l.picoseconds});
     let lines: String = calibration.latency.iter().map(|l| format!("{}\n", record(l))).collect();

@@ -13,7 +13,7 @@ use flame_view::View;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Show what a module would get, who decided it, and what it would see of a packet
+/// Show the grant that a module would get, who decided each field, and a packet as the module would see it
 #[derive(Args)]
 pub struct Explain {
     /// A module by name or path
@@ -22,18 +22,19 @@ pub struct Explain {
     #[command(flatten)]
     trust: TrustArgs,
 
-    /// Where it would run; `file` for captures
+    /// Interface on which the module would run, or `file` for captures
     #[arg(short, long, default_value = "file")]
     interface: String,
 
-    /// Show a packet of this capture, before and after
+    /// Show a packet of this capture as it is and as the module would see it
     #[arg(short, long, value_name = "FILE")]
     read: Option<PathBuf>,
 
-    /// Which packet, from 1 on
+    /// Number of the packet, from 1
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     packet: u64,
 
+    /// Format of the output
     #[arg(short, long, default_value = "table")]
     format: OutputFormat,
 }
@@ -42,14 +43,14 @@ impl Explain {
     pub fn run(self) -> Result<Status, Error> {
         let node = self.trust.open(&self.interface)?.ok_or("give the node's policy: --policy FILE")?;
         if self.read.is_some() {
-            // The packet as it was is shown beside what a module would see.
+            // The original packet is shown next to the module's view of it.
             Caller::here().may_name("--read", "the operator can show a packet")?;
         }
         let (path, wasm) = read_module(&self.module)?;
         let compiler = node.noting(crate::compiler::looking()?);
         let examined = compiler.examine(&wasm).map_err(|e| format!("{}: {e}", path.display()))?;
         let grant = node.explain(&examined, &signers(&path, &examined.hash)?)?;
-        // That the view can be made is part of the answer.
+        // Whether the view can be constructed is part of the answer.
         let mut view = View::new(&grant.view(), None)?;
         if matches!(self.format, OutputFormat::Table) {
             let name = &node.policy().name;
@@ -69,7 +70,7 @@ impl Explain {
     }
 }
 
-/// The fields of a grant, with who decided each.
+/// Prints the fields of a grant, with those who decided each.
 pub fn fields(grant: &Grant, format: OutputFormat) {
     for (field, value, by) in grant.explain() {
         let by: Vec<_> = by.iter().map(ToString::to_string).collect();
@@ -109,7 +110,7 @@ fn packet(file: &Path, number: u64, view: &mut View, format: OutputFormat) -> Re
     Err(format!("{}: it has {before} packets, and no packet {number}", file.display()).into())
 }
 
-/// Bytes of a line.
+/// The number of packet bytes printed on one line.
 const WIDTH: usize = 16;
 
 fn show(number: u64, (d, bytes): (&Descriptor, &[u8]), after: Option<(Descriptor, &[u8])>) {

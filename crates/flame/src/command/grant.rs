@@ -12,7 +12,7 @@ use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Make, narrow, sign, read, check and revoke credentials
+/// Create, narrow, sign, inspect, verify and revoke credentials
 #[derive(Args)]
 pub struct Grant {
     #[command(subcommand)]
@@ -21,36 +21,38 @@ pub struct Grant {
 
 #[derive(Subcommand)]
 enum What {
-    /// A new credential, signed by a root key of the node's policy
+    /// Create a credential, signed with a root key of the node's policy
     Mint {
-        /// The root's key
+        /// The root's secret key
         #[arg(short, long, value_name = "FILE")]
         key: PathBuf,
-        /// Whom it is for
+        /// Principal for whom the credential is made
         #[arg(long, value_name = "NAME")]
         to: String,
-        /// A role of the policy: the most that it can give
+        /// Role in the policy; it limits what the credential can give
         #[arg(long, value_name = "ROLE")]
         role: String,
         #[command(flatten)]
         more: More,
     },
-    /// The same credential, narrower; --holder and --to hand it on
+    /// Narrow a credential; --holder and --to hand it on
     Narrow {
+        /// File of the credential
         credential: PathBuf,
-        /// Whom it is handed on to
+        /// Principal to whom it is handed on
         #[arg(long, value_name = "NAME")]
         to: Option<String>,
-        /// The key of its holder so far, to hand on one that is bound to a key
+        /// Key of its present holder, needed to hand on a credential that is bound to a key
         #[arg(long, value_name = "FILE")]
         identity: Option<PathBuf>,
         #[command(flatten)]
         more: More,
     },
-    /// A second signature, as a policy may ask for
+    /// Add a second signature, which a policy may require
     Cosign {
+        /// File of the credential
         credential: PathBuf,
-        /// The signer's key
+        /// The signer's secret key
         #[arg(short, long, value_name = "FILE")]
         key: PathBuf,
         /// The signer's name in the policy
@@ -59,37 +61,43 @@ enum What {
         #[command(flatten)]
         more: More,
     },
-    /// Show what a credential says, block by block, without checking who says it
+    /// Show the contents of a credential, block by block, without checking who signed it
     Inspect {
+        /// File of the credential
         credential: PathBuf,
+        /// Format of the output
         #[arg(short, long, default_value = "table")]
         format: OutputFormat,
     },
-    /// Check a credential against a policy, and show what a module gets
+    /// Check a credential against a policy, and show the grant that a module gets
     Verify {
+        /// File of the credential
         credential: PathBuf,
-        /// The node's policy; this machine's if it is left out
+        /// The node's policy [default: this machine's]
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
-        /// The key of its holder
+        /// Secret key of the credential's holder
         #[arg(long, value_name = "FILE")]
         identity: Option<PathBuf>,
-        /// The module that would run
+        /// Module that would run
         #[arg(long, default_value = "count")]
         module: String,
-        /// Where it would run; `file` for captures
+        /// Interface on which the module would run, or `file` for captures
         #[arg(short, long, default_value = "file")]
         interface: String,
+        /// Format of the output
         #[arg(short, long, default_value = "table")]
         format: OutputFormat,
     },
-    /// Revoke a credential, with all that was narrowed from it, or a key; running modules end within a second
+    /// Revoke a credential and all that were narrowed from it, or a key; running modules end within a second
     Revoke {
+        /// File of the credential to revoke
         #[arg(required_unless_present = "key", conflicts_with = "key")]
         credential: Option<PathBuf>,
-        /// A public key: all that it signed or holds
+        /// Public key to revoke, with everything that it signed and all credentials bound to it
         #[arg(long, value_name = "PUBLIC KEY")]
         key: Option<String>,
+        /// The node's policy, which names the file of revocations
         #[arg(long, value_name = "FILE")]
         policy: PathBuf,
     },
@@ -97,13 +105,13 @@ enum What {
 
 #[derive(Args)]
 struct More {
-    /// Who must show a key to use it: a public key
+    /// Public key of the holder; using the credential requires the matching secret key
     #[arg(long, value_name = "PUBLIC KEY")]
     holder: Option<String>,
     /// Checks in Datalog, over time, node, interface, module, hash and signer
     #[arg(long, value_name = "TEXT", default_value = "")]
     datalog: String,
-    /// Write it to this file instead of standard output
+    /// Write the credential to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -122,7 +130,7 @@ impl More {
         match &self.output {
             None => say!("{text}"),
             Some(path) => {
-                // Who has it can use it, if it is bound to no key.
+                // A credential that is bound to no key can be used by everyone who can read the file.
                 let written = flame_files::Staged::private(path).and_then(|mut file| {
                     file.write_all(format!("{text}\n").as_bytes())?;
                     file.finish()
@@ -224,7 +232,7 @@ fn revoke(path: Option<&Path>, key: Option<&str>, policy: &Path) -> Result<Statu
     let (line, whom) = match (path, key) {
         (Some(path), _) => {
             let blocks = credential(path)?.blocks()?;
-            // Its last block: what it was narrowed from goes on.
+            // Only the last block is revoked: the credential from which it was narrowed stays valid.
             let last = blocks.last().ok_or("the credential has no blocks")?;
             let names: Vec<_> = blocks.iter().filter_map(|b| b.principal.as_deref()).collect();
             (format!("id {}", last.id), names.join("/"))

@@ -6,13 +6,13 @@ use clap::{Args, CommandFactory};
 /// Show the help of a command, or the manual of a source, transform, sink or chart
 #[derive(Args)]
 pub struct Help {
-    /// A command such as `run`, or a name such as `zero`, `parquet`, `live` or `talkers`; all are listed
-    /// without one
+    /// A command such as `run`, or a name such as `zero`, `parquet`, `live` or `talkers`; without a name, all
+    /// are listed
     #[arg(value_name = "NAME", num_args = 0..)]
     names: Vec<String>,
 }
 
-/// Manuals by kind: the first comment of the source file of each.
+/// The manuals by kind. A manual is the first comment of a source file.
 const KINDS: [(&str, &[&str]); 4] = [
     ("source", flame_source::MANUALS),
     ("transform", flame_transform::MANUALS),
@@ -20,7 +20,7 @@ const KINDS: [(&str, &[&str]); 4] = [
     ("chart", flame_plot::chart::MANUALS),
 ];
 
-/// The lines of the comment that a source file begins with.
+/// Returns the lines of the comment at the beginning of a source file.
 fn lines(source: &'static str) -> impl Iterator<Item = &'static str> {
     source
         .lines()
@@ -28,7 +28,7 @@ fn lines(source: &'static str) -> impl Iterator<Item = &'static str> {
         .map(|line| line.strip_prefix(' ').unwrap_or(line))
 }
 
-/// The name that a manual begins with, and its summary.
+/// Returns the name and the summary at the beginning of a manual.
 fn head(source: &'static str) -> Option<(&'static str, &'static str)> {
     lines(source).next()?.split_once(": ")
 }

@@ -5,7 +5,7 @@ use crate::exit::Status;
 use crate::paths;
 use clap::Args;
 
-/// Show what a module needs, its parameters, and the tables it emits
+/// Show a module's needs, its parameters and the tables it emits
 #[derive(Args)]
 pub struct Inspect {
     /// A module by name or path

@@ -13,16 +13,16 @@ use std::sync::Arc;
 /// Join the records of `trajectory` from several monitors: paths, one-way delay, loss
 ///
 /// Each FILE holds one monitor's records: JSON lines as `--format json` writes them (- is standard input), or
-/// the folder that `--format parquet -o FOLDER` makes. A packet's path is the monitors that logged it, in
-/// order of time, so their clocks must agree better than the delays. Loss is what was seen at the beginning
-/// of its flow's path only.
+/// the folder that `--format parquet -o FOLDER` makes. A packet's path is the list of monitors that logged
+/// it, in order of time, so their clocks must agree better than the delays. A packet is lost if it was seen
+/// only on the first part of its flow's path.
 #[derive(Args)]
 pub struct Join {
-    /// The monitors' records: FILE, or NAME=FILE to name the monitor; otherwise the file's name is its name
+    /// The monitors' records: FILE, or NAME=FILE to name the monitor, by default after the file
     #[arg(required = true, num_args = 2..)]
     files: Vec<String>,
 
-    /// How long a packet is waited for at the other monitors
+    /// Time to wait for a packet at the other monitors
     #[arg(long, value_name = "TIME", default_value = "10s")]
     window: String,
 
@@ -30,23 +30,23 @@ pub struct Join {
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: String,
 
-    /// Flows with a row of their own
+    /// Maximum number of flows with their own rows
     #[arg(long, value_name = "FLOWS", default_value_t = 1_000_000)]
     max_flows: usize,
 
-    /// Packets waited for at a time; the oldest give way, counted
+    /// Maximum number of packets waited for at a time; beyond it the oldest are given up and counted
     #[arg(long, value_name = "PACKETS", default_value_t = 1_000_000)]
     max_waiting: usize,
 
-    /// How the result is written
+    /// Format of the result
     #[arg(short, long, default_value = "table")]
     format: FormatArg,
 
-    /// Write it to this file; to a folder, one file a table
+    /// Write the result to this file; to a folder, one file per table
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 
-    /// Draw the delay over time: FILE.svg, FILE.png, or term for the terminal
+    /// Draw delay over time: FILE.svg, FILE.png, or term for the terminal
     #[arg(long, value_name = "TARGET", value_parser = Target::parse)]
     plot: Option<Target>,
 }
@@ -91,14 +91,14 @@ impl Join {
     }
 }
 
-/// Tables, in the order of `join.toml`.
+/// Numbers of the tables, in the order of `join.toml`.
 const PATH: u16 = 0;
 const FLOW: u16 = 1;
 const MATRIX: u16 = 2;
 const DELAY: u16 = 3;
 const STATE: u16 = 4;
 
-/// Where rows go; the delays while logs are still read.
+/// The destination of the rows. Delays are written while logs are still being read.
 struct Output {
     rows: Rows,
     sink: Box<dyn Sink>,
@@ -138,7 +138,7 @@ fn catalog() -> Result<Catalog, Error> {
     Ok(Catalog { modules: vec![entry] })
 }
 
-/// A row in the layout of modules' output, which is what [`Rows`] takes.
+/// A row in the layout of modules' output, which [`Rows`] expects.
 #[derive(Default)]
 struct Row(Vec<u8>);
 

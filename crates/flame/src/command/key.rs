@@ -8,7 +8,7 @@ use flame_trust::{PublicKey, Secret, sign_module};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
-/// Make and show keys, sign modules
+/// Create and show keys, sign modules
 #[derive(Args)]
 pub struct Key {
     #[command(subcommand)]
@@ -17,18 +17,18 @@ pub struct Key {
 
 #[derive(Subcommand)]
 enum What {
-    /// Make a secret key (Ed25519, PEM) and print its public key
+    /// Create a secret key (Ed25519, PEM) and print its public key
     New {
-        /// A file that is not there yet; only its owner may read it
+        /// File to create, readable by its owner only; it must not exist
         file: PathBuf,
     },
-    /// Print the public key of a secret one
+    /// Print the public key of a secret key
     Show { file: PathBuf },
-    /// Sign a module: adds a line to MODULE.wasm.sig
+    /// Sign a module by adding a line to MODULE.wasm.sig
     Sign {
         /// A module by name or path
         module: String,
-        /// The signer's key
+        /// The signer's secret key
         #[arg(short, long, value_name = "FILE")]
         key: PathBuf,
     },

@@ -1,4 +1,4 @@
-//! The commands: one file each, and one line in each list here.
+//! The commands. Each has one file, and one line in each list here.
 
 mod audit;
 mod build;

@@ -46,7 +46,7 @@ impl Modules {
     }
 }
 
-/// Reads a module's file, and what it is.
+/// Reads a module's file and examines the module.
 pub fn examine(compiler: &Compiler<'_>, path: &Path) -> Result<(Vec<u8>, ModuleInfo), Error> {
     let wasm = read(path)?;
     let examined = compiler.examine(&wasm)?;

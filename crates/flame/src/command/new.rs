@@ -6,13 +6,13 @@ use clap::{Args, ValueEnum};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Start a module: a folder that builds, runs and tests
+/// Create a module: a folder that builds, runs and tests
 #[derive(Args)]
 pub struct New {
-    /// The module's name and folder
+    /// Folder to create; its name is the module's name
     path: PathBuf,
 
-    /// Language
+    /// Language of the module
     #[arg(long, default_value = "rust")]
     lang: Language,
 }
@@ -30,7 +30,7 @@ impl New {
         let sdk = sdk.to_str().ok_or("the SDK's path is not UTF-8")?;
         let fill = |text: &str| text.replace("{{name}}", &name).replace("{{sdk}}", sdk);
         let manifest = fill(include_str!("../template/module.toml"));
-        // The manifest's own rules decide what a name is.
+        // The rules for manifests decide whether the name is valid.
         flame_abi::manifest::Manifest::parse(manifest.as_bytes())?;
         let files: &[(&str, &str)] = match self.lang {
             Language::Rust => &[

@@ -29,17 +29,18 @@ use std::sync::atomic::AtomicBool;
 
 /// Run modules over a capture or a live interface
 ///
-/// Exit status: 0 all went well; 1 nothing or not all could be done; 2 wrong usage; 3 a capture was damaged
-/// (results cover the packets before the damage); 4 a module was ended by a fault (the other modules' results
-/// are complete); 130 interrupted twice. Ctrl-C ends a run in order: what was read is reported. Twice, it
-/// ends at once: what was written is kept, in files as NAME.RANDOM.partial.
+/// Exit status: 0 success; 1 nothing, or not everything, could be done; 2 wrong usage; 3 a capture was
+/// damaged (results cover the packets before the damage); 4 a module was ended by a fault (the other modules'
+/// results are complete); 130 interrupted twice. The first Ctrl-C ends a run in order, and everything read so
+/// far is reported. The second ends it at once: records written so far are kept, in files as
+/// NAME.RANDOM.partial.
 #[derive(Args)]
 pub struct Run {
     /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`
     #[arg(value_name = "MODULES")]
     modules: String,
 
-    /// Packets to look at, in pcap filter syntax: `tcp port 80`
+    /// Packets to select, in pcap filter syntax: `tcp port 80`
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
 
@@ -55,7 +56,7 @@ pub struct Run {
     #[arg(short, long)]
     count: Option<u64>,
 
-    /// Bytes of each packet to look at
+    /// Maximum number of bytes to read of each packet
     #[arg(short, long, value_name = "BYTES", default_value_t = 262_144)]
     snaplen: u32,
 
@@ -63,15 +64,15 @@ pub struct Run {
     #[arg(short = 'p', long)]
     no_promiscuous: bool,
 
-    /// Take the network card's time stamps instead of the kernel's
+    /// Use the network card's time stamps instead of the kernel's
     #[arg(long)]
     hardware_timestamps: bool,
 
-    /// Workers; both directions of a flow reach the same one
+    /// Number of workers; both directions of a flow reach the same one
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 
-    /// Filter like FILTER; can be repeated, a packet must pass all
+    /// Further FILTER; can be repeated, a packet must pass all
     #[arg(long, value_name = "FILTER")]
     select: Vec<String>,
 
@@ -92,7 +93,7 @@ pub struct Run {
     #[command(flatten)]
     trust: TrustArgs,
 
-    /// Look into GRE, ERSPAN, VXLAN, GENEVE and IP in IP
+    /// Decode packets inside GRE, ERSPAN, VXLAN, GENEVE and IP in IP
     #[arg(long)]
     decapsulate: bool,
 
@@ -112,7 +113,7 @@ pub struct Run {
     #[arg(long)]
     guard_formulas: bool,
 
-    /// Write these tables only: TABLE, MODULE.TABLE, or MODULE for all of its
+    /// Write only these tables: TABLE, MODULE.TABLE, or MODULE for all of its tables
     #[arg(long = "table", value_name = "TABLE", value_delimiter = ',')]
     tables: Vec<String>,
 
@@ -120,7 +121,7 @@ pub struct Run {
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
 
-    /// Write records to this file; to a folder, one file a table
+    /// Write records to this file; to a folder, one file per table
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 
@@ -140,7 +141,7 @@ pub struct Run {
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     restart: u32,
 
-    /// Largest memory of one instance
+    /// Maximum memory of one instance
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1024))]
     memory: u32,
 
@@ -157,7 +158,7 @@ pub struct Run {
     #[command(flatten)]
     admission: AdmissionArgs,
 
-    /// Packets in one call of a module
+    /// Maximum number of packets in one call of a module
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
     batch: u16,
 
@@ -165,7 +166,7 @@ pub struct Run {
     #[arg(short, long)]
     quiet: bool,
 
-    /// Run without budgets, to measure their cost; a module may then never return
+    /// Run without budgets, to measure their cost; a module may then run forever
     #[arg(long, hide = true, conflicts_with_all = ["policy", "metered"])]
     unchecked: bool,
 }
@@ -185,7 +186,7 @@ impl Run {
         let _opened = self.of_caller()?;
         let (cache, unchecked) = (Cache::open(&paths::cache())?, self.unchecked);
         engine.watchdog().on_violation(move |hash| {
-            // Nothing was proved of unchecked code.
+            // Unchecked code has no proven bounds.
             if !unchecked && let Err(e) = cache.record_violation(hash) {
                 complain!("flame: warning: that a bound was violated is not remembered: {e}");
             }
@@ -195,7 +196,7 @@ impl Run {
             return Err("--unchecked and --key are the operator's, and this runs under a policy".into());
         }
         if let Some(node) = &node {
-            // It counts packets as they come, whatever a grant shows of them.
+            // `--count` counts all packets of the source, including those that a grant hides.
             if self.count.is_some() {
                 return Err("--count counts packets that a grant may hide, and this runs under a policy: leave it out".into());
             }
@@ -223,7 +224,7 @@ impl Run {
             sink = plot.tee(sink);
         }
         sink = signals.guard(sink);
-        // Progress counts packets as they come, whatever a grant shows of them.
+        // Progress counts all packets of the source, including those that a grant hides.
         let observer: Box<dyn Observer> = match progress::Terminal::new(self.quiet || node.is_some()) {
             Some(terminal) => Box::new(terminal),
             None => Box::new(Silent),
@@ -254,7 +255,8 @@ impl Run {
         }
     }
 
-    /// Refuses what somebody with the node's rights, and no others, could do with them.
+    /// Returns an error for options that would give a caller with the node's rights access to more than the
+    /// caller's own files, and opens the files to read.
     fn of_caller(&mut self) -> Result<Vec<File>, Error> {
         let caller = Caller::here();
         let file = |path: &PathBuf| path.as_os_str() != "-";
@@ -269,7 +271,7 @@ impl Run {
         }
         let mut opened = Vec::new();
         if matches!(caller, Caller::Through { .. }) {
-            // What was found to be the caller's is what is read, whatever has its name by then.
+            // The opened file is read, since another file may have its name by then.
             for path in self.read.iter_mut().filter(|path| file(path)) {
                 let file = caller::open(path)?;
                 *path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
@@ -344,7 +346,7 @@ impl Run {
         Ok(stated.into_iter().map(layer).collect::<Result<_, _>>()?)
     }
 
-    /// FILTER and `--select`.
+    /// Returns FILTER and the values of `--select`.
     fn selected(&self) -> Vec<String> {
         let mut select = self.select.clone();
         if !self.filter.is_empty() {
@@ -430,7 +432,7 @@ impl Run {
         Plot::new(target, modules, self.compare.as_deref()).map(Some)
     }
 
-    /// Prints on standard error the faults and where every packet went.
+    /// Prints faults and the account of all packets on standard error.
     fn print_report(&self, report: &Report) -> Result<(), Error> {
         for d in &report.damage {
             complain!("flame: warning: {}: damaged at byte {}: {}", d.file, d.offset, d.reason);
@@ -444,7 +446,7 @@ impl Run {
         if self.quiet || self.stats == StatsFormat::None {
             return Ok(());
         }
-        // Under a policy, packets that a grant does not show are not counted either.
+        // Under a policy, packets that are hidden by a grant are not counted either.
         let offered = report.accounts.iter().map(|(_, account)| account.offered).max();
         let packets = if self.trust.policy.is_some() { offered.unwrap_or(0) } else { report.packets };
         let stderr = std::io::stderr().lock();
@@ -468,7 +470,7 @@ fn status(report: &Report) -> Status {
     }
 }
 
-/// Reads a module that is given by name or path, with its signatures.
+/// Reads a module given by name or path, with its signatures.
 fn submission(given: &str) -> Result<Submission, Error> {
     let (path, wasm) = read_module(given)?;
     let file = path.display().to_string();

@@ -1,4 +1,4 @@
-//! What several test programs share: packets from memory, records into memory, modules from text.
+//! Shared parts of the tests: packets from memory, records into memory, modules from text.
 #![allow(dead_code)] // Each test program uses its part.
 
 use bytes::Bytes;
@@ -15,12 +15,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The workspace's folder.
+/// Returns the workspace's folder.
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The shared captures, or nothing after saying that the test is skipped.
+/// Returns the folder of shared captures. Without it, reports that the test is skipped and returns `None`.
 pub fn traces() -> Option<PathBuf> {
     let folder =
         std::env::var_os("FLAME_TRACES").map_or_else(|| root().join("../shared/traces"), PathBuf::from);
@@ -31,7 +31,7 @@ pub fn traces() -> Option<PathBuf> {
     None
 }
 
-/// The standard modules that `make build` made, or nothing after saying so.
+/// Returns a standard module that `make build` built, or reports that it is missing and returns `None`.
 pub fn module(name: &str) -> Option<Vec<u8>> {
     let folder = PathBuf::from(std::env::var_os("FLAME_MODULES")?);
     match std::fs::read(folder.join(format!("{name}.wasm"))) {
@@ -43,21 +43,21 @@ pub fn module(name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Packets from memory, `per_block` in a block.
+/// A source of packets from memory, with `per_block` packets per block.
 pub struct Memory {
     pub packets: Vec<(u64, Vec<u8>)>,
     pub per_block: usize,
 }
 
 impl Memory {
-    /// `n` TCP packets of as many flows as `flows`, a millisecond apart.
+    /// Returns `n` TCP packets of `flows` flows, one millisecond apart.
     pub fn tcp(n: usize, flows: usize) -> Self {
         let packet = |i: usize| (1_000_000_000 + i as u64 * 1_000_000, tcp_packet((i % flows) as u16, 80));
         Self { packets: (0..n).map(packet).collect(), per_block: 1000 }
     }
 }
 
-/// An Ethernet frame with a TCP SYN from 10.0.x.y:1024+flow to 192.0.2.1, 20 bytes of payload.
+/// Returns an Ethernet frame with a TCP SYN from 10.0.x.y:1024+flow to 192.0.2.1, with 20 bytes of payload.
 pub fn tcp_packet(flow: u16, dport: u16) -> Vec<u8> {
     let mut p =
         vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0];
@@ -97,7 +97,7 @@ impl Source for Memory {
     }
 }
 
-/// Records as text, one line each: `module.table column=value …`, in no order but sorted.
+/// Records as text, one line each: `module.table column=value …`, without an order until they are sorted.
 #[derive(Default)]
 pub struct Lines {
     pub lines: Vec<String>,
@@ -132,7 +132,7 @@ impl Sink for Lines {
 pub const MANIFEST: &str = "abi = 1\nname = \"hostile\"\nversion = \"1\"\ndescription = \"test\"\n\
     [[tables]]\nname = \"t\"\ncolumns = [{ name = \"packets\", type = \"u64\" }]\n";
 
-/// A module with its manifest.
+/// Returns a module with its manifest.
 pub fn with_manifest(mut wasm: Vec<u8>, manifest: &[u8]) -> Vec<u8> {
     use wasm_encoder::{CustomSection, Section};
     CustomSection { name: "flame.manifest".into(), data: manifest.into() }.append_to(&mut wasm);
@@ -157,7 +157,7 @@ pub fn install(wasm: &[u8], request: &InstallRequest) -> Result<ModulePlan, Inst
     Ok(Compiler::in_process(engines, None).install(wasm, request)?.plan)
 }
 
-/// The same, by a compiler with its place and cache.
+/// Installs a module with a given compiler.
 pub fn install_by(
     compiler: &Compiler<'_>,
     wasm: &[u8],
@@ -166,7 +166,7 @@ pub fn install_by(
     Ok(compiler.install(wasm, request)?.plan)
 }
 
-/// Runs `modules` and gives the report and the sorted records.
+/// Runs `modules` and returns the report and the sorted records.
 pub fn run(
     engine: &flame_run::Engines,
     modules: Vec<ModulePlan>,
@@ -177,12 +177,12 @@ pub fn run(
     run_with(engine, modules, workers, source, batch, None)
 }
 
-/// Options of a run without limits.
+/// Returns options of a run without limits.
 pub fn options(stop: Arc<AtomicBool>) -> Options {
     Options { decapsulate: false, count: u64::MAX, batch: 256, key: None, dispatch_key: None, stop }
 }
 
-/// The same with a key for transforms.
+/// Runs `modules` with a key for transforms.
 pub fn run_with(
     engine: &flame_run::Engines,
     modules: Vec<ModulePlan>,

@@ -1,4 +1,4 @@
-//! A namespace with a veth pair `tx0`–`rx0`, a sender on the one, the command on the other.
+//! A namespace with a veth pair `tx0`–`rx0`, a sender on `tx0`, and the command on `rx0`.
 #![allow(dead_code)] // Each test that includes it uses a part.
 
 use std::io::Read;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, on a machine with much else to do.
+/// More time than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Net {
@@ -18,7 +18,7 @@ pub struct Net {
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// The command under test.
+/// Returns the path of the command under test.
 pub fn flame() -> String {
     std::env::var("FLAME").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flame").to_owned())
 }
@@ -28,7 +28,7 @@ fn ip(words: &str) -> bool {
 }
 
 impl Net {
-    /// Nothing, after saying so, where namespaces cannot be made.
+    /// Creates a namespace. If this is not possible, reports it and returns `None`.
     pub fn new() -> Option<Self> {
         let namespace = format!("flame-t{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         if !ip(&format!("netns add {namespace}")) {
@@ -36,13 +36,13 @@ impl Net {
             return None;
         }
         let net = Self { namespace, folder: tempfile::tempdir().unwrap() };
-        // What the kernel would send of its own accord must not be counted.
+        // Packets sent by the kernel itself must not be counted.
         net.shell("for c in all default; do echo 1 > /proc/sys/net/ipv6/conf/$c/disable_ipv6; done");
         net.shell("ip link add tx0 type veth peer name rx0 && ip link set tx0 up && ip link set rx0 up");
         Some(net)
     }
 
-    /// A command in the namespace.
+    /// Returns a command in the namespace.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace, program]);
@@ -54,24 +54,25 @@ impl Net {
         assert!(status.success(), "{script}");
     }
 
-    /// What a script prints, without the space around it.
+    /// Returns the output of a script, trimmed.
     pub fn said(&self, script: &str) -> String {
         let out = self.command("sh").args(["-ec", script]).output().unwrap();
         assert!(out.status.success(), "{script}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8_lossy(&out.stdout).trim().to_owned()
     }
 
-    /// Sends `frames` from `tx0`, all of them, `times` over.
+    /// Sends all `frames` from `tx0`, `times` times.
     pub fn send(&self, frames: &[Vec<u8>], times: usize) {
         assert!(self.sender(frames, times, "").wait().unwrap().success());
     }
 
-    /// Sends them once, and runs a command while the last are in a block that the kernel still fills.
+    /// Sends `frames` once, and runs a command while the last ones are in a block that the kernel still
+    /// fills.
     pub fn send_then(&self, frames: &[Vec<u8>], command: &str) {
         assert!(self.sender(frames, 1, command).wait().unwrap().success());
     }
 
-    /// Who sends them in bursts, for as long as the file [`Net::stop`] is not there.
+    /// Starts a sender of `frames` in bursts, until the file [`Net::stop`] exists.
     pub fn bursts(&self, frames: &[Vec<u8>]) -> Child {
         let stop = self.stop();
         self.python(frames, &["1", "", stop.to_str().unwrap()])
@@ -81,7 +82,7 @@ impl Net {
         self.folder.path().join("stop")
     }
 
-    /// Who sends them, at work.
+    /// Starts a sender of `frames`.
     pub fn sender(&self, frames: &[Vec<u8>], times: usize, then: &str) -> Child {
         self.python(frames, &[&times.to_string(), then])
     }
@@ -96,7 +97,7 @@ impl Net {
         python.arg(script).arg("tx0").arg(path).args(arguments).spawn().unwrap()
     }
 
-    /// `flame run … -i rx0`, once its `sockets` sockets receive.
+    /// Starts `flame run … -i rx0`, and waits until its `sockets` sockets receive.
     pub fn capture(&self, arguments: &[&str], sockets: usize) -> Capture {
         self.capture_on("rx0", arguments, sockets)
     }
@@ -109,7 +110,8 @@ impl Net {
         let mut capture = Capture { child, stdout, stderr };
         wait_for("the sockets", || {
             assert!(capture.is_running(), "ended early: {}", capture.rest());
-            // Bound to all protocols, and none that still keeps every packet out.
+            // The sockets are bound to all protocols, and none of them still has the filter that rejects
+            // every packet.
             self.said("grep -c ' 0003 ' /proc/net/packet || true") == sockets.to_string()
                 && !self.said("ss -0bn").contains("0x06 0 0 0,")
         });
@@ -131,7 +133,7 @@ pub struct Capture {
 
 type Pipe = JoinHandle<Vec<u8>>;
 
-/// Reads a pipe to its end meanwhile; a full one would hold the command up.
+/// Reads a pipe to its end in another thread. A full pipe would block the command.
 fn drained(pipe: Option<impl Read + Send + 'static>) -> Option<Pipe> {
     let mut pipe = pipe?;
     Some(std::thread::spawn(move || {
@@ -160,13 +162,13 @@ impl Capture {
         self.child.id()
     }
 
-    /// Ctrl-C, then everything it printed.
+    /// Sends Ctrl-C, and returns the complete output.
     pub fn interrupt(self) -> Output {
         self.signal("INT");
         self.end()
     }
 
-    /// What it printed, when it ends of its own accord.
+    /// Waits until the command ends by itself, and returns its output.
     pub fn end(mut self) -> Output {
         wait_for("the end", || !self.is_running());
         let read = |pipe: Option<Pipe>| pipe.unwrap().join().unwrap();
@@ -185,7 +187,7 @@ impl Drop for Capture {
     }
 }
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 pub struct Ended(pub Child);
 
 impl Drop for Ended {
@@ -205,14 +207,14 @@ pub fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
 
 const MACS: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
 
-/// A frame of `size` bytes from IPv4 10.0.`from` to 10.0.`to`, with whatever tags stand before IP.
+/// Returns a frame of `size` bytes from IPv4 10.0.`from` to 10.0.`to`, with `tags` before the IP header.
 pub fn ipv4(tags: &[u8], proto: u8, from: (u16, u16), to: (u16, u16), size: usize) -> Vec<u8> {
     let mut frame = [&MACS[..], tags, &[8, 0]].concat();
     let total = size - frame.len();
     frame.extend([0x45, 0, (total >> 8) as u8, total as u8, 0, 0, 0, 0, 64, proto, 0, 0]);
     frame.extend([[10, 0], from.0.to_be_bytes(), [10, 0], to.0.to_be_bytes()].concat());
     frame.extend([from.1.to_be_bytes(), to.1.to_be_bytes()].concat());
-    // A SYN for TCP; for UDP and ICMP only the length matters.
+    // A SYN for TCP. For UDP and ICMP, only the length matters.
     frame.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 4, 0, 0, 0, 0, 0]);
     frame.resize(size, 0x5a);
     frame

@@ -1,4 +1,4 @@
-//! Logs in, packets matched: what is waited for, and for how long.
+//! Reads logs, matches packets, and limits how many packets are waited for, and for how long.
 
 use crate::outcome::{Outcome, Path};
 use crate::read::{Line, Log, ReadError, Reader, Records};
@@ -6,18 +6,18 @@ use crate::row::{DelayRow, Joined};
 use std::collections::{HashMap, VecDeque};
 use std::io::BufRead;
 
-/// Monitors, at most: a path has one byte for each.
+/// Maximum number of monitors. A monitor is one byte of a path.
 pub const MAX_MONITORS: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How long a packet is waited for after the first monitor saw it.
+    /// Time in nanoseconds to wait for a packet after the first monitor saw it.
     pub window_ns: u64,
-    /// Length of the intervals of [`Joined::delays`]; not 0.
+    /// Length of the intervals of [`Joined::delays`] in nanoseconds; not 0.
     pub interval_ns: u64,
-    /// Flows with a row of their own; the packets of others count in the paths only.
+    /// Maximum number of flows with their own rows. Packets of other flows count in the paths only.
     pub max_flows: usize,
-    /// Packets waited for at a time; the oldest give way.
+    /// Maximum number of packets waited for at a time. Beyond it, the oldest are given up.
     pub max_waiting: usize,
 }
 
@@ -35,7 +35,7 @@ impl Default for Options {
 /// A packet that other monitors may still log.
 struct Waiting {
     bytes: u32,
-    /// Monitor and time; in the order read.
+    /// Monitors and times in nanoseconds, in the order read.
     seen: Vec<(u8, u64)>,
     ambiguous: bool,
 }
@@ -49,7 +49,7 @@ struct State {
     outcome: Outcome,
 }
 
-/// Joins JSON lines of the named monitors, delays and all in one value.
+/// Joins JSON lines of the named monitors. The result includes all delays.
 pub fn join<R: BufRead>(inputs: Vec<(String, R)>, options: Options) -> Result<Joined, ReadError> {
     let mut delays = Vec::new();
     let readers = inputs.into_iter().map(|(name, input)| (name.clone(), Reader::new(name, input)));
@@ -61,7 +61,7 @@ pub fn join<R: BufRead>(inputs: Vec<(String, R)>, options: Options) -> Result<Jo
     Ok(joined)
 }
 
-/// Joins the records of the named monitors; `delay` gets the delays over time as their intervals end.
+/// Joins the records of the named monitors. `delay` receives the delays over time when their intervals end.
 pub fn join_with<T: Records, E: From<ReadError>>(
     monitors: Vec<(String, T)>,
     options: Options,
@@ -101,7 +101,7 @@ pub fn join_with<T: Records, E: From<ReadError>>(
 }
 
 impl State {
-    /// A record of a monitor that is no log.
+    /// Processes a record that is not a log.
     fn told(&mut self, monitor: usize, line: Line) -> Result<(), ReadError> {
         match line {
             Line::Flow(flow) => self.outcome.told_flow(flow),
@@ -129,7 +129,7 @@ impl State {
         let key = (log.flow, log.label, log.wire_len);
         if let Some(waiting) = self.waiting.get_mut(&key) {
             waiting.ambiguous |= waiting.seen.iter().any(|(m, _)| *m == monitor);
-            // Twice at one monitor is all that need be known.
+            // A second log from one monitor makes the packet ambiguous. No more need be known.
             if !waiting.ambiguous {
                 waiting.seen.push((monitor, log.ts_ns));
             }
@@ -140,7 +140,7 @@ impl State {
         self.waiting.insert(key, Waiting { bytes: log.wire_len, seen, ambiguous: false });
     }
 
-    /// Nobody else will log this packet.
+    /// Counts a packet that no other monitor will log.
     fn finish(&mut self, key: &Key) {
         let Some(mut packet) = self.waiting.remove(key) else { return };
         if packet.ambiguous {

@@ -1,4 +1,4 @@
-//! A monitor's records where they lie: a file of JSON lines, standard input, or a folder of Parquet files.
+//! Sources of a monitor's records: a file of JSON lines, standard input, or a folder of Parquet files.
 
 use crate::read::{Flow, Line, Log, ReadError, Reader, Records, Setting};
 use arrow_array::cast::AsArray;
@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-/// `-` is standard input; a folder holds `trajectory.flow.parquet` and its like, as `flame run -o FOLDER`
-/// makes it.
+/// Opens a monitor's records. `-` is standard input; a folder holds `trajectory.flow.parquet` and the other
+/// tables, as created by `flame run -o FOLDER`.
 pub fn open(name: &str, path: &Path) -> Result<Box<dyn Records>, ReadError> {
     let name = name.to_owned();
     if path.as_os_str() == "-" {
@@ -24,12 +24,13 @@ pub fn open(name: &str, path: &Path) -> Result<Box<dyn Records>, ReadError> {
     Ok(Box::new(Reader::new(path.display().to_string(), BufReader::with_capacity(1 << 18, file))))
 }
 
-/// The tables of a folder, in the order in which they are read: what is small and told at once first.
+/// The tables of a folder in the order in which they are read. Small tables, which are complete at once, come
+/// first.
 const TABLES: [&str; 4] = ["setting", "state", "flow", "log"];
 
 struct Folder {
     files: Vec<Table>,
-    /// Rows of a batch, from its last on.
+    /// The rows of a batch, beginning with the last.
     rows: std::vec::IntoIter<Line>,
 }
 
@@ -48,7 +49,7 @@ impl Folder {
             let name = path.display().to_string();
             let file = match File::open(&path) {
                 Ok(file) => file,
-                // Only the logs are needed.
+                // Only the logs are required.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound && table != "log" => continue,
                 Err(error) => return Err(ReadError::Io { name, error }),
             };
@@ -90,7 +91,7 @@ impl Records for Folder {
     }
 }
 
-/// A column of numbers.
+/// Returns a column of numbers.
 fn numbers<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Result<&'a [T::Native], String> {
     let column = batch.column_by_name(name).ok_or_else(|| format!("no column {name}"))?;
     let numbers = column.as_primitive_opt::<T>();

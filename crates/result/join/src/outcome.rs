@@ -1,4 +1,4 @@
-//! What became of the packets: by flow, path, pair of monitors and time.
+//! Results of the join: by flow, path, pair of monitors and time.
 
 use crate::join::Options;
 use crate::read::{Flow, ReadError, Setting};
@@ -7,15 +7,16 @@ use crate::spread::Spread;
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, HashMap};
 
-/// Paths that are told apart, in all and of one flow, and intervals open at a time.
+/// Maximum numbers: of distinct paths in total, of paths of one flow, and of paths in all open intervals.
 const MAX_PATHS: usize = 1024;
 const MAX_PATHS_OF_FLOW: usize = 8;
 const MAX_INTERVALS: usize = 16_384;
 
-/// Flows and beginnings of paths of packets that may be lost, in all open intervals.
+/// Maximum number of entries in all open intervals for packets that may be lost, by flow and by the first
+/// part of a path.
 const MAX_SHORT: usize = 1 << 18;
 
-/// Monitors in the order in which they saw a packet, by number.
+/// The numbers of the monitors in the order in which they saw a packet.
 pub type Path = Vec<u8>;
 
 #[derive(Clone, Copy, Default)]
@@ -46,19 +47,20 @@ struct Took {
     path: Path,
     delay: Delay,
     spread: Spread,
-    /// Of them: while not all monitors watched.
+    /// The number of these packets that passed while not all monitors were active.
     unwatched: u64,
 }
 
-/// What began at the same time, as long as packets may come.
+/// The packets that began in one interval, as long as more may come.
 #[derive(Default)]
 struct Interval {
     paths: BTreeMap<Path, (Delay, Spread)>,
-    /// Packets that not all monitors saw, by flow: lost, if others of the flow go further.
+    /// The numbers of packets that not all monitors saw, by flow and path. They are lost if the flow has a
+    /// longer path.
     short: HashMap<(u64, Path), u64>,
 }
 
-/// When a monitor watched, as far as its records tell.
+/// The time in which a monitor was active, as far as its records state.
 #[derive(Clone, Copy)]
 struct Watch {
     from: Option<u64>,
@@ -71,7 +73,7 @@ struct Cell {
     lost: u64,
 }
 
-/// Of a flow's paths the longest, and of those the one of most packets.
+/// Returns the longest of a flow's paths, and of several the one with most packets.
 fn furthest(all: &[Took]) -> Option<&Took> {
     all.iter().max_by_key(|t| (t.path.len(), t.delay.packets, &t.path))
 }
@@ -81,24 +83,24 @@ pub struct Outcome {
     interval_ns: u64,
     max_flows: usize,
     watches: Vec<Watch>,
-    /// The first monitor's that told, and who that was.
+    /// The first setting in the records, and the number of its monitor.
     setting: Option<(usize, Setting)>,
-    /// Nearly always one path, and its beginnings.
+    /// The paths of each flow: nearly always one path and its first parts.
     flows: HashMap<u64, Vec<Took>>,
     told: HashMap<u64, Flow>,
     paths: BTreeMap<Path, (Delay, Histogram<u64>)>,
     intervals: BTreeMap<u64, Interval>,
-    /// In all of them: paths, and entries of `short`.
+    /// The numbers of paths and of entries of `short` in all open intervals.
     open_paths: usize,
     open_short: usize,
-    /// The longest delay of any packet.
+    /// The longest delay of any packet, in nanoseconds.
     longest: u64,
-    /// Intervals that ended.
+    /// The rows of closed intervals.
     pub ready: Vec<DelayRow>,
     pub joined: Joined,
 }
 
-/// Two significant digits up to an hour, in some 40 KiB.
+/// Returns a histogram with two significant digits up to one hour, of about 40 KiB.
 fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 2).expect("these bounds are possible")
 }
@@ -153,13 +155,14 @@ impl Outcome {
         *to = Some(to.map_or(ts_ns, |t| t.max(ts_ns)));
     }
 
-    /// Whether all monitors watched when a packet came by, and for as long after as any packet took.
+    /// Returns whether all monitors were active when a packet passed, and for the longest delay seen so far
+    /// after that.
     fn all_watched(&self, since: u64) -> bool {
         let until = since.saturating_add(self.longest);
         self.watches.iter().all(|w| w.from.is_none_or(|f| f <= since) && w.to.is_none_or(|t| until <= t))
     }
 
-    /// A packet that took a path from `since` on, in `ns`.
+    /// Adds a packet that took `path` from the time `since`, in `ns` nanoseconds.
     pub fn packet(&mut self, flow: u64, path: Path, since: u64, ns: u64, bytes: u32) {
         if !self.paths.contains_key(&path) && self.paths.len() == MAX_PATHS {
             self.joined.crowded += 1;
@@ -218,7 +221,7 @@ impl Outcome {
         }
     }
 
-    /// Intervals that began before `until` get no more packets: their rows are made.
+    /// Creates the rows of intervals that began before `until`, which receive no more packets.
     pub fn close_intervals(&mut self, until: u64) {
         while self.intervals.first_key_value().is_some_and(|(start, _)| *start < until) {
             self.close_first();
@@ -258,7 +261,7 @@ impl Outcome {
         path.iter().map(|m| self.names[usize::from(*m)].as_str()).collect::<Vec<_>>().join(" > ")
     }
 
-    /// The furthest path between each two hosts: that of most packets among the longest.
+    /// Returns the longest path between each pair of hosts, and of several the one with most packets.
     fn between(&self) -> HashMap<(&str, &str), &Path> {
         let mut best: HashMap<(&str, &str), (usize, u64, &Path)> = HashMap::new();
         for (id, all) in &self.flows {

@@ -14,7 +14,7 @@ pub struct Log {
     pub wire_len: u32,
 }
 
-/// What a flow's number stands for.
+/// The flow that a number identifies.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Flow {
     pub flow: u64,
@@ -25,10 +25,10 @@ pub struct Flow {
     pub dport: u16,
 }
 
-/// What must be the same at every monitor for them to select the same packets.
+/// The parameters that must be equal at all monitors, so that they select the same packets.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Setting {
-    /// When the monitor's first packet came.
+    /// The time of the monitor's first packet.
     pub ts_ns: u64,
     pub hash: String,
     pub sampling: f64,
@@ -37,7 +37,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// What is not the same, if anything.
+    /// Returns a description of the first difference, if there is one.
     pub fn difference(&self, other: &Self) -> Option<String> {
         let payload = |s: &Self| format!("{} bytes", s.payload);
         let pairs = [
@@ -56,13 +56,13 @@ pub enum Line {
     Log(Log),
     Flow(Flow),
     Setting(Setting),
-    /// The end of a monitor's (one worker's) records: when its last packet came.
+    /// The end of the records of a monitor (or of one of its workers): the time of its last packet.
     End(u64),
     /// A record of another table or module.
     Other,
 }
 
-/// What is wrong with a monitor's records, and where.
+/// The error in a monitor's records, and its place.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("{name}: {error}")]
@@ -85,9 +85,9 @@ pub enum ReadError {
     Monitors { name: String, given: usize, most: usize },
 }
 
-/// Gives one monitor's records in turn.
+/// A source of one monitor's records.
 pub trait Records {
-    /// The next record; nothing at the end.
+    /// Returns the next record, or `None` at the end.
     fn next(&mut self) -> Result<Option<Line>, ReadError>;
 }
 
@@ -97,7 +97,7 @@ impl<T: Records + ?Sized> Records for Box<T> {
     }
 }
 
-/// Bytes of a line, at most.
+/// Maximum length of a line, in bytes.
 const MOST: usize = 64 << 10;
 
 #[derive(Deserialize)]
@@ -112,7 +112,7 @@ struct Head<'a> {
     wire_len: Option<u32>,
 }
 
-/// One line of JSON.
+/// Parses one line of JSON.
 pub fn parse(line: &str) -> Result<Line, String> {
     let head: Head<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
     let ours = head.module.as_deref().is_some_and(|m| m.split('#').next() == Some("trajectory"));
@@ -130,7 +130,7 @@ pub fn parse(line: &str) -> Result<Line, String> {
     }
 }
 
-/// Reads one monitor's lines in turn.
+/// A reader of one monitor's lines.
 pub struct Reader<R> {
     name: String,
     input: R,
@@ -145,7 +145,7 @@ impl<R: BufRead> Reader<R> {
 }
 
 impl<R: BufRead> Records for Reader<R> {
-    /// The next line with something on it.
+    /// Returns the next record, skipping empty lines.
     fn next(&mut self) -> Result<Option<Line>, ReadError> {
         loop {
             self.text.clear();
@@ -168,10 +168,11 @@ impl<R: BufRead> Records for Reader<R> {
     }
 }
 
-/// Logs read ahead of one monitor. Several workers write theirs side by side, out of order by up to a second.
+/// The number of logs that are read ahead of one monitor. Its workers write in parallel, out of order by up
+/// to one second.
 const AHEAD: usize = 16_384;
 
-/// One monitor's logs by time, as far as [`AHEAD`] reaches.
+/// One monitor's logs in order of time, as far as [`AHEAD`] reaches.
 pub struct Ordered<T> {
     records: T,
     ahead: BinaryHeap<Reverse<Log>>,
@@ -183,7 +184,7 @@ impl<T: Records> Ordered<T> {
         Self { records, ahead: BinaryHeap::new(), ended: false }
     }
 
-    /// The next log; `other` gets the records that are none as they are met.
+    /// Returns the next log. `other` receives the records before it that are not logs.
     pub fn next(
         &mut self,
         mut other: impl FnMut(Line) -> Result<(), ReadError>,

@@ -1,22 +1,22 @@
-//! What the logs say together, as rows.
+//! Rows of the join's results.
 
 use crate::read::Flow;
 
-/// What the packets of one flow did.
+/// The results for one flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowRow {
     pub id: u64,
-    /// If its row in the table `flow` came along.
+    /// The flow's addresses and ports, if its row in the table `flow` was read.
     pub flow: Option<Flow>,
-    /// The way of most of its packets, among those that went furthest; that of other flows between the same
-    /// hosts, if those went further on it.
+    /// The longest path of the flow's packets, and of several the one with most packets. If other flows
+    /// between the same hosts continued on that path, their longest path.
     pub path: String,
-    /// Packets and bytes that went all of it.
+    /// Numbers of packets and bytes that took the whole path.
     pub packets: u64,
     pub bytes: u64,
-    /// Packets that began it and were not seen at its end.
+    /// The number of packets that began the path and were not seen at its end.
     pub lost: u64,
-    /// Of the delay from its first monitor to its last.
+    /// Delays from the first monitor of the path to its last.
     pub mean_ns: f64,
     pub min_ns: u64,
     pub p50_ns: u64,
@@ -24,7 +24,7 @@ pub struct FlowRow {
     pub max_ns: u64,
 }
 
-/// All packets that took one path, and those that were lost on it.
+/// The packets that took one path, and those that were lost on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathRow {
     pub path: String,
@@ -38,29 +38,29 @@ pub struct PathRow {
     pub max_ns: u64,
 }
 
-/// The traffic that came in at one monitor and went out at another.
+/// The traffic that entered at one monitor and left at another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellRow {
     pub from: String,
-    /// The same monitor for packets that only it saw.
+    /// The last monitor. For packets that only one monitor saw, it equals `from`.
     pub to: String,
     pub packets: u64,
     pub bytes: u64,
     pub lost: u64,
-    /// Divided by the sampling rate: of all packets, not of the selected ones.
+    /// Estimates for all packets: the numbers of selected packets divided by the sampling rate.
     pub estimated_packets: u64,
     pub estimated_bytes: u64,
     pub mean_ns: f64,
 }
 
-/// Delay and loss on one path of the packets that began it in one interval.
+/// Delay and loss on one path, for the packets that began it in one interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayRow {
     pub start_ns: u64,
     pub path: String,
     pub packets: u64,
-    /// Packets that began the path in the interval and were not seen at its end, of flows of which others had
-    /// gone all of it by then.
+    /// The number of packets that began the path in the interval and were not seen at its end, of flows of
+    /// which other packets had taken the whole path by then.
     pub lost: u64,
     pub mean_ns: f64,
     pub p50_ns: u64,
@@ -68,24 +68,25 @@ pub struct DelayRow {
     pub max_ns: u64,
 }
 
-/// What the logs say together.
+/// The results of a join.
 #[derive(Clone, Debug, Default)]
 pub struct Joined {
     pub flows: Vec<FlowRow>,
     pub paths: Vec<PathRow>,
     pub matrix: Vec<CellRow>,
-    /// By time; empty from [`crate::join_with`], which gives them away as they are ready.
+    /// Delays in order of time. Empty from [`crate::join_with`], which passes them on as they are ready.
     pub delays: Vec<DelayRow>,
-    /// Logs read.
+    /// The number of logs read.
     pub logs: u64,
-    /// Labels that one monitor logged twice within a window: they tell nothing.
+    /// The number of packets that one monitor logged twice within a window, which are not evaluated.
     pub ambiguous: u64,
-    /// Packets seen at one monitor only, where no other packet between the same hosts was seen elsewhere.
+    /// The number of packets seen at one monitor only and not counted as lost: the path of their flow, or of
+    /// flows between the same hosts, does not begin there.
     pub alone: u64,
-    /// Packets that went missing while not all monitors watched.
+    /// The number of packets that were lost while not all monitors were active.
     pub unwatched: u64,
-    /// Packets of flows and paths for which there was no room.
+    /// The number of packets of flows and paths beyond the limits.
     pub crowded: u64,
-    /// Packets that could not be waited for as long as the window is.
+    /// The number of packets that were given up before the end of the window.
     pub hurried: u64,
 }

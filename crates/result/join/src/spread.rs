@@ -1,11 +1,12 @@
-//! How values are spread, in little memory: for flows and intervals, of which there are many.
+//! Distributions of values in little memory, for flows and intervals, of which there are many.
 
-/// Distinct classes kept, at most; a value of another goes to the nearest.
+/// Maximum number of classes. A value of a further class counts in the nearest one.
 const MOST: usize = 96;
-/// Each power of two is cut into this many classes, so a quantile is at most 1/128 off.
+/// Binary logarithm of the number of classes per power of two. The error of a quantile is 1/128 at most,
+/// unless there are more than [`MOST`] classes.
 const BITS: u32 = 6;
 
-/// Counts by class, in order; 8 bytes for each class that occurs.
+/// Counts by class, in order. Each class that occurs takes 8 bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Spread(Vec<(u16, u32)>);
 
@@ -14,7 +15,7 @@ fn class(value: u64) -> u16 {
     ((shift << BITS) + (value >> shift) as u32) as u16
 }
 
-/// The middle of a class.
+/// Returns the middle of a class.
 fn middle(class: u16) -> u64 {
     let class = u64::from(class);
     let shift = (class >> BITS).saturating_sub(1);
@@ -39,7 +40,8 @@ impl Spread {
         *count = count.saturating_add(1);
     }
 
-    /// The value below or at which `quantile` of all lie; 0 if there are none.
+    /// Returns the least value such that the fraction `quantile` of all values does not exceed it, or 0 if
+    /// there are none.
     pub fn quantile(&self, quantile: f64) -> u64 {
         let all: u64 = self.0.iter().map(|(_, n)| u64::from(*n)).sum();
         let wanted = ((all as f64 * quantile).ceil() as u64).max(1);

@@ -1,4 +1,4 @@
-//! Logs made by hand, and the ways and losses that they tell.
+//! Tests of the join with constructed logs, and the paths and losses that they contain.
 
 use flame_join::{Joined, Options, join, parse};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn delay_and_loss_are_what_was_logged() {
     for i in 0..1000u64 {
         let ts = 1_000_000_000 + i * 1_000_000;
         log(&mut a, ts, 1, i as u32);
-        // Each tenth is lost between a and b, each twentieth of the others between b and c.
+        // One tenth is lost between a and b, one twentieth of the others between b and c.
         if i % 10 != 0 {
             log(&mut b, ts + 2_000_000, 1, i as u32);
             if i % 20 != 1 {
@@ -32,7 +32,7 @@ fn delay_and_loss_are_what_was_logged() {
             }
         }
     }
-    // The other way, and one that only b sees.
+    // A flow in the opposite direction, and one that only b sees.
     log(&mut c, 9_000_000_000, 2, 7);
     log(&mut a, 9_004_000_000, 2, 7);
     log(&mut b, 9_500_000_000, 3, 8);
@@ -80,7 +80,7 @@ fn a_wrong_line_is_named() {
 }
 
 proptest! {
-    /// Every packet that the first monitor logged went through, was lost, or was ambiguous.
+    /// Every packet that the first monitor logged arrived, was lost, or was ambiguous.
     #[test]
     fn nothing_is_forgotten(packets in prop::collection::vec((0u64..5, 0u32..40, any::<bool>()), 1..200)) {
         let (mut a, mut b) = (String::new(), String::new());

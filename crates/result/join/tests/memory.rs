@@ -1,9 +1,9 @@
-//! However many records there are, memory stays within what the options say, and what finds no room is
+//! For any number of records, memory stays within the limits of the options, and packets beyond them are
 //! counted.
 
 use flame_join::{Joined, Line, Log, Options, ReadError, Records, join_with};
 
-/// Logs of a monitor that never meet the other's: each is waited for, and each of another flow.
+/// Logs of one monitor that never match the other's. Each belongs to another flow, and is waited for.
 struct Flood {
     next: u64,
     end: u64,
@@ -25,7 +25,7 @@ fn joined(logs: u64, options: Options) -> Joined {
     join_with(monitors.collect(), options, |_| Ok::<_, ReadError>(())).unwrap()
 }
 
-/// The most that was resident so far, in bytes.
+/// Returns the maximum resident memory so far, in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
@@ -40,7 +40,7 @@ fn millions_of_logs_take_no_more_memory_than_the_options_allow() {
     let logs = 1_500_000;
     let all = joined(logs, options);
     let grown = peak().saturating_sub(before);
-    // To hold each log and flow would take over 500 MiB.
+    // Holding all logs and flows would take over 500 MiB.
     assert!(grown < 64 << 20, "{} MiB for {logs} logs", grown >> 20);
     assert_eq!(all.logs, 2 * logs);
     assert_eq!(all.hurried, 2 * logs - options.max_waiting as u64, "what was not waited for");

@@ -3,20 +3,20 @@
 use crate::picture::{Axis, Scale};
 use flame_record::human;
 
-/// What an axis shows: from, to, and where its ticks are with their texts.
+/// The range of an axis, and its ticks with their texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ticks {
     pub low: f64,
     pub high: f64,
     pub at: Vec<(f64, String)>,
-    /// The axis' label, with what the ticks leave unsaid.
+    /// The axis' label, with information that the ticks omit.
     pub label: String,
 }
 
 impl Ticks {
-    /// For values from `extent`, with about `wanted` ticks.
+    /// Returns the ticks for values from `extent`, about `wanted` of them.
     pub fn of(axis: &Axis, extent: Option<(f64, f64)>, wanted: usize) -> Self {
-        // Beyond this the sums of what follows are not finite.
+        // Beyond this range, the sums below are not finite.
         let (low, high) =
             extent.map_or((0.0, 1.0), |(a, b)| (a.clamp(-1e300, 1e300), b.clamp(-1e300, 1e300)));
         let wanted = wanted.max(2);
@@ -24,7 +24,7 @@ impl Ticks {
         match &axis.scale {
             Scale::Rows(words) => {
                 let at = words.iter().zip(0u32..).map(|(w, i)| (f64::from(i) + 0.5, w.clone())).collect();
-                // From the top.
+                // Rows are counted from the top.
                 Self { low: words.len().max(1) as f64, high: 0.0, at, label }
             }
             Scale::LogTime => log_time(low, high, label),
@@ -37,7 +37,7 @@ impl Ticks {
             }
             Scale::Linear | Scale::FromZero => {
                 let low = if axis.scale == Scale::FromZero { low.min(0.0) } else { low };
-                // A single value needs room too, and so do those that no step could tell apart.
+                // A single value needs room too, and so do values too close for any step.
                 let wide = high - low > low.abs().max(1e-9) * 1e-9;
                 let high = if wide { high } else { low + low.abs().max(1.0) };
                 let step = nice((high - low) / wanted as f64);
@@ -47,13 +47,13 @@ impl Ticks {
         }
     }
 
-    /// Where `value` lies, from 0 to 1.
+    /// Returns the position of `value` on the axis, from 0 to 1.
     pub fn place(&self, value: f64) -> f64 {
         ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 }
 
-/// 1, 2 or 5 times a power of ten, at least `step`.
+/// Returns the least number of at least `step` that is 1, 2 or 5 times a power of ten.
 fn nice(step: f64) -> f64 {
     if step <= 0.0 || !step.is_finite() {
         return 1.0;
@@ -73,7 +73,7 @@ fn linear(low: f64, high: f64, step: f64) -> Vec<(f64, String)> {
     (0..=count).map(tick).collect()
 }
 
-/// With thousands apart, and a real minus.
+/// Formats a number with separated thousands, and a typographic minus sign.
 pub fn number(value: f64, digits: usize) -> String {
     let text = format!("{:.digits$}", value.abs());
     let (whole, fraction) = text.split_once('.').map_or((text.as_str(), ""), |(w, f)| (w, f));
@@ -103,7 +103,7 @@ fn log_time(low: f64, high: f64, label: String) -> Ticks {
         format!("{} {unit}", number(10f64.powi(decade - power), 0))
     };
     let at = (first..=last).map(|d| (f64::from(d), name(d))).collect();
-    // The range is the data's, not the decades', but at least one decade is named.
+    // The range is that of the data, not of decades, but at least one decade is labelled.
     let pad = (high - low).max(0.1) * 0.02;
     let mut ticks = Ticks { low: low - pad, high: high + pad, at, label };
     ticks.at.retain(|(v, _)| (ticks.low..=ticks.high).contains(v));
@@ -116,7 +116,7 @@ fn log_time(low: f64, high: f64, label: String) -> Ticks {
 
 fn log_bytes(low: f64, high: f64, wanted: usize, label: String) -> Ticks {
     let (low, high) = (low.clamp(0.0, 64.0), high.clamp(0.0, 64.0));
-    // Every power of four or sixteen, as there is room.
+    // The step is a power of four or sixteen, depending on the room.
     let step =
         if high - low <= wanted as f64 { 1 } else { 2 * ((high - low) / 2.0 / wanted as f64).ceil() as u32 };
     let first = (low.ceil() as u32).div_ceil(step) * step;
@@ -129,7 +129,7 @@ fn log_bytes(low: f64, high: f64, wanted: usize, label: String) -> Ticks {
     Ticks { low: low - pad, high: high + pad, at, label }
 }
 
-/// Steps that a clock has, in seconds.
+/// Steps of an axis of time, in seconds.
 const CLOCK: [f64; 24] = [
     1e-6, 1e-5, 1e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
     300.0, 600.0, 1800.0, 3600.0, 10_800.0, 21_600.0,

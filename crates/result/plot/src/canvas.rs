@@ -1,7 +1,7 @@
 //! Pictures as SVG and PNG.
 //!
-//! Layout is done here, in steps of [`WIDTH`] by [`HEIGHT`] a picture; plotters draws lines, boxes and text.
-//! PNG is drawn at [`SCALE`] times the size and then averaged, for smooth edges.
+//! The layout is computed here, with [`WIDTH`] by [`HEIGHT`] units per picture; plotters draws lines, boxes
+//! and text. PNG is drawn at [`SCALE`] times the size and then averaged, for smooth edges.
 
 use crate::PlotError;
 use crate::axis::Ticks;
@@ -16,13 +16,13 @@ use std::sync::Once;
 
 const WIDTH: u32 = 920;
 const HEIGHT: u32 = 500;
-/// Pixels of a PNG for one of an SVG, and how many are drawn for each of those.
+/// Pixels of a PNG per unit of the layout, and drawn pixels per pixel of the PNG.
 const DENSITY: u32 = 2;
 const SCALE: u32 = 2;
-/// Pictures in one file, at most.
+/// Maximum number of pictures in one file.
 const MOST: usize = 16;
 
-/// Colours that people who are colour-blind tell apart (Okabe and Ito), the two most different first.
+/// Colours that colour-blind people can distinguish (Okabe and Ito), the two most different first.
 pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -41,7 +41,7 @@ static FONT: &[u8] = include_bytes!("../font/DejaVuSans-Latin.ttf");
 
 fn font() {
     static ONCE: Once = Once::new();
-    // The bytes are ours; a test reads them.
+    // The font is part of this crate, and a test reads it.
     ONCE.call_once(|| drop(register_font("sans-serif", FontStyle::Normal, FONT)));
 }
 
@@ -57,7 +57,7 @@ pub fn png(pictures: &[Picture]) -> Result<Vec<u8>, PlotError> {
     let pictures = &pictures[..pictures.len().min(MOST)];
     let (width, height) = (WIDTH * DENSITY, HEIGHT * DENSITY * pictures.len().max(1) as u32);
     let mut small = Vec::with_capacity((width * height * 3) as usize);
-    // One by one: the drawn pixels are many.
+    // Pictures are drawn one by one, because the drawn pixels take much memory.
     let each: Vec<_> = if pictures.is_empty() { vec![pictures] } else { pictures.chunks(1).collect() };
     for one in each {
         let size = (width * SCALE, HEIGHT * DENSITY * SCALE);
@@ -74,7 +74,7 @@ pub fn png(pictures: &[Picture]) -> Result<Vec<u8>, PlotError> {
     Ok(file)
 }
 
-/// Squares of [`SCALE`] by [`SCALE`] pixels become one.
+/// Averages squares of [`SCALE`] by [`SCALE`] pixels.
 fn average(pixels: &[u8], width: usize, into: &mut Vec<u8>) {
     let (scale, row) = (SCALE as usize, width * 3);
     for rows in pixels.chunks_exact(row * scale) {
@@ -104,14 +104,14 @@ fn failed(e: impl std::fmt::Display) -> PlotError {
     PlotError::Backend(e.to_string())
 }
 
-/// A backend in the units of the layout, from the top of the present picture.
+/// A backend in the units of the layout, relative to the top of the current picture.
 struct Canvas<B> {
     backend: B,
     scale: f64,
     top: f64,
 }
 
-/// Where a text is held.
+/// The point of a text that is placed.
 #[derive(Clone, Copy)]
 enum Held {
     Left,
@@ -128,7 +128,7 @@ impl<B: DrawingBackend> Canvas<B> {
 
     fn fill(&mut self, x0: f64, y0: f64, x1: f64, y1: f64, colour: RGBColor, opacity: f64) -> Done {
         let (a, b) = (self.at(x0.min(x1), y0.min(y1)), self.at(x0.max(x1), y0.max(y1)));
-        // What is there is seen.
+        // Every box is at least one pixel wide and high.
         let b = (b.0.max(a.0 + 1), b.1.max(a.1 + 1));
         self.backend.draw_rect(a, b, &colour.mix(opacity), true).map_err(failed)
     }
@@ -152,7 +152,7 @@ impl<B: DrawingBackend> Canvas<B> {
         FontDesc::new(FontFamily::SansSerif, size * self.scale, FontStyle::Normal)
     }
 
-    /// `y` is the text's middle.
+    /// Draws a text whose vertical middle is at `y`.
     fn text(&mut self, text: &str, x: f64, y: f64, held: Held, size: f64, colour: RGBColor) -> Done {
         let h = match held {
             Held::Left => HPos::Left,
@@ -169,7 +169,7 @@ impl<B: DrawingBackend> Canvas<B> {
         f64::from(right - left) / self.scale
     }
 
-    /// `text` cut to `room`.
+    /// Returns `text`, cut to the width `room`.
     fn fit(&self, text: &str, room: f64, size: f64) -> String {
         if self.width(text, size) <= room {
             return text.to_owned();
@@ -200,7 +200,7 @@ impl<B: DrawingBackend> Canvas<B> {
         let frame = Frame {
             left: 20.0 + names + 10.0,
             right: f64::from(WIDTH) - 30.0,
-            // The label of y stands above its axis.
+            // The label of the vertical axis is above it.
             top: y + if v.label.is_empty() { 4.0 } else { 26.0 },
             bottom: f64::from(HEIGHT) - 58.0,
         };
@@ -214,7 +214,7 @@ impl<B: DrawingBackend> Canvas<B> {
         Ok(())
     }
 
-    /// Names in rows from `y` on; where the next thing may be.
+    /// Draws the names of series in rows from `y`, and returns the position for the next element.
     fn legend(&mut self, series: &[Series], mut y: f64) -> Result<f64, PlotError> {
         let named: Vec<_> = series.iter().filter(|s| !s.name.is_empty()).collect();
         if named.is_empty() {
@@ -249,7 +249,7 @@ impl<B: DrawingBackend> Canvas<B> {
             }
             self.text(&self.fit(text, names + 1.0, 13.0), frame.left - 8.0, at, Held::Right, 13.0, INK)?;
         }
-        // Texts that would touch the one before are left out.
+        // Texts that would touch the one before are omitted.
         let mut free = f64::NEG_INFINITY;
         for (value, text) in &x.at {
             let at = frame.x(x, *value);
@@ -271,7 +271,7 @@ impl<B: DrawingBackend> Canvas<B> {
         let colour = COLOURS[series.colour % COLOURS.len()];
         match &series.shape {
             Shape::Line(points) => {
-                // A value that is none interrupts the line.
+                // A value that is not finite interrupts the line.
                 for part in points.split(|(a, b)| !a.is_finite() || !b.is_finite()) {
                     let path = thinned(part.iter().map(|(a, b)| (frame.x(x, *a), frame.y(y, *b))));
                     match path.as_slice() {
@@ -311,7 +311,7 @@ impl<B: DrawingBackend> Canvas<B> {
     }
 }
 
-/// Where the axes lie.
+/// The positions of the axes.
 struct Frame {
     left: f64,
     right: f64,
@@ -329,8 +329,8 @@ impl Frame {
     }
 }
 
-/// Of points in one column of pixels only the first, lowest, highest and last: a line of a million looks the
-/// same.
+/// Keeps only the first, lowest, highest and last of the points in one column of pixels. A line of a million
+/// points looks the same.
 fn thinned(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     let mut column: Vec<(f64, f64)> = Vec::new();
@@ -342,7 +342,7 @@ fn thinned(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
             column.push(point);
             continue;
         }
-        // First, two extremes, last.
+        // The four points are the first, two extremes, and the last.
         column[3] = point;
         if point.1 < column[1].1 {
             column[1] = point;
@@ -364,7 +364,7 @@ mod tests {
         font();
         let font = FontDesc::new(FontFamily::SansSerif, 20.0, FontStyle::Normal);
         let width = |t: &str| font.layout_box(t).unwrap().1.0;
-        // All missing characters are as wide as one another: the mark of a missing one.
+        // All missing characters have the same width: that of the replacement mark.
         let missing = width("\u{4e2d}");
         for c in "abcXYZ059µ±×÷²³…–−→←éß%()[]{}/&<>'\"".chars() {
             let wide = width(&c.to_string().repeat(10));

@@ -1,4 +1,4 @@
-//! Some columns of a table, over all its batches.
+//! Some columns of a table, over all batches.
 
 use crate::ROWS;
 use arrow_array::cast::AsArray;
@@ -8,10 +8,10 @@ use arrow_schema::DataType;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// A column. Numbers of all kinds are floating: a picture needs no more.
+/// The values of a column. All numbers are floating-point, which is sufficient for pictures.
 #[derive(Debug)]
 pub enum Values {
-    /// Not known until the first record.
+    /// The type is unknown until the first record.
     None,
     Numbers(Vec<f64>),
     Words {
@@ -25,7 +25,7 @@ pub enum Values {
 pub struct Frame {
     columns: Vec<(&'static str, Values)>,
     pub rows: usize,
-    /// Rows beyond [`ROWS`].
+    /// The number of rows beyond [`ROWS`].
     pub dropped: u64,
 }
 
@@ -34,7 +34,7 @@ impl Frame {
         Self { columns: columns.iter().map(|c| (*c, Values::None)).collect(), rows: 0, dropped: 0 }
     }
 
-    /// Column `name` as numbers; empty if it holds words.
+    /// Returns column `name` as numbers. The result is empty if the column holds words.
     pub fn numbers(&self, name: &str) -> &[f64] {
         match self.column(name) {
             Some(Values::Numbers(numbers)) => numbers,
@@ -42,7 +42,7 @@ impl Frame {
         }
     }
 
-    /// Column `name` as words, by row; empty if it holds numbers.
+    /// Returns column `name` as words, by row. The result is empty if the column holds numbers.
     pub fn words(&self, name: &str) -> impl Iterator<Item = &str> + Clone {
         let (numbers, words): (&[u32], &[String]) = match self.column(name) {
             Some(Values::Words { numbers, words, .. }) => (numbers, words),
@@ -55,7 +55,11 @@ impl Frame {
         self.columns.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
 
-    /// Adds a batch, or says which column is not as it should be.
+    /// Adds a batch.
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of a column that is missing or has an unexpected type.
     pub fn batch(&mut self, batch: &RecordBatch) -> Result<(), String> {
         let taken = batch.num_rows().min(ROWS - self.rows);
         for (name, values) in &mut self.columns {
@@ -68,13 +72,13 @@ impl Frame {
         Ok(())
     }
 
-    /// Adds a record as JSON has it; `null` is no number.
+    /// Adds a record from JSON. `null` is stored as NaN.
     pub fn record(&mut self, record: &Map<String, Value>) -> Result<(), String> {
         if self.rows == ROWS {
             self.dropped += 1;
             return Ok(());
         }
-        // All or nothing: columns stay equally long.
+        // A record is added completely or not at all, so that columns have equal lengths.
         for (name, values) in &self.columns {
             let value = record.get(*name).ok_or_else(|| format!("there is no column {name}"))?;
             let fits = match values {

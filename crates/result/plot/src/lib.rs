@@ -1,15 +1,15 @@
-//! Pictures of records: which one fits a table is decided in [`chart`], one file each.
+//! Pictures of records. The charts for tables are in [`chart`], one file each.
 //!
 //! ```text
 //! RecordBatch or JSON → Plotter (columns that a chart needs) → chart → Picture → svg, png or term
 //! ```
 //!
-//! A [`Picture`] says what is to be seen, in the units of its axes; [`canvas`] and [`term`] say where it
-//! goes. The same records give the same bytes everywhere: the one font is in here, and nothing depends on the
-//! machine.
+//! A [`Picture`] describes the content in the units of its axes; [`canvas`] and [`term`] compute the layout.
+//! The same records give the same bytes everywhere: the only font is included here, and nothing depends on
+//! the machine.
 //!
-//! Memory: of each table at most [`ROWS`] rows are kept, 8 bytes a number and 4 a text, and each distinct
-//! text once; a picture says if there were more.
+//! Memory: at most [`ROWS`] rows of each table are kept, with 8 bytes per number, 4 per text, and each
+//! distinct text once. A picture states whether there were more rows.
 #![forbid(unsafe_code)]
 
 mod axis;
@@ -26,7 +26,7 @@ pub use picture::{Axis, Picture, Scale, Series, Shape};
 use arrow_array::RecordBatch;
 use std::io::BufRead;
 
-/// Rows of one table that are kept.
+/// Maximum number of rows of one table that are kept.
 pub const ROWS: usize = 1_000_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum PlotError {
     Backend(String),
 }
 
-/// Where a picture goes.
+/// The file format of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Svg,
@@ -49,7 +49,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the ending of a file's name.
+    /// Returns the format by the extension of a file's name.
     pub fn of(path: &std::path::Path) -> Result<Self, PlotError> {
         match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
             Some("svg") => Ok(Self::Svg),
@@ -59,29 +59,29 @@ impl Format {
     }
 }
 
-/// One chart with what was kept for it, of this run and of others beside it.
+/// A chart with the data collected for it, of this run and of those drawn next to it.
 struct Plot {
-    /// The module's name in the plan; the chart's own for the first of that name.
+    /// The module's name in the plan. For the first module of its name, it is that of the chart.
     module: String,
     chart: &'static Chart,
     runs: Vec<Run>,
 }
 
-/// The tables of one run, as the chart lists them.
+/// The tables of one run, in the order of the chart.
 #[derive(Debug, Default)]
 pub struct Run {
     pub label: String,
     pub frames: Vec<Frame>,
 }
 
-/// Keeps of records what their charts need. The default one keeps nothing.
+/// A collector of the data that charts need. The default collects nothing.
 #[derive(Default)]
 pub struct Plotter {
     plots: Vec<Plot>,
 }
 
 impl Plotter {
-    /// `modules` are names as in a plan: `rtt`, or `rtt#2` for the second of that name.
+    /// Creates a plotter for modules, named as in a plan: `rtt`, or `rtt#2` for the second of that name.
     pub fn new<'a>(modules: impl IntoIterator<Item = &'a str> + Clone) -> Result<Self, PlotError> {
         let plots: Vec<_> = modules
             .clone()
@@ -102,7 +102,7 @@ impl Plotter {
         Ok(Self { plots })
     }
 
-    /// Takes records of any table; those that no chart needs are left alone.
+    /// Adds records of any table. Those that no chart needs are ignored.
     pub fn take(&mut self, module: &str, table: &str, batch: &RecordBatch) -> Result<(), PlotError> {
         for plot in self.plots.iter_mut().filter(|p| p.module == module) {
             if let (Some(at), Some(run)) = (plot.chart.index(table), plot.runs.first_mut()) {
@@ -113,7 +113,8 @@ impl Plotter {
         Ok(())
     }
 
-    /// Records of an earlier run, one JSON object a line as `--format json` writes them, to be drawn beside.
+    /// Adds the records of an earlier run, in JSON lines as written by `--format json`, to be drawn next to
+    /// this run.
     pub fn beside(&mut self, label: &str, records: impl BufRead) -> Result<(), PlotError> {
         for plot in &mut self.plots {
             plot.runs.push(Run::of(plot.chart, label));
@@ -141,12 +142,13 @@ impl Plotter {
         Ok(())
     }
 
-    /// Names the run itself, where another is drawn beside it.
+    /// Sets the label of the run itself, if another is drawn next to it.
     pub fn label(&mut self, label: &str) {
         self.plots.iter_mut().filter_map(|p| p.runs.first_mut()).for_each(|r| r.label = label.to_owned());
     }
 
-    /// A picture for each chart that has records; what the others lack.
+    /// Returns a picture for each chart that has records, and descriptions of the records that the others
+    /// lack.
     pub fn pictures(mut self) -> (Vec<Picture>, Vec<String>) {
         let (mut pictures, mut missing) = (Vec::new(), Vec::new());
         for plot in &mut self.plots {
@@ -177,7 +179,7 @@ impl Run {
     }
 }
 
-/// Pictures one below the other, as the bytes of a file.
+/// Returns the bytes of a file with the pictures one below the other.
 pub fn render(pictures: &[Picture], format: Format) -> Result<Vec<u8>, PlotError> {
     match format {
         Format::Svg => canvas::svg(pictures).map(String::into_bytes),
@@ -185,7 +187,7 @@ pub fn render(pictures: &[Picture], format: Format) -> Result<Vec<u8>, PlotError
     }
 }
 
-/// Pictures for a terminal of `columns` characters, with colours or without.
+/// Returns the pictures as text for a terminal of `columns` characters, with or without colours.
 pub fn text(pictures: &[Picture], columns: usize, colours: bool) -> String {
     pictures.iter().map(|p| term::text(p, columns, colours)).collect()
 }

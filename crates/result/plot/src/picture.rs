@@ -1,20 +1,20 @@
-//! What is to be seen, without where.
+//! The content of a picture, without its layout.
 
-/// One picture.
+/// A picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Picture {
     pub title: String,
-    /// Below the title, smaller.
+    /// Lines in smaller print below the title.
     pub notes: Vec<String>,
     pub x: Axis,
     pub y: Axis,
-    /// Drawn in this order; one with a name is in the legend.
+    /// The series in the order in which they are drawn. Those with a name are in the legend.
     pub series: Vec<Series>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// With its unit.
+    /// The label, including the unit.
     pub label: String,
     pub scale: Scale,
 }
@@ -22,41 +22,41 @@ pub struct Axis {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scale {
     Linear,
-    /// Linear, from 0.
+    /// A linear scale from 0.
     FromZero,
-    /// Whole numbers, each with a tick if there is room.
+    /// A linear scale of whole numbers, each with a tick if there is room.
     Whole,
-    /// Decades of a time; values are log10 of nanoseconds.
+    /// A logarithmic scale of times, in decades. Values are log10 of nanoseconds.
     LogTime,
-    /// Powers of two of a size; values are log2 of bytes.
+    /// A logarithmic scale of sizes, in powers of two. Values are log2 of bytes.
     LogBytes,
-    /// Seconds since 1970, shown as UTC.
+    /// Times in seconds since 1970, shown as UTC.
     Time,
-    /// Row `n` from the top, of height 1, is the n-th word.
+    /// Rows of height 1. Row `n` from the top is labelled with the n-th word.
     Rows(Vec<String>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Empty: not in the legend.
+    /// The name. If it is empty, the series is not in the legend.
     pub name: String,
     pub colour: usize,
     pub shape: Shape,
 }
 
-/// In the axes' values.
+/// The form of a series, in the units of the axes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
     Line(Vec<(f64, f64)>),
     Points(Vec<(f64, f64)>),
-    /// At x, from y to y.
+    /// Vertical bars, each at x from y to y.
     Whiskers(Vec<(f64, f64, f64)>),
-    /// From (x, y) to (x, y).
+    /// Boxes, each from (x, y) to (x, y).
     Boxes(Vec<[f64; 4]>),
 }
 
 impl Shape {
-    /// The corners of all there is.
+    /// Returns the corners of all elements.
     fn corners(&self) -> Vec<(f64, f64)> {
         match self {
             Self::Line(points) | Self::Points(points) => points.clone(),
@@ -67,7 +67,7 @@ impl Shape {
 }
 
 impl Picture {
-    /// Smallest and largest finite value on each axis, x first.
+    /// Returns the smallest and largest finite value on each axis, x first.
     pub(crate) fn extent(&self) -> [Option<(f64, f64)>; 2] {
         let mut extent = [None; 2];
         for (x, y) in self.series.iter().flat_map(|s| s.shape.corners()) {

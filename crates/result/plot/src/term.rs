@@ -1,4 +1,4 @@
-//! Pictures for a terminal: characters, and colours if wanted.
+//! Pictures as text for a terminal, with or without colours.
 
 use crate::axis::Ticks;
 use crate::picture::{Picture, Scale, Shape};
@@ -6,19 +6,19 @@ use flame_record::human;
 use std::fmt::Write;
 
 const HEIGHT: usize = 18;
-/// A series' points and lines, as it has its colour.
+/// Marks of series for points and lines, by colour.
 const MARKS: [char; 7] = ['●', '+', '×', '○', '*', '#', '~'];
 /// The nearest of 256 colours to those of the canvas.
 const COLOURS: [u8; 7] = [32, 166, 36, 175, 178, 74, 244];
 const LOWER: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const LEFT: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█'];
 
-/// At least 40 columns.
+/// Returns the picture as text, at least 40 columns wide.
 pub fn text(picture: &Picture, columns: usize, colours: bool) -> String {
     let columns = columns.clamp(40, 400);
     let [of_x, of_y] = picture.extent();
     let rows = match &picture.y.scale {
-        // A line for each of the boxes in a row, and one between.
+        // Each box in a row has a line, and there is one line between rows.
         Scale::Rows(words) => words.len().max(1) * (1 + picture.series.len()),
         _ => HEIGHT,
     };
@@ -56,7 +56,7 @@ pub fn text(picture: &Picture, columns: usize, colours: bool) -> String {
     out.lines().fold(String::new(), |all, line| all + line.trim_end() + "\n")
 }
 
-/// As much of a text as fits.
+/// Returns the part of a text that fits.
 fn cut(text: &str, columns: usize) -> String {
     let plain = human::plain(text);
     if plain.chars().count() <= columns {
@@ -65,7 +65,7 @@ fn cut(text: &str, columns: usize) -> String {
     plain.chars().take(columns - 1).chain(['…']).collect()
 }
 
-/// The line below, and the texts of its ticks where they do not touch.
+/// Draws the horizontal axis, and those texts of its ticks that do not touch.
 fn axis(out: &mut String, x: &Ticks, names: usize, width: usize) {
     let mut line = vec!['─'; width];
     let mut texts = vec![' '; width + names + 2];
@@ -84,7 +84,7 @@ fn axis(out: &mut String, x: &Ticks, names: usize, width: usize) {
     let _ = writeln!(out, "{}", texts.iter().collect::<String>().trim_end());
 }
 
-/// Boxes of several series differ without colours too.
+/// Returns a character for boxes, so that series differ without colours, too.
 fn fill(colour: usize) -> char {
     ['█', '▒', '░', '▓'][colour % 4]
 }
@@ -151,7 +151,7 @@ impl Grid {
         }
     }
 
-    /// A mark in each column that the line passes.
+    /// Draws a mark in each column that the line passes.
     fn curve(&mut self, points: &[(f64, f64)], x: &Ticks, y: &Ticks, mark: char, colour: usize) {
         if let [(a, b)] = points {
             self.set(self.column(x.place(*a)), self.row(y.place(*b)), mark, colour);
@@ -167,11 +167,11 @@ impl Grid {
         }
     }
 
-    /// A box that stands on the axis, in eighths of a row.
+    /// Draws a box that stands on the axis, in eighths of a row.
     fn upright(&mut self, [x0, y0, x1, y1]: &[f64; 4], colour: usize, x: &Ticks, y: &Ticks) {
         let (a, b) = (x.place(x0.min(*x1)), x.place(x0.max(*x1)));
         let first = self.column(a);
-        // Boxes that touch do not overlap; each has a column at least.
+        // Adjacent boxes do not overlap, and each has at least one column.
         let last = ((b * self.width as f64).ceil() as usize).saturating_sub(1).clamp(first, self.width - 1);
         let eighths = |v: f64| (y.place(v) * (self.rows * 8) as f64).round() as usize;
         let (low, high) = (eighths(y0.min(*y1)), eighths(y0.max(*y1)));
@@ -185,7 +185,7 @@ impl Grid {
         }
     }
 
-    /// A box that lies in a row, in eighths of a column.
+    /// Draws a box within a row, in eighths of a column.
     fn across(&mut self, [x0, y0, x1, y1]: &[f64; 4], colour: usize, x: &Ticks, y: &Ticks) {
         let row = self.row(y.place((y0 + y1) / 2.0));
         let eighths = |v: f64| (x.place(v) * (self.width * 8) as f64).round() as usize;

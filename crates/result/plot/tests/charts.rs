@@ -1,10 +1,11 @@
-//! Every chart, from records of any values, to every target; and that a picture shows what the records say.
+//! Tests of every chart, with records of any values, for every target. Pictures must show the records'
+//! values.
 
 use flame_plot::{Format, Plotter, ROWS, chart, render, text};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// One chart's picture of JSON records, drawn beside an empty run.
+/// Returns the pictures of JSON records of one module, drawn next to an empty run.
 fn pictures(module: &str, records: &[Value]) -> (Vec<flame_plot::Picture>, Vec<String>) {
     let mut plotter = Plotter::new([module]).unwrap();
     let lines: String = records.iter().map(|r| format!("{r}\n")).collect();
@@ -18,7 +19,7 @@ fn svg(module: &str, records: &[Value]) -> String {
     String::from_utf8(render(&pictures, Format::Svg).unwrap()).unwrap()
 }
 
-/// A number of an SVG element's attribute.
+/// Returns the number in an attribute of an SVG element.
 fn number(element: &str, name: &str) -> f64 {
     let from = element.find(&format!("{name}=\"")).unwrap() + name.len() + 2;
     let text = &element[from..];
@@ -33,7 +34,7 @@ fn bin(lower: u64, upper: u64, connections: u64) -> Value {
 fn a_bar_is_as_high_as_its_record() {
     let picture = svg("rtt", &[bin(1_000_000, 2_000_000, 100), bin(2_000_000, 4_000_000, 25)]);
     let blue = |e: &&str| e.starts_with("rect") && e.contains("fill=\"#0072B2\"");
-    // The legend's box is the smallest.
+    // The box in the legend is the smallest.
     let mut heights: Vec<f64> = picture.split('<').filter(blue).map(|e| number(e, "height")).collect();
     heights.sort_by(f64::total_cmp);
     assert_eq!(heights.len(), 3, "{picture}");
@@ -89,7 +90,7 @@ fn more_rows_than_are_kept_are_counted_in_the_picture() {
     assert!(all[0].notes.iter().any(|n| n.contains("3 more")), "{:?}", all[0].notes);
 }
 
-/// Numbers as records have them, and as they should not.
+/// Returns numbers as records have them, and others.
 fn any_number() -> impl Strategy<Value = Value> {
     prop_oneof![
         any::<u64>().prop_map(Value::from),
@@ -103,7 +104,7 @@ fn any_number() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Numbers of any size, texts of any kind: a picture, or none, and never a panic.
+    /// Numbers of any size and texts of any kind give a picture or none, and never a panic.
     #[test]
     fn any_records_are_drawn(
         which in 0usize..chart::ALL.len(),

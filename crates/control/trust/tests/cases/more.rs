@@ -1,4 +1,4 @@
-//! What hides in Datalog, lies about the node, or lies in files.
+//! Attacks hidden in Datalog, false facts about the node, and unsafe files.
 
 use super::*;
 use biscuit_auth::BlockBuilder;
@@ -6,7 +6,7 @@ use biscuit_auth::builder::{Check, CheckKind, Fact, Predicate, Rule, Scope, Term
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// A good credential with this block behind it, whose names no parser would have read.
+/// Appends a block to a good credential. The parser would not accept its names.
 fn built(block: BlockBuilder) -> Result<(), String> {
     let world = World::new();
     let token = biscuit_auth::UnverifiedBiscuit::from_base64(world.mint(&[]).text()).map_err(text)?;
@@ -39,7 +39,7 @@ fn with_check(name: &str) -> Result<(), String> {
     built(block)
 }
 
-/// Under a check of the node, with what the root states.
+/// Evaluates a check of the node over the statements of a root.
 fn under(check: &str, root: &str) -> Result<(), String> {
     let node = format!("[checks]\ndatalog = '{check}'");
     let world = World { node, ..World::new() };
@@ -52,7 +52,7 @@ fn under(check: &str, root: &str) -> Result<(), String> {
     granted(&world, &Credential::parse(&token.to_base64().map_err(text)?).map_err(text)?)
 }
 
-/// A policy in a folder, with its key and its list of revocations, changed.
+/// Opens a policy in a folder, with its key and its list of revocations, after a change.
 fn opened(change: fn(&Path)) -> Result<(), String> {
     let (folder, world) = (tempfile::tempdir().unwrap(), World::new());
     let file = |name: &str| folder.path().join(name);
@@ -101,7 +101,7 @@ fn variable(name: &str) -> Vec<Term> {
 
 #[rustfmt::skip]
 pub const MORE: &[Case] = &[
-    // Names that are printed as something else than they are.
+    // Names that print as something else.
     ("a predicate that begins a comment", "\"x_a(1); /*\" is no name", || with_fact("x_a(1); /*", vec![Term::Integer(1)])),
     ("a predicate that ends a comment", "is no name", || with_fact("*/ x_a", vec![])),
     ("a rule whose head hides it", "is no name", || with_rule("x_a(1); /*", "x_b", "a")),
@@ -119,7 +119,7 @@ pub const MORE: &[Case] = &[
     ("a text with a null", "controls", || with_fact("x_a", vec![Term::Str("a\0b".into())])),
     ("a set with a hidden text", "texts with quotes", || with_fact("x_a", vec![Term::Set([Term::Str("\"".into())].into())])),
     ("a fact with a variable", "", || with_fact("x_a", variable("a"))),
-    // What a block trusts beyond the root and itself.
+    // Scopes wider than the root and the block itself.
     ("a block that trusts those before it", "`trusting` is not read", || built(BlockBuilder::new().scope(Scope::Previous))),
     ("a block that trusts a key", "`trusting` is not read", || built(BlockBuilder::new().scope(Scope::PublicKey(biscuit(&World::new().alice).public())))),
     ("a rule that trusts those before it", "`trusting` is not read", || appended("x_a(1) <- x_b(1) trusting previous")),
@@ -143,7 +143,7 @@ pub const MORE: &[Case] = &[
         let rules: String = (0..60).map(|n| format!("x_r{n}($a) <- x_n($a), x_n($b);")).collect();
         appended(&format!("{facts} {rules}"))
     }),
-    // What the node says, said by others.
+    // Facts of the node, stated by others.
     ("the root's interfaces as the node's", "a check fails: policy: check if interface($i)", || under("check if interface($i), $i.starts_with(\"lab0\")", "interface(\"lab0,eth0\")")),
     ("the root's interfaces word by word", "a check fails: policy: check if interface(\"lab0,eth0\")", || under("check if interface(\"lab0,eth0\")", "interface(\"lab0,eth0\")")),
     ("the root's nodes as the node's", "a check fails: policy: check if node(\"tap1,tap2\")", || under("check if node(\"tap1,tap2\")", "node(\"tap1,tap2\")")),
@@ -162,7 +162,7 @@ pub const MORE: &[Case] = &[
     ("a rejection of the root's", "a check fails: block 0: reject if", || foreign("reject if module(\"probe\")")),
     ("a check of all that fails for one", "a check fails: block 1: check all", || appended("check all interface($i), $i == \"eth1\"")),
     ("a check on a narrower's own field", "a check fails: block 1", || appended("expose(\"none\"); check if expose(\"none\")")),
-    // Values that mean nothing.
+    // Invalid values.
     ("a payload of no length", "expected count, none", || fields(&[("expose", "payload:x")])),
     ("a resolution of nothing", "resolution = \"0s\"", || fields(&[("resolution", "0s")])),
     ("a resolution of no unit", "resolution = ", || fields(&[("resolution", "1 lightyear")])),

@@ -1,4 +1,4 @@
-//! A node, its roots, a holder, and a module that asks.
+//! A world for tests: a node, its roots, a holder, and a module that requests a grant.
 #![allow(dead_code)]
 
 use flame_trust::{
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// A policy with two roles; `node` is added to it.
+    /// Returns a policy with two roles and the text of `node`.
     pub fn policy_text(&self) -> String {
         format!(
             "[node]\nname = \"tap1\"\nkey = \"node.key\"\n\
@@ -111,6 +111,6 @@ pub fn narrow(fields: &[(&str, &str)]) -> Result<Narrow, String> {
 pub const MANIFEST: &str = "abi = 1\nname = \"probe\"\nversion = \"1\"\ndescription = \"d\"\n\
     [needs]\nexpose = \"headers\"\n[[tables]]\nname = \"t\"\ncolumns = [{ name = \"n\", type = \"u64\" }]\n";
 
-/// Made for these tests.
+/// A key for these tests only.
 const NODE: &str = "-----BEGIN PRIVATE KEY-----\n\
     MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n-----END PRIVATE KEY-----\n";

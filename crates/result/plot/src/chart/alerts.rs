@@ -28,7 +28,7 @@ pub const IDS: Chart = Chart {
     draw: |runs| draw(runs, "msg", "Alerts", "alerts"),
 };
 
-/// Kinds with a colour of their own.
+/// Maximum number of kinds with their own colours.
 const KINDS: usize = 6;
 const BINS: usize = 60;
 
@@ -40,7 +40,7 @@ fn draw(runs: &[Run], word: &str, title: &str, what: &str) -> Option<Picture> {
         return None;
     }
     let (first, last) = (first / 1e9, last / 1e9);
-    // All at one instant is a box of a second.
+    // If all events have the same time, the box is one second wide.
     let width = ((last - first) / BINS as f64).max(1.0 / BINS as f64);
     let mut kinds: BTreeMap<&str, [f64; BINS]> = BTreeMap::new();
     for (time, kind) in times.iter().zip(frame.words(word)) {
@@ -56,7 +56,7 @@ fn draw(runs: &[Run], word: &str, title: &str, what: &str) -> Option<Picture> {
         rest.iter().for_each(|(_, bins)| others.iter_mut().zip(bins).for_each(|(sum, n)| *sum += n));
         kinds.push((format!("{} others", rest.len()), others));
     }
-    // One upon the other.
+    // Boxes are stacked.
     let mut below = [0.0; BINS];
     let series = kinds.iter().enumerate().map(|(colour, (name, bins))| {
         let boxes = bins.iter().zip(&mut below).enumerate().map(|(i, (n, below))| {

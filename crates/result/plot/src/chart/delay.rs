@@ -23,7 +23,7 @@ pub const CHART: Chart = Chart {
     draw,
 };
 
-/// Paths in a picture; the others are named as not shown.
+/// Maximum number of paths in a picture. The number of omitted ones is stated.
 const PATHS: usize = 6;
 
 fn draw(runs: &[Run]) -> Option<Picture> {

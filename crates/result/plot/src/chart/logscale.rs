@@ -25,7 +25,7 @@ pub const CHART: Chart = Chart {
 fn draw(runs: &[Run]) -> Option<Picture> {
     let run = runs.first()?;
     let (octave, estimate) = (&run.frames[0], &run.frames[1]);
-    // With --interval, the last rows say it all.
+    // With --interval, the last rows cover the whole run.
     let end = largest(octave.numbers("end_ns").iter().copied());
     let mut series = Vec::new();
     for (colour, of) in ["packets", "bytes", "connections"].into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Which picture fits which table: one file each, and one line in [`ALL`].
+//! The charts for tables. Each has one file, and one line in [`ALL`].
 
 mod alerts;
 mod delay;
@@ -8,7 +8,7 @@ mod packets;
 mod rtt;
 mod talkers;
 
-/// Sources of the charts, which begin with their manuals.
+/// The sources of the charts, which begin with their manuals.
 pub const MANUALS: &[&str] = &[
     include_str!("alerts.rs"),
     include_str!("delay.rs"),
@@ -22,16 +22,17 @@ pub const MANUALS: &[&str] = &[
 use crate::Run;
 use crate::picture::Picture;
 
-/// What is drawn from the records of one module.
+/// A chart of the records of one module.
 pub struct Chart {
     pub module: &'static str,
-    /// Without records in the first there is no picture.
+    /// The tables of the chart. It is drawn only if the first has records.
     pub tables: &'static [Table],
-    /// A few words for people.
+    /// A short description for people.
     pub about: &'static str,
-    /// What to do if there are no records.
+    /// The remedy if there are no records.
     pub hint: &'static str,
-    /// Nothing if the records hold nothing to see. Each run has the tables in order, the first with rows.
+    /// Draws the chart, or returns `None` if the records contain nothing to show. Each run has the tables in
+    /// order, and the first one has rows.
     pub draw: fn(&[Run]) -> Option<Picture>,
 }
 
@@ -57,18 +58,18 @@ impl Chart {
     }
 }
 
-/// All there are, for people.
+/// Returns a list of all charts, for people.
 pub fn list() -> String {
     let one = |c: &Chart| format!("{}.{} ({})", c.module, c.tables[0].name, c.about);
     ALL.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Whole numbers as people write them.
+/// Formats a whole number for people.
 fn count(n: f64) -> String {
     flame_record::human::grouped(n.max(0.0) as u64)
 }
 
-/// A unit of time in which `ns` is a number that people read, and what one is in nanoseconds.
+/// Returns a unit of time in which `ns` is a readable number, and the unit's length in nanoseconds.
 fn time_unit(ns: f64) -> (&'static str, f64) {
     match ns {
         n if n < 1e3 => ("ns", 1.0),

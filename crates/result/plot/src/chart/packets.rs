@@ -26,13 +26,13 @@ fn draw(runs: &[Run]) -> Option<Picture> {
         [("packets", "all"), ("tcp", "TCP"), ("udp", "UDP"), ("icmp", "ICMP"), ("sctp", "SCTP")]
     {
         let values = frame.numbers(column);
-        // A protocol that never came needs no line.
+        // A protocol without packets needs no line.
         if column == "packets" || values.iter().any(|n| *n > 0.0) {
             let line = times.iter().zip(values).map(|(t, n)| (t / 1e9, *n)).collect();
             series.push(Series { name: name.into(), colour: series.len(), shape: Shape::Line(line) });
         }
     }
-    // The last interval is as long as the capture went on, and a pause makes one row.
+    // The last interval ends with the capture, and a pause makes one row.
     let mut lengths: Vec<_> = times.windows(2).map(|w| w[1] - w[0]).collect();
     lengths.sort_by(f64::total_cmp);
     let label = match lengths.get(lengths.len() / 2) {

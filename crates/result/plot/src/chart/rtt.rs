@@ -34,7 +34,8 @@ fn draw(runs: &[Run]) -> Option<Picture> {
     })
 }
 
-/// Run `n` of `runs`: each bin is shared between them, and several are made comparable.
+/// Returns the series of run `n` of `runs`. Each bin is divided between the runs, and several runs are made
+/// comparable.
 fn one(run: &Run, n: usize, runs: usize) -> Option<Series> {
     let frame = &run.frames[0];
     let counts = frame.numbers("connections");
@@ -53,7 +54,7 @@ fn one(run: &Run, n: usize, runs: usize) -> Option<Series> {
         let from = low + (high - low) * 0.04 + part * n as f64;
         [from, 0.0, from + part, count * scale]
     });
-    // The bin in which the middle connection lies.
+    // The median is in the bin of the middle connection.
     let mut sorted: Vec<_> = bins().map(|((low, high), count)| ((low * high).sqrt(), count)).collect();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut below = 0.0;
@@ -67,7 +68,7 @@ fn one(run: &Run, n: usize, runs: usize) -> Option<Series> {
     Some(Series { name, colour: n, shape: Shape::Boxes(boxes.collect()) })
 }
 
-/// Two digits are what a bin tells.
+/// Formats a time with two digits, which is the accuracy of a bin.
 fn about(ns: f64) -> String {
     let (unit, one) = super::time_unit(ns);
     let value = ns / one;

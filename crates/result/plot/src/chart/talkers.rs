@@ -23,7 +23,7 @@ const HOSTS: usize = 10;
 
 fn draw(runs: &[Run]) -> Option<Picture> {
     let frame = &runs.first()?.frames[0];
-    // Sent and received.
+    // The bytes sent and received by each host.
     let mut hosts: HashMap<&str, [f64; 2]> = HashMap::new();
     let bytes = frame.numbers("bytes_fwd").iter().zip(frame.numbers("bytes_rev"));
     for ((src, dst), (forward, reverse)) in frame.words("src").zip(frame.words("dst")).zip(bytes) {
