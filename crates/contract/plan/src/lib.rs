@@ -77,7 +77,8 @@ pub fn least_common_multiple(a: u64, b: u64) -> u64 {
     (a / x).saturating_mul(b)
 }
 
-/// A module within a plan, and in commands to a worker that runs it. Never used again for another module.
+/// The number of a module within a plan, and in commands to the workers that run it. It must not be reused
+/// for another module of the same run, because accounts are kept by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModuleId(pub u32);
 
@@ -130,7 +131,8 @@ pub enum OnFault {
     Restart(u32),
 }
 
-/// Per instance. Exceeding one ends the instance, named, and nothing else.
+/// The limits of one instance. Exceeding one ends only that instance, with a report that names the limit. A
+/// growth of memory or tables beyond its limit fails instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// The bytes of linear memory that the module may own.
