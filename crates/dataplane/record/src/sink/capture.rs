@@ -22,7 +22,7 @@ struct Capture {
     interfaces: Vec<LinkType>,
 }
 
-/// Writes packets to `path`, by the same rules as records to files; records go on to `records`.
+/// Writes packets to `path`, by the same rules as records to files, and passes records on to `records`.
 pub fn capture(path: &Path, records: Box<dyn Sink>) -> Result<Box<dyn Sink>, SinkError> {
     let path = Some(path).filter(|p| p.as_os_str() != "-");
     let mut capture = Capture { records, out: Out::open(path)?, interfaces: Vec::new() };
@@ -35,7 +35,7 @@ pub fn capture(path: &Path, records: Box<dyn Sink>) -> Result<Box<dyn Sink>, Sin
 }
 
 impl Capture {
-    /// One block: type, length, body padded to 32 bits, length. `head` has at most 32 bytes.
+    /// Writes a block: type, length, body padded to 32 bits, length. `head` has at most 32 bytes.
     fn write(&mut self, kind: u32, head: &[u8], rest: &[u8]) -> Result<(), SinkError> {
         let body = head.len() + rest.len();
         let length = (12 + body.next_multiple_of(4)) as u32;

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 const ROW_GROUP: usize = 262_144;
 
 pub(crate) struct ParquetSink {
-    /// By module, then table.
+    /// The files by module, then table.
     files: HashMap<String, HashMap<String, (PathBuf, ArrowWriter<Out>)>>,
 }
 
@@ -54,7 +54,8 @@ impl ParquetSink {
     }
 }
 
-/// What the Arrow schema says, for readers that do not decode it; sorted, so files are reproducible.
+/// Returns the metadata of the Arrow schema, for readers that do not decode it, sorted so that files are
+/// reproducible.
 fn key_values(schema: &arrow_schema::Schema) -> Vec<KeyValue> {
     let table = schema.metadata().iter().map(|(k, v)| KeyValue::new(k.clone(), v.clone()));
     let units = schema.fields().iter().filter_map(|f| {
@@ -78,7 +79,7 @@ impl Sink for ParquetSink {
         writer.write(batch).map_err(|e| error(path, e))
     }
 
-    /// Nothing to do: see the module's page.
+    /// Does nothing: a Parquet file cannot be read before its end.
     fn flush(&mut self) -> Result<(), SinkError> {
         Ok(())
     }
