@@ -11,9 +11,9 @@ use wasmtime::{Config, Inlining, WasmBacktraceDetails, WasmFeatures};
 /// The native stack of one call in bytes. A call that needs more traps.
 pub const STACK_BYTES: usize = 512 << 10;
 
-/// The address space reserved for a linear memory, in bytes: with 4 GiB, 32-bit addresses need no checks. The
-/// guard after it catches the offsets of instructions.
+/// The address space reserved for a linear memory, in bytes. With 4 GiB, 32-bit addresses need no checks.
 const RESERVATION: u64 = 4 << 30;
+/// The size of the guard after a linear memory in bytes, which catches the offsets of instructions.
 const GUARD: u64 = 32 << 20;
 
 /// Returns the features of Wasm that modules may use: core Wasm 2.0 without `externref`, as LLVM emits it for

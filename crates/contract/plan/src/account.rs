@@ -13,7 +13,7 @@ pub enum Shed {
     Output,
     /// The instance had been stopped before, or the run was stopped before the packet was processed.
     Stopped,
-    /// The block was lost because the module fell behind its buffer.
+    /// The block was lost because the module's buffer was full.
     Overrun,
     /// The module had used up its share of processor time.
     Share,

@@ -21,9 +21,9 @@ pub const MAX_SHOWN_FILTER: usize = 2048;
 pub const MAX_SHOWN_WORDS: usize = 512;
 /// The maximum number of addresses and numbers in a [`ShownFilter`].
 pub const MAX_SHOWN_VALUES: usize = 64;
-/// The maximum number of shown filters that apply to one module; [`MAX_SHOWN_TOTAL`] limits their addresses
-/// and numbers together.
+/// The maximum number of shown filters that apply to one module.
 pub const MAX_SHOWN_FILTERS: usize = 32;
+/// The maximum number of addresses and numbers in all shown filters that apply to one module.
 pub const MAX_SHOWN_TOTAL: usize = 128;
 
 /// A filter of the node's policy, of a root, or of the operator. It is evaluated on the packet as it was

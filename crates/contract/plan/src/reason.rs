@@ -24,9 +24,11 @@ pub struct Overrun {
     pub batches: u64,
     /// The number of batches per 1000 that may take longer.
     pub allowed_per_mille: u32,
-    /// The nanoseconds per packet that half of the batches did not exceed; below for 99 % and all of them.
+    /// The nanoseconds per packet that half of the batches did not exceed.
     pub median_ns: u64,
+    /// The nanoseconds per packet that 99 % of the batches did not exceed.
     pub p99_ns: u64,
+    /// The nanoseconds per packet of the slowest batch.
     pub max_ns: u64,
 }
 

@@ -369,9 +369,9 @@ pub struct State {
     pub paid: Vec<(u64, u64)>,
     /// The used processor time in nanoseconds that later periods have not yet compensated.
     pub used_ns: u64,
-    /// The time, in nanoseconds since 1970 of the node's clock, up to which processor time was compensated;
-    /// below, the latest beginning of a run.
+    /// The time up to which processor time was compensated, in nanoseconds since 1970 of the node's clock.
     pub worked_off_ns: u64,
+    /// The latest beginning of a run, in nanoseconds since 1970 of the node's clock.
     pub began_ns: u64,
 }
 

@@ -37,9 +37,10 @@ pub struct ShownPacket<'a> {
     pub wire_len: u32,
 }
 
-/// The maximum number of instructions of a [`ShownFilter`] before optimization; [`MAX_SHOWN_INSTRUCTIONS`] is
-/// the maximum after it. libpcap spends milliseconds on them.
+/// The maximum number of instructions of a [`ShownFilter`] before optimization. libpcap spends milliseconds
+/// on them.
 pub const MAX_SHOWN_UNOPTIMIZED: usize = 3000;
+/// The maximum number of instructions of a [`ShownFilter`] after optimization.
 pub const MAX_SHOWN_INSTRUCTIONS: usize = 1024;
 
 mod sealed {
