@@ -26,7 +26,7 @@ struct Mapping {
 
 // SAFETY: the mapping lives as long as the value and is not tied to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: a shared reference gives out only the address; its users state why they may follow it.
+// SAFETY: a shared reference provides only the address; its users state why they may follow it.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -48,7 +48,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, given back once; whatever referred to it borrowed `self`.
+        // SAFETY: the mapping made in `new`, unmapped once; all references to it borrowed `self`.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -230,7 +230,7 @@ fn other_descriptors_are_refused_by_name() {
     refuse(&|fds| fds.control = memfd(PAGE, sized), &["control descriptor", "layout", "found 0x0"]);
     refuse(&|fds| fds.event = pipe(), &["event descriptor", "Fifo"]);
     refuse(&|fds| std::mem::swap(&mut fds.data, &mut fds.control), &["data descriptor"]);
-    // The right ones are accepted.
+    // The right descriptors are accepted.
     let fds = pool.remote_reader(1).unwrap();
     let id = fds.id;
     assert_eq!(Reader::from_fds(fds.data, fds.control, fds.event).unwrap().id(), id);

@@ -63,8 +63,8 @@ impl Schema {
     }
 
     /// Checks `output`, the bytes that one call returned, and counts its frames. Afterwards [`frames`] and
-    /// [`crate::Rows`] read it without failure. Allocates only for an error. `has_slow_path` states whether
-    /// messages have a receiver.
+    /// `flame_record::Rows` read it without failure. Allocates only for an error. `has_slow_path` states
+    /// whether messages have a receiver.
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ pub(crate) struct WindowMemory;
 /// The address space of one module: its own memory at the bottom, windows from `layout::WINDOW` on, a guard
 /// at the end. All addresses that are not mapped are inaccessible.
 struct Reservation {
-    /// Aligned to [`HUGE`].
+    /// The first byte of the address space, aligned to [`HUGE`].
     start: NonNull<u8>,
     /// The start of the mapping, which is a little larger because of the alignment.
     mapping: NonNull<u8>,
@@ -65,7 +65,7 @@ unsafe impl MemoryCreator for WindowMemory {
         }
         let reserved = reserved.unwrap_or(0) + guard;
         let mapped = reserved + HUGE;
-        // SAFETY: a fresh inaccessible mapping wherever the kernel likes; the result is checked.
+        // SAFETY: a new inaccessible mapping at an address that the kernel chooses; the result is checked.
         let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -83,7 +83,7 @@ unsafe impl MemoryCreator for WindowMemory {
             ));
         }
         let mapping: NonNull<u8> = NonNull::new(mapping.cast()).ok_or("address 0 was mapped")?;
-        // SAFETY: less than HUGE on, which the mapping is larger than what is used of it.
+        // SAFETY: the offset is less than HUGE, by which the mapping exceeds the part that is used.
         let start = unsafe { mapping.add(mapping.as_ptr().align_offset(HUGE)) };
         let maximum = maximum.unwrap_or(limit).min(limit);
         let mut memory = Reservation { start, mapping, mapped, size: 0, maximum };
@@ -143,8 +143,8 @@ pub(crate) fn map_window(base: *mut u8, window: Mapping) -> io::Result<()> {
     if window.at < flame_abi::layout::WINDOW || end > 1 << 32 || !aligned {
         return Err(io::Error::other(format!("a window at {:#x} of {} bytes", window.at, window.bytes)));
     }
-    // SAFETY: the range was just checked to lie in the reservation, above what the module owns;
-    // MAP_FIXED replaces only our own inaccessible pages. PROT_READ: a store from Wasm traps.
+    // SAFETY: the range was just checked to lie in the reservation, above the module's own memory;
+    // MAP_FIXED replaces only inaccessible pages of the reservation. PROT_READ: a store from Wasm traps.
     let mapped = unsafe {
         libc::mmap(
             base.add(window.at as usize).cast(),

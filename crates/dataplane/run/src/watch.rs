@@ -230,7 +230,7 @@ pub(crate) struct Watch {
 /// A mapped polling page.
 struct Page(*mut u8);
 
-// SAFETY: the address is only given to mprotect, under a lock that whoever unmaps the page has taken before.
+// SAFETY: the address is only given to mprotect, under a lock that is taken before the page is unmapped.
 unsafe impl Send for Page {}
 
 impl Watch {
@@ -308,7 +308,7 @@ impl Watch {
 impl Page {
     fn protect(&self, protection: libc::c_int) -> bool {
         // SAFETY: a page of a reservation that is mapped until `Watch::retire` has taken the page away;
-        // modules cannot tell its protection but by the trap that is wanted.
+        // modules observe its protection only by the intended trap.
         unsafe { libc::mprotect(self.0.cast(), flame_abi::layout::POLL_BYTES as usize, protection) == 0 }
     }
 }
@@ -387,7 +387,7 @@ mod tests {
 
     /// Creates a page. `readable` tests access through the kernel, without a fault.
     fn page() -> *mut u8 {
-        // SAFETY: a fresh mapping; the result is checked.
+        // SAFETY: a new mapping; the result is checked.
         let page = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),

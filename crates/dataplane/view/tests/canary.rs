@@ -188,7 +188,7 @@ fn addresses_in_uncommon_places() {
     let everything = [("mac", Action::Zero), ("ip", Action::Zero), ("port", Action::Zero)];
     for (name, kind, packet) in cases {
         let frame = ethernet(kind, &packet);
-        // Padding of the link, as a leaky sender fills it (CVE-2003-0001).
+        // Padding of the link with leaked data of the sender (CVE-2003-0001).
         let padded = if kind == 0x0800 { [&frame[..], &SECRET].concat() } else { frame.clone() };
         for frame in [frame, padded] {
             let open = see(&mut view(Expose::All, &[]), LinkType::ETHERNET, std::slice::from_ref(&frame));

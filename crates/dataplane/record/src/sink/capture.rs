@@ -4,7 +4,7 @@
 //! Expects:  a module whose manifest has packets = true, such as anonymize. Under a grant: packets in calls,
 //!           and at most transmit bytes a second.
 //! Gives:    one section, an interface for each link type from its first packet on, times in nanoseconds
-//!           (draft-ietf-opsawg-pcapng). The file gets its name when the run ends well.
+//!           (draft-ietf-opsawg-pcapng). The file receives its name when the run succeeds.
 //! Example:  flame run anonymize -r FILE -w OUT.pcapng --set anonymize.key=@KEY
 //! Related:  anonymize (module), file (source)
 
@@ -56,7 +56,7 @@ impl Capture {
             return Ok(known as u32);
         }
         let [a, b] = link.0.to_le_bytes();
-        // No limit of length; option 9 (if_tsresol) is one byte, 10^-9; end of options.
+        // No limit on the length of packets; option 9 (if_tsresol) is one byte, 10^-9; end of options.
         self.write(1, &[a, b, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0], &[])?;
         self.interfaces.push(link);
         Ok(self.interfaces.len() as u32 - 1)

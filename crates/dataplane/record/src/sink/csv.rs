@@ -1,4 +1,4 @@
-//! csv: writes a header line, then one line a record (RFC 4180, lines end in a line feed).
+//! csv: writes a header line, then one line per record (RFC 4180, lines end in a line feed).
 //!
 //! Usage:    --format csv, -o NAME.csv for one table, -o FOLDER for a file MODULE.TABLE.csv for each table
 //!           Without -o: standard output, if there is one table; --table selects it.

@@ -1,4 +1,4 @@
-//! eve: writes alerts as EVE, the JSON of Suricata, one event a line.
+//! eve: writes alerts as EVE, the JSON of Suricata, one event per line.
 //!
 //! Usage:    --format eve, -o FILE (default: standard output)
 //! Expects:  a module with a table alert of the columns of ids: ts_ns gid sid rev msg class priority proto

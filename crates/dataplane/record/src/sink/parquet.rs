@@ -1,12 +1,12 @@
-//! parquet: writes one Parquet file a table, compressed with zstd.
+//! parquet: writes one Parquet file per table, compressed with zstd.
 //!
 //! Usage:    --format parquet, -o NAME.parquet for one table
 //!           -o FOLDER for a file MODULE.TABLE.parquet for each table
 //! Gives:    units in the Arrow metadata of each column (pyarrow: schema.field("rtt_ns").metadata) and in the
 //!           metadata of the file as flame.unit.COLUMN (DuckDB: parquet_kv_metadata). A table without records
 //!           has its schema.
-//! Limits:   readable when the run has ended, since the index of a Parquet file is at its end. Row groups of
-//!           up to 262,144 rows are written as they fill, which bounds the memory of a long run.
+//! Limits:   readable after the end of the run, because the index of a Parquet file is at its end. Row groups
+//!           of up to 262,144 rows are written as they fill, which bounds the memory of a long run.
 //! Example:  flame run flow -r FILE --format parquet -o flows
 //! Related:  json, csv
 

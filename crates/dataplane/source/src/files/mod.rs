@@ -4,7 +4,7 @@
 //!           -s BYTES limits the bytes of each packet, -c COUNT the packets
 //! Expects:  pcap or pcapng, plain, gzip or zstd, of a link type that is decoded.
 //! Gives:    packets in time order over all files. Damage ends its file: the packets before it are kept, and
-//!           the run has exit status 3. In a folder, files that are no captures are skipped and reported.
+//!           the run has exit status 3. In a folder, files that are not captures are skipped and reported.
 //! Example:  flame run flow -r FILE -r FILE
 //! Related:  live, pcap, pcapng, capture (sink)
 

@@ -2,7 +2,7 @@
 //!
 //! Usage:    -i INTERFACE, -s BYTES, -p (not promiscuous), --hardware-timestamps, --workers N
 //! Expects:  Linux, and CAP_NET_RAW or root.
-//! Gives:    packets where the kernel put them, without a copy, until Ctrl-C. Packets that nobody takes in
+//! Gives:    packets in the memory of the kernel, without a copy, until Ctrl-C. Packets that nobody takes in
 //!           time are dropped by the kernel and counted. With several workers the kernel assigns each flow to
 //!           one of them.
 //! Example:  flame run flow -i eth0 --workers 2

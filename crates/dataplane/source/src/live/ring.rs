@@ -16,7 +16,7 @@ pub struct Ring {
     blocks: usize,
 }
 
-// SAFETY: the mapping is not tied to a thread; who owns a block is decided by its status word.
+// SAFETY: the mapping is not tied to a thread; the status word of a block determines its owner.
 unsafe impl Send for Ring {}
 // SAFETY: as above; the status word is accessed atomically.
 unsafe impl Sync for Ring {}
@@ -51,8 +51,8 @@ struct Held {
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: in the mapping, which `ring` keeps; the kernel does not write to a block before it
-        // gets it back, nor do we after `Ring::take`.
+        // SAFETY: in the mapping, which `ring` keeps; the kernel does not write to a block before
+        // it is returned, nor does this process after `Ring::take`.
         unsafe { std::slice::from_raw_parts(self.ring.at(self.index), self.ring.block_bytes) }
     }
 }
@@ -106,7 +106,7 @@ impl Ring {
     }
 
     fn status(&self, index: usize) -> &AtomicU32 {
-        // SAFETY: in the block's head, aligned; kernel and we access it as one word.
+        // SAFETY: in the block's head, aligned; the kernel and this process access it as one word.
         unsafe { &*self.at(index).add(block::STATUS).cast::<AtomicU32>() }
     }
 
@@ -119,7 +119,7 @@ impl Ring {
     /// not change while it is lent out.
     pub fn take(ring: &Arc<Self>, index: usize) -> (Bytes, Frame) {
         debug_assert!(ring.is_ready(index));
-        // SAFETY: the block is ours now and nobody else refers to it yet.
+        // SAFETY: the block belongs to this process now, and nothing else refers to it yet.
         let bytes = unsafe { std::slice::from_raw_parts_mut(ring.at(index), ring.block_bytes) };
         let first = Frame { at: word(bytes, block::FIRST) as usize, left: word(bytes, block::PACKETS) };
         let mut frame = first;
@@ -133,7 +133,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, given back once; no block is held, for each holds an Arc.
+        // SAFETY: the mapping made in `new`, unmapped once; no block is held, because each holds an Arc.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes()) };
     }
 }

@@ -33,7 +33,7 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<(Socket, Link), So
     if fd < 0 {
         return Err(io("socket", io::Error::last_os_error()));
     }
-    // SAFETY: just made, owned by nobody else.
+    // SAFETY: just created, with no other owner.
     let socket = Socket(unsafe { OwnedFd::from_raw_fd(fd) });
     let link = socket.link(interface)?;
     let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
@@ -153,7 +153,7 @@ impl Socket {
             return self.cut(snaplen.max(1));
         }
         match self.set_at(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0u32) {
-            // There was none.
+            // There was no filter.
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             result => result,
         }
