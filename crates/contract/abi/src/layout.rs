@@ -59,7 +59,7 @@ pub mod names {
     /// The module name of every import.
     pub const IMPORTS: &str = "flame";
     /// `(index: i32)`: marks the beginning of packet `index` of this batch, with a new budget. Indices must
-    /// increase. The host replaces the call by two instructions.
+    /// increase. The host replaces the call by a few instructions.
     pub const PACKET: &str = "packet";
 
     /// `()`: marks the path from here on as cold. The call costs nothing. Estimates leave cold paths out;

@@ -4,9 +4,9 @@
 //! Three rules hold for every file:
 //!
 //! 1. The checks apply to the opened file: owner, mode and kind are read from its descriptor, and files of a
-//!    [`Folder`] are opened relative to the folder's descriptor, so nothing can be exchanged in between. 2.
-//!    The last component is never followed if it is a symbolic link, and no open blocks. 3. A new file is
-//!    created exclusively, under an unpredictable name, and renamed when it is complete.
+//!    [`Folder`] are opened relative to the folder's descriptor, so nothing can be exchanged in between.
+//! 2. The last component is never followed if it is a symbolic link, and no open blocks.
+//! 3. A new file is created exclusively, under an unpredictable name, and renamed when it is complete.
 #![forbid(unsafe_code)]
 
 mod folder;

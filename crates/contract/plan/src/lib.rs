@@ -147,7 +147,7 @@ pub struct Limits {
     /// - a call of init;
     /// - a tick, or the end, with the calls that follow it for more output;
     /// - for the slow instance, all messages that one call of a fast instance sent;
-    /// - once the run is stopped, all further calls of an instance other than batches.
+    /// - once the run is stopped, all further calls of an instance other than batches and init.
     ///
     /// Each call costs at least [`flame_abi::CALL_UNITS`], plus one unit for each byte of its output.
     pub call_budget: u64,
