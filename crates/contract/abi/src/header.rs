@@ -1,48 +1,49 @@
-//! What the host writes into the control area before a call.
+//! The headers that the host writes into the control area before a call.
 
-/// Bits of [`BatchHeader::flags`].
+/// The bits of [`BatchHeader::flags`].
 pub mod batch_flags {
-    /// The previous instance of this module was cut off or trapped; this one starts empty.
+    /// The previous instance of this module trapped or was stopped at its budget. This instance starts empty.
     pub const RESTARTED: u32 = 1 << 0;
 }
 
-/// Values of [`InitHeader::role`].
+/// The values of [`InitHeader::role`].
 pub mod role {
-    /// Gets packets. There is one per worker.
+    /// The instance receives packets. There is one such instance per worker.
     pub const FAST: u32 = 0;
-    /// Gets the messages of the fast instances. There is one.
+    /// The instance receives the messages of the fast instances. There is one such instance.
     pub const SLOW: u32 = 1;
 }
 
-/// At `WINDOW + BATCH_OFFSET` during `flame_batch`; its address is the argument.
+/// The header of a batch, at `WINDOW + BATCH_OFFSET` during `flame_batch`, whose argument is this address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchHeader {
-    /// Address of the first descriptor; the others follow, 32 bytes each.
+    /// The address of the first descriptor. The others follow, 32 bytes each.
     pub descriptors: u32,
-    /// Descriptors, 1 to 256.
+    /// The number of descriptors, 1 to 256.
     pub count: u32,
-    /// Packets lost to this module since its last batch (not those its filter left out).
+    /// The number of packets that were lost to this module since its last batch, without those that its
+    /// filter left out.
     pub lost: u64,
-    /// See [`batch_flags`].
+    /// The bits of [`batch_flags`].
     pub flags: u32,
-    /// Link type of the packets (LINKTYPE_ number); all of a batch have the same.
+    /// The link type (LINKTYPE_ number) of all packets in the batch.
     pub link: u32,
 }
 
-/// At `WINDOW + DATA_OFFSET` during `flame_init`, followed by the parameters ([`crate::config`]).
+/// The header of `flame_init`, at `WINDOW + DATA_OFFSET`, followed by the parameters ([`crate::config`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InitHeader {
     pub abi: u32,
-    /// See [`role`].
+    /// One of the values of [`role`].
     pub role: u32,
-    /// Number of this worker, 0 to `workers - 1`.
+    /// The number of this worker, 0 to `workers - 1`.
     pub worker: u32,
     pub workers: u32,
-    /// Time between ticks in nanoseconds of packet time.
+    /// The time between ticks in nanoseconds of packet time.
     pub tick_ns: u64,
-    /// `--interval` in nanoseconds; 0 when none was asked for.
+    /// The value of `--interval` in nanoseconds, or 0 if it was not given.
     pub interval_ns: u64,
 }
 

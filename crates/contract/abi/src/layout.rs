@@ -1,4 +1,4 @@
-//! Addresses of a module's linear memory.
+//! The addresses of a module's linear memory.
 //!
 //! ```text
 //! 0                 memory the module owns (data, stack, heap), at most MAX_MEMORY
@@ -7,36 +7,36 @@
 //! 4 GiB             end
 //! ```
 //!
-//! All from `WINDOW` on is mapped read-only and lies beyond what `memory.size` reports: a load
-//! works, a store traps. Gaps between mappings trap either way.
+//! All mappings from `WINDOW` on are read-only and lie beyond the size that `memory.size` reports: loads
+//! succeed, stores trap. Loads and stores in the gaps between mappings trap.
 
-/// First byte of the window.
+/// The address of the first byte of the window.
 pub const WINDOW: u32 = 0x8000_0000;
-/// Size of the control area that starts at [`WINDOW`].
+/// The size in bytes of the control area, which starts at [`WINDOW`].
 pub const CONTROL_BYTES: u32 = 1 << 20;
-/// First byte of the view blocks.
+/// The address of the first byte of the view blocks.
 pub const VIEW: u32 = WINDOW + CONTROL_BYTES;
-/// Bytes a view may map behind [`VIEW`].
+/// The number of bytes from [`VIEW`] on that a view may map.
 pub const VIEW_BYTES: u32 = 0x7000_0000;
-/// Largest memory a module can own, in bytes.
+/// The largest memory that a module can own, in bytes.
 pub const MAX_MEMORY: u32 = 0x4000_0000;
 
-/// Offset of the batch header in the control area.
+/// The offset of the batch header in the control area.
 pub const BATCH_OFFSET: u32 = 0;
-/// Offset in the control area of what `flame_init` and `flame_message` are given.
+/// The offset in the control area of the data for `flame_init` and `flame_message`.
 pub const DATA_OFFSET: u32 = 4096;
-/// Largest configuration or message in bytes.
+/// The largest configuration or message in bytes.
 pub const MAX_DATA: u32 = POLL_OFFSET - DATA_OFFSET;
 
-/// Offset of the polling page in the control area.
+/// The offset of the polling page in the control area.
 pub const POLL_OFFSET: u32 = CONTROL_BYTES - POLL_BYTES;
-/// Address of the polling page. Code that has no counters loads from it in every loop; the host revokes
-/// access to it to end a call that ran past its deadline. It holds nothing.
+/// The address of the polling page. Code without counters loads from it in every loop, and the host revokes
+/// access to it to end a call that has passed its deadline. The page holds no data.
 pub const POLL: u32 = WINDOW + POLL_OFFSET;
-/// Size of the polling page.
+/// The size of the polling page in bytes.
 pub const POLL_BYTES: u32 = 4096;
 
-/// Names of exports and imports.
+/// The names of exports, imports and custom sections.
 pub mod names {
     pub const MEMORY: &str = "memory";
     /// `(config: i32, len: i32) -> i64`, optional.
@@ -45,27 +45,27 @@ pub mod names {
     pub const BATCH: &str = "flame_batch";
     /// `(now_ns: i64) -> i64`, optional.
     pub const TICK: &str = "flame_tick";
-    /// `(now_ns: i64) -> i64`, optional: the last call an instance gets.
+    /// `(now_ns: i64) -> i64`, optional: the last call of an instance.
     pub const END: &str = "flame_end";
-    /// `(ptr: i32, len: i32) -> i64`, optional: makes the module have a slow path.
+    /// `(ptr: i32, len: i32) -> i64`, optional: a module that exports it has a slow instance.
     pub const MESSAGE: &str = "flame_message";
-    /// Address of a NUL-terminated text that explains a trap, optional (`() -> i32` is not called:
-    /// this is an immutable exported global).
+    /// An immutable exported global with the address of a NUL-terminated text that explains a trap, optional.
     pub const PANIC: &str = "flame_panic_text";
 
-    /// What the rewriter's export begins with that names an exported function without counters.
+    /// The prefix of exports that the rewriter adds: each names the variant without counters of an exported
+    /// function.
     pub const POLLED: &str = "flame:polled:";
 
-    /// Module name of every import.
+    /// The module name of every import.
     pub const IMPORTS: &str = "flame";
-    /// `(index: i32)`: packet `index` of this batch begins. Indices must increase. The budget of
-    /// one packet starts anew. Costs two instructions: the host replaces the call by them.
+    /// `(index: i32)`: marks the beginning of packet `index` of this batch, with a new budget. Indices must
+    /// increase. The host replaces the call by a few instructions.
     pub const PACKET: &str = "packet";
 
-    /// The other import, `cold()`: the path from here on is seldom taken. It costs nothing; estimates leave
-    /// cold paths out, bounds do not.
+    /// `()`: marks the path from here on as cold. The call costs nothing. Estimates leave cold paths out;
+    /// bounds do not.
     pub const COLD: &str = "cold";
 
-    /// Custom section that holds the manifest (the text of `module.toml`).
+    /// The custom section that holds the manifest (the text of `module.toml`).
     pub const MANIFEST_SECTION: &str = "flame.manifest";
 }

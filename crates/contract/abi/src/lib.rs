@@ -1,8 +1,8 @@
-//! What host and module agree on: the layout of memory, calls and records. Version 1.
+//! The binary interface between host and modules: layout of memory, calls and records. Version 1.
 //!
-//! Everything is little-endian and has a fixed offset, because modules in C, Rust and hand-written
-//! Wasm read it. `docs/abi.md` is the same contract in prose. The feature `manifest` adds the
-//! manifest's types and parser, which need an allocator; the rest is `no_std`.
+//! All integers are little-endian and at fixed offsets, so that modules in C, Rust and hand-written Wasm can
+//! read them. `docs/abi.md` describes the same interface in prose. The feature `manifest` adds the types and
+//! the parser of the manifest, which need an allocator; the rest is `no_std`.
 #![cfg_attr(not(feature = "manifest"), no_std)]
 #![forbid(unsafe_code)]
 
@@ -19,22 +19,23 @@ pub use descriptor::{Descriptor, flags, tcp};
 pub use header::{BatchHeader, InitHeader, batch_flags, role};
 pub use link::LinkType;
 
-/// Version of this contract. A module states it in its manifest as `abi = 1`.
+/// The version of this interface. A module states it in its manifest as `abi = 1`.
 pub const VERSION: u32 = 1;
 
-/// Packets in one batch, at most.
+/// The maximum number of packets in a batch.
 pub const MAX_BATCH: usize = 256;
 
-/// Longest captured packet in bytes (libpcap's MAXIMUM_SNAPLEN); sources treat more as damage.
+/// The length of the longest captured packet in bytes (libpcap's MAXIMUM_SNAPLEN). Sources treat longer
+/// packets as damage.
 pub const MAX_PACKET: usize = 262_144;
 
-/// Packets in one block, at most.
+/// The maximum number of packets in a block.
 pub const MAX_BLOCK_PACKETS: usize = 1024;
 
-/// Units of work that a call other than a batch costs at least: about what the host does around it. A call is
-/// left uncounted only if it is proved to cost no more.
+/// The minimum cost of a call other than a batch in units of work, about the cost of the host's work around
+/// it. A call runs without counters only if its proven bound does not exceed this.
 pub const CALL_UNITS: u64 = 1024;
 
-/// Captured bytes in one block after which a source closes it. A block may exceed this by the one
-/// packet that crossed it, so a block holds at most `MAX_BLOCK_BYTES + MAX_PACKET` bytes.
+/// The number of captured bytes after which a source closes a block. The packet that crosses this limit still
+/// belongs to the block, so a block holds at most `MAX_BLOCK_BYTES + MAX_PACKET` bytes.
 pub const MAX_BLOCK_BYTES: usize = 1 << 20;

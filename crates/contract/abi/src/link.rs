@@ -1,13 +1,13 @@
-//! Link types by their number in capture files (the registry at tcpdump.org/linktypes.html).
+//! Link types by their number in capture files (the registry is at tcpdump.org/linktypes.html).
 
-/// How a packet's bytes begin.
+/// The type of the link header with which a packet begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkType(pub u16);
 
 impl LinkType {
     pub const NULL: Self = Self(0);
     pub const ETHERNET: Self = Self(1);
-    /// DLT_RAW as some systems wrote it into files.
+    /// DLT_RAW as some systems write it into files.
     pub const RAW_BSD: Self = Self(12);
     pub const RAW_OPENBSD: Self = Self(14);
     pub const PPP: Self = Self(9);
@@ -19,9 +19,10 @@ impl LinkType {
     pub const IEEE802_11: Self = Self(105);
     pub const IEEE802_11_RADIOTAP: Self = Self(127);
     pub const NFLOG: Self = Self(239);
-    /// Ethernet with a switch's tag behind the addresses: Broadcom, Marvell, Marvell with an EtherType.
+    /// Ethernet with a switch's tag after the addresses. This is Broadcom's tag; [`Self::DSA_TAG_DSA`] and
+    /// [`Self::DSA_TAG_EDSA`] are Marvell's, the latter with an EtherType.
     pub const DSA_TAG_BRCM: Self = Self(281);
-    /// Broadcom's tag before the addresses.
+    /// Ethernet with Broadcom's tag before the addresses.
     pub const DSA_TAG_BRCM_PREPEND: Self = Self(282);
     pub const DSA_TAG_DSA: Self = Self(284);
     pub const DSA_TAG_EDSA: Self = Self(285);
@@ -31,7 +32,7 @@ impl LinkType {
     pub const IPV6: Self = Self(229);
     pub const LINUX_SLL2: Self = Self(276);
 
-    /// Every link type whose packets are decoded.
+    /// The link types whose packets are decoded.
     pub const DECODED: [Self; 20] = [
         Self::NULL,
         Self::ETHERNET,
@@ -55,7 +56,7 @@ impl LinkType {
         Self::DSA_TAG_EDSA,
     ];
 
-    /// Whether packets of this type are decoded; others count as not IP.
+    /// Returns whether packets of this type are decoded. Others count as not IP.
     pub fn is_decoded(self) -> bool {
         Self::DECODED.contains(&self)
     }

@@ -1,51 +1,52 @@
-//! `module.toml`: what a module is called, needs and emits.
+//! The manifest, `module.toml`: the name of a module, its needs and the records it emits.
 //!
-//! The text travels in the custom section `flame.manifest`. It is untrusted input: sizes are
-//! limited, unknown keys are errors, and every error names the key.
+//! The text is stored in the custom section `flame.manifest`. It is untrusted input: sizes are limited,
+//! unknown keys are errors, and every error names the key.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Largest manifest in bytes.
+/// The largest manifest in bytes.
 pub const MAX_BYTES: usize = 64 * 1024;
-/// Tables of one module, at most.
+/// The maximum number of tables of a module.
 pub const MAX_TABLES: usize = 64;
-/// Columns of one table, at most.
+/// The maximum number of columns of a table.
 pub const MAX_COLUMNS: usize = 128;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Version of the ABI the module was built for.
+    /// The version of the ABI for which the module was built.
     pub abi: u32,
-    /// Lower-case letters, digits and `-`; starts with a letter; at most 32 bytes.
+    /// The name: at most 32 bytes, lower-case letters, digits, `_` and `-`, of which the first is a letter.
     pub name: String,
     pub version: String,
-    /// One line for `flame modules`.
+    /// A description in one line, for `flame modules`.
     pub description: String,
     #[serde(default)]
     pub needs: Needs,
     #[serde(default)]
     pub limits: ManifestLimits,
-    /// Whether it emits packets, which go to a capture file (`flame run -w FILE`).
+    /// Whether the module emits packets, which go to a capture file (`flame run -w FILE`).
     #[serde(default)]
     pub packets: bool,
-    /// Parameters by name; set with `--set NAME.PARAMETER=VALUE`.
+    /// The parameters by name. `--set NAME.PARAMETER=VALUE` sets one.
     #[serde(default)]
     pub parameters: BTreeMap<String, Parameter>,
-    /// Tables in the order of their indices in output frames.
+    /// The tables, in the order of their indices in output frames.
     #[serde(default)]
     pub tables: Vec<Table>,
 }
 
-/// What a module needs to see; it never gets more than this.
+/// The needs of a module. It never receives more than this.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Needs {
-    /// `none` (descriptors only), `headers`, `payload:N` or `all`. Default `headers`.
+    /// The bytes to expose: `count`, `none` (descriptors only), `headers`, `payload:N` or `all`. The default
+    /// is `headers`.
     #[serde(default)]
     pub expose: Option<String>,
-    /// A pcap filter: packets it leaves out never reach the module.
+    /// A pcap filter. Packets that do not match never reach the module.
     #[serde(default)]
     pub select: Option<String>,
 }
@@ -53,11 +54,11 @@ pub struct Needs {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestLimits {
-    /// Loop iterations and calls one packet may cost, weighted by their instructions.
+    /// The work that one packet may cost: loop iterations and calls, weighted by their instructions.
     pub packet_budget: Option<u64>,
-    /// The same for one call of init, tick, end or message.
+    /// The work that a call of init, tick, end or message may cost, in the unit of `packet_budget`.
     pub call_budget: Option<u64>,
-    /// Memory of one instance in MiB.
+    /// The memory of one instance in MiB.
     pub memory_mib: Option<u32>,
 }
 
@@ -81,7 +82,8 @@ pub enum ParameterType {
     Number,
     Boolean,
     Text,
-    /// Written as `10s`, `250ms`, `5us`, `7ns`, `2m` or `1h`; given to the module in nanoseconds.
+    /// A duration, written as `10s`, `250ms`, `5us`, `7ns`, `2m` or `1h` and passed to the module in
+    /// nanoseconds.
     Duration,
 }
 
@@ -100,10 +102,10 @@ pub struct Column {
     pub name: String,
     #[serde(rename = "type")]
     pub kind: ColumnType,
-    /// For people and for Parquet's metadata: `ns`, `bytes`, `packets`.
+    /// The unit, such as `ns`, `bytes` or `packets`, for display and for the metadata of Parquet.
     #[serde(default)]
     pub unit: Option<String>,
-    /// The words of an enum, in the order of their numbers.
+    /// The names of an enum's values, in the order of their numbers.
     #[serde(default)]
     pub values: Vec<String>,
 }
@@ -126,7 +128,7 @@ pub enum ColumnType {
     Enum,
 }
 
-/// Why a manifest was refused.
+/// The reason why a manifest was refused.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ManifestError {
     #[error("manifest is {0} bytes, at most {MAX_BYTES} are read")]
@@ -144,7 +146,12 @@ pub enum ManifestError {
 }
 
 impl Manifest {
-    /// The only door for untrusted bytes.
+    /// Parses and checks an untrusted manifest. There is no other entry point.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the manifest is too large, not UTF-8, not valid TOML, of another ABI version or
+    /// inconsistent.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() > MAX_BYTES {
             return Err(ManifestError::TooLarge(bytes.len()));
@@ -165,7 +172,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Returns the manifest as TOML, which [`Manifest::parse`] reads back.
+    /// Returns the manifest as TOML, which [`Manifest::parse`] can read.
     pub fn to_toml(&self) -> Result<String, ManifestError> {
         toml::to_string(self).map_err(|e| ManifestError::Syntax(e.to_string()))
     }
@@ -191,7 +198,7 @@ impl Manifest {
             }
             for column in &table.columns {
                 name(&place, &column.name)?;
-                // A record in JSON says where it is from under these keys.
+                // JSON records use these keys for their origin.
                 if column.name == "module" || column.name == "table" {
                     return Err(invalid(
                         &format!("{place}.{}", column.name),
@@ -211,7 +218,11 @@ impl Manifest {
 }
 
 impl Parameter {
-    /// The bytes that a module gets for `value` (see [`crate::config`]), or what is wrong with it.
+    /// Returns the encoding of `value` that the module receives (see [`crate::config`]).
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of the fault if `value` has another type or is out of range.
     pub fn encode(&self, value: &toml::Value) -> Result<Vec<u8>, String> {
         let integer = |n: i64| {
             if self.min.is_some_and(|m| n < m) || self.max.is_some_and(|m| n > m) {
@@ -231,7 +242,7 @@ impl Parameter {
         }
     }
 
-    /// A value as a person writes it on the command line.
+    /// Parses a value from its form on the command line.
     pub fn parse(&self, text: &str) -> Result<toml::Value, String> {
         let wrong = |what: &str| format!("{text:?} is not {what}");
         let value = match self.kind {
@@ -245,7 +256,7 @@ impl Parameter {
     }
 }
 
-/// Nanoseconds of `10s`, `250ms`, `5us`, `7ns`, `2m` or `1h`.
+/// Parses a duration such as `10s`, `250ms`, `5us`, `7ns`, `2m` or `1h` and returns it in nanoseconds.
 pub fn duration_ns(text: &str) -> Result<i64, String> {
     let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
     let unit = match &text[digits..] {
@@ -283,7 +294,7 @@ fn unique<'a>(place: &str, names: impl Iterator<Item = &'a String>) -> Result<()
     Ok(())
 }
 
-/// Names become file names, JSON keys and column names, so they are plain.
+/// Checks that a name is plain, because names become file names, JSON keys and column names.
 fn name(place: &str, found: &str) -> Result<(), ManifestError> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
     if found.is_empty()

@@ -1,8 +1,8 @@
-//! What a call returns, and the records and messages it points to.
+//! The return value of a call, and the records and messages to which it refers.
 //!
-//! A call returns `address | length << 32` of its output in the module's own memory. Bit 31 (an
-//! address there would lie in the window) is [`MORE`]: call the same export again for the rest; only
-//! `flame_tick` and `flame_end` may set it. 0 means no output.
+//! A call returns `address | length << 32` of its output in the module's own memory. Bit 31 is [`MORE`]; it
+//! is free because an address with this bit would lie in the window. If it is set, the host calls the same
+//! export again for the rest. Only `flame_tick` and `flame_end` may set it. 0 means no output.
 //!
 //! The output is a sequence of frames:
 //!
@@ -10,8 +10,8 @@
 //! u32 length of payload | u16 kind | u16 0 | payload
 //! ```
 //!
-//! `kind` is a table's index in the manifest (the payload is one row), or one of the constants here.
-//! A row holds its columns in the manifest's order, packed without padding, little-endian:
+//! `kind` is a table's index in the manifest (the payload is one row) or one of the constants of this file. A
+//! row holds its columns in the order of the manifest, packed without padding, little-endian:
 //!
 //! | type | bytes |
 //! | --- | --- |
@@ -23,28 +23,30 @@
 //! | ip | 17: family (4 or 6), then 16 bytes (IPv4 in the first four, the others 0) |
 //! | text | u16 length, then UTF-8 |
 
-/// Set in a returned value when the call has more output.
+/// The flag in a returned value that there is more output.
 pub const MORE: u64 = 1 << 31;
 
-/// Bytes of a frame's head.
+/// The size of a frame's head in bytes.
 pub const FRAME: usize = 8;
 
-/// Payload: a message for the slow instance.
+/// The kind of a frame whose payload is a message for the slow instance.
 pub const MESSAGE: u16 = 0xffff;
-/// Payload: u64, records the module had to drop since it last said so.
+/// The kind of a frame whose payload is a u64: the number of records that the module dropped since its last
+/// such frame.
 pub const LOST: u16 = 0xfffe;
 
-/// Payload: a packet for the capture file that `-w` names, after a head of [`PACKET_HEAD`] bytes: u64 time in
-/// ns since 1970, u32 length on the wire, u16 link type, u16 0. Only if the manifest says `packets = true`.
+/// The kind of a frame whose payload is a packet for the capture file of `-w`, after a head of
+/// [`PACKET_HEAD`] bytes: u64 time in ns since 1970, u32 length on the wire, u16 link type, u16 0. Allowed
+/// only if the manifest has `packets = true`.
 pub const PACKET: u16 = 0xfffd;
 
-/// Bytes before those of a packet.
+/// The size in bytes of the head before a packet's bytes.
 pub const PACKET_HEAD: usize = 16;
 
-/// Largest payload of one frame in bytes.
+/// The largest payload of a frame in bytes.
 pub const MAX_PAYLOAD: usize = 65_536;
 
-/// Splits a returned value into address, length and whether there is more.
+/// Splits a returned value into the address, the length and whether there is more output.
 pub fn unpack(value: u64) -> (u32, u32, bool) {
     (value as u32 & !(MORE as u32), (value >> 32) as u32, value & MORE != 0)
 }

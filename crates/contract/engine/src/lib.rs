@@ -1,18 +1,19 @@
-//! Settings of Wasmtime on which the compiler and the runtime of modules must agree.
+//! The settings of Wasmtime on which the compiler and the runtime of modules must agree.
 //!
-//! [`config`] holds all that is checked when machine code is loaded. The compiler adds how code is generated
-//! (`flame-compile`), the runtime adds where memories lie (`flame-run`); neither changes what is set here.
+//! [`config`] has all settings that Wasmtime compares when it loads machine code. The compiler
+//! (`flame-compile`) adds settings of code generation, the runtime (`flame-run`) the placement of memories.
+//! Neither changes a setting from here.
 #![forbid(unsafe_code)]
 
 use flame_plan::ModuleClass;
 use wasmtime::{Config, Inlining, WasmBacktraceDetails, WasmFeatures};
 
-/// Native stack of one call in bytes. A call that needs more traps.
+/// The native stack of one call in bytes. A call that needs more traps.
 pub const STACK_BYTES: usize = 512 << 10;
 
-/// Linear memory spans 4 GiB of address space, so 32-bit addresses need no checks; the guard after it catches
-/// what an instruction's offset adds.
+/// The address space reserved for a linear memory, in bytes. With 4 GiB, 32-bit addresses need no checks.
 const RESERVATION: u64 = 4 << 30;
+/// The size of the guard after a linear memory in bytes, which catches the offsets of instructions.
 const GUARD: u64 = 32 << 20;
 
 /// Returns the features of Wasm that modules may use: core Wasm 2.0 without `externref`, as LLVM emits it for
@@ -48,8 +49,8 @@ pub fn config(class: ModuleClass) -> Config {
     config
 }
 
-/// Adds Wasmtime's own count of executed instructions, against which bounds are tested. The bytes that bulk
-/// instructions move are not counted.
+/// Enables Wasmtime's own count of executed instructions, against which bounds are tested. Bytes moved by
+/// bulk instructions are not counted.
 pub fn count_instructions(config: &mut Config) {
     let mut costs = wasmtime::OperatorCost::new();
     costs.variable.memory_copy_per_byte = 0;

@@ -6,17 +6,18 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-/// A folder that is this user's alone, by its descriptor.
+/// A folder to which only this user has access, held by its descriptor.
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
 
 impl Folder {
-    /// Opens the folder; creates it, and those above it, for this user alone if it is not there.
+    /// Opens a folder. If it does not exist, creates it and its missing parents with access for this user
+    /// only.
     pub fn private(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | ALWAYS;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| match e {
-            // Linux tells a link to a folder by this, since a folder was asked for.
+            // For a link to a folder, Linux returns this error because of `O_DIRECTORY`.
             rustix::io::Errno::NOTDIR => explain(rustix::io::Errno::LOOP),
             e => explain(e),
         })?;
@@ -24,7 +25,7 @@ impl Folder {
         Ok(Self(fd))
     }
 
-    /// Reads a private file; nothing if there is none.
+    /// Reads a private file of at most `most` bytes. Returns `None` if it does not exist.
     pub fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
         match rustix::fs::openat(&self.0, name, OFlags::RDONLY | ALWAYS, Mode::empty()) {
             Ok(fd) => read_at_most(checked(fd, Others::Nothing)?, most).map(Some),
@@ -33,22 +34,23 @@ impl Folder {
         }
     }
 
-    /// Waits until nobody else has the folder's lock, and holds it as long as the result lives.
+    /// Waits for the exclusive lock of the folder, which is held until the result is dropped.
     pub fn lock(&self) -> io::Result<OwnedFd> {
-        // Opened anew, for the lock belongs to the open file: threads that share one would share it.
+        // A new descriptor, because a lock belongs to the open file: threads that share one would share the
+        // lock.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | ALWAYS;
         let fd = rustix::fs::openat(&self.0, ".", flags, Mode::empty())?;
         rustix::fs::flock(&fd, rustix::fs::FlockOperation::LockExclusive)?;
         Ok(fd)
     }
 
-    /// Puts a whole file under `name`, in place of one that may be there.
+    /// Writes a whole file under `name`, replacing an existing one.
     pub fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let new = self.stage(bytes)?;
         rustix::fs::renameat(&self.0, &new, &self.0, name).map_err(|e| self.discard(&new, e))
     }
 
-    /// The same, unless there is one; whether it was put.
+    /// Writes a whole file under `name` unless one exists, and returns whether it was written.
     pub fn put_new(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
         let new = self.stage(bytes)?;
         let linked =

@@ -1,12 +1,12 @@
-//! Opens files that somebody else could have put there: the one door for keys, caches, logs, state and staged
-//! outputs.
+//! Opens files that another user could have placed or exchanged. All keys, caches, logs, state and staged
+//! outputs are opened here.
 //!
-//! Three rules, whatever the file:
+//! Three rules hold for every file:
 //!
-//! 1. What is checked is what is used: owner, mode and kind are read from the opened descriptor, and files of
-//!    a [`Folder`] are opened relative to its descriptor, so nothing can be exchanged in between.
-//! 2. The last component is never followed if it is a symbolic link, and nothing is opened that would block.
-//! 3. A new file is created exclusively, under a name that cannot be guessed, and renamed when it is whole.
+//! 1. The checks apply to the opened file: owner, mode and kind are read from its descriptor, and files of a
+//!    [`Folder`] are opened relative to the folder's descriptor, so nothing can be exchanged in between.
+//! 2. The last component is never followed if it is a symbolic link, and no open blocks.
+//! 3. A new file is created exclusively, under an unpredictable name, and renamed when it is complete.
 #![forbid(unsafe_code)]
 
 mod folder;
@@ -22,12 +22,12 @@ use std::fs::File;
 use std::io::{self, Error, ErrorKind, Read};
 use std::path::Path;
 
-/// What others may do with a file that is read or appended to.
+/// The access that other users may have to a file that is read or appended to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
-    /// Nothing: secrets, compiled code.
+    /// No access: for secrets and compiled code.
     Nothing,
-    /// Read: logs, lists.
+    /// Read access: for logs and lists.
     Read,
 }
 
@@ -40,14 +40,14 @@ impl Others {
     }
 }
 
-/// Flags of every open.
+/// The flags of every open.
 const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 fn denied(reason: String) -> Error {
     Error::new(ErrorKind::PermissionDenied, reason)
 }
 
-/// Explains `ELOOP`, which is what opening a symbolic link without following it gives.
+/// Explains `ELOOP`, the result of opening a symbolic link without following it.
 fn explain(error: rustix::io::Errno) -> Error {
     match error {
         rustix::io::Errno::LOOP => {
@@ -57,7 +57,7 @@ fn explain(error: rustix::io::Errno) -> Error {
     }
 }
 
-/// Refuses what does not belong to this user, or others may change.
+/// Refuses a file that does not belong to this user, or to which others have more access than `others`.
 fn check(stat: &Stat, kind: FileType, others: Others) -> io::Result<()> {
     let (found, me) = (FileType::from_raw_mode(stat.st_mode), rustix::process::geteuid().as_raw());
     if found != kind {
@@ -87,26 +87,34 @@ fn checked(fd: rustix::fd::OwnedFd, others: Others) -> io::Result<File> {
     Ok(File::from(fd))
 }
 
-/// Opens a file of this user's to read.
+/// Opens a file that belongs to this user for reading.
 pub fn open(path: &Path, others: Others) -> io::Result<File> {
     checked(rustix::fs::open(path, OFlags::RDONLY | ALWAYS, Mode::empty()).map_err(explain)?, others)
 }
 
-/// Opens a file of this user's to read and append to; creates it if it is not there, so that others can do no
-/// more than they may.
+/// Opens a file that belongs to this user for reading and appending. Creates it if it does not exist, with
+/// the access for others that `others` allows.
 pub fn append(path: &Path, others: Others) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | ALWAYS;
     let mode = Mode::from_raw_mode(0o666 & !others.forbidden());
     checked(rustix::fs::open(path, flags, mode).map_err(explain)?, others)
 }
 
-/// Creates a file for this user alone; an error if anything has its name.
+/// Creates a file with access for this user only.
+///
+/// # Errors
+///
+/// Returns an error if `path` exists, of whatever kind it is.
 pub fn create_new(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | ALWAYS;
     Ok(File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(explain)?))
 }
 
-/// Reads all of a file, of at most so many bytes.
+/// Reads a whole file.
+///
+/// # Errors
+///
+/// Returns [`ErrorKind::InvalidData`] if the file has more than `most` bytes.
 pub fn read_at_most(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -116,20 +124,20 @@ pub fn read_at_most(file: File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Flag of an open that does not wait for the other end of a pipe.
+/// The flag of an open that does not wait for the other end of a pipe.
 pub const NONBLOCK: i32 = OFlags::NONBLOCK.bits() as i32;
 
-/// Whose rights this process has.
+/// Returns the user whose rights this process has.
 pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Who started it.
+/// Returns the user that started this process.
 pub fn real_user() -> u32 {
     rustix::process::getuid().as_raw()
 }
 
-/// A name that nobody can make before us.
+/// Returns a name that no other user can predict.
 fn random_name(before: &str, after: &str) -> io::Result<String> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|e| Error::other(e.to_string()))?;

@@ -3,9 +3,12 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use std::io;
 
-/// Undoes what whoever started this process set for it, where that would reach files of its own: permissions
-/// that are taken from new ones, core files, which hold keys, and a limit on files' lengths, which would cut
-/// a log in the midst of a line. What cannot be undone is an error.
+/// Resets inherited settings that would affect files of this process: the umask; core files, which would hold
+/// keys; and a limit on the length of files, which would cut a log within a line.
+///
+/// # Errors
+///
+/// Returns an error if a setting cannot be reset.
 pub fn settle() -> io::Result<()> {
     umask(Mode::from_raw_mode(0o022));
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;

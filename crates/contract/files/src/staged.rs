@@ -6,29 +6,29 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that gets its name when it is whole; until then it is `NAME.RANDOM.partial`, and it is removed if
-/// it is dropped without [`Staged::finish`] or [`Staged::keep`].
+/// A file that receives its name when it is complete. Until then it is called `NAME.RANDOM.partial`, and it
+/// is removed if it is dropped without [`Staged::finish`] or [`Staged::keep`].
 #[derive(Debug)]
 pub struct Staged {
     file: File,
-    /// Both names are in it.
+    /// The folder of the partial and the final file.
     folder: OwnedFd,
     partial: String,
     target: OsString,
-    /// Where the partial file is, as the caller wrote it.
+    /// The path of the partial file, relative to the caller's path.
     shown: PathBuf,
-    /// It is not removed: it has its name, or is to stay partial.
+    /// Whether the file stays when it is dropped: it has its final name, or is to stay partial.
     finished: bool,
 }
 
 impl Staged {
-    /// Stages a file for `path`. A symbolic link there is followed only if it is this user's or the
-    /// administrator's: anyone can make one in a shared folder.
+    /// Stages a file for `path`. Follows a symbolic link there only if it belongs to this user or to root,
+    /// because in a shared folder anyone can create one.
     pub fn new(path: &Path) -> io::Result<Self> {
         Self::with(path, 0o666)
     }
 
-    /// The same, for this user alone.
+    /// Stages a file for `path` with access for this user only.
     pub fn private(path: &Path) -> io::Result<Self> {
         Self::with(path, 0o600)
     }
@@ -37,10 +37,10 @@ impl Staged {
         let target = followed(path)?;
         let name = target.file_name().ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))?;
         let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // Not by its descriptor alone: the folder may be reached through links of the administrator's.
+        // `ALWAYS` is left out because links of the administrator may lead to the folder.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(parent, flags, Mode::empty())?;
-        // Names are at most 255 bytes, and this part of it is for people.
+        // Names have at most 255 bytes, and this part only serves recognition.
         let shown: String = name.to_string_lossy().chars().filter(|c| !c.is_control()).take(40).collect();
         let partial = random_name(&format!("{shown}."), ".partial")?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | ALWAYS;
@@ -49,7 +49,7 @@ impl Staged {
         Ok(Self { file: File::from(fd), target: name.to_owned(), folder, partial, shown, finished: false })
     }
 
-    /// Gives the file its name, once it is on the disk.
+    /// Syncs the file to disk and renames it to its final name.
     pub fn finish(&mut self) -> io::Result<()> {
         self.file.sync_all()?;
         rustix::fs::renameat(&self.folder, &self.partial, &self.folder, &self.target)?;
@@ -57,7 +57,7 @@ impl Staged {
         Ok(())
     }
 
-    /// Leaves the file under its partial name, which is returned: it is not removed when it is dropped.
+    /// Keeps the partial file when this value is dropped, and returns its path.
     pub fn keep(&mut self) -> PathBuf {
         self.finished = true;
         self.shown.clone()
@@ -77,16 +77,16 @@ impl Write for Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         if !self.finished {
-            // Nothing can be done about a partial file that cannot be removed; its name says what it is.
+            // Nothing can be done about a partial file that cannot be removed. Its name shows its state.
             let _ = rustix::fs::unlinkat(&self.folder, &self.partial, AtFlags::empty());
         }
     }
 }
 
-/// Links in a row, at most.
+/// The maximum number of consecutive links.
 const MAX_LINKS: usize = 8;
 
-/// What `path` is in the end, over links that may be trusted.
+/// Follows trusted links from `path` to their final target.
 fn followed(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {

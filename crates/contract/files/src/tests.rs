@@ -50,7 +50,7 @@ fn a_private_file_is_ones_own_and_nobody_elses() {
     }
 }
 
-/// A pipe in a file's place does not hold us up.
+/// Opening a pipe in place of a file does not block.
 #[test]
 fn nothing_that_blocks_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
@@ -70,12 +70,12 @@ fn a_private_folder_is_ones_own_and_so_is_what_is_in_it() {
     assert!(!folder.put_new("x", b"two").unwrap() && folder.put_new("y", b"two").unwrap());
     assert_eq!(folder.read("x", 9).unwrap().as_deref(), Some(&b"one"[..]));
     assert_eq!(fs::read_dir(&path).unwrap().count(), 2, "nothing is left over");
-    // Exchanged while it is open: what was opened goes on.
+    // The folder is exchanged while it is open: the descriptor still refers to the original.
     fs::rename(&path, above.path().join("gone")).unwrap();
     fs::create_dir(&path).unwrap();
     fs::write(path.join("x"), "forged").unwrap();
     assert_eq!(folder.read("x", 9).unwrap().as_deref(), Some(&b"one"[..]));
-    // Others' entries, links and pipes in it are not read.
+    // Files with access for others, links and pipes in the folder are not read.
     symlink("y", above.path().join("gone/link")).unwrap();
     refused(folder.read("link", 9), "symbolic link");
     mode(&above.path().join("gone/y"), 0o644);
@@ -111,7 +111,7 @@ fn a_staged_file_appears_whole_or_not_at_all() {
     staged.finish().unwrap();
     drop(staged);
     assert_eq!(names(), ["out"]);
-    // A link of one's own stays, and its target is replaced.
+    // A link of this user stays, and its target is replaced.
     let (link, far) = (folder.path().join("link"), folder.path().join("far"));
     symlink("far", &link).unwrap();
     Staged::new(&link).unwrap().finish().unwrap();

@@ -1,24 +1,23 @@
 use serde::{Deserialize, Serialize};
 
-/// Why a packet that was offered to a module did not reach it whole.
+/// The reason why a packet that was offered to a module did not reach it completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Shed {
-    /// The module trapped on it, or in the batch it was in.
+    /// The module trapped on the packet, or on another one of its batch.
     Trap,
-    /// It used up its budget.
+    /// The module used up its budget on the packet.
     Budget,
-    /// It ran past the deadline of a call that seemed proved to be shorter.
+    /// The call ran past its deadline although its bound seemed proved.
     Bound,
     /// The module wrote output that does not fit its manifest, in the batch of this packet.
     Output,
-    /// The instance had been stopped before, or the run was stopped and the packet's turn did not come in
-    /// time.
+    /// The instance had been stopped before, or the run was stopped before the packet was processed.
     Stopped,
-    /// The block was lost because the module fell behind its buffer.
+    /// The block was lost because the module's buffer was full.
     Overrun,
-    /// It had used up its share of processor time.
+    /// The module had used up its share of processor time.
     Share,
-    /// It had lost its grant.
+    /// The module had lost its grant.
     Evicted,
 }
 
@@ -48,27 +47,27 @@ impl Shed {
     }
 }
 
-/// Where every packet went: `offered = processed + filtered + sum(shed)`.
+/// The numbers of packets by outcome: `offered = processed + filtered + sum(shed)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Packets the source delivered.
+    /// Packets that the source delivered.
     pub offered: u64,
-    /// Packets the module was given and returned from.
+    /// Packets of calls from which the module returned.
     pub processed: u64,
-    /// Packets its filter left out.
+    /// Packets that the module's filters left out.
     pub filtered: u64,
     shed: [u64; Shed::ALL.len()],
     /// Records that reached the sink.
     pub records: u64,
-    /// Records the module itself reported as dropped.
+    /// Records that the module itself reported as dropped.
     pub records_lost: u64,
-    /// Messages that no slow instance took: it was gone, or too far behind.
+    /// Messages that no slow instance took, because it had ended or its queue was full.
     pub messages_lost: u64,
-    /// Records and packets that its grant did not let out.
+    /// Records and packets that the module's grant did not let out.
     pub withheld: u64,
-    /// Packets it wrote to the capture file.
+    /// Packets that the module wrote to the capture file.
     pub written: u64,
-    /// Instances that were ended by a fault.
+    /// Instances that a fault ended.
     pub faults: u64,
 }
 
@@ -81,12 +80,12 @@ impl Account {
         self.shed[cause as usize]
     }
 
-    /// Packets accounted for so far: the number, from 0, of the next one.
+    /// Returns the number of packets accounted for so far, which is the index of the next one.
     pub fn accounted(&self) -> u64 {
         self.processed + self.filtered + self.shed.iter().sum::<u64>()
     }
 
-    /// Whether every offered packet is accounted for exactly once.
+    /// Returns whether every offered packet is accounted for exactly once.
     pub fn adds_up(&self) -> bool {
         self.offered == self.accounted()
     }
@@ -99,7 +98,7 @@ impl Account {
         self.written += other.written;
         self.withheld += other.withheld;
         self.messages_lost += other.messages_lost;
-        // The module's own number, so it may be anything.
+        // The module reports this number, so it may have any value.
         self.records_lost = self.records_lost.saturating_add(other.records_lost);
         self.faults += other.faults;
         for (mine, theirs) in self.shed.iter_mut().zip(other.shed) {

@@ -10,9 +10,9 @@ pub struct Catalog {
 /// One module of a [`Catalog`].
 #[derive(Clone, Debug)]
 pub struct CatalogEntry {
-    /// Unique within the plan.
+    /// The name, which is unique within the plan.
     pub name: String,
-    /// SHA-256 of the `.wasm` file.
+    /// The SHA-256 of the `.wasm` file.
     pub hash: [u8; 32],
     pub manifest: Arc<Manifest>,
 }

@@ -1,8 +1,8 @@
-//! Filters as values. Who wrote a filter decides which packet it is evaluated on, so there is a type for
-//! each: whatever has only a [`ShownFilter`] cannot evaluate it on a packet that hides something.
+//! Filters as values. The author of a filter decides on which form of a packet it is evaluated, so there is a
+//! type for each: code that holds only a [`ShownFilter`] cannot evaluate it on a packet with hidden bytes.
 //!
-//! Text is read once, here, into words that are written again in one form. No word is ever looked up: hosts,
-//! networks and ports are numbers, so neither compiling nor evaluating a filter asks a resolver.
+//! Filters are parsed once, here, and written in a normal form. No name is ever looked up: hosts, networks
+//! and ports are numbers, so neither compiling nor evaluating a filter needs a resolver.
 //!
 //! ```compile_fail
 //! let mut spec = flame_plan::ViewSpec::default();
@@ -13,29 +13,31 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Longest text of a [`TrustedFilter`] in bytes.
+/// The longest text of a [`TrustedFilter`] in bytes.
 pub const MAX_FILTER: usize = 32 * 1024;
-/// Longest text of a [`ShownFilter`] in bytes.
+/// The longest text of a [`ShownFilter`] in bytes.
 pub const MAX_SHOWN_FILTER: usize = 2048;
-/// Words and operators of a [`ShownFilter`], at most.
+/// The maximum number of words and operators in a [`ShownFilter`].
 pub const MAX_SHOWN_WORDS: usize = 512;
-/// Addresses and numbers of a [`ShownFilter`], at most.
+/// The maximum number of addresses and numbers in a [`ShownFilter`].
 pub const MAX_SHOWN_VALUES: usize = 64;
-/// Filters of this kind that one grant may state, at most, and their addresses and numbers together.
+/// The maximum number of shown filters that apply to one module.
 pub const MAX_SHOWN_FILTERS: usize = 32;
+/// The maximum number of addresses and numbers in all shown filters that apply to one module.
 pub const MAX_SHOWN_TOTAL: usize = 128;
 
-/// A filter of the node's policy, of a root, or of the operator: evaluated on the packet as it was captured.
+/// A filter of the node's policy, of a root, or of the operator. It is evaluated on the packet as it was
+/// captured.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct TrustedFilter(String);
 
-/// A filter of anybody else: evaluated on the packet as it is shown.
+/// A filter of any other origin. It is evaluated on the packet as the view shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ShownFilter {
     text: String,
-    /// Addresses and numbers in it.
+    /// The number of addresses and numbers in the filter.
     values: usize,
 }
 
@@ -68,7 +70,7 @@ impl TryFrom<String> for ShownFilter {
 }
 
 impl TrustedFilter {
-    /// Reads a filter; nothing for one that every packet passes because it is empty.
+    /// Parses a filter. Returns `None` for an empty filter, which every packet passes.
     pub fn parse(text: &str) -> Result<Option<Self>, String> {
         let words = read(text, MAX_FILTER)?;
         Ok((!words.text.is_empty()).then_some(Self(words.text)))
@@ -80,7 +82,7 @@ impl TrustedFilter {
 }
 
 impl ShownFilter {
-    /// Reads a filter within bounds; nothing for an empty one.
+    /// Parses a filter within the limits of shown filters. Returns `None` for an empty filter.
     pub fn parse(text: &str) -> Result<Option<Self>, String> {
         let words = read(text, MAX_SHOWN_FILTER)?;
         for (what, found, most) in [
@@ -100,7 +102,12 @@ impl ShownFilter {
         &self.text
     }
 
-    /// Whether so many are compiled: each alone is bounded, and a chain of credentials could state thousands.
+    /// Checks the number and size of filters that apply together. Each filter alone is limited, but a chain
+    /// of credentials could state thousands.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if they exceed [`MAX_SHOWN_FILTERS`] or [`MAX_SHOWN_TOTAL`].
     pub fn affordable<'a>(all: impl IntoIterator<Item = &'a Self>) -> Result<(), String> {
         let (mut filters, mut values) = (0, 0usize);
         for filter in all {
@@ -129,7 +136,11 @@ impl fmt::Display for ShownFilter {
     }
 }
 
-/// Returns `text` with every word in its one form, separated by single spaces. Fails on names.
+/// Returns `text` with every word in its normal form, separated by single spaces.
+///
+/// # Errors
+///
+/// Returns an error if `text` is too long or contains a name or an unknown character.
 pub fn normalize_filter(text: &str) -> Result<String, String> {
     Ok(read(text, MAX_FILTER)?.text)
 }
@@ -156,8 +167,8 @@ const OPERATORS: [&str; 26] = [
     "%", "(", ")", "[", "]", ":", ",",
 ];
 
-/// Words of libpcap's language (pcap-filter(7)) that name no host, network, port or protocol to look up.
-/// Missing are `gateway`, which needs a name, and what asks the firewall's pseudo headers.
+/// The words of libpcap's language (pcap-filter(7)) that name no host, network, port or protocol to look up.
+/// `gateway`, which needs a name, and tests of the firewall's pseudo headers are left out.
 const KEYWORDS: &[&str] = &[
     "aarp",
     "addr1",
@@ -343,7 +354,7 @@ fn read(text: &str, most: usize) -> Result<Words, String> {
     Ok(words)
 }
 
-/// Returns the one form of a word, and whether it is a value.
+/// Returns the normal form of a word, and whether it is a value.
 fn form(word: &str, ranges: bool) -> Result<(String, bool), String> {
     if KEYWORDS.contains(&word) {
         return Ok((word.to_owned(), false));
@@ -368,7 +379,7 @@ fn number(word: &str) -> Option<u32> {
         None if word.len() > 1 && word.starts_with('0') => (&word[1..], 8),
         None => (word, 10),
     };
-    // `from_str_radix` takes a sign.
+    // `from_str_radix` accepts a sign.
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
         return None;
     }
@@ -381,7 +392,7 @@ fn range(word: &str) -> Option<String> {
     Some(format!("{}-{}", port(from)?, port(to)?))
 }
 
-/// An IPv4 address, or the first two or three bytes of one.
+/// Parses an IPv4 address, or the first two or three bytes of one.
 fn dotted(word: &str) -> Option<String> {
     let parts: Vec<&str> = word.split('.').collect();
     let is_byte = |p: &&str| (1..=3).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit());
@@ -407,7 +418,7 @@ fn mac(word: &str) -> Option<String> {
     Some(bytes.join(":"))
 }
 
-/// All eight groups: the one form that cannot be read as anything else.
+/// Parses an IPv6 address and writes all eight groups, the only form that cannot be read as something else.
 fn ipv6(word: &str) -> Option<String> {
     let address: std::net::Ipv6Addr = word.parse().ok()?;
     Some(address.segments().map(|s| format!("{s:x}")).join(":"))

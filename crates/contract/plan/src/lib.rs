@@ -1,7 +1,7 @@
-//! The one value that control hands to the workers, and the accounts that come back.
+//! The plan, which control hands to the workers, and the accounts that the workers return.
 //!
-//! Pure data: a plan can be sent to another process ([`serde`]) and never changes under a worker. Commands to
-//! a running worker, such as evicting a module, name it by its [`ModuleId`].
+//! A plan is pure data: it can be sent to another process ([`serde`]) and never changes while a worker runs
+//! it. Commands to a running worker, such as evicting a module, name the module by its [`ModuleId`].
 #![forbid(unsafe_code)]
 
 mod account;
@@ -28,20 +28,20 @@ use flame_abi::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The modules to run, and over how many workers.
+/// The modules to run, and the number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub modules: Vec<ModulePlan>,
     pub workers: usize,
-    /// `--interval` in nanoseconds of packet time; 0 when none was asked for.
+    /// The value of `--interval` in nanoseconds of packet time, or 0 if it was not given.
     pub interval_ns: u64,
 }
 
-/// Time between ticks when no interval was asked for.
+/// The time between ticks in nanoseconds if no interval was given.
 pub const DEFAULT_TICK_NS: u64 = 1_000_000_000;
 
 impl Plan {
-    /// Makes a plan, in which modules are numbered by their place.
+    /// Creates a plan and numbers the modules by their position.
     pub fn new(mut modules: Vec<ModulePlan>, workers: usize, interval_ns: u64) -> Self {
         for (id, module) in (0..).zip(&mut modules) {
             module.id = ModuleId(id);
@@ -49,16 +49,16 @@ impl Plan {
         Self { modules, workers, interval_ns }
     }
 
-    /// Returns what an output has to know of the modules.
+    /// Returns the names and tables of the modules, for an output.
     pub fn catalog(&self) -> Catalog {
         Catalog { modules: self.modules.iter().map(ModulePlan::catalog_entry).collect() }
     }
 
-    /// Nanoseconds of packet time between two ticks. Ticks fall on multiples of it since 1970, so
-    /// that two monitors tick alike.
+    /// Returns the nanoseconds of packet time between two ticks. Ticks fall on its multiples since 1970, so
+    /// that all monitors tick at the same times.
     ///
-    /// A tick cuts the stream of packets, so it falls only where every view may see a time: on multiples of
-    /// all resolutions, however short the interval that was asked for.
+    /// A tick divides the stream of packets, so it may only fall on times that every view shows: on multiples
+    /// of all resolutions, even if the given interval is shorter.
     pub fn tick_ns(&self) -> u64 {
         let asked = if self.interval_ns == 0 { DEFAULT_TICK_NS } else { self.interval_ns };
         let finest = self.modules.iter().fold(1, |all, m| least_common_multiple(all, m.view.resolution_ns));
@@ -66,8 +66,8 @@ impl Plan {
     }
 }
 
-/// The least common multiple, 0 counting as 1; `u64::MAX`, which no time is a multiple of, where it does not
-/// fit.
+/// Returns the least common multiple, with 0 counted as 1. On overflow returns `u64::MAX`, of which no time
+/// is a multiple.
 pub fn least_common_multiple(a: u64, b: u64) -> u64 {
     let (a, b) = (a.max(1), b.max(1));
     let (mut x, mut y) = (a, b);
@@ -77,7 +77,8 @@ pub fn least_common_multiple(a: u64, b: u64) -> u64 {
     (a / x).saturating_mul(b)
 }
 
-/// A module within a plan, and in commands to a worker that runs it. Never used again for another module.
+/// The number of a module within a plan, and in commands to the workers that run it. It must not be reused
+/// for another module of the same run, because accounts are kept by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ModuleId(pub u32);
 
@@ -85,18 +86,18 @@ pub struct ModuleId(pub u32);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModulePlan {
     pub id: ModuleId,
-    /// Unique within the plan; the manifest's name unless two modules share it.
+    /// The name, unique within the plan: the manifest's name unless two modules share it.
     pub name: String,
-    /// SHA-256 of the `.wasm` file.
+    /// The SHA-256 of the `.wasm` file.
     pub hash: [u8; 32],
     #[serde(with = "wire::manifest")]
     pub manifest: Arc<Manifest>,
-    /// Machine code that this node's own compiler made. Never bytes from outside.
+    /// Machine code made by this node's own compiler, never bytes from outside.
     #[serde(with = "wire::code")]
     pub code: Arc<[u8]>,
     pub view: ViewSpec,
     pub limits: Limits,
-    /// Encoded parameters, see [`flame_abi::config`].
+    /// The encoded parameters (see [`flame_abi::config`]).
     pub parameters: Vec<u8>,
     pub on_fault: OnFault,
     pub terms: Terms,
@@ -109,57 +110,64 @@ impl ModulePlan {
     }
 }
 
-/// How a module is run.
+/// The way in which a module is compiled and run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ModuleClass {
-    /// Its batches are proved to end in time: compiled without checks, run to completion on the worker.
+    /// Its batches are proved to end in time. It is compiled without counters and runs to completion on the
+    /// worker.
     Bounded,
-    /// Compiled with counters and checks for interruption, run on a fiber that the worker takes back when a
-    /// slice of time is over.
+    /// It is compiled with counters and checks for interruption, and runs on a fiber that yields to the
+    /// worker at the end of each slice.
     #[default]
     Metered,
 }
 
-/// What happens after a trap, a budget overrun or a wild record. The faulty store is always dropped.
+/// The consequence of a trap, a budget overrun or invalid output. The faulty store is always dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnFault {
-    /// The module gets no more packets on that worker; they are counted as shed.
+    /// The module receives no more packets on that worker. They are counted as shed.
     Stop,
-    /// A new, empty instance takes over, at most this many times per worker.
+    /// A new, empty instance replaces the faulty one, at most this many times per worker.
     Restart(u32),
 }
 
-/// Per instance. Exceeding one ends the instance, named, and nothing else.
+/// The limits of one instance. Exceeding one ends only that instance, with a report that names the limit. A
+/// growth of memory or tables beyond its limit fails instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes of linear memory the module may own.
+    /// The bytes of linear memory that the module may own.
     pub memory: u32,
-    /// Elements of all its tables together.
+    /// The number of elements of all its Wasm tables together.
     pub table_elements: u32,
-    /// Units of work one packet may cost: executed loop iterations and calls, weighted by the
-    /// instructions in them. Counted by the module's own rewritten code, so it replays exactly.
+    /// The units of work that one packet may cost: executed loop iterations and calls, weighted by their
+    /// instructions. The module's rewritten code counts them itself, so the count is reproducible.
     pub packet_budget: u64,
-    /// Units of work that these may cost together: a call of init; a tick, or the end, with all calls that
-    /// follow it because there is more output; all messages that one call of a fast instance sent, for the
-    /// slow one; and, once the run is stopped, everything but batches that an instance is still called for.
-    /// Each call costs [`flame_abi::CALL_UNITS`] at least, and a unit for each byte of its output.
+    /// The units of work that each of these may cost as a whole:
+    ///
+    /// - a call of init;
+    /// - a tick, or the end, with the calls that follow it for more output;
+    /// - for the slow instance, all messages that one call of a fast instance sent;
+    /// - once the run is stopped, all further calls of an instance other than batches and init.
+    ///
+    /// Each call costs at least [`flame_abi::CALL_UNITS`], plus one unit for each byte of its output.
     pub call_budget: u64,
-    /// Bytes one call may return as output.
+    /// The bytes that one call may return as output.
     pub output_per_call: u32,
-    /// Calls of tick or end that may follow because the module has more output.
+    /// The number of calls of tick or end that may follow for more output.
     pub continuations: u32,
-    /// Messages that one call of a fast instance may send.
+    /// The number of messages that one call of a fast instance may send.
     pub messages: u32,
-    /// Nanoseconds of processor time after which a batch that is proved to end is taken for one that does
-    /// not, [`LEAST_DEADLINE_NS`] to [`MOST_DEADLINE_NS`].
+    /// The nanoseconds of processor time after which a batch is stopped although it is proved to end, from
+    /// [`LEAST_DEADLINE_NS`] to [`MOST_DEADLINE_NS`].
     pub batch_deadline_ns: u64,
-    /// The same for init, tick, end and message.
+    /// The nanoseconds of processor time after which a call of init, tick, end or message is stopped although
+    /// it is proved to end, within the same range.
     pub call_deadline_ns: u64,
 }
 
-/// Shortest deadline of a call: what a machine does of its own takes less.
+/// The shortest deadline of a call in nanoseconds. Delays that the machine itself causes are shorter.
 pub const LEAST_DEADLINE_NS: u64 = 100_000_000;
-/// Longest deadline of a call.
+/// The longest deadline of a call in nanoseconds.
 pub const MOST_DEADLINE_NS: u64 = 1_000_000_000;
 
 impl Default for Limits {
@@ -169,7 +177,7 @@ impl Default for Limits {
             table_elements: 65_536,
             packet_budget: 1_000_000,
             call_budget: 1_000_000_000,
-            // A batch of the largest packets, written out again.
+            // Enough to write out a batch of the largest packets again.
             output_per_call: 17 << 20,
             continuations: 65_536,
             messages: 4096,

@@ -1,16 +1,16 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Why a module is evicted.
+/// The reason why a module is evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
     /// The node's policy grants less than when the module was installed.
     Narrowed,
-    /// The grant no longer holds: it expired or was revoked, or a check fails now.
+    /// The grant is no longer valid: it expired or was revoked, or a check now fails.
     Denied(String),
     /// A call of the module violated its verified bound.
     BoundViolated,
-    /// Its batches kept exceeding their time limit.
+    /// The batches of the module exceeded their time limit too often.
     Overrun(Overrun),
 }
 
@@ -19,19 +19,21 @@ pub enum Reason {
 pub struct Overrun {
     /// The limit in nanoseconds per packet.
     pub limit_ns: u64,
-    /// Batches that took longer, of all batches.
+    /// The number of batches that took longer, of all `batches`.
     pub over: u64,
     pub batches: u64,
-    /// Batches per 1000 that may take longer.
+    /// The number of batches per 1000 that may take longer.
     pub allowed_per_mille: u32,
-    /// Nanoseconds per packet that half of the batches, 99 % and all stayed within.
+    /// The nanoseconds per packet that half of the batches did not exceed.
     pub median_ns: u64,
+    /// The nanoseconds per packet that 99 % of the batches did not exceed.
     pub p99_ns: u64,
+    /// The nanoseconds per packet of the slowest batch.
     pub max_ns: u64,
 }
 
 impl Reason {
-    /// Returns the reason without numbers that the module chose, such as how long its batches took.
+    /// Returns the reason without numbers that the module can influence, such as the times of its batches.
     pub fn without_measurements(&self) -> String {
         match self {
             Self::Overrun(o) => format!("took more than {} ns a packet too often", o.limit_ns),

@@ -1,29 +1,29 @@
 use serde::{Deserialize, Serialize};
 
-/// What a grant says beside view and limits. The default is no restriction.
+/// The terms of a grant besides view and limits. The default has no restrictions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     pub release: Release,
-    /// On live sources: a module that exceeds it more often than allowed is evicted.
+    /// The time limit on live sources. A module that exceeds it more often than allowed is evicted.
     pub time_limit: Option<TimeLimit>,
-    /// Blocks that may wait for the module; 0 stands for as many as there are.
+    /// The number of blocks that may wait for the module; 0 means all that exist.
     pub buffer: u32,
-    /// Whether the module runs under a grant: nothing of its own making then leaves except in records.
+    /// Whether the module runs under a grant. If so, data it makes leaves only in records.
     pub granted: bool,
 }
 
-/// Which records and packets of a module are released. Those withheld are counted.
+/// The conditions under which records and packets of a module are released. Withheld ones are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// Packets that a record must stand for: its largest column of unit `packets`. Records without one stand
-    /// for none.
+    /// The number of packets that a record must represent: the largest of its columns of unit `packets`, or
+    /// none if it has no such column.
     pub group: u64,
-    /// Records per second of packet time. What one second leaves over is not saved; the same holds for the
-    /// others.
+    /// The number of records per second of packet time. As with `bytes` and `transmit`, the remainder of a
+    /// second is not saved.
     pub records: u64,
-    /// Bytes of records per second, as modules lay them out.
+    /// The bytes of records per second, in the encoding of modules.
     pub bytes: u64,
-    /// Bytes of written packets per second.
+    /// The bytes of written packets per second.
     pub transmit: u64,
 }
 
@@ -33,7 +33,7 @@ impl Default for Release {
     }
 }
 
-/// At most `slice_ns` of processor time in each `period_ns`, of all workers together.
+/// A limit of `slice_ns` of processor time in each `period_ns`, over all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Share {
     pub slice_ns: u64,
@@ -43,8 +43,8 @@ pub struct Share {
 /// A limit on the measured time of a module's batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeLimit {
-    /// Nanoseconds for each packet of a batch.
+    /// The nanoseconds for each packet of a batch.
     pub packet_ns: u64,
-    /// Batches per 1000 that may take longer.
+    /// The number of batches per 1000 that may take longer.
     pub over_per_mille: u32,
 }

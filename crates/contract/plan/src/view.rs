@@ -4,51 +4,56 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a module sees. Two equal values are computed once.
+/// The packets, bytes and form that a module sees. Equal views are computed once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ViewSpec {
-    /// Filters evaluated on the true packet; a packet must pass all of them.
+    /// The filters that are evaluated on the true packet. A packet must pass all of them.
     pub select: Vec<TrustedFilter>,
-    /// Filters evaluated on the packet as it is shown: whoever may not see a byte may not ask for it either.
+    /// The filters that are evaluated on the packet as it is shown: hidden bytes must not be filtered on
+    /// either.
     pub select_shown: Vec<ShownFilter>,
-    /// What is shown to those, if it is more than the module asks to see.
+    /// The bytes on which `select_shown` is evaluated, if they are more than the module needs.
     pub select_expose: Option<Expose>,
     pub expose: Expose,
     pub transforms: Transforms,
-    /// Time stamps are rounded down to multiples of it; 0 and 1 keep them.
+    /// The unit to which time stamps are rounded down; 0 and 1 leave them unchanged.
     pub resolution_ns: u64,
-    /// One packet in so many is shown; 0 and 1 show all.
+    /// One packet in this many is shown; 0 and 1 show all.
     pub sample: u32,
-    /// Sampling is decided for each multiple of this time and place in it, so that narrower views of one
-    /// credential, whose `resolution_ns` may be longer, show no other packets; 0 stands for `resolution_ns`.
+    /// The unit of time for sampling. The choice depends on the multiple of this time in which a packet falls
+    /// and on its place there, so that narrower views of one credential, whose `resolution_ns` may be longer,
+    /// show no other packets. 0 means `resolution_ns`.
     pub sample_ns: u64,
-    /// The key of sampling, one for all views of a node. Without one, [`ViewSpec::key`] and then the run's.
+    /// The key of sampling, one for all views of a node. If it is missing, [`ViewSpec::key`] is used, and
+    /// without that the key of the run.
     pub sample_key: Option<ViewKey>,
-    /// The key of the transforms, and of the flow hash where anything is hidden. Without one the run's key
-    /// counts.
+    /// The key of the transforms, and of the flow hash if anything is hidden. If it is missing, the key of
+    /// the run is used.
     pub key: Option<ViewKey>,
-    /// Longest part of a packet that is shown whole where everything is exposed; 0 is
+    /// The number of bytes of a packet that are shown if everything is exposed; 0 means
     /// [`flame_abi::MAX_PACKET`].
     pub snaplen: u32,
 }
 
-/// Bytes of headers that are exposed, at most: link header, tags, tunnels and options. What is longer is cut.
+/// The maximum number of header bytes that are exposed: link header, tags, tunnels and options. Longer
+/// headers are cut.
 pub const MAX_HEADERS: u32 = 512;
 
 impl ViewSpec {
-    /// Bytes of a packet that this view shows, at most: views cut there, and bounds of modules rest on it.
+    /// Returns the maximum number of bytes of a packet that this view shows. Views cut there, and bounds of
+    /// modules rely on it.
     pub fn longest(&self) -> u32 {
         self.expose.longest(self.snaplen)
     }
 }
 
-/// A time as a view of this resolution shows it.
+/// Returns `ts_ns` rounded down to a multiple of the resolution.
 #[inline]
 pub fn quantize(ts_ns: u64, resolution_ns: u64) -> u64 {
     if resolution_ns > 1 { ts_ns - ts_ns % resolution_ns } else { ts_ns }
 }
 
-/// A secret that goes with a view: views under different keys are different.
+/// The secret key of a view. Views under different keys are different.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ViewKey(pub [u8; 32]);
 
@@ -58,24 +63,24 @@ impl fmt::Debug for ViewKey {
     }
 }
 
-/// Which bytes are visible, from the start of the packet.
+/// The bytes that are visible, from the start of the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Expose {
-    /// That a packet came, and when: its descriptor says nothing else.
+    /// No bytes, and a descriptor that reveals only that a packet arrived, and when.
     Count,
-    /// The descriptor only.
+    /// No bytes, only the descriptor.
     None,
-    /// Through the transport header; through the link header if the packet is not IP.
+    /// The bytes through the transport header, or through the link header if the packet is not IP.
     #[default]
     Headers,
-    /// Headers and this many bytes more.
+    /// The headers and this many more bytes.
     Payload(u32),
     All,
 }
 
 impl Expose {
-    /// Bytes of a packet that are exposed, at most, of which `snaplen` (0: no limit of its own) were
-    /// captured.
+    /// Returns the maximum number of bytes of a packet that are exposed if `snaplen` bytes were captured (0
+    /// means no limit).
     pub fn longest(self, snaplen: u32) -> u32 {
         let snaplen = if snaplen == 0 { u32::MAX } else { snaplen }.min(flame_abi::MAX_PACKET as u32);
         match self {
@@ -86,7 +91,7 @@ impl Expose {
         }
     }
 
-    /// The smaller of the two: the order of the variants is the order of exposure.
+    /// Returns the smaller of the two. The variants are ordered by exposure.
     pub fn meet(self, other: Self) -> Self {
         self.min(other)
     }
@@ -145,7 +150,7 @@ impl Field {
         }
     }
 
-    /// `mac.src` is one field, `mac` both.
+    /// Parses the name of one field, such as `mac.src`, or of both sides, such as `mac`.
     pub fn parse(s: &str) -> Result<Vec<Self>, String> {
         let fields: Vec<Self> = Self::ALL
             .into_iter()
@@ -160,16 +165,16 @@ impl Field {
     }
 }
 
-/// What happens to a field.
+/// The change that is made to a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Action {
     #[default]
     Keep,
-    /// Prefix-preserving (Crypto-PAn); IP addresses only.
+    /// Replaces the address by a prefix-preserving pseudonym (Crypto-PAn). For IP addresses only.
     Prefix,
-    /// A keyed hash of the same width.
+    /// Replaces the field by a keyed hash of the same width.
     Hash,
-    /// Keep this many leading bits, zero the rest.
+    /// Keeps this many leading bits and zeroes the rest.
     Truncate(u8),
     Zero,
 }
@@ -190,9 +195,10 @@ impl FromStr for Action {
 }
 
 impl Action {
-    /// What tells no more than either. `keep` tells all; `prefix` tells which addresses are the same and
-    /// share prefixes, `hash` only which are the same; `truncate` tells true bits, the more the longer;
-    /// `zero` tells nothing. Nothing but `zero` is below both a pseudonym and true bits.
+    /// Returns the action that reveals no more than either. `keep` reveals everything; `prefix` reveals which
+    /// addresses are equal or share prefixes, `hash` only which are equal; `truncate` reveals leading bits,
+    /// more with a larger number; `zero` reveals nothing. Only `zero` is below both a pseudonym and true
+    /// bits.
     pub fn meet(self, other: Self) -> Self {
         match (self, other) {
             (Self::Keep, a) | (a, Self::Keep) => a,
@@ -216,5 +222,5 @@ impl fmt::Display for Action {
     }
 }
 
-/// The action per field; fields not named are kept.
+/// The actions by field. Fields without one are kept.
 pub type Transforms = BTreeMap<Field, Action>;

@@ -1,4 +1,4 @@
-//! How fields of a plan are serialized that have no form of their own: machine code as bytes, manifests as
+//! The serialization of fields of a plan that have no form of their own: machine code as bytes, manifests as
 //! text.
 
 pub(crate) mod code {

@@ -1,5 +1,5 @@
-//! What a credential has used: one meter for all its installs, workers and restarts, and, by its ledger, for
-//! all runs.
+//! The use of a credential's quotas: one meter for all its installs, workers and restarts, and, through its
+//! ledger, for all runs.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Records, their bytes, and bytes of packets written.
+/// The numbers of records, of their bytes, and of bytes of written packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
     pub records: u64,
@@ -42,44 +42,44 @@ impl Amounts {
         self.each(other, u64::saturating_add)
     }
 
-    /// Whether there is as much of everything as `other` has.
+    /// Returns whether no amount is smaller than in `other`.
     pub fn covers(self, other: Self) -> bool {
         other.min(self) == other
     }
 }
 
-/// What a meter gives out.
+/// The amounts that a meter can give out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// For each second of packet time. What one second leaves over is not saved.
+    /// The amounts for each second of packet time. The remainder of a second is not saved.
     pub per_second: Amounts,
-    /// For each packet beyond that; this is saved.
+    /// The additional amounts for each packet. They are saved.
     pub per_packet: Amounts,
-    /// Processor time of all workers together.
+    /// The processor time of all workers together.
     pub share: Option<Share>,
-    /// Bytes of all instances together.
+    /// The bytes of memory of all instances together.
     pub memory: u64,
 }
 
-/// Where a meter is kept across runs. Everything that may be given out comes from here.
+/// The store of a meter across runs, from which all amounts are drawn.
 pub trait Ledger: Send + Sync {
-    /// A run begins to use it, at most once a process.
+    /// Records that a run begins to use the ledger, at most once per process.
     fn begin(&self) {}
-    /// Up to `want` of what is left in the second of packet time `second`; an unknown second gives what is
-    /// left over.
+    /// Returns up to `want` of the amounts left in the second of packet time `second`. For an unknown second,
+    /// returns from the amounts left over.
     fn draw(&self, second: Option<u64>, want: Amounts) -> Amounts;
-    /// Gives back what was drawn and not used.
+    /// Returns unused amounts to the ledger.
     fn give_back(&self, amounts: Amounts);
-    /// Notes that so much processor time was used beyond what was reserved, and reserves up to `want` more,
-    /// of which it gives what is left. It counts as used until it is given back: who kills a process takes
-    /// nothing out of the count.
+    /// Records that `over` was used beyond the reserved processor time, and reserves up to `want` more.
+    /// Returns the time reserved. It counts as used until it is returned, so that killing a process does not
+    /// lower the count.
     fn reserve(&self, over: Duration, want: Duration) -> Duration;
     fn give_back_time(&self, time: Duration);
-    /// Whether this process may own so many bytes in all its instances.
+    /// Returns whether all instances of this process may own `bytes` together.
     fn may_own(&self, bytes: u64) -> bool;
 }
 
-/// A meter of one credential, or of one link of its chain.
+/// The meter of one credential, or of one link of its chain.
 pub struct Meter {
     quota: Quota,
     ledger: Box<dyn Ledger>,
@@ -90,25 +90,25 @@ pub struct Meter {
 #[derive(Default)]
 struct Inner {
     second: Option<u64>,
-    /// Drawn and not used.
+    /// The amounts drawn and not used.
     left: Amounts,
-    /// The ledger gave nothing more in this second.
+    /// Whether the ledger had nothing more in this second.
     dry: bool,
-    /// Of packets that were counted already.
+    /// The number of packets already added to `saved`.
     of_packets: u64,
     saved: Amounts,
     memory: u64,
-    /// Processor time that is reserved and not used.
+    /// The processor time that is reserved and not used.
     time: Duration,
-    /// When there was none.
+    /// The time of the last request for processor time that was refused.
     asked: Option<Instant>,
 }
 
-/// Parts in which a second's worth is drawn, so that runs at the same time all get some.
+/// The number of parts in which the amounts of a second are drawn, so that concurrent runs all receive some.
 const PARTS: u64 = 16;
-/// Processor time that is reserved at once is no less, unless that is all there is: asking takes a file.
+/// The minimum of processor time that is reserved at once, if there is as much: a request accesses a file.
 const LEAST_TIME: Duration = Duration::from_millis(5);
-/// How long nobody asks again for processor time where there was none, within what a period is.
+/// The range of the time after which a refused request for processor time is repeated, otherwise one period.
 const ASK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
 
 impl Meter {
@@ -154,7 +154,7 @@ impl Meter {
         inner.left = inner.left.plus(amounts);
     }
 
-    /// Packet time has come to this second. A second that has been is none.
+    /// Advances packet time to `second`. Ignores a second that is not later than the last.
     fn second(&self, second: u64) {
         let mut inner = self.inner();
         if inner.second.is_none_or(|before| before < second) {
@@ -202,7 +202,7 @@ impl Meter {
     fn disown(&self, bytes: u64) {
         let mut inner = self.inner();
         inner.memory = inner.memory.saturating_sub(bytes);
-        // Less is always allowed.
+        // A smaller amount is always allowed.
         let _ = self.ledger.may_own(inner.memory);
     }
 }
@@ -216,16 +216,16 @@ impl Drop for Meter {
     }
 }
 
-/// The meters that an install's use counts in: those of each link of its credential's chain. All must allow
-/// it.
+/// The meters in which the use of an install counts: those of each link of its credential's chain. All must
+/// allow it.
 #[derive(Clone)]
 pub struct Meters {
     chain: Arc<[Arc<Meter>]>,
     granted: bool,
 }
 
-/// What the operator's own modules may put out, so that one packet does not fill a disk: far more than any of
-/// them does.
+/// The quota of the operator's own modules, which keeps one packet from filling a disk. It is far more than
+/// any of them needs.
 const OWN: Quota = Quota {
     per_second: Amounts { records: 65_536, bytes: 16 << 20, transmit: u64::MAX },
     per_packet: Amounts { records: 64, bytes: 64 << 10, transmit: 0 },
@@ -247,17 +247,17 @@ impl std::fmt::Debug for Meters {
 }
 
 impl Meters {
-    /// Of a grant.
+    /// Creates the meters of a grant.
     pub fn of_grant(chain: Vec<Arc<Meter>>) -> Self {
         Self { chain: chain.into(), granted: true }
     }
 
-    /// Whether the module runs under a grant: nothing of its making then leaves but records.
+    /// Returns whether the module runs under a grant. If so, data it makes leaves only in records.
     pub fn granted(&self) -> bool {
         self.granted
     }
 
-    /// Takes it of every meter, or of none.
+    /// Takes the amounts from every meter and returns whether that succeeded. If not, takes nothing.
     pub fn take(&self, amounts: Amounts) -> bool {
         for (n, meter) in self.chain.iter().enumerate() {
             if !meter.take(amounts) {
@@ -268,12 +268,12 @@ impl Meters {
         true
     }
 
-    /// Packet time has come to `now_ns`.
+    /// Advances packet time to `now_ns`.
     pub fn tick(&self, now_ns: u64) {
         self.chain.iter().for_each(|m| m.second(now_ns / 1_000_000_000));
     }
 
-    /// So many packets were processed.
+    /// Counts `packets` that were processed.
     #[inline]
     pub fn packets(&self, packets: u32) {
         for meter in &*self.chain {
@@ -281,12 +281,12 @@ impl Meters {
         }
     }
 
-    /// Whether processor time is limited, and has to be measured.
+    /// Returns whether processor time is limited and must be measured.
     pub fn timed(&self) -> bool {
         self.chain.iter().any(|m| m.quota.share.is_some())
     }
 
-    /// Whether a call may begin.
+    /// Returns whether a call may begin.
     pub fn may_begin(&self) -> bool {
         self.chain.iter().all(|m| m.may_begin())
     }
@@ -295,7 +295,7 @@ impl Meters {
         self.chain.iter().for_each(|m| m.took(time));
     }
 
-    /// Whether an instance may own so many bytes more.
+    /// Adds `bytes` to the memory of the install, and returns whether that is allowed. If not, adds nothing.
     pub fn own(&self, bytes: u64) -> bool {
         for (n, meter) in self.chain.iter().enumerate() {
             if !meter.own(bytes) {
@@ -355,27 +355,28 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Stretches of packet time that are remembered, at most. Beyond that the gap that is shortest counts as
-/// paid.
+/// The maximum number of stretches of packet time that are remembered. If there are more, the seconds of the
+/// shortest gap count as paid.
 const MAX_STRETCHES: usize = 64;
 
-/// What a ledger holds, whatever keeps it.
+/// The state of a ledger, wherever it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// Of what was paid: records, bytes, bytes of packets.
+    /// The amounts left of the seconds that were paid: records, bytes, bytes of packets.
     pub left: (u64, u64, u64),
-    /// Seconds of packet time that were paid for, as first and last of each stretch, in order.
+    /// The seconds of packet time that were paid for, as first and last of each stretch, in order.
     pub paid: Vec<(u64, u64)>,
-    /// Processor time that is not worked off yet.
+    /// The used processor time in nanoseconds that later periods have not yet compensated.
     pub used_ns: u64,
-    /// Since 1970, of the node's clock: when processor time was last worked off, and when runs last began.
+    /// The time up to which processor time was compensated, in nanoseconds since 1970 of the node's clock.
     pub worked_off_ns: u64,
+    /// The latest beginning of a run, in nanoseconds since 1970 of the node's clock.
     pub began_ns: u64,
 }
 
 impl State {
-    /// With a second's worth to begin with.
+    /// Creates a state with the amounts of one second.
     pub fn new(quota: &Quota) -> Self {
         let Amounts { records, bytes, transmit } = quota.per_second;
         Self { left: (records, bytes, transmit), ..Self::default() }
@@ -389,9 +390,9 @@ impl State {
         self.left = (left.records, left.bytes, left.transmit);
     }
 
-    /// A run begins: what is left over grows with the node's clock, up to a second's worth.
+    /// Records the beginning of a run: the amounts left grow with the node's clock, up to those of a second.
     pub fn begin(&mut self, quota: &Quota, now_ns: u64) {
-        // A clock that was set back gives nothing until it has caught up.
+        // After the clock is set back, nothing is added until it has caught up.
         let since = now_ns.saturating_sub(self.began_ns).min(1_000_000_000);
         self.began_ns = self.began_ns.max(now_ns);
         let worth = |n: u64| (u128::from(n) * u128::from(since) / 1_000_000_000) as u64;
@@ -400,8 +401,8 @@ impl State {
         self.set(new.min(each));
     }
 
-    /// A second of packet time pays once, whichever run comes to it first, and however far it is from the
-    /// last.
+    /// Returns up to `want` of the amounts left. Each second of packet time adds its amounts once, for the
+    /// first run that reaches it, however far it is from the last.
     pub fn draw(&mut self, quota: &Quota, second: Option<u64>, want: Amounts) -> Amounts {
         if second.is_some_and(|second| self.pay(second)) {
             self.set(quota.per_second);
@@ -415,7 +416,8 @@ impl State {
         self.set(self.left().plus(amounts).min(quota.per_second));
     }
 
-    /// Works off what periods since then allow, adds `over`, and reserves up to `want` of what is left then.
+    /// Subtracts the time that periods since the last call allow, adds `over`, and reserves up to `want` of
+    /// the rest.
     pub fn reserve(&mut self, quota: &Quota, now_ns: u64, over: Duration, want: Duration) -> Duration {
         let Some(share) = quota.share else { return want };
         let period = share.period_ns.max(1);
@@ -435,7 +437,7 @@ impl State {
         self.used_ns = self.used_ns.saturating_sub(nanoseconds(time));
     }
 
-    /// Marks a second as paid; whether it was not.
+    /// Marks a second as paid and returns whether it was unpaid.
     fn pay(&mut self, second: u64) -> bool {
         let at = self.paid.partition_point(|(_, last)| *last < second);
         if self.paid.get(at).is_some_and(|(first, _)| *first <= second) {
@@ -461,7 +463,7 @@ impl State {
         true
     }
 
-    /// Whether it could have come about: for what was read from a file.
+    /// Returns whether the state is consistent, as a check of a state that was read from a file.
     pub fn is_sound(&self) -> bool {
         let in_order = self.paid.windows(2).all(|w| w[0].1 < w[1].0) && self.paid.iter().all(|(a, b)| a <= b);
         self.paid.len() <= MAX_STRETCHES && in_order

@@ -13,7 +13,7 @@ fn quota(records: u64) -> Quota {
 
 const ONE: Amounts = Amounts { records: 1, bytes: 10, transmit: 0 };
 
-/// Counts how often it is asked.
+/// A ledger that counts the requests to it.
 struct Asked(Arc<AtomicU64>);
 
 impl Ledger for Asked {
@@ -32,7 +32,7 @@ impl Ledger for Asked {
     }
 }
 
-/// Asking takes a file: a flood that is over its limits must not make it busy.
+/// A request accesses a file: a flood beyond the limits must not cause many.
 #[test]
 fn who_is_over_a_limit_does_not_keep_the_ledger_busy() {
     let times = Arc::new(AtomicU64::new(0));
@@ -42,7 +42,7 @@ fn who_is_over_a_limit_does_not_keep_the_ledger_busy() {
     assert!(times.load(Ordering::Relaxed) < 50, "{}", times.load(Ordering::Relaxed));
 }
 
-/// A ledger for several processes.
+/// A ledger that several processes share.
 #[derive(Clone)]
 struct Shared(Arc<ThisRun>, Arc<Mutex<u64>>);
 
@@ -76,13 +76,13 @@ fn a_second_pays_once_and_a_jump_pays_one() {
     assert_eq!(out(), 5);
     meters.tick(1_000_000_000);
     assert_eq!(out(), 5);
-    // A year later, and back, and there again.
+    // A jump of a year forward, back, and forward again.
     meters.tick(31_536_000_000_000_000);
     assert_eq!(out(), 5);
     meters.tick(2_000_000_000);
     meters.tick(31_536_000_000_000_000);
     assert_eq!(out(), 0);
-    // What was not used is not saved.
+    // Unused amounts are not saved.
     (1..100).for_each(|s| meters.tick((40_000_000 + s) * 1_000_000_000));
     assert_eq!(out(), 5);
 }
@@ -124,7 +124,7 @@ fn processor_time_is_of_all_workers_and_is_worked_off() {
     runs[0].took(Duration::from_nanos(5_500));
     assert!(!runs[0].may_begin());
     assert!(!runs[1].may_begin(), "what one run takes, the other does not have");
-    // A run that begins anew finds it used, too.
+    // A new run also finds it used.
     drop(runs);
     let again = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ledger)))]);
     assert!(!again.may_begin());
@@ -136,7 +136,7 @@ fn processor_time_is_of_all_workers_and_is_worked_off() {
     assert!(again.may_begin(), "five");
 }
 
-/// A process that is killed says nothing of what it used since it was last asked.
+/// A process that is killed does not report what it used since its last request.
 #[test]
 fn who_is_killed_again_and_again_has_no_more_processor_time() {
     let share = Some(Share { slice_ns: 100_000_000, period_ns: 60_000_000_000 });
@@ -154,7 +154,7 @@ fn who_is_killed_again_and_again_has_no_more_processor_time() {
         std::mem::forget(run);
     }
     assert!(all <= Duration::from_millis(100) && !all.is_zero(), "{all:?}");
-    // Who ends in order gives back what it did not use.
+    // A process that ends regularly returns what it did not use.
     let ledger = Shared(Arc::new(ThisRun::new(quota)), ledger.1);
     for _ in 0..99 {
         let run = Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ledger.clone())))]);
@@ -163,16 +163,16 @@ fn who_is_killed_again_and_again_has_no_more_processor_time() {
     }
 }
 
-/// What happens to a credential's installs.
+/// A step in the life of a credential's installs.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A run of so many installs begins.
+    /// Begins a run of this many installs.
     Begin(usize),
     End(usize),
-    /// Packet time in a run, to any second.
+    /// Sets packet time in a run, to any second.
     Tick(usize, u64),
     Take(usize, u64),
-    /// The node's clock, forward or back.
+    /// Sets the node's clock, forward or back.
     Clock(u64),
 }
 
@@ -189,8 +189,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
-    /// Over any installs, restarts, runs and clocks: no more than a second's worth to begin with, one for
-    /// each second of packet time that ever was, and one for each second of the node's clock.
+    /// Over all sequences of installs, restarts, runs and clocks, the total is at most the amounts of one
+    /// second at the beginning, one for each second of packet time that occurred, and one for each second of
+    /// the node's clock.
     #[test]
     fn the_sums_never_exceed_what_was_granted(steps in steps(), rate in 1u64..30) {
         let quota = quota(rate);

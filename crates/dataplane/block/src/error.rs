@@ -1,7 +1,7 @@
 use crate::MAX_READERS;
 use std::io;
 
-/// An error of making shared memory or a reader's end.
+/// An error in creating shared memory or a reader's end.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
     #[error("shared memory of {bytes} bytes: {step}: {error}")]
@@ -13,7 +13,7 @@ pub enum BlockError {
     /// A system call failed on a descriptor that was passed to a reader.
     #[error("{name} descriptor of a reader: {step}: {error}")]
     Descriptor { name: &'static str, step: &'static str, error: io::Error },
-    /// A descriptor that was passed to a reader is not the one that the writer made.
+    /// A descriptor that was passed to a reader is not the one that the writer created.
     #[error("{name} descriptor of a reader: expected {expected}, found {found}: pass what `ReaderFds` holds")]
     Unexpected { name: &'static str, expected: String, found: String },
 }

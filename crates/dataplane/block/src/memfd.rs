@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub(crate) const PAGE: usize = 4096;
 const _: () = assert!(SLOT_BYTES.is_multiple_of(PAGE) && size_of::<Queue>() <= PAGE);
 
-/// Seals under which a mapped file is never cut short, as access to missing pages raises SIGBUS.
+/// The seals that fix the size of a mapped file, because access to missing pages raises SIGBUS.
 const SIZED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
-/// Seals under which only mappings that already exist can be written through (Linux 5.1).
+/// The seals under which only existing mappings can be written through (Linux 5.1).
 const READ_ONLY: SealFlags = SIZED.union(SealFlags::FUTURE_WRITE);
 
 /// A whole file, mapped and shared.
@@ -26,7 +26,7 @@ struct Mapping {
 
 // SAFETY: the mapping lives as long as the value and is not tied to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: a shared reference gives out only the address; its users state why they may follow it.
+// SAFETY: a shared reference provides only the address; its users state why they may follow it.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -38,7 +38,7 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
-    /// The address of `len` bytes at `offset`, if they lie inside.
+    /// Returns the address of `len` bytes at `offset` if they lie in the mapping.
     fn range(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.bytes);
         // SAFETY: `offset` is at most the end of the mapping.
@@ -48,12 +48,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, given back once; whatever referred to it borrowed `self`.
+        // SAFETY: the mapping made in `new`, unmapped once; all references to it borrowed `self`.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// Makes a memfd of fixed size and maps it for writing.
+/// Creates a memfd of fixed size and maps it for writing.
 fn create(bytes: usize) -> Result<(OwnedFd, Mapping), BlockError> {
     let fail = |step| move |error: io::Error| BlockError::Memory { bytes, step, error };
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -71,17 +71,17 @@ fn seal(fd: &OwnedFd, bytes: usize, seals: SealFlags) -> Result<(), BlockError> 
     })
 }
 
-/// A memfd of fixed size that only its maker can write.
+/// A memfd of fixed size that only its creator can write.
 ///
-/// It is mapped for writing here and then sealed, so its descriptor can be given to anybody: it can
-/// only be mapped for reading. Pages take up memory only once they are written.
+/// It is mapped for writing here and then sealed, so its descriptor can be shared freely: it can only be
+/// mapped for reading. Pages take up memory only once they are written.
 pub struct SharedMemory {
     fd: OwnedFd,
     mapping: Mapping,
 }
 
 impl SharedMemory {
-    /// `bytes` is rounded up to whole pages.
+    /// Creates shared memory of `bytes`, rounded up to whole pages.
     pub fn new(bytes: usize) -> Result<Self, BlockError> {
         let bytes = bytes.next_multiple_of(PAGE);
         let (fd, mapping) = create(bytes)?;
@@ -97,18 +97,18 @@ impl SharedMemory {
         self.mapping.bytes
     }
 
-    /// Returns a further descriptor to give away.
+    /// Returns another descriptor to pass on.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd, BlockError> {
         let bytes = self.bytes();
         self.fd.try_clone().map_err(|error| BlockError::Memory { bytes, step: "fcntl(F_DUPFD)", error })
     }
 
-    /// Returns `len` bytes at `offset`, to write. Readers elsewhere may see a write at any time; the
-    /// pool's queues order blocks so that none is read half-written.
+    /// Returns `len` bytes at `offset` for writing. Readers elsewhere may see a write at any time; the pool's
+    /// queues order blocks so that none is read half-written.
     ///
     /// # Panics
     ///
-    /// If the range does not lie inside.
+    /// Panics if the range does not lie in the mapping.
     pub fn slice_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         let start = self.mapping.range(offset, len).expect("range lies in the mapping");
         // SAFETY: in bounds, and `&mut self` makes it the only reference in this process; the seals
@@ -116,11 +116,11 @@ impl SharedMemory {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
-    /// Returns `len` bytes at `offset`, to read.
+    /// Returns `len` bytes at `offset` for reading.
     ///
     /// # Panics
     ///
-    /// If the range does not lie inside.
+    /// Panics if the range does not lie in the mapping.
     pub fn slice(&self, offset: usize, len: usize) -> &[u8] {
         let start = self.mapping.range(offset, len).expect("range lies in the mapping");
         // SAFETY: in bounds; only this process can write, and it needs `&mut self` for that.
@@ -138,20 +138,20 @@ impl SharedMemory {
     }
 }
 
-/// A control page that another process maps too, and may scribble on.
+/// A control page that another process also maps, and may overwrite.
 pub(crate) struct ControlPage {
     mapping: Mapping,
 }
 
 impl ControlPage {
-    /// Makes a page of zeros and its descriptor to give away.
+    /// Creates a page of zeros and a descriptor to pass on.
     pub(crate) fn new() -> Result<(Self, OwnedFd), BlockError> {
         let (fd, mapping) = create(PAGE)?;
         seal(&fd, PAGE, SIZED)?;
         Ok((Self { mapping }, fd))
     }
 
-    /// Maps the page that a writer made.
+    /// Maps a page that a writer created.
     pub(crate) fn open(fd: &OwnedFd) -> Result<Self, BlockError> {
         const NAME: &str = "control";
         let bytes = checked(fd, NAME, SIZED)?;
@@ -175,7 +175,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Maps the slots that a writer made.
+    /// Maps slots that a writer created.
     pub(crate) fn open(fd: OwnedFd) -> Result<Self, BlockError> {
         const NAME: &str = "data";
         let bytes = checked(&fd, NAME, READ_ONLY)?;
@@ -191,7 +191,7 @@ impl Slots {
         (self.fd.as_raw_fd(), 0, self.mapping.bytes)
     }
 
-    /// Copies bytes of a slot; returns false if they do not lie in it.
+    /// Copies bytes of a slot. Returns false if they do not lie in it.
     pub(crate) fn copy(&self, slot: usize, offset: usize, into: &mut [u8]) -> bool {
         let in_slot = offset.checked_add(into.len()).is_some_and(|end| end <= SLOT_BYTES);
         let at = slot.checked_mul(SLOT_BYTES).and_then(|start| start.checked_add(offset));
@@ -211,14 +211,14 @@ fn unexpected(name: &'static str, expected: String, found: String) -> BlockError
     BlockError::Unexpected { name, expected, found }
 }
 
-/// Returns the size of a descriptor that was passed, if it has at least these seals.
+/// Returns the size of a passed descriptor, after checking that it has at least these seals.
 fn checked(fd: &OwnedFd, name: &'static str, seals: SealFlags) -> Result<usize, BlockError> {
     let fail = |step| move |e: rustix::io::Errno| BlockError::Descriptor { name, step, error: e.into() };
     let found = rustix::fs::fcntl_get_seals(fd).map_err(fail("fcntl(F_GET_SEALS)"))?;
     if !found.contains(seals) {
         return Err(unexpected(name, format!("the seals {seals:?}"), format!("{found:?}")));
     }
-    // The seals come first: now the size stays.
+    // The seals are checked first, because they fix the size.
     let bytes = rustix::fs::fstat(fd).map_err(fail("fstat"))?.st_size;
     usize::try_from(bytes).map_err(|e| BlockError::Descriptor {
         name,

@@ -11,18 +11,18 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// The writer's end.
+/// The writer's end of a pool.
 pub struct Pool {
     memory: SharedMemory,
     slots: usize,
-    /// Per slot, a mask of the readers that hold it. Only the writer sees it.
+    /// For each slot, a mask of the readers that hold it. Only the writer sees it.
     holders: [u64; MAX_SLOTS],
     peers: Vec<Peer>,
     /// A mask of the bits in use by readers.
     numbers: u64,
-    /// Number of readers in other processes.
+    /// The number of readers in other processes.
     remote: usize,
-    /// Number of readers added so far.
+    /// The number of readers added so far.
     count: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct Pool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReaderId(pub(crate) u64);
 
-/// Descriptors from which another process makes its end with [`Reader::from_fds`].
+/// The descriptors from which another process creates its end with [`Reader::from_fds`].
 ///
 /// All are close-on-exec. Drop them here once they are passed on: a reader counts as dead when the
 /// last copy of `event` is closed, so no other child process may inherit one either.
@@ -45,20 +45,20 @@ pub struct ReaderFds {
 /// The outcome of publishing a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Readers that got it.
+    /// The number of readers that received the block.
     pub taken: u32,
-    /// Readers that lost it.
+    /// The number of readers that lost the block.
     pub lost: u32,
 }
 
 /// The amount of work that a reader has yet to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backlog {
-    /// Blocks published to it and not released.
+    /// The number of blocks published to the reader and not released.
     pub held: u64,
-    /// Of these, blocks not taken yet. A hostile reader can misreport this number.
+    /// The number of these blocks that it has not taken yet. A hostile reader can misreport it.
     pub waiting: u64,
-    /// Packets lost so far because it held as many blocks as it may.
+    /// The number of packets lost so far because the reader held as many blocks as it may.
     pub lost: u64,
 }
 
@@ -69,7 +69,7 @@ struct Peer {
     bit: u64,
     depth: u64,
     published: u64,
-    /// Blocks freed so far. The reader holds those from here up to `published`.
+    /// The number of blocks freed so far. The reader holds those from here up to `published`.
     freed: u64,
     lost: u64,
     /// The slot of block k, at index k modulo `ENTRIES`.
@@ -105,10 +105,10 @@ impl Peer {
         self.queue().reader.state.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Wakes the reader if it sleeps. Returns true if it is gone.
+    /// Wakes the reader if it sleeps. Returns whether it is gone.
     ///
     /// Makes one system call each time the reader has announced that it will sleep. The socket does not
-    /// block, and no other process can change that. If it is full, it wakes the reader all the same.
+    /// block, and no other process can change that. If it is full, it still wakes the reader.
     #[cold]
     fn wake(&self) -> bool {
         let state = &self.queue().reader.state;
@@ -131,7 +131,11 @@ impl Peer {
 }
 
 impl Pool {
-    /// Makes a pool of 1 to [`MAX_SLOTS`] slots of [`SLOT_BYTES`].
+    /// Creates a pool of `slots` slots of [`SLOT_BYTES`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if `slots` is not 1 to [`MAX_SLOTS`].
     pub fn new(slots: usize) -> Result<Self, BlockError> {
         assert!((1..=MAX_SLOTS).contains(&slots), "1 to {MAX_SLOTS} slots");
         let memory = SharedMemory::new(slots * SLOT_BYTES)?;
@@ -139,7 +143,7 @@ impl Pool {
         Ok(Self { memory, slots, holders, peers: Vec::new(), numbers: 0, remote: 0, count: 0 })
     }
 
-    /// Returns what a reader maps: descriptor, offset in it, and bytes.
+    /// Returns the memory that a reader maps: descriptor, offset in it, and bytes.
     pub fn window(&self) -> (RawFd, usize, usize) {
         (self.memory.fd(), 0, self.slots * SLOT_BYTES)
     }
@@ -149,27 +153,26 @@ impl Pool {
         slot * SLOT_BYTES
     }
 
-    /// Returns the bytes of packets that a slot holds.
+    /// Returns the capacity of a slot in bytes of packets.
     pub const fn capacity() -> usize {
         SLOT_DATA
     }
 
-    /// Adds a reader in this process that may hold `depth` slots (1 to 16) at a time; returns none if
-    /// there are [`MAX_READERS`]. It gets the blocks that are published from now on. Dropping it removes
-    /// it.
+    /// Adds a reader in this process that may hold `depth` slots (1 to 16) at a time. It receives the blocks
+    /// that are published from now on. Dropping it removes it. Returns `None` if there are [`MAX_READERS`].
     pub fn reader(&mut self, depth: usize) -> Option<Reader> {
         let queue = Arc::new(Queue::default());
         self.add(depth, Control::Local(queue.clone()), None)?;
         Some(Reader::local(queue))
     }
 
-    /// Adds a reader in another process, otherwise as [`Pool::reader`]. Dropping it there removes it; if
-    /// its process dies, [`Pool::reap`] does.
+    /// Adds a reader in another process, otherwise as [`Pool::reader`]. Dropping it there removes it; after
+    /// the end of its process, [`Pool::reap`] removes it.
     pub fn remote_reader(&mut self, depth: usize) -> Result<ReaderFds, BlockError> {
         let (page, control) = ControlPage::new()?;
         let (signal, event) = UnixStream::pair().map_err(BlockError::Socket)?;
         [&signal, &event].iter().try_for_each(|end| end.set_nonblocking(true)).map_err(BlockError::Socket)?;
-        // Nothing is ever read here, so a reader must not be able to queue anything.
+        // The writer never reads from this socket, so a reader must not be able to queue anything in it.
         signal.shutdown(Shutdown::Read).map_err(BlockError::Socket)?;
         let data = self.memory.descriptor()?;
         let id = self.add(depth, Control::Shared(page), Some(signal)).ok_or(BlockError::TooManyReaders)?;
@@ -195,10 +198,10 @@ impl Pool {
         Some(id)
     }
 
-    /// Removes a reader; returns false if it was removed before.
+    /// Removes a reader. Returns false if it was removed before.
     ///
-    /// The slots it held are free at once, and another reader can take its place. It gets no further
-    /// block, and wakes up if it sleeps. If it goes on reading, it may see slots change; no other reader
+    /// The slots it held are free at once, and another reader can take its place. It receives no further
+    /// blocks, and wakes up if it sleeps. If it continues to read, it may see slots change; no other reader
     /// is affected.
     pub fn remove(&mut self, id: ReaderId) -> bool {
         let before = self.peers.len();
@@ -228,7 +231,7 @@ impl Pool {
         let remote = self.peers.iter().filter_map(|s| Some((s.id, s.signal.as_ref()?)));
         let (ids, mut fds): (Vec<_>, Vec<_>) =
             remote.map(|(id, signal)| (id, PollFd::new(signal, PollFlags::empty()))).unzip();
-        // A hang-up is reported without being asked for. If the call fails, the next one finds it.
+        // A hang-up is reported without being requested. If the call fails, the next one finds it.
         if !fds.is_empty() && poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() {
             let ended = PollFlags::HUP | PollFlags::ERR;
             let hung_up = fds.iter().zip(&ids).filter(|(fd, _)| fd.revents().intersects(ended));
@@ -245,7 +248,7 @@ impl Pool {
         self.peers.iter().map(|peer| peer.id)
     }
 
-    /// Returns the backlog of a reader; none if it was removed.
+    /// Returns the backlog of a reader, or `None` if it was removed.
     pub fn backlog(&mut self, id: ReaderId) -> Option<Backlog> {
         let peer = self.peers.iter_mut().find(|peer| peer.id == id)?;
         peer.collect(&mut self.holders);
@@ -254,7 +257,8 @@ impl Pool {
         Some(Backlog { held: peer.published - peer.freed, waiting, lost: peer.lost })
     }
 
-    /// Returns a slot that no reader holds: the lowest, because its bytes are the likeliest to be cached.
+    /// Returns the lowest slot that no reader holds, as its bytes are the most likely to be cached. Returns
+    /// `None` if readers hold all slots.
     pub fn claim(&mut self) -> Option<usize> {
         let mut closed = false;
         for peer in &mut self.peers {
@@ -271,7 +275,7 @@ impl Pool {
     ///
     /// # Panics
     ///
-    /// If a reader holds the slot.
+    /// Panics if a reader holds the slot, or there is no such slot.
     pub fn slot(&mut self, slot: usize) -> (&mut [Descriptor], &mut [u8]) {
         assert!(self.is_free(slot), "a reader holds slot {slot}, or there is none of that number");
         self.memory.slot_mut(slot)
@@ -281,11 +285,11 @@ impl Pool {
         self.holders[..self.slots].get(slot) == Some(&0)
     }
 
-    /// Hands a claimed and filled slot with `packets` packets to every reader that has room.
+    /// Publishes a claimed and filled slot with `packets` packets to every reader that has room.
     ///
     /// # Panics
     ///
-    /// If a reader holds the slot.
+    /// Panics if a reader holds the slot, or there is no such slot.
     pub fn publish(&mut self, slot: usize, packets: u32) -> Published {
         assert!(self.is_free(slot), "a reader holds slot {slot}, or there is none of that number");
         let entry = entry(slot, packets);
@@ -304,7 +308,7 @@ impl Pool {
             let place = peer.published as usize % ENTRIES;
             peer.slots[place] = slot as u8;
             peer.published += 1;
-            // The entry that was here is of a block that this reader has released.
+            // The previous entry belongs to a block that this reader has released.
             words.entries.0[place].store(entry, Ordering::Relaxed);
             // Pairs with the reader's `Acquire`: the entry and the block's bytes are visible to it.
             words.writer.published.store(peer.published, Ordering::Release);

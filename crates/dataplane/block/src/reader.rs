@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// One reader's end. When it is dropped, the writer removes the reader.
+/// The end of one reader. When it is dropped, the writer removes the reader.
 pub struct Reader {
     control: Control,
     taken: u64,
@@ -30,9 +30,9 @@ struct Remote {
 pub enum Wake {
     /// A block waits.
     Blocks,
-    /// The time has passed, or a signal came.
+    /// The time has passed, or a signal arrived.
     Nothing,
-    /// The reader was removed or the writer is gone: no block comes any more.
+    /// The reader was removed or the writer is gone, so no further block will arrive.
     Closed,
 }
 
@@ -41,8 +41,8 @@ impl Reader {
         Self { control: Control::Local(queue), taken: 0, released: 0, lost: 0, remote: None }
     }
 
-    /// Makes the reader's end from the descriptors in [`ReaderFds`](crate::ReaderFds) and nothing else.
-    /// The slots are mapped read-only. The reader trusts the writer.
+    /// Creates the reader's end from the descriptors in [`ReaderFds`](crate::ReaderFds) alone. The slots are
+    /// mapped read-only. The reader trusts the writer.
     ///
     /// System calls: `fcntl`, `fstat` and `mmap` here, `ppoll` and `read` to wait, `munmap` and `close`
     /// at the end; none to take and release.
@@ -90,7 +90,7 @@ impl Reader {
         Some(parts(entry))
     }
 
-    /// Returns the number of blocks that wait to be taken.
+    /// Returns the number of blocks that are ready to be taken.
     pub fn waiting(&self) -> u64 {
         let published = self.queue().writer.published.load(Ordering::Acquire);
         if self.is_removed() { 0 } else { published.wrapping_sub(self.taken) }
@@ -100,7 +100,8 @@ impl Reader {
     ///
     /// # Panics
     ///
-    /// If it is in another slot: the writer counts releases and frees slots in the order of publishing.
+    /// Panics if it is in another slot: the writer counts releases and frees slots in the order of
+    /// publishing.
     pub fn release(&mut self, slot: usize) {
         let queue = self.control.queue();
         let oldest = queue.entries.0[self.released as usize % ENTRIES].load(Ordering::Relaxed);
@@ -119,26 +120,26 @@ impl Reader {
         lost.wrapping_sub(std::mem::replace(&mut self.lost, lost))
     }
 
-    /// Returns what to map to see the slots: descriptor, offset in it, and bytes. In the writer's process
-    /// it returns none; use [`Pool::window`](crate::Pool::window) there.
+    /// Returns the memory to map for the slots: descriptor, offset in it, and bytes. Returns `None` in the
+    /// writer's process; use [`Pool::window`](crate::Pool::window) there.
     pub fn window(&self) -> Option<(RawFd, usize, usize)> {
         self.remote.as_ref().map(|remote| remote.slots.window())
     }
 
-    /// Copies bytes of a slot, starting at `offset` in it. Returns false if they do not lie in it, or in
-    /// the writer's process. Bytes of different blocks may be mixed if the reader was removed.
+    /// Copies bytes of a slot, starting at `offset` in it. Returns false if they do not lie in it, or in the
+    /// writer's process. Bytes of different blocks may be mixed if the reader was removed.
     pub fn copy(&self, slot: usize, offset: usize, into: &mut [u8]) -> bool {
         self.remote.as_ref().is_some_and(|remote| remote.slots.copy(slot, offset, into))
     }
 
-    /// Returns the descriptor that becomes readable when the writer wakes an armed reader, and hangs up
-    /// when no more blocks come; none in the writer's process.
+    /// Returns the descriptor that becomes readable when the writer wakes an armed reader, and hangs up when
+    /// there will be no more blocks. Returns `None` in the writer's process.
     pub fn event(&self) -> Option<BorrowedFd<'_>> {
         self.remote.as_ref().map(|remote| remote.event.as_fd())
     }
 
-    /// Asks the writer to wake this reader at the next block, before the caller polls
-    /// [`Reader::event`]. If it returns false, the caller must not sleep: a block waits already, or this
+    /// Requests that the writer wake this reader at the next block, before the caller polls
+    /// [`Reader::event`]. If it returns false, the caller must not sleep: a block is ready already, or this
     /// is the writer's process. Call [`Reader::disarm`] afterwards in either case.
     pub fn arm(&mut self) -> bool {
         if self.remote.is_none() {
@@ -150,16 +151,16 @@ impl Reader {
         self.waiting() == 0
     }
 
-    /// Withdraws the request of [`Reader::arm`] and empties the event.
+    /// Withdraws the request of [`Reader::arm`] and drains the event.
     pub fn disarm(&mut self) {
         if let Some(remote) = &self.remote {
             self.queue().reader.state.store(AWAKE, Ordering::Relaxed);
-            // There is a byte per sleep at most. One that comes later only ends the next sleep early.
+            // There is at most one byte per sleep. One that arrives later only ends the next sleep early.
             let _ = rustix::io::read(&remote.event, &mut [0; 64]);
         }
     }
 
-    /// Sleeps until a block waits, or for `timeout`. In the writer's process it returns at once.
+    /// Sleeps until a block is ready, or for `timeout`. In the writer's process it returns at once.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, BlockError> {
         if self.waiting() > 0 {
             return Ok(Wake::Blocks);
@@ -172,7 +173,7 @@ impl Reader {
             if self.waiting() > 0 {
                 return Ok(Wake::Blocks);
             }
-            // Otherwise the byte was of an earlier sleep.
+            // Otherwise the byte belongs to an earlier sleep.
             if !matches!(polled, Ok(Wake::Blocks)) {
                 return polled;
             }
@@ -182,7 +183,7 @@ impl Reader {
     fn poll(&self, deadline: Option<Instant>) -> Result<Wake, Errno> {
         let Some(event) = self.event() else { return Ok(Wake::Nothing) };
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-        // A time that the kernel cannot represent is as good as none.
+        // A time that the kernel cannot represent is treated as no limit.
         let left = left.and_then(|d| Timespec::try_from(d).ok());
         let mut fds = [PollFd::from_borrowed_fd(event, PollFlags::IN)];
         match poll(&mut fds, left.as_ref()) {

@@ -1,4 +1,4 @@
-//! Readers in other processes that scribble on their pages and abuse their descriptors.
+//! Readers in other processes that overwrite their pages and abuse their descriptors.
 
 mod common;
 
@@ -28,7 +28,7 @@ enum Step {
     Release,
     /// A hostile reader stores a word in its page.
     Scribble(usize, u64, u64),
-    /// A hostile reader punches a hole: its page is zeros again.
+    /// A hostile reader punches a hole: its page contains zeros again.
     Punch(usize),
 }
 
@@ -51,8 +51,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever their pages contain, the honest reader gets exactly what it would get without them. The
-    /// pool has more slots than the sum of all depths, so one is always free.
+    /// Whatever the hostile pages contain, the honest reader receives exactly what it would receive without
+    /// them. The pool has more slots than the sum of all depths, so one is always free.
     #[test]
     fn scribbled_pages_disturb_nobody(steps in prop::collection::vec(step(), 1..400)) {
         const DEPTH: usize = 3;
@@ -102,7 +102,7 @@ proptest! {
                     Some(backlog) => {
                         prop_assert!(backlog.held <= i as u64 + 1 && backlog.waiting <= backlog.held);
                     }
-                    // It was scribbled to be closed.
+                    // The reader overwrote its own state with "closed".
                     None => *fds = pool.remote_reader(i + 1).unwrap(),
                 }
             }
@@ -163,10 +163,10 @@ fn descriptors_cannot_be_abused() {
         let seal = rustix::fs::fcntl_add_seals(&control, rustix::fs::SealFlags::FUTURE_WRITE);
         assert_eq!(seal, Err(rustix::io::Errno::PERM));
     }
-    // Nothing piles up at the writer.
+    // Nothing accumulates at the writer.
     let event = std::os::unix::net::UnixStream::from(fds.event);
     assert_eq!((&mut &event).write_kind(), std::io::ErrorKind::BrokenPipe);
-    // A reader that closes its end is gone.
+    // A reader that closes its end is removed.
     fds.event = event.into();
     assert_eq!(pool.reap(), []);
     let id = fds.id;
@@ -184,7 +184,7 @@ impl<W: std::io::Write> WriteKind for W {
     }
 }
 
-/// A reader that was asleep when it went is found by the next block, without `reap`.
+/// A reader that ended while it was asleep is found by the next block, without `reap`.
 #[test]
 fn a_sleeper_that_has_gone_is_removed_by_its_wake_up() {
     let mut pool = Pool::new(2).unwrap();
@@ -230,7 +230,7 @@ fn other_descriptors_are_refused_by_name() {
     refuse(&|fds| fds.control = memfd(PAGE, sized), &["control descriptor", "layout", "found 0x0"]);
     refuse(&|fds| fds.event = pipe(), &["event descriptor", "Fifo"]);
     refuse(&|fds| std::mem::swap(&mut fds.data, &mut fds.control), &["data descriptor"]);
-    // The right ones are accepted.
+    // The right descriptors are accepted.
     let fds = pool.remote_reader(1).unwrap();
     let id = fds.id;
     assert_eq!(Reader::from_fds(fds.data, fds.control, fds.event).unwrap().id(), id);

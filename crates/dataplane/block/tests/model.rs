@@ -1,4 +1,4 @@
-//! Readers that come and go, against a model.
+//! Readers that are added and removed at random, compared with a model.
 
 mod common;
 
@@ -14,7 +14,7 @@ struct Model {
     queued: VecDeque<u8>,
     held: VecDeque<(usize, u8)>,
     lost: u64,
-    /// Losses returned by the reader so far.
+    /// The losses that the reader has returned so far.
     counted: u64,
 }
 
@@ -47,8 +47,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// A block is never recycled under a reader, each reader sees its blocks in order from when it was
-    /// added, and what it does not see is counted as lost; slots of readers that have gone are free.
+    /// A block is never recycled while a reader holds it, each reader sees its blocks in order from when it
+    /// was added, and blocks that it does not see are counted as lost. The slots of removed readers are free.
     #[test]
     fn blocks_are_safe_from_recycling(steps in prop::collection::vec(step(), 1..300)) {
         let mut pool = Pool::new(4).unwrap();
@@ -129,7 +129,7 @@ proptest! {
             prop_assert_eq!(model.counted, model.lost);
         }
         prop_assert!(removed.iter_mut().all(|reader| reader.take().is_none()));
-        // Nothing of any of them is left.
+        // No reader leaves anything behind.
         readers.iter().for_each(|model| assert!(pool.remove(model.reader.id())));
         pool.reader(4).unwrap();
         for _ in 0..4 {
@@ -139,7 +139,7 @@ proptest! {
     }
 }
 
-/// More readers come and go than there can be at a time.
+/// More readers are added in total than there can be at a time.
 #[test]
 fn numbers_are_used_again() {
     let mut pool = Pool::new(1).unwrap();
@@ -149,7 +149,7 @@ fn numbers_are_used_again() {
     for round in 0..200 {
         let slot = fill(&mut pool, 1).unwrap();
         assert_eq!(pool.publish(slot, 1).taken, 64);
-        // All but one are done; the last one leaves with its block.
+        // All but one reader are done; the last one ends while it holds its block.
         let leaves = round % readers.len();
         for (i, reader) in readers.iter_mut().enumerate() {
             let (slot, _) = reader.take().unwrap();
@@ -219,7 +219,7 @@ fn readers_in_threads_see_whole_blocks() {
         }));
     }
     for i in 0..2000u32 {
-        // Others come and go meanwhile, some with blocks.
+        // Other readers are added and removed meanwhile, some while they hold blocks.
         let mut passing = (i % 3 == 0).then(|| pool.reader(2).unwrap());
         let slot = loop {
             if let Some(slot) = fill(&mut pool, i as u8) {

@@ -1,4 +1,4 @@
-//! Readers in processes of their own: this binary again, with inherited descriptors.
+//! Readers in separate processes: this binary again, with inherited descriptors.
 #![allow(unsafe_code)] // Takes over inherited descriptors; maps memory that must not be mapped.
 
 use flame_block::{Pool, Reader, ReaderFds, ReaderId, SLOT_BYTES, SLOT_DESCRIPTORS, Wake};
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// The environment variable with the numbers of a child's descriptors.
+/// The environment variable that holds the numbers of a child's descriptors.
 const FDS: &str = "FLAME_BLOCK_FDS";
 
 /// Starts the test `name` of this binary as the process of a reader.
@@ -24,12 +24,12 @@ fn spawn(name: &str, fds: ReaderFds) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([name, "--exact", "--nocapture"]).env(FDS, numbers);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // While the lock is held, or the next child would still find them open.
+    // Dropped while the lock is held, because the next child would inherit them.
     drop(fds);
     child
 }
 
-/// Returns the inherited descriptors; none in the parent.
+/// Returns the inherited descriptors, or `None` in the parent.
 fn inherited() -> Option<[OwnedFd; 3]> {
     let numbers = std::env::var(FDS).ok()?;
     let fds: Vec<_> = numbers.split(' ').map(|n| n.parse().unwrap()).collect();
@@ -60,7 +60,7 @@ fn read(reader: &Reader, slot: usize) -> u64 {
     number
 }
 
-/// Waits until a reader has taken (or, with `released`, released) all that was published.
+/// Waits until a reader has taken (or, with `released`, released) all published blocks.
 fn caught_up(pool: &mut Pool, id: ReaderId, released: bool) -> bool {
     let limit = Instant::now() + Duration::from_secs(60);
     while Instant::now() < limit {
@@ -73,7 +73,7 @@ fn caught_up(pool: &mut Pool, id: ReaderId, released: bool) -> bool {
     false
 }
 
-/// Reads all that comes, and sleeps in between; prints blocks seen, packets lost, and sleeps.
+/// Reads all blocks and sleeps in between, then prints the numbers of blocks seen, packets lost, and sleeps.
 fn read_all([data, control, event]: [OwnedFd; 3]) {
     let mut reader = Reader::from_fds(data, control, event).unwrap();
     let (mut seen, mut lost, mut slept, mut last) = (0u64, 0, 0u64, None);
@@ -101,7 +101,8 @@ fn printed(output: &Output) -> Vec<u64> {
     line.split(' ').map(|n| n.parse().unwrap()).collect()
 }
 
-/// The child loses blocks when it is too slow, the reader in this process none: the writer waits for neither.
+/// The child loses blocks when it is too slow, the reader in this process loses none: the writer waits for
+/// neither.
 #[test]
 fn another_process_reads_while_blocks_are_written() {
     if let Some(fds) = inherited() {
@@ -128,7 +129,7 @@ fn another_process_reads_while_blocks_are_written() {
     assert!(seen > 0);
 }
 
-/// The reader goes to sleep after each block; blocks come before, while and after it does.
+/// The reader sleeps after each block. Blocks are published before, while and after it falls asleep.
 #[test]
 fn no_wake_up_is_lost() {
     if let Some(fds) = inherited() {
@@ -162,7 +163,7 @@ fn a_killed_reader_costs_the_others_nothing() {
             reader.wait(None).unwrap();
             reader.take().unwrap();
         }
-        // It is not asleep by its flag, so no wake-up finds it dead.
+        // Its flag does not mark it as asleep, so no wake-up reveals that it has ended.
         std::thread::sleep(Duration::from_secs(60));
         return;
     }
@@ -226,7 +227,7 @@ fn another_process_cannot_map_the_data_writable() {
     // SAFETY: the mapping made above.
     let writable = unsafe { rustix::mm::mprotect(mapped, bytes, MprotectFlags::READ | MprotectFlags::WRITE) };
     assert_eq!(writable, Err(Errno::ACCESS));
-    // The calls are right: the control page is this process's to write.
+    // The calls themselves are correct: this process may write the control page.
     assert!(map(&control, 4096, both).is_ok());
     // SAFETY: in the mapping made above; nobody writes this slot any more.
     println!("\nreader: {}", unsafe { mapped.byte_add(SLOT_DESCRIPTORS).cast::<u64>().read_volatile() });

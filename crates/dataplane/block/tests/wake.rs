@@ -1,4 +1,4 @@
-//! The wake-up of readers: when it comes, and when no system call is made.
+//! The wake-up of readers: its time, and the cases without a system call.
 
 use flame_block::{Pool, Reader, ReaderId, Wake};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -59,8 +59,8 @@ fn only_a_reader_that_sleeps_is_woken_and_once() {
     assert_eq!(reader.wait(None).unwrap(), Wake::Blocks);
 }
 
-/// A reader that is about to sleep and a writer that publishes at that moment: one of them must notice
-/// the other. Without the fence in `publish`, rounds are lost as soon as both threads run at once.
+/// A reader that is about to sleep and a writer that publishes at that moment: one of them must notice the
+/// other. Without the fence in `publish`, rounds are lost when both threads run at once.
 #[test]
 fn a_block_published_while_the_reader_arms_is_noticed() {
     const ROUNDS: u64 = 20_000;
@@ -117,14 +117,14 @@ fn the_end_wakes_a_reader_that_sleeps() {
     assert!(!sleeps.is_finished());
     assert!(pool.remove(id));
     assert_eq!(sleeps.join().unwrap(), Wake::Closed);
-    // What was published before the end is read first.
+    // Blocks published before the end are read first.
     drop(pool);
     assert_eq!(last.wait(None).unwrap(), Wake::Blocks);
     assert_eq!(take_all(&mut last), 1);
     assert_eq!(last.wait(None).unwrap(), Wake::Closed);
 }
 
-/// A reader made from the same descriptors once more gets the blocks that the first did not release.
+/// A second end of the same descriptors receives the blocks that the first did not release.
 #[test]
 fn a_second_end_begins_with_what_was_not_released() {
     let mut pool = Pool::new(4).unwrap();
@@ -136,7 +136,7 @@ fn a_second_end_begins_with_what_was_not_released() {
     }
     let slots: Vec<_> = std::iter::from_fn(|| first.take().map(|(slot, _)| slot)).collect();
     first.release(slots[0]);
-    // As in a process that was killed.
+    // This is the state after a process was killed.
     std::mem::forget(first);
     let [data, control, event] = again;
     let mut second = Reader::from_fds(data, control, event).unwrap();

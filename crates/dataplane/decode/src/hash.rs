@@ -2,12 +2,13 @@
 
 use flame_abi::{Descriptor, flags};
 
-/// Equal for both directions of a 5-tuple: what decides a packet's worker, and what flow tables use.
+/// Returns the flow hash, which is equal for both directions of a 5-tuple. It determines a packet's worker
+/// and serves as a key of flow tables. It is 0 if the packet is not IP.
 ///
-/// It is not keyed and not a secret: whoever sees the 5-tuple can compute it, and an attacker can
-/// choose flows that collide, so tables must bound their chains. Later fragments have no ports; they
-/// hash by addresses and protocol. A view that changes addresses or ports must compute it anew from
-/// the changed bytes. 0 if the packet is not IP.
+/// The hash has no key and is not a secret: anyone who sees the 5-tuple can compute it, and an attacker can
+/// choose flows that collide, so tables must bound their chains. Later fragments have no ports; they hash by
+/// addresses and protocol. A view that changes addresses or ports must compute it again from the changed
+/// bytes.
 #[inline]
 pub fn flow_hash(bytes: &[u8], d: &Descriptor) -> u32 {
     let l3 = usize::from(d.l3);
@@ -30,7 +31,7 @@ pub fn flow_hash(bytes: &[u8], d: &Descriptor) -> u32 {
     of(a, b, p, q, d.proto)
 }
 
-/// The hash of two addresses (an IPv6 one folded), two ports and a protocol.
+/// Returns the hash of two addresses (IPv6 addresses are folded), two ports and a protocol.
 #[inline]
 pub fn of(a: u64, b: u64, p: u16, q: u16, proto: u8) -> u32 {
     let one = mix(a ^ u64::from(p) << 48);
@@ -46,13 +47,13 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// An IPv6 address in one word.
+/// Folds an IPv6 address into one word.
 #[inline]
 pub fn fold(high: u64, low: u64) -> u64 {
     mix(high).wrapping_add(low)
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014), shortened by its last step.
+/// Computes the finalizer of SplitMix64 (Steele, Lea, Flood 2014) without its last step.
 #[inline]
 fn mix(x: u64) -> u64 {
     let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

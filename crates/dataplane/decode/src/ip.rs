@@ -3,27 +3,28 @@
 use crate::read::{be16, u8};
 use flame_abi::flags;
 
-/// What an IP header says.
+/// The contents of an IP header.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ip {
-    /// IPV4 or IPV6, FRAGMENT, LATER_FRAGMENT, MALFORMED.
+    /// The flags IPV4 or IPV6, FRAGMENT, LATER_FRAGMENT and MALFORMED.
     pub flags: u8,
     pub proto: u8,
-    /// Offset behind the header and its extensions.
+    /// The offset of the first byte after the header and its extensions.
     pub end_of_headers: usize,
-    /// Offset behind the datagram: what follows is padding of the link.
+    /// The offset of the first byte after the datagram. The bytes from there on are padding of the link.
     pub end: usize,
-    /// Whether all headers were captured and make sense, so that a transport header may follow.
+    /// Whether all headers were captured and are consistent, so that a transport header may follow.
     pub whole: bool,
 }
 
 const AH: u8 = 51;
 
-/// Extension headers that are followed.
+/// The maximum number of extension headers that are followed.
 const MAX_EXTENSIONS: usize = 16;
 
-/// The IP header at `at`; `version` is what the link header names, 0 if it names none. A header that
-/// contradicts IPv4 is IPv4 and malformed, one that contradicts IPv6 no IP (as tshark has it).
+/// Decodes the IP header at `at`. `version` is the version that the link header states, or 0. An inconsistent
+/// header after a link header that states IPv4 counts as malformed IPv4, one after a link header that states
+/// IPv6 as no IP (as in tshark).
 #[inline]
 pub fn walk(bytes: &[u8], at: usize, version: u8) -> Ip {
     let found = u8(bytes, at).map(|b| b >> 4);
@@ -61,14 +62,14 @@ fn ipv4(bytes: &[u8], at: usize) -> Ip {
     }
     ip.proto = header[9];
     ip.end_of_headers = at + length;
-    // 0 is what segmentation offload leaves to the network card: the datagram fills the frame.
+    // Segmentation offload leaves 0 for the network card to fill in: the datagram fills the frame.
     if total >= length {
         ip.end = (at + total).min(bytes.len());
     } else if total != 0 {
         ip.flags |= flags::MALFORMED;
     }
     ip.whole = at + length <= bytes.len();
-    // Authentication (RFC 4302) stands between IP and the transport header here too.
+    // Authentication headers (RFC 4302) lie between IP and the transport header here, too.
     if ip.proto == AH && ip.whole && ip.flags & flags::LATER_FRAGMENT == 0 {
         match (u8(bytes, ip.end_of_headers), u8(bytes, ip.end_of_headers + 1)) {
             (Some(next), Some(words)) if ip.end_of_headers + 8 + usize::from(words) * 4 <= ip.end => {
@@ -91,7 +92,7 @@ fn ipv6(bytes: &[u8], at: usize) -> Ip {
         ip.flags |= flags::MALFORMED;
         return ip;
     };
-    // 0 is a jumbogram (RFC 2675) or segmentation offload.
+    // The length is 0 in jumbograms (RFC 2675) and with segmentation offload.
     if payload != 0 {
         ip.end = (at + 40 + usize::from(payload)).min(bytes.len());
     }
@@ -123,11 +124,11 @@ fn ipv6(bytes: &[u8], at: usize) -> Ip {
             ip.flags |= flags::MALFORMED;
             return ip;
         };
-        // The first word of every extension begins with what follows it.
+        // The first byte of every extension is the type of the next header.
         next = bytes[place];
         place += length;
         if ip.flags & flags::LATER_FRAGMENT != 0 {
-            // The rest of the chain is in the first fragment.
+            // The first fragment holds the rest of the chain.
             ip.proto = next;
             ip.end_of_headers = place;
             ip.whole = true;

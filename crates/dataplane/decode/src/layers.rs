@@ -1,30 +1,30 @@
-//! Every header of a packet that holds addresses or ports, outermost first: for views that change
-//! them. Tunnels are always followed, and so are the packets that ICMP errors quote.
+//! Lists every header of a packet that holds addresses or ports, outermost first, for views that change them.
+//! Tunnels are always followed, and so are the packets that ICMP errors quote.
 
 use crate::{MAX_TUNNELS, ip, link, transport, tunnel};
 use flame_abi::{Descriptor, LinkType, flags};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Destination at 0, source at 6.
+    /// An Ethernet header: destination at 0, source at 6.
     Ethernet,
-    /// One address of a link: of the destination, of the source, of neither or either.
+    /// The address of the destination in a link header.
     MacDst,
     MacSrc,
     MacAny,
-    /// Bytes up to the layer's end that are part of a header, and of which nothing is known.
+    /// Bytes up to the layer's end that belong to a header and have no known meaning.
     Opaque,
-    /// Bytes up to the layer's end in which whoever captured the packet noted when and how it came, as the
-    /// how manieth, and from whom.
+    /// Bytes up to the layer's end in which the capturing system recorded when and how the packet arrived,
+    /// its number, and its sender.
     Notes,
-    /// RFC 826; the addresses' places depend on the lengths it gives.
+    /// ARP (RFC 826). The places of the addresses depend on the lengths in it.
     Arp,
     Ipv4,
     Ipv6,
     Tcp,
     Udp,
     Sctp,
-    /// DCCP (RFC 4340), UDP-Lite (RFC 3828): ports at 0, a checksum at 6.
+    /// DCCP (RFC 4340) or UDP-Lite (RFC 3828): ports at 0, a checksum at 6.
     OtherTransport,
     Icmp,
     Icmpv6,
@@ -34,27 +34,29 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layer {
     pub kind: Kind,
-    /// Offset of its first byte; the header may be cut short by the end of the packet.
+    /// The offset of its first byte. The header may be cut short by the end of the packet.
     pub at: usize,
-    /// Offset behind the bytes that belong to it and what it carries.
+    /// The offset of the first byte after the header and its payload.
     pub end: usize,
-    /// For a transport header: index of its IP header in the list.
+    /// For a transport header, the index of its IP header in the list.
     pub ip: usize,
-    /// Quoted by an ICMP error: may be cut short, its checksums need not cover what is there.
+    /// Whether an ICMP error quotes the header: it may be cut short, and its checksums need not match the
+    /// bytes present.
     pub quoted: bool,
 }
 
-/// Headers that are listed; a packet that has more is cut off there ([`Layers::complete`]).
+/// The maximum number of headers that are listed. The list of a packet with more is incomplete
+/// ([`Layers::complete`]).
 pub const MAX_LAYERS: usize = 24;
 
-/// All headers of one packet.
+/// The headers of one packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Layers {
     list: [Layer; MAX_LAYERS],
     len: usize,
-    /// Offset up to which the packet was understood. What lies behind is payload if `complete`.
+    /// The offset up to which the packet was understood. The bytes after it are payload if `complete`.
     pub understood: usize,
-    /// Whether nothing was malformed, cut short or too deep.
+    /// Whether nothing was malformed, cut short or nested too deeply.
     pub complete: bool,
 }
 
@@ -77,7 +79,7 @@ impl Layers {
     }
 }
 
-/// Lists the headers of a packet. Costs no allocation.
+/// Lists the headers of a packet. Does not allocate.
 pub fn layers(link: LinkType, bytes: &[u8]) -> Layers {
     let none = Layer { kind: Kind::Ethernet, at: 0, end: 0, ip: 0, quoted: false };
     let mut l = Layers { list: [none; MAX_LAYERS], len: 0, understood: 0, complete: true };
@@ -140,7 +142,7 @@ fn network(bytes: &[u8], found: link::Found, quoted: bool, depth: usize, l: &mut
     if let Some(kind) = transport {
         l.push(kind, at, inner.len(), index, quoted);
         if !d.has(flags::TRANSPORT) {
-            // The ports may be there; what follows them is not understood.
+            // The ports may be present; the bytes after them are not understood.
             l.complete = false;
             l.understood = (at + 4).min(inner.len());
             return;
@@ -170,7 +172,8 @@ fn network(bytes: &[u8], found: link::Found, quoted: bool, depth: usize, l: &mut
     }
 }
 
-/// Errors quote the packet that caused them: RFC 792 (3, 4, 5, 11, 12), RFC 4443 (1 to 4, 137).
+/// Returns whether a message is an error that quotes the packet that caused it: RFC 792 (3, 4, 5, 11, 12),
+/// RFC 4443 (1 to 4).
 fn is_icmp_error(proto: u8, kind: Option<u8>) -> bool {
     match proto {
         transport::ICMP => matches!(kind, Some(3 | 4 | 5 | 11 | 12)),

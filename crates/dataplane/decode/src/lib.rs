@@ -1,10 +1,10 @@
-//! From bytes to the 32-byte descriptor: once per packet, for all modules.
+//! Computes the 32-byte descriptor of a packet from its bytes, once for all modules.
 //!
-//! A packet is walked header by header, each in its own file: link, IP, transport, tunnel. No byte is
+//! A packet is decoded header by header: link, IP, transport and tunnel, each in its own file. No byte is
 //! trusted: every read goes through [`read`], so an offset in a [`Descriptor`] always lies inside the
-//! captured bytes. What contradicts itself sets `MALFORMED`, and what was understood before is kept.
+//! captured bytes. A contradiction sets `MALFORMED`, and the fields decoded before it are kept.
 //!
-//! [`layers`] walks the same headers and lists them all, for views that must find every address.
+//! [`layers`] follows the same headers and lists them all, for views that must find every address.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -23,22 +23,22 @@ pub use layers::{Kind, Layer, Layers, layers};
 
 use flame_abi::{Descriptor, LinkType, flags};
 
-/// How far to look.
+/// The depth to which packets are decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Describe the innermost packet of GRE, ERSPAN, VXLAN, GENEVE and IP in IP.
+    /// Whether to describe the innermost packet of GRE, ERSPAN, VXLAN, GENEVE and IP in IP.
     pub decapsulate: bool,
 }
 
-/// Tunnels inside tunnels that are followed.
+/// The maximum number of nested tunnels that are followed.
 const MAX_TUNNELS: usize = 4;
 
-/// Describes a packet; `ts_ns` and `addr` are left 0. Packets of link types that are not decoded, and
-/// those that are not IP, have neither `IPV4` nor `IPV6` and a hash of 0; their `l4` is the length of
-/// the link header, as far as it was understood.
+/// Decodes a packet into a descriptor, whose `ts_ns` and `addr` are 0. Packets that are not IP, or of a link
+/// type that is not decoded, have neither `IPV4` nor `IPV6` and a hash of 0; their `l4` is the length of the
+/// link header, as far as it was understood.
 #[inline]
 pub fn decode(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descriptor {
-    // What a tunnel carries is found by the walk alone.
+    // Only the full decoder finds packets in tunnels.
     if link == LinkType::ETHERNET
         && !options.decapsulate
         && let Some(d) = plain::decode(bytes, wire_len)
@@ -54,7 +54,7 @@ fn walk(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descri
         d.flags |= flags::TRUNCATED;
     }
     let found = link::walk(link, bytes, &mut |_, _, _| {});
-    // Behind a datagram lies the link's padding, in which nothing is looked for.
+    // The bytes after a datagram are padding of the link, and are ignored.
     let mut bytes = &bytes[..network(bytes, found, &mut d)];
     if options.decapsulate {
         for _ in 0..MAX_TUNNELS {
@@ -81,7 +81,7 @@ fn walk(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> Descri
     d
 }
 
-/// IP and what it carries, from `found` on; the offset behind the datagram.
+/// Decodes IP and its payload from `found` on, and returns the offset of the first byte after the datagram.
 fn network(bytes: &[u8], found: link::Found, d: &mut Descriptor) -> usize {
     let at = found.at.min(bytes.len());
     if found.malformed {

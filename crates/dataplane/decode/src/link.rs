@@ -1,37 +1,37 @@
-//! Link headers: what lies before IP.
+//! Link headers, which precede IP.
 
 use crate::layers::Kind;
 use crate::read::{be16, be32, u8};
 use crate::wireless;
 use flame_abi::LinkType;
 
-/// Where the network header begins.
+/// The end of a link header, where the network header begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     pub at: usize,
-    /// Whether the link header says (or, without one, the first nibble will) that IP follows.
+    /// Whether IP follows according to the link header (or, if it does not state that, to the first nibble).
     pub is_ip: bool,
-    /// The IP version that the link header names; 0: the header's own first nibble decides.
+    /// The IP version that the link header states, or 0 if the first nibble of the IP header decides.
     pub version: u8,
     pub malformed: bool,
 }
 
-/// Tags and labels before IP that are followed; real networks have at most four.
+/// The maximum number of tags and labels before IP that are followed. Real networks have at most four.
 const MAX_TAGS: usize = 16;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// Walks the link header of a packet; `seen` is called with every header that holds addresses, with where it
-/// begins and, for [`Kind::Opaque`] and [`Kind::Notes`], ends.
+/// Decodes the link header of a packet. Calls `seen` for every header that holds addresses, with its start
+/// and, for [`Kind::Opaque`] and [`Kind::Notes`], its end.
 #[inline]
 pub fn walk(link: LinkType, bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     match link {
         LinkType::ETHERNET => ethernet(bytes, 0, seen),
         LinkType::RAW | LinkType::RAW_BSD | LinkType::RAW_OPENBSD | LinkType::IPV4 | LinkType::IPV6 => ip(0),
         LinkType::NULL | LinkType::LOOP => family(bytes),
-        // Both cooked headers give the protocol as Ethernet does (LINKTYPE_LINUX_SLL, _SLL2).
+        // Both cooked headers state the protocol as Ethernet does (LINKTYPE_LINUX_SLL, _SLL2).
         LinkType::LINUX_SLL => protocol(bytes, be16(bytes, 14), 16, MAX_FRAMES, seen),
         LinkType::LINUX_SLL2 => protocol(bytes, be16(bytes, 0), 20, MAX_FRAMES, seen),
         LinkType::PPP | LinkType::PPP_HDLC => ppp_framed(bytes, seen),
@@ -46,7 +46,7 @@ pub fn walk(link: LinkType, bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usi
     }
 }
 
-/// Ethernet with a switch's tag of so many bytes between addresses and type.
+/// Decodes Ethernet with a switch's tag of `tag` bytes between addresses and type.
 fn tagged(bytes: &[u8], tag: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     let kind = be16(bytes, 12 + tag);
     if kind.is_some() {
@@ -55,7 +55,7 @@ fn tagged(bytes: &[u8], tag: usize, seen: &mut impl FnMut(Kind, usize, usize)) -
     protocol(bytes, kind, 14 + tag, MAX_FRAMES, seen)
 }
 
-/// PPP as files have it (RFC 1662): address and control may be left out, and may be Cisco's instead.
+/// Decodes PPP in files (RFC 1662): address and control may be left out, and may be Cisco's instead.
 fn ppp_framed(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     match be16(bytes, 0) {
         Some(0xff03) => ppp(bytes, 2, seen),
@@ -64,7 +64,7 @@ fn ppp_framed(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found 
     }
 }
 
-/// PPP's protocol field (RFC 1661): two bytes, or one, which is odd, if it was compressed.
+/// Decodes the protocol field of PPP (RFC 1661): two bytes, or one odd byte if it was compressed.
 fn ppp(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     let (kind, behind) = match (u8(bytes, at), be16(bytes, at)) {
         (Some(short), _) if short & 1 == 1 => (u16::from(short), at + 1),
@@ -79,18 +79,18 @@ fn ppp(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Fo
     }
 }
 
-/// Cisco HDLC: address, control, then a type as Ethernet's.
+/// Decodes Cisco HDLC: address, control, then an EtherType.
 fn cisco(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     protocol(bytes, be16(bytes, 2), 4, MAX_FRAMES, seen)
 }
 
-/// Linux's netfilter log: four bytes, then attributes in the byte order of the machine, the packet among
-/// them. The others tell the hardware's address, users and marks.
+/// Decodes Linux's netfilter log: four bytes, then attributes in the byte order of the machine. One of them
+/// is the packet; the others contain the hardware address, users and marks.
 fn nflog(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     const PAYLOAD: u16 = 9;
     let mut at = 4;
     while let (Some(length), Some(kind)) = (be16(bytes, at), be16(bytes, at + 2)) {
-        // Attributes are short: the order that gives the smaller length is the machine's.
+        // Attributes are short, so the byte order that gives the smaller length is the machine's.
         let swapped = length.swap_bytes() < length;
         let (length, kind) = if swapped { (length.swap_bytes(), kind.swap_bytes()) } else { (length, kind) };
         if length < 4 {
@@ -110,13 +110,13 @@ fn nflog(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     Found { at: 4.min(bytes.len()), is_ip: false, version: 0, malformed: true }
 }
 
-/// IEEE 802.3: two addresses of six bytes, then a type, or a length and LLC.
+/// Decodes IEEE 802.3: two addresses of six bytes, then a type, or a length and LLC.
 #[inline]
 pub fn ethernet(bytes: &[u8], at: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     frame(bytes, at, MAX_FRAMES, seen)
 }
 
-/// Frames inside frames of one link header that are followed.
+/// The maximum number of nested frames in one link header that are followed.
 pub(crate) const MAX_FRAMES: usize = 4;
 
 #[inline]
@@ -128,7 +128,7 @@ fn frame(bytes: &[u8], at: usize, depth: usize, seen: &mut impl FnMut(Kind, usiz
     protocol(bytes, kind, at + 14, depth, seen)
 }
 
-/// What follows a type as Ethernet's, or, if that is a length, LLC.
+/// Decodes the bytes after an EtherType or, if `kind` is a length, after LLC.
 pub(crate) fn protocol(
     bytes: &[u8],
     kind: Option<u16>,
@@ -146,7 +146,7 @@ pub(crate) fn protocol(
                 seen(Kind::Arp, at, bytes.len());
                 return not_ip(at);
             }
-            // IEEE 802.1Q and 802.1ad, and the numbers used before the latter.
+            // IEEE 802.1Q and 802.1ad, and the types used before the latter.
             Some(0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300) => {
                 kind = be16(bytes, at + 2);
                 at += 4;
@@ -160,10 +160,10 @@ pub(crate) fn protocol(
                 kind = be16(bytes, at + 4);
                 at += 6;
             }
-            // Whole frames inside: provider backbone (802.1ah) behind its I-TAG, FabricPath behind its tag.
+            // Whole frames inside: provider backbone (802.1ah) after its I-TAG, FabricPath after its tag.
             Some(0x88e7) if depth > 0 => return frame(bytes, at + 4, depth - 1, seen),
             Some(0x8903) if depth > 0 => return frame(bytes, at + 2, depth - 1, seen),
-            // Network service header (RFC 8300): length in words, then what follows.
+            // Network service header (RFC 8300): length in words, then the payload.
             Some(0x894f) => {
                 let behind = at + usize::from(u8(bytes, at + 1).unwrap_or(0) & 0x3f) * 4;
                 seen(Kind::Opaque, at + 8, behind);
@@ -180,7 +180,7 @@ pub(crate) fn protocol(
             Some(0x8864) => {
                 return ppp(bytes, at + 6, seen);
             }
-            // Marvell's switch tag behind an EtherType of its own.
+            // Marvell's switch tag after its own EtherType.
             Some(0xdada) => {
                 kind = be16(bytes, at + 6);
                 at += 8;
@@ -190,7 +190,7 @@ pub(crate) fn protocol(
                 let (control, oui) = (be32(bytes, at), be16(bytes, at + 3));
                 match control {
                     Some(c) if c >> 8 == 0x00aa_aa03 && c & 0xff == 0 && oui == Some(0) => {
-                        // What the OUI 0 gives is an EtherType.
+                        // With the OUI 0, the value is an EtherType.
                         kind = be16(bytes, at + 6);
                         at += 8;
                     }
@@ -204,8 +204,8 @@ pub(crate) fn protocol(
     Found { at, is_ip: false, version: 0, malformed: true }
 }
 
-/// RFC 3032: labels of four bytes until the bottom of the stack; the first nibble behind it tells
-/// what is carried, since MPLS does not. A control word (RFC 4385) begins with the nibble 0.
+/// Decodes MPLS (RFC 3032): labels of four bytes to the bottom of the stack. MPLS does not state its payload,
+/// so the first nibble after it decides. A control word (RFC 4385) begins with the nibble 0.
 fn mpls(bytes: &[u8], start: usize, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     let mut at = start;
     for _ in 0..MAX_TAGS {
@@ -214,7 +214,7 @@ fn mpls(bytes: &[u8], start: usize, seen: &mut impl FnMut(Kind, usize, usize)) -
         if label & 0x100 == 0 {
             continue;
         }
-        // Explicit null labels name what follows.
+        // Explicit null labels state the payload.
         match label >> 12 {
             0 => return named(at, 4),
             2 => return named(at, 6),
@@ -231,13 +231,13 @@ fn mpls(bytes: &[u8], start: usize, seen: &mut impl FnMut(Kind, usize, usize)) -
     Found { at: at.min(bytes.len()), is_ip: false, version: 0, malformed: true }
 }
 
-/// Whether an Ethernet header with a type that we know lies there (a pseudowire does not say).
+/// Returns whether an Ethernet header with a known type lies at `at` (a pseudowire does not state it).
 fn is_ethernet(bytes: &[u8], at: usize) -> bool {
     matches!(be16(bytes, at + 12), Some(ETHERTYPE_IPV4 | ETHERTYPE_IPV6 | ETHERTYPE_ARP | 0x8100))
 }
 
-/// LINKTYPE_NULL is an address family in the byte order of the machine that captured, LINKTYPE_LOOP
-/// in network order; the values of IPv6 differ by system.
+/// Decodes the address family of LINKTYPE_NULL, in the byte order of the capturing machine, or of
+/// LINKTYPE_LOOP, in network order. The values of IPv6 differ by system.
 fn family(bytes: &[u8]) -> Found {
     let Some(value) = be32(bytes, 0) else {
         return Found { at: bytes.len(), is_ip: false, version: 0, malformed: true };

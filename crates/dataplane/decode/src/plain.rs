@@ -1,12 +1,12 @@
-//! The shape of nearly all packets, read at fixed offsets: Ethernet II, IPv4 without options or IPv6
-//! without extensions, then a whole header of TCP, UDP or ICMP. It gives what the walk gives, in less than
-//! half the time; any other packet is left to the walk.
+//! A fast path for nearly all packets, read at fixed offsets: Ethernet II, IPv4 without options or IPv6
+//! without extensions, then a complete header of TCP, UDP or ICMP. It gives the same result as the full
+//! decoder in less than half the time; all other packets are left to that.
 
 use crate::hash;
 use crate::transport::{ICMP, ICMPV6, TCP, UDP};
 use flame_abi::{Descriptor, flags};
 
-/// Ethernet and IPv4 with TCP, or Ethernet and IPv6.
+/// The number of bytes of Ethernet and IPv4 with TCP, or of Ethernet and IPv6.
 const HEAD: usize = 54;
 
 const L3: usize = 14;
@@ -17,7 +17,7 @@ pub fn decode(bytes: &[u8], wire_len: u32) -> Option<Descriptor> {
     let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let be32 = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let be64 = |at: usize| u64::from(be32(at)) << 32 | u64::from(be32(at + 4));
-    // The version and what must not be there are one comparison each.
+    // The version and the excluded cases are one comparison each.
     match (be16(12), head[L3] >> 4) {
         (0x0800, 4) => {
             let total = usize::from(be16(L3 + 2));
@@ -48,7 +48,7 @@ pub fn decode(bytes: &[u8], wire_len: u32) -> Option<Descriptor> {
     }
 }
 
-/// Length of the header and TCP's flags.
+/// Returns the length of the header and the TCP flags.
 #[inline]
 fn transport(proto: u8, l4: &[u8; 14]) -> Option<(usize, u8)> {
     match proto {

@@ -1,4 +1,4 @@
-//! The one door to packet bytes.
+//! Reads of packet bytes. There are no others.
 
 pub fn u8(bytes: &[u8], at: usize) -> Option<u8> {
     bytes.get(at).copied()

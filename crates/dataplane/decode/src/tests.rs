@@ -46,7 +46,7 @@ fn ethernet_ipv4_tcp() {
 fn what_lies_between_link_and_ip() {
     let ip = ipv4(17, &UDP);
     let cases: [(&[u8], u16); 9] = [
-        // PPPoE whose protocol field was compressed; Marvell's switch tag.
+        // PPPoE with a compressed protocol field; Marvell's switch tag.
         (&[0x88, 0x64, 0x11, 0, 0, 1, 0, 29, 0x21], 21),
         (&[0xda, 0xda, 0, 0, 0x40, 0, 0, 0, 8, 0], 22),
         (&[0x81, 0, 0, 5, 8, 0], 18),
@@ -195,7 +195,8 @@ proptest! {
 }
 
 proptest! {
-    /// What is read at fixed offsets is what the walk finds: on plain packets, and on those nearly so.
+    /// Reading at fixed offsets gives the same result as the full decoder, for plain packets and for similar
+    /// ones.
     #[test]
     fn plain_packets_are_as_the_walk_finds_them(
         v6: bool,
@@ -230,7 +231,7 @@ fn ordinary_packets_are_plain() {
     }
 }
 
-/// Where IP begins behind each kind of link header, byte by byte.
+/// The beginning of IP after each kind of link header, byte by byte.
 #[test]
 fn link_headers() {
     let ip = ipv4(17, &UDP);
@@ -243,7 +244,7 @@ fn link_headers() {
         (frame[0], frame[1]) = (control, flags);
         [&frame[..], more, &snap].concat()
     };
-    // Radiotap: time, flags that say that the header is padded, rate.
+    // Radiotap: time, flags that mark the header as padded, rate.
     let radiotap = |padded: u8, frame: Vec<u8>| {
         let head = [0, 0, 18, 0, 7, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, padded, 2];
         [&head[..], &frame].concat()
@@ -265,7 +266,7 @@ fn link_headers() {
         (LinkType::IEEE802_11, with(8, 3, &MACS[..6])),
         (LinkType::IEEE802_11, with(0x88, 1, &[0, 0])),
         (LinkType::IEEE802_11, with(0x88, 0x81, &[0, 0, 1, 2, 3, 4])),
-        // Several frames in one: the first, with its own addresses and length.
+        // Several frames in one: the first has its own addresses and length.
         (LinkType::IEEE802_11, with(0x88, 1, &[&[0x80, 0][..], &MACS, &[0, 36]].concat())),
         (LinkType::IEEE802_11_RADIOTAP, radiotap(0, with(8, 1, &[]))),
         (LinkType::IEEE802_11_RADIOTAP, radiotap(0x20, with(0x88, 1, &[0, 0, 0xee, 0xee]))),
@@ -281,14 +282,14 @@ fn link_headers() {
         let d = decode(link, &bytes, bytes.len() as u32, Options::default());
         assert_eq!((usize::from(d.l3), d.proto, d.l4_len), (head.len(), 17, 8), "{link:?} {head:x?}");
         assert!(d.has(flags::IPV4 | flags::TRANSPORT) && !d.has(flags::MALFORMED), "{link:?} {head:x?}");
-        // Cut anywhere nothing panics, and what is cut off is not found.
+        // No cut causes a panic, and headers that are cut off are not found.
         for n in 0..bytes.len() {
             let d = decode(link, &bytes[..n], bytes.len() as u32, Options::default());
             assert!(d.payload() as usize <= n);
             layers(link, &bytes[..n]);
         }
     }
-    // Encrypted, without data, a later fragment, management: no IP.
+    // Encrypted, without data, a later fragment, management: not IP.
     for (control, flags, sequence) in [(8, 0x41, 0), (0x48, 1, 0), (8, 1, 3), (0x80, 0, 0)] {
         let mut bytes = [&with(control, flags, &[])[..], &ip].concat();
         bytes[22] = sequence;

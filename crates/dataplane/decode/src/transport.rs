@@ -10,7 +10,7 @@ pub const SCTP: u8 = 132;
 pub const DCCP: u8 = 33;
 pub const UDP_LITE: u8 = 136;
 
-/// Fills in `l4_len`, `tcp_flags` and `TRANSPORT`; `bytes` end where the datagram does.
+/// Sets `l4_len`, `tcp_flags` and `TRANSPORT`. `bytes` end where the datagram does.
 #[inline]
 pub fn walk(bytes: &[u8], at: usize, d: &mut Descriptor) {
     let rest = bytes.get(at..).unwrap_or(&[]);
@@ -34,7 +34,7 @@ pub fn walk(bytes: &[u8], at: usize, d: &mut Descriptor) {
         d.l4_len = length as u8;
         d.flags |= flags::TRANSPORT;
     } else if d.flags & flags::TRUNCATED == 0 {
-        // Not cut off by the capture: the packet itself is too short.
+        // The capture did not cut it: the packet itself is too short.
         d.flags |= flags::MALFORMED;
     }
 }

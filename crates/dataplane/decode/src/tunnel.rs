@@ -1,10 +1,10 @@
-//! What mirror ports and overlays wrap packets in: GRE (RFC 2784, 2890), ERSPAN I, II and III,
-//! VXLAN (RFC 7348), GENEVE (RFC 8926), IP in IP (RFC 2003, 2473, 4213).
+//! The encapsulations of mirror ports and overlays: GRE (RFC 2784, 2890), ERSPAN I, II and III, VXLAN (RFC
+//! 7348), GENEVE (RFC 8926), IP in IP (RFC 2003, 2473, 4213).
 
 use crate::read::{be16, u8};
 use flame_abi::{Descriptor, flags};
 
-/// What a tunnel header is followed by.
+/// The header that follows a tunnel header, with its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside {
     Ethernet(usize),
@@ -12,11 +12,11 @@ pub enum Inside {
 }
 
 const VXLAN: u16 = 4789;
-/// What Linux used before the number was assigned.
+/// The port that Linux used before 4789 was assigned.
 const VXLAN_OLD: u16 = 8472;
 const GENEVE: u16 = 6081;
 
-/// The packet inside the one that `d` describes, if that is a tunnel.
+/// Returns the packet inside the one that `d` describes, if that is a tunnel.
 pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
     if !d.is_ip() || d.has(flags::LATER_FRAGMENT) {
         return None;
@@ -26,7 +26,7 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
         4 | 41 => Some(Inside::Ip(at)),
         47 => gre(bytes, at),
         17 if d.has(flags::TRANSPORT) => match be16(bytes, at + 2)? {
-            // The I bit says that a network identifier, and therefore an Ethernet frame, follows.
+            // The I bit means that a network identifier, and therefore an Ethernet frame, follows.
             VXLAN | VXLAN_OLD if u8(bytes, at + 8)? & 0x08 != 0 => Some(Inside::Ethernet(at + 16)),
             GENEVE => geneve(bytes, at + 8),
             _ => None,
@@ -35,8 +35,8 @@ pub fn inside(bytes: &[u8], d: &Descriptor) -> Option<Inside> {
     }
 }
 
-/// Bytes of the header of the tunnel that `d` describes of which nothing is known: what VXLAN reserves,
-/// options of GENEVE.
+/// Returns the bytes without known meaning in the header of the tunnel that `d` describes: the reserved bytes
+/// of VXLAN or the options of GENEVE.
 pub fn opaque(bytes: &[u8], d: &Descriptor) -> Option<(usize, usize)> {
     let at = usize::from(d.l4) + 8;
     match (inside(bytes, d)?, d.proto, be16(bytes, usize::from(d.l4) + 2)?) {
@@ -60,7 +60,7 @@ fn gre(bytes: &[u8], at: usize) -> Option<Inside> {
         0x6558 => Some(Inside::Ethernet(behind)),
         // ERSPAN I has no header of its own and no sequence number; II has 8 bytes.
         0x88be => Some(Inside::Ethernet(if sequenced { behind + 8 } else { behind })),
-        // ERSPAN III: 12 bytes, and 8 more if the O bit says so.
+        // ERSPAN III: 12 bytes, and 8 more if the O bit is set.
         0x22eb => {
             let more = u8(bytes, behind + 11)? & 1;
             Some(Inside::Ethernet(behind + 12 + 8 * usize::from(more)))

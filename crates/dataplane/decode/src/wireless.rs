@@ -4,7 +4,7 @@ use crate::layers::Kind;
 use crate::link::{Found, MAX_FRAMES, not_ip, protocol};
 use crate::read::{be16, be32, u8};
 
-/// Radiotap (radiotap.org): version, padding, length, then words that say which fields follow.
+/// Decodes radiotap (radiotap.org): version, padding, length, then words that state which fields follow.
 pub fn radiotap(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     const TSFT: u32 = 1;
     const FLAGS: u32 = 2;
@@ -35,14 +35,14 @@ pub fn radiotap(bytes: &[u8], seen: &mut impl FnMut(Kind, usize, usize)) -> Foun
     frame(bytes, length, flags & PADDED != 0, seen)
 }
 
-/// A frame; `padded` if its header is filled up to a multiple of four bytes.
+/// Decodes a frame. `padded` means that its header is padded to a multiple of four bytes.
 pub fn frame(bytes: &[u8], start: usize, padded: bool, seen: &mut impl FnMut(Kind, usize, usize)) -> Found {
     const PROTECTED: u8 = 0x40;
     const ORDER: u8 = 0x80;
     let malformed = Found { at: bytes.len(), is_ip: false, version: 0, malformed: true };
     let (Some(control), Some(flags)) = (u8(bytes, start), u8(bytes, start + 1)) else { return malformed };
     let (kind, subtype) = (control >> 2 & 3, control >> 4);
-    // Control frames, which differ in their lengths, and those of other versions.
+    // Control frames, whose lengths differ, and frames of other versions.
     if control & 3 != 0 || kind == 1 || kind == 3 {
         return not_ip(start);
     }
@@ -54,7 +54,7 @@ pub fn frame(bytes: &[u8], start: usize, padded: bool, seen: &mut impl FnMut(Kin
     let addresses = match flags & 3 {
         _ if kind == 0 => [Kind::MacDst, Kind::MacSrc, Kind::MacAny],
         0 => [Kind::MacDst, Kind::MacSrc, Kind::MacAny],
-        // To the access point; from it; between two.
+        // To the access point; from it; between two access points.
         1 => [Kind::MacAny, Kind::MacSrc, Kind::MacDst],
         2 => [Kind::MacDst, Kind::MacAny, Kind::MacSrc],
         _ => [Kind::MacAny, Kind::MacAny, Kind::MacDst],
@@ -80,13 +80,13 @@ pub fn frame(bytes: &[u8], start: usize, padded: bool, seen: &mut impl FnMut(Kin
     if at > bytes.len() {
         return malformed;
     }
-    // Without data, encrypted, or not the first fragment.
+    // A frame without data, an encrypted one, or a later fragment.
     let fragment = u8(bytes, start + 22).unwrap_or(0) & 15;
     if subtype & 4 != 0 || flags & PROTECTED != 0 || fragment != 0 {
         return not_ip(at);
     }
     if aggregate {
-        // Of several in one frame the first: addresses and length as in Ethernet.
+        // The first of several frames in one: addresses and length as in Ethernet.
         let inner = be16(bytes, at + 12);
         if inner.is_some() {
             seen(Kind::Ethernet, at, at + 14);

@@ -1,9 +1,9 @@
-//! Checked programs to machine code.
+//! Compiles checked programs to machine code.
 //!
-//! One function `(bytes, length, wire length) -> result` per program; jumps lead ahead only, so it
-//! ends. `A`, `X` and the scratch words become registers. A load needs a length test unless every
-//! path to it has already passed one at least as strict: `proven` carries the shortest length that
-//! holds at each instruction, in one pass, since all predecessors come first.
+//! Each program becomes one function `(bytes, length, wire length) -> result`. Jumps lead only forward, so it
+//! terminates. `A`, `X` and the scratch words become registers. A load needs a length test unless every path
+//! to it has already passed one at least as strict: `proven` holds the shortest length that is known at each
+//! instruction, computed in one pass, since all predecessors come first.
 #![allow(unsafe_code)]
 
 use crate::program::{Alu, Op, Operand, Program, SCRATCH, Size, Test};
@@ -16,10 +16,10 @@ use std::sync::Mutex;
 
 type Entry = unsafe extern "C" fn(*const u8, usize, u32) -> u32;
 
-/// Machine code and the memory it lies in.
+/// Machine code and its memory.
 pub(crate) struct Code {
     entry: Entry,
-    /// Freed with the code; locked never, except to take it out.
+    /// The module, which is freed with the code. It is only locked to take it out.
     module: Mutex<Option<JITModule>>,
 }
 
@@ -82,11 +82,12 @@ struct Translator<'a> {
     bytes: Value,
     len: Value,
     wire_len: Value,
-    /// Returns 0.
+    /// The block that returns 0.
     reject: Block,
-    /// For each instruction that a jump or branch leads to.
+    /// The blocks of instructions that are targets of jumps or branches.
     blocks: Vec<Option<Block>>,
-    /// Bytes the packet is known to have before each instruction; `None`: not reached (yet).
+    /// The number of bytes that the packet is known to have before each instruction, or `None` if it was not
+    /// reached (yet).
     proven: Vec<Option<u64>>,
     have: u64,
 }
@@ -120,7 +121,7 @@ impl<'a> Translator<'a> {
                     self.b.ins().jump(block, &[]);
                 }
                 self.b.switch_to_block(block);
-                // Whatever leads here came before.
+                // All predecessors have been translated.
                 self.b.seal_block(block);
             }
             self.have = have;
@@ -158,7 +159,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Goes on in a new block if `condition` is false.
+    /// Rejects the packet if `condition` is true, and continues in a new block otherwise.
     fn reject_if(&mut self, condition: Value) {
         let next = self.b.create_block();
         self.b.ins().brif(condition, self.reject, &[], next, &[]);
@@ -177,7 +178,8 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Network order, widened to 32 bits. The caller has tested that the bytes are there.
+    /// Reads bytes in network order and widens them to 32 bits. The caller has tested that they lie in the
+    /// packet.
     fn read(&mut self, address: Value, size: Size) -> Value {
         let flags = MemFlagsData::new().with_notrap();
         let kind = match size {
@@ -199,7 +201,7 @@ impl<'a> Translator<'a> {
         self.read(address, size)
     }
 
-    /// 64 bits hold `x + k + size`, so a sum beyond 32 bits is simply beyond the packet.
+    /// Loads at `x + k`. 64 bits hold `x + k + size`, so a sum beyond 32 bits is beyond the packet.
     fn load_indirect(&mut self, size: Size, k: u32) -> Value {
         let x = self.b.use_var(self.x);
         let x = self.b.ins().uextend(types::I64, x);
@@ -255,7 +257,7 @@ impl<'a> Translator<'a> {
         self.b.ins().brif(holds, yes, &[], no, &[]);
     }
 
-    /// Whether control goes on to the next instruction.
+    /// Translates an instruction and returns whether control continues at the next one.
     fn op(&mut self, op: Op) -> bool {
         let (variable, value) = match op {
             Op::LoadAbs(size, k) => (self.a, self.load(size, k)),

@@ -1,17 +1,17 @@
-//! pcap filters as machine code.
+//! Compiles pcap filters to machine code.
 //!
 //! ```text
 //! text → libpcap → classic BPF → checked ([`Program`]) → Cranelift → [`Filter::matches`]
 //! ```
 //!
-//! libpcap decides what an expression means, so a filter here selects exactly the packets that
-//! tcpdump selects. Its program is not trusted: [`Program::check`] is the only way to a [`Program`],
-//! and every load in the machine code is preceded by a proof or a test that it lies in the packet.
+//! libpcap defines the meaning of an expression, so a filter here selects exactly the packets that tcpdump
+//! selects. Its program is not trusted: [`Program::check`] is the only way to obtain a [`Program`], and every
+//! load in the machine code is preceded by a proof or a test that it lies in the packet.
 //!
 //! Limits: an expression has at most [`MAX_TEXT`] bytes, its program at most [`MAX_UNOPTIMIZED`] instructions
 //! before and [`program::MAX_INSTRUCTIONS`] after optimization. Names of hosts, networks, ports and protocols
-//! are refused before libpcap is given an expression, so nothing asks a resolver. Cost: no allocation, lock
-//! or system call per packet.
+//! are refused before libpcap receives an expression, so no resolver is used. Cost: no allocation, lock or
+//! system call per packet.
 
 mod jit;
 pub mod program;
@@ -28,26 +28,27 @@ pub use program::{Instruction, Program, ProgramError};
 
 use flame_abi::LinkType;
 
-/// Longest expression in bytes.
+/// The longest expression in bytes.
 pub const MAX_TEXT: usize = 32 * 1024;
-/// Most instructions before optimization: some 300 hosts, for which libpcap takes about a second.
+/// The maximum number of instructions before optimization: some 300 hosts, for which libpcap takes about a
+/// second.
 pub const MAX_UNOPTIMIZED: usize = 10_000;
 
-/// One filter for packets of one link type. `Send` and `Sync`: compile once, share by reference.
+/// A filter for packets of one link type. It is `Send` and `Sync`: compile it once and share it by reference.
 #[derive(Debug)]
 pub struct Filter {
     code: jit::Code,
-    /// For LINKTYPE_NULL: packets of machines of the other byte order.
+    /// For LINKTYPE_NULL, the filter for packets of machines with the other byte order.
     other_order: Option<jit::Code>,
     all: bool,
 }
 
-/// Why an expression gave no filter.
+/// The reason why an expression could not be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
     #[error("filter is {found} bytes, at most {MAX_TEXT} are compiled: split it over several modules")]
     TooLong { found: usize },
-    /// The expression is wrong, or asks what packets of this link type do not have.
+    /// The expression is wrong, or refers to a property that packets of this link type do not have.
     #[error("filter {expr:?} (link type {link}): {message}")]
     Syntax { expr: String, link: u16, message: String },
     #[error(
@@ -61,7 +62,7 @@ pub enum FilterError {
         #[source]
         source: ProgramError,
     },
-    /// Not the expression's fault.
+    /// The compiler failed although the expression is valid.
     #[error("filter {expr:?}: no machine code: {message} (a defect here, not in the filter)")]
     Internal { expr: String, message: String },
 }
@@ -82,18 +83,22 @@ impl Filter {
         Ok(filter)
     }
 
-    /// A filter from a checked program; the error is a defect of the code generator.
+    /// Creates a filter from a checked program.
+    ///
+    /// # Errors
+    ///
+    /// An error is a defect of the code generator.
     pub fn from_program(program: &Program) -> Result<Self, String> {
         Ok(Self { code: jit::Code::new(program)?, other_order: None, all: program.accepts_all() })
     }
 
-    /// Whether a packet passes. `bytes` were captured of the `wire_len` that the packet had.
+    /// Returns whether a packet passes. `bytes` are the captured bytes of a packet of `wire_len` bytes.
     #[inline]
     pub fn matches(&self, bytes: &[u8], wire_len: u32) -> bool {
         self.all || self.run(bytes, wire_len) != 0
     }
 
-    /// What the program returns: 0 for no match, otherwise the bytes to keep.
+    /// Returns the result of the program: 0 for no match, otherwise the number of bytes to keep.
     #[inline]
     pub fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {
         if let (Some(other), Some(family)) = (&self.other_order, bytes.first_chunk())
@@ -104,7 +109,7 @@ impl Filter {
         self.code.run(bytes, wire_len)
     }
 
-    /// Whether every packet passes without being looked at.
+    /// Returns whether every packet passes unread.
     pub fn accepts_all(&self) -> bool {
         self.all
     }

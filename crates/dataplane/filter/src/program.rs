@@ -1,27 +1,27 @@
-//! Classic BPF: instructions, and the check that a program may run.
+//! Instructions of classic BPF, and the check of a program.
 //!
-//! Source: McCanne and Jacobson, "The BSD Packet Filter" (USENIX 1993), with the modulo and xor
-//! operations that libpcap added. All arithmetic is on 32 bits and wraps. A load outside the
-//! captured bytes and a division by zero end the program with 0 (no match); a shift by 32 or more
-//! gives 0. `A`, `X` and the scratch words start as 0.
+//! Source: McCanne and Jacobson, "The BSD Packet Filter" (USENIX 1993), with the modulo and xor operations
+//! that libpcap added. All arithmetic is on 32 bits and wraps. A load outside the captured bytes and a
+//! division by zero end the program with 0 (no match); a shift by 32 or more gives 0. `A`, `X` and the
+//! scratch words start as 0.
 
-/// Longest program, as in the kernel (BPF_MAXINSNS).
+/// The maximum number of instructions, as in the kernel (BPF_MAXINSNS).
 pub const MAX_INSTRUCTIONS: usize = 4096;
-/// Words of scratch memory.
+/// The number of words of scratch memory.
 pub const SCRATCH: usize = 16;
 
-/// One instruction as libpcap and the kernel encode it.
+/// An instruction in the encoding of libpcap and the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
     pub code: u16,
-    /// Instructions to skip if the condition holds.
+    /// The number of instructions to skip if the condition holds.
     pub jt: u8,
-    /// The same if it does not.
+    /// The number of instructions to skip if the condition does not hold.
     pub jf: u8,
     pub k: u32,
 }
 
-/// Bytes of a load.
+/// The number of bytes of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     Byte = 1,
@@ -51,14 +51,14 @@ pub(crate) enum Test {
     Set,
 }
 
-/// The second operand.
+/// The second operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     K(u32),
     X,
 }
 
-/// A decoded instruction. Jump targets are indices into the program, always ahead.
+/// A decoded instruction. Jump targets are indices into the program, always forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     LoadAbs(Size, u32),
@@ -83,7 +83,7 @@ pub(crate) enum Op {
     MoveToA,
 }
 
-/// Why a program may not run.
+/// The reason why a program is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
     #[error("the program is empty")]
@@ -104,13 +104,18 @@ pub enum ProgramError {
     Open,
 }
 
-/// A program that was checked: known operations, jumps ahead and inside, scratch inside, ends in
-/// a return. It always terminates, after at most as many steps as it has instructions.
+/// A checked program: its operations are known, its jumps lead forward and stay inside, its scratch accesses
+/// are in range, and it ends in a return. It always terminates, after at most as many steps as it has
+/// instructions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program(Vec<Op>);
 
 impl Program {
-    /// The only door to a program.
+    /// Checks a program. There is no other way to obtain one.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first violation of the rules of [`Program`].
     pub fn check(code: &[Instruction]) -> Result<Self, ProgramError> {
         if code.len() > MAX_INSTRUCTIONS {
             return Err(ProgramError::TooLong { found: code.len(), most: MAX_INSTRUCTIONS });
@@ -124,34 +129,32 @@ impl Program {
         }
     }
 
-    /// The program that every packet passes.
+    /// Returns the program that every packet passes.
     pub fn all() -> Self {
         Self(vec![Op::ReturnImm(u32::MAX)])
     }
 
-    /// Whether it passes every packet without looking at it.
+    /// Returns whether the program passes every packet unread.
     pub fn accepts_all(&self) -> bool {
         matches!(self.0[0], Op::ReturnImm(1..))
     }
 
-    /// Whether it asks for the packet's length on the wire.
+    /// Returns whether the program reads the packet's length on the wire.
     pub fn reads_length(&self) -> bool {
         self.0.iter().any(|op| matches!(op, Op::LoadLen | Op::LoadXLen))
     }
 
-    /// Number of instructions.
+    /// Returns the number of instructions.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The same filter for packets of LINKTYPE_NULL that a machine of the other byte order captured:
-    /// their address family, the first word, is compared the other way round.
-    ///
-    /// libpcap knows the order from the file; here each packet shows it, since families are small.
+    /// Returns the same filter for packets of LINKTYPE_NULL that a machine of the other byte order captured:
+    /// comparisons with the address family, the first word, are byte-swapped.
     pub(crate) fn for_other_order(&self) -> Self {
         let mut ops = self.0.clone();
-        // Whether A holds the first word, per instruction: predecessors all come before.
+        // Whether A holds the first word, per instruction. All predecessors come before.
         let mut holds: Vec<Option<bool>> = vec![None; ops.len() + 1];
         holds[0] = Some(false);
         for at in 0..ops.len() {
@@ -181,7 +184,7 @@ impl Program {
     }
 }
 
-// Fields of an operation code.
+// Masks of fields of an operation code.
 const CLASS: u16 = 0x07;
 const X: u16 = 0x08;
 

@@ -1,13 +1,13 @@
-//! The same semantics, interpreted step by step: the oracle that tests and fuzzing hold the machine
-//! code against. Nothing else uses it.
+//! An interpreter with the same semantics: the oracle with which tests and fuzzing compare the machine code.
+//! Nothing else uses it.
 
 use crate::program::{Alu, Op, Operand, Program, SCRATCH, Size, Test};
 
-/// Runs `program`; see [`crate::program`] for what each step means.
+/// Runs `program`. See [`crate::program`] for the semantics.
 pub fn run(program: &Program, bytes: &[u8], wire_len: u32) -> u32 {
     let (mut a, mut x, mut scratch) = (0u32, 0u32, [0u32; SCRATCH]);
     let mut at = 0;
-    // Jumps only lead ahead, and the last instruction returns.
+    // Jumps lead only forward, and the last instruction returns.
     loop {
         let op = program.ops()[at];
         at += 1;

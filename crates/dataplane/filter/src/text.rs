@@ -1,4 +1,4 @@
-//! Expression to classic BPF, by libpcap.
+//! Compiles expressions to classic BPF with libpcap.
 
 use crate::program::MAX_INSTRUCTIONS;
 use crate::{FilterError, Instruction, MAX_TEXT, MAX_UNOPTIMIZED, Program, ProgramError};
@@ -6,8 +6,8 @@ use flame_abi::LinkType;
 use pcap::{Capture, Linktype};
 
 impl Program {
-    /// What libpcap makes of `expr`, checked. An empty expression needs no libpcap, so it works for
-    /// any link type.
+    /// Compiles `expr` with libpcap and checks the result. An empty expression does not involve libpcap, so
+    /// it is valid for any link type.
     pub fn compile(expr: &str, link: LinkType) -> Result<Self, FilterError> {
         compile(expr, link, Most { unoptimized: MAX_UNOPTIMIZED, instructions: MAX_INSTRUCTIONS })
     }
@@ -17,7 +17,7 @@ impl Program {
     }
 }
 
-/// Instructions that a program may have.
+/// The maximum number of instructions of a program.
 #[derive(Clone, Copy)]
 pub struct Most {
     pub(crate) unoptimized: usize,
@@ -29,7 +29,7 @@ fn compile(text: &str, link: LinkType, most: Most) -> Result<Program, FilterErro
         return Err(FilterError::TooLong { found: text.len() });
     }
     let wrong = |message| FilterError::Syntax { expr: excerpt(text), link: link.0, message };
-    // The only text that libpcap is given: without names it has nothing to look up.
+    // libpcap receives only this text, in which there are no names to look up.
     let expr = &flame_plan::normalize_filter(text).map_err(wrong)?;
     if expr.is_empty() {
         return Ok(Program::all());
@@ -44,8 +44,8 @@ fn compile(text: &str, link: LinkType, most: Most) -> Result<Program, FilterErro
         },
     };
     let dead = Capture::dead(Linktype(data_link(link))).map_err(syntax)?;
-    // libpcap's optimizer takes more than quadratic time (a minute for 1200 hosts), its code
-    // generator does not: it says beforehand whether optimizing is affordable.
+    // libpcap's optimizer takes more than quadratic time (a minute for 1200 hosts), its code generator does
+    // not: the unoptimized size shows whether optimizing is affordable.
     let found = dead.compile(expr, false).map_err(syntax)?.get_instructions().len();
     if found > most.unoptimized {
         return Err(FilterError::TooComplex { expr: excerpt(expr), found, most: most.unoptimized });
@@ -56,7 +56,7 @@ fn compile(text: &str, link: LinkType, most: Most) -> Result<Program, FilterErro
     if found > most.instructions {
         return Err(wrong(ProgramError::TooLong { found, most: most.instructions }));
     }
-    // The crate shows an instruction only as text: "code jt jf k".
+    // The crate provides an instruction only as text: "code jt jf k".
     let code: Option<Vec<Instruction>> =
         compiled.get_instructions().iter().map(|i| instruction(&i.to_string())).collect();
     let code = code.ok_or_else(|| FilterError::Internal {
@@ -66,7 +66,7 @@ fn compile(text: &str, link: LinkType, most: Most) -> Result<Program, FilterErro
     Program::check(&code).map_err(wrong)
 }
 
-/// The first part of an expression, for messages.
+/// Returns the first part of an expression, for messages.
 pub(crate) fn excerpt(expr: &str) -> String {
     const SHOWN: usize = 120;
     match expr.char_indices().nth(SHOWN) {
@@ -86,7 +86,7 @@ fn instruction(text: &str) -> Option<Instruction> {
     words.next().is_none().then_some(i)
 }
 
-/// libpcap's number (DLT) for a link type of a file; they differ where systems disagreed.
+/// Returns libpcap's number (DLT) for a link type of a file. They differ where systems disagreed.
 fn data_link(link: LinkType) -> i32 {
     const DLT_RAW: i32 = if cfg!(target_os = "openbsd") { 14 } else { 12 };
     match link {

@@ -1,7 +1,7 @@
-//! Filters bound to the packets that they may be evaluated on.
+//! Filters bound to the form of packets on which they may be evaluated.
 //!
-//! A [`PacketFilter`] made from a [`TrustedFilter`] takes a [`TruePacket`], one made from a [`ShownFilter`] a
-//! [`ShownPacket`]; nothing converts between them.
+//! A [`PacketFilter`] made from a [`TrustedFilter`] accepts a [`TruePacket`], one made from a [`ShownFilter`]
+//! a [`ShownPacket`]. Neither converts to the other.
 //!
 //! ```compile_fail
 //! use flame_filter::{PacketFilter, TruePacket};
@@ -37,9 +37,10 @@ pub struct ShownPacket<'a> {
     pub wire_len: u32,
 }
 
-/// Instructions that a [`ShownFilter`] may take before and after optimization: libpcap spends milliseconds on
-/// them.
+/// The maximum number of instructions of a [`ShownFilter`] before optimization. libpcap spends milliseconds
+/// on them.
 pub const MAX_SHOWN_UNOPTIMIZED: usize = 3000;
+/// The maximum number of instructions of a [`ShownFilter`] after optimization.
 pub const MAX_SHOWN_INSTRUCTIONS: usize = 1024;
 
 mod sealed {
@@ -100,18 +101,18 @@ impl<F: FilterText> PacketFilter<F> {
         Ok(Self { filter: Filter::of(&program, filter.text(), link)?, reads_length, kind: PhantomData })
     }
 
-    /// Whether a packet passes.
+    /// Returns whether a packet passes.
     #[inline]
     pub fn matches(&self, packet: F::Packet<'_>) -> bool {
         F::run(&self.filter, packet)
     }
 
-    /// Whether every packet passes without being looked at.
+    /// Returns whether every packet passes unread.
     pub fn accepts_all(&self) -> bool {
         self.filter.accepts_all()
     }
 
-    /// Whether it asks for the packet's length on the wire.
+    /// Returns whether the filter reads the packet's length on the wire.
     pub fn reads_length(&self) -> bool {
         self.reads_length
     }

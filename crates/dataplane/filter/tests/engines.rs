@@ -1,4 +1,4 @@
-//! The machine code against the interpreter: random checked programs over random packets.
+//! Compares the machine code with the interpreter: random checked programs over random packets.
 
 use flame_filter::{Filter, Instruction, Program, reference};
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ const SCRATCH: [u16; 4] = [0x60, 0x61, 0x02, 0x03];
 const ALU: [u16; 10] = [0x04, 0x14, 0x24, 0x34, 0x44, 0x54, 0x64, 0x74, 0x94, 0xa4];
 const JUMPS: [u16; 4] = [0x15, 0x25, 0x35, 0x45];
 
-/// Offsets near the packet's bounds and near overflow, and anything.
+/// Returns offsets near the packet's bounds and near overflow, or any others.
 fn constant() -> impl Strategy<Value = u32> {
     prop_oneof![6 => 0u32..96, 2 => any::<u32>(), 1 => u32::MAX - 8..=u32::MAX, 1 => 30u32..36]
 }
@@ -20,7 +20,7 @@ fn instruction() -> impl Strategy<Value = Instruction> {
     };
     prop_oneof![
         6 => plain(&LOADS),
-        // Returns are rare, or most programs would be short.
+        // Few returns, because most programs would be short otherwise.
         1 => plain(&OTHERS),
         2 => plain(&SCRATCH).prop_map(|i| Instruction { k: i.k % 16, ..i }),
         4 => (prop::sample::select(&ALU[..]), any::<bool>(), constant())
@@ -33,7 +33,7 @@ fn instruction() -> impl Strategy<Value = Instruction> {
 
 fn program() -> impl Strategy<Value = Program> {
     prop::collection::vec(instruction(), 0..60).prop_map(|mut code| {
-        // Whatever jumps at the end lands in returns.
+        // Jumps from near the end lead to these returns.
         code.extend([Instruction { code: 0x16, jt: 0, jf: 0, k: 0 }; 8]);
         Program::check(&code).expect("built to be valid")
     })

@@ -1,4 +1,4 @@
-//! What expressions compile to, or why they do not.
+//! Results and errors of compiling expressions.
 
 use flame_abi::LinkType;
 use flame_filter::{Filter, FilterError};
@@ -21,10 +21,10 @@ fn an_empty_expression_matches_everything_on_any_link() {
 fn every_decoded_link_type_has_filters() {
     for link in LinkType::DECODED {
         for expr in ["ip", "tcp port 80", "udp", "ip6 and icmp6", "host 10.0.0.1"] {
-            // Raw IPv4 cannot hold IPv6, and the other way round: libpcap may say so.
+            // libpcap may refuse IPv6 on raw IPv4, and vice versa.
             let result = Filter::compile(expr, link);
             let contradicts = link == LinkType::IPV4 || link == LinkType::IPV6;
-            // libpcap has no filters for packets behind netfilter's attributes and switch tags.
+            // libpcap has no filters for packets after netfilter's attributes and switch tags.
             let without = link == LinkType::NFLOG || (281..=285).contains(&link.0);
             let contradicts = contradicts || without;
             assert!(result.is_ok() || contradicts, "{expr} on {link:?}: {result:?}");
@@ -60,7 +60,7 @@ fn long_expressions_end_in_a_filter_or_an_error_in_bounded_time() {
     let _ = Filter::compile(&format!("ip[0]{} = 1", "+1".repeat(10_000)), LinkType::ETHERNET);
 }
 
-/// The costliest filters that strangers may state take libpcap no longer than it takes to read them.
+/// libpcap compiles the costliest filters that strangers may state in bounded time.
 #[test]
 fn filters_of_strangers_are_compiled_in_bounded_time() {
     use flame_filter::PacketFilter;

@@ -1,8 +1,8 @@
-//! Filters against libpcap's own compiler and interpreter: random expressions over random packets.
+//! Compares filters with libpcap's own compiler and interpreter: random expressions over random packets.
 //!
-//! libpcap is given the text as it was written, and optimizes as it does for tcpdump: which bytes of a packet
-//! that is cut short are asked for depends on that. The filter comes from the normalized text, as machine
-//! code. `FLAME_FILTERS` is how many expressions are tried (2,000; 100,000 in the long run).
+//! libpcap receives the text as written, and optimizes as it does for tcpdump, because that determines which
+//! bytes of a truncated packet are read. The filter comes from the normalized text, as machine code.
+//! `FLAME_FILTERS` is the number of expressions (2,000; 100,000 in the long run).
 
 use flame_abi::LinkType;
 use flame_filter::Filter;
@@ -77,7 +77,7 @@ fn expression(n: &mut Numbers, depth: u32) -> String {
     }
 }
 
-/// A packet near what terms ask for, now and then cut or changed.
+/// Returns a packet similar to those that the terms match, sometimes cut or changed.
 fn packet(n: &mut Numbers) -> Vec<u8> {
     let mut p: Vec<u8> =
         (0..12).map(|i| if i % 6 == 0 || i % 6 == 5 { n.below(3) as u8 } else { 0 }).collect();
@@ -126,7 +126,7 @@ fn libpcap_agrees() {
         let ours = Filter::compile(&text, LinkType::ETHERNET);
         let (theirs, ours) = match (theirs, ours) {
             (Ok(theirs), Ok(ours)) => (theirs, ours),
-            // Both may find an error: the optimizer refuses what can match nothing.
+            // Both may find an error: the optimizer refuses expressions that match nothing.
             (_, Err(e)) => {
                 assert!(dead.compile(&text, true).is_err(), "{e}");
                 continue;

@@ -1,6 +1,7 @@
-//! Real expressions over real captures: as many packets as `tcpdump -r FILE -w - EXPRESSION` writes.
+//! Compares the number of matching packets with `tcpdump -r FILE -w - EXPRESSION`, for common expressions
+//! over public captures.
 //!
-//! Needs tcpdump and the shared captures (`FLAME_TRACES`); says so and passes without them.
+//! Needs tcpdump and the shared captures (`FLAME_TRACES`); reports and passes without them.
 
 use flame_abi::LinkType;
 use flame_filter::Filter;
@@ -30,17 +31,17 @@ const EXPRESSIONS: [&str; 20] = [
     "host 10.0.0.1 or host 192.168.1.1",
     "ip broadcast or ip multicast",
 ];
-/// Only where there is a link header of this kind.
+/// Expressions for Ethernet only.
 const ETHERNET: [&str; 6] =
     ["vlan", "arp", "mpls", "pppoes and ip", "ether[0] & 1 = 1", "vlan and tcp port 80"];
 
 struct Capture {
     link: u16,
-    /// Captured bytes, length on the wire.
+    /// The captured bytes and the length on the wire of each packet.
     packets: Vec<(Vec<u8>, u32)>,
 }
 
-/// A classic capture file in this machine's byte order; tests read nothing else.
+/// Parses a classic capture file in this machine's byte order, the only form that tests read.
 fn classic(bytes: &[u8]) -> Option<Capture> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     if !matches!(u32_at(0)?, 0xa1b2_c3d4 | 0xa1b2_3c4d) {
@@ -75,14 +76,14 @@ fn as_many_packets_as_tcpdump() {
     files.sort();
     let mut filters: HashMap<(&str, u16), Option<Filter>> = HashMap::new();
     let (mut compared, mut matched) = (0, 0u64);
-    // Every 8th keeps the test to seconds; the set is sorted by suite, so all suites are met.
+    // Every 8th file keeps the test to seconds. The files are sorted by suite, so all suites are covered.
     for file in files.iter().step_by(8).filter(|f| f.metadata().is_ok_and(|m| m.len() < 2_000_000)) {
         let Some(capture) = classic(&std::fs::read(file).unwrap()) else { continue };
         let link = LinkType(capture.link);
         if !link.is_decoded() {
             continue;
         }
-        // Two expressions a file: every one of them meets dozens of files.
+        // Two expressions per file, so that each expression is tried on dozens of files.
         let all: Vec<&str> = match link {
             LinkType::ETHERNET => EXPRESSIONS.iter().chain(&ETHERNET).copied().collect(),
             _ => EXPRESSIONS.to_vec(),

@@ -1,24 +1,25 @@
-//! The door for untrusted output: frames and rows as laid out in [`flame_abi::output`].
+//! The checks of untrusted output: frames and rows in the layout of [`flame_abi::output`].
 
 use crate::error::{Fault, OutputError};
 use flame_abi::LinkType;
 use flame_abi::manifest::{ColumnType, Manifest};
 use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
 
-/// What one module may write: its tables, compiled to the few checks that a row needs.
+/// The permitted output of one module: its tables, compiled to the few checks that a row needs.
 #[derive(Debug, Clone)]
 pub struct Schema {
     tables: Vec<Shape>,
     packets: bool,
 }
 
-/// What an output holds.
+/// The contents of an output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FrameCounts {
     pub records: u64,
     pub messages: u64,
     pub packets: u64,
-    /// Records that the module says it dropped; saturates, for the number is the module's own.
+    /// The number of records that the module reports as dropped. It saturates, because the module may report
+    /// any number.
     pub lost: u64,
 }
 
@@ -26,22 +27,22 @@ pub struct FrameCounts {
 struct Shape {
     name: String,
     columns: Vec<(String, Step)>,
-    /// The columns with runs of bytes that may hold anything merged into one step.
+    /// The columns as steps, with adjacent steps of arbitrary bytes merged into one.
     steps: Vec<Step>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// This many bytes of any value.
+    /// A number of bytes with any value.
     Any(usize),
     Bool,
-    /// One byte below this.
+    /// One byte with a value below this.
     Enum(u8),
     Ip,
     Text,
 }
 
-/// Bytes of an `ip`: family and 16 bytes of address.
+/// The number of bytes of an `ip`: the family and 16 bytes of address.
 const IP: usize = 17;
 
 impl Schema {
@@ -61,9 +62,13 @@ impl Schema {
         Self { tables: manifest.tables.iter().map(shape).collect(), packets: manifest.packets }
     }
 
-    /// Walks `output`, the bytes one call returned, and says what they hold or what is wrong first.
-    /// After `Ok`, [`frames`] and [`crate::Rows`] read it without any further failure.
-    /// `has_slow_path`: a message has somewhere to go. Allocates only for an error.
+    /// Checks `output`, the bytes that one call returned, and counts its frames. Afterwards [`frames`] and
+    /// `flame_record::Rows` read it without failure. Allocates only for an error. `has_slow_path` states
+    /// whether messages have a receiver.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first fault in `output`.
     pub fn check(&self, output: &[u8], has_slow_path: bool) -> Result<FrameCounts, OutputError> {
         let mut counts = FrameCounts::default();
         let (mut rest, mut frame) = (output, 0);
@@ -126,12 +131,12 @@ impl Step {
             ColumnType::Mac => Self::Any(6),
             ColumnType::Ip => Self::Ip,
             ColumnType::Text => Self::Text,
-            // The manifest's parser allows 255 at most; a longer list could not be indexed anyway.
+            // The manifest's parser allows at most 255 values; a longer list could not be indexed anyway.
             ColumnType::Enum => Self::Enum(u8::try_from(values).unwrap_or(u8::MAX)),
         }
     }
 
-    /// What follows this step in `row`, if the row passes it.
+    /// Returns the bytes of `row` after this step, if the row passes it.
     #[inline]
     fn pass(self, row: &[u8]) -> Option<&[u8]> {
         match self {
@@ -150,7 +155,7 @@ impl Step {
         }
     }
 
-    /// Why `row` does not pass this step, and how many bytes in.
+    /// Returns the reason why `row` does not pass this step, and its offset in bytes.
     fn fault(self, row: &[u8], at: String) -> (usize, Fault) {
         let needs = match self {
             Self::Any(n) => n,
@@ -188,7 +193,7 @@ impl Shape {
         rest.is_empty()
     }
 
-    /// Walks a row that does not fit once more, column by column, to name the place.
+    /// Checks a row that does not fit again, column by column, to locate the fault.
     fn explain(&self, row: &[u8]) -> (usize, Fault) {
         let mut rest = row;
         for (name, step) in &self.columns {
@@ -221,9 +226,9 @@ pub enum Frame<'a> {
 /// A packet that a module wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Nanoseconds since 1970.
+    /// The time in nanoseconds since 1970.
     pub ts_ns: u64,
-    /// Bytes on the wire.
+    /// The length on the wire in bytes.
     pub wire_len: u32,
     pub link: LinkType,
     pub bytes: &'a [u8],
@@ -240,7 +245,7 @@ fn packet(payload: &[u8]) -> Option<Packet<'_>> {
     })
 }
 
-/// The frames of an output that passed [`Schema::check`], in order. On other bytes it ends early.
+/// Returns the frames of an output that passed [`Schema::check`], in order. For other bytes it ends early.
 pub fn frames(output: &[u8]) -> Frames<'_> {
     Frames { rest: output }
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a module's output. The module is always at fault.
+//! Faults in a module's output, for which the module alone is responsible.
 
 use flame_abi::output::{FRAME, MAX_PAYLOAD, PACKET_HEAD};
 
@@ -6,14 +6,14 @@ use flame_abi::output::{FRAME, MAX_PAYLOAD, PACKET_HEAD};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("output frame {frame}, byte {offset}: {fault}")]
 pub struct OutputError {
-    /// Number of the frame in this output, from 0.
+    /// The index of the frame in this output.
     pub frame: usize,
-    /// Byte of the output where the fault is.
+    /// The offset of the fault in the output in bytes.
     pub offset: usize,
     pub fault: Fault,
 }
 
-/// `at` is `table.column`.
+/// A kind of fault. `at` is `table.column`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     #[error("a frame's head is {FRAME} bytes, {left} are left")]

@@ -1,19 +1,19 @@
-//! Which records a grant lets out.
+//! The gate, which releases the records and packets that a grant allows.
 
 use flame_abi::manifest::{Column, ColumnType, Manifest, Table};
 use flame_plan::{Release, Terms};
 use flame_quota::{Amounts, Meters};
 
-/// One module's way out: its own limits, and its credential's meters.
+/// The limits of one module's output: its own, and the meters of its credential.
 pub struct Gate {
     release: Release,
     meters: Meters,
-    /// Per table: its columns, and which of them count packets.
+    /// The columns of each table, and whether they count packets.
     tables: Vec<Vec<(ColumnType, bool)>>,
     left: Amounts,
     /// The last second of packet time.
     second: u64,
-    /// Bytes that a record of each table takes beside its own, where names are written with it.
+    /// The bytes that a record of each table takes in addition, where column names are written with it.
     names: Vec<u64>,
 }
 
@@ -24,8 +24,8 @@ impl Gate {
         let column = |c: &Column| (c.kind, c.unit.as_deref() == Some("packets"));
         let tables = manifest.tables.iter().map(|t| t.columns.iter().map(column).collect()).collect();
         let names = |t: &Table| t.columns.iter().map(|c| c.name.len() as u64 + 4).sum();
-        // A grant counts records as modules lay them out; the limit of the operator's own is about what is
-        // written.
+        // A grant counts records in the encoding of modules; the limit of the operator's own modules is about
+        // the size when written.
         let names: Vec<u64> = match meters.granted() {
             true => vec![0; manifest.tables.len()],
             false => manifest.tables.iter().map(names).collect(),
@@ -47,7 +47,7 @@ impl Gate {
         self.left = Amounts { records, bytes, transmit };
     }
 
-    /// Packet time has come to `now_ns`. However far it went, what comes with it is one second's worth.
+    /// Advances packet time to `now_ns`. However large the step, it adds the amounts of one second.
     pub fn tick(&mut self, now_ns: u64) {
         let second = now_ns / SECOND_NS;
         if second > self.second {
@@ -57,7 +57,7 @@ impl Gate {
         }
     }
 
-    /// Whether this record goes out; if so, it is counted.
+    /// Returns whether this record is released, and counts it if so.
     #[inline]
     pub fn lets(&mut self, table: u16, row: &[u8]) -> bool {
         if self.release.group > 0 && self.packets(table, row) < self.release.group {
@@ -67,7 +67,7 @@ impl Gate {
         self.take(Amounts { records: 1, bytes: row.len() as u64 + names, transmit: 0 })
     }
 
-    /// Whether a packet of so many bytes is written.
+    /// Returns whether a packet of `bytes` bytes is written, and counts it if so.
     #[inline]
     pub fn lets_packet(&mut self, bytes: u64) -> bool {
         self.take(Amounts { transmit: bytes, ..Amounts::default() })
@@ -85,7 +85,7 @@ impl Gate {
         true
     }
 
-    /// Packets that a record stands for.
+    /// Returns the number of packets that a record represents.
     fn packets(&self, table: u16, mut row: &[u8]) -> u64 {
         let mut most = 0;
         for (kind, counts) in self.tables.get(usize::from(table)).into_iter().flatten() {
@@ -112,7 +112,7 @@ impl Gate {
     }
 }
 
-/// Where there is no limit there is nothing to count down.
+/// Subtracts `amount`, except from `u64::MAX`, which means no limit.
 fn spent(left: u64, amount: u64) -> u64 {
     if left == u64::MAX { left } else { left - amount }
 }
@@ -158,13 +158,13 @@ mod tests {
         assert!(gate.lets_packet(100) && !gate.lets_packet(1));
         gate.tick(SECOND_NS);
         assert!(gate.lets(0, &row) && gate.lets_packet(60) && !gate.lets_packet(60));
-        // A jump is worth one second, and going back nothing.
+        // A jump forward adds one second, a jump back nothing.
         gate.tick(1000 * SECOND_NS);
         assert_eq!((0..30).filter(|_| gate.lets(0, &row)).count(), 2);
         gate.tick(10 * SECOND_NS);
         gate.tick(1000 * SECOND_NS);
         assert!(!gate.lets(0, &row));
-        // Short ticks give no more.
+        // Shorter ticks do not add more.
         let let_out = (1..=20).filter(|n| {
             gate.tick(1000 * SECOND_NS + n * (SECOND_NS / 10));
             gate.lets(0, &row)
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(let_out.count(), 3, "two with the tenth, one with the last");
     }
 
-    /// One packet filled 975 MB of JSON.
+    /// Regression: one packet once filled 975 MB of JSON.
     #[test]
     fn the_operators_own_modules_put_out_so_much_for_a_packet() {
         let text = "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n[[tables]]\nname = \"t\"\ncolumns = [\

@@ -1,12 +1,12 @@
-//! Checks the output of a module and holds it to its grant.
+//! Checks the output of a module and enforces its grant.
 //!
 //! ```text
 //! bytes of one call → Schema::check → frames → Gate → rows, packets, messages
 //! ```
 //!
-//! The bytes are untrusted. [`Schema::check`] is the only door; its error names the frame, the byte, the
-//! table and the column. Code that reads a row after this check never fails on it. The crate knows no Arrow
-//! and no file format, so that a process which only runs modules stays small.
+//! The bytes are untrusted, and [`Schema::check`] is the only entry point. Its error names the frame, the
+//! byte, the table and the column. Code that reads a row after this check never fails on it. The crate does
+//! not depend on Arrow or file formats, so that a process that only runs modules stays small.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -1,4 +1,5 @@
-//! Rows a second through each step, on rows as wide as `flow`'s: `cargo run --release --example rate`.
+//! Measures the rows per second of each step, with rows as wide as those of `flow`: `cargo run --release
+//! --example rate`.
 
 use flame_abi::manifest::Manifest;
 use flame_output::{Frame, Schema, frames};

@@ -7,8 +7,8 @@ use flame_plan::{Account, Shed};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// One object in one line: packets the source delivered, packets the kernel dropped before that, and
-/// the account of each module by its name in the plan.
+/// Writes one object in one line: the packets that the source delivered, the packets that the kernel had
+/// dropped before, and the account of each module by its name in the plan.
 ///
 /// ```text
 /// {"kernel_drops":0,"modules":{"flow":{"offered":9,…}},"packets":9}
@@ -24,7 +24,8 @@ pub fn json(
     writeln!(out, "{}", escape::json(&all.to_string()))
 }
 
-/// Counts are packets, but for `records`, `records_lost`, `messages_lost` and `faults`.
+/// Returns an account as JSON. Counts are packets, except `records`, `records_lost`, `messages_lost` and
+/// `faults`.
 pub fn object(account: &Account) -> Value {
     let shed: Map<String, Value> =
         Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause).into())).collect();
@@ -43,7 +44,7 @@ pub fn object(account: &Account) -> Value {
     })
 }
 
-/// The same for people. Causes that shed nothing anywhere have no column.
+/// Writes the accounts as a table for people. Causes under which no packet was shed have no column.
 pub fn table(
     mut out: impl Write,
     packets: u64,

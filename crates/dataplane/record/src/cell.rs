@@ -1,4 +1,4 @@
-//! Single values of a batch, for the sinks that write text.
+//! Access to single values of a batch, for the sinks that write text.
 
 use crate::sink::SinkError;
 use arrow_array::cast::AsArray;
@@ -6,7 +6,7 @@ use arrow_array::types::{Float64Type, Int64Type, UInt8Type, UInt16Type, UInt32Ty
 use arrow_array::{Array, BooleanArray, RecordBatch, StringArray};
 use arrow_schema::DataType;
 
-/// One column of a batch.
+/// A column of a batch.
 pub(crate) enum Cells<'a> {
     Bool(&'a BooleanArray),
     U8(&'a [u8]),
@@ -28,7 +28,7 @@ pub(crate) enum Cell<'a> {
     Text(&'a str),
 }
 
-/// The columns of a batch as [`crate::Rows`] builds them; any other type is an error.
+/// Returns the columns of a batch built by [`crate::Rows`]. Any other type is an error.
 pub(crate) fn cells(batch: &RecordBatch) -> Result<Vec<Cells<'_>>, SinkError> {
     let columns = batch.columns().iter().zip(batch.schema_ref().fields());
     columns
@@ -58,7 +58,7 @@ fn open(array: &std::sync::Arc<dyn Array>) -> Option<Cells<'_>> {
 }
 
 impl<'a> Cells<'a> {
-    /// `row` is below the batch's number of rows.
+    /// Returns the value of `row`, which must be less than the batch's number of rows.
     #[inline]
     pub(crate) fn get(&self, row: usize) -> Cell<'a> {
         match *self {

@@ -1,10 +1,10 @@
-//! Text from outside, as each format may hold it: one function a format, and nothing written without it.
+//! Escapes untrusted text for each format. Every format has one function, and writes no text without it.
 //!
-//! | where to | what is escaped | as |
+//! | destination | escaped characters | form |
 //! | --- | --- | --- |
 //! | terminal, log | controls (C0 with ESC, DEL, C1), marks of direction, line separators | `\u{1b}` |
-//! | JSON | the same, beside what JSON asks for | `\u001b` |
-//! | CSV | controls but for tab and line ends; all of them on a terminal | `\u{1b}` |
+//! | JSON | the same, in addition to those that JSON requires | `\u001b` |
+//! | CSV | controls except tab and line ends; on a terminal all of them | `\u{1b}` |
 //! | CSV, formulas guarded | a cell that a spreadsheet would compute | `\'` before it |
 //!
 //! Parquet and pcapng hold values as they are.
@@ -12,7 +12,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Whether a character could steer a terminal or reorder a line.
+/// Returns whether a character could control a terminal or reorder a line.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -31,19 +31,20 @@ fn escaped(text: &str, odd: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// One line for people: nothing in it ends the line.
+/// Escapes text for people in one line, including line ends.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, steers)
 }
 
-/// Lines for people.
+/// Escapes lines of text for people.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| steers(c) && c != '\n')
 }
 
-/// Text that is JSON already: what JSON lets through and terminals obey. It can stand in strings only.
+/// Escapes, in text that is JSON already, the characters that JSON permits and terminals obey. They occur
+/// only in strings.
 pub fn json(text: &str) -> Cow<'_, str> {
-    // The only control between values is the end of a line.
+    // Between values, the only control character is the end of a line.
     let odd = |c: char| steers(c) && c != '\n';
     if !text.contains(odd) {
         return Cow::Borrowed(text);
@@ -60,7 +61,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A string as JSON.
+/// Writes a string as JSON.
 pub fn write_json(mut out: impl Write, text: &str) -> io::Result<()> {
     if !text.contains(steers) {
         return serde_json::to_writer(out, text).map_err(Into::into);
@@ -68,18 +69,18 @@ pub fn write_json(mut out: impl Write, text: &str) -> io::Result<()> {
     out.write_all(json(&serde_json::to_string(text)?).as_bytes())
 }
 
-/// What CSV is written for.
+/// The destination of CSV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Csv {
     pub is_terminal: bool,
     pub guards_formulas: bool,
 }
 
-/// A cell of CSV (RFC 4180).
+/// Writes a cell of CSV (RFC 4180).
 pub fn write_csv(out: &mut Vec<u8>, text: &str, csv: Csv) {
     let keeps = |c: char| !csv.is_terminal && matches!(c, '\n' | '\r' | '\t');
     let shown = escaped(text, |c| steers(c) && !keeps(c));
-    // Where a spreadsheet would begin to compute, behind blanks too.
+    // Whether a spreadsheet would compute the cell, even after blanks.
     let computes = |text: &str| {
         let first = text.trim_start_matches(|c: char| c.is_whitespace()).chars().next();
         text.starts_with(['\t', '\r', '\n']) || first.is_some_and(|c| "=+-@|%＝＋－＠".contains(c))
@@ -100,7 +101,7 @@ pub fn write_csv(out: &mut Vec<u8>, text: &str, csv: Csv) {
 mod tests {
     use super::*;
 
-    /// All that a terminal could obey, and neighbours that it does not.
+    /// Characters that a terminal could obey, and similar ones that it does not.
     const HOSTILE: &str =
         "\u{1b}]0;owned\u{7}\u{9b}31m\u{85}\u{7f}\0\r\n\t\u{202e}\u{2028}\u{61c}\u{e0041}é\u{a0}ß\\\"";
 

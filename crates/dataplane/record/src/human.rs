@@ -1,18 +1,18 @@
-//! Numbers, times and durations as people read them, and text that is safe on a terminal.
+//! Numbers, times and durations for people, and text that is safe on a terminal.
 
 use arrow_array::temporal_conversions::timestamp_ns_to_datetime;
 use comfy_table::{LineStyle, TableStyle};
 
-/// Tables have one line, below the header.
+/// The style of tables: one line, below the header.
 pub(crate) const GRID: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// `1234567` → `1,234,567`.
+/// Formats an integer with grouped digits: `1234567` → `1,234,567`.
 pub fn grouped(n: u64) -> String {
     group_digits(&n.to_string())
 }
 
-/// [`grouped`] with a sign.
+/// Formats a signed integer like [`grouped`].
 pub fn grouped_signed(n: i64) -> String {
     let sign = if n < 0 { "-" } else { "" };
     format!("{sign}{}", grouped(n.unsigned_abs()))
@@ -29,7 +29,8 @@ fn group_digits(digits: &str) -> String {
     text
 }
 
-/// At most three digits after the point; very large and very small numbers with an exponent.
+/// Formats a number with at most three digits after the point; very large and very small ones with an
+/// exponent.
 pub fn float(x: f64) -> String {
     let size = x.abs();
     if !x.is_finite() {
@@ -46,8 +47,8 @@ pub fn float(x: f64) -> String {
     format!("{sign}{}{point}{fraction}", group_digits(whole))
 }
 
-/// Nanoseconds since 1970 as `2026-01-31 23:59:59.123456`, UTC, cut to microseconds. A time after
-/// 2262, which no capture holds, stays a number.
+/// Formats nanoseconds since 1970 as `2026-01-31 23:59:59.123456`, in UTC, cut to microseconds. A time after
+/// 2262, which no capture has, stays a number.
 pub fn time(ns: u64) -> String {
     match i64::try_from(ns).ok().and_then(timestamp_ns_to_datetime) {
         Some(t) => t.format("%Y-%m-%d %H:%M:%S%.6f").to_string(),
@@ -55,7 +56,7 @@ pub fn time(ns: u64) -> String {
     }
 }
 
-/// `999 ns`, `1.5 µs`, `12.345 ms`, `59.9 s`, `2 min 3.5 s`, `1 h 2 min 3.5 s`.
+/// Formats a duration as `999 ns`, `1.5 µs`, `12.345 ms`, `59.9 s`, `2 min 3.5 s` or `1 h 2 min 3.5 s`.
 pub fn duration(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };
     let n = ns.unsigned_abs();
@@ -68,7 +69,7 @@ pub fn duration(ns: i64) -> String {
         1_000_000_000..60_000_000_000 => format!("{} s", scaled(1_000_000_000)),
         _ => {
             let (minutes, rest) = (n / 60_000_000_000, n % 60_000_000_000);
-            // Cut, not rounded, so that seconds never read 60.
+            // Cut, not rounded, so that seconds are never 60.
             let seconds = float((rest / 1_000_000) as f64 / 1e3);
             match minutes / 60 {
                 0 => format!("{minutes} min {seconds} s"),
@@ -79,7 +80,7 @@ pub fn duration(ns: i64) -> String {
     format!("{sign}{text}")
 }
 
-/// A module's text without anything that could steer a terminal or reorder a line: control
+/// Returns a module's text without characters that could control a terminal or reorder a line: control
 /// characters and the marks of bidirectional text appear as `\u{1b}`.
 pub fn plain(text: &str) -> String {
     crate::escape::line(text).into_owned()

@@ -1,10 +1,10 @@
-//! From rows of a module to where people and programs read them.
+//! Converts rows of modules to output for people and programs.
 //!
 //! ```text
 //! checked frames (flame-output) → Rows → RecordBatch → Sink
 //! ```
 //!
-//! Types of the columns are the same in every format:
+//! The types of columns are the same in every format:
 //!
 //! | manifest | Arrow and Parquet | JSON | CSV |
 //! | --- | --- | --- | --- |
@@ -18,8 +18,8 @@
 //! | text | Utf8 | text | text |
 //! | enum | Dictionary(UInt8, Utf8) | text | text |
 //!
-//! Times stay integers in Parquet too: a column `first_ns` then means the same in every format, and
-//! no reader rounds it to its own resolution. `make_timestamp_ns(first_ns)` in DuckDB, or a cast to
+//! Times are integers in Parquet, too: a column `first_ns` has the same meaning in every format, and no
+//! reader rounds it to its own resolution. `make_timestamp_ns(first_ns)` in DuckDB, or a cast to
 //! `timestamp("ns")` in pyarrow, gives a timestamp. Units are in the metadata (see [`rows`]).
 #![forbid(unsafe_code)]
 

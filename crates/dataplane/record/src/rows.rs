@@ -1,6 +1,6 @@
-//! Checked rows of one module, gathered into Arrow batches.
+//! Collects checked rows of one module into Arrow batches.
 //!
-//! A batch's schema carries what the manifest says:
+//! The metadata of a batch's schema come from the manifest:
 //!
 //! | metadata of | key | value |
 //! | --- | --- | --- |
@@ -27,9 +27,10 @@ use std::mem::take;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Rows of one table that are gathered before they are handed on.
+/// The maximum number of rows of one table that are collected before they are passed on.
 pub const MAX_ROWS: usize = 8192;
-/// Bytes of text, addresses included, of one table that are gathered before they are handed on.
+/// The maximum number of bytes of text, including addresses, of one table that are collected before they are
+/// passed on.
 pub const MAX_TEXT: usize = 8 << 20;
 
 /// The rows of one module, by table.
@@ -72,13 +73,13 @@ impl Rows {
         Self { module: module.name.clone(), tables: module.manifest.tables.iter().map(rows).collect() }
     }
 
-    /// The module's name in the plan.
+    /// Returns the module's name in the plan.
     pub fn module(&self) -> &str {
         &self.module
     }
 
-    /// Adds one row that passed [`flame_output::Schema::check`]; gives the table's batch when it is full.
-    /// A row that was not checked is stored as far as it goes, the rest as zeros; an unknown table
+    /// Adds one row that passed [`flame_output::Schema::check`], and returns the table's batch when it is
+    /// full. If the row was not checked, missing bytes are stored as zeros; if the table is unknown, the row
     /// is ignored.
     #[must_use = "a full batch goes to the sink"]
     pub fn push(&mut self, table: u16, row: &[u8]) -> Option<(&Table, RecordBatch)> {
@@ -95,7 +96,7 @@ impl Rows {
         Some((&rows.table, batch))
     }
 
-    /// What is gathered so far, table by table, without those that have no rows.
+    /// Returns the rows collected so far, table by table, without tables that have none.
     pub fn drain(&mut self) -> impl Iterator<Item = (&Table, RecordBatch)> {
         self.tables.iter_mut().filter(|t| t.rows > 0).map(|t| {
             let batch = t.take();
@@ -114,7 +115,7 @@ impl TableRows {
     }
 }
 
-/// Takes `N` bytes; zeros if they are not there.
+/// Takes `N` bytes, or returns zeros if they are missing.
 fn take_bytes<const N: usize>(row: &mut &[u8]) -> [u8; N] {
     match row.split_first_chunk::<N>() {
         Some((bytes, rest)) => {
@@ -148,7 +149,7 @@ impl Values {
         }
     }
 
-    /// Moves one value from the front of `row`; returns the bytes of text that it became.
+    /// Moves one value from the front of `row` and returns the number of bytes of text that it became.
     fn push(&mut self, row: &mut &[u8]) -> usize {
         match self {
             Self::Bool(v) => v.push(take_bytes::<1>(row) != [0]),
@@ -211,7 +212,7 @@ impl Values {
     }
 }
 
-/// The schema of one table's batches, the same for every sink.
+/// Returns the schema of one table's batches, which is the same for every sink.
 pub fn arrow_schema(module: &CatalogEntry, table: &Table) -> SchemaRef {
     let fields: Vec<Field> = table.columns.iter().map(field).collect();
     let hash = module.hash.iter().fold(String::new(), |mut s, b| {
@@ -230,7 +231,7 @@ pub fn arrow_schema(module: &CatalogEntry, table: &Table) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields, metadata))
 }
 
-/// The unit of a column: the manifest's, or `ns` for times and durations.
+/// Returns the unit of a column: the manifest's, or `ns` for times and durations without one.
 pub fn unit(column: &Column) -> Option<&str> {
     let implied = matches!(column.kind, ColumnType::Time | ColumnType::Duration).then_some("ns");
     column.unit.as_deref().or(implied)

@@ -1,5 +1,5 @@
-//! DuckDB and pyarrow read our Parquet: values, types and units. `FLAME_PYTHON` names an
-//! interpreter that has both.
+//! DuckDB and pyarrow read Parquet output: values, types and units. `FLAME_PYTHON` names an interpreter that
+//! has both.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn duckdb_and_pyarrow_read_what_json_says() {
     let dir = TempDir::new().unwrap();
     let catalog = catalog(vec![module("probe", vec![every_type(), table("empty", every_type().columns)])]);
     let mut output = Vec::new();
-    // Several batches, and every row of the list.
+    // Several batches, with every row of the list.
     for _ in 0..5_000 {
         every_row().iter().for_each(|row| record(&mut output, 0, row));
     }

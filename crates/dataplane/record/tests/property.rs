@@ -1,4 +1,5 @@
-//! Any manifest, any rows: what a module encodes is what a sink gets; mutated output never panics.
+//! For any manifest and rows, a sink receives the values that a module encoded, and mutated output never
+//! panics.
 
 mod common;
 
@@ -65,7 +66,7 @@ fn encode(rows: &[Row]) -> Vec<u8> {
     output
 }
 
-/// The value as JSON shows it, by another way than the code under test.
+/// Returns the value as JSON, computed independently of the tested code.
 fn shown(value: &Value) -> Json {
     match value {
         Value::Bool(b) => json!(b),
@@ -149,7 +150,7 @@ proptest! {
         }
     }
 
-    /// Rows that skipped the check are a bug elsewhere, but not a panic here.
+    /// Unchecked rows are a bug elsewhere, but cause no panic here.
     #[test]
     fn unchecked_rows_do_not_panic(tables in tables(), rows in vec((0u16..4, vec(any::<u8>(), 0..80)), 0..20)) {
         let mut all = flame_record::Rows::new(&module("probe", tables));

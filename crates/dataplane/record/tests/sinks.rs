@@ -1,4 +1,4 @@
-//! Every type in every format, and where the output goes.
+//! Every type in every format, and the destinations of output.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn small(name: &str) -> CatalogEntry {
     module(name, vec![table("n", vec![column("n", ColumnType::U32, None)])])
 }
 
-/// Names in a folder, sorted.
+/// Returns the names in a folder, sorted.
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();

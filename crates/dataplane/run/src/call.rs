@@ -1,6 +1,6 @@
-//! Calls: what an instance is called for, what the calls may use up, and what they return.
+//! Calls of an instance, their budgets, and their results.
 //!
-//! There is one way to call an instance, [`Instance::begin`], whatever the call is for.
+//! All calls during a run begin with [`Instance::begin`]. [`Instance::call`] is for measurements and tests.
 
 use crate::fault::{Fault, FaultKind};
 use crate::instance::{Instance, Output, Quota, Role, block_on};
@@ -11,17 +11,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use wasmtime::{Store, TypedFunc};
 
-/// One call of an instance.
+/// A call of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// The first one, with the parameters.
+    /// The first call, with the parameters.
     Init {
         role: Role,
         workers: usize,
         tick_ns: u64,
         interval_ns: u64,
     },
-    /// `count` packets of one link type, whose descriptors begin at `descriptors` in the window.
+    /// A call with `count` packets of one link type, whose descriptors begin at `descriptors` in the window.
     Batch {
         descriptors: u32,
         count: u32,
@@ -31,11 +31,11 @@ pub enum Call {
     Tick {
         now_ns: u64,
     },
-    /// The last one.
+    /// The last call.
     End {
         now_ns: u64,
     },
-    /// Bytes that another instance of this module sent.
+    /// A call with bytes that another instance of this module sent.
     Message(Vec<u8>),
 }
 
@@ -52,7 +52,8 @@ impl Call {
     }
 }
 
-/// Units of work that calls other than batches have together; see [`flame_plan::Limits::call_budget`].
+/// The units of work that calls other than batches may cost together (see
+/// [`flame_plan::Limits::call_budget`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
     limit: u64,
@@ -66,7 +67,7 @@ impl Allowance {
         Self { limit, left: limit, calls: 0, is_last: false }
     }
 
-    /// The allowance of all calls that follow after the run was stopped.
+    /// Creates the allowance of all calls after the run was stopped.
     pub fn last(limit: u64) -> Self {
         Self { is_last: true, ..Self::new(limit) }
     }
@@ -75,7 +76,7 @@ impl Allowance {
         self.is_last
     }
 
-    /// Returns why no further call may begin, if none may.
+    /// Returns the reason why no further call may begin, or `None` if one may.
     pub fn refuses(&self) -> Option<FaultKind> {
         (self.left == 0).then(|| self.used_up(None))
     }
@@ -94,7 +95,7 @@ impl Allowance {
     }
 }
 
-/// A function with its arguments.
+/// An exported function and its arguments.
 pub(crate) enum Function {
     Batch(TypedFunc<i32, i64>, i32),
     Data(TypedFunc<(i32, i32), i64>, (i32, i32)),
@@ -119,10 +120,10 @@ impl Function {
     }
 }
 
-/// A call of a metered module that is not done.
+/// A call of a metered module that has not ended.
 pub struct Suspended(Pin<Box<dyn Future<Output = (Box<Instance>, Called)>>>);
 
-/// A call that returned, not looked at yet: [`Instance::finish`].
+/// A call that has returned, whose result is not yet checked ([`Instance::finish`] does that).
 pub struct Called {
     call: &'static str,
     allowance: Allowance,
@@ -135,18 +136,18 @@ pub enum Slice {
     Done(Box<Instance>, Called),
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug)]
 pub struct Returned<'a> {
     pub output: Output<'a>,
-    /// Whether it asks to be called again for more output.
+    /// Whether the module requests another call for more output.
     pub more: bool,
-    /// The allowance that the call had, less what it used up.
+    /// The allowance of the call, reduced by its cost.
     pub allowance: Allowance,
 }
 
 impl Suspended {
-    /// Goes on until the call is done, or somebody ends the slice ([`crate::Engines::end_slice`]).
+    /// Continues until the call ends or its slice is ended ([`crate::Engines::end_slice`]).
     pub fn resume(mut self) -> Slice {
         match self.0.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready((instance, called)) => Slice::Done(instance, called),
@@ -156,7 +157,8 @@ impl Suspended {
 }
 
 impl Instance {
-    /// Begins a call. A bounded module's is done when this returns, a metered one's may be over before.
+    /// Begins a call. For a bounded module the call has ended when this returns; a metered one may have
+    /// yielded.
     pub fn begin(mut self: Box<Self>, call: &Call, allowance: Allowance) -> Slice {
         if self.loaded.class() == ModuleClass::Bounded {
             let called = self.call_now(call, allowance);
@@ -175,7 +177,7 @@ impl Instance {
         Suspended(Box::pin(running)).resume()
     }
 
-    /// Charges a call to its allowance and checks what it returned.
+    /// Charges a call to its allowance and checks its result.
     pub fn finish(&mut self, called: Called) -> Result<Returned<'_>, Fault> {
         let Called { call, mut allowance, result } = called;
         let result = result?;
@@ -208,7 +210,8 @@ impl Instance {
         Called { call: call.name(), allowance, result }
     }
 
-    /// Calls to the end, with an allowance of its own: for measuring and testing modules, where nobody waits.
+    /// Makes a call to its end, with a separate allowance: for measuring and testing modules, where nothing
+    /// else waits.
     pub fn call(&mut self, call: &Call) -> Result<Returned<'_>, Fault> {
         let allowance = Allowance::new(self.loaded.limits().call_budget);
         let called = self.call_now(call, allowance);

@@ -1,4 +1,4 @@
-//! Wasmtime's engines for each class of modules. They load machine code; they need no compiler.
+//! Wasmtime's engines for each class of modules. They load machine code and need no compiler.
 
 use crate::memory::WindowMemory;
 use crate::watch::Watchdog;
@@ -6,7 +6,7 @@ use flame_plan::ModuleClass;
 use std::sync::Arc;
 use wasmtime::{Config, Engine};
 
-/// An engine for each class, and the watchdog over what runs without counters.
+/// An engine for each class, and the watchdog over calls that run without counters.
 #[derive(Clone)]
 pub struct Engines {
     bounded: Engine,
@@ -15,7 +15,11 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Makes the engines for this machine. Fails only if Wasmtime does not support the machine.
+    /// Creates the engines for this machine.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error only if Wasmtime does not support the machine.
     pub fn new() -> Result<Self, wasmtime::Error> {
         let engine = |class| Engine::new(&config(class));
         Ok(Self {
@@ -25,7 +29,8 @@ impl Engines {
         })
     }
 
-    /// Makes engines that count the executed instructions of bounded modules ([`crate::Instance::executed`]).
+    /// Creates engines that count the executed instructions of bounded modules
+    /// ([`crate::Instance::executed`]).
     pub fn counting() -> Result<Self, wasmtime::Error> {
         let mut counting = config(ModuleClass::Bounded);
         flame_engine::count_instructions(&mut counting);

@@ -1,13 +1,13 @@
 use flame_plan::Reason;
 use std::sync::{Arc, OnceLock};
 
-/// Tells the workers that a module has to go. All clones are one; instances are dropped before their next
-/// calls.
+/// The request to evict a module, shared by all its workers. All clones are the same request. Instances are
+/// dropped before their next calls.
 #[derive(Clone, Debug, Default)]
 pub struct Eviction(Arc<OnceLock<Reason>>);
 
 impl Eviction {
-    /// Evicts the module. The first reason counts.
+    /// Evicts the module. If it is evicted more than once, the first reason is kept.
     pub fn evict(&self, reason: Reason) {
         let _ = self.0.set(reason);
     }
@@ -17,7 +17,7 @@ impl Eviction {
         self.0.get()
     }
 
-    /// Whether anything else can still look at it.
+    /// Returns whether other clones exist.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }

@@ -3,15 +3,15 @@ use flame_plan::Shed;
 use std::fmt;
 use std::time::Duration;
 
-/// What ended an instance. Its store is dropped; nothing else is touched.
+/// The reason why an instance ended. Its store is dropped; nothing else is affected.
 #[derive(Debug)]
 pub struct Fault {
-    /// The export that was running.
+    /// The name of the export that was running.
     pub call: &'static str,
     pub kind: FaultKind,
-    /// Index in the batch of the packet it was at, if the module marks its packets.
+    /// The index in the batch of the packet being processed, if the module marks its packets.
     pub packet: Option<u32>,
-    /// Innermost first.
+    /// The calls at the time of the fault, innermost first.
     pub backtrace: Vec<Frame>,
     /// The message of the module's own panic, if it exports one.
     pub panic_message: Option<String>,
@@ -19,64 +19,64 @@ pub struct Fault {
 
 #[derive(Debug)]
 pub enum FaultKind {
-    /// A Wasm trap, in Wasmtime's words.
+    /// A Wasm trap, as Wasmtime describes it.
     Trap(String),
-    /// The work of one packet, or of calls that have a budget together, exceeded it.
+    /// The work of one packet, or of calls that share a budget, exceeded it.
     Budget {
         limit: u64,
-        /// Where in the file the loop begins that used it up, if one did.
+        /// The offset in the file of the loop that used up the budget, if one did.
         place: Option<u32>,
-        /// Calls that shared the budget.
+        /// The number of calls that shared the budget.
         calls: u32,
     },
-    /// Calls after the run was stopped exceeded the budget that they have together.
+    /// Calls after the run was stopped exceeded the budget that they share.
     StopBudget { limit: u64, place: Option<u32>, calls: u32 },
-    /// A batch or init was still running so long after the run was stopped.
+    /// A batch or init was still running this long after the run was stopped.
     Interrupted(Duration),
-    /// One call sent more messages than it may.
+    /// One call sent more messages than allowed.
     Messages { found: u64, limit: u32 },
-    /// The call ran past its deadline, in code that has no counters because its bound seemed proved.
+    /// The call ran past its deadline in code that has no counters because its bound seemed proved.
     BoundViolated { deadline_ns: u64 },
     /// The output does not fit the manifest.
     Output(Box<OutputError>),
     /// The output lies outside the module's memory or is too large.
     OutputPlace { address: u32, bytes: u32, memory: usize, limit: u32 },
-    /// It asked to be called again more often than it may.
+    /// The module requested further calls for output more often than allowed.
     Continuations(u32),
-    /// It could not be instantiated.
+    /// The instance could not be created, or a call could not be prepared.
     Start(String),
 }
 
-/// One function of a backtrace.
+/// A function of a backtrace.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Its number in the module.
+    /// The index of the function in the module.
     pub index: u32,
-    /// The name section's, demangled and cut, or its number.
+    /// The name in the name section, demangled and cut, or the index.
     pub function: String,
-    /// Offset in the rewritten module's code.
+    /// The offset in the code of the rewritten module.
     pub offset: Option<usize>,
 }
 
 impl Fault {
-    /// A fault that the host found between two calls.
+    /// Creates a fault that the host found between two calls.
     pub fn between(call: &'static str, kind: FaultKind) -> Self {
         Self { call, kind, packet: None, backtrace: Vec::new(), panic_message: None }
     }
 
-    /// Whether the module must not run without counters any more.
+    /// Returns whether the module must no longer run without counters.
     pub fn violates_bound(&self) -> bool {
         matches!(self.kind, FaultKind::BoundViolated { .. })
     }
 
-    /// What is told of it. Under a grant that is what happened, in which call, and in which function by its
-    /// number: no text and no other number of the module's making.
+    /// Describes the fault. Under a grant the text has only the kind of fault, the call and the index of the
+    /// function: no text and no other number that the module can choose.
     pub fn text(&self, granted: bool) -> String {
         if !granted {
             return self.to_string();
         }
         let what = match &self.kind {
-            // One of the engine's few words.
+            // One of the engine's few descriptions.
             FaultKind::Trap(text) => {
                 format!("trap: {}", text.chars().take(flame_plan::MAX_NAME).collect::<String>())
             }
@@ -100,7 +100,7 @@ impl Fault {
         format!("{}: {what}{place}", self.call)
     }
 
-    /// What the packets it was given count as.
+    /// Returns the cause under which the packets of the call are shed.
     pub fn cause(&self) -> Shed {
         match self.kind {
             FaultKind::Budget { .. } | FaultKind::StopBudget { .. } => Shed::Budget,

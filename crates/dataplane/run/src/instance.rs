@@ -18,7 +18,7 @@ use wasmtime::{
     WasmBacktrace,
 };
 
-/// A module's code, loaded once for all its instances.
+/// The code of a module, loaded once for all its instances.
 #[derive(Clone)]
 pub struct Loaded {
     engine: Engine,
@@ -35,16 +35,16 @@ pub struct Loaded {
     watchdog: Watchdog,
 }
 
-/// Which part of a module an instance is, and of how many.
+/// The role of an instance within its module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Gets packets on this worker.
+    /// The instance receives packets on this worker.
     Fast { worker: usize },
-    /// Gets the fast instances' messages.
+    /// The instance receives the messages of the fast instances.
     Slow,
 }
 
-/// Checked output of one call, in the module's memory.
+/// The checked output of one call, in the module's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Output<'a> {
     pub bytes: &'a [u8],
@@ -52,13 +52,17 @@ pub struct Output<'a> {
 }
 
 impl Loaded {
-    /// Loads a module of the operator's own. Fails only if `plan.code` was not compiled for this engine.
+    /// Loads a module of the operator.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error only if `plan.code` was not compiled for this engine.
     pub fn new(engines: &Engines, plan: &ModulePlan) -> Result<Self, wasmtime::Error> {
         Self::under(engines, plan, &Meters::default(), &Eviction::default())
     }
 
-    /// Loads a module under the meters of its credential. Through `eviction`, its instances go when its bound
-    /// is violated.
+    /// Loads a module under the meters of its credential. If its bound is violated, `eviction` ends its
+    /// instances.
     pub fn under(
         engines: &Engines,
         plan: &ModulePlan,
@@ -98,17 +102,17 @@ impl Loaded {
         &self.limits
     }
 
-    /// Whether the module merges its fast instances' messages in a slow one.
+    /// Returns whether the module has a slow instance, which merges the messages of its fast instances.
     pub fn has_slow_path(&self) -> bool {
         self.has_slow_path
     }
 }
 
-/// Counts what a store may still allocate.
+/// The memory and table elements that a store may have.
 pub(crate) struct Quota {
     memory: usize,
     table_elements: usize,
-    /// Of the credential, with what this store took of its memory.
+    /// The meters of the credential, with the memory of this store in `held`.
     meters: Meters,
     held: u64,
 }
@@ -130,7 +134,7 @@ impl ResourceLimiter for Quota {
     }
 
     fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        // The quota is over all tables together, so each growth uses it up.
+        // The quota is shared by all tables, so each growth reduces it.
         match self.table_elements.checked_sub(desired.saturating_sub(current)) {
             Some(rest) => self.table_elements = rest,
             None => return Ok(false),
@@ -148,11 +152,11 @@ struct Meter {
     place: Global,
 }
 
-/// One running module: a store of its own, its windows, and the calls.
+/// A running module: its store, its windows, and its calls.
 ///
 /// After a [`Fault`] the instance must be dropped: its memory may be inconsistent.
 pub struct Instance {
-    /// Before the store: it ends when the memory does.
+    /// Declared before the store, because it must be dropped before the memory.
     pub(crate) watch: Option<Watching>,
     pub(crate) store: Store<Quota>,
     memory: Memory,
@@ -166,18 +170,18 @@ pub struct Instance {
     panic_text: Option<u32>,
     pub(crate) loaded: Loaded,
     restarted: bool,
-    /// Whether Wasmtime counts what is executed.
+    /// Whether Wasmtime counts executed instructions.
     counts: bool,
 }
 
-/// What a counting store is filled with before each call.
+/// The fuel of a counting store before each call.
 const COUNTED_FROM: u64 = 1 << 62;
 
 const BATCH_AT: i32 = (layout::WINDOW + layout::BATCH_OFFSET) as i32;
 const DATA_AT: i32 = (layout::WINDOW + layout::DATA_OFFSET) as i32;
 
 impl Instance {
-    /// Instantiates and maps `windows`; [`Call::Init`] comes next.
+    /// Instantiates a module and maps `windows`. [`Call::Init`] must be the next call.
     pub fn new(loaded: &Loaded, windows: &[Mapping], restarted: bool) -> Result<Self, Fault> {
         let start = |text: String| Fault {
             call: "instantiation",
@@ -196,7 +200,7 @@ impl Instance {
         let mut store = Store::new(&loaded.engine, quota);
         store.limiter(|quota| quota);
         let mut linker = Linker::new(&loaded.engine);
-        // The rewriter replaced every direct call; what remains can only come through a table.
+        // The rewriter replaced every direct call, so these are called only through a table.
         linker.func_wrap(names::IMPORTS, names::PACKET, |_: i32| {}).map_err(|e| start(e.to_string()))?;
         linker.func_wrap(names::IMPORTS, names::COLD, || {}).map_err(|e| start(e.to_string()))?;
         let counts = store.set_fuel(COUNTED_FROM).is_ok();
@@ -216,7 +220,7 @@ impl Instance {
             map_window(base, *window).map_err(|e| start(format!("mapping a window: {e}")))?;
         }
         let watch = loaded.deadlines.shortest().map(|shortest| {
-            // It lies in what was just mapped.
+            // The page lies in the mapping just made.
             let page = base.wrapping_add(layout::POLL as usize);
             loaded.watchdog.watch(page, shortest).map_err(|e| start(format!("watching its calls: {e}")))
         });
@@ -266,8 +270,8 @@ impl Instance {
         })
     }
 
-    /// Sets up the control area and the counters for `call`, which may use up `units`; a batch has its
-    /// packets' budgets.
+    /// Sets up the control area and the counters for `call`, which may cost `units`. A batch has the budgets
+    /// of its packets instead.
     pub(crate) fn prepare(&mut self, call: &Call, units: u64) -> Result<Option<Function>, Fault> {
         if self.counts {
             self.store
@@ -310,8 +314,8 @@ impl Instance {
         let store = &mut self.store;
         let set = match call {
             Call::Batch { count, .. } => {
-                // A module that marks its packets gets each one's budget at its mark; another one all at
-                // once for the batch, and its marks need not be set up.
+                // A module that marks its packets receives the budget of each packet at its mark. Any other
+                // receives the budgets of the whole batch at once, and needs no setup of marks.
                 let budget = packet_budget(&self.loaded.limits);
                 if self.loaded.marks_packets {
                     let first = meter.fuel.set(&mut *store, Val::I64(budget));
@@ -331,7 +335,7 @@ impl Instance {
         Ok(function)
     }
 
-    /// Puts bytes where a call finds its data: address and length.
+    /// Writes the data of a call into the control area and returns their address and length.
     fn data(&mut self, call: &Call, parts: &[&[u8]]) -> Result<(i32, i32), Fault> {
         let len = parts.iter().map(|part| part.len()).sum();
         let area = self.control.slice_mut(layout::DATA_OFFSET as usize, layout::MAX_DATA as usize);
@@ -347,23 +351,24 @@ impl Instance {
         Ok((DATA_AT, len as i32))
     }
 
-    /// Units that the last call, which had `units`, counted itself.
+    /// Returns the units that the last call, which had `units`, counted itself.
     pub(crate) fn counted(&mut self, units: u64) -> u64 {
         let left = self.meter.as_ref().and_then(|meter| meter.fuel.get(&mut self.store).i64());
         left.map_or(0, |left| fuel(units).saturating_sub(left).max(0) as u64)
     }
 
-    /// Instructions that the last call executed, by Wasmtime's own count; none unless the engine counts.
+    /// Returns the number of instructions that the last call executed by Wasmtime's own count, or `None`
+    /// unless the engine counts.
     pub fn executed(&self) -> Option<u64> {
         self.store.get_fuel().ok().filter(|_| self.counts).map(|left| COUNTED_FROM - left)
     }
 
-    /// All memory the module owns, for tests that look for what it must not hold.
+    /// Returns all memory that the module owns, for tests that search it for data it must not hold.
     pub fn owned_memory(&self) -> &[u8] {
         self.memory.data(&self.store)
     }
 
-    /// Finds and checks what a call returned.
+    /// Locates and checks the output of a call.
     pub(crate) fn output(
         &mut self,
         call: &'static str,
@@ -447,7 +452,7 @@ impl Instance {
         let panic_message = self.panic_text.and_then(|address| {
             let text = self.memory.data(&self.store).get(address as usize..)?;
             let text = &text[..text.iter().take(512).position(|b| *b == 0).unwrap_or(0)];
-            // The module wrote it: only printable characters reach a terminal.
+            // The module wrote this text, so only printable characters may reach a terminal.
             let clean = String::from_utf8_lossy(text).replace(char::is_control, " ");
             (!clean.is_empty()).then_some(clean)
         });
@@ -455,7 +460,7 @@ impl Instance {
     }
 }
 
-/// Ends with the instance, before its memory.
+/// The watch of an instance, which must end before the instance's memory.
 pub(crate) struct Watching(pub(crate) Arc<Watch>);
 
 impl Drop for Watching {
@@ -464,7 +469,7 @@ impl Drop for Watching {
     }
 }
 
-/// Polls until it is done: what it waits for is nothing but its next slice.
+/// Polls a future until it is done. The future only waits for its next slice.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -475,12 +480,12 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// What counters are set to.
+/// Returns `units` as a value of the counters.
 fn fuel(units: u64) -> i64 {
     units.min(i64::MAX as u64) as i64
 }
 
-/// A packet's budget, such that a batch's does not overflow.
+/// Returns the budget of a packet, limited such that the budget of a batch does not overflow.
 fn packet_budget(limits: &Limits) -> i64 {
     limits.packet_budget.min(i64::MAX as u64 / 512) as i64
 }
@@ -489,5 +494,5 @@ fn root_cause(error: &wasmtime::Error) -> String {
     error.root_cause().to_string()
 }
 
-/// Functions of a backtrace that are told.
+/// The maximum number of functions in a backtrace.
 const MAX_FRAMES: usize = 20;

@@ -1,7 +1,8 @@
-//! Runs modules: windows mapped read-only into their memory, batch calls, budgets, limits.
+//! Runs modules: maps windows read-only into their memory, calls them with batches, and enforces budgets and
+//! limits.
 //!
-//! This crate never compiles. It takes machine code that this node's compiler made ([`engine`] is
-//! the configuration both share), so that the process which runs foreign code need not hold one.
+//! This crate never compiles. It loads machine code that this node's compiler made with the same
+//! configuration (`flame_engine`), so that a process that runs foreign code need not contain a compiler.
 
 mod call;
 pub mod engine;

@@ -8,34 +8,35 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
-/// Something to map into a window, read-only.
+/// A file to map into a window, read-only.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {
     pub fd: RawFd,
-    /// Page-aligned offset in `fd`.
+    /// The page-aligned offset in `fd`.
     pub offset: usize,
-    /// Bytes; whole pages.
+    /// The number of bytes, a multiple of the page size.
     pub bytes: usize,
-    /// Page-aligned address in the module's memory, at or behind `layout::WINDOW`.
+    /// The page-aligned address in the module's memory, at least `layout::WINDOW`.
     pub at: u32,
 }
 
-/// A huge page. Tables of modules are larger than what 4 KiB pages reach without a walk of the page tables
-/// per access: flow's took a quarter less time in huge ones.
+/// The size of a huge page in bytes. Tables of modules are larger than the memory that 4 KiB pages cover
+/// without a page table walk per access: the module flow took a quarter less time with huge pages.
 const HUGE: usize = 2 << 20;
 
-/// Own memory from which on huge pages are asked for; a smaller module would only take more than it needs.
+/// The size in bytes from which on owned memory uses huge pages. A smaller module would only take more memory
+/// than it needs.
 const WORTH_HUGE: usize = 2 * HUGE;
 
-/// Makes linear memories whose upper half is left for windows.
+/// Creates linear memories whose upper half is reserved for windows.
 pub(crate) struct WindowMemory;
 
-/// Address space of one module: what it owns at the bottom, windows from `layout::WINDOW` on, guard
-/// at the end; everything not mapped is inaccessible.
+/// The address space of one module: its own memory at the bottom, windows from `layout::WINDOW` on, a guard
+/// at the end. All addresses that are not mapped are inaccessible.
 struct Reservation {
-    /// Aligned to [`HUGE`].
+    /// The first byte of the address space, aligned to [`HUGE`].
     start: NonNull<u8>,
-    /// What was mapped, for the alignment a little more.
+    /// The start of the mapping, which is a little larger because of the alignment.
     mapping: NonNull<u8>,
     mapped: usize,
     size: usize,
@@ -64,7 +65,7 @@ unsafe impl MemoryCreator for WindowMemory {
         }
         let reserved = reserved.unwrap_or(0) + guard;
         let mapped = reserved + HUGE;
-        // SAFETY: a fresh inaccessible mapping wherever the kernel likes; the result is checked.
+        // SAFETY: a new inaccessible mapping at an address that the kernel chooses; the result is checked.
         let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -82,7 +83,7 @@ unsafe impl MemoryCreator for WindowMemory {
             ));
         }
         let mapping: NonNull<u8> = NonNull::new(mapping.cast()).ok_or("address 0 was mapped")?;
-        // SAFETY: less than HUGE on, which the mapping is larger than what is used of it.
+        // SAFETY: the offset is less than HUGE, by which the mapping exceeds the part that is used.
         let start = unsafe { mapping.add(mapping.as_ptr().align_offset(HUGE)) };
         let maximum = maximum.unwrap_or(limit).min(limit);
         let mut memory = Reservation { start, mapping, mapped, size: 0, maximum };
@@ -134,16 +135,16 @@ impl Drop for Reservation {
 
 /// Maps `window` read-only into the linear memory that starts at `base`.
 ///
-/// `base` must be the base of a live memory that [`WindowMemory`] made, which is why this is called
-/// only by `Instance::new`.
+/// `base` must be the base of a live memory that [`WindowMemory`] created, so only `Instance::new` calls this
+/// function.
 pub(crate) fn map_window(base: *mut u8, window: Mapping) -> io::Result<()> {
     let end = u64::from(window.at) + window.bytes as u64;
     let aligned = window.at.is_multiple_of(4096) && window.offset.is_multiple_of(4096);
     if window.at < flame_abi::layout::WINDOW || end > 1 << 32 || !aligned {
         return Err(io::Error::other(format!("a window at {:#x} of {} bytes", window.at, window.bytes)));
     }
-    // SAFETY: the range was just checked to lie in the reservation, above what the module owns;
-    // MAP_FIXED replaces only our own inaccessible pages. PROT_READ: a store from Wasm traps.
+    // SAFETY: the range was just checked to lie in the reservation, above the module's own memory;
+    // MAP_FIXED replaces only inaccessible pages of the reservation. PROT_READ: a store from Wasm traps.
     let mapped = unsafe {
         libc::mmap(
             base.add(window.at as usize).cast(),
@@ -157,8 +158,8 @@ pub(crate) fn map_window(base: *mut u8, window: Mapping) -> io::Result<()> {
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The file behind every polling page. It is not the control area's, so that revoking access needs no new
-/// entry in the kernel's list of mappings, of which there may be too many.
+/// Returns the mapping of the polling page. Its file is separate from the control area, so that revoking
+/// access does not split a mapping of the kernel, the number of which is limited.
 pub(crate) fn polling_page() -> Result<Mapping, String> {
     static PAGE: OnceLock<Result<SharedMemory, String>> = OnceLock::new();
     let page = PAGE.get_or_init(|| SharedMemory::new(POLL_BYTES as usize).map_err(|e| e.to_string()));

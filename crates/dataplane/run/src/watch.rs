@@ -1,6 +1,6 @@
 #![allow(unsafe_code)] // Changes the protection of polling pages; reads the clocks of threads.
 
-//! The backstop behind proved bounds: a thread that ends calls which run past their deadline.
+//! A thread that ends calls that run past their deadline, in case a proved bound is wrong.
 //!
 //! Code without counters loads from a polling page in every loop (`flame_meter::rewrite_polled`). Each
 //! instance has such a page of its own. A call says that it begins, and that it ends, by storing its number;
@@ -9,13 +9,13 @@
 //! and traps at its next poll. Processor time, so that a call that does not run, because the machine is busy
 //! or was suspended, is not taken for one that does not end.
 //!
-//! # The call that ends meanwhile
+//! # Calls that end at the same time
 //!
-//! The page must not be missing when the next call begins. The watchdog stores the number of the call that it
-//! revokes, then has all threads pass a memory barrier (membarrier(2)), then reads the call's number again.
-//! The worker stores the number of a call, then reads what is revoked. In whatever order that happens, either
-//! the watchdog sees that the call has ended and does nothing, or the next call sees the revocation and
-//! restores the page before it runs. The worker needs no barrier instruction for that.
+//! The page must be accessible when the next call begins. The watchdog stores the number of the call that it
+//! revokes, then makes all threads pass a memory barrier (membarrier(2)), then reads the call's number again.
+//! The worker stores the number of a call, then reads the revocation. In any order, either the watchdog sees
+//! that the call has ended and does nothing, or the next call sees the revocation and restores the page
+//! before it runs. The worker needs no barrier instruction for that.
 
 use crate::eviction::Eviction;
 use flame_abi::layout::names;
@@ -27,25 +27,26 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// The watchdog looks so often within the shortest deadline.
+/// The number of checks within the shortest deadline.
 const LOOKS: u64 = 5;
 const MIN_PERIOD: Duration = Duration::from_micros(50);
 const MAX_PERIOD: Duration = Duration::from_millis(20);
 
-/// One thread that watches the calls of all instances of one [`crate::Engines`]. It runs from the first
-/// instance that needs it until the engines and all their instances are gone. Clones are one.
+/// A thread that watches the calls of all instances of one [`crate::Engines`]. It runs from the first
+/// instance that needs it until the engines and all their instances are gone. All clones are the same
+/// watchdog.
 #[derive(Clone)]
 pub struct Watchdog(Arc<Owner>);
 
 /// Receives the hash of a module whose bound was violated.
 type Report = Box<dyn Fn(&[u8; 32]) + Send + Sync>;
 
-/// Ends the thread when it goes.
+/// The owner of the thread, which ends it when dropped.
 struct Owner {
     shared: Arc<Shared>,
-    /// Modules by hash whose bounds were violated.
+    /// The hashes of modules whose bounds were violated.
     violated: Mutex<BTreeSet<[u8; 32]>>,
-    /// Who runs them.
+    /// The evictions of running modules, by hash.
     modules: Mutex<Vec<([u8; 32], Eviction)>>,
     report: OnceLock<Report>,
 }
@@ -64,15 +65,15 @@ struct State {
     over: bool,
 }
 
-/// What the watchdog saw of an instance when it looked last.
+/// The state of an instance at the last check of the watchdog.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     call: u64,
-    /// Clock of its thread when it was seen first.
+    /// The clock of its thread at the first check during this call.
     since_ns: u64,
 }
 
-/// Deadlines of a module's calls; none where counters end them.
+/// The deadlines of a module's calls in nanoseconds, or `None` if counters end them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
     init: Option<u64>,
@@ -83,7 +84,7 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// `polled` says whether an export polls.
+    /// Creates the deadlines. `polled` returns whether an export polls.
     pub(crate) fn new(polled: impl Fn(&str) -> bool, limits: &Limits) -> Self {
         let call = |name| polled(name).then_some(limits.call_deadline_ns);
         Self {
@@ -126,25 +127,25 @@ impl Watchdog {
         }))
     }
 
-    /// Has `report` called when a module violates its bound, with its hash, once for each module; by the
-    /// thread that runs it. Only the first one asked for is.
+    /// Registers `report`, which is called once for each module whose bound is violated, with its hash, on
+    /// the thread that runs the module. Only the first registration counts.
     pub fn on_violation(&self, report: impl Fn(&[u8; 32]) + Send + Sync + 'static) {
         let _ = self.0.report.set(Box::new(report));
     }
 
-    /// Whether this module's bound was violated.
+    /// Returns whether the bound of this module was violated.
     pub fn is_violated(&self, hash: &[u8; 32]) -> bool {
         lock(&self.0.violated).contains(hash)
     }
 
-    /// A module without counters, whose instances are to go, on all workers, when one of them violates its
-    /// bound; or at once if one did.
+    /// Registers a module without counters, whose instances are evicted on all workers when one of them
+    /// violates its bound, or at once if one did.
     pub(crate) fn enter(&self, hash: [u8; 32], eviction: Eviction) {
         let mut modules = lock(&self.0.modules);
         if self.is_violated(&hash) {
             eviction.evict(Reason::BoundViolated);
         }
-        // Those of modules that are gone.
+        // Removes those of modules that are gone.
         modules.retain(|(_, eviction)| eviction.is_shared());
         modules.push((hash, eviction));
     }
@@ -161,8 +162,8 @@ impl Watchdog {
         }
     }
 
-    /// Watches calls that no deadline shorter than `shortest_ns` is set for. `page` is the polling page of an
-    /// instance, which must stay mapped until the watch is dropped.
+    /// Watches the calls of an instance, whose deadlines are at least `shortest_ns`. `page` is its polling
+    /// page, which must stay mapped until the watch is retired.
     pub(crate) fn watch(&self, page: *mut u8, shortest_ns: u64) -> io::Result<Arc<Watch>> {
         let watch = Arc::new(Watch {
             call: AtomicU64::new(0),
@@ -194,7 +195,7 @@ impl Drop for Owner {
 }
 
 impl Shared {
-    /// The thread.
+    /// Runs the watchdog's thread.
     fn look(&self) {
         let mut state = lock(&self.state);
         while !state.over {
@@ -205,7 +206,7 @@ impl Shared {
             });
             let period = state.period.unwrap_or(MAX_PERIOD);
             state = match state.watches.is_empty() {
-                // The next instance wakes it.
+                // The next instance wakes the thread.
                 true => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
                 false => self.wake.wait_timeout(state, period).unwrap_or_else(PoisonError::into_inner).0,
             };
@@ -213,14 +214,14 @@ impl Shared {
     }
 }
 
-/// The calls of one instance, one after another.
+/// The consecutive calls of one instance.
 pub(crate) struct Watch {
-    /// Number of the call; odd while it runs.
+    /// The number of the call. It is odd while the call runs.
     call: AtomicU64,
-    /// The call whose page was revoked, and is not restored; 0 if none.
+    /// The call whose page was revoked and not yet restored, or 0.
     revoked: AtomicU64,
     deadline_ns: AtomicU64,
-    /// The clock of the processor time of the thread that calls.
+    /// The clock of the processor time of the calling thread.
     clock: AtomicI32,
     page: Mutex<Option<Page>>,
     barrier: Barrier,
@@ -229,11 +230,11 @@ pub(crate) struct Watch {
 /// A mapped polling page.
 struct Page(*mut u8);
 
-// SAFETY: the address is only given to mprotect, under a lock that whoever unmaps the page has taken before.
+// SAFETY: the address is only given to mprotect, under a lock that is taken before the page is unmapped.
 unsafe impl Send for Page {}
 
 impl Watch {
-    /// A call begins, on this thread.
+    /// Records that a call begins on this thread.
     #[inline]
     pub(crate) fn begin(&self, deadline_ns: u64) {
         let call = self.call.load(Ordering::Relaxed) + 1;
@@ -246,20 +247,20 @@ impl Watch {
         }
     }
 
-    /// The call is over.
+    /// Records that the call has ended.
     #[inline]
     pub(crate) fn end(&self) {
         self.call.store(self.call.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Whether the call that was over last was past its deadline and had lost its page.
+    /// Returns whether the call that ended last had passed its deadline and lost its page.
     pub(crate) fn was_revoked(&self) -> bool {
         // The watchdog holds the lock while it revokes.
         let _page = lock(&self.page);
         self.revoked.load(Ordering::Relaxed) + 1 == self.call.load(Ordering::Relaxed)
     }
 
-    /// No page is there any more.
+    /// Forgets the page, which is about to be unmapped.
     pub(crate) fn retire(&self) {
         *lock(&self.page) = None;
     }
@@ -267,20 +268,20 @@ impl Watch {
     #[cold]
     fn restore(&self) {
         if let Some(page) = &*lock(&self.page) {
-            // Refused, the call that begins traps, and its instance with it.
+            // If this fails, the call that begins traps, which ends its instance.
             if page.protect(libc::PROT_READ) {
                 self.revoked.store(0, Ordering::Relaxed);
             }
         }
     }
 
-    /// The watchdog's look at one instance.
+    /// Checks one instance for the watchdog.
     fn look(&self, seen: &mut Seen) {
         let call = self.call.load(Ordering::Acquire);
         if call.is_multiple_of(2) {
             return;
         }
-        // The thread is gone if its clock is; its call cannot go on then.
+        // If the clock is gone, so is the thread, and its call cannot continue.
         let Some(now_ns) = read_clock(self.clock.load(Ordering::Relaxed)) else { return };
         if seen.call != call {
             *seen = Seen { call, since_ns: now_ns };
@@ -297,7 +298,7 @@ impl Watch {
         }
         self.revoked.store(call, Ordering::Relaxed);
         self.barrier.heavy();
-        // What the kernel refuses is tried again at the next look.
+        // A change that the kernel refuses is tried again at the next check.
         if self.call.load(Ordering::Relaxed) != call || !page.protect(libc::PROT_NONE) {
             self.revoked.store(0, Ordering::Relaxed);
         }
@@ -307,17 +308,17 @@ impl Watch {
 impl Page {
     fn protect(&self, protection: libc::c_int) -> bool {
         // SAFETY: a page of a reservation that is mapped until `Watch::retire` has taken the page away;
-        // modules cannot tell its protection but by the trap that is wanted.
+        // modules observe its protection only by the intended trap.
         unsafe { libc::mprotect(self.0.cast(), flame_abi::layout::POLL_BYTES as usize, protection) == 0 }
     }
 }
 
-/// A barrier between a thread that often passes it and one that seldom does.
+/// A barrier between a thread that passes it often and one that passes it rarely.
 #[derive(Clone, Copy)]
 enum Barrier {
-    /// The seldom one has the kernel put a barrier into all threads.
+    /// The rare side makes the kernel issue a barrier on all threads.
     Kernel,
-    /// Both have one of their own.
+    /// Both sides issue a barrier.
     Both,
 }
 
@@ -341,7 +342,7 @@ impl Barrier {
     fn heavy(self) {
         fence(Ordering::SeqCst);
         if matches!(self, Self::Kernel) {
-            // It cannot fail once the process is registered.
+            // This cannot fail once the process is registered.
             membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
         }
     }
@@ -352,8 +353,8 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// The clock of this thread's processor time, which other threads can read; that of the machine if there is
-/// none.
+/// Returns the clock of this thread's processor time, which other threads can read, or the clock of the
+/// machine if there is none.
 #[inline]
 fn own_clock() -> libc::clockid_t {
     thread_local!(static CLOCK: Cell<libc::clockid_t> = const { Cell::new(libc::CLOCK_MONOTONIC) });
@@ -384,9 +385,9 @@ mod tests {
 
     const BYTES: usize = flame_abi::layout::POLL_BYTES as usize;
 
-    /// A page, and whether it can be read: as the kernel finds it, without a fault.
+    /// Creates a page. `readable` tests access through the kernel, without a fault.
     fn page() -> *mut u8 {
-        // SAFETY: a fresh mapping; the result is checked.
+        // SAFETY: a new mapping; the result is checked.
         let page = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -434,7 +435,7 @@ mod tests {
         assert!(readable(page));
         watch.end();
         assert!(!watch.was_revoked());
-        // Neither one that is over, nor one without a page.
+        // Neither a call that has ended nor one without a page is revoked.
         watch.revoke(3);
         assert!(readable(page) && !watch.was_revoked());
         watch.begin(1);
@@ -443,8 +444,8 @@ mod tests {
         assert!(readable(page));
     }
 
-    /// The watchdog revokes every other call as soon as it sees it; the calls between them always have their
-    /// page.
+    /// The watchdog revokes every other call as soon as it sees it. The calls between them always have access
+    /// to the page.
     #[test]
     fn no_call_loses_the_page_of_another() {
         let page = page();

@@ -1,13 +1,13 @@
-//! Where packets come from.
+//! Sources of packets.
 //!
-//! A [`Source`] hands out [`RawBlock`]s: packets captured together, in memory that the block shares
-//! (a mapped file, a decompressed buffer, the kernel's ring). Nothing is copied per packet.
+//! A [`Source`] returns [`RawBlock`]s: packets captured together, in memory that the block shares (a
+//! decompressed buffer, a chunk of a file, the kernel's ring). Nothing is copied per packet.
 
 mod files;
 pub mod live;
 mod names;
 
-/// Sources of packets, whose files begin with their manuals.
+/// The text of the sources of packets, each of which begins with its manual.
 pub const MANUALS: &[&str] = &[
     include_str!("files/mod.rs"),
     include_str!("files/pcap.rs"),
@@ -21,50 +21,50 @@ pub use names::link_name;
 use bytes::Bytes;
 use flame_abi::LinkType;
 
-/// Place and length of one packet in its block.
+/// The place and lengths of one packet in its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawPacket {
-    /// Capture time in nanoseconds since 1970.
+    /// The capture time in nanoseconds since 1970.
     pub ts_ns: u64,
-    /// Offset of the first byte in [`RawBlock::data`].
+    /// The offset of the first byte in [`RawBlock::data`].
     pub offset: u32,
-    /// Captured bytes.
+    /// The number of captured bytes.
     pub cap_len: u32,
-    /// Bytes on the wire.
+    /// The number of bytes on the wire.
     pub wire_len: u32,
     pub link: LinkType,
 }
 
-/// Packets captured together. Reused by the caller, so that filling it does not allocate.
+/// Packets captured together. The caller reuses it, so that filling it does not allocate.
 #[derive(Debug, Default)]
 pub struct RawBlock {
-    /// The memory that the packets lie in. Dropping it gives the memory back to the source.
+    /// The memory of the packets. Dropping it returns the memory to the source.
     pub data: Bytes,
-    /// At most [`flame_abi::MAX_BLOCK_PACKETS`]; every packet lies inside `data`.
+    /// The packets, at most [`flame_abi::MAX_BLOCK_PACKETS`]. Every packet lies inside `data`.
     pub packets: Vec<RawPacket>,
-    /// Where `data` begins in the memory that [`Source::shared`] describes, if it lies there.
+    /// The offset of `data` in the memory that [`Source::shared`] describes, if it lies there.
     pub shared_offset: Option<u64>,
 }
 
-/// What [`Source::next`] did.
+/// The result of [`Source::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The block holds at least one packet.
     Packets,
-    /// Nothing came for a while (live sources only); the block is empty.
+    /// No packet arrived for a while (live sources only). The block is empty.
     Idle,
-    /// There is no more; the block is empty.
+    /// There are no more packets. The block is empty.
     End,
 }
 
-/// How far a source is.
+/// The progress of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of input consumed (of the compressed file, if it is compressed).
+    /// The number of input bytes consumed (of the compressed file, if it is compressed).
     pub bytes: u64,
-    /// Bytes of input in all, when known.
+    /// The total number of input bytes, if it is known.
     pub total: Option<u64>,
-    /// Packets that the kernel dropped since the start because nobody took them.
+    /// The number of packets since the start that the kernel dropped because nobody took them.
     pub kernel_drops: u64,
 }
 
@@ -72,45 +72,48 @@ pub struct Progress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     pub file: String,
-    /// Byte offset in the (decompressed) capture.
+    /// The byte offset in the (decompressed) capture.
     pub offset: u64,
-    /// What was found and what was expected.
+    /// A description of the bytes found and the bytes expected.
     pub reason: String,
 }
 
 /// Memory that a view may map instead of copying from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared {
-    /// Descriptor to map with `MAP_SHARED` and `PROT_READ`; valid while the source lives.
+    /// The descriptor to map with `MAP_SHARED` and `PROT_READ`. It is valid while the source lives.
     pub fd: std::os::fd::RawFd,
     pub bytes: usize,
 }
 
-/// A run of packets in capture order.
+/// A sequence of packets in capture order.
 pub trait Source: Send {
-    /// Replaces the contents of `block`. An error ends the source; damage in one of several files
-    /// does not (see [`Source::damage`]).
+    /// Replaces the contents of `block`.
+    ///
+    /// # Errors
+    ///
+    /// An error ends the source. Damage in one of several files does not (see [`Source::damage`]).
     fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError>;
 
     fn progress(&self) -> Progress;
 
-    /// Whether packets are lost that are not taken in time.
+    /// Returns whether packets are lost if they are not taken in time.
     fn is_live(&self) -> bool {
         false
     }
 
-    /// Whether [`Source::next`] would not wait.
+    /// Returns whether [`Source::next`] would not wait.
     fn is_ready(&self) -> bool {
         true
     }
 
-    /// Takes in nothing new from now on. Whether packets that have arrived are still to be handed out,
-    /// up to [`Next::End`]; a capture file just stays unread.
+    /// Stops taking in packets. Returns whether packets that have already arrived are still returned, up to
+    /// [`Next::End`]; the rest of a capture file just stays unread.
     fn close(&mut self) -> bool {
         false
     }
 
-    /// What was found damaged so far.
+    /// Returns the damage found so far.
     fn damage(&self) -> &[Damage] {
         &[]
     }
@@ -120,7 +123,7 @@ pub trait Source: Send {
     }
 }
 
-/// Why a source cannot be opened or go on.
+/// The reason why a source cannot be opened or continued.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     #[error("{place}: {error}")]

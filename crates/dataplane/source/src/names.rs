@@ -1,6 +1,6 @@
 use flame_abi::LinkType;
 
-/// What people call a link type (the registry at tcpdump.org/linktypes.html).
+/// Returns the common name of a link type (the registry is at tcpdump.org/linktypes.html).
 pub fn link_name(link: LinkType) -> &'static str {
     match link.0 {
         0 => "null",

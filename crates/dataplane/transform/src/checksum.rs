@@ -1,37 +1,38 @@
 //! Internet checksums (RFC 1071) of packets that change, nested.
 //!
-//! A checksum sums up all that it covers, so it may be shown only where all of that is shown. It is then made
-//! right for what is shown if it was right for the true packet; otherwise it is zero: a wrong one can hold a
-//! sum of true addresses, as where the network card was to fill it in.
+//! A checksum depends on all the bytes it covers, so it may be shown only if all of them are shown. It is
+//! then adjusted to the shown bytes if it was right for the true packet; otherwise it becomes zero: a wrong
+//! one can hold a sum of true addresses, such as the one that offloading leaves to the network card.
 //!
-//! [`Sums`] is the stack of checksums open at one point of a packet, outermost first: the TCP checksum inside
-//! VXLAN inside UDP. A checksum that changes is itself a change to those around it.
+//! [`Sums`] is the stack of checksums open at one point of a packet, outermost first, for example the TCP
+//! checksum inside VXLAN inside UDP. Changing a checksum also changes the checksums around it.
 
-/// Checksums open at once: the decoder follows five IP headers, each with its own, that of what it carries,
-/// and GRE's.
+/// The maximum number of open checksums: the decoder follows five IP headers, each with its own, that of its
+/// payload, and GRE's.
 const MAX_OPEN: usize = 16;
 
-/// What a checksum covers, and where it is.
+/// The bytes that a checksum covers, and its place.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cover {
-    /// Offset of the first byte covered; tells which bytes are high in their word.
+    /// The offset of the first byte covered. It determines which bytes are high in their word.
     pub start: usize,
-    /// Offset behind the last byte covered, by the packet's own word; none if that is not known.
+    /// The offset of the first byte after those covered, as stated by the packet, or `None` if that is not
+    /// known.
     pub end: Option<usize>,
-    /// Offset of the checksum.
+    /// The offset of the checksum.
     pub at: usize,
-    /// Sum of the true pseudo-header, without the addresses' change.
+    /// The sum of the true pseudo-header, without the change of the addresses.
     pub pseudo: i64,
-    /// What changed in the pseudo-header.
+    /// The change of the pseudo-header's sum.
     pub change: i64,
-    /// 0 means that there is none (RFC 768).
+    /// Whether 0 means that there is no checksum (RFC 768).
     pub optional: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Sum {
     cover: Cover,
-    /// Sum of the changes in the bytes covered, as seen from `start`.
+    /// The sum of the changes in the bytes covered, relative to `start`.
     change: i64,
 }
 
@@ -39,7 +40,7 @@ struct Sum {
 pub(crate) struct Sums {
     open: [Sum; MAX_OPEN],
     len: usize,
-    /// Whether a wrong checksum may stay as long as nothing that it covers changes.
+    /// Whether a wrong checksum stays as long as no byte that it covers changes.
     keeps_wrong: bool,
 }
 
@@ -48,10 +49,11 @@ impl Sums {
         Self { keeps_wrong, ..Self::default() }
     }
 
-    /// Opens a checksum, before anything that it covers changes. One that cannot be followed is zero at once.
+    /// Opens a checksum, before any byte that it covers changes. One that cannot be tracked becomes zero at
+    /// once.
     pub(crate) fn open(&mut self, bytes: &mut [u8], cover: Cover) {
         if cover.at + 2 > bytes.len() {
-            // Half of it tells as much of what it covers.
+            // Half a checksum reveals as much about the bytes it covers.
             if cover.at < bytes.len() {
                 self.replace(bytes, cover.at, &[0]);
             }
@@ -69,7 +71,7 @@ impl Sums {
         self.len
     }
 
-    /// Replaces bytes and returns the change of their sum, the first byte being high in its word.
+    /// Replaces bytes and returns the change of their sum, with the first byte as the high byte of its word.
     #[inline]
     pub(crate) fn replace(&mut self, bytes: &mut [u8], at: usize, new: &[u8]) -> i64 {
         let old = &mut bytes[at..at + new.len()];
@@ -82,7 +84,7 @@ impl Sums {
         change
     }
 
-    /// Closes the innermost checksums until `depth` are open, writing each; `shown` bytes are shown.
+    /// Closes the innermost checksums until `depth` are open, and writes each. `shown` bytes are shown.
     pub(crate) fn close(&mut self, bytes: &mut [u8], depth: usize, shown: usize) {
         while self.len > depth {
             self.len -= 1;
@@ -105,7 +107,7 @@ impl Sums {
     }
 }
 
-/// The checksum `old` after a change of what it covers (RFC 1624).
+/// Returns the checksum `old` after a change of the bytes it covers (RFC 1624).
 #[inline]
 pub(crate) fn moved(old: u16, change: i64, optional: bool) -> u16 {
     let change = change.rem_euclid(0xffff);
@@ -123,7 +125,7 @@ pub(crate) fn moved(old: u16, change: i64, optional: bool) -> u16 {
     }
 }
 
-/// The sum of 16-bit words, modulo 65535 (in which 65536 is 1: words of 32 bits may be added).
+/// Returns the sum of the 16-bit words, modulo 65535 (where 65536 is 1, so words of 32 bits may be added).
 #[inline]
 pub(crate) fn sum(bytes: &[u8]) -> i64 {
     let mut words = bytes.chunks_exact(4);

@@ -14,12 +14,12 @@ use aes::Aes128Enc;
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
 use sha2::{Digest, Sha256};
 
-/// The kind of flow hashes, behind those of fields.
+/// The kind of flow hashes, after the kinds of fields.
 const FLOW: u8 = 4;
 
-/// CBC-MAC under AES-128 over `kind | width | value`, zero-padded to blocks. With the length in front, no
-/// message is a prefix of another, so it is a pseudorandom function (Bellare, Kilian, Rogaway 2000). The AES
-/// key is SHA-256 of a label and the view's key, separate from that of `prefix`.
+/// CBC-MAC under AES-128 over `kind | width | value`, zero-padded to blocks. Because the length comes first,
+/// no message is a prefix of another, so this is a pseudorandom function (Bellare, Kilian, Rogaway 2000). The
+/// AES key is SHA-256 of a label and the view's key, separate from that of `prefix`.
 pub(super) struct Hash(Aes128Enc);
 
 impl Hash {
@@ -48,10 +48,10 @@ impl Hash {
     }
 }
 
-/// Hashed at a time, so that the AES unit's pipeline is full.
+/// The number of blocks encrypted at a time, to fill the pipeline of the AES unit.
 const LANES: usize = 8;
 
-/// Names flows without telling which: the flow hash of a descriptor under a key.
+/// The flow hash of descriptors under a key: it distinguishes flows without revealing their addresses.
 pub struct FlowHash(Hash);
 
 impl FlowHash {
@@ -59,7 +59,7 @@ impl FlowHash {
         Self(Hash::new(key))
     }
 
-    /// Replaces hashes by names.
+    /// Replaces flow hashes by keyed ones.
     #[inline]
     pub fn apply<'a>(&self, mut hashes: impl Iterator<Item = &'a mut u32>) {
         loop {
@@ -82,17 +82,17 @@ impl FlowHash {
     }
 }
 
-/// Decides which packets are in a sample: by their time and their place among those of that time.
+/// Decides which packets are in a sample, by their time and their position among the packets of that time.
 pub struct Sampler {
     aes: Hash,
-    /// A packet is in the sample if its number is at most this.
+    /// The threshold: a packet is in the sample if its number is at most this.
     most: u32,
     time: u64,
     place: u32,
-    /// Numbers that wait, last first.
+    /// The unused numbers, last first.
     numbers: [u32; 4 * LANES],
     left: usize,
-    /// The first numbers of times to come, and which is next.
+    /// The first numbers of later times, and the index of the next.
     ahead: [(u64, [u32; 4]); LANES],
     next: usize,
 }
@@ -105,11 +105,11 @@ fn sample_block(time: u64, place: u32) -> Array<u8, aes::cipher::consts::U16> {
     block.into()
 }
 
-/// The kind of samples.
+/// The kind of samples, after the kind of flow hashes.
 const SAMPLE: u8 = 5;
 
 impl Sampler {
-    /// One packet in `one_in`.
+    /// Creates a sampler of one packet in `one_in`.
     pub fn new(key: &Key, one_in: u32) -> Self {
         let most = u32::MAX / one_in.max(1);
         Self {
@@ -124,7 +124,7 @@ impl Sampler {
         }
     }
 
-    /// Whether the next packet, of this time, is in the sample.
+    /// Returns whether the next packet, of time `time`, is in the sample.
     #[inline]
     pub fn takes(&mut self, time: u64) -> bool {
         if time != self.time {
@@ -145,8 +145,7 @@ impl Sampler {
         self.numbers[self.left] <= self.most
     }
 
-    /// Prepares for packets of these times, which follow each other. It changes nothing but how long deciding
-    /// takes.
+    /// Prepares for packets of these times, in this order. It only affects the time that decisions take.
     #[inline]
     pub fn look_ahead(&mut self, times: impl Iterator<Item = u64>) {
         if self.next < LANES {
@@ -169,7 +168,7 @@ impl Sampler {
         self.next = 0;
     }
 
-    /// Of a time that goes on many numbers are made at once.
+    /// Generates many numbers at once for a time with many packets.
     fn refill(&mut self) {
         let lanes = if self.place == 0 { 1 } else { LANES };
         let mut blocks = [Array::from([0; 16]); LANES];

@@ -1,18 +1,18 @@
-//! The secret behind the transforms `prefix` and `hash`.
+//! The secret key of the transforms `prefix` and `hash`.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes of a key file that are read.
+/// The maximum number of bytes of a key file that are read.
 const MOST: u64 = 256;
 
-/// 32 bytes: an AES-128 key, then the source of Crypto-PAn's padding, as the reference
-/// implementation takes them. Whoever has it can undo `prefix`, and test guesses against `hash`.
+/// A key of 32 bytes: an AES-128 key, then the source of Crypto-PAn's padding, as in the reference
+/// implementation. A holder of the key can undo `prefix`, and test guesses against `hash`.
 #[derive(Clone)]
 pub struct Key([u8; 32]);
 
-/// Why a file gave no key. Never shows what the file holds.
+/// The reason why a file gave no key. It never shows the content of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("key {path}: {error}")]
@@ -38,7 +38,11 @@ impl Key {
         Self::parse(&bytes).map_err(|found| KeyError::Form { path: shown(), found })
     }
 
-    /// The same from what a file holds; the error says what was found instead, not its content.
+    /// Parses the content of a key file.
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of the form found, without the content.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         if let Ok(raw) = <[u8; 32]>::try_from(bytes) {
             return Ok(Self(raw));

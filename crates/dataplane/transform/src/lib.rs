@@ -1,4 +1,4 @@
-//! How fields are changed, and which.
+//! Transforms of fields, and the fields to which they apply.
 //!
 //! | field | where |
 //! | --- | --- |
@@ -6,18 +6,18 @@
 //! | `ip.*` | IPv4 and IPv6 headers (outer, in tunnels, quoted by ICMP errors), ARP, routing headers, home addresses, neighbour discovery, gateways of ICMP redirects |
 //! | `port.*` | TCP, UDP, SCTP (outer, in tunnels, quoted) |
 //!
-//! An address that has no side (a gateway, a hop) is changed as `ip.dst`, or as `ip.src` if that is
-//! kept. Addresses in payload (DNS, SIP) are payload.
+//! An address that has no side (a gateway, a hop) is changed as `ip.dst`, or as `ip.src` if that is kept.
+//! Addresses in payload (DNS, SIP) are not changed.
 //!
-//! Options of IPv4, IPv6 and TCP, reserved fields and options of tunnels stay only if they are known to hold
-//! nothing that is hidden; others become padding. Payload that is a tunnel, by its port or because a packet
-//! is found in its first 128 bytes, is not shown unless its headers were changed.
+//! Options of IPv4, IPv6 and TCP, reserved fields and options of tunnels stay only if they are known not to
+//! hold hidden data; others become padding. Payload that is a tunnel, by its port or because a packet is
+//! found in its first 128 bytes, is not shown unless its headers were changed.
 //!
-//! Checksums (IPv4, TCP, UDP, ICMP, ICMPv6, GRE) are right for what is shown if all that they cover is shown
-//! and they were right; otherwise they are zero. So are those of SCTP, DCCP and UDP-Lite, and the values of
-//! authentication headers.
+//! Checksums (IPv4, TCP, UDP, ICMP, ICMPv6, GRE) are right for the shown bytes if all the bytes they cover
+//! are shown and they were right; otherwise they are zero, and so are those of SCTP, DCCP and UDP-Lite, and
+//! the values of authentication headers.
 //!
-//! Used by views, outside the sandbox, and by the module `anonymize`, inside it: one meaning for both.
+//! Used by views, outside the sandbox, and by the module `anonymize`, inside it, with the same meaning.
 #![forbid(unsafe_code)]
 
 mod checksum;
@@ -31,7 +31,7 @@ mod zero;
 use flame_abi::LinkType;
 use flame_plan::{Action, Field, Transforms};
 
-/// Sources of the transforms, which begin with their manuals.
+/// The text of the transforms, each of which begins with its manual.
 pub const MANUALS: &[&str] = &[
     include_str!("hash.rs"),
     include_str!("prefix.rs"),
@@ -43,7 +43,7 @@ pub use hash::{FlowHash, Sampler};
 pub use key::{Key, KeyError};
 pub use prefix::Prefix;
 
-/// Why fields cannot be changed as asked.
+/// The reason why fields cannot be changed as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum TransformError {
     #[error("transform {field}={action} needs a key: give one with --key FILE")]
@@ -54,7 +54,11 @@ pub enum TransformError {
     Width { field: &'static str, bits: u8, width: u8 },
 }
 
-/// `FIELD=ACTION`, several separated by commas: `ip=prefix,mac=zero`. The error names the part.
+/// Parses a list of `FIELD=ACTION`, separated by commas, such as `ip=prefix,mac=zero`.
+///
+/// # Errors
+///
+/// Returns an error that names the invalid part.
 pub fn parse(list: &str) -> Result<Transforms, String> {
     let mut transforms = Transforms::new();
     for part in list.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -67,25 +71,25 @@ pub fn parse(list: &str) -> Result<Transforms, String> {
     Ok(transforms)
 }
 
-/// Actions per field, with what they need.
+/// The actions by field, with their keys.
 pub struct Rewriter {
     actions: [Action; Field::ALL.len()],
-    /// Whether one of them changes something.
+    /// Whether any action changes something.
     any: bool,
-    /// Whether what a capture notes of a packet is hidden.
+    /// Whether the notes of a capture about a packet are hidden.
     hides_notes: bool,
     hash: Option<hash::Hash>,
     prefix: Option<Prefix>,
 }
 
 impl Rewriter {
-    /// Nothing if every field is kept.
+    /// Creates a rewriter, or returns `None` if every field is kept.
     pub fn new(transforms: &Transforms, key: Option<&Key>) -> Result<Option<Self>, TransformError> {
         Self::hiding(transforms, key).map(|r| r.changes_any().then_some(r))
     }
 
-    /// The same for packets of which not all is shown: checksums and options change even if every field is
-    /// kept.
+    /// Creates a rewriter for packets that are not shown completely: checksums and options change even if
+    /// every field is kept.
     pub fn hiding(transforms: &Transforms, key: Option<&Key>) -> Result<Self, TransformError> {
         let mut r = Self {
             actions: [Action::Keep; Field::ALL.len()],
@@ -118,36 +122,37 @@ impl Rewriter {
         Ok(r)
     }
 
-    /// Hides what some link types note of a packet, too: when it came, as the how manieth, and from whom.
+    /// Also hides the notes of some link types about a packet: its time, its number, and its sender.
     pub fn hide_notes(&mut self) {
         self.hides_notes = true;
     }
 
-    /// Whether packets of `link` have such notes, which are hidden.
+    /// Returns whether packets of `link` have notes that are hidden.
     #[inline]
     pub fn changes_notes(&self, link: LinkType) -> bool {
         self.hides_notes && matches!(link, LinkType::NFLOG | LinkType::IEEE802_11_RADIOTAP)
     }
 
-    /// Changes the packet's fields in place. What lies behind the returned length was not
-    /// understood, may hold original addresses, and must not be shown.
+    /// Changes the packet's fields in place and returns the length that was understood. Bytes after it may
+    /// hold original addresses and must not be shown.
     pub fn rewrite(&mut self, link: LinkType, bytes: &mut [u8]) -> usize {
         headers::rewrite(self, link, bytes, usize::MAX)
     }
 
-    /// The same where `ask` bytes are shown at most: what is left in the first of them, as many as it
-    /// returns, tells nothing of those behind. `bytes` may end there if the headers do.
+    /// Changes the packet's fields in place, for showing at most `ask` bytes. Returns the number of bytes
+    /// that may be shown: they reveal nothing about the bytes after them. `bytes` may end at `ask` if the
+    /// headers do.
     pub fn rewrite_shown(&mut self, link: LinkType, bytes: &mut [u8], ask: usize) -> usize {
         headers::rewrite(self, link, bytes, ask)
     }
 
-    /// Whether any field changes.
+    /// Returns whether any field changes.
     #[inline]
     pub fn changes_any(&self) -> bool {
         self.any
     }
 
-    /// Whether the flow hash changes.
+    /// Returns whether the flow hash changes.
     pub fn changes_flow(&self) -> bool {
         self.changes_ip() || self.changes(Field::PortSrc) || self.changes(Field::PortDst)
     }
@@ -164,7 +169,7 @@ impl Rewriter {
         self.actions[field as usize] != Action::Keep
     }
 
-    /// What IPv4 address `old` becomes.
+    /// Returns the new value of IPv4 address `old`.
     #[inline]
     pub(crate) fn map4(&mut self, field: Field, old: u32) -> u32 {
         match (self.actions[field as usize], &mut self.prefix) {
@@ -177,7 +182,7 @@ impl Rewriter {
         }
     }
 
-    /// What `old` (2, 4, 6 or 16 bytes) becomes, in the first bytes of the result.
+    /// Returns the new value of `old` (2, 4, 6 or 16 bytes) in the first bytes of the result.
     pub(crate) fn map(&mut self, field: Field, old: &[u8]) -> [u8; 16] {
         let mut new = [0; 16];
         new[..old.len()].copy_from_slice(old);
@@ -199,7 +204,7 @@ impl Rewriter {
     }
 }
 
-/// Bits of the widest form of a field.
+/// Returns the number of bits of the widest form of a field.
 fn width(field: Field) -> u8 {
     match field {
         Field::MacSrc | Field::MacDst => 48,
@@ -208,7 +213,7 @@ fn width(field: Field) -> u8 {
     }
 }
 
-/// Both sides share a number: the same address hashes alike wherever it stands.
+/// Returns the number of a kind of field. Both sides share it, so that an address hashes alike on either.
 fn kind(field: Field) -> u8 {
     match field {
         Field::MacSrc | Field::MacDst => 1,

@@ -16,37 +16,38 @@ use crate::Key;
 use aes::Aes128Enc;
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit};
 
-/// Log2 of sets: 128 KiB for IPv4, 128 KiB for IPv6. In the sandbox, where encrypting is software, more is
-/// remembered: 512 KiB.
+/// Log2 of the number of sets: 128 KiB for IPv4, 128 KiB for IPv6. The cache is larger in the sandbox, where
+/// AES runs in software: 512 KiB.
 const CACHE_V4: u32 = if cfg!(target_arch = "wasm32") { 15 } else { 13 };
 const CACHE_V6: u32 = 11;
-/// Log2 of entries for prefixes: 64 KiB for /24, 32 KiB for /64; every /16 has its entry in 256 KiB.
+/// Log2 of the number of entries for prefixes: 64 KiB for /24, 32 KiB for /64. Every /16 has its entry, in
+/// 256 KiB.
 const CACHE_24: u32 = 13;
 const CACHE_64: u32 = 11;
 
-/// An address and what it becomes; the one used later comes first.
+/// Two pairs of an address and its pseudonym. The most recently used comes first.
 type Set<A> = [(A, A); 2];
 
-/// Encrypted at a time.
+/// The number of blocks encrypted at a time.
 const LANES: usize = 8;
 
-/// The mapping under one key.
+/// The mapping of addresses under one key.
 ///
 /// Bit i of the result is bit i of the address, flipped by the first bit of AES(first i bits of the address,
 /// then padding from bit i on). The padding is AES of the second half of the key.
 ///
-/// The blocks of an address do not depend on each other and are encrypted eight at a time, which fills the
-/// pipeline of the AES unit. Whole addresses are kept in two-way caches of fixed size, and so are the bits of
-/// prefixes that addresses share: an IPv4 address in a known /24 needs eight more blocks, an IPv6 address in
-/// a known /64 sixty-four.
+/// The blocks of an address are independent and are encrypted eight at a time, which fills the pipeline of
+/// the AES unit. Whole addresses are kept in two-way caches of fixed size, and so are the flips of prefixes
+/// that addresses share: an IPv4 address in a known /24 needs eight more blocks, an IPv6 address in a known
+/// /64 sixty-four.
 pub struct Prefix {
     aes: Aes128Enc,
     pad: u128,
     v4: Box<[Set<u32>]>,
     v6: Box<[Set<u128>]>,
-    /// Flips of the first 16 bits, above a 1 once they are known.
+    /// The flips of the first 16 bits, above a 1 once they are known.
     p16: Box<[u32]>,
-    /// The first 24 bits above their flips' last 8, above a 1: one word is all of an entry.
+    /// The first 24 bits, a 1, and the flips of the last 8 of them: an entry is one word.
     p24: Box<[u64]>,
     /// The first 64 bits and their flips.
     p64: Box<[(u64, u64)]>,
@@ -68,7 +69,7 @@ impl Prefix {
             p24: vec![0; 1 << CACHE_24].into(),
             p64: Box::default(),
         };
-        // A true entry for address 0 everywhere: no entry needs a mark of being filled.
+        // A valid entry for address 0 everywhere, so that entries need no flag for being in use.
         let (zero4, zero6) = (p.flips(0, 0, 32), p.flips(0, 0, 128));
         p.v4 = vec![[(0, (zero4 >> 96) as u32); 2]; 1 << CACHE_V4].into();
         p.v6 = vec![[(0, zero6); 2]; 1 << CACHE_V6].into();
@@ -93,7 +94,7 @@ impl Prefix {
         mapped
     }
 
-    /// Flips of the first 24 bits, where they are in an address.
+    /// Returns the flips of the first 24 bits, at their place in an address.
     fn first24(&mut self, address: u32, left: u128) -> u32 {
         const KNOWN: u32 = 1 << 16;
         let (p16, p24) = ((address >> 16) as usize, u64::from(address >> 8));
@@ -137,7 +138,7 @@ impl Prefix {
         }
     }
 
-    /// The bits `from..to` (multiples of 8) to flip in an address, both left-aligned.
+    /// Returns the bits `from..to` (multiples of 8) to flip in an address, both left-aligned.
     fn flips(&self, address: u128, from: usize, to: usize) -> u128 {
         let (address, pad) = (address.to_be_bytes(), self.pad.to_be_bytes());
         let mut flips = [0; 16];

@@ -1,17 +1,17 @@
-//! Crypto-PAn: the published vectors, and what the name promises.
+//! Crypto-PAn: the published vectors, and the preservation of prefixes.
 
 use flame_transform::{Key, Prefix};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Of the sample in the reference implementation (Fan, Xu, Ammar, Moon; 2002).
+/// The key of the sample in the reference implementation (Fan, Xu, Ammar, Moon; 2002).
 const SAMPLE_KEY: [u8; 32] = [
     21, 34, 23, 141, 51, 164, 207, 128, 19, 10, 91, 22, 73, 144, 125, 16, 216, 152, 143, 131, 121, 121, 101,
     39, 98, 87, 76, 45, 42, 132, 34, 2,
 ];
 
-/// Every distinct address of the reference's `sample_trace_raw.dat` and what
-/// `sample_trace_sanitized.dat` has in its place, then one private address.
+/// Every distinct address of the reference's `sample_trace_raw.dat` with its pseudonym in
+/// `sample_trace_sanitized.dat`, then one private address.
 const SAMPLE: &str = "
 128.11.68.132 135.242.180.132
 129.118.74.4 134.136.186.123
@@ -100,7 +100,7 @@ const OTHER: &str = "
 255.255.255.255 240.15.248.0
 ";
 
-/// IPv6 on which independent implementations agree (cryptopan for Go, node-cryptopan).
+/// IPv6 addresses for which independent implementations agree (cryptopan for Go, node-cryptopan).
 const SAMPLE6: &str = "
 ::1 78ff:f001:9fc0:20df:8380:b1f1:704:ed
 ::2 78ff:f001:9fc0:20df:8380:b1f1:704:ef
@@ -127,7 +127,7 @@ fn published_vectors() {
     let mut met = 0;
     for (key, v4, v6) in [(SAMPLE_KEY, SAMPLE, SAMPLE6), (OTHER_KEY, OTHER, OTHER6)] {
         let mut p = Prefix::new(&Key::new(key));
-        // The second round is answered by the cache.
+        // The cache answers the second round.
         for _ in 0..2 {
             for (raw, expected) in pairs::<Ipv4Addr>(v4) {
                 assert_eq!(Ipv4Addr::from(p.ipv4(raw.into())), expected, "{raw}");

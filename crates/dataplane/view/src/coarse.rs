@@ -1,10 +1,10 @@
-//! What a descriptor tells, made less: fewer packets, coarser times, flows without their names.
+//! Reduces the information in descriptors: fewer packets, coarser times, pseudonymous flows.
 
 use flame_abi::Descriptor;
 use flame_plan::{Expose, ViewSpec};
 use flame_transform::{FlowHash, Key, Sampler};
 
-/// Times, flow hashes and which packets are shown at all.
+/// The reduction of times and flow hashes, and the sampling of packets.
 pub(crate) struct Coarse {
     resolution_ns: u64,
     sample_ns: u64,
@@ -13,21 +13,21 @@ pub(crate) struct Coarse {
     flows: Flows,
 }
 
-/// What becomes of flow hashes, which are those of the packet as it is shown.
+/// The treatment of flow hashes, which are those of the packet as it is shown.
 enum Flows {
-    /// They stay: nothing is hidden, or there is no key, and whoever sees the headers could compute them.
+    /// They stay: nothing is hidden, or there is no key, and anyone who sees the headers could compute them.
     Stay,
-    /// They are names under a key.
+    /// They are replaced by pseudonyms under a key.
     Names(FlowHash),
-    /// Without a key, a hash of hidden headers would let guesses be tested.
+    /// They are zero: without a key, a hash of hidden headers would let guesses be tested.
     Zero,
 }
 
-/// Under it samples are taken where there is no key: without one nobody is to be kept from anything.
+/// The key for samples where there is no other: without a key, nothing is kept from anybody.
 const NO_KEY: [u8; 32] = *b"flame: sampling without any key.";
 
 impl Coarse {
-    /// `run`: the run's key, for views that have none of their own.
+    /// Creates the reduction of a view. `run` is the key of the run, for views without a key.
     pub(crate) fn new(spec: &ViewSpec, run: Option<&Key>, hides_bytes: bool) -> Self {
         let own = spec.key.as_ref().map(|key| Key::new(key.0));
         let hides_flow = spec.expose <= Expose::None;
@@ -48,7 +48,7 @@ impl Coarse {
         }
     }
 
-    /// Whether all packets are shown, with their times.
+    /// Returns whether all packets are shown, with their times and flow hashes.
     pub(crate) fn is_none(&self) -> bool {
         self.resolution_ns <= 1
             && self.sampler.is_none()
@@ -56,12 +56,12 @@ impl Coarse {
             && matches!(self.flows, Flows::Stay)
     }
 
-    /// Whether no packet is left out.
+    /// Returns whether no packet is left out.
     pub(crate) fn shows_all(&self) -> bool {
         self.sampler.is_none()
     }
 
-    /// Whether the next packet, of this time, is in the sample.
+    /// Returns whether the next packet, of this time, is in the sample.
     #[inline]
     pub(crate) fn shows(&mut self, ts_ns: u64) -> bool {
         match &mut self.sampler {
@@ -70,7 +70,7 @@ impl Coarse {
         }
     }
 
-    /// Prepares for the packets that follow.
+    /// Prepares sampling for the packets that follow.
     #[inline]
     pub(crate) fn look_ahead(&mut self, packets: &[Descriptor]) {
         if let Some(sampler) = &mut self.sampler {
@@ -86,7 +86,7 @@ impl Coarse {
         d.ts_ns = flame_plan::quantize(d.ts_ns, self.resolution_ns);
     }
 
-    /// The last step, for many at once.
+    /// Replaces flow hashes by pseudonyms, as the last step, for many packets at once.
     #[inline]
     pub(crate) fn name_flows(&self, shown: &mut [Descriptor]) {
         match &self.flows {

@@ -1,9 +1,9 @@
-//! How many bytes of a packet may be seen.
+//! The number of bytes of a packet that may be seen.
 
 use flame_abi::{Descriptor, LinkType, flags};
 use flame_plan::Expose;
 
-/// Exposed bytes of a packet, before transforms; at most what was captured.
+/// Returns the number of exposed bytes of a packet, before transforms, at most those captured.
 #[inline]
 pub(crate) fn exposed(expose: Expose, link: LinkType, d: &Descriptor, bytes: &[u8]) -> usize {
     let more = match expose {
@@ -12,21 +12,22 @@ pub(crate) fn exposed(expose: Expose, link: LinkType, d: &Descriptor, bytes: &[u
         Expose::Headers => 0,
         Expose::Payload(n) => n as usize,
     };
-    // The decoder sets `l4` behind the link header if there is no IP, and to 0 if it knows no header.
+    // Without IP, the decoder sets `l4` to the end of the link header, or to 0 if it knows no header.
     let headers = if d.is_ip() || link.is_decoded() { d.payload() as usize + cut_header(d) } else { 0 };
-    // Behind the datagram lies the link's padding, which senders fill with what they like.
+    // The bytes after the datagram are padding of the link, which senders fill with arbitrary data.
     headers.saturating_add(more).min(datagram_end(link, d, bytes)).min(bytes.len())
 }
 
-/// Whether all of a packet is there: it is no fragment, and neither the capture nor whoever copied it before
-/// cut it off. Then nothing in it tells of what is not there.
+/// Returns whether a packet is complete: it is no fragment, and neither the capture nor an earlier copy has
+/// cut it off. Then none of its bytes reveals missing ones.
 #[inline]
 pub(crate) fn is_whole(link: LinkType, d: &Descriptor, bytes: &[u8]) -> bool {
     let whole = if d.is_ip() { own_end(d, bytes) } else { Some(datagram_end(link, d, bytes)) };
     d.flags & (flags::TRUNCATED | flags::FRAGMENT) == 0 && whole.is_some_and(|end| end <= bytes.len())
 }
 
-/// Offset behind an IP datagram, by its own word. 0 is what segmentation offload leaves to the network card.
+/// Returns the end of an IP datagram as its header states it. Segmentation offload leaves 0 for the network
+/// card to fill in, which gives `None`.
 fn own_end(d: &Descriptor, bytes: &[u8]) -> Option<usize> {
     let l3 = usize::from(d.l3);
     if d.has(flags::IPV4) {
@@ -40,7 +41,7 @@ fn word(bytes: &[u8], at: usize) -> usize {
     bytes.get(at..at + 2).map_or(0, |b| usize::from(u16::from_be_bytes([b[0], b[1]])))
 }
 
-/// Offset behind the datagram; behind the packet if nothing says where that is.
+/// Returns the end of the datagram, or of the packet if no header states the former.
 fn datagram_end(link: LinkType, d: &Descriptor, bytes: &[u8]) -> usize {
     let at = usize::from(d.l4);
     let end = match () {
@@ -53,7 +54,8 @@ fn datagram_end(link: LinkType, d: &Descriptor, bytes: &[u8]) -> usize {
     end.unwrap_or(bytes.len())
 }
 
-/// The same for what is not IP, with its type in front of `at`: ARP has lengths, and LLC's stands for a type.
+/// Returns the end of a packet other than IP, whose type precedes `at`: ARP contains lengths, and LLC has a
+/// length in place of a type.
 fn frame_end(bytes: &[u8], at: usize) -> Option<usize> {
     let byte = |at: usize| bytes.get(at).map_or(0, |b| usize::from(*b));
     match word(bytes, at - 2) {
@@ -62,8 +64,8 @@ fn frame_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Bytes of a transport header that is not whole: what the capture has of its fixed part is a header
-/// still, ports first.
+/// Returns the fixed length of a transport header that is incomplete: its captured bytes, ports first, still
+/// count as a header.
 #[inline]
 fn cut_header(d: &Descriptor) -> usize {
     if d.has(flags::TRANSPORT | flags::LATER_FRAGMENT) || !d.is_ip() {

@@ -1,48 +1,47 @@
-//! What one grant lets a module see: which packets (*select*), which bytes (*expose*), in what form
-//! (*transform*).
+//! Computes the view of one grant for a module: the packets it sees (*select*), their visible bytes
+//! (*expose*), and their form (*transform*).
 //!
-//! [`View::copy`] reads packets and their descriptors and writes what may be seen of them, packed,
-//! with descriptors of its own. Nothing else of a packet is written anywhere, not even for a moment.
-//! A view that [hides nothing](View::hides_nothing) can instead [select](View::select) from the
-//! packets where they lie.
+//! [`View::copy`] reads packets and their descriptors and writes the bytes that may be seen, packed, with new
+//! descriptors. No other byte of a packet is ever written anywhere, not even temporarily. A view that [hides
+//! nothing](View::hides_nothing) can instead [select](View::select) from the packets in place.
 //!
-//! **Exposed bytes** run from the start of the packet. *Headers* end behind the transport header;
-//! behind the IP headers when there is none; behind link header and tags when the packet is not IP.
-//! Packets of link types that are not decoded have no headers: 0 bytes.
+//! **Exposed bytes** run from the start of the packet. *Headers* end after the transport header; after the IP
+//! headers if there is none; after link header and tags if the packet is not IP. Packets of link types that
+//! are not decoded have no headers: 0 bytes.
 //!
-//! **Under any transform, exposure ends where understanding ends**, so that no address hides in what was not
-//! parsed: payload of TCP, UDP and ICMP echo is exposed as granted unless it is a tunnel; what other
-//! protocols, later fragments and malformed headers hold is not. See [`flame_transform`] for the fields that
-//! are found.
+//! **Under any transform, exposure ends where understanding ends**, so that no address remains in bytes that
+//! were not parsed: payload of TCP, UDP and ICMP echo is exposed as granted unless it is a tunnel; the
+//! contents of other protocols, later fragments and malformed headers are not. See [`flame_transform`] for
+//! the fields that are found.
 //!
-//! # What is given out
+//! # Outputs
 //!
-//! The *shown packet* is made in one place (`shape.rs`) from the true one: its first bytes, as the transforms
-//! leave them, and what a descriptor tells of it. Filters are evaluated on the true packet only if they are
+//! The *shown packet* is computed in one place (`shape.rs`) from the true one: its first bytes, transformed,
+//! and the contents of its descriptor. Filters are evaluated on the true packet only if they are
 //! [trusted](flame_plan::TrustedFilter); all others, which have another type, on the shown one. Everything
 //! else that leaves this crate is a function of shown packets and of keys:
 //!
 //! | output | function of |
 //! | --- | --- |
 //! | bytes | the exposed bytes, transformed; at most [`ViewSpec::longest`] of them |
-//! | checksums in them | right for the shown bytes if all that they cover is shown and they were right (left alone if nothing they cover was changed); zero otherwise. No flag says which: 0 means that there is none |
-//! | options in them | those known to hold nothing hidden, where payload is hidden (TCP) or addresses are changed (IPv4, IPv6, TCP); padding in place of others |
-//! | bytes behind a datagram | shown only where nothing is hidden |
-//! | headers that were cut off | as far as they tell nothing of what was not captured: as if it were hidden |
-//! | what NFLOG and radiotap note of a packet: times, numbers, signals, users | shown only where no time and no packet is hidden and no field is changed |
+//! | checksums in them | right for the shown bytes if all the bytes they cover are shown and they were right (unchanged if no byte they cover was changed); zero otherwise. No flag distinguishes this: 0 means that there is none |
+//! | options in them | those known not to hold hidden data, where payload is hidden (TCP) or addresses are changed (IPv4, IPv6, TCP); padding in place of others |
+//! | bytes after a datagram | shown only where nothing is hidden |
+//! | headers that were cut off | as far as they reveal nothing about bytes that were not captured, which count as hidden |
+//! | notes of NFLOG and radiotap about a packet: times, numbers, signals, users | shown only where no time and no packet is hidden and no field is changed |
 //! | `ts_ns` | the time, rounded down to the resolution |
 //! | `addr` | the lengths of the bytes shown before |
 //! | `hash` | the shown addresses, ports and protocol, for `none` those that `headers` would show; under the view's key where anything is hidden, 0 for `none` without a key |
 //! | `wire_len` | the length on the wire; 0 for `count` |
 //! | `cap_len` | the number of shown bytes |
-//! | `l3`, `l4`, `l4_len` | where the headers lie in the shown bytes |
-//! | `proto`, `tcp_flags`, `flags` | the headers, which every exposure but `count` tells; `TRANSPORT` is cleared if the header is not wholly shown, `TRUNCATED` set if it was cut at the longest |
-//! | which packets | trusted filters; sampling by the sample key, the time at the resolution (or the coarser of those of policy and root, where a credential was narrowed) and the place among the packets of that time; filters of others on the shown packet |
-//! | [`Written::packets`], [`Written::bytes`], [`Written::eligible`] | those |
-//! | where [`View::copy_some`] stops | those: blocks of a view that hides something are cut by what was shown |
+//! | `l3`, `l4`, `l4_len` | the offsets of the headers in the shown bytes |
+//! | `proto`, `tcp_flags`, `flags` | the headers, which every exposure but `count` reveals; `TRANSPORT` is cleared if the header is not shown completely, `TRUNCATED` set if it was cut at the longest |
+//! | the choice of packets | trusted filters; sampling by the sample key, the time at the resolution (or the coarser of those of policy and root, where a credential was narrowed) and the position among the packets of that time; filters of others on the shown packet |
+//! | [`Written::packets`], [`Written::bytes`], [`Written::eligible`] | the choice of packets and their shown bytes |
+//! | the end of [`View::copy_some`] | likewise: blocks of a view that hides something end by the bytes that were shown |
 //!
 //! Packets that trusted filters or sampling leave out are hidden, but [`Written::taken`] counts them: it is
-//! for the caller's loop and is not to be given out.
+//! for the caller's loop and must not be passed on.
 
 mod coarse;
 mod expose;
@@ -59,32 +58,32 @@ use flame_transform::{Rewriter, TransformError};
 use select::Select;
 use shape::{Shape, limit};
 
-/// One view, with its caches: one per worker.
+/// A view with its caches. Each worker has its own.
 pub struct View {
     select: Select<TrustedFilter>,
-    /// Asked of what is shown.
+    /// The filters that are evaluated on the shown packet.
     shown: Select<ShownFilter>,
-    /// What is shown to those.
+    /// The bytes on which those filters are evaluated.
     shown_expose: Expose,
     expose: Expose,
     shape: Shape,
     quantize: Coarse,
 }
 
-/// What [`View::copy`] or [`View::select`] wrote.
+/// The result of [`View::copy`] or [`View::select`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Packets of the input that were dealt with.
+    /// The number of packets of the input that were handled.
     pub taken: usize,
-    /// Packets that are there to be shown: they passed the trusted filters and are in the sample.
+    /// The number of packets that passed the trusted filters and are in the sample.
     pub eligible: u32,
-    /// Descriptors; the packets that are missing were filtered out.
+    /// The number of descriptors written; the other eligible packets were filtered out.
     pub packets: u32,
-    /// Bytes of packets.
+    /// The number of bytes of packets written.
     pub bytes: usize,
 }
 
-/// Why a view cannot be made or went wrong.
+/// The reason why a view cannot be created, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     #[error(transparent)]
@@ -102,17 +101,21 @@ pub enum ViewError {
     Internal { packet: usize, reason: &'static str },
 }
 
-/// Descriptors made before they are written, so that flow hashes are keyed many at a time and no slot ever
-/// holds others.
+/// The number of descriptors that are computed before they are written, so that flow hashes are keyed many at
+/// a time and no slot ever holds unkeyed ones.
 const CHUNK: usize = 32;
 
 impl View {
-    /// Checks everything but the filter's meaning for link types other than the first that fits. The view's
-    /// own key goes before `key`.
+    /// Creates a view. The key of `spec`, if it has one, takes precedence over `key`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a filter is valid for no link type, a transform does not fit its field, or a key
+    /// is missing. Filters for other link types than the first that fits are compiled when packets need them.
     pub fn new(spec: &ViewSpec, key: Option<&Key>) -> Result<Self, ViewError> {
         let own = spec.key.as_ref().map(|key| Key::new(key.0));
         let mut rewriter = Rewriter::hiding(&spec.transforms, own.as_ref().or(key))?;
-        // Where times or packets are hidden, nothing of them stands in headers.
+        // If times or packets are hidden, headers must not show notes about them.
         if spec.resolution_ns > 1 || spec.sample > 1 || (own.is_some() && !spec.select.is_empty()) {
             rewriter.hide_notes();
         }
@@ -134,18 +137,18 @@ impl View {
         })
     }
 
-    /// Whether every byte of every selected packet is shown as it is, and so is its descriptor.
+    /// Returns whether every byte of every selected packet, and its descriptor, is shown unchanged.
     pub fn hides_nothing(&self) -> bool {
         self.expose == Expose::All && !self.shape.rewriter.changes_any() && self.quantize.is_none()
     }
 
-    /// Whether every packet is shown.
+    /// Returns whether every packet is shown.
     pub fn selects_all(&self) -> bool {
         self.select.is_all() && self.shown.is_all()
     }
 
-    /// Descriptors of the selected packets, for packets that stay where they are: `base` is the
-    /// address of `data` in the module's memory. Only for a view that hides nothing.
+    /// Writes descriptors of the selected packets, for packets that stay in place: `base` is the address of
+    /// `data` in the module's memory. Only for a view that hides nothing.
     pub fn select(
         &mut self,
         packets: &[Descriptor],
@@ -164,7 +167,7 @@ impl View {
                 continue;
             }
             written.eligible += 1;
-            // What is shown is the packet.
+            // The shown packet equals the true one.
             if !self.shown.passes(link(i), ShownPacket { bytes, wire_len })? {
                 continue;
             }
@@ -183,11 +186,11 @@ impl View {
         Ok(written)
     }
 
-    /// Copies what may be seen of the selected packets to the start of `out_data`; `base` is the
-    /// address of `out_data` in the module's memory.
+    /// Copies the bytes that may be seen of the selected packets to the start of `out_data`, whose address in
+    /// the module's memory is `base`.
     ///
-    /// `packets[i].addr` is the packet's offset in `data`. Bytes behind those it wrote are left as
-    /// they were.
+    /// `packets[i].addr` is the packet's offset in `data`. The bytes of `out_data` after those written are
+    /// unchanged.
     pub fn copy(
         &mut self,
         packets: &[Descriptor],
@@ -204,8 +207,8 @@ impl View {
         Ok(written)
     }
 
-    /// The same into a place of which `most` bytes may be filled, and the packet that crosses them: stops
-    /// when that or the descriptors are full.
+    /// Copies like [`View::copy`], and stops when `most` bytes or the descriptors are full. The packet that
+    /// crosses `most` is still written.
     pub fn copy_some(
         &mut self,
         packets: &[Descriptor],
@@ -260,8 +263,8 @@ impl View {
         Ok(written)
     }
 
-    /// How many of the packets are there to be shown, of which none is: who asks for nothing else learns of
-    /// no other.
+    /// Returns the number of packets that passed the trusted filters and are in the sample, when none of them
+    /// is shown. A caller that uses only this number learns about no other packet.
     pub fn eligible(
         &mut self,
         packets: &[Descriptor],
@@ -278,7 +281,7 @@ impl View {
         Ok(eligible)
     }
 
-    /// All packets and none of their bytes: what modules that count ask for.
+    /// Writes all descriptors without bytes, the view of modules that only count.
     fn descriptors_only(&self, packets: &[Descriptor], out: &mut [Descriptor], base: u32) -> Written {
         let taken = packets.len().min(out.len());
         let mut chunk = [Descriptor::default(); CHUNK];
@@ -296,7 +299,7 @@ impl View {
     }
 }
 
-/// The bytes that a host's descriptor describes.
+/// Returns the bytes that a descriptor of the host describes.
 #[inline]
 fn packet<'a>(d: &Descriptor, data: &'a [u8], i: usize) -> Result<&'a [u8], ViewError> {
     let reason = "its descriptor points outside the block";
@@ -305,9 +308,8 @@ fn packet<'a>(d: &Descriptor, data: &'a [u8], i: usize) -> Result<&'a [u8], View
     Ok(bytes)
 }
 
-/// Copies exactly `from.len()` bytes. Headers have odd lengths of 34 to 128 bytes, for which two
-/// overlapping moves of fixed size beat a call; unlike one rounded-up move, they leave no hidden
-/// byte behind.
+/// Copies exactly `from.len()` bytes. Headers have odd lengths of 34 to 128 bytes, for which two overlapping
+/// moves of fixed size are faster than a call; unlike one rounded-up move, they copy no hidden byte.
 #[inline]
 pub(crate) fn copy_exact(to: &mut [u8], from: &[u8]) {
     #[inline]

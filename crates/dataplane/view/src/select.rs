@@ -1,13 +1,13 @@
-//! Filters, compiled once per link type that comes along.
+//! Filters, compiled once for each link type that occurs.
 
 use flame_abi::LinkType;
 use flame_filter::{FilterError, FilterText, PacketFilter};
 
-/// The packets that pass every one of some filters of one kind.
+/// The packets that pass all of several filters of one kind.
 pub(crate) struct Select<F> {
     filters: Vec<F>,
     compiled: Vec<(LinkType, Verdict<F>)>,
-    /// Index of the link type that the last packet had.
+    /// The index of the link type of the last packet.
     last: usize,
 }
 
@@ -18,11 +18,11 @@ enum Verdict<F> {
 }
 
 impl<F: FilterText> Select<F> {
-    /// Fails if a filter makes sense for no link type that is decoded.
+    /// Creates a selection. Fails if a filter is valid for no link type that is decoded.
     pub(crate) fn new(filters: &[F]) -> Result<Self, FilterError> {
         let mut select = Self { filters: filters.to_vec(), compiled: Vec::new(), last: 0 };
         for filter in filters {
-            // `inbound`, for one, needs a cooked link header: any link type will do.
+            // Some filters, such as `inbound`, need a cooked link header, so any link type suffices.
             if let Err(e) = PacketFilter::compile(filter, LinkType::ETHERNET) {
                 let mut others = LinkType::DECODED.into_iter().filter(|l| *l != LinkType::ETHERNET);
                 let syntax = matches!(e, FilterError::Syntax { .. });
@@ -31,7 +31,7 @@ impl<F: FilterText> Select<F> {
                 }
             }
         }
-        // Ready for the usual link type, so that nothing is compiled on a packet's way there.
+        // Compiled here for the usual link type, not when the first packet arrives.
         if !filters.is_empty() {
             let _ = select.turn_to(LinkType::ETHERNET);
         }
@@ -43,13 +43,13 @@ impl<F: FilterText> Select<F> {
         self.filters.is_empty()
     }
 
-    /// The first filter that asks for lengths on the wire, on any link type.
+    /// Returns the first filter that reads lengths on the wire, for any link type.
     pub(crate) fn reads_length(&self) -> Option<&F> {
         let reads = |filter: &F, link| PacketFilter::compile(filter, link).is_ok_and(|f| f.reads_length());
         self.filters.iter().find(|filter| LinkType::DECODED.into_iter().any(|link| reads(filter, link)))
     }
 
-    #[inline(always)] // Most views select all: that must not cost a call.
+    #[inline(always)] // Most views select all, which must not cost a call.
     pub(crate) fn passes(&mut self, link: LinkType, packet: F::Packet<'_>) -> Result<bool, FilterError> {
         if self.is_all() { Ok(true) } else { self.filtered(link, packet) }
     }
@@ -76,7 +76,8 @@ impl<F: FilterText> Select<F> {
         let verdict = match filters {
             Ok(filters) if filters.iter().all(PacketFilter::accepts_all) => Verdict::All,
             Ok(filters) => Verdict::Filters(filters),
-            // Packets of other link types count as not IP; what cannot be asked of them is false.
+            // Packets of other link types count as not IP; a filter that cannot be compiled for them is
+            // false.
             Err(FilterError::Syntax { .. }) if !link.is_decoded() => Verdict::Nothing,
             Err(e) => return Err(e),
         };

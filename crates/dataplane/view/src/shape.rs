@@ -1,4 +1,4 @@
-//! The one place where a packet becomes what is shown of it.
+//! Computes the shown packet from the true one. This happens only here.
 
 use crate::copy_exact;
 use crate::expose::{exposed, is_whole};
@@ -9,13 +9,13 @@ use flame_transform::Rewriter;
 pub(crate) struct Shape {
     pub(crate) rewriter: Rewriter,
     pub(crate) snaplen: u32,
-    /// The packet being changed: not in place, for other instances can read a slot while it is being filled.
+    /// The packet being changed. A copy, because other instances can read a slot while it is being filled.
     pub(crate) scratch: Vec<u8>,
 }
 
 impl Shape {
-    /// What is shown of a packet at an exposure: bytes, and a descriptor of those, whose address and time are
-    /// still the true ones.
+    /// Returns the shown part of a packet at an exposure: its bytes, and a descriptor of them that still has
+    /// the true address and time.
     #[inline]
     pub(crate) fn shown<'a>(
         &'a mut self,
@@ -28,15 +28,15 @@ impl Shape {
         let ask = exposed.min(expose.longest(self.snaplen) as usize);
         let mut seen = *d;
         let changes = self.rewriter.changes_any();
-        // Nothing is hidden, or all.
+        // Nothing is hidden, or everything.
         let whole = expose == Expose::All || (ask == bytes.len() && is_whole(link, d, bytes));
         let notes = self.rewriter.changes_notes(link);
         let shown = if !changes && (whole && !notes || ask == 0) {
             &bytes[..ask]
         } else {
             let headers = d.payload() as usize;
-            // Addresses and ports are changed even if they are not shown, for the hash is one of what they
-            // become.
+            // Addresses and ports are changed even if they are not shown, because the hash is computed from
+            // their new values.
             let most = if ask == 0 { headers } else { ask };
             let taken = most.max(headers).min(bytes.len());
             if self.scratch.len() < taken {
@@ -59,7 +59,7 @@ impl Shape {
     }
 }
 
-/// Makes a descriptor agree with `cap_len` exposed bytes.
+/// Adjusts a descriptor to `cap_len` exposed bytes.
 #[inline]
 pub(crate) fn limit(d: &mut Descriptor, cap_len: u32) {
     d.cap_len = cap_len;

@@ -1,7 +1,7 @@
-//! A hidden byte is nowhere in what a view writes.
+//! Hidden bytes appear nowhere in the output of a view.
 //!
-//! Every byte that a view must hide is filled with a pattern that occurs nowhere else, and all memory
-//! that the view was given to write to is searched, not only what its descriptors point to.
+//! Every byte that a view must hide is filled with a pattern that occurs nowhere else, and all memory that
+//! the view could write to is searched, not only the parts to which its descriptors point.
 
 mod common;
 use common::*;
@@ -9,7 +9,7 @@ use flame_abi::{LinkType, flags};
 use flame_plan::{Action, Expose};
 use proptest::prelude::*;
 
-/// Two of these side by side are in nothing that is exposed.
+/// Two of these in a row occur in no exposed byte.
 const CANARY: [u8; 2] = [0xca, 0xfe];
 
 fn has(data: &[u8], pattern: &[u8]) -> bool {
@@ -20,7 +20,7 @@ fn canaries(n: usize) -> Vec<u8> {
     CANARY.into_iter().cycle().take(n).collect()
 }
 
-/// A packet with a payload of canaries, and the length of its headers.
+/// Generates a packet with a payload of canaries, and the length of its headers.
 fn packet() -> impl Strategy<Value = (Vec<u8>, usize)> {
     let header = prop_oneof![
         (0usize..10).prop_map(|n| tcp(&vec![1; n * 4], &[])),
@@ -92,7 +92,7 @@ proptest! {
                 let mut v = view(expose, &[("mac", action), ("ip", action), ("port", action)]);
                 let seen = see(&mut v, LinkType::ETHERNET, &bytes);
                 for i in 0..bytes.len() {
-                    // Checksums are not searched: two bytes may be anything.
+                    // Checksums are not searched, because two bytes may have any value.
                     let shown = seen.packet(i);
                     for secret in secrets.iter().filter(|s| s.len() > 2) {
                         prop_assert!(!has(shown, secret), "{:?} in {:02x?}", secret, shown);
@@ -106,7 +106,7 @@ proptest! {
         }
     }
 
-    /// Random bytes: nothing panics, and no offset leaves what is exposed.
+    /// For random bytes nothing panics, and no offset lies beyond the exposed bytes.
     #[test]
     fn anything_is_taken(
         packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..20),
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// What holds an address in an uncommon place, or cannot be parsed, with the address as pattern.
+/// Packets with an address in an uncommon place, or that cannot be parsed, with the address as pattern.
 #[test]
 fn addresses_in_uncommon_places() {
     const SECRET: [u8; 4] = [0xca, 0xfe, 0xca, 0xfe];
@@ -188,7 +188,7 @@ fn addresses_in_uncommon_places() {
     let everything = [("mac", Action::Zero), ("ip", Action::Zero), ("port", Action::Zero)];
     for (name, kind, packet) in cases {
         let frame = ethernet(kind, &packet);
-        // Padding of the link, as a leaky sender fills it (CVE-2003-0001).
+        // Padding of the link with leaked data of the sender (CVE-2003-0001).
         let padded = if kind == 0x0800 { [&frame[..], &SECRET].concat() } else { frame.clone() };
         for frame in [frame, padded] {
             let open = see(&mut view(Expose::All, &[]), LinkType::ETHERNET, std::slice::from_ref(&frame));

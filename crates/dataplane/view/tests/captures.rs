@@ -1,7 +1,7 @@
-//! Every shared capture through the strictest view: nothing panics, checksums that were right stay
-//! right, and the decoder still understands the packet.
+//! Passes every shared capture through the strictest view: nothing panics, right checksums stay right, and
+//! the decoder still understands the packet.
 //!
-//! Needs the shared captures (`FLAME_TRACES`); says so and passes without them.
+//! Needs the shared captures (`FLAME_TRACES`); reports and passes without them.
 
 mod common;
 use common::*;
@@ -9,12 +9,12 @@ use flame_abi::{Descriptor, flags};
 use flame_decode::{Options, decode};
 use flame_plan::{Action, Expose};
 
-/// Whether the checksum of the outermost transport header is right; nothing if it cannot be told.
+/// Returns whether the checksum of the outermost transport header is right, or `None` if that is unknown.
 fn transport_is_right(bytes: &[u8], d: &Descriptor) -> Option<bool> {
     let plain = d.has(flags::TRANSPORT) && !d.has(flags::FRAGMENT | flags::TRUNCATED | flags::MALFORMED);
     let ip = bytes.get(usize::from(d.l3)..)?;
     let (version, l4) = (ip.first()? >> 4, usize::from(d.l4 - d.l3));
-    // Routing headers and home addresses change what a pseudo-header holds.
+    // Routing headers and home addresses change the contents of a pseudo-header.
     if !plain || (version == 6 && l4 != 40) || (version == 4 && l4 != 20) {
         return None;
     }
@@ -55,7 +55,7 @@ fn all_of_them() {
             assert_eq!((d.proto, d.tcp_flags, d.wire_len), (before.proto, before.tcp_flags, before.wire_len));
             if let Some(right) = transport_is_right(bytes, &before) {
                 match transport_is_right(shown, &after) {
-                    // All is there: right stays right, wrong stays wrong.
+                    // The packet is complete: right stays right, wrong stays wrong.
                     Some(now) => {
                         assert_eq!(now, right, "packet {i} of {}", file.display());
                         assert_eq!(d.hash, after.hash, "packet {i} of {}", file.display());

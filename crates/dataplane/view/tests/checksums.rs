@@ -1,4 +1,4 @@
-//! Checksums that were right stay right, whatever changes: computed anew from the changed bytes.
+//! Right checksums stay right after any change: they are recomputed from the changed bytes.
 
 mod common;
 use common::*;
@@ -16,7 +16,7 @@ fn views() -> Vec<View> {
     ]
 }
 
-/// Checks every checksum of IPv4 or IPv6 at `at`: TCP, UDP, ICMP, and what they carry.
+/// Checks every checksum of IPv4 or IPv6 at `at`: TCP, UDP, ICMP, and those of their payload.
 fn right(bytes: &[u8], at: usize) {
     let ip = &bytes[at..];
     let (proto, l4, end) = if ip[0] >> 4 == 4 {
@@ -68,7 +68,7 @@ fn with6(proto: u8, sum: usize, rest: &[u8]) -> Vec<u8> {
     p
 }
 
-/// Each packet, the bytes that must stay exposed, and where its IP headers are.
+/// Returns packets, each with the number of bytes that must stay exposed and the offsets of its IP headers.
 fn packets() -> Vec<(Vec<u8>, usize, Vec<usize>)> {
     let inner = ethernet(0x0800, &tcp4(&[]));
     let mut list = vec![
@@ -79,7 +79,7 @@ fn packets() -> Vec<(Vec<u8>, usize, Vec<usize>)> {
         (ethernet(0x0800, &icmp4([8, 0, 0, 0, 0, 1, 0, 2], b"echo!")), usize::MAX, vec![14]),
         (ethernet(0x86dd, &with6(6, 16, &tcp(&[], b"six"))), usize::MAX, vec![14]),
         (ethernet(0x86dd, &with6(17, 6, &udp(53, b"question"))), usize::MAX, vec![14]),
-        // VXLAN: the inner packet's changes move the outer UDP checksum.
+        // VXLAN: changes of the inner packet also change the outer UDP checksum.
         (
             ethernet(0x0800, &udp4(4789, &[&[8, 0, 0, 0, 0, 0, 9, 0][..], &inner].concat())),
             usize::MAX,
@@ -129,7 +129,7 @@ fn right_ones_stay_right() {
     }
 }
 
-/// With transmit offload the field holds the sum of the true addresses, and any difference would tell it.
+/// With transmit offload the field holds the sum of the true addresses, which any difference would reveal.
 #[test]
 fn a_wrong_one_becomes_zero() {
     let right = tcp4(&[]);
@@ -147,13 +147,13 @@ fn a_wrong_one_becomes_zero() {
         assert_eq!(seen.packet(0)[50..52], [0, 0]);
         assert_eq!(seen.packet(1)[24..26], [0, 0]);
     }
-    // What covers nothing that changes stays as it is.
+    // A checksum that covers no changed byte stays.
     let mut view = view(Expose::Payload(100), &[]);
     let seen = see(&mut view, LinkType::ETHERNET, &[ethernet(0x0800, &unfilled)]);
     assert_eq!(seen.packet(0), ethernet(0x0800, &unfilled));
 }
 
-/// Of a short payload a checksum tells all.
+/// A checksum reveals a short payload completely.
 #[test]
 fn what_covers_hidden_payload_is_zero() {
     let sctp = ipv4(132, &[], &[&[1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 9][..], b"chunk"].concat());

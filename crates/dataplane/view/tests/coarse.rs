@@ -1,4 +1,4 @@
-//! Coarser times, samples, and flows without their names.
+//! Coarser times, samples, and pseudonymous flows.
 
 mod common;
 use common::*;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CANARY: u8 = 0xC7;
 
-/// Packets of some flows, their times apart by `step`, and what a view shows of them.
+/// Returns packets of some flows, with times `step` apart, and their form in a view.
 fn shown(spec: &ViewSpec, packets: usize, step: u64) -> (Vec<Descriptor>, Vec<Descriptor>, Vec<u8>) {
     let bytes: Vec<Vec<u8>> = (0..packets)
         .map(|n| ethernet(0x0800, &ipv4(17, &[], &udp(1000 + (n % 50) as u16, &[CANARY; 8]))))
@@ -50,14 +50,14 @@ fn flows_keep_apart_without_their_names_where_no_header_is_shown() {
     assert!(all.iter().zip(&seen).all(|(d, s)| names[&d.hash] == s.hash && d.hash != s.hash));
     let (_, other, _) = hashes(2);
     assert!(seen.iter().zip(&other).all(|(a, b)| a.hash != b.hash), "another principal has other names");
-    // The same names where headers are seen: of what is seen.
+    // If headers are shown, the pseudonyms are the same: they depend on the shown packet.
     let (_, of_headers, _) = shown(&keyed(1, Expose::Headers), 500, 10);
     assert!(seen.iter().zip(&of_headers).all(|(a, b)| a.hash == b.hash));
     let (all, open, _) = shown(&keyed(1, Expose::All), 50, 10);
     assert!(all.iter().zip(&open).all(|(d, s)| d.hash == s.hash), "nothing is hidden");
     let (_, without, _) = shown(&ViewSpec { key: None, ..keyed(1, Expose::None) }, 50, 10);
     assert!(without.iter().all(|s| s.hash == 0), "no key, no names");
-    // A transform makes a narrower view, so its names tell less: of changed addresses, under the key.
+    // A transform makes a narrower view, so its pseudonyms reveal less: they depend on changed addresses.
     let zero: Transforms = Field::ALL.into_iter().map(|f| (f, Action::Zero)).collect();
     let (_, less, _) = shown(&ViewSpec { transforms: zero, ..keyed(1, Expose::None) }, 500, 10);
     assert_eq!(less.iter().map(|d| d.hash).collect::<BTreeSet<_>>().len(), 1);
@@ -76,7 +76,7 @@ fn the_views_own_key_goes_before_the_runs() {
     assert_ne!(one, two);
 }
 
-/// Whoever may not see a byte may not ask for it by a filter.
+/// A filter cannot test bytes that are hidden.
 #[test]
 fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
     let seen = |filter: &str, spec: ViewSpec| {
@@ -110,14 +110,14 @@ fn filters_over_what_is_shown_tell_nothing_that_is_hidden() {
     );
 }
 
-/// Whoever narrows a credential, in whatever way, gets no packet that the wider sample has not; and without
-/// the key nobody knows which those are.
+/// No narrowing of a credential shows a packet that is not in the wider sample, and without the key nobody
+/// knows the sample.
 #[test]
 fn narrowing_gives_no_other_sample() {
     let zero: Transforms = Field::ALL.into_iter().map(|f| (f, Action::Zero)).collect();
     let wide =
         ViewSpec { sample: 10, sample_ns: 1000, sample_key: Some(ViewKey([9; 32])), ..keyed(1, Expose::All) };
-    // Numbered by their payload's length, for times get coarser.
+    // The length of the payload identifies a packet, as times get coarser.
     let lengths = |spec: &ViewSpec| {
         let bytes: Vec<Vec<u8>> =
             (0..1000).map(|n| ethernet(0x0800, &ipv4(17, &[], &udp(1000, &vec![1; n])))).collect();
@@ -151,7 +151,7 @@ proptest! {
         }
     }
 
-    /// About one in so many; who gets fewer gets some of those that another gets.
+    /// About one packet in `n` is shown, and a smaller sample is a subset of a larger one.
     #[test]
     fn samples_are_of_their_size_and_nest(n in 1u32..20, m in 1u32..20) {
         let times = |sample: u32| {
@@ -165,7 +165,7 @@ proptest! {
         prop_assert!((found - expected).abs() <= 6.0 * expected.sqrt() , "{} of {}", found, expected);
     }
 
-    /// Of a packet that is not in the sample nothing is written.
+    /// Nothing is written of a packet that is not in the sample.
     #[test]
     fn what_is_not_shown_is_nowhere(sample in 2u32..50) {
         let (_, seen, data) = shown(&ViewSpec { sample, ..keyed(1, Expose::All) }, 200, 3);

@@ -1,5 +1,5 @@
-//! Packets that the capture cut off, that are fragments, or that contradict themselves: what stands in front
-//! of hidden payload tells nothing of it, wherever the bytes end that are there.
+//! Packets that the capture cut off, that are fragments, or that contradict themselves: headers before hidden
+//! payload reveal nothing about it, wherever the packet ends.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn summed4(proto: u8, at: usize, mut segment: Vec<u8>) -> Vec<u8> {
     ethernet(0x0800, &ipv4(proto, &[], &segment))
 }
 
-/// Behind so many extension headers no transport header is looked for.
+/// No transport header is looked for after this many extension headers.
 fn deep6(secret: u8) -> Vec<u8> {
     let mut segment = tcp(&[], &[secret]);
     let end = segment.len();
@@ -29,7 +29,7 @@ fn deep6(secret: u8) -> Vec<u8> {
     ethernet(0x86dd, &ipv6(60, &segment))
 }
 
-/// Packets whose payload, and what was computed from it, is the byte that is given.
+/// Packets whose payload, and values computed from it, is the given byte.
 const PACKETS: [(&str, Make); 10] = [
     ("TCP", |b| summed4(6, 16, tcp(&[], &[b]))),
     ("TCP with a sum in an option", |b| summed4(6, 16, tcp(&[30, 8, 0x20, 0, b, b, 1, 1], &[b]))),
@@ -60,7 +60,8 @@ const PACKETS: [(&str, Make); 10] = [
     ("TCP behind sixteen extensions", deep6),
 ];
 
-/// What a view shows of a packet of which `cut` bytes were captured; of `told`, the descriptor says so.
+/// Returns the form in a view of a packet of which `cut` bytes were captured. If `told`, its descriptor
+/// states so.
 fn shown(expose: Expose, packet: &[u8], cut: usize, told: bool) -> (Descriptor, Vec<u8>) {
     let mut view = View::new(&ViewSpec { expose, ..ViewSpec::default() }, None).unwrap();
     let bytes = packet[..cut.min(packet.len())].to_vec();
@@ -80,7 +81,7 @@ fn what_stands_before_hidden_payload_tells_nothing_of_it() {
         for cut in 14..=a.len() {
             for told in [true, false] {
                 let mut exposes = vec![Expose::None, Expose::Headers];
-                // Where the payload's byte is not there, whatever is exposed shows none of it.
+                // If the byte of the payload was not captured, no exposure shows it.
                 exposes.extend((cut <= payload).then_some(Expose::Payload(100)));
                 for expose in exposes {
                     let (one, other) = (shown(expose, &a, cut, told), shown(expose, &b, cut, told));
@@ -91,7 +92,7 @@ fn what_stands_before_hidden_payload_tells_nothing_of_it() {
     }
 }
 
-/// As it was: ports and flags of headers that were cut off are shown.
+/// Ports and flags of headers that were cut off are still shown.
 #[test]
 fn headers_that_are_cut_off_are_shown_as_far_as_they_tell_nothing() {
     let packet = summed4(6, 16, tcp(&[2, 4, 5, 0xb4], &[9; 30]));
@@ -100,7 +101,7 @@ fn headers_that_are_cut_off_are_shown_as_far_as_they_tell_nothing() {
     assert_eq!(bytes[50..52], [0, 0], "the checksum covers what is not there");
 }
 
-/// Bytes behind a datagram are those of whoever filled the frame up.
+/// The sender fills the bytes after a datagram.
 #[test]
 fn padding_is_shown_as_no_header() {
     let arp = [0, 1, 8, 0, 6, 4, 0, 1, 2, 2, 2, 2, 2, 2, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2];
@@ -125,7 +126,7 @@ fn padding_is_shown_as_no_header() {
     }
 }
 
-/// Link headers that note when a packet came, and how many came before it.
+/// Link headers that note the time of a packet and the number of packets before it.
 #[test]
 fn notes_of_captures_tell_no_hidden_times_and_packets() {
     let ip = ipv4(17, &[], &udp(53, &[9; 4]));

@@ -1,9 +1,8 @@
-//! Non-interference: of two captures that differ only in what is hidden, everything that leaves a view is the
-//! same.
+//! Non-interference: for two captures that differ only in hidden data, the complete output of a view is
+//! equal.
 //!
-//! `FLAME_PAIRS` is how many pairs are tried (10,000; ten million in the long run).
-//! `what_was_mended_is_found` puts each leak that views had back into what leaves, one by one, and the same
-//! search finds it.
+//! `FLAME_PAIRS` is the number of pairs (10,000; ten million in the long run). `what_was_mended_is_found`
+//! adds each former leak of views to the output, one by one, and the same search finds it.
 
 mod common;
 mod maker;
@@ -15,7 +14,7 @@ use flame_plan::{Expose, Field, ViewKey};
 use maker::Numbers;
 use pair::{Capture, Case, Outside, capture, case, other, shown_by};
 
-/// Looks for a pair that something tells apart, in so many; the first.
+/// Searches `pairs` pairs for one whose outputs differ, and describes the first.
 fn find(pairs: u64, seed: u64, outside: &dyn Fn(&Case, &Capture) -> Outside) -> Option<String> {
     let mut numbers = Numbers::new(seed);
     for pair in 0..pairs {
@@ -33,7 +32,7 @@ fn find(pairs: u64, seed: u64, outside: &dyn Fn(&Case, &Capture) -> Outside) -> 
                 let (descriptors, bytes, _) = shown_by(case, &alone);
                 format!("{:02x?}\n  {descriptors:?}\n  {bytes:02x?}", alone.packets[0])
             };
-            // Alone it may show no difference: then it is one of the sample, or of where blocks end.
+            // If a packet alone shows no difference, the sample or the end of a block differs.
             let sides = |i: usize| {
                 let shows = |case: &Case, capture: &Capture| {
                     of(case, capture, i).split_once('\n').map(|s| s.1.to_owned())
@@ -57,7 +56,7 @@ fn what_is_hidden_changes_nothing_outside() {
     assert!(found.is_none(), "{}", found.unwrap());
 }
 
-/// Names of flows, and samples, are others under another key: without it nobody can compute them.
+/// Pseudonyms of flows, and samples, differ under another key: they cannot be computed without it.
 #[test]
 fn names_of_flows_and_samples_depend_on_a_key() {
     let mut numbers = Numbers::new(2);
@@ -81,7 +80,7 @@ fn names_of_flows_and_samples_depend_on_a_key() {
     assert!(compared > 500);
 }
 
-/// What one leak added to what leaves, given the packets, what is shown of them, and the view.
+/// The data that one leak added to the output, from the case and the capture.
 type Leak = fn(&Case, &Capture) -> Outside;
 
 fn bytes_at(d: &Descriptor, capture: &Capture, at: usize, n: usize) -> Outside {
@@ -115,7 +114,7 @@ const LEAKS: [(&str, Leak); 13] = [
                 |at: usize| u16::from_be_bytes(bytes_at(d, capture, at, 2).try_into().unwrap_or([0; 2]));
             let (l3, l4) = (usize::from(d.l3), usize::from(d.l4));
             let addresses = (0..4).map(|i| u64::from(word(l3 + 12 + 2 * i))).sum::<u64>();
-            // As it moves when both addresses become zero.
+            // The change of the sum when both addresses become zero.
             if is_tcp(d) {
                 ((u64::from(word(l4 + 16)) + addresses) % 0xffff).to_le_bytes().to_vec()
             } else {

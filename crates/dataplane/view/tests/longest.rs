@@ -1,4 +1,4 @@
-//! No view shows more of a packet than it says: bounds of modules rest on that.
+//! No view shows more of a packet than its limit, on which bounds of modules rely.
 
 mod common;
 use common::*;
@@ -7,7 +7,8 @@ use flame_plan::{Action, Expose, Field, MAX_HEADERS, ViewSpec};
 use flame_view::View;
 use proptest::prelude::*;
 
-/// Chains of extension headers up to the longest, options, and frames as large as the kernel puts together.
+/// Generates chains of extension headers up to the longest, options, and frames as large as the kernel
+/// coalesces.
 fn packet() -> impl Strategy<Value = Vec<u8>> {
     let chain = prop::collection::vec((prop::sample::select(&[0u8, 43, 60, 135][..]), any::<u8>()), 0..16);
     (chain, 0usize..66_000, any::<bool>(), any::<u8>()).prop_map(|(chain, payload, tags, fill)| {
@@ -17,7 +18,7 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
             rest = [vec![next, units], vec![fill; 6 + usize::from(units) * 8], rest].concat();
             next = kind;
         }
-        // A frame that is put together may have no length.
+        // A coalesced frame may have no length.
         let mut packet = ipv6(next, &rest[..rest.len().min(65_000)]);
         packet.extend(&rest[rest.len().min(65_000)..]);
         if rest.len() > 65_000 {
@@ -50,7 +51,7 @@ proptest! {
                     prop_assert!(d.payload() <= d.cap_len && u32::from(d.l3) <= d.cap_len);
                     let l = u32::from(d.l4_len);
                     prop_assert_eq!(d.has(flags::TRANSPORT), l > 0);
-                    // What was cut says so.
+                    // The flags state that the packet was cut.
                     if expose == Expose::All && !transform && packet.len() > spec.longest() as usize {
                         prop_assert!(d.has(flags::TRUNCATED));
                     }
@@ -66,7 +67,7 @@ proptest! {
     }
 }
 
-/// 30,782 bytes were shown, at a network peer's choice.
+/// Regression: a network peer could choose to have 30,782 bytes shown.
 #[test]
 fn headers_of_any_length_are_cut() {
     let mut rest = tcp(&[], &[]);

@@ -1,5 +1,5 @@
-//! Monotony: what a narrower view shows can be computed from what a wider one shows, by making the narrower
-//! view of that.
+//! Monotony: the output of a narrower view can be computed from that of a wider one, by applying the narrower
+//! view to it.
 
 mod common;
 mod maker;
@@ -22,7 +22,7 @@ fn through(spec: &ViewSpec, descriptors: &[Descriptor], data: &[u8]) -> Shown {
     out[..written.packets as usize].iter().map(|d| (d.ts_ns, d.wire_len, bytes(d))).collect()
 }
 
-/// What was shown, as packets of a capture again.
+/// Converts shown packets to packets of a capture.
 fn again(shown: &Shown) -> (Vec<Descriptor>, Vec<u8>) {
     let (mut descriptors, mut data) = (Vec::new(), Vec::new());
     for (ts_ns, wire_len, bytes) in shown {
@@ -69,7 +69,7 @@ fn the_narrower_view_is_one_of_the_wider() {
     let (mut compared, mut exposed) = (0, 0);
     for _ in 0..2000 {
         let mut wider = spec(&mut n);
-        // By a changed port a tunnel is not known again, though whoever sees the rest may know it.
+        // A tunnel on a changed port is not recognized again, although holders of the rest may recognize it.
         wider.transforms.retain(|field, _| !matches!(field, Field::PortSrc | Field::PortDst));
         let narrower = meet(&wider, &spec(&mut n));
         let none = Transforms::new();
@@ -93,8 +93,8 @@ fn the_narrower_view_is_one_of_the_wider() {
         for (i, (a, b)) in truly.iter().zip(&computed).enumerate() {
             assert_eq!((a.0, a.1), (b.0, b.1));
             assert_eq!(a.0, quantize(descriptors[i].ts_ns, narrower.resolution_ns));
-            // Where the wider view was cut, less may be understood of what is left; never is there more or
-            // other.
+            // After the wider view has cut a packet, less of it may be understood, but never more or anything
+            // else.
             let shared = a.2.len().min(b.2.len());
             let (a, b) = (&a.2[..shared], &b.2[..shared]);
             let differ = a.iter().zip(b).filter(|(a, b)| a != b).count();

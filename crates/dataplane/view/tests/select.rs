@@ -1,4 +1,4 @@
-//! Selecting, mapping in place, and what is refused.
+//! Selecting, mapping in place, and errors.
 
 mod common;
 use common::*;
@@ -30,7 +30,7 @@ fn every_filter_must_pass() {
     let seen = see(&mut v, LinkType::ETHERNET, &packets);
     assert_eq!(seen.descriptors.len(), 1);
     assert_eq!(seen.descriptors[0].wire_len, 14 + 28 + 400);
-    // The checksum is one of the payload too.
+    // The checksum also depends on the payload.
     assert_eq!(seen.packet(0), [&packets[1][..40], &[0; 2]].concat());
     assert_eq!(seen.descriptors[0].addr, BASE);
 }
@@ -70,7 +70,7 @@ fn link_types_may_be_mixed() {
     }
     let (mut out, mut out_data) = ([Descriptor::default(); 3], vec![0; data.len()]);
     let written = v.copy(&descriptors, |i| links[i], &data, &mut out, &mut out_data, BASE).unwrap();
-    // Nothing can be asked of USB packets, so they are not UDP.
+    // No filter applies to USB packets, so they are not UDP.
     assert_eq!((written.packets, written.bytes), (2, 42 + 28));
 }
 
@@ -85,11 +85,11 @@ fn what_is_refused_says_why() {
     let key = Key::new([1; 32]);
     let mac = View::new(&spec(&[], Expose::All, &[(Field::MacDst, Action::Prefix)]), Some(&key));
     assert!(matches!(mac, Err(ViewError::Transform(TransformError::NotIp { field: "mac.dst" }))));
-    // Asks for what only cooked headers have: a filter, though not for Ethernet.
+    // Such filters need a cooked header: they are valid, although not for Ethernet.
     assert!(View::new(&spec(&["inbound"], Expose::All, &[]), None).is_ok());
 }
 
-/// Lengths are not shown at `count`, so nobody asks for them there.
+/// Lengths are not shown at `count`, so filters must not test them there.
 #[test]
 fn filters_for_lengths_are_refused_at_count() {
     let asks = |text: &str, expose, select_expose| {

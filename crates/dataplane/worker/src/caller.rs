@@ -1,11 +1,11 @@
-//! Calls of one instance, fast or slow, of every kind, under one set of rules.
+//! Makes all calls of one instance, fast or slow, under the same rules.
 //!
-//! | rule | looked at | batch, init | tick and end with their continuations, messages of one fast call |
+//! | rule | checked | batch, init | tick and end with their continuations, messages of one fast call |
 //! | --- | --- | --- | --- |
 //! | eviction | before every call, continuation and slice | the instance is dropped | the same |
-//! | share of time, live | the same | what it takes is charged; waits when used up | the same |
-//! | slice, live | inside metered calls, between calls | goes on later | the same |
-//! | budget | inside calls, between calls | each packet, each init | one [`Allowance`] together |
+//! | share of time, live | the same | its time is charged; waits when the share is used up | the same |
+//! | slice, live | inside metered calls, between calls | continues later | the same |
+//! | budget | inside calls, between calls | each packet, each init | one common [`Allowance`] |
 //! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all |
 
 use crate::error::RunError;
@@ -19,28 +19,28 @@ use flame_run::{
 use flame_run::{Slice, Suspended};
 use std::time::{Duration, Instant};
 
-/// One instance and the call that it is at.
+/// An instance and its current call.
 pub(crate) struct Caller {
     loaded: Loaded,
     windows: Vec<Mapping>,
     init: Call,
     state: RunState,
     current: Option<Current>,
-    /// What all calls but batches have together once the run was stopped.
+    /// The allowance of all calls but batches and init after the run was stopped.
     last: Option<Allowance>,
-    /// What batches and init took since then.
+    /// The time of batches and init since then.
     overtime: Duration,
     cpu: CpuMonitor,
     eviction: Eviction,
 }
 
-/// Where the instance is.
+/// The state of the instance.
 enum RunState {
-    /// There is none any more.
+    /// The instance is gone.
     Empty,
-    /// Between two calls.
+    /// The instance is between two calls.
     Idle(Box<Instance>),
-    /// In a call whose slice ended before it did.
+    /// The instance is in a call that did not end within its slice.
     Busy(Suspended),
 }
 
@@ -50,19 +50,20 @@ struct Current {
     continuations: u32,
 }
 
-/// What became of a call, all of its continuations included.
+/// The outcome of a call, including all its continuations.
 pub(crate) enum Ended {
-    /// It goes on in another quantum.
+    /// The call continues in another quantum.
     Paused,
     Done(Call, Allowance),
-    /// The instance is gone.
+    /// The instance is gone because of a fault.
     Faulted(Call, Fault),
-    /// The instance is gone, for this reason.
+    /// The instance is gone because the module was evicted.
     Evicted(Call, Reason),
 }
 
 impl Caller {
-    /// `is_live`: the source loses what is not taken in time.
+    /// Creates a caller without an instance. `is_live` states that the source loses packets that are not
+    /// taken in time.
     pub(crate) fn new(shape: Shape, module: &LoadedModule, role: Role, is_live: bool) -> Self {
         let Shape { workers, tick_ns, interval_ns } = shape;
         let time_limit = module.plan.terms.time_limit.filter(|_| is_live);
@@ -83,7 +84,7 @@ impl Caller {
         Self { windows, ..self }
     }
 
-    /// Makes an instance, whose first call then begins.
+    /// Creates an instance and starts its first call.
     pub(crate) fn launch(&mut self, restarted: bool) -> Result<(), Fault> {
         self.current = None;
         self.state = RunState::Empty;
@@ -92,7 +93,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Returns what calls without packets have together.
+    /// Returns the allowance of a call without packets.
     pub(crate) fn allowance(&self) -> Allowance {
         Allowance::new(self.loaded.limits().call_budget)
     }
@@ -101,12 +102,12 @@ impl Caller {
         &self.loaded
     }
 
-    /// Whether there is no instance any more.
+    /// Returns whether the instance is gone.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.state, RunState::Empty)
     }
 
-    /// Whether it has had its time after the run was stopped.
+    /// Returns whether the instance has used up its time after the run was stopped.
     pub(crate) fn is_overdue(&self) -> bool {
         self.overtime >= GRACE
     }
@@ -115,30 +116,29 @@ impl Caller {
         self.eviction.reason().is_some()
     }
 
-    /// Whether a call is not done.
+    /// Returns whether a call has not ended.
     pub(crate) fn is_busy(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Whether the call that is not done is a tick.
+    /// Returns whether the call that has not ended is a tick.
     pub(crate) fn is_in_tick(&self) -> bool {
         matches!(&self.current, Some(Current { call: Call::Tick { .. }, .. }))
     }
 
-    /// Whether its share of time is not used up.
+    /// Returns whether the module's share of time is not used up.
     pub(crate) fn may_begin(&mut self) -> bool {
         self.cpu.may_begin()
     }
 
-    /// Makes `call` the next one; [`Caller::go`] calls. Nothing happens without an instance.
+    /// Sets the next call, which [`Caller::go`] makes. Does nothing if the instance is gone.
     pub(crate) fn start(&mut self, call: Call, allowance: Allowance) {
         if !self.is_gone() {
             self.current = Some(Current { call, allowance, continuations: 0 });
         }
     }
 
-    /// Goes on with the call that was started until it is done, or a rule says otherwise. `each` gets its
-    /// output.
+    /// Continues the call that was started until it ends or a rule pauses it. `each` receives its output.
     pub(crate) fn go(
         &mut self,
         quantum: &Quantum<'_>,
@@ -221,7 +221,7 @@ impl Caller {
         }
     }
 
-    /// Evicts a module, on all workers, whose batches keep taking longer than it may.
+    /// Evicts the module, on all workers, if its batches exceeded their time limit too often.
     fn monitor(&mut self, call: &Call) {
         if let Call::Batch { count, .. } = call
             && let Some(reason) = self.cpu.batch(*count)
@@ -232,7 +232,7 @@ impl Caller {
 }
 
 impl Current {
-    /// Returns why the next call may not begin, if it may not.
+    /// Returns the reason why the next call may not begin, or `None` if it may.
     fn refused(&self, continuations: u32) -> Option<FaultKind> {
         match self.call {
             Call::Batch { .. } => None,

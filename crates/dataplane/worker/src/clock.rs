@@ -1,9 +1,9 @@
-/// Ticks of packet time: on multiples of the period since 1970, each before the first packet that is
-/// not older. A gap of many periods makes one tick, at its last multiple.
+/// Ticks of packet time. They fall on multiples of the period since 1970, each before the first packet that
+/// is not older. A gap of several periods gives one tick, at its last multiple.
 pub struct Clock {
     period: u64,
     next: Option<u64>,
-    /// The latest time seen.
+    /// The latest time so far.
     pub now: u64,
 }
 
@@ -12,7 +12,8 @@ impl Clock {
         Self { period: period_ns.max(1), next: None, now: 0 }
     }
 
-    /// Goes on over packets of which the latest is from `latest_ns`, if no tick falls before any of them.
+    /// Advances to `latest_ns`, the latest time of some packets, and returns true, unless a tick falls before
+    /// one of them.
     pub fn quiet(&mut self, latest_ns: u64) -> bool {
         let quiet = self.next.is_some_and(|next| latest_ns < next);
         if quiet {
@@ -21,7 +22,7 @@ impl Clock {
         quiet
     }
 
-    /// Goes on to `ts_ns`; the tick that falls before it, if one does. Time never goes back.
+    /// Advances to `ts_ns` and returns the tick that falls before it, if any. Time never goes backwards.
     pub fn advance(&mut self, ts_ns: u64) -> Option<u64> {
         self.now = self.now.max(ts_ns);
         let boundary = ts_ns / self.period * self.period;

@@ -13,30 +13,31 @@ use flame_record::{Rows, Sink};
 use flame_run::{Allowance, Call, Fault, Output, Role};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Bytes of messages that may wait for a slow instance, on live sources; what is beyond is lost, and counted.
+/// The maximum number of bytes of messages that wait for a slow instance, on live sources. Further ones are
+/// lost, and counted.
 const QUEUED: usize = 64 << 20;
 
-/// Bytes that a waiting message takes besides its own.
+/// The number of bytes that a waiting message takes in addition to its own.
 const ENTRY: usize = 64;
 
-/// The end of the pipeline: messages go to the slow instances, rows to the sink.
+/// The last step of the pipeline: passes messages to the slow instances and rows to the sink.
 ///
-/// Slow instances tick only when their fast ones have passed the tick on every worker, so that what they
-/// report does not depend on how workers are scheduled.
+/// Slow instances tick only when their fast ones have passed the tick on every worker, so that their reports
+/// do not depend on the scheduling of workers.
 pub struct Collector<'a> {
     shape: Shape,
     modules: Vec<Collected>,
-    /// Modules that were removed: their accounts, and the workers on which they have not ended.
+    /// The modules being removed: their accounts, and the number of workers on which they have not ended.
     leaving: BTreeMap<ModuleId, (Account, usize)>,
     ended: BTreeMap<ModuleId, (String, Account)>,
-    /// Names of the modules that ran under a grant.
+    /// The names of the modules that ran under a grant.
     granted: BTreeSet<String>,
     sink: &'a mut dyn Sink,
     stop: &'a Stop<'a>,
-    /// The source loses what is not taken in time: messages wait for their quantum.
+    /// Whether the source loses packets that are not taken in time. If so, messages wait for their quantum.
     is_live: bool,
     pub faults: Vec<FaultReport>,
-    /// Per worker: the last tick it passed.
+    /// The last tick that each worker passed.
     passed: Vec<u64>,
     ticked: u64,
 }
@@ -47,29 +48,31 @@ struct Collected {
     rows: Rows,
     gate: Gate,
     resolution_ns: u64,
-    /// The last tick, at that resolution.
+    /// The last tick, at the module's resolution.
     ticked: u64,
-    /// The last tick of all workers' pipelines, and the last that was passed on.
+    /// The last tick that the pipelines of all workers passed.
     due: u64,
+    /// The last tick that was passed on to the slow instance.
     done: u64,
-    /// Per worker: the last tick that the fast instance passed, and what is left for its call's messages.
+    /// The last tick that each worker's fast instance passed.
     passed: Vec<u64>,
+    /// The rest of the allowance for the messages of each fast instance's current call.
     allowances: Vec<Option<Allowance>>,
     slow: Option<Caller>,
     queue: VecDeque<Task>,
-    /// Bytes of the messages in `queue`.
+    /// The number of bytes of the messages in `queue`.
     queued: usize,
-    /// The worker whose message the slow instance is at.
+    /// The worker whose message the slow instance processes.
     worker: usize,
     granted: bool,
     account: Account,
 }
 
-/// A call of a slow instance that waits.
+/// A waiting call of a slow instance.
 enum Task {
     Message {
         worker: usize,
-        /// Whether it is the first of its fast call.
+        /// Whether this is the first message of its fast call.
         is_first: bool,
         bytes: Vec<u8>,
     },
@@ -101,7 +104,7 @@ impl<'a> Collector<'a> {
         Ok(collector)
     }
 
-    /// Takes in a module, before any pipeline sends output of it.
+    /// Adds a module, before any pipeline sends output of it.
     pub(crate) fn add(&mut self, module: &LoadedModule) -> Result<(), RunError> {
         let p = &module.plan;
         let mut collected = Collected {
@@ -141,12 +144,12 @@ impl<'a> Collector<'a> {
         self.modules.iter().position(|m| m.id == id)
     }
 
-    /// Returns the accounts of records and messages; those of packets are the pipelines'.
+    /// Returns the accounts of records and messages. Those of packets belong to the pipelines.
     pub(crate) fn accounts(&self) -> Vec<(ModuleId, Account)> {
         self.modules.iter().map(|m| (m.id, m.account.clone())).collect()
     }
 
-    /// Takes a module out that has ended on one worker; its slow instance ends after the last.
+    /// Removes a module that has ended on one worker. Its slow instance ends after the last.
     pub(crate) fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
         let Removed { module, account, now_ns, reply } = removed;
         let (total, left) = self.leaving.entry(module).or_insert((Account::default(), self.shape.workers));
@@ -163,12 +166,12 @@ impl<'a> Collector<'a> {
             total.add(&m.account);
             self.ended.insert(module, (m.name, total.clone()));
         }
-        // Nobody waits for the answer any more if this fails.
+        // This fails only if nobody waits for the reply any more.
         let _ = reply.send(total);
         Ok(())
     }
 
-    /// Takes checked output of a fast instance.
+    /// Processes checked output of a fast instance.
     pub(crate) fn output(&mut self, from: Origin, bytes: &[u8]) -> Result<(), RunError> {
         let mut is_first = from.is_first;
         let Some(at) = self.place(from.module) else { return Ok(()) };
@@ -192,7 +195,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Worker `worker` has passed the tick at `now_ns`.
+    /// Records that worker `worker` has passed the tick at `now_ns`.
     pub(crate) fn tick(&mut self, worker: usize, now_ns: u64) -> Result<(), RunError> {
         self.passed[worker] = now_ns;
         let all = self.passed.iter().copied().min().unwrap_or(0);
@@ -216,7 +219,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// A module's fast instance has passed the tick.
+    /// Records that a module's fast instance has passed the tick.
     pub(crate) fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
         let Some(at) = self.place(module) else { return Ok(()) };
         let m = &mut self.modules[at];
@@ -225,7 +228,7 @@ impl<'a> Collector<'a> {
         self.go(at)
     }
 
-    /// Whether a turn would bring a slow instance on.
+    /// Returns whether a quantum would advance a slow instance.
     pub(crate) fn can_progress(&mut self) -> bool {
         self.modules.iter_mut().any(|m| {
             let waits = !m.queue.is_empty();
@@ -233,7 +236,7 @@ impl<'a> Collector<'a> {
         })
     }
 
-    /// Gives each slow instance for which something waits one quantum.
+    /// Gives one quantum to each slow instance with waiting calls.
     pub(crate) fn resume(&mut self) -> Result<(), RunError> {
         (0..self.modules.len()).try_for_each(|module| self.go(module))
     }
@@ -243,7 +246,7 @@ impl<'a> Collector<'a> {
         self.modules[module].go(&quantum, self.sink, &mut self.faults)
     }
 
-    /// Ends the slow instances and returns the report of the modules; `accounts` are those of the pipelines.
+    /// Ends the slow instances and returns the report of the modules. `accounts` are those of the pipelines.
     pub(crate) fn end(mut self, now_ns: u64, accounts: Vec<(ModuleId, Account)>) -> Result<Report, RunError> {
         let quantum = Quantum::whole(self.stop);
         for m in &mut self.modules {
@@ -267,7 +270,7 @@ impl<'a> Collector<'a> {
 }
 
 impl Collected {
-    /// Ends the slow instance.
+    /// Makes the last calls of the slow instance.
     fn end(
         &mut self,
         now_ns: u64,
@@ -284,7 +287,7 @@ impl Collected {
         Ok(())
     }
 
-    /// Lets the slow instance tick if all workers have passed the tick that is due.
+    /// Queues a tick of the slow instance if all workers have passed the tick that is due.
     fn tick(&mut self) {
         if self.due <= self.done || self.passed.iter().any(|passed| *passed < self.due) {
             return;
@@ -300,7 +303,7 @@ impl Collected {
         }
     }
 
-    /// Makes the calls that wait, until none does, or others have waited long enough.
+    /// Makes waiting calls until none is left or the quantum is over.
     fn go(
         &mut self,
         quantum: &Quantum<'_>,
@@ -318,7 +321,7 @@ impl Collected {
                     faults.push(self.ended(&fault));
                     return Ok(());
                 }
-                // The fast instances say why.
+                // The fast instances report the reason.
                 Ended::Evicted(call, _) => {
                     self.gone(&call);
                     return Ok(());
@@ -346,7 +349,7 @@ impl Collected {
         true
     }
 
-    /// Counts what nobody takes any more: the message that the slow instance was at, and those that wait.
+    /// Counts the messages that are lost with the slow instance: the current one and those that wait.
     fn gone(&mut self, call: &Call) {
         let waiting = self.queue.drain(..).filter(|task| matches!(task, Task::Message { .. })).count() as u64;
         self.account.messages_lost += waiting + u64::from(matches!(call, Call::Message(_)));
@@ -369,7 +372,7 @@ impl Collected {
                 }
             }
             Frame::Packet(_) | Frame::Record { .. } => self.account.withheld += 1,
-            // The slow path has nobody to send messages to.
+            // Messages of a slow instance have no receiver.
             Frame::Message(_) => {}
         }
         Ok(())
@@ -386,7 +389,7 @@ impl Collected {
         frames(output.bytes).try_for_each(|frame| self.take(frame, sink))
     }
 
-    /// The slow instance is gone; what the fast ones send it from now on is not merged.
+    /// Records that the slow instance is gone. Later messages to it are lost.
     fn ended(&mut self, fault: &Fault) -> FaultReport {
         self.slow = None;
         self.account.faults += 1;
@@ -396,7 +399,7 @@ impl Collected {
     }
 }
 
-/// For one worker: the pipeline's output needs no queue.
+/// With one worker, the output of the pipeline needs no queue.
 impl Outlet for Collector<'_> {
     fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
         Collector::output(self, from, output.bytes)
@@ -426,8 +429,8 @@ pub(crate) fn collect(
     let mut last = 0;
     let mut ended = 0;
     let mut broken = false;
-    // Events since slow instances had a quantum: they have one when nothing comes, and while much does, now
-    // and then.
+    // The number of events since slow instances had a quantum. They receive one when no event waits, and
+    // after every `QUEUE` events otherwise.
     let mut since = 0;
     while ended < workers {
         let can_progress = collector.can_progress();
@@ -464,7 +467,7 @@ pub(crate) fn collect(
                 last = last.max(now_ns);
                 ended += 1;
             }
-            // The first true reason wins over those who only saw the line go dead.
+            // The first specific error takes precedence over workers that only found the queue closed.
             Event::Failed(RunError::Broken) => {
                 broken = true;
                 ended += 1;

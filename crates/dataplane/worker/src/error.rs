@@ -1,6 +1,6 @@
 use flame_plan::ModuleId;
 
-/// Why a run could not begin or go on. A fault of a module is never such an error.
+/// The reason why a run could not begin or continue. A fault of a module is never such an error.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
@@ -21,7 +21,7 @@ pub enum RunError {
     Duplicate(ModuleId),
     #[error("no module has number {}", .0.0)]
     Unknown(ModuleId),
-    /// Ticks fall where every view may see a time. The period was fixed when the run began.
+    /// Ticks fall only on times that every view shows, and their period was fixed when the run began.
     #[error(
         "its view shows times in steps of {resolution_ns} ns, which do not divide the {tick_ns} ns between two ticks of this run: \
          choose a resolution that does, or start the run with this module"
@@ -29,7 +29,7 @@ pub enum RunError {
     Resolution { resolution_ns: u64, tick_ns: u64 },
     #[error("the run has ended")]
     Ended,
-    /// A worker ended before its work did; its own error is reported instead of this one.
+    /// A worker ended before its work did. If it has its own error, that is reported instead.
     #[error("a worker stopped early")]
     Broken,
 }

@@ -1,16 +1,16 @@
-//! What a report tells of modules that run under a grant: nothing of their own making.
+//! Removes information that modules under a grant could put into a report.
 //!
 //! A module chooses how often it faults and at which packet, how many records it drops and how many it tries
-//! to put out: numbers that would carry what it sees past a grant that lets no record out. What is left of
-//! them here is what docs/threats.md counts.
+//! to emit: numbers that could reveal what it sees although its grant releases no record. docs/threats.md
+//! quantifies the information that is left.
 
 use crate::report::Report;
 use std::collections::{BTreeSet, HashMap};
 
-/// Faults of one module that are reported one by one; all are counted.
+/// The maximum number of faults of one module that are reported individually. All are counted.
 pub const MAX_FAULTS: usize = 16;
 
-/// Takes from a report what the modules under a grant, named by `granted`, could write into it.
+/// Removes from a report the data that the modules under a grant, named by `granted`, could choose.
 pub(crate) fn reduce(granted: &BTreeSet<String>, report: &mut Report) {
     if granted.is_empty() {
         return;
@@ -22,7 +22,7 @@ pub(crate) fn reduce(granted: &BTreeSet<String>, report: &mut Report) {
             return true;
         }
         fault.packet = None;
-        // Times of batches are the module's to choose.
+        // The module chooses the times of its batches.
         if let Some(reason) = fault.evicted.take() {
             fault.text = format!("evicted: {}", reason.without_measurements());
         }
@@ -35,11 +35,11 @@ pub(crate) fn reduce(granted: &BTreeSet<String>, report: &mut Report) {
         account.messages_lost = rounded(account.messages_lost);
         account.withheld = rounded(account.withheld);
     }
-    // The kernel drops packets that no grant shows as well.
+    // The kernel also drops packets that no grant shows.
     report.kernel_drops = rounded(report.kernel_drops);
 }
 
-/// Up to the next power of two: how large it is, not how much.
+/// Rounds up to the next power of two, which leaves only the order of magnitude.
 fn rounded(n: u64) -> u64 {
     n.checked_next_power_of_two().filter(|_| n > 0).unwrap_or(n)
 }

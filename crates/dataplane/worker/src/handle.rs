@@ -1,4 +1,4 @@
-//! Commands to a run while packets flow.
+//! Commands to a run that is in progress.
 
 use crate::error::RunError;
 use crate::module::{LoadedModule, Module, Shape};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A change that every pipeline makes between two blocks.
+/// A command that every pipeline executes between two blocks.
 #[derive(Clone)]
 pub(crate) enum Command {
     Add(Box<LoadedModule>),
@@ -20,7 +20,7 @@ pub(crate) enum Command {
     Accounts(Sender<Vec<(ModuleId, Account)>>),
 }
 
-/// Numbers that readers publish once per block.
+/// Totals that readers publish once per block.
 #[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) packets: AtomicU64,
@@ -29,7 +29,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Adds a block. `kernel_drops` is the total of one source: of several, the largest counts.
+    /// Adds a block. `kernel_drops` is the total of one source; of several sources the largest counts.
     pub(crate) fn add(&self, packets: u64, bytes: u64, kernel_drops: u64) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -37,9 +37,8 @@ impl Progress {
     }
 }
 
-/// Commands a run while packets flow: modules are added, removed and evicted, and accounts are read. Every
-/// command takes effect between two blocks of each pipeline; no packet waits for a lock. Clones command the
-/// same run.
+/// Commands a run in progress: adds, removes and evicts modules, and reads accounts. Every command takes
+/// effect between two blocks of each pipeline; no packet waits for a lock. All clones command the same run.
 #[derive(Clone)]
 pub struct Handle(Arc<Shared>);
 
@@ -49,15 +48,15 @@ pub(crate) struct Shared {
     shape: Shape,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) progress: Progress,
-    /// Whether slices have to be ended.
+    /// Whether slices must be ended.
     pub(crate) has_metered: AtomicBool,
     pipelines: Vec<Sender<Command>>,
-    /// Nothing where the one pipeline's thread collects as well.
+    /// The queue of the collector, or `None` if the only pipeline's thread also collects.
     collector: Option<Sender<Event>>,
     modules: Mutex<BTreeMap<ModuleId, (String, Eviction)>>,
 }
 
-/// The ends of the command channels, for the threads of a run.
+/// The receiving ends of the command channels, for the threads of a run.
 pub(crate) struct Inboxes {
     pub(crate) pipelines: Vec<Receiver<Command>>,
 }
@@ -106,20 +105,20 @@ impl Handle {
         self.0.pipelines.iter().try_for_each(|p| p.send(command.clone()).map_err(|_| RunError::Ended))
     }
 
-    /// Adds a module, which gets the packets from the next block on. Its code is loaded on the caller's
+    /// Adds a module, which receives packets from the next block on. Its code is loaded on the caller's
     /// thread.
     ///
     /// # Errors
     ///
-    /// The run has ended, the module's number is taken, its view cannot be made, or its code is of another
-    /// engine.
+    /// Returns an error if the run has ended, the module's number is taken, its resolution does not divide
+    /// the tick, its view cannot be created, or its code was compiled for another engine.
     pub fn add(&self, module: &Module) -> Result<(), RunError> {
         let (id, resolution_ns) = (module.plan.id, module.plan.view.resolution_ns.max(1));
         let tick_ns = self.0.shape.tick_ns;
         if !tick_ns.is_multiple_of(resolution_ns) {
             return Err(RunError::Resolution { resolution_ns, tick_ns });
         }
-        // A view that cannot be made is an error here, and not of the run.
+        // Reported here, because in a pipeline it would end the run.
         View::new(&module.plan.view, self.0.key.as_ref())?;
         let loaded = LoadedModule::new(&self.0.engines, module)?;
         let mut modules = self.modules();
@@ -130,7 +129,7 @@ impl Handle {
             self.0.has_metered.store(true, Ordering::Relaxed);
         }
         let entry = (module.plan.name.clone(), loaded.eviction.clone());
-        // The collector knows a module before any pipeline sends output of it.
+        // The collector must know a module before any pipeline sends output of it.
         if let Some(collector) = &self.0.collector {
             let (done, wait) = bounded(1);
             let event = Event::Add(Box::new(loaded.clone()), done);
@@ -147,7 +146,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The run has ended, or no module has this number.
+    /// Returns an error if the run has ended, or no module has this number.
     pub fn remove(&self, id: ModuleId) -> Result<Account, RunError> {
         if self.modules().remove(&id).is_none() {
             return Err(RunError::Unknown(id));
@@ -157,12 +156,12 @@ impl Handle {
         account.recv().map_err(|_| RunError::Ended)
     }
 
-    /// Makes `modules` the ones that run: removes the others, adds those that are new, and leaves the rest
-    /// alone.
+    /// Makes `modules` the ones that run: removes the others, adds the new ones, and leaves the rest
+    /// unchanged.
     ///
     /// # Errors
     ///
-    /// As [`Handle::add`] and [`Handle::remove`]; changes made before the error stay.
+    /// Returns the errors of [`Handle::add`] and [`Handle::remove`]. Changes made before the error stay.
     pub fn apply(&self, modules: &[Module]) -> Result<(), RunError> {
         let now: Vec<ModuleId> = self.modules().keys().copied().collect();
         let wanted = |id: &ModuleId| modules.iter().any(|m| m.plan.id == *id);
@@ -170,11 +169,12 @@ impl Handle {
         modules.iter().filter(|m| !now.contains(&m.plan.id)).try_for_each(|m| self.add(m))
     }
 
-    /// Has a module's instances dropped on all workers, before their next calls. The first reason counts.
+    /// Drops a module's instances on all workers, before their next calls. If it is evicted more than once,
+    /// the first reason is kept.
     ///
     /// # Errors
     ///
-    /// No module has this number.
+    /// Returns an error if no module has this number.
     pub fn evict(&self, id: ModuleId, reason: Reason) -> Result<(), RunError> {
         match self.modules().get(&id) {
             Some((_, eviction)) => {
@@ -185,11 +185,11 @@ impl Handle {
         }
     }
 
-    /// Returns the accounts of the modules that run, as of the last block of each pipeline.
+    /// Returns the accounts of the running modules, as of the last block of each pipeline.
     ///
     /// # Errors
     ///
-    /// The run has ended; its report has the final accounts.
+    /// Returns an error if the run has ended; its report has the final accounts.
     pub fn snapshot(&self) -> Result<Snapshot, RunError> {
         let (reply, parts) = unbounded();
         self.send(&Command::Accounts(reply.clone()))?;
@@ -217,7 +217,7 @@ impl Handle {
         })
     }
 
-    /// Ends the run: all that was read is still processed and reported.
+    /// Ends the run. All packets that were read are still processed and reported.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
     }

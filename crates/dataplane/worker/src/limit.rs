@@ -1,16 +1,17 @@
-//! What a module's calls take, measured: its share of a worker, and the limit that its batches were admitted
-//! with.
+//! Measures the time of a module's calls: its share of a worker, and the limit with which its batches were
+//! admitted.
 
 use flame_plan::{Overrun, Reason, TimeLimit};
 use flame_quota::Meters;
 use std::time::{Duration, Instant};
 
-/// Batches before a module is judged: the first ones find cold caches and empty tables.
+/// The number of batches before the limit applies: the first ones find cold caches and empty tables.
 const ENOUGH: u64 = 256;
 
-/// Reads the clock twice a call, or a slice of one; never if nothing is limited.
+/// A monitor of a module's processor time. It reads the clock twice per call or slice, and never if nothing
+/// is limited.
 pub struct CpuMonitor {
-    /// The credential's processor time, of all its installs and workers.
+    /// The processor time of the credential, over all its installs and workers.
     share: Option<Meters>,
     limit: Option<OverrunMonitor>,
 }
@@ -20,7 +21,7 @@ impl CpuMonitor {
         Self { share: Some(meters.clone()).filter(Meters::timed), limit: limit.map(OverrunMonitor::new) }
     }
 
-    /// Whether a call may begin or go on.
+    /// Returns whether a call may begin or continue.
     pub fn may_begin(&mut self) -> bool {
         self.share.as_ref().is_none_or(Meters::may_begin)
     }
@@ -29,7 +30,7 @@ impl CpuMonitor {
         (self.share.is_some() || self.limit.is_some()).then(Instant::now)
     }
 
-    /// Charges what was done since `started`; time of batches is also what the limit is about.
+    /// Charges the time since `started`. The limit only applies to the time of batches.
     pub fn charge(&mut self, started: Option<Instant>, is_batch: bool) {
         let Some(took) = started.map(|s| s.elapsed()) else { return };
         if let Some(share) = &self.share {
@@ -46,7 +47,7 @@ impl CpuMonitor {
     }
 }
 
-/// Holds a module to its limit, and remembers how long its batches took.
+/// Enforces a module's limit, and records the times of its batches.
 struct OverrunMonitor {
     limit: TimeLimit,
     so_far: Duration,
@@ -81,7 +82,7 @@ impl OverrunMonitor {
     }
 }
 
-/// Counts in steps of a quarter of a power of two.
+/// A histogram with steps of a quarter of a power of two.
 struct Histogram([u64; 256]);
 
 impl Default for Histogram {
@@ -99,7 +100,7 @@ impl Histogram {
         self.0[at] += 1;
     }
 
-    /// The largest number of the step that holds the quantile.
+    /// Returns the largest number of the step that contains the quantile.
     fn quantile(&self, q: f64) -> u64 {
         let all: u64 = self.0.iter().sum();
         let wanted = ((all as f64 * q).ceil() as u64).max(1);
@@ -156,7 +157,7 @@ mod tests {
         for _ in 0..997 {
             assert_eq!(batch(700), None);
         }
-        // One in a hundred may be slow, or what the machine does would remove modules.
+        // One batch in a hundred may be slow, because delays of the machine would evict modules otherwise.
         for _ in 0..10 {
             assert_eq!(batch(5000), None);
         }

@@ -12,13 +12,13 @@ pub struct Module {
 }
 
 impl From<ModulePlan> for Module {
-    /// A module of the operator's own.
+    /// Creates a module of the operator.
     fn from(plan: ModulePlan) -> Self {
         Self { plan, meters: Meters::default() }
     }
 }
 
-/// A module whose code is loaded, once for all its instances.
+/// A module with its code, which is loaded once for all its instances.
 #[derive(Clone)]
 pub(crate) struct LoadedModule {
     pub(crate) plan: Arc<ModulePlan>,
@@ -35,7 +35,7 @@ impl LoadedModule {
     }
 }
 
-/// What all modules of a run have in common.
+/// Properties that all modules of a run share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) workers: usize,

@@ -1,4 +1,4 @@
-//! Where pipelines send output, and the queue between their threads and the collector.
+//! The output of pipelines, and the queue between their threads and the collector.
 
 use crate::error::RunError;
 use crate::module::LoadedModule;
@@ -7,12 +7,12 @@ use crossbeam_channel::Sender;
 use flame_plan::{Account, ModuleId};
 use flame_run::Output;
 
-/// Where output comes from.
+/// The origin of output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) module: ModuleId,
     pub(crate) worker: usize,
-    /// Whether it is the first output of its call; else that of a continuation.
+    /// Whether this is the first output of its call, not that of a continuation.
     pub(crate) is_first: bool,
 }
 
@@ -20,17 +20,17 @@ pub(crate) struct Origin {
 pub(crate) struct Removed {
     pub(crate) module: ModuleId,
     pub(crate) account: Account,
-    /// Packet time when it ended.
+    /// The packet time at which it ended.
     pub(crate) now_ns: u64,
-    /// Receives the account over all workers, once the module has ended on all of them.
+    /// The channel for the account over all workers, once the module has ended on all of them.
     pub(crate) reply: Sender<Account>,
 }
 
-/// Where a pipeline's output goes.
+/// The destination of a pipeline's output.
 pub(crate) trait Outlet {
     fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError>;
     fn fault(&mut self, report: FaultReport) -> Result<(), RunError>;
-    /// The module has done the tick at `now_ns`, and all that came before, on this worker.
+    /// Records that the module has completed the tick at `now_ns`, and all calls before it, on this worker.
     fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError>;
     fn removed(&mut self, removed: Removed) -> Result<(), RunError>;
 }

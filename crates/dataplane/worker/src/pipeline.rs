@@ -1,4 +1,4 @@
-//! One worker: every view once, and after each view the fast instances that share it.
+//! The pipeline of one worker: computes every view once, and then runs the fast instances that share it.
 
 use crate::error::RunError;
 use crate::handle::Command;
@@ -15,19 +15,19 @@ use flame_view::Key;
 
 pub(crate) struct Pipeline<'a> {
     views: Vec<ViewStage>,
-    /// Modules that were removed and have not ended yet; they get no more packets.
+    /// The modules that were removed and have not ended yet. They receive no more packets.
     leaving: Vec<Leaving>,
     options: PipelineOptions<'a>,
 }
 
-/// A module on its way out, alone in its view.
+/// A module that is being removed, alone in its view.
 struct Leaving {
     view: ViewStage,
     now_ns: u64,
     reply: Sender<Account>,
 }
 
-/// What a pipeline is made from.
+/// Options of a pipeline.
 #[derive(Clone, Copy)]
 pub(crate) struct PipelineOptions<'a> {
     pub(crate) shape: Shape,
@@ -35,7 +35,8 @@ pub(crate) struct PipelineOptions<'a> {
     pub(crate) batch: usize,
     pub(crate) key: Option<&'a Key>,
     pub(crate) shared: Option<Shared>,
-    /// The source loses what is not taken in time: no call of a metered module is waited for.
+    /// Whether the source loses packets that are not taken in time. If so, the pipeline does not wait for
+    /// calls of metered modules.
     pub(crate) live: bool,
     pub(crate) stop: &'a Stop<'a>,
 }
@@ -61,12 +62,12 @@ impl<'a> Pipeline<'a> {
                 self.views.len() - 1
             }
         };
-        // A block that is being filled is of the modules that saw it begin.
+        // A block that is being filled belongs to the modules that were present at its beginning.
         self.views[at].publish((self.options.batch, self.options.stop), outlet)?;
         self.views[at].add(module, &self.options, outlet)
     }
 
-    /// Follows a command, between two blocks. Packet time is `now_ns`.
+    /// Executes a command, between two blocks. Packet time is `now_ns`.
     pub(crate) fn command(
         &mut self,
         command: Command,
@@ -80,7 +81,7 @@ impl<'a> Pipeline<'a> {
                 let leaving = self.leaving.iter().map(|l| &l.view);
                 let runners = self.views.iter().chain(leaving).flat_map(|v| &v.runners);
                 let accounts = runners.map(|r| (r.module, r.account.clone())).collect();
-                // Nobody waits for the answer any more if this fails.
+                // This fails only if nobody waits for the reply any more.
                 let _ = reply.send(accounts);
                 Ok(())
             }
@@ -106,7 +107,7 @@ impl<'a> Pipeline<'a> {
             self.leaving.push(Leaving { view, now_ns, reply });
             return self.drain_leaving(outlet);
         }
-        // One that shares its blocks is called to the end of each call, which takes no longer than its bound.
+        // The calls of a module that shares its blocks run to their end, within their bound.
         let view = &mut self.views[at];
         let (runners, links) = view.split();
         let blocks = Blocks { is_last: true, ..blocks(batch, links, stop) };
@@ -115,7 +116,7 @@ impl<'a> Pipeline<'a> {
         outlet.removed(Removed { module, account, now_ns, reply })
     }
 
-    /// Gives each module on its way out one quantum.
+    /// Gives one quantum to each module that is being removed.
     fn drain_leaving(&mut self, outlet: &mut dyn Outlet) -> Result<(), RunError> {
         let PipelineOptions { batch, stop, .. } = self.options;
         let mut at = 0;
@@ -137,7 +138,7 @@ impl<'a> Pipeline<'a> {
 
     pub(crate) fn chunk(&mut self, chunk: Chunk<'_>, outlet: &mut dyn Outlet) -> Result<(), RunError> {
         let how = (self.options.batch, self.options.stop);
-        // A batch has one link type; nearly every source has only one.
+        // A batch has one link type. Nearly every source has only one.
         let mut start = 0;
         for same in chunk.packets.chunk_by(|a, b| a.link == b.link) {
             let range = start..start + same.len();
@@ -158,12 +159,12 @@ impl<'a> Pipeline<'a> {
         self.views.iter_mut().flat_map(|v| &mut v.runners)
     }
 
-    /// Whether a further quantum would resume anything that was interrupted.
+    /// Returns whether another quantum would advance a paused call.
     pub(crate) fn can_progress(&mut self) -> bool {
         !self.leaving.is_empty() || self.runners().any(ModuleRunner::can_progress)
     }
 
-    /// Gives each runner for which something waits one more quantum.
+    /// Gives one quantum to each runner with waiting work.
     pub(crate) fn resume(&mut self, is_last: bool, outlet: &mut dyn Outlet) -> Result<(), RunError> {
         let PipelineOptions { batch, stop, .. } = self.options;
         for view in &mut self.views {
@@ -174,7 +175,7 @@ impl<'a> Pipeline<'a> {
         self.drain_leaving(outlet)
     }
 
-    /// Publishes what waits for a block to be full.
+    /// Publishes the blocks that are being filled.
     fn flush(&mut self, outlet: &mut dyn Outlet) -> Result<(), RunError> {
         let how = (self.options.batch, self.options.stop);
         self.views.iter_mut().try_for_each(|view| view.publish(how, outlet))

@@ -7,8 +7,8 @@ use flame_source::{Next, RawBlock, RawPacket, Source, SourceError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Packets that come after a live source was idle may be older than that by this much: the kernel fills
-/// a block for up to two of its timeouts. No tick may overtake them.
+/// The maximum age in nanoseconds of packets that arrive after a live source was idle, because the kernel
+/// fills a block for up to two of its timeouts. No tick may overtake them.
 const HELD_BACK_NS: u64 = 100_000_000;
 
 /// Packets of one block with their descriptors, between two ticks.
@@ -16,37 +16,37 @@ const HELD_BACK_NS: u64 = 100_000_000;
 pub struct Chunk<'a> {
     pub block: &'a RawBlock,
     pub packets: &'a [RawPacket],
-    /// `addr` is the offset in `block.data`.
+    /// The descriptors, whose `addr` is the offset in `block.data`.
     pub descriptors: &'a [Descriptor],
 }
 
-/// Takes what the source gives, in order.
+/// A consumer of a source's packets and ticks, in order.
 pub trait Consumer {
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError>;
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError>;
     fn end(&mut self, now_ns: u64) -> Result<(), RunError>;
-    /// While nothing comes: resumes calls that were interrupted. Returns whether any are left.
+    /// Resumes paused calls while no packet arrives. Returns whether any are left.
     fn resume(&mut self) -> Result<bool, RunError> {
         Ok(false)
     }
 
-    /// Between two blocks: follows the commands that came.
+    /// Executes waiting commands, between two blocks.
     fn commands(&mut self, _now_ns: u64) -> Result<(), RunError> {
         Ok(())
     }
 }
 
-/// Packets and bytes that were read.
+/// The numbers of packets and bytes that were read.
 #[derive(Debug, Default)]
 pub struct ReadStats {
     pub packets: u64,
     pub bytes: u64,
-    /// Why the source could not go on. What came before is processed all the same.
+    /// The error that ended the source early. Packets before it are still processed.
     pub failed: Option<SourceError>,
 }
 
-/// Reads `source` to its end, to `count` packets, or until `stop` (of a live one, what had arrived by
-/// then); decodes once per packet.
+/// Reads `source` to its end, to `count` packets, or until `stop` (of a live source, the packets that had
+/// arrived by then). Decodes each packet once.
 pub fn read_loop(
     source: &mut dyn Source,
     consumer: &mut dyn Consumer,
@@ -113,7 +113,7 @@ pub fn read_loop(
     }
     consumer.end(clock.now)?;
     match stats.failed.take() {
-        // Nothing was processed that could be reported.
+        // No packet was processed that could be reported.
         Some(e) if stats.packets == 0 => Err(e.into()),
         failed => Ok(ReadStats { failed, ..stats }),
     }
@@ -134,7 +134,7 @@ fn send(
 pub struct ReadOptions<'a> {
     pub decapsulate: bool,
     pub tick_ns: u64,
-    /// Packets to take at most.
+    /// The maximum number of packets to read.
     pub count: u64,
     pub stop: &'a AtomicBool,
     pub(crate) progress: &'a Progress,

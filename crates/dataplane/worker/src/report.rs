@@ -4,58 +4,58 @@ use flame_source::{Damage, Progress};
 /// The outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Packets that the source delivered.
+    /// The number of packets that the source delivered.
     pub packets: u64,
-    /// Their captured bytes.
+    /// The captured bytes of these packets.
     pub bytes: u64,
-    /// Per module in the order of their numbers, over all workers.
+    /// The account of each module over all workers, in the order of the modules' numbers.
     pub accounts: Vec<(String, Account)>,
     pub faults: Vec<FaultReport>,
-    /// Places from which on a capture file could not be read.
+    /// The places from which on a capture file could not be read.
     pub damage: Vec<Damage>,
-    /// Why a source ended before its time; all that came before is in this report and in the records.
+    /// The error that ended a source early. All packets before it are in this report and in the records.
     pub failed: Option<String>,
-    /// Packets the kernel dropped because nobody took them in time.
+    /// The number of packets that the kernel dropped because nobody took them in time.
     pub kernel_drops: u64,
 }
 
-/// Accounts of a run that goes on.
+/// The accounts of a run in progress.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Packets that the sources delivered so far.
+    /// The number of packets that the sources delivered so far.
     pub packets: u64,
-    /// Their captured bytes.
+    /// The captured bytes of these packets.
     pub bytes: u64,
-    /// Packets the kernel dropped so far.
+    /// The number of packets that the kernel dropped so far.
     pub kernel_drops: u64,
-    /// Per module that runs, over all workers. Packets in blocks that a module has not taken yet are offered
-    /// only.
+    /// The account of each running module over all workers. Packets in blocks that a module has not taken yet
+    /// only count as offered.
     pub accounts: Vec<(ModuleId, String, Account)>,
 }
 
-/// An instance that was ended.
+/// The end of an instance by a fault or an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultReport {
     pub id: ModuleId,
     pub module: String,
-    /// None: the slow instance.
+    /// The worker of the instance, or `None` for the slow instance.
     pub worker: Option<usize>,
-    /// Number of the packet, among those offered to this module on this worker, counted from 0.
+    /// The index of the packet among those offered to this module on this worker.
     pub packet: Option<u64>,
-    /// The fault in words.
+    /// A description of the fault.
     pub text: String,
-    /// The reason, if the module was evicted.
+    /// The reason for the eviction, if the module was evicted.
     pub evicted: Option<Reason>,
     pub restarted: bool,
 }
 
 /// Receives progress from the reading thread after each block. Implementations limit their own rate.
 pub trait Observer: Send {
-    /// After each block: packets so far over this source, and how far the source is.
+    /// Called after each block with the number of packets so far and the progress of this source.
     fn progress(&mut self, packets: u64, progress: Progress);
 }
 
-/// Shows nothing.
+/// An observer that shows nothing.
 pub struct Silent;
 
 impl Observer for Silent {

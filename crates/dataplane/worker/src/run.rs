@@ -1,4 +1,4 @@
-//! Wires sources, views, modules and a sink, and decides which thread does what.
+//! Connects sources, views, modules and a sink, and selects the arrangement of threads.
 
 use crate::collect::Collector;
 use crate::error::RunError;
@@ -21,15 +21,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
-/// Blocks that may wait for one worker, and outputs that may wait for the collector. A full queue
-/// holds the sender up: capture files are read no faster, a live source counts kernel drops.
+/// The maximum number of blocks that wait for one worker, and, per worker, of outputs that wait for the
+/// collector. A full queue blocks the sender: capture files are read more slowly, a live source counts kernel
+/// drops.
 pub(crate) const QUEUE: usize = 16;
 
-/// Where packets come from.
+/// The sources of a run.
 pub enum Input {
-    /// One source; with several workers its packets are dispatched by flow hash.
+    /// One source. With several workers its packets are dispatched by flow hash.
     Shared(Box<dyn Source>),
-    /// One source for each worker; the kernel dispatches the flows.
+    /// One source for each worker. The kernel dispatches the flows.
     PerWorker(Vec<Box<dyn Source>>),
 }
 
@@ -45,20 +46,21 @@ impl Input {
 #[derive(Clone)]
 pub struct Options {
     pub decapsulate: bool,
-    /// Packets to take at most, over all workers (a shared source only).
+    /// The maximum number of packets to read, over all workers (for a shared source only).
     pub count: u64,
-    /// Packets in a batch, 1 to 256.
+    /// The maximum number of packets in a batch, 1 to 256.
     pub batch: usize,
-    /// For the transforms `prefix` and `hash`.
+    /// The key of the transforms `prefix` and `hash`.
     pub key: Option<Key>,
-    /// Decides, with its flow hash, which worker a flow goes to where grants are: which flows share one then
-    /// reveals nothing of their addresses.
+    /// The key that, with the flow hash, determines the worker of a flow where there are grants. The flows
+    /// that share a worker then reveal nothing about their addresses.
     pub dispatch_key: Option<Key>,
-    /// Set it to end the run: all that was read is still processed and reported.
+    /// The flag that ends the run when it is set. All packets that were read are still processed and
+    /// reported.
     pub stop: Arc<AtomicBool>,
 }
 
-/// A run that was prepared: its modules are loaded, its [`Handle`] takes commands.
+/// A prepared run: its modules are loaded, and its [`Handle`] takes commands.
 pub struct Run {
     pub(crate) shape: Shape,
     modules: Vec<LoadedModule>,
@@ -71,11 +73,11 @@ pub struct Run {
 
 impl Run {
     /// Loads the modules of `plan`. `meters` are those of their credentials, in the same order; modules
-    /// beyond them are the operator's own.
+    /// beyond them are the operator's.
     ///
     /// # Errors
     ///
-    /// Machine code is of another engine, or two modules have one number.
+    /// Returns an error if machine code was compiled for another engine, or two modules have the same number.
     pub fn new(
         plan: &Plan,
         meters: &[Meters],
@@ -95,16 +97,16 @@ impl Run {
         Ok(Self { shape, modules, engines: engines.clone(), options, handle, inboxes, events })
     }
 
-    /// Returns a handle, which commands the run from other threads.
+    /// Returns a handle that commands the run from other threads.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Runs on this thread, and threads for further workers, until the input ends or the run is stopped.
+    /// Runs on this thread, and on threads for further workers, until the input ends or the run is stopped.
     ///
     /// # Errors
     ///
-    /// The source or the sink failed. Faults of modules are in the report.
+    /// Returns an error if the source or the sink failed. Faults of modules are in the report.
     pub fn execute(
         self,
         input: Input,
@@ -142,7 +144,7 @@ impl Run {
     }
 }
 
-/// What the threads of a run share.
+/// The data that the threads of a run share.
 pub(crate) struct Wiring<'a> {
     pub(crate) shape: Shape,
     pub(crate) modules: &'a [LoadedModule],
@@ -175,7 +177,7 @@ impl<'a> Wiring<'a> {
     }
 }
 
-/// A run on a thread of its own.
+/// A run on a separate thread.
 pub struct Worker {
     handle: Handle,
     thread: JoinHandle<(Result<Report, RunError>, Box<dyn Sink>)>,
@@ -204,7 +206,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// As [`Run::execute`]; what the sink has not finished is removed with it.
+    /// Returns the errors of [`Run::execute`]. Files that the sink has not finished are removed with it.
     pub fn join(self) -> Result<(Report, Box<dyn Sink>), RunError> {
         let (report, sink) = self.thread.join().map_err(|_| RunError::Broken)?;
         Ok((report?, sink))

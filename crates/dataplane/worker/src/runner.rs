@@ -1,4 +1,4 @@
-//! A module on one worker: its instance, the blocks it is given, and what became of them.
+//! A module on one worker: its instance, its blocks, and its account.
 
 use crate::caller::{Caller, Ended};
 use crate::error::RunError;
@@ -18,31 +18,32 @@ pub(crate) struct ModuleRunner {
     name: String,
     worker: usize,
     caller: Caller,
-    /// Its calls are done in one quantum: nothing is lost meanwhile, or it shares blocks with others, who
-    /// would wait for it if it kept them.
+    /// Whether its calls end within one quantum: either no packet is lost meanwhile, or it shares blocks with
+    /// others, which would wait for it if it kept them.
     is_whole: bool,
     restarts: u32,
     pub(crate) reader: Reader,
-    /// The block that it is at.
+    /// The current block.
     work: Option<Work>,
-    /// Blocks that were taken so far.
+    /// The number of blocks taken so far.
     taken: u64,
-    /// Ticks that wait for blocks before them, or for a share of time.
+    /// Ticks that wait for earlier blocks, or for a share of time.
     ticks: VecDeque<Due>,
-    /// Whether the call that it is at has put nothing out yet.
+    /// Whether the current call has not produced output yet.
     is_fresh: bool,
     meters: Meters,
-    /// Of its view: ticks and the end are no finer than packets.
+    /// The resolution of the view: ticks and the end are no finer than packets.
     resolution_ns: u64,
     /// The last tick, at that resolution.
     ticked: u64,
-    /// The last tick of the pipeline, and the last one that was reported as passed.
+    /// The last tick of the pipeline.
     told: u64,
+    /// The last tick that was reported as passed.
     passed: u64,
     pub(crate) account: Account,
-    /// Packets lost since the last batch.
+    /// The number of packets lost since the last batch.
     pub(crate) lost: u64,
-    /// Whether its last call has begun.
+    /// Whether the last call has begun.
     is_ending: bool,
 }
 
@@ -53,21 +54,21 @@ struct Work {
     link: LinkType,
 }
 
-/// A tick that comes after so many blocks were taken.
+/// A tick that follows when `after` blocks have been taken.
 struct Due {
     after: u64,
     now_ns: u64,
 }
 
-/// How the blocks of a view come.
+/// The state of a view's blocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Blocks<'a> {
-    /// Packets in a batch, at most.
+    /// The maximum number of packets in a batch.
     pub(crate) batch: u32,
-    /// Link type of each slot.
+    /// The link type of each slot.
     pub(crate) links: &'a [LinkType],
     pub(crate) stop: &'a Stop<'a>,
-    /// No more come.
+    /// Whether no more blocks follow.
     pub(crate) is_last: bool,
 }
 
@@ -107,17 +108,17 @@ impl ModuleRunner {
         }
     }
 
-    /// Whether something waits: a call that is not done, a tick or a block.
+    /// Returns whether work waits: a call that has not ended, a tick or a block.
     pub(crate) fn is_busy(&self) -> bool {
         self.caller.is_busy() || !self.ticks.is_empty() || self.work.is_some() || self.reader.waiting() > 0
     }
 
-    /// Whether something waits for nothing but a quantum.
+    /// Returns whether work waits only for a quantum.
     pub(crate) fn can_progress(&mut self) -> bool {
         self.is_busy() && self.caller.may_begin()
     }
 
-    /// Makes an instance; a fault on the way leaves the module stopped.
+    /// Creates an instance. If that fails, the module stays stopped.
     pub(crate) fn launch(&mut self, restarted: bool, outlet: &mut dyn Outlet) -> Result<(), RunError> {
         match self.caller.launch(restarted) {
             Ok(()) => Ok(()),
@@ -128,7 +129,7 @@ impl ModuleRunner {
         }
     }
 
-    /// Does what waits, until nothing does, or others have waited long enough.
+    /// Does waiting work until none is left or the quantum is over.
     pub(crate) fn go(&mut self, blocks: Blocks<'_>, outlet: &mut dyn Outlet) -> Result<(), RunError> {
         let quantum = if self.is_whole { Quantum::whole(blocks.stop) } else { Quantum::slice(blocks.stop) };
         let quantum = if blocks.is_last { quantum.ending() } else { quantum };
@@ -144,7 +145,7 @@ impl ModuleRunner {
         Ok(())
     }
 
-    /// Starts the call that comes next. There is none if nothing waits or nobody is there to call.
+    /// Starts the next call. Returns false if no work waits or the instance is gone.
     fn start_next(&mut self, blocks: Blocks<'_>) -> bool {
         loop {
             let overtaken = self.ticks.front().is_some_and(|due| due.after < self.taken);
@@ -154,7 +155,7 @@ impl ModuleRunner {
                     () if left == 0 => None,
                     () if self.caller.is_gone() && self.caller.is_evicted() => Some(Shed::Evicted),
                     () if self.caller.is_gone() || self.caller.is_overdue() => Some(Shed::Stopped),
-                    // Nothing comes before a tick that waits for its share.
+                    // No batch precedes a tick that waits for its share.
                     () if overtaken || !self.caller.may_begin() => Some(Shed::Share),
                     () => {
                         let (count, lost) = (blocks.batch.min(left), std::mem::take(&mut self.lost));
@@ -192,12 +193,12 @@ impl ModuleRunner {
         }
     }
 
-    /// Goes on with the call that was started; whether it is done.
+    /// Continues the call that was started and returns whether it has ended.
     fn call(&mut self, quantum: &Quantum<'_>, outlet: &mut dyn Outlet) -> Result<bool, RunError> {
         let (module, worker) = (self.module, self.worker);
         let is_fresh = &mut self.is_fresh;
         let ended = self.caller.go(quantum, &mut |output| {
-            // Messages of a call have one budget together, those of its continuations included.
+            // Messages of a call, including those of its continuations, share one budget.
             let from = Origin { module, worker, is_first: std::mem::take(is_fresh) };
             outlet.output(from, output)
         })?;
@@ -238,7 +239,7 @@ impl ModuleRunner {
         }
     }
 
-    /// Accounts for a batch that ended in a fault.
+    /// Updates the account for a batch that ended in a fault.
     fn batch_fault(
         &mut self,
         fault: &Fault,
@@ -247,7 +248,7 @@ impl ModuleRunner {
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
         let cause = fault.cause();
-        // Wild output voids the batch; otherwise the packets before the marked one were processed.
+        // Invalid output voids the batch; otherwise the packets before the marked one were processed.
         let marked = fault.packet.filter(|p| cause != Shed::Output && *p < count);
         let (done, shed) = marked.map_or((0, count), |p| (p, 1));
         let number = marked.map(|p| self.account.accounted() + u64::from(p));
@@ -264,11 +265,11 @@ impl ModuleRunner {
         quantum: &Quantum<'_>,
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
-        // A new instance would run the same code, which nothing but its bound holds.
+        // A new instance would run the same code, which only its bound limits.
         if fault.violates_bound() {
             self.restarts = 0;
         }
-        // What has ended begins nothing new.
+        // A run that is being stopped starts no new instance.
         let restart = self.restarts > 0 && !quantum.stop.is_set();
         self.report(fault, packet, restart, outlet)?;
         if restart {
@@ -300,7 +301,7 @@ impl ModuleRunner {
         FaultReport { id, module, worker: Some(self.worker), packet, text, evicted, restarted }
     }
 
-    /// The pipeline has come to a tick: it follows on the blocks that wait. Of several at one place the last
+    /// Adds a tick of the pipeline after the blocks that wait. Of several ticks at the same place the last
     /// one counts.
     pub(crate) fn tick(
         &mut self,
@@ -320,7 +321,8 @@ impl ModuleRunner {
         self.go(blocks, outlet)
     }
 
-    /// Brings a module that gets no more blocks towards its end, for a quantum; returns whether it has ended.
+    /// Advances a module that receives no more blocks towards its end, for a quantum. Returns whether it has
+    /// ended.
     pub(crate) fn leave(
         &mut self,
         now_ns: u64,
@@ -340,7 +342,7 @@ impl ModuleRunner {
         Ok(!self.caller.is_busy())
     }
 
-    /// The last call. Nothing waits any more.
+    /// Makes the last call. No work waits any more.
     pub(crate) fn end(
         &mut self,
         now_ns: u64,

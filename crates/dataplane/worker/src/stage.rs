@@ -1,4 +1,4 @@
-//! One view and the modules that share it: packets are shown once, into blocks that all its runners read.
+//! One view and the modules that share it: packets are shown once, in blocks that all its runners read.
 
 use crate::error::RunError;
 use crate::module::LoadedModule;
@@ -14,28 +14,29 @@ use flame_run::Mapping;
 use flame_source::{RawPacket, Shared};
 use flame_view::{View, Written};
 
-/// Blocks of one view; a module falls behind when it holds all of them.
+/// The number of blocks of one view. A module has an overrun when it holds all of them.
 const SLOTS: usize = 4;
 
 pub(crate) struct ViewStage {
-    /// Nothing for a module that has blocks of its own.
+    /// The view to share, or `None` for a module with separate blocks.
     spec: Option<ViewSpec>,
     view: View,
     pool: Pool,
-    /// The packets' own memory is in the window: descriptors are enough.
+    /// Whether the packets' own memory is mapped in the window, so that only descriptors are written.
     mapped: bool,
-    /// Link type of the packets in each slot.
+    /// The link type of the packets in each slot.
     links: [LinkType; SLOTS],
     pub(crate) runners: Vec<ModuleRunner>,
-    /// Under a grant that hides something: where blocks end reveals nothing but what was shown.
+    /// Whether a grant hides something. If so, the ends of blocks reveal only shown data.
     pub(crate) confined: bool,
-    /// A block that is being filled, of a confined view.
+    /// The block that is being filled, for a confined view.
     staged: Option<Staged>,
-    /// Bytes of a packet that begins a block of another link type.
+    /// The bytes of a packet that begins a block of another link type.
     first: Vec<u8>,
 }
 
-/// Packets wait here until the block is full, or a tick, which falls on a multiple of the grant's resolution.
+/// A block being filled. Its packets wait until it is full, or until a tick, which falls on a multiple of the
+/// grant's resolution.
 #[derive(Clone, Copy)]
 struct Staged {
     slot: usize,
@@ -48,12 +49,12 @@ pub(crate) fn blocks<'a>(batch: usize, links: &'a [LinkType], stop: &'a Stop<'a>
     Blocks { batch: batch as u32, links, stop, is_last: false }
 }
 
-/// Whether the source's memory has room after the pool in a window.
+/// Returns whether the source's memory fits after the pool in a window.
 fn fits_window(shared: Shared, pool: &Pool) -> bool {
     pool.window().2 + shared.bytes <= layout::VIEW_BYTES as usize
 }
 
-/// Whether a module has blocks of its own: a metered one may keep them for long.
+/// Returns whether a module has separate blocks, because a metered one may keep them for long.
 pub(crate) fn is_alone(module: &LoadedModule, options: &PipelineOptions<'_>) -> bool {
     options.live && module.plan.class == ModuleClass::Metered
 }
@@ -65,8 +66,8 @@ impl ViewStage {
         let pool = Pool::new(SLOTS)?;
         let is_alone = is_alone(module, options);
         let is_open = view.hides_nothing() && view.selects_all();
-        // What a filter leaves out lies in the same ring, so only a view of all is mapped. The ring goes back
-        // to the kernel before a batch that is interrupted ends.
+        // A filter hides packets that lie in the same ring, so only a view of all packets is mapped. A paused
+        // batch may outlast the ring's block, which returns to the kernel.
         let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && !is_alone && is_open;
         Ok(Self {
             spec: (!is_alone).then(|| spec.clone()),
@@ -81,13 +82,13 @@ impl ViewStage {
         })
     }
 
-    /// Whether a module of this view can share it. A pool has room for so many readers; beyond them the view
-    /// is computed once more.
+    /// Returns whether a module with view `spec` can share this one. The number of readers of a pool is
+    /// limited; for more modules the view is computed again.
     pub(crate) fn has_room_for(&self, spec: &ViewSpec) -> bool {
         self.spec.as_ref() == Some(spec) && self.runners.len() < flame_block::MAX_READERS
     }
 
-    /// Makes an instance that reads this view's blocks, and has it started.
+    /// Creates an instance that reads this view's blocks, and starts it.
     pub(crate) fn add(
         &mut self,
         module: &LoadedModule,
@@ -117,7 +118,7 @@ impl ViewStage {
         (&mut self.runners, &self.links)
     }
 
-    /// Takes the reader of a runner that has ended out of the pool.
+    /// Removes a runner that has ended, and its reader from the pool.
     pub(crate) fn remove(&mut self, at: usize) -> ModuleRunner {
         let runner = self.runners.remove(at);
         self.pool.remove(runner.reader.id());
@@ -179,7 +180,7 @@ impl ViewStage {
         Ok(())
     }
 
-    /// Fills blocks one after the other, wherever the source's blocks end.
+    /// Fills blocks one after the other, independently of the ends of the source's blocks.
     pub(crate) fn stage(
         &mut self,
         chunk: Chunk<'_>,
@@ -208,7 +209,7 @@ impl ViewStage {
                 .staged
                 .or_else(|| self.pool.claim().map(|slot| Staged { slot, link, packets: 0, bytes: 0 }))
             else {
-                // Of packets that are lost only those count that there were to be shown.
+                // Of the lost packets, only those that would have been eligible count.
                 let eligible = u64::from(self.view.eligible(rest, |_| link, &chunk.block.data)?);
                 let (blocks, first) = (blocks(batch, &self.links, stop), u64::from(first.is_some()));
                 for runner in &mut self.runners {
@@ -241,20 +242,20 @@ impl ViewStage {
             rest = &rest[written.taken..];
             staged.packets += written.packets as usize;
             staged.bytes += written.bytes;
-            // An empty block is of no link type.
+            // An empty block has no link type.
             self.staged = (staged.packets > 0).then_some(staged);
             self.offer(written);
             if staged.packets == MAX_BLOCK_PACKETS || staged.bytes >= MAX_BLOCK_BYTES {
                 self.publish((batch, stop), outlet)?;
             }
         }
-        // Batches that were interrupted go on meanwhile.
+        // Paused batches continue meanwhile.
         let blocks = blocks(batch, &self.links, stop);
         self.runners.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))
     }
 
-    /// Counts packets that trusted filters and sampling leave in: those that they leave out are hidden, and
-    /// so is their number.
+    /// Counts the packets that passed trusted filters and sampling. Others are hidden, and so is their
+    /// number.
     fn offer(&mut self, written: Written) {
         for runner in &mut self.runners {
             runner.account.offered += u64::from(written.eligible);
@@ -262,7 +263,7 @@ impl ViewStage {
         }
     }
 
-    /// Gives out the block that is being filled, if there is one.
+    /// Publishes the block that is being filled, if there is one.
     pub(crate) fn publish(
         &mut self,
         (batch, stop): (usize, &Stop<'_>),

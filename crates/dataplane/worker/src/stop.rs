@@ -1,15 +1,15 @@
-//! How a run is ended from outside, and how long a call may go on then.
+//! The end of a run from outside, and the time that calls have then.
 
 use crate::threads::SLICE;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// After the run was stopped, each instance has this long for the batch or init that it is at and for blocks
-/// that wait. Other calls have a budget ([`flame_run::Allowance::last`]), so that what a module knows is not
-/// lost to a slow machine.
+/// The time that each instance has, after the run was stopped, for its current batch or init and for waiting
+/// blocks. Other calls have a budget instead ([`flame_run::Allowance::last`]), so that a slow machine does
+/// not cause the loss of a module's state.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
-/// The flag that stops a run. All workers share it.
+/// The flag that stops a run, shared by all workers.
 pub(crate) struct Stop<'a>(&'a AtomicBool);
 
 impl<'a> Stop<'a> {
@@ -26,23 +26,23 @@ impl<'a> Stop<'a> {
     }
 }
 
-/// What an instance may take before somebody else is looked after.
+/// The time that an instance may take before others run.
 #[derive(Clone, Copy)]
 pub(crate) struct Quantum<'a> {
     pub(crate) stop: &'a Stop<'a>,
-    /// None: nobody waits.
+    /// The beginning of the slice, or `None` if nobody waits.
     began: Option<Instant>,
-    /// No packets come any more: shares no longer matter.
+    /// Whether no more packets arrive, so that shares no longer matter.
     is_ending: bool,
 }
 
 impl<'a> Quantum<'a> {
-    /// As long as it takes.
+    /// Creates a quantum without limit.
     pub(crate) fn whole(stop: &'a Stop<'a>) -> Self {
         Self { stop, began: None, is_ending: false }
     }
 
-    /// One slice.
+    /// Creates a quantum of one slice.
     pub(crate) fn slice(stop: &'a Stop<'a>) -> Self {
         Self { began: Some(Instant::now()), ..Self::whole(stop) }
     }
@@ -59,7 +59,7 @@ impl<'a> Quantum<'a> {
         self.began.is_some_and(|began| began.elapsed() >= SLICE)
     }
 
-    /// Whether an instance whose share is used up waits.
+    /// Returns whether an instance whose share is used up must wait.
     pub(crate) fn keeps_shares(&self) -> bool {
         !self.is_whole() && !self.is_ending
     }

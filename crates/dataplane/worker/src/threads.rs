@@ -1,5 +1,4 @@
-//! The threads of a run: everything on one, or a thread for each worker, one that reads and one that
-//! collects.
+//! The threads of a run: one for everything, or one for each worker, one that reads and one that collects.
 
 use crate::collect::{Collector, collect};
 use crate::error::RunError;
@@ -18,10 +17,10 @@ use flame_view::FlowHash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Time that an instance has before its worker looks after the others.
+/// The time that an instance has before its worker runs the others.
 pub(crate) const SLICE: Duration = Duration::from_micros(500);
 
-/// Runs with a thread that ends slices, while there are metered modules.
+/// Runs `run` next to a thread that ends slices while there are metered modules.
 pub(crate) fn with_slices<T>(
     engines: &flame_run::Engines,
     has_metered: &AtomicBool,
@@ -50,7 +49,7 @@ fn add_source(report: &mut Report, stats: ReadStats, source: &dyn Source) {
     report.failed = report.failed.take().or(stats.failed.map(|e| e.to_string()));
 }
 
-/// Totals of the pipelines' modules, and the packet time at their end.
+/// The accounts of the pipelines' modules, and the packet time at their end.
 pub(crate) type Ends = (Vec<(ModuleId, Account)>, u64);
 
 struct Inline<'l, 'c> {
@@ -95,7 +94,7 @@ impl Consumer for Inline<'_, '_> {
     }
 }
 
-/// One worker: everything on this thread.
+/// Runs one worker, with everything on this thread.
 pub(crate) fn run_inline(
     wiring: &Wiring<'_>,
     mut source: Box<dyn Source>,
@@ -122,7 +121,7 @@ enum Work {
     End(u64),
 }
 
-/// One source, several workers: a thread reads and dispatches, each worker has one.
+/// Runs several workers on one source: one thread reads and dispatches, and each worker has a thread.
 pub(crate) fn run_dispatched(
     wiring: &Wiring<'_>,
     mut source: Box<dyn Source>,
@@ -137,7 +136,7 @@ pub(crate) fn run_dispatched(
         for (worker, commands) in inboxes.pipelines.into_iter().enumerate() {
             let (work, todo) = bounded(QUEUE);
             pipelines.push(work);
-            // The packets' memory is dispatched with them, so the pipeline copies what it exposes.
+            // The packets' memory is dispatched with them, so the pipeline copies the exposed bytes.
             let options = PipelineOptions { shared: None, ..wiring.pipeline_options(worker, &*source) };
             let events = events.clone();
             scope.spawn(move || {
@@ -163,7 +162,8 @@ pub(crate) fn run_dispatched(
     Ok(report)
 }
 
-/// Reports a worker that ended before its work, even by a panic: the collector waits for each worker's end.
+/// Reports a worker that ended before its work, even by a panic, because the collector waits for each
+/// worker's end.
 struct Guard<'a>(&'a Sender<Event>);
 
 impl Guard<'_> {
@@ -193,7 +193,8 @@ impl Dispatcher {
 }
 
 impl Consumer for Dispatcher {
-    /// Both directions of a flow go to the same worker; so do all packets without a flow.
+    /// Dispatches packets: both directions of a flow to the same worker, and all packets without a flow to
+    /// one.
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
         let workers = self.pipelines.len();
         let mut dispatched = vec![(Vec::new(), Vec::new()); workers];
@@ -239,7 +240,7 @@ fn worker_loop(
         }
         let work = match todo.try_recv() {
             Ok(work) => work,
-            // Nothing came meanwhile.
+            // No work arrived meanwhile.
             Err(TryRecvError::Empty) if pipeline.can_progress() => {
                 pipeline.resume(false, outlet)?;
                 continue;
@@ -249,7 +250,7 @@ fn worker_loop(
                 recv(commands) -> command => {
                     match command {
                         Ok(command) => pipeline.command(command, now_ns, outlet)?,
-                        // Nobody is left to command; there is work, or its end.
+                        // Nobody is left to send commands, but work, or its end, will arrive.
                         Err(_) => std::thread::yield_now(),
                     }
                     continue;
@@ -310,7 +311,7 @@ impl Consumer for Parallel<'_, '_> {
     }
 }
 
-/// A source for each worker.
+/// Runs several workers, each with its own source.
 pub(crate) fn run_parallel(
     wiring: &Wiring<'_>,
     mut sources: Vec<Box<dyn Source>>,

@@ -4,9 +4,9 @@ use flame_block::{Pool, SLOT_DESCRIPTORS};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Packets of every block.
+/// The number of packets of every block.
 pub const PACKETS: u32 = 7;
-/// Bytes of a block that are written and checked.
+/// The bytes of a block that are written and checked.
 pub const BYTES: usize = 64;
 
 /// Claims a slot and fills it with a value.

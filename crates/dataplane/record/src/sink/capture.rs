@@ -4,7 +4,7 @@
 //! Expects:  a module whose manifest has packets = true, such as anonymize. Under a grant: packets in calls,
 //!           and at most transmit bytes a second.
 //! Gives:    one section, an interface for each link type from its first packet on, times in nanoseconds
-//!           (draft-ietf-opsawg-pcapng). The file gets its name when the run ends well.
+//!           (draft-ietf-opsawg-pcapng). The file receives its name when the run succeeds.
 //! Example:  flame run anonymize -r FILE -w OUT.pcapng --set anonymize.key=@KEY
 //! Related:  anonymize (module), file (source)
 
@@ -22,7 +22,7 @@ struct Capture {
     interfaces: Vec<LinkType>,
 }
 
-/// Writes packets to `path`, by the same rules as records to files; records go on to `records`.
+/// Writes packets to `path`, by the same rules as records to files, and passes records on to `records`.
 pub fn capture(path: &Path, records: Box<dyn Sink>) -> Result<Box<dyn Sink>, SinkError> {
     let path = Some(path).filter(|p| p.as_os_str() != "-");
     let mut capture = Capture { records, out: Out::open(path)?, interfaces: Vec::new() };
@@ -35,7 +35,7 @@ pub fn capture(path: &Path, records: Box<dyn Sink>) -> Result<Box<dyn Sink>, Sin
 }
 
 impl Capture {
-    /// One block: type, length, body padded to 32 bits, length. `head` has at most 32 bytes.
+    /// Writes a block: type, length, body padded to 32 bits, length. `head` has at most 32 bytes.
     fn write(&mut self, kind: u32, head: &[u8], rest: &[u8]) -> Result<(), SinkError> {
         let body = head.len() + rest.len();
         let length = (12 + body.next_multiple_of(4)) as u32;
@@ -56,7 +56,7 @@ impl Capture {
             return Ok(known as u32);
         }
         let [a, b] = link.0.to_le_bytes();
-        // No limit of length; option 9 (if_tsresol) is one byte, 10^-9; end of options.
+        // No limit on the length of packets; option 9 (if_tsresol) is one byte, 10^-9; end of options.
         self.write(1, &[a, b, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0], &[])?;
         self.interfaces.push(link);
         Ok(self.interfaces.len() as u32 - 1)

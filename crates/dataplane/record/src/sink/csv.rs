@@ -1,4 +1,4 @@
-//! csv: writes a header line, then one line a record (RFC 4180, lines end in a line feed).
+//! csv: writes a header line, then one line per record (RFC 4180, lines end in a line feed).
 //!
 //! Usage:    --format csv, -o NAME.csv for one table, -o FOLDER for a file MODULE.TABLE.csv for each table
 //!           Without -o: standard output, if there is one table; --table selects it.
@@ -20,19 +20,19 @@ use std::io::Write;
 use std::path::PathBuf;
 
 pub(crate) struct CsvSink {
-    /// By module, then table.
+    /// The files by module, then table.
     files: HashMap<String, HashMap<String, Out>>,
     lines: Vec<u8>,
     guard: Option<bool>,
 }
 
 impl CsvSink {
-    /// A file for each table, by `layout`.
+    /// Opens a file for each table, by `layout`.
     pub(crate) fn new(layout: Layout, catalog: &Catalog, guard: Option<bool>) -> Result<Self, SinkError> {
         Self::with(catalog, guard, |module, table| layout.open(module, table))
     }
 
-    /// The plan has one table at most.
+    /// Opens standard output. The catalog has at most one table.
     pub(crate) fn stdout(catalog: &Catalog, guard: Option<bool>) -> Result<Self, SinkError> {
         Self::with(catalog, guard, |_, _| Out::open(None))
     }

@@ -1,4 +1,4 @@
-//! eve: writes alerts as EVE, the JSON of Suricata, one event a line.
+//! eve: writes alerts as EVE, the JSON of Suricata, one event per line.
 //!
 //! Usage:    --format eve, -o FILE (default: standard output)
 //! Expects:  a module with a table alert of the columns of ids: ts_ns gid sid rev msg class priority proto
@@ -31,7 +31,7 @@ fn holds_alerts(table: &Table) -> bool {
 }
 
 impl EveSink {
-    /// An error if no module has alerts.
+    /// Creates the sink. Fails if no module has alerts.
     pub(crate) fn new(out: Out, catalog: &Catalog) -> Result<Self, SinkError> {
         if !catalog.modules.iter().flat_map(|m| &m.manifest.tables).any(holds_alerts) {
             return Err(SinkError::NoAlerts);
@@ -85,13 +85,13 @@ impl Sink for EveSink {
     }
 }
 
-/// UTC, to the microsecond.
+/// Formats a time in UTC, to the microsecond.
 fn timestamp(ns: u64) -> String {
     let time = i64::try_from(ns).ok().and_then(timestamp_ns_to_datetime);
     time.map_or(String::new(), |t| t.format("%Y-%m-%dT%H:%M:%S%.6f+0000").to_string())
 }
 
-/// As Suricata writes them; others by number.
+/// Returns the name of a protocol in Suricata, or its number.
 fn protocol(number: u64) -> String {
     match number {
         1 => "ICMP".into(),

@@ -1,4 +1,4 @@
-//! json: writes one JSON object a line for each record.
+//! json: writes one JSON object per record, each in one line.
 //!
 //! Usage:    --format json, -o FILE (default: standard output)
 //! Expects:  records of any table; --table selects some.
@@ -44,7 +44,7 @@ impl Sink for JsonSink {
             lines.extend(start.as_bytes());
             for (key, column) in keys.iter().zip(&columns) {
                 lines.extend(key.as_bytes());
-                // Writing to a vector cannot fail, and none of these types can.
+                // Writing to a vector cannot fail, and neither can serializing these types.
                 let _ = match column.get(row) {
                     Cell::Unsigned(n) => serde_json::to_writer(&mut *lines, &n),
                     Cell::Signed(n) => serde_json::to_writer(&mut *lines, &n),

@@ -1,4 +1,4 @@
-//! Where records go. One file each; [`open`] is the registry.
+//! The sinks of records, each in its own file. [`open`] is the registry.
 //!
 //! | format | `-o` missing | `-o PATH` |
 //! | --- | --- | --- |
@@ -8,9 +8,10 @@
 //! | `csv` | standard output, if there is one table | `NAME.csv`: that file, if there is one table; else a folder of `MODULE.TABLE.csv` |
 //! | `parquet` | an error | `NAME.parquet`: that file, if there is one table; else a folder of `MODULE.TABLE.parquet` |
 //!
-//! `-o -` is standard output. A file appears under its name when the run ends well, whole and synced; until
-//! then it is `NAME.RANDOM.partial`, which is removed when the run fails, and kept when it is ended at once.
-//! A reader that closes the pipe is no error: the rest is not written, and [`Sink::closed`] tells the loop.
+//! `-o -` is standard output. A file appears under its name when the run ends successfully, complete and
+//! synced; until then it is `NAME.RANDOM.partial`, which is removed if the run fails, and kept if it is
+//! aborted. A reader that closes the pipe is no error: the rest is not written, and [`Sink::closed`] reports
+//! it to the loop.
 
 mod capture;
 mod csv;
@@ -21,7 +22,7 @@ mod parquet;
 mod select;
 mod table;
 
-/// Sources of the sinks, which begin with their manuals.
+/// The text of the sinks, each of which begins with its manual.
 pub const MANUALS: &[&str] = &[
     include_str!("capture.rs"),
     include_str!("csv.rs"),
@@ -41,36 +42,36 @@ use out::{Layout, Out};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Takes batches of any table of the plan, in any order.
+/// A destination of batches of any table of the plan, in any order.
 pub trait Sink: Send {
-    /// `module` is the name in the plan.
+    /// Writes a batch. `module` is the name in the plan.
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError>;
 
-    /// A packet that a module wrote; goes nowhere but to a [`capture`] file.
+    /// Writes a packet from a module. Only the sink [`capture`] stores packets.
     fn packet(&mut self, _: Packet<'_>) -> Result<(), SinkError> {
         Ok(())
     }
 
-    /// Makes visible what was written, where the format allows it; called at ticks.
+    /// Makes the output visible, where the format allows it. Called at ticks.
     fn flush(&mut self) -> Result<(), SinkError>;
 
-    /// Ends the output and gives files their names. Without it they are removed.
+    /// Ends the output and gives files their names. Without this call they are removed.
     fn finish(self: Box<Self>) -> Result<(), SinkError>;
 
-    /// Makes what was written readable where it lies, for a process that ends now: flushes it, and returns
-    /// the names of partial files. Nothing may be written after it.
+    /// Flushes the output, for a process that ends now, so that it can be read where it is, and returns the
+    /// names of partial files. Nothing may be written afterwards.
     fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
         self.flush()?;
         Ok(Vec::new())
     }
 
-    /// Whether nobody reads any more, so that a run may end early.
+    /// Returns whether nobody reads the output any more, so that a run may end early.
     fn closed(&self) -> bool {
         false
     }
 }
 
-/// What is wrong with an output: the command line, the file system or us.
+/// A fault of an output: in the command line, in the file system, or in this program.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
     #[error("{0:?} is no format: expected table, json, csv, parquet or eve")]
@@ -105,14 +106,14 @@ impl SinkError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
-    /// For people.
+    /// Tables for people.
     #[default]
     Table,
-    /// One object a line.
+    /// One object per line.
     Json,
     Csv,
     Parquet,
-    /// Alerts, one event a line.
+    /// Alerts, one event per line.
     Eve,
 }
 
@@ -138,18 +139,19 @@ impl FromStr for Format {
     }
 }
 
-/// Which tables are written, and how tables for people look.
+/// The choice of tables, and the form of tables for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// `MODULE.TABLE`, `TABLE`, or `MODULE` where no table is called so; all if there is none.
+    /// The tables to write: `MODULE.TABLE`, `TABLE`, or `MODULE` if no table has that name. Empty for all.
     pub tables: Vec<String>,
-    /// Rows of a table that are shown; the rest is counted.
+    /// The number of rows of a table that are shown. Further ones are only counted.
     pub rows: usize,
-    /// Columns of characters; by default the terminal's, unlimited if there is none.
+    /// The width in characters. By default that of the terminal, or unlimited without one.
     pub width: Option<u16>,
-    /// Show tables at every flush, each time up to `rows` rows, instead of once at the end.
+    /// Whether to show tables at every flush, each time up to `rows` rows, instead of once at the end.
     pub live: bool,
-    /// Put a `'` before cells of CSV that a spreadsheet would compute; by default on a terminal only.
+    /// Whether to write a `'` before cells of CSV that a spreadsheet would compute. By default only on a
+    /// terminal.
     pub guard_formulas: Option<bool>,
 }
 
@@ -159,7 +161,7 @@ impl Default for Options {
     }
 }
 
-/// Opens where the records of `plan` go. Files that exist are replaced at the end.
+/// Opens the output for the records of `catalog`. Existing files are replaced at the end.
 pub fn open(
     format: Format,
     output: Option<&Path>,

@@ -1,4 +1,4 @@
-//! Bytes to standard output or a file: staged, and deaf to closed pipes.
+//! A byte output to standard output or a file, which stages files and tolerates closed pipes.
 
 use super::SinkError;
 use flame_files::Staged;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 const BUFFER: usize = 256 * 1024;
 
-/// A buffered output. Dropped without [`Out::finish`], a staged file is removed.
+/// A buffered output. If it is dropped without [`Out::finish`], a staged file is removed.
 pub(crate) struct Out {
-    /// For errors: `standard output` or the name that was asked for.
+    /// The name in errors: `standard output` or the requested path.
     path: PathBuf,
     writer: BufWriter<Target>,
     closed: bool,
@@ -19,7 +19,7 @@ pub(crate) struct Out {
 enum Target {
     Stdout(std::io::Stdout),
     Staged(Staged),
-    /// A device, pipe or socket that exists already: it can be neither renamed nor replaced.
+    /// An existing device, pipe or socket, which can be neither renamed nor replaced.
     Direct(File),
     #[cfg(test)]
     Broken,
@@ -68,7 +68,7 @@ impl Out {
         self.judge(result)
     }
 
-    /// Flushes, and gives a staged file its name.
+    /// Flushes the output, and gives a staged file its name.
     pub(crate) fn finish(mut self) -> Result<(), SinkError> {
         self.flush()?;
         match self.writer.get_mut() {
@@ -77,7 +77,7 @@ impl Out {
         }
     }
 
-    /// Flushes; a staged file keeps its partial name, which is returned.
+    /// Flushes the output. A staged file keeps its partial name, which is returned.
     pub(crate) fn abandon(&mut self) -> Result<Option<PathBuf>, SinkError> {
         self.flush()?;
         Ok(match self.writer.get_mut() {
@@ -137,14 +137,14 @@ fn target(path: &Path) -> std::io::Result<Target> {
     Ok(Target::Staged(Staged::new(path)?))
 }
 
-/// Which file each table gets, for formats that hold one table a file.
+/// The files of tables, for formats with one table per file.
 pub(crate) enum Layout {
     One(PathBuf),
     Folder(PathBuf, &'static str),
 }
 
 impl Layout {
-    /// `NAME.extension` is a file, anything else a folder, which is made.
+    /// Chooses a layout: `NAME.extension` is a file, anything else a folder, which is created.
     pub(crate) fn new(path: &Path, extension: &'static str, tables: &[String]) -> Result<Self, SinkError> {
         let special = std::fs::metadata(path).is_ok_and(|m| !m.is_dir() && !m.is_file());
         let named = path.extension().is_some_and(|e| e == extension) && !path.is_dir();

@@ -1,12 +1,12 @@
-//! parquet: writes one Parquet file a table, compressed with zstd.
+//! parquet: writes one Parquet file per table, compressed with zstd.
 //!
 //! Usage:    --format parquet, -o NAME.parquet for one table
 //!           -o FOLDER for a file MODULE.TABLE.parquet for each table
 //! Gives:    units in the Arrow metadata of each column (pyarrow: schema.field("rtt_ns").metadata) and in the
 //!           metadata of the file as flame.unit.COLUMN (DuckDB: parquet_kv_metadata). A table without records
 //!           has its schema.
-//! Limits:   readable when the run has ended, since the index of a Parquet file is at its end. Row groups of
-//!           up to 262,144 rows are written as they fill, which bounds the memory of a long run.
+//! Limits:   readable after the end of the run, because the index of a Parquet file is at its end. Row groups
+//!           of up to 262,144 rows are written as they fill, which bounds the memory of a long run.
 //! Example:  flame run flow -r FILE --format parquet -o flows
 //! Related:  json, csv
 
@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 const ROW_GROUP: usize = 262_144;
 
 pub(crate) struct ParquetSink {
-    /// By module, then table.
+    /// The files by module, then table.
     files: HashMap<String, HashMap<String, (PathBuf, ArrowWriter<Out>)>>,
 }
 
@@ -54,7 +54,8 @@ impl ParquetSink {
     }
 }
 
-/// What the Arrow schema says, for readers that do not decode it; sorted, so files are reproducible.
+/// Returns the metadata of the Arrow schema, for readers that do not decode it, sorted so that files are
+/// reproducible.
 fn key_values(schema: &arrow_schema::Schema) -> Vec<KeyValue> {
     let table = schema.metadata().iter().map(|(k, v)| KeyValue::new(k.clone(), v.clone()));
     let units = schema.fields().iter().filter_map(|f| {
@@ -78,7 +79,7 @@ impl Sink for ParquetSink {
         writer.write(batch).map_err(|e| error(path, e))
     }
 
-    /// Nothing to do: see the module's page.
+    /// Does nothing: a Parquet file cannot be read before its end.
     fn flush(&mut self) -> Result<(), SinkError> {
         Ok(())
     }

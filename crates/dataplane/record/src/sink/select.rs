@@ -1,5 +1,5 @@
-//! Some tables of a run only: `MODULE.TABLE`, `TABLE` or, where no table is called so, `MODULE` with all its
-//! tables.
+//! Restricts the output to some tables: `MODULE.TABLE`, `TABLE` or, if no table has that name, `MODULE` with
+//! all its tables.
 
 use super::{Sink, SinkError};
 use arrow_array::RecordBatch;
@@ -8,7 +8,7 @@ use flame_output::Packet;
 use flame_plan::Catalog;
 use std::path::PathBuf;
 
-/// The plan with the wanted tables alone, for an output to be opened for.
+/// Returns the catalog with only the wanted tables, for opening an output.
 pub(super) fn reduced(catalog: &Catalog, wanted: &[String]) -> Result<Catalog, SinkError> {
     let all: Vec<(&str, &str)> = catalog
         .modules
@@ -36,7 +36,7 @@ pub(super) fn reduced(catalog: &Catalog, wanted: &[String]) -> Result<Catalog, S
     Ok(less)
 }
 
-/// Lets pass what [`reduced`] left.
+/// A sink that passes on the tables that [`reduced`] kept.
 pub(super) struct Select {
     pub catalog: Catalog,
     pub records: Box<dyn Sink>,

@@ -6,8 +6,9 @@
 //!           table, then the number of rows left out. Fits the width of the terminal. Shown at the end of the
 //!           run, or at every tick with --interval or on an interface. If a module has no records, its first
 //!           table is shown empty.
-//! Types:    u8 and u16 without a unit as 8080, other integers as 1,234,567, f64 with at most three decimals,
-//!           times in UTC to the microsecond, durations as 12.3 ms, text with control characters escaped.
+//! Types:    u8, u16 and u32 without a unit as 8080, other integers as 1,234,567, f64 with at most three
+//!           decimals, times in UTC to the microsecond, durations as 12.3 ms, text with control characters
+//!           escaped.
 //! Example:  flame run count,rtt -r FILE
 //! Related:  json, csv, parquet
 
@@ -26,7 +27,7 @@ use std::path::PathBuf;
 pub(crate) struct TableSink {
     out: Out,
     options: Options,
-    /// In the plan's order.
+    /// The tables in the order of the plan.
     tables: Vec<Section>,
 }
 
@@ -128,7 +129,7 @@ fn shown(column: &Column, cell: Cell<'_>) -> String {
     }
 }
 
-/// Name and, below it, unit. Times and durations carry their unit themselves.
+/// Returns the header of a column: its name and, below it, its unit. Times and durations contain their unit.
 fn header(column: &Column) -> String {
     let bare = column.name.strip_suffix("_ns").unwrap_or(&column.name);
     match (column.kind, unit(column)) {

@@ -1,4 +1,4 @@
-//! Catalogs made of tables, and the encoder of rows that a module would carry.
+//! Catalogs built from tables, and the encoder of rows that a module would contain.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use flame_abi::manifest::{Column, ColumnType, Manifest, Table};
@@ -83,7 +83,7 @@ pub fn table(name: &str, columns: Vec<Column>) -> Table {
     Table { name: name.into(), description: String::new(), columns }
 }
 
-/// One column of every type.
+/// Returns a table with one column of every type.
 pub fn every_type() -> Table {
     use ColumnType::*;
     table(
@@ -106,7 +106,7 @@ pub fn every_type() -> Table {
     )
 }
 
-/// Rows of [`every_type`]: plain values, and the ends of every range.
+/// Returns rows of [`every_type`]: plain values, and the ends of every range.
 pub fn every_row() -> Vec<Vec<Value>> {
     use Value::*;
     let v4 = |a, b, c, d| Ip(IpAddr::V4(Ipv4Addr::new(a, b, c, d)));
@@ -152,12 +152,12 @@ pub fn catalog(modules: Vec<CatalogEntry>) -> Catalog {
     Catalog { modules }
 }
 
-/// Options of a table that does not depend on where the test runs.
+/// Returns options of a table that does not depend on the environment of the test.
 pub fn wide() -> Options {
     Options { width: Some(400), ..Options::default() }
 }
 
-/// Checks `output`, and sends its records through rows to `sink`; returns how many there were.
+/// Checks `output`, sends its records through rows to `sink`, and returns their number.
 pub fn send(module: &CatalogEntry, output: &[u8], sink: &mut dyn Sink) -> u64 {
     let counts = Schema::new(&module.manifest).check(output, true).unwrap();
     let mut rows = Rows::new(module);

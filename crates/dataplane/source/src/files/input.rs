@@ -1,8 +1,8 @@
-//! Bytes of a file, in chunks.
+//! Reads the bytes of a file, in chunks.
 //!
-//! Files are read, not mapped: the kernel copies in long runs, which the processor's prefetcher likes, and
-//! the packets are then in its cache. Walking a mapping from packet to packet took nearly twice as long
-//! (1.1 million packets, 360 MB), and a file that is cut short under a mapping ends the process.
+//! Files are read, not mapped: the kernel copies long runs, which suits the processor's prefetcher, and the
+//! packets are then in its cache. Walking a mapping from packet to packet took nearly twice as long (1.1
+//! million packets, 360 MB), and truncating a mapped file would end the process.
 
 use crate::SourceError;
 use bytes::{Bytes, BytesMut};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes read at a time: chunk and blocks stay in the second-level cache.
+/// The number of bytes read at a time. Chunk and blocks fit in the second-level cache.
 const CHUNK: usize = 1 << 18;
 
 pub enum Input {
@@ -20,18 +20,18 @@ pub enum Input {
     Stream(Stream),
 }
 
-/// A stream and the part of it that is looked at.
+/// A stream and the chunk of it that is in memory.
 pub struct Stream {
     reader: Box<dyn Read + Send>,
-    /// Offset in the stream of the first byte of `chunk`.
+    /// The offset in the stream of the first byte of `chunk`.
     pub base: u64,
     pub chunk: Bytes,
-    /// All of the memory of which `chunk` is the part that was filled: it is zeroed once, not at every turn.
+    /// The whole buffer of which `chunk` is the filled part. It is zeroed once, not for every chunk.
     whole: Bytes,
-    /// The memory of the last chunk given out, to be used again once nobody holds it.
+    /// The buffer of the last chunk returned, for reuse once nobody holds it.
     spare: Bytes,
     pub ended: bool,
-    /// Why it ended, if not where it should.
+    /// The error that ended the stream early, if any.
     pub broken: Option<String>,
     consumed: Arc<AtomicU64>,
     pub total: Option<u64>,
@@ -51,7 +51,7 @@ impl Input {
         stream(Box::new(file), Some(meta.len())).map_err(fail)
     }
 
-    /// Bytes of the file read so far, and in all.
+    /// Returns the number of bytes of the file read so far, and in total.
     pub fn consumed(&self, position: u64) -> (u64, Option<u64>) {
         match self {
             Self::Memory(map) => (position, Some(map.len() as u64)),
@@ -105,7 +105,7 @@ fn stream(inner: Box<dyn Read + Send>, total: Option<u64>) -> io::Result<Input> 
 }
 
 impl Stream {
-    /// Drops the bytes before `from` and reads on; `chunk` then begins there.
+    /// Drops the bytes before `from` and reads further bytes. `chunk` then begins at `from`.
     pub fn advance(&mut self, from: usize) {
         let rest = self.chunk.slice(from..);
         self.base += from as u64;
@@ -122,7 +122,7 @@ impl Stream {
                 Ok(0) => self.ended = true,
                 Ok(n) => {
                     len += n;
-                    // A pipe gives what it has: do not wait for more than is needed to go on.
+                    // A pipe returns the bytes it has: do not wait for more than is needed to continue.
                     if len > rest.len() + (CHUNK / 8) {
                         break;
                     }

@@ -1,16 +1,16 @@
-//! Several files as one source, in time order.
+//! Merges several files into one source, in time order.
 
 use super::reader::Reader;
 use crate::{Damage, Next, Progress, RawBlock, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
 
-/// From this many packets of one file in a row on, they are handed out where they lie.
+/// The number of consecutive packets of one file from which on they are returned without a copy.
 const LONG_RUN: usize = 32;
 
 pub struct Files {
     files: Vec<Open>,
-    /// Bytes of files that have ended, and of all files, as far as known.
+    /// The number of bytes of files that have ended.
     ended_bytes: u64,
     damage: Vec<Damage>,
     started: bool,
@@ -19,17 +19,17 @@ pub struct Files {
 struct Open {
     reader: Reader,
     block: RawBlock,
-    /// The next packet in `block`.
+    /// The index of the next packet in `block`.
     next: usize,
 }
 
 impl Open {
-    /// Time of the next packet.
+    /// Returns the time of the next packet.
     fn time(&self) -> u64 {
         self.block.packets[self.next].ts_ns
     }
 
-    /// How many of the following packets are not newer than `until`.
+    /// Returns the number of following packets, at most `most`, that are not newer than `until`.
     fn run(&self, until: u64, most: usize) -> usize {
         self.block.packets[self.next..].iter().take(most).take_while(|p| p.ts_ns <= until).count()
     }
@@ -41,7 +41,7 @@ impl Files {
         Self { files: readers.into_iter().map(open).collect(), ended_bytes: 0, damage, started: false }
     }
 
-    /// Makes sure that file `i` has a next packet, or removes it.
+    /// Ensures that file `i` has a next packet, or removes the file.
     fn refill(&mut self, i: usize) -> Result<bool, SourceError> {
         let file = &mut self.files[i];
         if file.next < file.block.packets.len() {
@@ -66,7 +66,7 @@ impl Files {
         Ok(())
     }
 
-    /// The file whose next packet is the oldest, and the time up to which it stays so.
+    /// Returns the file whose next packet is the oldest, and the time up to which it remains so.
     fn oldest(&self) -> Option<(usize, u64)> {
         let (mut best, mut until) = (None::<(usize, u64)>, u64::MAX);
         for (i, time) in self.files.iter().map(Open::time).enumerate() {
@@ -81,7 +81,7 @@ impl Files {
         best.map(|(i, _)| (i, until))
     }
 
-    /// Packets of files that overlap in time are copied together.
+    /// Copies packets of files that overlap in time into one block.
     fn interleaved(&mut self, block: &mut RawBlock) -> Result<(), SourceError> {
         let mut data = Vec::with_capacity(MAX_BLOCK_BYTES / 4);
         while let Some((i, until)) = self.oldest() {
@@ -91,7 +91,7 @@ impl Files {
                 break;
             }
             let file = &mut self.files[i];
-            // At least one: the oldest packet is where it is even if its own file goes back in time.
+            // At least one: the oldest packet comes next even if time goes backwards in its own file.
             for p in &file.block.packets[file.next..file.next + run.max(1)] {
                 let mut copy = *p;
                 copy.offset = data.len() as u32;

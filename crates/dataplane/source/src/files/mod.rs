@@ -4,7 +4,7 @@
 //!           -s BYTES limits the bytes of each packet, -c COUNT the packets
 //! Expects:  pcap or pcapng, plain, gzip or zstd, of a link type that is decoded.
 //! Gives:    packets in time order over all files. Damage ends its file: the packets before it are kept, and
-//!           the run has exit status 3. In a folder, files that are no captures are skipped and reported.
+//!           the run has exit status 3. In a folder, files that are not captures are skipped and reported.
 //! Example:  flame run flow -r FILE -r FILE
 //! Related:  live, pcap, pcapng, capture (sink)
 
@@ -19,10 +19,10 @@ use bytes::Bytes;
 use flame_abi::MAX_PACKET;
 use std::path::{Path, PathBuf};
 
-/// How files are read.
+/// Options for reading files.
 #[derive(Clone, Copy, Debug)]
 pub struct FileOptions {
-    /// Bytes of each packet that are looked at.
+    /// The number of bytes of each packet that are read.
     pub snaplen: u32,
 }
 
@@ -34,8 +34,10 @@ impl Default for FileOptions {
 
 /// Opens files, folders (all captures in them) and `-` (standard input), in time order.
 ///
-/// A file that is no capture, or whose link type is not decoded, is an error; in a folder it is
-/// skipped and told of in [`Source::damage`].
+/// # Errors
+///
+/// Returns an error if a file is not a capture, or its link type is not decoded. In a folder such a file is
+/// skipped and reported in [`Source::damage`].
 pub fn open(paths: &[PathBuf], options: &FileOptions) -> Result<Box<dyn Source>, SourceError> {
     let mut readers = Vec::new();
     let mut skipped = Vec::new();
@@ -62,7 +64,7 @@ pub fn open(paths: &[PathBuf], options: &FileOptions) -> Result<Box<dyn Source>,
     Ok(Box::new(merge::Files::new(readers, skipped)))
 }
 
-/// The files of a folder by name, not those of folders in it.
+/// Returns the files of a folder by name, without those of its subfolders.
 fn folder(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
     let fail = |error| SourceError::Io { place: path.display().to_string(), error };
     let mut files = Vec::new();
@@ -76,7 +78,7 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
     Ok(files)
 }
 
-/// Reads a capture from memory to its end: packets, and what was damaged. For fuzzing.
+/// Reads a whole capture from memory and returns the number of packets and the damage. For fuzzing.
 pub fn parse(bytes: &[u8]) -> Result<(u64, Vec<Damage>), SourceError> {
     let reader = reader::Reader::from_memory("memory", Bytes::copy_from_slice(bytes), MAX_PACKET as u32)?;
     let mut files = merge::Files::new(vec![reader], Vec::new());

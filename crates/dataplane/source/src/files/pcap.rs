@@ -16,15 +16,15 @@ pub const HEADER: usize = 24;
 #[derive(Clone, Copy, Debug)]
 pub struct Pcap {
     big_endian: bool,
-    /// Nanoseconds in a unit of the second half of a time stamp.
+    /// The number of nanoseconds in a unit of the second half of a time stamp.
     unit: u32,
-    /// Bytes of a record's header; a variant of old Linux systems has 8 more.
+    /// The number of bytes of a record's header. A variant of old Linux systems has 8 more.
     record: usize,
     pub link: LinkType,
 }
 
 impl Pcap {
-    /// The header of a file, if it is one.
+    /// Parses the header of a file, if it is a pcap file.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let magic: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
         let (big_endian, unit, record) = match u32::from_le_bytes(magic) {
@@ -37,7 +37,7 @@ impl Pcap {
             _ => return None,
         };
         let mut pcap = Self { big_endian, unit, record, link: LinkType::default() };
-        // The upper half holds the length of a frame check sequence, which stays in the packet.
+        // The upper half is the length of a frame check sequence, which stays in the packet.
         pcap.link = LinkType(pcap.word(bytes.get(..HEADER)?, 20) as u16);
         Some(pcap)
     }
@@ -69,8 +69,9 @@ impl Pcap {
         (Step::Packet(RawPacket { ts_ns, offset, cap_len, wire_len, link: self.link }), length)
     }
 
-    /// Takes whole packets from `at` on, until one is not plainly there or `block` is full; the place behind
-    /// them. What [`Pcap::step`] does, without its questions: files are packets and little else.
+    /// Takes whole packets from `at` on until a packet is incomplete or invalid, or `block` is full. Returns
+    /// the offset of the first byte after them. This is a fast path of [`Pcap::step`], because files consist
+    /// almost only of packets.
     pub fn run(&self, bytes: &[u8], at: usize, start: usize, snaplen: u32, block: &mut Room<'_>) -> usize {
         if self.record != 16 {
             at
@@ -114,7 +115,7 @@ impl Pcap {
     }
 }
 
-/// What a run of packets fills.
+/// The destination of a run of packets.
 pub struct Room<'a> {
     pub packets: &'a mut Vec<RawPacket>,
     pub captured: &'a mut usize,

@@ -14,15 +14,15 @@ use flame_abi::{LinkType, MAX_PACKET};
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
-/// Obsolete, but still found.
+/// Obsolete, but still in use.
 const PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-/// A block that is longer is damage; real ones (decryption secrets, name tables) stay far below.
+/// The largest block in bytes. Real ones (decryption secrets, name tables) are much smaller.
 const MAX_BLOCK: usize = 16 << 20;
-/// Interfaces of one section.
+/// The maximum number of interfaces of a section.
 const MAX_INTERFACES: usize = 65_536;
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ struct Interface {
     offset_s: i64,
 }
 
-/// How a time stamp becomes nanoseconds.
+/// The conversion of a time stamp to nanoseconds.
 #[derive(Clone, Copy, Debug)]
 enum Scale {
     Times(u64),
@@ -67,7 +67,7 @@ impl Pcapng {
         bytes.starts_with(&SECTION.to_le_bytes())
     }
 
-    /// Whether any interface of this section is decoded.
+    /// Returns whether any interface of this section is decoded.
     pub fn any_decoded(&self) -> bool {
         self.interfaces.iter().any(|i| i.link.is_decoded())
     }
@@ -75,7 +75,7 @@ impl Pcapng {
     pub fn step(&mut self, bytes: &[u8]) -> (Step, usize) {
         let Some(head) = bytes.get(..12) else { return (Step::More, 0) };
         let mut kind = self.u32(head, 0);
-        // A section block reads the same in both orders; its body tells which one it is.
+        // A section block reads the same in both byte orders; its body states which one it has.
         if head[..4] == SECTION.to_le_bytes() {
             kind = SECTION;
             match u32::from_le_bytes([head[8], head[9], head[10], head[11]]) {
@@ -168,7 +168,8 @@ impl Pcapng {
         self.whole(body, usize::from(self.u16(body, 0)), 20)
     }
 
-    /// What enhanced and obsolete packet blocks share: time at 4, lengths at 12 and 16, data at 20.
+    /// Parses the common part of enhanced and obsolete packet blocks: time at 4, lengths at 12 and 16, data
+    /// at 20.
     fn whole(&self, body: &[u8], number: usize, data: usize) -> Result<Step, String> {
         let interface = self.get(number)?;
         let units = u64::from(self.u32(body, 4)) << 32 | u64::from(self.u32(body, 8));
@@ -185,7 +186,8 @@ impl Pcapng {
         }))
     }
 
-    /// A packet of the first interface without time; its length is the wire's, cut to the snaplen.
+    /// Parses a packet of the first interface without a time. Its length is that on the wire, cut to the
+    /// snaplen.
     fn simple(&self, body: &[u8]) -> Result<Step, String> {
         if body.len() < 4 {
             return Err("a simple packet block without a length".to_owned());
@@ -226,7 +228,7 @@ fn fits(cap_len: u32, room: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// `if_tsresol`: a power of ten, or of two if the first bit is set.
+/// Parses `if_tsresol`: a power of ten, or of two if the first bit is set.
 fn scale(resolution: u8) -> Result<Scale, String> {
     let exponent = u32::from(resolution & 0x7f);
     match resolution {

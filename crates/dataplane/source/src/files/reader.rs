@@ -1,4 +1,4 @@
-//! One file: finds its format, and fills blocks from it.
+//! Reads one file: detects its format and fills blocks from it.
 
 use super::input::Input;
 use super::{pcap, pcapng};
@@ -7,19 +7,20 @@ use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
 use std::path::Path;
 
-/// What a parser made of the bytes at its place.
+/// The result of parsing the next bytes.
 pub enum Step {
-    /// A packet; `offset` is relative to the bytes given.
+    /// A packet. `offset` is relative to the given bytes.
     Packet(RawPacket),
-    /// Something else that takes this many bytes.
+    /// Something else, of the returned length.
     Skip,
-    /// It does not end in these bytes.
+    /// The bytes end before the next item does.
     More,
-    /// Nothing from here on can be read.
+    /// The bytes from here on cannot be read.
     Damage(String),
 }
 
-/// A capture format: told the bytes from its place on, it says what is there and how long it is.
+/// A capture format. Its parser determines the kind and length of the item at the beginning of the given
+/// bytes.
 pub enum Parser {
     Pcap(pcap::Pcap),
     Pcapng(pcapng::Pcapng),
@@ -38,11 +39,11 @@ pub struct Reader {
     pub file: String,
     input: Input,
     parser: Parser,
-    /// Place in memory, or in the stream's chunk.
+    /// The position in memory or in the stream's chunk.
     at: usize,
     snaplen: u32,
     ended: bool,
-    /// Whether a packet has been seen: its link type decides about the file.
+    /// Whether a packet has been seen. Its link type decides whether the file is read.
     begun: bool,
 }
 
@@ -88,11 +89,11 @@ impl Reader {
         self.input.consumed(self.at as u64)
     }
 
-    /// Fills `block`; false at the end. Damage ends the file, after the packets before it.
+    /// Fills `block`, or returns false at the end. Damage ends the file, after the packets before it.
     pub fn next(&mut self, block: &mut RawBlock, damage: &mut Vec<Damage>) -> Result<bool, SourceError> {
         block.packets.clear();
         block.shared_offset = None;
-        // Given back, so that a stream can use its chunk again.
+        // Dropped, so that a stream can reuse its chunk.
         block.data = Bytes::new();
         let mut start = self.at;
         let mut captured = 0;
@@ -101,7 +102,7 @@ impl Reader {
                 Input::Memory(bytes) => bytes,
                 Input::Stream(stream) => &stream.chunk,
             };
-            // What is skipped between packets must not stretch a block beyond 32-bit offsets.
+            // Skipped bytes between packets must not extend a block beyond 32-bit offsets.
             if self.at - start > 1 << 28 && !block.packets.is_empty() {
                 break;
             }
@@ -138,7 +139,7 @@ impl Reader {
                             self.damaged(reason, damage);
                         }
                     }
-                    // The block's packets lie in this chunk, so the next one begins another block.
+                    // The packets of the block lie in this chunk, so the next chunk begins another block.
                     Input::Stream(_) if !block.packets.is_empty() => break,
                     Input::Stream(stream) => {
                         if stream.ended {
@@ -180,7 +181,7 @@ impl Reader {
         damage.push(Damage { file: self.file.clone(), offset: base + self.at as u64, reason });
     }
 
-    /// The link type of a file of which nothing is decoded.
+    /// Returns the link type of a file of which nothing is decoded.
     fn undecoded(&self, link: LinkType) -> Option<LinkType> {
         let any = match &self.parser {
             Parser::Pcap(_) => true,

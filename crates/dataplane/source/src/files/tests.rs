@@ -35,7 +35,7 @@ fn block(big: bool, kind: u32, body: &[u8]) -> Vec<u8> {
     [&w(kind)[..], &length, &body, &length].concat()
 }
 
-/// A section with interfaces of link 1 (microseconds), link 101 (nanoseconds, one second later).
+/// Builds a section with interfaces of link 1 (microseconds) and link 101 (nanoseconds, one second later).
 fn pcapng(packets: &[Packet], big: bool) -> Vec<u8> {
     let w = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
     let h = |n: u16| if big { n.to_be_bytes() } else { n.to_le_bytes() };
@@ -83,7 +83,7 @@ fn every_variant_reads_the_same() {
         }
         assert_eq!(read_bytes(&pcapng(&packets, big)), (packets.clone(), vec![]));
     }
-    // Two sections in different orders follow each other.
+    // Two sections with different byte orders follow each other.
     let both = [pcapng(&packets, false), pcapng(&packets, true)].concat();
     assert_eq!(read_bytes(&both).0, [packets.clone(), packets].concat());
 }
@@ -114,7 +114,7 @@ fn compressed_files_read_like_plain_ones() {
                 "{name}.{kind}: {} {damage:?}",
                 read_back.len()
             );
-            // Cut in the middle: everything before the cut, then one warning.
+            // Cut in the middle: all packets before the cut, then one report of damage.
             std::fs::write(&path, &bytes[..bytes.len() * 3 / 4]).unwrap();
             let (part, damage) = read(open(&[path], &FileOptions::default()).unwrap());
             assert!(!part.is_empty() && packets.starts_with(&part) && damage.len() == 1, "{name}.{kind}");
@@ -141,7 +141,7 @@ fn what_is_no_capture_is_named() {
         let error = open(std::slice::from_ref(&path), &FileOptions::default()).err().unwrap().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    // In a folder it is told of, and the others are read.
+    // In a folder the file is reported, and the others are read.
     std::fs::write(folder.path().join("y"), pcap(&some(3), true, true)).unwrap();
     let (packets, damage) = read(open(&[folder.path().to_owned()], &FileOptions::default()).unwrap());
     assert_eq!((packets, damage.len()), (some(3), 1));

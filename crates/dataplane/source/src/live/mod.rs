@@ -2,7 +2,7 @@
 //!
 //! Usage:    -i INTERFACE, -s BYTES, -p (not promiscuous), --hardware-timestamps, --workers N
 //! Expects:  Linux, and CAP_NET_RAW or root.
-//! Gives:    packets where the kernel put them, without a copy, until Ctrl-C. Packets that nobody takes in
+//! Gives:    packets in the memory of the kernel, without a copy, until Ctrl-C. Packets that nobody takes in
 //!           time are dropped by the kernel and counted. With several workers the kernel assigns each flow to
 //!           one of them.
 //! Example:  flame run flow -i eth0 --workers 2
@@ -19,21 +19,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How an interface is captured.
+/// Options for capturing an interface.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveOptions {
-    /// Take packets for other machines too.
+    /// Whether to capture packets for other machines, too.
     pub promiscuous: bool,
-    /// Bytes of each packet that the kernel keeps.
+    /// The number of bytes of each packet that the kernel keeps.
     pub snaplen: u32,
-    /// A group of this number and size shares the interface, each flow wholly on one member.
+    /// The number and size of the group that shares the interface. Each flow reaches one member.
     pub fanout: Option<(u16, u16)>,
-    /// Bytes of one block; a power of two from 128 KiB to 1 MiB.
+    /// The size of a block in bytes, a power of two from 128 KiB to 1 MiB.
     pub block_bytes: usize,
     pub blocks: usize,
-    /// After this long a block is handed out as full as it is, and `next` returns.
+    /// The time in milliseconds after which a block is returned even if it is not full, and `next` returns.
     pub timeout_ms: u32,
-    /// The network card's time stamps, where it has them.
+    /// Whether to use the network card's time stamps, where it has them.
     pub hardware_timestamps: bool,
 }
 
@@ -51,40 +51,43 @@ impl Default for LiveOptions {
     }
 }
 
-/// An interface being captured.
+/// An interface that is being captured.
 ///
 /// Members of a fanout group receive no packet before the first [`Source::next`]: a socket that is bound but
 /// has not joined yet would receive every flow. When a capture is closed, or its interface disappears,
-/// packets that the kernel holds are handed out first (packet(7), `packet_mmap` in the kernel's
-/// documentation).
+/// packets that the kernel holds are returned first (packet(7), `packet_mmap` in the kernel's documentation).
 pub struct Live {
     interface: String,
     ring: Arc<Ring>,
     link: LinkType,
-    /// Both directions of a loopback packet pass the interface; one of them is enough.
+    /// Whether outgoing packets are skipped: a loopback interface shows every packet in both directions.
     skip_outgoing: bool,
     timeout_ms: u32,
     snaplen: u32,
-    /// Packets are kept out until the whole group is there.
+    /// Whether packets are kept out until the whole group has joined.
     gated: bool,
     closing: Option<Closing>,
-    /// The block that is next in turn.
+    /// The index of the next block.
     head: usize,
-    /// A block of which packets are left, and its next frame.
+    /// The block of which packets are left, its index, and its next frame.
     current: Option<(Bytes, usize, Frame)>,
     bytes: u64,
     drops: AtomicU64,
 }
 
-/// The end of a capture: no packet comes in any more.
+/// The end of a capture, after which no further packet arrives.
 struct Closing {
-    /// By then the kernel has handed over the block it was filling.
+    /// The time by which the kernel has handed over the block that it was filling.
     until: Instant,
-    /// Why, if nobody asked for it.
+    /// The error that ended the capture, unless it was closed.
     error: Option<std::io::Error>,
 }
 
-/// Opens `interface`; needs CAP_NET_RAW.
+/// Opens `interface`.
+///
+/// # Errors
+///
+/// Returns an error without CAP_NET_RAW, or if there is no such interface or it cannot be captured.
 pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError> {
     let io = |step: &str, error| SourceError::Io { place: format!("interface {interface}: {step}"), error };
     let (socket, link) = socket::open(interface, options)?;
@@ -107,7 +110,7 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
 }
 
 impl Live {
-    /// Waits for the block that is next in turn; what else there is to say if it does not come.
+    /// Waits for the next block. Returns `None` if it is ready, or the result of [`Source::next`] otherwise.
     fn wait(&mut self) -> Result<Option<Next>, SourceError> {
         if self.gated {
             self.ring.socket().admit(self.snaplen).map_err(|e| socket::lost(&self.interface, e))?;
@@ -132,7 +135,7 @@ impl Live {
     }
 
     fn end(&mut self, error: Option<std::io::Error>) {
-        // A block is retired at the second timeout after its first packet at the latest.
+        // A block is retired at the latest at the second timeout after its first packet.
         let held_back = Duration::from_millis(u64::from(self.timeout_ms.max(1)) * 3);
         self.closing.get_or_insert(Closing { until: Instant::now() + held_back, error });
     }
@@ -189,14 +192,14 @@ impl Source for Live {
     }
 
     fn progress(&self) -> Progress {
-        // The kernel's counter starts anew at each look.
+        // The kernel resets its counter at each read.
         let new = self.ring.socket().drops();
         let kernel_drops = self.drops.fetch_add(new, Ordering::Relaxed) + new;
         Progress { bytes: self.bytes, total: None, kernel_drops }
     }
 
     fn close(&mut self) -> bool {
-        // Were packets still let in, the end might never come.
+        // If packets were still let in, the end might never be reached.
         let closed = self.ring.socket().cut(0).is_ok();
         if closed {
             self.gated = false;

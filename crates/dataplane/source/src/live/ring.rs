@@ -16,7 +16,7 @@ pub struct Ring {
     blocks: usize,
 }
 
-// SAFETY: the mapping is not tied to a thread; who owns a block is decided by its status word.
+// SAFETY: the mapping is not tied to a thread; the status word of a block determines its owner.
 unsafe impl Send for Ring {}
 // SAFETY: as above; the status word is accessed atomically.
 unsafe impl Sync for Ring {}
@@ -28,7 +28,7 @@ mod block {
     pub const FIRST: usize = 16;
 }
 
-/// Byte offsets in a packet's head (struct tpacket3_hdr), behind which lies a struct sockaddr_ll.
+/// Byte offsets in a packet's head (struct tpacket3_hdr), which is followed by a struct sockaddr_ll.
 mod packet {
     pub const NEXT: usize = 0;
     pub const SEC: usize = 4;
@@ -43,7 +43,7 @@ mod packet {
     pub const HEAD: usize = 48 + 20;
 }
 
-/// A block that the kernel has handed over; it goes back when this is dropped.
+/// A block that the kernel has handed over. Dropping it returns the block.
 struct Held {
     ring: Arc<Ring>,
     index: usize,
@@ -51,8 +51,8 @@ struct Held {
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: in the mapping, which `ring` keeps; the kernel does not write to a block before it
-        // gets it back, nor do we after `Ring::take`.
+        // SAFETY: in the mapping, which `ring` keeps; the kernel does not write to a block before
+        // it is returned, nor does this process after `Ring::take`.
         unsafe { std::slice::from_raw_parts(self.ring.at(self.index), self.ring.block_bytes) }
     }
 }
@@ -106,20 +106,20 @@ impl Ring {
     }
 
     fn status(&self, index: usize) -> &AtomicU32 {
-        // SAFETY: in the block's head, aligned; kernel and we access it as one word.
+        // SAFETY: in the block's head, aligned; the kernel and this process access it as one word.
         unsafe { &*self.at(index).add(block::STATUS).cast::<AtomicU32>() }
     }
 
-    /// Whether the kernel has handed block `index` over.
+    /// Returns whether the kernel has handed over block `index`.
     pub fn is_ready(&self, index: usize) -> bool {
         self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// Takes a ready block. VLAN tags that the network card took off are put back first, so that
-    /// nothing changes a block while it is lent out.
+    /// Takes a ready block. VLAN tags that the network card removed are restored first, so that a block does
+    /// not change while it is lent out.
     pub fn take(ring: &Arc<Self>, index: usize) -> (Bytes, Frame) {
         debug_assert!(ring.is_ready(index));
-        // SAFETY: the block is ours now and nobody else refers to it yet.
+        // SAFETY: the block belongs to this process now, and nothing else refers to it yet.
         let bytes = unsafe { std::slice::from_raw_parts_mut(ring.at(index), ring.block_bytes) };
         let first = Frame { at: word(bytes, block::FIRST) as usize, left: word(bytes, block::PACKETS) };
         let mut frame = first;
@@ -133,7 +133,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, given back once; no block is held, for each holds an Arc.
+        // SAFETY: the mapping made in `new`, unmapped once; no block is held, because each holds an Arc.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes()) };
     }
 }
@@ -146,7 +146,8 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]))
 }
 
-/// Moves the two MAC addresses four bytes forward, into the reserve, and writes the tag behind them.
+/// Restores a VLAN tag: moves the two MAC addresses four bytes forward, into the reserve, and writes the tag
+/// after them.
 fn restore_tag(bytes: &mut [u8], at: usize) {
     const ADDRESSES: usize = 12;
     let status = word(bytes, at + packet::STATUS);
@@ -172,7 +173,7 @@ fn restore_tag(bytes: &mut [u8], at: usize) {
     bytes[at + packet::LENGTH..at + packet::LENGTH + 4].copy_from_slice(&length.to_ne_bytes());
 }
 
-/// A place in a block: the next packet, and how many are left.
+/// A position in a block: the next packet, and the number of packets left.
 #[derive(Clone, Copy)]
 pub struct Frame {
     at: usize,
@@ -181,7 +182,7 @@ pub struct Frame {
 
 pub struct Found {
     pub ts_ns: u64,
-    /// In the block.
+    /// The offset of the packet in the block.
     pub offset: u32,
     pub cap_len: u32,
     pub wire_len: u32,
@@ -193,7 +194,7 @@ impl Frame {
         self.left == 0
     }
 
-    /// Goes to the next packet; the offset of this one's head.
+    /// Advances to the next packet and returns the offset of the current one's head.
     fn step(&mut self, bytes: &[u8]) -> Option<usize> {
         if self.left == 0 || self.at + packet::HEAD > bytes.len() {
             self.left = 0;
@@ -206,7 +207,7 @@ impl Frame {
         Some(at)
     }
 
-    /// The next packet whose bytes lie in the block.
+    /// Returns the next packet whose bytes lie in the block.
     pub fn next(&mut self, bytes: &[u8]) -> Option<Found> {
         loop {
             let at = self.step(bytes)?;
@@ -215,7 +216,7 @@ impl Frame {
             if offset + captured as usize > bytes.len() {
                 continue;
             }
-            // Segments that were joined on the way (BIG TCP) can be longer than what a view has room for.
+            // Segments that were coalesced (BIG TCP) can be longer than a view has room for.
             let cap_len = captured.min(MAX_PACKET as u32);
             let ts_ns = u64::from(word(bytes, at + packet::SEC)) * 1_000_000_000
                 + u64::from(word(bytes, at + packet::NSEC));
@@ -230,7 +231,7 @@ impl Frame {
     }
 }
 
-// The offsets above are the kernel's: what libc declares must agree.
+// The offsets above are the kernel's and must agree with the declarations of libc.
 const _: () = assert!(
     size_of::<libc::tpacket3_hdr>() == 48
         && std::mem::offset_of!(libc::tpacket3_hdr, tp_mac) == packet::MAC

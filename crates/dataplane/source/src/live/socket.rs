@@ -7,10 +7,10 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// A packet socket. Closed when dropped.
+/// A packet socket. Dropping it closes it.
 pub struct Socket(OwnedFd);
 
-/// What an interface's packets look like.
+/// The form of an interface's packets.
 pub struct Link {
     pub link: LinkType,
     pub is_loopback: bool,
@@ -27,18 +27,18 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<(Socket, Link), So
         SourceError::Io { place, error }
     };
     let index = index(interface)?;
-    // Protocol 0: no packet arrives before the ring and the interface are chosen.
+    // With protocol 0, no packet arrives before the ring and the interface are chosen.
     // SAFETY: plain system call; the result is checked.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(io("socket", io::Error::last_os_error()));
     }
-    // SAFETY: just made, owned by nobody else.
+    // SAFETY: just created, with no other owner.
     let socket = Socket(unsafe { OwnedFd::from_raw_fd(fd) });
     let link = socket.link(interface)?;
     let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
     socket.set(libc::PACKET_VERSION, &version).map_err(|e| io("PACKET_VERSION", e))?;
-    // Room to put a VLAN tag back in front of the packet.
+    // Room to restore a VLAN tag in front of the packet.
     socket.set(libc::PACKET_RESERVE, &4u32).map_err(|e| io("PACKET_RESERVE", e))?;
     if options.hardware_timestamps {
         let raw = libc::SOF_TIMESTAMPING_RAW_HARDWARE as libc::c_int;
@@ -77,7 +77,7 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<(Socket, Link), So
     Ok((socket, link))
 }
 
-/// The error of a socket whose interface went away.
+/// Returns the error of a socket whose interface disappeared.
 pub fn lost(interface: &str, error: io::Error) -> SourceError {
     let error = match error.raw_os_error() {
         Some(libc::ENETDOWN) => io::Error::new(
@@ -102,7 +102,7 @@ fn index(interface: &str) -> Result<libc::c_int, SourceError> {
     }
 }
 
-/// Names of this machine's interfaces.
+/// Returns the names of this machine's interfaces.
 fn interfaces() -> Vec<String> {
     let mut names = Vec::new();
     // SAFETY: the list is read up to its end mark and freed once.
@@ -147,20 +147,20 @@ impl Socket {
         }
     }
 
-    /// Lets packets in, so many bytes of each.
+    /// Admits packets, with `snaplen` bytes of each.
     pub fn admit(&self, snaplen: u32) -> io::Result<()> {
         if snaplen < flame_abi::MAX_PACKET as u32 {
             return self.cut(snaplen.max(1));
         }
         match self.set_at(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0u32) {
-            // There was none.
+            // There was no filter.
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             result => result,
         }
     }
 
-    /// The kernel keeps this many bytes of a packet, of 0 not even the packet: a filter of one
-    /// instruction that says so.
+    /// Makes the kernel keep `bytes` bytes of each packet, or no packet if it is 0, by a filter of one
+    /// instruction.
     pub fn cut(&self, bytes: u32) -> io::Result<()> {
         let mut program = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: bytes }];
         let filter = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
@@ -214,7 +214,7 @@ impl Socket {
         Ok(Link { link, is_loopback })
     }
 
-    /// Waits until a block may be ready or the time is up. An error: the interface is gone or down.
+    /// Waits until a block may be ready or the time is up. Returns an error if the interface is gone or down.
     pub fn wait(&self, timeout_ms: u32) -> io::Result<()> {
         let mut poll = libc::pollfd { fd: self.fd(), events: libc::POLLIN | libc::POLLERR, revents: 0 };
         // SAFETY: one whole structure; the kernel writes `revents`.
@@ -225,11 +225,11 @@ impl Socket {
                 return Err(io::Error::from_raw_os_error(code));
             }
         }
-        // A signal (EINTR) is a reason to look around, no error.
+        // A signal (EINTR) is a reason to check again, not an error.
         Ok(())
     }
 
-    /// Packets the kernel dropped since the last call.
+    /// Returns the number of packets that the kernel dropped since the last call.
     pub fn drops(&self) -> u64 {
         let zero = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, zero).map_or(0, |s| u64::from(s.tp_drops))

@@ -1,7 +1,7 @@
 //! ICMP (RFC 792), ICMPv6 (RFC 4443), neighbour discovery (RFC 4861), listener discovery (RFC 2710).
 //!
-//! The packet that an error quotes is a layer of its own. What follows the quoted headers is not
-//! shown: extensions (RFC 4884) hold addresses of interfaces.
+//! The packet that an error quotes is a separate layer. The bytes after the quoted headers are not shown,
+//! because extensions (RFC 4884) hold addresses of interfaces.
 
 use super::{End, Packet};
 use flame_plan::Field;
@@ -15,7 +15,7 @@ impl Packet<'_> {
         match self.byte(at) {
             // Echo and timestamp.
             0 | 8 | 13 | 14 => self.payload = self.is_payload(at + 8),
-            // Redirect: the gateway.
+            // The gateway of a redirect.
             5 => {
                 self.sideless::<4>(at + 4);
             }
@@ -46,7 +46,7 @@ impl Packet<'_> {
         Ok(at + 8)
     }
 
-    /// An address of 16 bytes.
+    /// Changes an address of 16 bytes.
     fn target(&mut self, at: usize) -> End {
         if !self.has(at + 16) {
             return Err(at);
@@ -55,7 +55,7 @@ impl Packet<'_> {
         Ok(at + 16)
     }
 
-    /// Options of neighbour discovery, up to the first that is not known.
+    /// Changes options of neighbour discovery, up to the first that is not known.
     fn neighbour_options(&mut self, mut at: usize, end: usize) -> End {
         let end = end.min(self.bytes.len());
         while at + 8 <= end {

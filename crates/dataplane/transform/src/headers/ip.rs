@@ -7,13 +7,13 @@ use flame_plan::Field;
 const GRE: u8 = 47;
 const AH: u8 = 51;
 
-/// As many as the decoder follows.
+/// The maximum number of extension headers, the same as in the decoder.
 const MAX_EXTENSIONS: usize = 16;
 
-/// Addresses as a pseudo-header holds them.
+/// The addresses of a pseudo-header.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Pseudo {
-    /// Their true sum.
+    /// The true sum of the addresses.
     sum: i64,
     change: i64,
 }
@@ -34,7 +34,7 @@ impl Packet<'_> {
         self.sums.open(self.bytes, Cover { start, end, at, pseudo, change, optional });
     }
 
-    /// Opens one that covers nothing else.
+    /// Opens a checksum that covers only the bytes from `start` on.
     pub(super) fn open_plain(&mut self, start: usize, at: usize, end: Option<usize>) {
         self.sums.open(self.bytes, Cover { start, end, at, ..Cover::default() });
     }
@@ -58,7 +58,8 @@ impl Packet<'_> {
         } else {
             Err(at + 20)
         };
-        // What is shown ends no earlier: a header that is cut short ends understanding.
+        // Exposed bytes do not end inside the header, because understanding ends at a header that is cut
+        // short.
         self.sums.close(self.bytes, depth, usize::MAX);
         let fragment = self.be16(at + 6) & 0x3fff;
         let total = usize::from(self.be16(at + 2));
@@ -110,7 +111,7 @@ impl Packet<'_> {
                 }
                 0 | 60 if changes => src = self.options6(place + 2, place + length).unwrap_or(src),
                 43 if changes => dst = self.routing(place, place + length).unwrap_or(dst),
-                // Mobility, HIP and shim6 are about addresses.
+                // Mobility, HIP and shim6 contain addresses.
                 135 | 139 | 140 if changes => self.blank(place + 2, place + length),
                 AH => {
                     self.datagram_end = datagram_end.filter(|_| !fragment);
@@ -129,16 +130,17 @@ impl Packet<'_> {
         Ok(place)
     }
 
-    /// The value of an authentication header (RFC 4302) is one of all that it protects.
+    /// Zeroes the value of an authentication header (RFC 4302), which depends on all it protects, if any of
+    /// that is changed or hidden.
     fn authentication(&mut self, at: usize, end: usize) {
         if self.rewriter.changes_any() || self.hides(self.datagram_end) {
             self.blank(at + 12, end);
         }
     }
 
-    /// Routing headers: type 0 (RFC 2460), type 2 (RFC 6275), segments (RFC 8754). While segments are left,
-    /// the last destination stands for the destination in pseudo-headers: returns its true sum and its
-    /// change.
+    /// Changes routing headers: type 0 (RFC 2460), type 2 (RFC 6275), segments (RFC 8754). While segments are
+    /// left, the last destination replaces the destination in pseudo-headers; its true sum and its change are
+    /// returned.
     fn routing(&mut self, at: usize, end: usize) -> Option<(i64, i64)> {
         let room = (end - at - 8) / 16;
         let (count, last) = match self.byte(at + 2) {
@@ -151,7 +153,7 @@ impl Packet<'_> {
             }
         };
         let left = self.byte(at + 3) != 0;
-        // Reserved; of segments the number of the last one stays.
+        // Reserved, except for the number of the last segment, which stays.
         self.blank(at + 4 + usize::from(self.byte(at + 2) == 4), at + 8);
         let mut destination = None;
         for i in 0..count {
@@ -166,7 +168,7 @@ impl Packet<'_> {
         destination
     }
 
-    /// GRE may have a checksum over itself and all it carries (RFC 2784).
+    /// Opens the checksum of GRE, if it has one, which covers the header and its payload (RFC 2784).
     fn gre(&mut self, proto: u8, at: usize) {
         if proto == GRE && self.byte(at) & 0x80 != 0 {
             self.open_plain(at, at + 4, self.datagram_end);

@@ -1,11 +1,11 @@
-//! Ethernet, Linux cooked headers, ARP.
+//! Ethernet, Linux cooked headers and ARP.
 
 use super::{End, Packet};
 use flame_abi::LinkType;
 use flame_plan::Field;
 
 impl Packet<'_> {
-    /// Cooked headers (LINKTYPE_LINUX_SLL, _SLL2) hold the sender's address: a MAC address, or for
+    /// Changes the sender's address in cooked headers (LINKTYPE_LINUX_SLL, _SLL2): a MAC address, or for
     /// tunnel interfaces an IP address, in 8 bytes of which the rest is padding.
     pub(super) fn cooked(&mut self, link: LinkType) -> End {
         let (length, address, end) = match link {
@@ -26,7 +26,7 @@ impl Packet<'_> {
     }
 
     pub(super) fn ethernet(&mut self, at: usize) -> End {
-        // A switch's tag may stand before the type.
+        // A switch's tag may precede the type.
         if !self.has(at + 12) {
             return Err(at);
         }
@@ -43,7 +43,7 @@ impl Packet<'_> {
         Ok(at + 6)
     }
 
-    /// What tells more than where headers lie, in a form that is not known.
+    /// Zeroes bytes of unknown form that may reveal more than the places of headers.
     pub(super) fn opaque(&mut self, at: usize, end: usize) -> End {
         if self.rewriter.changes_any() {
             self.blank(at, end);
@@ -51,7 +51,8 @@ impl Packet<'_> {
         Ok(end)
     }
 
-    /// Times and numbers of packets hide where those do, and addresses where any field is changed.
+    /// Zeroes notes of a capture if times or packets are hidden, or any field is changed, because they
+    /// contain times, numbers of packets and addresses.
     pub(super) fn notes(&mut self, at: usize, end: usize) -> End {
         if self.rewriter.changes_any() || self.rewriter.hides_notes {
             self.blank(at, end);
@@ -59,7 +60,7 @@ impl Packet<'_> {
         Ok(end)
     }
 
-    /// RFC 826 for Ethernet and IPv4; other forms are not understood.
+    /// Changes ARP (RFC 826) for Ethernet and IPv4. Other forms are not understood.
     pub(super) fn arp(&mut self, at: usize) -> End {
         let ours = [self.be16(at + 2), self.be16(at + 4)] == [0x0800, 0x0604];
         if !ours || !self.has(at + 28) {

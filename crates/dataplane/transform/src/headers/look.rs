@@ -1,17 +1,17 @@
-//! Packets in payload: tunnels on ports of their own choice. Only bytes that would be shown are looked at, so
-//! that what is found tells nothing of those behind.
+//! Finds packets in payload, as in tunnels on arbitrary ports. Only bytes that would be shown are examined,
+//! so that the result reveals nothing about the bytes after them.
 
 use crate::checksum::sum;
 
-/// Bytes of payload in which a packet is looked for.
+/// The number of bytes of payload in which a packet is looked for.
 const DEPTH: usize = 128;
 
-/// ARP for Ethernet and IPv4, behind its EtherType.
+/// The beginning of ARP for Ethernet and IPv4, after its EtherType.
 const ARP: [u8; 8] = [8, 6, 0, 1, 8, 0, 6, 4];
 
-/// Whether payload looks as if there was a packet with addresses in its first [`DEPTH`] bytes: an IPv4 header
-/// whose checksum is right, an IPv6 header whose fields are sensible, ARP, or the beginning of one that the
-/// capture cut off.
+/// Returns whether a packet with addresses seems to begin in the first [`DEPTH`] bytes of `payload`: an IPv4
+/// header whose checksum is right, an IPv6 header whose fields are plausible, ARP, or the beginning of a
+/// header that the capture cut off.
 pub(super) fn holds_packet(payload: &[u8]) -> bool {
     (0..payload.len().min(DEPTH)).any(|at| {
         let rest = &payload[at..];
@@ -32,7 +32,7 @@ fn is_ipv4(rest: &[u8]) -> bool {
             let unfilled = header[10..12] == [0, 0] && total == rest.len();
             (total >= length || total == 0) && (sum(header).rem_euclid(0xffff) == 0 || unfilled)
         }
-        // Its protocol and what precedes it are all there is to go by. What follows is a sum of the
+        // Only the protocol and the fields before it can be checked. The checksum after it depends on the
         // addresses.
         None => rest.len() > 10 && matches!(rest[9], 1 | 4 | 6 | 17 | 41 | 47 | 50 | 58 | 132),
     }

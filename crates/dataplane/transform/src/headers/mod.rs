@@ -1,7 +1,7 @@
-//! Walks the headers that hold addresses, ports, options and checksums, and changes them.
+//! Finds the headers that hold addresses, ports, options and checksums, and changes them.
 //!
-//! The decoder lists the headers; each kind has its function here, which changes the fields it knows
-//! and says where it ends, or where understanding ends.
+//! The decoder lists the headers. A function for each kind changes the known fields and returns where the
+//! header, or understanding, ends.
 
 mod icmp;
 mod ip;
@@ -17,38 +17,38 @@ use flame_abi::LinkType;
 use flame_decode::{Kind, Layer};
 use flame_plan::Field;
 
-/// `Ok`: this header ends there. `Err`: nothing behind that offset is understood.
+/// `Ok` is the end of this header. After `Err`, nothing from that offset on is understood.
 type End = Result<usize, usize>;
 
-/// A packet on its way through its headers.
+/// A packet and the state of its rewriting.
 struct Packet<'a> {
     bytes: &'a mut [u8],
     rewriter: &'a mut Rewriter,
     sums: Sums,
-    /// Addresses of the last IP header.
+    /// The addresses of the last IP header.
     pseudo: ip::Pseudo,
-    /// Offset behind the last datagram, by its own word, which may lie behind the bytes that are there. None
-    /// for fragments and for what a network card is to divide.
+    /// The offset of the first byte after the last datagram as its header states it, which may lie beyond the
+    /// bytes present. `None` for fragments, and for segments that a network card is to divide.
     datagram_end: Option<usize>,
-    /// Offset behind the payload, if the transport header has a length of its own.
+    /// The offset of the first byte after the payload, if the transport header states its length.
     payload_end: Option<usize>,
-    /// Offset behind the bytes of the datagram that are there.
+    /// The offset of the first byte after the bytes of the datagram that are present.
     layer_end: usize,
-    /// Bytes that are shown at most.
+    /// The maximum number of bytes that are shown.
     ask: usize,
-    /// Whether what follows the last header is payload that may be shown.
+    /// Whether the bytes after the last header are payload that may be shown.
     payload: bool,
 }
 
-/// Changes what `rewriter` changes, and what would tell bytes behind the first `ask`, which are shown at
-/// most. Returns how many are shown.
+/// Changes the fields that `rewriter` changes, and all bytes that would reveal bytes after the first `ask`,
+/// the maximum to be shown. Returns the number of bytes that are shown.
 #[inline]
 pub(crate) fn rewrite(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8], ask: usize) -> usize {
     let plain = if link == LinkType::ETHERNET { plain::rewrite(rewriter, bytes, ask) } else { None };
     plain.unwrap_or_else(|| walk(rewriter, link, bytes, ask))
 }
 
-/// For any packet.
+/// Rewrites any packet.
 fn walk(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8], ask: usize) -> usize {
     let keeps = !rewriter.changes_any();
     let mut p = Packet {
@@ -69,8 +69,8 @@ fn walk(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8], ask: usize) -
 }
 
 impl Packet<'_> {
-    /// Returns the offset where understanding ends, and whether a transport header may follow there that was
-    /// not looked at, with a checksum of what is hidden.
+    /// Returns the offset at which understanding ends, and whether a transport header may follow there that
+    /// was not examined, with a checksum of hidden bytes.
     fn layers(&mut self, link: LinkType) -> (usize, bool) {
         let layers = flame_decode::layers(link, self.bytes);
         let mut end = match self.cooked(link) {
@@ -90,9 +90,9 @@ impl Packet<'_> {
         }
         let is_ip = last.is_some_and(|last| matches!(last.kind, Kind::Ipv4 | Kind::Ipv6));
         let understood = match last {
-            // Something behind the last header was malformed, cut off or too deep.
+            // A header after the last one listed was malformed, cut off or nested too deeply.
             _ if !layers.complete => end,
-            // The link's padding lies behind `layer.end`.
+            // The bytes after `layer.end` are padding of the link.
             Some(layer) if self.payload && !layer.quoted => {
                 self.payload_end.map_or(layer.end, |end| end.min(layer.end)).max(end)
             }
@@ -127,18 +127,18 @@ impl Packet<'_> {
         }
     }
 
-    /// Whether bytes up to `end` are hidden, or may be.
+    /// Returns whether bytes up to `end` are hidden, or may be.
     fn hides(&self, end: Option<usize>) -> bool {
         end.is_none_or(|end| end > self.ask)
     }
 
-    /// Whether the bytes up to `end` are there. What lies behind a layer's end, the link's padding for one,
-    /// is not.
+    /// Returns whether the bytes up to `end` are present. Bytes after the end of a layer, such as padding of
+    /// the link, do not count.
     fn has(&self, end: usize) -> bool {
         end <= self.layer_end.min(self.bytes.len())
     }
 
-    /// 0 where there is no byte; for values that a later check of the whole header covers.
+    /// Returns a byte, or 0 if it is not present, for values that a later check of the whole header covers.
     fn byte(&self, at: usize) -> u8 {
         if self.has(at + 1) { self.bytes[at] } else { 0 }
     }
@@ -147,12 +147,13 @@ impl Packet<'_> {
         u16::from_be_bytes([self.byte(at), self.byte(at + 1)])
     }
 
-    /// The sum of the words that are there.
+    /// Returns the sum of the words that are present.
     fn sum(&self, from: usize, to: usize) -> i64 {
         sum(self.bytes.get(from..to).unwrap_or(&[]))
     }
 
-    /// Changes one field of `N` bytes, which the caller knows to be there; the change of its sum.
+    /// Changes one field of `N` bytes, which the caller has found to be present. Returns the change of its
+    /// sum.
     #[inline]
     fn field<const N: usize>(&mut self, at: usize, field: Field) -> i64 {
         if !self.rewriter.changes(field) {
@@ -163,7 +164,7 @@ impl Packet<'_> {
         self.sums.replace(self.bytes, at, &new[..N])
     }
 
-    /// An IP address without a side.
+    /// Changes an IP address without a side.
     fn sideless<const N: usize>(&mut self, at: usize) -> i64 {
         let dst = self.rewriter.changes(Field::IpDst);
         self.field::<N>(at, if dst { Field::IpDst } else { Field::IpSrc })
@@ -175,7 +176,7 @@ impl Packet<'_> {
         }
     }
 
-    /// Zeroes what may hold an address in a form that is not known.
+    /// Zeroes bytes of unknown form that may hold an address.
     fn blank(&mut self, from: usize, to: usize) {
         self.fill::<0>(from, to);
     }

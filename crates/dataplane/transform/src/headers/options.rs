@@ -1,10 +1,10 @@
-//! Options of TCP, IPv4 and IPv6, by allow-list: what is known to hold nothing of what is hidden stays,
-//! anything else becomes padding of the same length.
+//! Options of TCP, IPv4 and IPv6, by allow-list: options that are known not to hold hidden data stay, all
+//! others become padding of the same length.
 
 use super::Packet;
 use flame_plan::Field;
 
-/// What may stand in an option that stays: its kind and its possible lengths.
+/// Returns whether an option of TCP stays, by its kind and length.
 fn tcp_stays(kind: u8, length: usize) -> bool {
     match kind {
         // Maximum segment size, window scale, selective acknowledgements permitted, timestamps.
@@ -18,10 +18,10 @@ fn tcp_stays(kind: u8, length: usize) -> bool {
     }
 }
 
-/// Whether the options of TCP stay as they are.
+/// Returns whether all options of TCP stay as they are.
 #[inline]
 pub(super) fn tcp_stay(mut options: &[u8]) -> bool {
-    // Timestamps alone, as nearly always.
+    // Timestamps alone, the most common case.
     if options.is_empty() || (options.len() == 12 && options[..4] == [1, 1, 8, 10]) {
         return true;
     }
@@ -45,7 +45,7 @@ const PAD1: u8 = 0;
 const PADN: u8 = 1;
 const HOME_ADDRESS: u8 = 0xc9;
 
-/// IPv6 options that stay: tunnel encapsulation limit, router alert, jumbo payload.
+/// Returns whether an option of IPv6 stays: tunnel encapsulation limit, router alert, jumbo payload.
 fn ipv6_stays(kind: u8, length: usize) -> bool {
     matches!((kind, length), (4, 1) | (5, 2) | (0xc2, 4))
 }
@@ -73,7 +73,7 @@ impl Packet<'_> {
         }
     }
 
-    /// IPv4 options of packets with changed addresses.
+    /// Changes the IPv4 options of packets with changed addresses.
     pub(super) fn options4(&mut self, mut at: usize, end: usize) {
         while at < end {
             match (self.byte(at), usize::from(self.byte(at + 1))) {
@@ -83,7 +83,7 @@ impl Packet<'_> {
                     return;
                 }
                 (kind, n) if n >= 2 && at + n <= end => {
-                    // Routes, timestamps, security labels, stream numbers, and what is unknown.
+                    // Routes, timestamps, security labels, stream numbers, and unknown options.
                     if (kind, n) != (ROUTER_ALERT, 4) {
                         self.pad(at, at + n);
                     }
@@ -97,8 +97,8 @@ impl Packet<'_> {
         }
     }
 
-    /// Hop-by-hop and destination options of packets with changed addresses. A home address (RFC 6275) stands
-    /// for the source in pseudo-headers: returns its true sum and its change.
+    /// Changes hop-by-hop and destination options of packets with changed addresses. A home address (RFC
+    /// 6275) replaces the source in pseudo-headers; its true sum and its change are returned.
     pub(super) fn options6(&mut self, mut at: usize, end: usize) -> Option<(i64, i64)> {
         let mut home = None;
         while at < end {
@@ -125,7 +125,7 @@ impl Packet<'_> {
         home
     }
 
-    /// Fills with options of IPv4 or TCP that mean nothing.
+    /// Fills bytes with options of IPv4 or TCP that have no meaning.
     fn pad(&mut self, from: usize, to: usize) {
         self.fill::<NOP>(from, to);
     }

@@ -1,6 +1,7 @@
-//! The shape of nearly all packets, changed at fixed offsets: Ethernet II, IPv4 without options or IPv6
-//! without extensions, then TCP (options that stay) or UDP that is no tunnel, captured at least through its
-//! header. It does what the walk does, in a third of the time; any other packet is left to the walk.
+//! A fast path for nearly all packets, which changes them at fixed offsets: Ethernet II, IPv4 without options
+//! or IPv6 without extensions, then TCP (with options that stay) or UDP that is no tunnel, captured at least
+//! through its header. It gives the same result as the general rewriter in a third of the time; all other
+//! packets are left to that.
 
 use super::look::holds_packet;
 use super::transport::{TUNNELS, tcp_stay};
@@ -11,10 +12,11 @@ use flame_plan::Field;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Offset of the IP header.
+/// The offset of the IP header.
 const L3: usize = 14;
 
-/// How many bytes are shown, if the packet is of this shape.
+/// Rewrites a packet of this form and returns the number of bytes that are shown, or `None` for other
+/// packets.
 #[inline]
 pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> Option<usize> {
     let head: &[u8; 34] = bytes.first_chunk()?;
@@ -51,12 +53,12 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> 
         }
         _ => return None,
     };
-    // Payload that is one is what nearly all of it is.
+    // Payload that contains a packet is left to the general rewriter.
     if changes && payload < ask && holds_packet(&bytes[payload..end.min(ask).max(payload)]) {
         return None;
     }
     let shown = if changes { end.min(ask) } else { ask };
-    // What the checksum covers, if all of that is shown and there, and it was right.
+    // Whether the checksum was right, if all the bytes it covers are present and shown.
     let right = end <= shown && changes && {
         let pseudo = if v4 { sum(&bytes[L3 + 12..34]) } else { sum(&bytes[L3 + 8..54]) };
         (sum(&bytes[l4..end]) + pseudo + i64::from(proto) + (end - l4) as i64).rem_euclid(0xffff) == 0
@@ -89,7 +91,7 @@ pub(super) fn rewrite(rewriter: &mut Rewriter, bytes: &mut [u8], ask: usize) -> 
     Some(shown)
 }
 
-/// As [`replace`], of an IPv4 address: in line, for two calls a packet would show.
+/// Changes an IPv4 address like [`replace`]. Inlined, because two calls per packet would be noticeable.
 #[inline(always)]
 fn replace4(rewriter: &mut Rewriter, bytes: &mut [u8], at: usize, field: Field) -> i64 {
     let Some(place) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<4>) else { return 0 };
@@ -100,7 +102,7 @@ fn replace4(rewriter: &mut Rewriter, bytes: &mut [u8], at: usize, field: Field) 
     sum(new) - sum(old)
 }
 
-/// Changes a field at an even distance from what covers it; the change of its sum.
+/// Changes a field at an even distance from the start of its checksum. Returns the change of its sum.
 fn replace<const N: usize>(rewriter: &mut Rewriter, bytes: &mut [u8], at: usize, field: Field) -> i64 {
     if !rewriter.changes(field) {
         return 0;
@@ -111,7 +113,7 @@ fn replace<const N: usize>(rewriter: &mut Rewriter, bytes: &mut [u8], at: usize,
     sum(place) - sum(&old)
 }
 
-/// Writes the checksum that follows a change, or zero.
+/// Writes the checksum after a change, or zero.
 #[inline(always)]
 fn follow(bytes: &mut [u8], at: usize, change: Option<i64>, optional: bool) {
     let Some(place) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) else { return };
@@ -129,7 +131,7 @@ mod tests {
     use proptest::prelude::*;
     use proptest::strategy::ValueTree;
 
-    /// Frames of the shape, and others that differ from it in one place or another.
+    /// Generates frames of this form, and others that differ from it in a few places.
     fn frame() -> impl Strategy<Value = Vec<u8>> {
         let bytes = prop::collection::vec(any::<u8>(), 120);
         let edit = prop::collection::vec((0usize..70, any::<u8>()), 0..3);
@@ -156,7 +158,7 @@ mod tests {
                     }
                 }
                 edit.into_iter().for_each(|(at, byte)| b[at] = byte);
-                // A view of headers gives no more than those.
+                // A view of headers shows only those.
                 if b[1] & 1 == 0 {
                     b.truncate(l4 + usize::from(b[2] % 48));
                 }

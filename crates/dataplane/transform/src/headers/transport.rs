@@ -1,10 +1,10 @@
-//! TCP, UDP, SCTP and the like: ports and checksums.
+//! TCP, UDP, SCTP and others: ports and checksums.
 
 use super::{End, Packet, look, options};
 use flame_plan::Field;
 
-/// Ports whose payload is a tunnel, on either side: it is never shown as mere payload. L2TP, GTP (control,
-/// user, charging), Teredo, LISP, VXLAN (also VXLAN-GPE and the port that Linux had), CAPWAP, GUE, GENEVE,
+/// The ports whose payload is a tunnel, on either side, and never shown as mere payload: L2TP, GTP (control,
+/// user, charging), Teredo, LISP, VXLAN (also VXLAN-GPE and the old port of Linux), CAPWAP, GUE, GENEVE,
 /// MPLS, TZSP.
 pub(super) const TUNNELS: [u16; 16] =
     [1701, 2123, 2152, 3386, 3544, 4341, 4342, 4789, 4790, 5246, 5247, 6080, 6081, 6635, 8472, 37008];
@@ -15,9 +15,9 @@ impl Packet<'_> {
         self.field::<2>(at + 2, Field::PortDst);
     }
 
-    /// Whether what lies there may be shown as payload.
+    /// Returns whether the bytes from `at` on may be shown as payload.
     pub(super) fn is_payload(&self, at: usize) -> bool {
-        // Nobody asks where nothing behind the header is shown.
+        // No search is needed if no byte after the header is shown.
         let end = self.payload_end.unwrap_or(self.layer_end).min(self.layer_end).min(self.ask);
         at >= self.ask || !look::holds_packet(self.bytes.get(at..end).unwrap_or(&[]))
     }
@@ -30,11 +30,11 @@ impl Packet<'_> {
         self.ports(at);
         let end = at + usize::from(self.byte(at + 12) >> 4) * 4;
         if self.rewriter.changes_any() || self.hides(self.datagram_end) {
-            // Of a header that was cut off, those that are there.
+            // If the header was cut off, the options that are present.
             self.tcp_options(at + 20, end.min(self.layer_end));
         }
         if !self.has(at + 20) || end < at + 20 || !self.has(end) {
-            // Ports and sequence number: what an ICMP error quotes.
+            // Ports and sequence number, which an ICMP error quotes.
             return Err(at + 8);
         }
         self.payload = self.is_payload(end);
@@ -46,7 +46,7 @@ impl Packet<'_> {
             return Err(at);
         }
         let is_tunnel = [at, at + 2].iter().any(|at| TUNNELS.contains(&self.be16(*at)));
-        // Its own word of its length, where the IP header does not contradict it.
+        // The length in the UDP header, unless the IP header contradicts it.
         let end = at + usize::from(self.be16(at + 4));
         let end = self.datagram_end.filter(|datagram| (at + 8..=*datagram).contains(&end)).map(|_| end);
         self.payload_end = end;
@@ -59,7 +59,8 @@ impl Packet<'_> {
         Ok(at + 8)
     }
 
-    /// Chunks are not shown below a transform, for INIT lists addresses; and so the checksum is zero.
+    /// Changes the ports of SCTP. Chunks are not shown under a transform, because INIT lists addresses, so
+    /// the checksum becomes zero.
     pub(super) fn sctp(&mut self, at: usize) -> End {
         if !self.has(at + 4) {
             return Err(at);
@@ -71,7 +72,8 @@ impl Packet<'_> {
         Err(if self.has(at + 12) { at + 12 } else { at + 4 })
     }
 
-    /// DCCP and UDP-Lite are not understood below a transform; their checksums cover what is hidden.
+    /// Hides the checksums of DCCP and UDP-Lite if they cover hidden bytes. Neither is understood under a
+    /// transform.
     pub(super) fn other(&mut self, at: usize) -> End {
         if self.hides(self.datagram_end) {
             self.blank(at + 6, at + 8);
@@ -80,5 +82,5 @@ impl Packet<'_> {
     }
 }
 
-/// For the fast path.
+/// For the fast path, `headers/plain.rs`.
 pub(super) use options::tcp_stay;

@@ -1,4 +1,4 @@
-//! What the tests of views share: packets, views over them, checksums from scratch.
+//! Common parts of the tests of views: packets, views over them, checksums from scratch.
 #![allow(dead_code)]
 
 use flame_abi::{Descriptor, LinkType};
@@ -11,7 +11,7 @@ pub const BASE: u32 = 0x8010_8000;
 
 pub struct Seen {
     pub descriptors: Vec<Descriptor>,
-    /// All of the slot's data, also what no descriptor points to.
+    /// All data of the slot, including bytes to which no descriptor points.
     pub data: Vec<u8>,
 }
 
@@ -23,12 +23,12 @@ impl Seen {
     }
 }
 
-/// Decoded packets, one behind the other.
+/// Decodes packets, placed one after the other.
 pub fn block(link: LinkType, packets: &[Vec<u8>]) -> (Vec<Descriptor>, Vec<u8>) {
     block_of(link, packets, |i| packets[i].len() as u32)
 }
 
-/// The same, with lengths on the wire.
+/// Decodes packets with the given lengths on the wire.
 pub fn block_of(
     link: LinkType,
     packets: &[Vec<u8>],
@@ -97,7 +97,7 @@ pub fn ethernet(kind: u16, rest: &[u8]) -> Vec<u8> {
         .concat()
 }
 
-/// IPv4 from 10.1.2.3 to 192.0.2.77, its checksum right.
+/// Builds IPv4 from 10.1.2.3 to 192.0.2.77 with a right checksum.
 pub fn ipv4(proto: u8, options: &[u8], rest: &[u8]) -> Vec<u8> {
     let length = 20 + options.len();
     let total = ((length + rest.len()) as u16).to_be_bytes();
@@ -118,7 +118,7 @@ pub fn ipv6(proto: u8, rest: &[u8]) -> Vec<u8> {
     p
 }
 
-/// TCP from 51234 to 8081; the checksum is left 0.
+/// Builds TCP from 51234 to 8081 with checksum 0.
 pub fn tcp(options: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut p = vec![0xc8, 0x22, 0x1f, 0x91, 0, 0, 0, 1, 0, 0, 0, 2];
     p.extend([((20 + options.len()) * 4) as u8, 0x18, 1, 0, 0, 0, 0, 0]);
@@ -132,7 +132,7 @@ pub fn udp(dport: u16, payload: &[u8]) -> Vec<u8> {
     [&[0xc8, 0x22, d[0], d[1], n[0], n[1], 0, 0][..], payload].concat()
 }
 
-/// A classic capture file in this machine's byte order: link type and packets.
+/// Parses a classic capture file in this machine's byte order into link type and packets.
 pub fn classic(bytes: &[u8]) -> Option<(LinkType, Vec<Vec<u8>>)> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     if !matches!(u32_at(0)?, 0xa1b2_c3d4 | 0xa1b2_3c4d) {
@@ -147,7 +147,7 @@ pub fn classic(bytes: &[u8]) -> Option<(LinkType, Vec<Vec<u8>>)> {
     Some((link, packets))
 }
 
-/// The shared captures, or nothing.
+/// Returns the shared captures, or `None` without them.
 pub fn traces() -> Option<Vec<PathBuf>> {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/traces");
     let root = std::env::var_os("FLAME_TRACES").map_or(default, PathBuf::from);

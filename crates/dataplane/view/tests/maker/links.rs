@@ -1,10 +1,10 @@
-//! Packets as links of other types than Ethernet have them.
+//! Packets of other link types than Ethernet.
 
 use super::Maker;
 use flame_abi::LinkType;
 use flame_plan::Field;
 
-/// Link types of packets that are made.
+/// The link types of generated packets.
 pub const LINKS: [LinkType; 9] = [
     LinkType::ETHERNET,
     LinkType::RAW,
@@ -18,7 +18,7 @@ pub const LINKS: [LinkType; 9] = [
 ];
 
 impl Maker<'_> {
-    /// A packet as links of this type have it.
+    /// Generates a packet of a link type.
     pub fn packet(&mut self, link: LinkType) -> Vec<u8> {
         self.endless = false;
         match link {
@@ -56,7 +56,7 @@ impl Maker<'_> {
 
     fn wireless(&mut self) -> Vec<u8> {
         let any = if self.transforms.contains_key(&Field::MacDst) { Field::MacDst } else { Field::MacSrc };
-        // A beacon holds no packet, and nothing of a kind that is understood.
+        // A beacon holds no packet, and no data of a known form.
         if self.choose(6) == 0 {
             let macs = [self.macs(), self.field(any, 6)].concat();
             let is_hidden = self.hidden.opaque;

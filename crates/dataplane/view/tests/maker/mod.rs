@@ -1,20 +1,20 @@
-//! Packets in pairs that differ only in what is hidden: every header that the decoder knows, tunnels in
-//! tunnels, options of all kinds, checksums that are right, wrong, or left to the network card.
+//! Generates packets in pairs that differ only in hidden data: every header that the decoder knows, tunnels
+//! in tunnels, options of all kinds, checksums that are right, wrong, or left to the network card.
 //!
-//! A [`Maker`] draws all that may be shown from one source of numbers and all that is hidden from another.
-//! Two makers that share the first make the two packets of a pair.
+//! A [`Maker`] draws all shown data from one source of numbers and all hidden data from another. Two makers
+//! that share the first generate the two packets of a pair.
 #![allow(dead_code)]
 
 mod links;
 
-#[allow(unused_imports)] // Not every test asks for links.
+#[allow(unused_imports)] // Not every test needs links.
 pub use links::LINKS;
 
 use super::common::*;
 use flame_plan::{Action, Field, Transforms};
 use flame_transform::Prefix;
 
-/// SplitMix64, behind choices that somebody else made.
+/// SplitMix64, after a list of given choices.
 #[derive(Clone)]
 pub struct Numbers {
     pub seed: u64,
@@ -26,7 +26,7 @@ impl Numbers {
         Self { seed, choices: std::collections::VecDeque::new() }
     }
 
-    /// Chooses as `choices` say, a byte each, as long as there are any.
+    /// Creates numbers that follow `choices`, one byte each, until they are used up.
     pub fn chosen(choices: &[u8], seed: u64) -> Self {
         Self { seed, choices: choices.iter().copied().collect() }
     }
@@ -50,20 +50,20 @@ impl Numbers {
     }
 }
 
-/// What of a packet is hidden.
+/// The parts of a packet that are hidden.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hidden {
-    /// Options that are not known, under any transform.
+    /// Unknown options, under any transform.
     pub options: bool,
-    /// What protocols carry that are not understood: under any transform, or where no payload is exposed.
+    /// The contents of protocols that are not understood, under any transform or where no payload is exposed.
     pub opaque: bool,
-    /// Under an address transform: options of IP, and what tunnels reserve.
+    /// Options of IP and reserved fields of tunnels, under an address transform.
     pub addresses: bool,
-    /// Bytes of payload that are shown; behind them all is hidden.
+    /// The number of shown bytes of payload. All bytes after them are hidden.
     pub payload: Option<usize>,
-    /// The link's padding.
+    /// The padding of the link.
     pub padding: bool,
-    /// What a capture notes of a packet.
+    /// The notes of a capture about a packet.
     pub notes: bool,
 }
 
@@ -72,9 +72,10 @@ pub struct Maker<'a> {
     pub secret: Numbers,
     pub hidden: Hidden,
     pub transforms: &'a Transforms,
-    /// Nothing says where the datagram ends.
+    /// Whether no header states the end of the datagram.
     pub endless: bool,
-    /// Under its own key each maker has other addresses of the same pseudonyms.
+    /// The mapping under the maker's own key, by which each maker has other addresses for the same
+    /// pseudonyms.
     pub prefix: Option<Prefix>,
 }
 
@@ -83,7 +84,7 @@ impl Maker<'_> {
         self.shown.below(n)
     }
 
-    /// Bytes of which the shown are the same in both packets.
+    /// Draws bytes; shown ones are the same in both packets.
     fn draw(&mut self, n: usize, hidden: bool) -> Vec<u8> {
         let (shown, secret) = (self.shown.bytes(n), self.secret.bytes(n));
         if hidden { secret } else { shown }
@@ -109,7 +110,7 @@ impl Maker<'_> {
             _ => {}
         }
         if matches!(field, Field::PortSrc | Field::PortDst) {
-            // That a port is a tunnel's is told: 0x4xxx is none.
+            // The view reveals whether a port is a tunnel's: 0x4xxx never is.
             value[0] = value[0] & 0x0f | 0x40;
         }
         value
@@ -119,7 +120,7 @@ impl Maker<'_> {
         [self.field(Field::MacDst, 6), self.field(Field::MacSrc, 6)].concat()
     }
 
-    /// A frame, perhaps with padding behind it.
+    /// Generates a frame, perhaps with padding after it.
     pub fn frame(&mut self) -> Vec<u8> {
         self.endless = false;
         let mut frame = self.ethernet(0);
@@ -145,7 +146,7 @@ impl Maker<'_> {
                 frame
             }
             1 => {
-                // PPPoE, its protocol field compressed or not.
+                // PPPoE, with its protocol field compressed or not.
                 let packet = self.ipv4(depth);
                 frame.extend([0x88, 0x64, 0x11, 0, 0, 9]);
                 frame.extend(((packet.len() + 2) as u16).to_be_bytes());
@@ -183,7 +184,7 @@ impl Maker<'_> {
         }
         let mut total = (length + rest.len()) as u16;
         if !short && self.choose(16) == 0 {
-            // Left to the network card, with its checksums.
+            // Left to the network card, including the checksums.
             total = 0;
             self.endless |= depth == 0;
         }
@@ -200,12 +201,12 @@ impl Maker<'_> {
         [p, rest].concat()
     }
 
-    /// A datagram that ends in the midst of a header, before the link's padding.
+    /// Generates a datagram that ends within a header, before the link's padding.
     fn short(&mut self, protocols: &[u8]) -> (u8, Vec<u8>) {
         let proto = protocols[self.choose(protocols.len() as u64) as usize];
         let n = 4 + self.choose(20) as usize;
         let mut rest = self.draw(n, false);
-        // Neither a tunnel's port nor an error; an extension of up to 64 bytes; a fragment that is the first.
+        // No tunnel's port and no ICMP error; an extension of up to 64 bytes; a first fragment.
         rest[0] = match proto {
             1 => 8,
             58 => 128,
@@ -243,7 +244,7 @@ impl Maker<'_> {
         for _ in 0..self.choose(5).saturating_sub(2) {
             let is_hidden = self.hidden.addresses;
             let (kind, body) = match self.choose(5) {
-                // PadN that is no padding, an unknown option, quick start.
+                // PadN that is not padding, an unknown option, quick start.
                 0 => (0, [vec![1, 4], self.draw(4, is_hidden)].concat()),
                 1 => (60, [vec![0x1e, 4], self.draw(4, is_hidden)].concat()),
                 2 => (0, vec![5, 2, 0, 0, 1, 0]),
@@ -265,7 +266,7 @@ impl Maker<'_> {
         [p, src, dst, rest].concat()
     }
 
-    /// Payload that is no packet; what of it is shown is text.
+    /// Generates payload that is no packet. Its shown part is text.
     fn payload(&mut self) -> Vec<u8> {
         let n = self.choose(60) as usize;
         let shown = self.hidden.payload.unwrap_or(usize::MAX).min(n);
@@ -275,7 +276,7 @@ impl Maker<'_> {
         payload
     }
 
-    /// Right, wrong, or the sum of the pseudo-header, as it is left to the network card.
+    /// Sets a checksum that is right, wrong, or the sum of the pseudo-header, as left to the network card.
     fn sum(&mut self, segment: &mut [u8], at: usize, proto: u8, addresses: &[u8]) {
         let n = segment.len() as u16;
         let pseudo = [addresses, &[0, proto], &n.to_be_bytes()].concat();
@@ -291,7 +292,7 @@ impl Maker<'_> {
             1 | 2 => {
                 let sum = word_sum(&[pseudo]).to_be_bytes();
                 segment[at..at + 2].copy_from_slice(&sum);
-                // By chance it is right, or none: then it is wrong in another way.
+                // It happens to be right, or to mean none, so another wrong one is used.
                 if sum == right || sum == [0, 0] {
                     segment[at..at + 2].copy_from_slice(&[right[0] ^ 0x12, right[1] | 1]);
                 }
@@ -351,7 +352,7 @@ impl Maker<'_> {
                 (132, [ports, self.draw(4, false), crc, chunks].concat())
             }
             8 => {
-                // ESP, OSPF, DCCP, UDP-Lite: understood nowhere below a transform.
+                // ESP, OSPF, DCCP, UDP-Lite: not understood under a transform.
                 let proto = [50, 89, 33, 136][self.choose(4) as usize];
                 let n = if !matches!(proto, 33 | 136) { 24 } else { 0 };
                 (proto, if n == 0 { [ports, vec![0; 20]].concat() } else { self.draw(n, self.hidden.opaque) })
@@ -381,8 +382,8 @@ impl Maker<'_> {
                 self.tunnel(6081, [vec![2, 0, 0x65, 0x58, 0, 0, 9, 0], options, frame].concat(), addresses)
             }
             13 => {
-                // Tunnels that are not decoded: by their ports, with all that they hold hidden below a
-                // transform.
+                // Tunnels that are not decoded, recognized by their ports. All their contents are hidden
+                // under a transform.
                 let port = [2152u16, 3544, 1701, 6080, 6635, 4790][self.choose(6) as usize];
                 let n = 8 + self.choose(40) as usize;
                 let is_hidden = !self.transforms.is_empty();
@@ -390,14 +391,14 @@ impl Maker<'_> {
                 self.tunnel(port, held, addresses)
             }
             14 => {
-                // On a port of its own: found by what it looks like.
+                // A tunnel on another port, recognized by its contents.
                 let mut inner = self.shown_free_ip();
                 let head = self.draw(8, false).into_iter().map(|b| b & 0x1f | 0x80).collect::<Vec<_>>();
                 inner.splice(0..0, head);
                 (17, self.udp(ports, inner, addresses))
             }
             _ => {
-                // An error that quotes a packet.
+                // An ICMP error that quotes a packet.
                 let kind = if six { 1 } else { 3 };
                 let mut p = [vec![kind, 3, 0, 0, 0, 0, 0, 0], self.ip(3)].concat();
                 let proto = if six { 58 } else { 1 };
@@ -407,7 +408,7 @@ impl Maker<'_> {
         }
     }
 
-    /// An IPv4 packet with right checksum and hidden addresses.
+    /// Generates an IPv4 packet with a right checksum and hidden addresses.
     fn shown_free_ip(&mut self) -> Vec<u8> {
         let is_hidden = !self.transforms.is_empty();
         let mut p = vec![0x45, 0, 0, 28, 1, 2, 0, 0, 64, 17, 0, 0];
@@ -431,7 +432,7 @@ impl Maker<'_> {
     }
 }
 
-/// The address whose pseudonym is `to`, bit by bit.
+/// Returns the address whose pseudonym is `to`, bit by bit.
 fn unmap(prefix: &mut Prefix, to: &[u8]) -> Vec<u8> {
     let bits = to.len() * 8;
     let to = to.iter().fold(0u128, |n, b| n << 8 | u128::from(*b));

@@ -1,5 +1,5 @@
-//! Pairs of captures that differ only in what a view hides, and everything that leaves the view. The fuzz
-//! target `view` looks for pairs of its own by the same means.
+//! Pairs of captures that differ only in data that a view hides, and the complete output of the view. The
+//! fuzz target `view` uses them to search for pairs, too.
 #![allow(dead_code)]
 
 use super::common::*;
@@ -11,21 +11,21 @@ use flame_plan::{
 use flame_transform::Prefix;
 use flame_view::{Key, View};
 
-/// A capture as it is on the wire.
+/// A capture of packets as they are on the wire.
 pub struct Capture {
     pub packets: Vec<Vec<u8>>,
     pub descriptors: Vec<Descriptor>,
     pub data: Vec<u8>,
 }
 
-/// What is asked of a view, and the key that it is run under.
+/// A view, the link type, and the key of the run.
 pub struct Case {
     pub spec: ViewSpec,
     pub link: LinkType,
     pub run_key: [u8; 32],
 }
 
-/// Everything that leaves: where blocks end, descriptors, bytes, counts.
+/// The complete output: the ends of blocks, descriptors, bytes, counts.
 pub type Outside = Vec<u8>;
 
 pub fn shown_by(case: &Case, capture: &Capture) -> (Vec<Descriptor>, Vec<u8>, Outside) {
@@ -80,7 +80,7 @@ pub fn case(numbers: &mut Numbers) -> Case {
     let link =
         if numbers.below(2) == 0 { LINKS[numbers.below(LINKS.len() as u64) as usize] } else { LINKS[0] };
     let mut transforms = Transforms::new();
-    // Everything that is shown whole hides nothing.
+    // A view that shows everything hides nothing.
     if expose == Expose::All || numbers.below(3) > 0 {
         for field in Field::ALL {
             transforms.insert(field, action(numbers, field));
@@ -90,12 +90,12 @@ pub fn case(numbers: &mut Numbers) -> Case {
         }
         transforms.retain(|_, action| *action != Action::Keep);
     }
-    // Pseudonyms by prefix are compared under two keys, names of flows under one.
+    // Pseudonyms by prefix are compared under two keys, pseudonyms of flows under one.
     let by_prefix = transforms.values().any(|a| *a == Action::Prefix);
     if by_prefix {
         transforms.values_mut().for_each(|a| *a = if *a == Action::Hash { Action::Zero } else { *a });
     }
-    // Not every filter is one for every link type; for NFLOG and tags of switches there is none.
+    // Not every filter is valid for every link type; for NFLOG and tags of switches none is.
     let compiles = |text: &str| flame_filter::Filter::compile(text, link).is_ok();
     let filters = expose != Expose::Count && compiles("ip or ip6");
     let select_shown = match numbers.below(3) {
@@ -128,7 +128,7 @@ pub fn case(numbers: &mut Numbers) -> Case {
     Case { spec, link, run_key: [7; 32] }
 }
 
-/// One of a pair: both share `shown`, and nothing else.
+/// Generates one capture of a pair. Both share only `shown`.
 pub fn capture(case: &Case, shown: &Numbers, secret: u64) -> Capture {
     let spec = &case.spec;
     let transformed = !spec.transforms.is_empty();
@@ -150,7 +150,7 @@ pub fn capture(case: &Case, shown: &Numbers, secret: u64) -> Capture {
     };
     let count = spec.expose == Expose::Count;
     let mut maker = Maker {
-        // Of packets that are counted all is hidden.
+        // If packets are only counted, everything is hidden.
         shown: if count { Numbers::new(secret) } else { shown.clone() },
         secret: Numbers::new(secret),
         hidden,
@@ -163,7 +163,7 @@ pub fn capture(case: &Case, shown: &Numbers, secret: u64) -> Capture {
     let (mut cuts, wire) =
         (Numbers::new(shown.seed ^ 0x99), packets.iter().map(|p| p.len() as u32).collect::<Vec<_>>());
     for packet in &mut packets {
-        // Some are cut off by the capture; of some of those nothing says so.
+        // The capture cuts some packets off, and for some of those nothing states it.
         if cuts.below(4) == 0 {
             packet.truncate(14 + cuts.below(110) as usize);
         }
@@ -179,7 +179,7 @@ pub fn capture(case: &Case, shown: &Numbers, secret: u64) -> Capture {
     Capture { packets, descriptors, data }
 }
 
-/// The other case of a pair: under pseudonyms by prefix, whose run has another key.
+/// Returns the other case of a pair, whose run has another key if pseudonyms are by prefix.
 pub fn other(one: &Case) -> Case {
     let run_key = if one.spec.key.is_none() { [9; 32] } else { one.run_key };
     Case { spec: one.spec.clone(), link: one.link, run_key }
