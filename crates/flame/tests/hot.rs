@@ -200,6 +200,8 @@ fn commands_that_cannot_be_followed_are_refused() {
     assert_eq!(handle.snapshot().unwrap().accounts.len(), 2);
     handle.apply(&[coarse]).unwrap();
     assert_eq!(handle.snapshot().unwrap().accounts.len(), 1);
+    // A number stands for one module as long as the run goes on.
+    assert!(matches!(handle.add(&module(0, Protection::Auto)), Err(RunError::Duplicate(ModuleId(0)))));
     handle.stop();
     worker.join().unwrap();
     assert!(matches!(handle.snapshot(), Err(RunError::Ended)));

@@ -3,7 +3,7 @@
 use crate::{Batch, Init, Module, Out, Progress, Slow};
 use flame_abi::output::MORE;
 
-/// Tells the host that packet `index` begins. The host replaces the call by two instructions.
+/// Tells the host that packet `index` begins. The host replaces the call by about a dozen instructions.
 #[inline(always)]
 pub fn begin_packet(index: u32) {
     #[cfg(target_family = "wasm")]

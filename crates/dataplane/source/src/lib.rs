@@ -133,7 +133,7 @@ pub enum SourceError {
     )]
     NotACapture { file: String, found: String },
     #[error(
-        "{file}: link type {number} ({name}) is not decoded; what is: Ethernet, raw IP, Linux cooked, null, loop"
+        "{file}: link type {number} ({name}) is not decoded; decoded are Ethernet, raw IP, Linux cooked, null, loop, PPP, Cisco HDLC, 802.11, NFLOG and DSA"
     )]
     LinkType { file: String, number: u16, name: &'static str },
     #[error("{0}: no capture files in this folder")]

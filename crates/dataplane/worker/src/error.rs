@@ -17,7 +17,7 @@ pub enum RunError {
     TooManyModules,
     #[error("a live source for each of {expected} workers, found {found}")]
     Sources { expected: usize, found: usize },
-    #[error("module number {} is already running: give each module a number of its own", .0.0)]
+    #[error("module number {} was used in this run: give each module a number of its own", .0.0)]
     Duplicate(ModuleId),
     #[error("no module has number {}", .0.0)]
     Unknown(ModuleId),

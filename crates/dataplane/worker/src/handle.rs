@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use flame_plan::{Account, ModuleClass, ModuleId, Reason};
 use flame_run::{Engines, Eviction};
 use flame_view::{Key, View};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     /// The queue of the collector, or `None` if the only pipeline's thread also collects.
     collector: Option<Sender<Event>>,
     modules: Mutex<BTreeMap<ModuleId, (String, Eviction)>>,
+    /// The numbers of all modules of this run, those that were removed included.
+    used: Mutex<BTreeSet<ModuleId>>,
 }
 
 /// The receiving ends of the command channels, for the threads of a run.
@@ -88,6 +90,7 @@ impl Handle {
             has_metered: has_metered.into(),
             pipelines,
             collector,
+            used: Mutex::new(known.keys().copied().collect()),
             modules: Mutex::new(known),
         };
         Ok((Self(Arc::new(shared)), Inboxes { pipelines: inboxes }))
@@ -121,8 +124,8 @@ impl Handle {
         // Reported here, because in a pipeline it would end the run.
         View::new(&module.plan.view, self.0.key.as_ref())?;
         let loaded = LoadedModule::new(&self.0.engines, module)?;
-        let mut modules = self.modules();
-        if modules.contains_key(&id) {
+        // Nothing is locked while other threads are waited for: they may command the run as well.
+        if !self.0.used.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
             return Err(RunError::Duplicate(id));
         }
         if module.plan.class == ModuleClass::Metered {
@@ -137,7 +140,7 @@ impl Handle {
             wait.recv().map_err(|_| RunError::Ended)?;
         }
         self.send(&Command::Add(Box::new(loaded)))?;
-        modules.insert(id, entry);
+        self.modules().insert(id, entry);
         Ok(())
     }
 
