@@ -42,6 +42,8 @@ pub fn cold() {
 pub struct Slot<F, S> {
     path: Path<F, S>,
     out: Option<Out>,
+    /// What the call said whose output is still being handed over.
+    said: Option<Progress>,
 }
 
 enum Path<F, S> {
@@ -52,60 +54,81 @@ enum Path<F, S> {
 
 impl<F: Module, S: Slow> Slot<F, S> {
     pub const fn new() -> Self {
-        Self { path: Path::None, out: None }
+        Self { path: Path::None, out: None, said: None }
     }
 
     pub fn init(&mut self, bytes: &[u8]) {
+        self.init_with(bytes, Out::default());
+    }
+
+    fn init_with(&mut self, bytes: &[u8], out: Out) {
         let init = Init::new(bytes);
-        self.out = Some(Out::default());
+        self.out = Some(out);
         self.path = if init.is_slow() { Path::Slow(S::new(&init)) } else { Path::Fast(F::new(&init)) };
     }
 
     pub fn batch(&mut self, batch: &Batch) -> u64 {
-        self.call(|path, out| {
+        pack(self.once(|path, out| {
             if let Path::Fast(fast) = path {
                 fast.batch(batch, out);
             }
-            Progress::Done
-        })
+        }))
     }
 
     pub fn tick(&mut self, now_ns: u64) -> u64 {
-        self.call(|path, out| match path {
+        pack(self.call(|path, out| match path {
             Path::Fast(fast) => fast.tick(now_ns, out),
             Path::Slow(slow) => slow.tick(now_ns, out),
             Path::None => Progress::Done,
-        })
+        }))
     }
 
     pub fn end(&mut self, now_ns: u64) -> u64 {
-        self.call(|path, out| match path {
+        pack(self.call(|path, out| match path {
             Path::Fast(fast) => fast.end(now_ns, out),
             Path::Slow(slow) => slow.end(now_ns, out),
             Path::None => Progress::Done,
-        })
+        }))
     }
 
     pub fn message(&mut self, bytes: &[u8]) -> u64 {
-        self.call(|path, out| {
+        pack(self.once(|path, out| {
             if let Path::Slow(slow) = path {
                 slow.message(bytes, out);
             }
-            Progress::Done
-        })
+        }))
     }
 
+    /// A call that the host does not repeat for more output: what does not fit one area waits for the next call.
     #[inline]
-    fn call(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out) -> Progress) -> u64 {
-        let Some(out) = &mut self.out else { return 0 };
-        let progress = call(&mut self.path, out);
-        let bytes = out.seal();
-        let more = if progress == Progress::More { MORE } else { 0 };
-        if bytes.is_empty() {
-            return more;
-        }
-        bytes.as_ptr() as u64 | (bytes.len() as u64) << 32 | more
+    fn once(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out)) -> (&[u8], bool) {
+        let Some(out) = &mut self.out else { return (&[], false) };
+        call(&mut self.path, out);
+        (out.hand().0, false)
     }
+
+    /// A call that the host repeats: the module is called again only when all its output has been handed over.
+    #[inline]
+    fn call(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out) -> Progress) -> (&[u8], bool) {
+        let Some(out) = &mut self.out else { return (&[], false) };
+        let progress = match self.said.take() {
+            Some(said) => said,
+            None => call(&mut self.path, out),
+        };
+        let (bytes, pending) = out.hand();
+        self.said = pending.then_some(progress);
+        (bytes, pending || progress == Progress::More)
+    }
+}
+
+/// Where output lies, and whether there is more.
+#[inline]
+fn pack((bytes, more): (&[u8], bool)) -> u64 {
+    let more = if more { MORE } else { 0 };
+    if bytes.is_empty() {
+        return more;
+    }
+    bytes.as_ptr() as u64 | (bytes.len() as u64) << 32 | more
 }
 
 impl<F: Module, S: Slow> Default for Slot<F, S> {
@@ -175,4 +198,88 @@ macro_rules! export {
             }
         };
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NoSlow;
+    use flame_abi::BatchHeader;
+
+    /// Sends one message after the other, without ever looking at the room there is.
+    struct Many {
+        left: u64,
+        ended: u32,
+    }
+
+    impl Module for Many {
+        fn new(_: &Init) -> Self {
+            Self { left: 3, ended: 0 }
+        }
+
+        fn batch(&mut self, _: &Batch, out: &mut Out) {
+            (0..100u64).for_each(|n| out.message(&n.to_le_bytes()));
+        }
+
+        fn tick(&mut self, _: u64, out: &mut Out) -> Progress {
+            (100..200u64).for_each(|n| out.message(&n.to_le_bytes()));
+            Progress::Done
+        }
+
+        fn end(&mut self, _: u64, out: &mut Out) -> Progress {
+            self.ended += 1;
+            (0..100u64).for_each(|n| out.message(&n.to_le_bytes()));
+            self.left -= 1;
+            if self.left > 0 { Progress::More } else { Progress::Done }
+        }
+    }
+
+    /// Messages of 16 bytes, frame and all, that repeated calls hand over.
+    fn repeat(mut call: impl FnMut() -> (usize, bool)) -> (usize, usize) {
+        let (mut rows, mut calls) = (0, 0);
+        loop {
+            let (bytes, more) = call();
+            (rows, calls) = (rows + bytes / 16, calls + 1);
+            if !more {
+                return (rows, calls);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_area_is_drained_by_the_calls_that_the_host_repeats() {
+        let mut slot = Slot::<Many, NoSlow>::new();
+        // Room for three messages.
+        slot.init_with(&[0; 32], Out::with_area(64));
+        let batch = Batch::new(&[], &[], 0, &BatchHeader::default());
+        let first = slot.once(|path, out| {
+            if let Path::Fast(fast) = path {
+                fast.batch(&batch, out);
+            }
+        });
+        assert!(first.0.len() < 100 * 16 && !first.1, "no batch is repeated");
+        let given = first.0.len() / 16;
+        let (rows, calls) = repeat(|| {
+            let (bytes, more) = slot.call(|path, out| match path {
+                Path::Fast(fast) => fast.tick(0, out),
+                _ => Progress::Done,
+            });
+            (bytes.len(), more)
+        });
+        assert_eq!(given + rows, 200, "what waited comes with the tick");
+        assert!(calls > 1);
+        let mut ended = 0;
+        let (rows, calls) = repeat(|| {
+            let (bytes, more) = slot.call(|path, out| match path {
+                Path::Fast(fast) => {
+                    let progress = fast.end(0, out);
+                    ended = fast.ended;
+                    progress
+                }
+                _ => Progress::Done,
+            });
+            (bytes.len(), more)
+        });
+        assert_eq!((rows, ended), (300, 3), "{calls} calls");
+    }
 }
