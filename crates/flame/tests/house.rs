@@ -33,7 +33,7 @@ fn edges_go_down() {
                 "contract" => matches!(there, "contract" | "library"),
                 "dataplane" => matches!(there, "contract" | "dataplane" | "library"),
                 "control" => matches!(there, "contract" | "control" | "library"),
-                "sdk" => there == "contract",
+                "sdk" => matches!(there, "contract" | "sdk"),
                 "result" => matches!(there, "contract" | "result" | "library") || name == "flame-record",
                 // What a field becomes has one meaning, inside the sandbox and outside.
                 "modules" => matches!(there, "sdk" | "library") || name == "flame-transform",

@@ -14,6 +14,11 @@ mod special;
 pub mod transform;
 pub mod window;
 
+/// The rows and parameters of `module.toml`.
+pub mod tables {
+    flame_module::manifest!();
+}
+
 pub use merge::Estimator;
 
 use flame_module::{Batch, Descriptor, Init, Module, Out, Progress, flags, tcp};
@@ -39,9 +44,10 @@ pub struct Lrd {
 
 impl Module for Lrd {
     fn new(init: &Init) -> Self {
+        let params = tables::Params::from(init);
         Self {
-            window: Window::new(init.duration_ns("interval"), init.tick_ns, init.duration_ns("lateness")),
-            transform: (init.workers <= 1).then(|| Transform::new(init.integer("moments") as usize)),
+            window: Window::new(params.interval, init.tick_ns, params.lateness),
+            transform: (init.workers <= 1).then(|| Transform::new(params.moments.into())),
             first: true,
             late: 0,
             from: 0,

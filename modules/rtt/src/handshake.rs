@@ -9,6 +9,7 @@
 
 use crate::segment::{Segment, Timestamps, Tuple};
 use crate::sets::{Entry, Sets};
+use crate::tables;
 use flame_module::{Out, tcp};
 
 /// Two equal SYNs closer than this were copied by the capture, not sent again: the shortest
@@ -185,15 +186,15 @@ impl Handshakes {
             return None;
         };
         let t = &p.tuple;
-        out.row(0)
-            .ip(t.src())
-            .u16(t.sport)
-            .ip(t.dst())
-            .u16(t.dport)
-            .time(p.syn.first)
-            .duration(rtt as i64)
-            .u32(p.syn.times - 1)
-            .finish();
+        out.write(&tables::Handshake {
+            src: t.src(),
+            sport: t.sport,
+            dst: t.dst(),
+            dport: t.dport,
+            syn_ns: p.syn.first,
+            rtt_ns: rtt as i64,
+            syn_retransmits: p.syn.times - 1,
+        });
         Some(rtt)
     }
 }

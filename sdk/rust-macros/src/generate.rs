@@ -118,7 +118,10 @@ fn row(name: &str, number: usize, table: &Table) -> Result<String, String> {
         let place = if moved { format!("at + {at}") } else { at.to_string() };
         let Some(bytes) = bytes else {
             let _ = write!(size, " + ::flame_module::record::text_len(self.{field})");
-            let _ = writeln!(put, "        let at = ::flame_module::record::put_text(to, {place}, self.{field});");
+            let _ = writeln!(
+                put,
+                "        let at = ::flame_module::record::put_text(to, {place}, self.{field});"
+            );
             let _ = writeln!(read, "        let (c{i}, at) = ::flame_module::record::text(from, {place})?;");
             (at, moved) = (0, true);
             continue;
@@ -142,7 +145,9 @@ fn row(name: &str, number: usize, table: &Table) -> Result<String, String> {
             ColumnType::Bool => format!("{array} != [0u8]"),
             ColumnType::Enum => {
                 let kind = enum_name(name, column);
-                format!("{{ let [n]: [::core::primitive::u8; 1] = {array}; *{kind}::ALL.get(usize::from(n))? }}")
+                format!(
+                    "{{ let [n]: [::core::primitive::u8; 1] = {array}; *{kind}::ALL.get(usize::from(n))? }}"
+                )
             }
             ColumnType::Mac => array,
             ColumnType::Ip => format!("::flame_module::Ip::from_bytes({array})"),
@@ -157,7 +162,9 @@ fn row(name: &str, number: usize, table: &Table) -> Result<String, String> {
     let whole = if moved {
         String::new()
     } else {
-        format!("        let to: &mut [::core::primitive::u8; {fixed}] = match to.first_chunk_mut() {{ Some(to) => to, None => return }};\n")
+        format!(
+            "        let to: &mut [::core::primitive::u8; {fixed}] = match to.first_chunk_mut() {{ Some(to) => to, None => return }};\n"
+        )
     };
     let _ = write!(
         text,
@@ -203,7 +210,8 @@ fn parameter_type(parameter: &Parameter) -> (&'static str, &'static str) {
 fn params(manifest: &Manifest) -> Result<String, String> {
     let is_text = |p: &Parameter| p.kind == ParameterType::Text;
     let generics = if manifest.parameters.values().any(is_text) { "<'a>" } else { "" };
-    let mut text = format!("/// The parameters.\n{DERIVE}\n#[allow(dead_code)]\npub struct Params{generics} {{\n");
+    let mut text =
+        format!("/// The parameters.\n{DERIVE}\n#[allow(dead_code)]\npub struct Params{generics} {{\n");
     let (mut reads, mut defaults) = (String::new(), String::new());
     let mut taken = BTreeSet::new();
     for (key, parameter) in &manifest.parameters {
@@ -211,7 +219,11 @@ fn params(manifest: &Manifest) -> Result<String, String> {
         let field = unique(&mut taken, field(key), &place)?;
         let (kind, get) = parameter_type(parameter);
         let nanoseconds = if parameter.kind == ParameterType::Duration { ", in nanoseconds" } else { "" };
-        let _ = writeln!(text, "    {}    pub {field}: {kind},", doc(&format!("{}{nanoseconds}", parameter.description)));
+        let _ = writeln!(
+            text,
+            "    {}    pub {field}: {kind},",
+            doc(&format!("{}{nanoseconds}", parameter.description))
+        );
         let cast = if get == "integer" { format!(" as {kind}") } else { String::new() };
         let _ = writeln!(reads, "            {field}: init.{get}({key:?}){cast},");
         let bytes = parameter.encode(&parameter.default).map_err(|e| format!("{place}.default: {e}"))?;
@@ -260,7 +272,9 @@ mod tests {
 
     #[test]
     fn a_parameter_has_the_smallest_type_that_holds_it() {
-        let text = |limits: &str| format!("[parameters.n]\ntype = \"integer\"\ndefault = 1\n{limits}\ndescription = \"\"");
+        let text = |limits: &str| {
+            format!("[parameters.n]\ntype = \"integer\"\ndefault = 1\n{limits}\ndescription = \"\"")
+        };
         for (limits, kind) in [
             ("min = 0\nmax = 255", "u8"),
             ("min = 1\nmax = 256", "u16"),

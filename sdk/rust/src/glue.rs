@@ -58,13 +58,10 @@ impl<F: Module, S: Slow> Slot<F, S> {
     }
 
     pub fn init(&mut self, bytes: &[u8]) {
-        self.init_with(bytes, Out::default());
-    }
-
-    fn init_with(&mut self, bytes: &[u8], out: Out) {
         let init = Init::new(bytes);
-        self.out = Some(out);
         self.path = if init.is_slow() { Path::Slow(S::new(&init)) } else { Path::Fast(F::new(&init)) };
+        // Behind what the module needs: the area takes no more memory than there is.
+        self.out = Some(Out::default());
     }
 
     pub fn batch(&mut self, batch: &Batch) -> u64 {
@@ -99,7 +96,7 @@ impl<F: Module, S: Slow> Slot<F, S> {
         }))
     }
 
-    /// A call that the host does not repeat for more output: what does not fit one area waits for the next call.
+    /// A call that the host does not repeat for more output: what is too much for one call waits for the next.
     #[inline]
     fn once(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out)) -> (&[u8], bool) {
         let Some(out) = &mut self.out else { return (&[], false) };
@@ -206,80 +203,50 @@ mod tests {
     use crate::NoSlow;
     use flame_abi::BatchHeader;
 
-    /// Sends one message after the other, without ever looking at the room there is.
-    struct Many {
-        left: u64,
-        ended: u32,
-    }
+    /// Sends more messages than a host takes from one call, without ever asking for room.
+    struct Many(u32);
 
     impl Module for Many {
         fn new(_: &Init) -> Self {
-            Self { left: 3, ended: 0 }
+            Self(0)
         }
 
         fn batch(&mut self, _: &Batch, out: &mut Out) {
-            (0..100u64).for_each(|n| out.message(&n.to_le_bytes()));
-        }
-
-        fn tick(&mut self, _: u64, out: &mut Out) -> Progress {
-            (100..200u64).for_each(|n| out.message(&n.to_le_bytes()));
-            Progress::Done
+            (0..5000u64).for_each(|n| out.message(&n.to_le_bytes()));
         }
 
         fn end(&mut self, _: u64, out: &mut Out) -> Progress {
-            self.ended += 1;
-            (0..100u64).for_each(|n| out.message(&n.to_le_bytes()));
-            self.left -= 1;
-            if self.left > 0 { Progress::More } else { Progress::Done }
-        }
-    }
-
-    /// Messages of 16 bytes, frame and all, that repeated calls hand over.
-    fn repeat(mut call: impl FnMut() -> (usize, bool)) -> (usize, usize) {
-        let (mut rows, mut calls) = (0, 0);
-        loop {
-            let (bytes, more) = call();
-            (rows, calls) = (rows + bytes / 16, calls + 1);
-            if !more {
-                return (rows, calls);
-            }
+            self.0 += 1;
+            (0..5000u64).for_each(|n| out.message(&n.to_le_bytes()));
+            if self.0 < 3 { Progress::More } else { Progress::Done }
         }
     }
 
     #[test]
-    fn a_full_area_is_drained_by_the_calls_that_the_host_repeats() {
+    fn the_rest_comes_with_the_calls_that_the_host_repeats() {
         let mut slot = Slot::<Many, NoSlow>::new();
-        // Room for three messages.
-        slot.init_with(&[0; 32], Out::with_area(64));
+        slot.init(&[0; 32]);
         let batch = Batch::new(&[], &[], 0, &BatchHeader::default());
-        let first = slot.once(|path, out| {
+        let (bytes, more) = slot.once(|path, out| {
             if let Path::Fast(fast) = path {
                 fast.batch(&batch, out);
             }
         });
-        assert!(first.0.len() < 100 * 16 && !first.1, "no batch is repeated");
-        let given = first.0.len() / 16;
-        let (rows, calls) = repeat(|| {
-            let (bytes, more) = slot.call(|path, out| match path {
-                Path::Fast(fast) => fast.tick(0, out),
-                _ => Progress::Done,
-            });
-            (bytes.len(), more)
-        });
-        assert_eq!(given + rows, 200, "what waited comes with the tick");
-        assert!(calls > 1);
+        assert_eq!((bytes.len() / 16, more), (4096, false), "no batch is repeated");
         let mut ended = 0;
-        let (rows, calls) = repeat(|| {
+        let mut calls = Vec::new();
+        while calls.last().is_none_or(|(_, more)| *more) {
             let (bytes, more) = slot.call(|path, out| match path {
                 Path::Fast(fast) => {
-                    let progress = fast.end(0, out);
-                    ended = fast.ended;
-                    progress
+                    ended += 1;
+                    fast.end(0, out)
                 }
                 _ => Progress::Done,
             });
-            (bytes.len(), more)
-        });
-        assert_eq!((rows, ended), (300, 3), "{calls} calls");
+            calls.push((bytes.len() / 16, more));
+        }
+        // With what the batch left. Only when all is handed over is the module called again.
+        let expected = [(4096, true), (1808, true), (4096, true), (904, true), (4096, true), (904, false)];
+        assert_eq!((calls, ended), (expected.to_vec(), 3));
     }
 }

@@ -38,6 +38,7 @@ pub mod record;
 mod scan;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+mod view;
 
 pub use batch::{Batch, Ip, Packet};
 /// Makes a struct for each table of the crate's `module.toml`, and one, `Params`, for its parameters, when the crate is
@@ -129,19 +130,20 @@ pub use init::Init;
 pub use out::{Out, Row};
 pub use record::Record;
 pub use scan::Scan;
+pub use view::{Ipv4, Ipv6, Tcp, Udp, proto};
 
 /// Whether a call is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Done,
-    /// Take what is there and call again: for output that shall not all be in memory at once ([`Out::room`]).
+    /// Take what is there and call again: for more than 17 MiB of output ([`Out::write_all`]).
     More,
 }
 
 /// The fast path: one instance a worker, which sees the packets.
 pub trait Module: Sized {
     fn new(init: &Init) -> Self;
-    /// Up to 256 packets. Output that does not fit one area is handed over with the next calls.
+    /// Up to 256 packets. There is room for 17 MiB of output; what is written beyond is counted as lost.
     fn batch(&mut self, batch: &Batch, out: &mut Out);
     /// Once per interval of packet time (see [`Init::tick_ns`]).
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {

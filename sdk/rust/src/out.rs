@@ -1,59 +1,60 @@
+use crate::Progress;
 use crate::area::Area;
 use crate::batch::Ip;
 use crate::record::Record;
 use flame_abi::LinkType;
 use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
+use std::iter::Peekable;
 
-/// Bytes of the first output area. One call hands over one area; what does not fit waits in further ones.
-pub const AREA: usize = 256 << 10;
-/// Further areas double up to this, below the most that a host takes from one call.
-const LARGEST: usize = 16 << 20;
-/// Full areas that can wait: as many as a module's memory has room for.
-const WAITING: usize = 64;
+/// Bytes of the output area, less than a host takes from one call: a batch can write a row or a packet of the
+/// largest size for each of its packets. Of this memory only what is written to is ever touched.
+const AREA: usize = 256 * (FRAME + MAX_PAYLOAD) + (256 << 10) + RESERVE;
+/// The least that an instance with little memory begins with.
+const LEAST: usize = 128 << 10;
 /// Messages that a host takes from one call.
 const MESSAGES: u32 = 4096;
+/// Places where output is cut because of that, at most.
+const CUTS: usize = 64;
 /// Kept free for the frame that tells what was lost.
 const RESERVE: usize = FRAME + 8;
 
-/// Where a call's rows and messages go. There is room for all of them: when an area is full another is taken, and the
-/// host is given one after the other. Rows are lost, and counted, only when the instance's memory is used up.
+/// Where a call's rows and messages go: room for 17 MiB a call. What one call writes beyond is lost, and counted; see
+/// [`Out::write_all`] for more.
 pub struct Out {
     area: Area,
+    /// What the host was given of it, and what was written.
+    from: usize,
     len: usize,
-    /// In this area.
+    /// Since the last cut.
     messages: u32,
-    /// Full areas and what of them is used: `waiting` of them from `first` on, oldest first, in a ring.
-    full: [Option<(Area, usize)>; WAITING],
-    first: usize,
-    waiting: usize,
-    /// What was handed over last, which the host may still read.
-    handed: Option<(Area, usize)>,
+    /// Where output is cut, `cut` of them, `given` of these done.
+    cuts: [usize; CUTS],
+    cut: usize,
+    given: usize,
     lost: u64,
 }
 
 impl Default for Out {
     fn default() -> Self {
-        Self::with_area(AREA)
+        // An instance that may have only little memory gets a smaller area.
+        let area = (0..8).find_map(|halves| Area::new((AREA >> halves).max(LEAST)));
+        Self::new(area.expect("an instance has memory for its output"))
     }
 }
 
 impl Out {
-    /// With a first area of so many bytes.
-    pub fn with_area(bytes: usize) -> Self {
-        Self {
-            area: Area::new(bytes).expect("an instance has memory for its output"),
-            len: 0,
-            messages: 0,
-            full: [const { None }; WAITING],
-            first: 0,
-            waiting: 0,
-            handed: None,
-            lost: 0,
-        }
+    fn new(area: Area) -> Self {
+        Self { area, from: 0, len: 0, messages: 0, cuts: [0; CUTS], cut: 0, given: 0, lost: 0 }
+    }
+
+    /// With an area of so many bytes.
+    #[cfg(test)]
+    pub(crate) fn with_area(bytes: usize) -> Self {
+        Self::new(Area::new(bytes).expect("there is memory"))
     }
 
     /// Writes a row, for example `out.write(&Total { packets, bytes })` with what [`crate::manifest!`] made. Whether it was
-    /// written: it is lost, and counted, if the instance has no memory left or the row is longer than 65,536 bytes.
+    /// written: it is lost, and counted, if the call has written 17 MiB or the row is longer than 65,536 bytes.
     #[inline]
     pub fn write<'a, R: Record<'a>>(&mut self, row: &R) -> bool {
         let size = row.size();
@@ -67,27 +68,52 @@ impl Out {
         true
     }
 
+    /// Writes row after row, as many as there are, from [`Module::tick`] or [`Module::end`]: return what it returns, and
+    /// the rest follows in further calls. The rows are kept in between, for example in a field of the module.
+    ///
+    /// [`Module::tick`]: crate::Module::tick
+    /// [`Module::end`]: crate::Module::end
+    pub fn write_all<'a, R: Record<'a>>(&mut self, rows: &mut Peekable<impl Iterator<Item = R>>) -> Progress {
+        while let Some(row) = rows.peek() {
+            // One that no area holds would never come to its turn.
+            if row.size() > self.room() && self.len > self.from {
+                return Progress::More;
+            }
+            self.write(row);
+            rows.next();
+        }
+        Progress::Done
+    }
+
     /// Begins a row of table number `table` of the manifest; give its columns in order, then
     /// [`Row::finish`]. [`Out::write`] does the same with names and types that the compiler checks.
     #[inline]
     pub fn row(&mut self, table: u16) -> Row<'_> {
-        // How long it will be is not known yet.
-        let start = self.place(MAX_PAYLOAD);
-        let at = start.map_or(self.len, |start| start + FRAME);
-        Row { start: start.unwrap_or(self.len), at, kind: table, full: start.is_none(), counted: start.is_none(), out: self }
+        let start = self.len;
+        let full = start + FRAME + RESERVE > self.area.len();
+        let at = if full { start } else { start + FRAME };
+        Row { out: self, start, at, kind: table, full }
     }
 
     /// Sends bytes to the slow instance, at most 65,536.
     pub fn message(&mut self, bytes: &[u8]) {
-        if bytes.len() > MAX_PAYLOAD {
+        if bytes.len() > MAX_PAYLOAD || (self.messages == MESSAGES && !self.cut()) {
             self.lost += 1;
             return;
         }
-        let start = if self.messages < MESSAGES { self.place(bytes.len()) } else { self.another(bytes.len()) };
-        let Some(start) = start else { return };
+        let Some(start) = self.place(bytes.len()) else { return };
         self.area[start + FRAME..start + FRAME + bytes.len()].copy_from_slice(bytes);
         self.close(start, MESSAGE, bytes.len());
         self.messages += 1;
+    }
+
+    /// The host takes what was written so far by itself. Whether that is possible once more.
+    fn cut(&mut self) -> bool {
+        let Some(place) = self.cuts.get_mut(self.cut) else { return false };
+        *place = self.len;
+        self.cut += 1;
+        self.messages = 0;
+        true
     }
 
     /// Writes a packet to the capture file that the user named (`module.toml` needs `packets = true`). Of one
@@ -119,8 +145,7 @@ impl Out {
         true
     }
 
-    /// Bytes of payload that fit still before another area is taken. A call with very much output may stop when there is
-    /// little room and return [`crate::Progress::More`], so that it needs no memory but this area.
+    /// Bytes of payload that certainly fit still.
     pub fn room(&self) -> usize {
         self.area.len().saturating_sub(self.len + FRAME + RESERVE)
     }
@@ -129,34 +154,10 @@ impl Out {
     #[inline]
     fn place(&mut self, payload: usize) -> Option<usize> {
         if self.len + FRAME + payload + RESERVE > self.area.len() {
-            return self.another(payload);
+            self.lost += 1;
+            return None;
         }
         Some(self.len)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn another(&mut self, payload: usize) -> Option<usize> {
-        crate::cold();
-        let least = FRAME + payload + RESERVE;
-        let larger = (self.area.len() * 2).min(LARGEST).max(least);
-        let area = Area::new(larger).or_else(|| Area::new(least.max(AREA)));
-        let place = self.full.get_mut((self.first + self.waiting) % WAITING);
-        match (area, place) {
-            (Some(area), Some(place)) if self.waiting < WAITING => {
-                let full = std::mem::replace(&mut self.area, area);
-                if self.len > 0 {
-                    *place = Some((full, self.len));
-                    self.waiting += 1;
-                }
-                (self.len, self.messages) = (0, 0);
-                Some(0)
-            }
-            _ => {
-                self.lost += 1;
-                None
-            }
-        }
     }
 
     /// Ends a frame that [`Out::place`] began.
@@ -169,24 +170,19 @@ impl Out {
         self.len = start + FRAME + payload;
     }
 
-    /// What goes to the host next: the oldest area, with a note of what was lost; and whether there is more. The bytes
-    /// stay until the next call of this.
+    /// What goes to the host next, and whether there is more of what was written. The bytes stay until something is
+    /// written again.
     #[doc(hidden)]
     pub fn hand(&mut self) -> (&[u8], bool) {
-        let lost = std::mem::take(&mut self.lost);
-        if self.waiting > 0 {
-            self.handed = self.full.get_mut(self.first).and_then(Option::take);
-            self.first = (self.first + 1) % WAITING;
-            self.waiting -= 1;
-            let more = self.waiting > 0 || self.len > 0;
-            let Some((area, len)) = &mut self.handed else { return (&[], more) };
-            *len += note(lost, &mut area[*len..]);
-            return (&area[..*len], more);
+        let from = self.from;
+        if self.given < self.cut {
+            self.from = self.cuts[self.given];
+            self.given += 1;
+            return (&self.area[from..self.from], true);
         }
-        let len = std::mem::take(&mut self.len);
-        self.messages = 0;
-        let len = len + note(lost, &mut self.area[len..]);
-        (&self.area[..len], false)
+        let end = self.len + note(std::mem::take(&mut self.lost), &mut self.area[self.len..]);
+        (self.from, self.len, self.messages, self.cut, self.given) = (0, 0, 0, 0, 0);
+        (&self.area[from..end], false)
     }
 }
 
@@ -208,8 +204,6 @@ pub struct Row<'a> {
     at: usize,
     kind: u16,
     full: bool,
-    /// As lost.
-    counted: bool,
 }
 
 macro_rules! number {
@@ -280,7 +274,7 @@ impl Row<'_> {
     pub fn finish(self) -> bool {
         let len = self.at.saturating_sub(self.start + FRAME);
         if self.full || len > MAX_PAYLOAD {
-            self.out.lost += u64::from(!self.counted);
+            self.out.lost += 1;
             return false;
         }
         self.out.close(self.start, self.kind, len);
@@ -308,30 +302,74 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_tiny_area_loses_nothing_and_keeps_the_order() {
-        let mut out = Out::with_area(64);
-        for n in 0..10_000u64 {
-            match n % 3 {
-                0 => assert!(out.row(1).u64(n).text("text").finish()),
-                1 => out.message(&n.to_le_bytes()),
-                _ => assert!(out.packet(n, 60, LinkType::ETHERNET, &[7; 100])),
-            }
+    struct Number(u64);
+
+    impl Record<'_> for Number {
+        const TABLE: u16 = 1;
+        fn size(&self) -> usize {
+            8
         }
-        let frames = frames(&mut out);
-        assert_eq!(frames.len(), 10_000);
-        for (n, (kind, payload)) in (0u64..).zip(&frames) {
-            assert_eq!(*kind, [1, MESSAGE, PACKET][(n % 3) as usize], "{n}");
-            assert_eq!(payload[..8], n.to_le_bytes(), "{n}");
+        fn put(&self, to: &mut [u8]) {
+            to.copy_from_slice(&self.0.to_le_bytes());
         }
-        assert_eq!(out.hand(), (&[][..], false));
+        fn read(from: &[u8]) -> Option<Self> {
+            Some(Self(u64::from_le_bytes(from.try_into().ok()?)))
+        }
     }
 
     #[test]
-    fn an_area_holds_as_many_messages_as_a_host_takes() {
+    fn a_tiny_area_is_drained_by_the_sdks_own_loop() {
+        // Room for three rows and the note of what was lost.
+        let mut out = Out::with_area(3 * 16 + RESERVE);
+        let mut rows = (0..10_000).map(Number).peekable();
+        let (mut all, mut calls) = (Vec::new(), 0);
+        loop {
+            let progress = out.write_all(&mut rows);
+            all.extend(frames(&mut out));
+            calls += 1;
+            if progress == Progress::Done {
+                break;
+            }
+        }
+        assert_eq!((all.len(), calls), (10_000, 3334));
+        let numbers = all.iter().map(|(kind, row)| (*kind, Number::read(row).map_or(u64::MAX, |n| n.0)));
+        assert!(numbers.eq((0..10_000).map(|n| (1, n))));
+        // What no area holds is passed over and counted, not tried for ever.
+        let mut none = Out::with_area(20);
+        assert_eq!(none.write_all(&mut [Number(1), Number(2)].into_iter().peekable()), Progress::Done);
+        assert_eq!(frames(&mut none), [(LOST, 2u64.to_le_bytes().to_vec())]);
+    }
+
+    #[test]
+    fn a_full_area_counts_what_it_loses() {
+        let mut out = Out::with_area(3 * 16 + RESERVE);
+        let written = (0..5).filter(|n| out.write(&Number(*n))).count();
+        assert!(!out.row(1).u64(5).finish() && !out.packet(0, 60, LinkType::ETHERNET, &[7; 100]));
+        out.message(&[0; 8]);
+        let frames = frames(&mut out);
+        assert_eq!((written, frames.len()), (3, 4));
+        assert_eq!(frames[3], (LOST, 5u64.to_le_bytes().to_vec()));
+    }
+
+    #[test]
+    fn a_batch_of_the_largest_packets_fits() {
+        let mut out = Out::default();
+        for n in 0..256 {
+            assert!(out.packet(n, 262_144, LinkType::ETHERNET, &[7; 262_144]), "{n}");
+        }
+        let (bytes, more) = out.hand();
+        assert!(bytes.len() == 256 * (FRAME + MAX_PAYLOAD) && bytes.len() < 17 << 20 && !more);
+    }
+
+    #[test]
+    fn one_call_gets_no_more_messages_than_a_host_takes() {
         let mut out = Out::default();
         (0..10_000).for_each(|_| out.message(b"x"));
-        assert_eq!([0; 4].map(|_| out.hand().0.len() / (FRAME + 1)), [4096, 4096, 1808, 0]);
+        let calls = [0; 4].map(|_| {
+            let (bytes, more) = out.hand();
+            (bytes.len() / (FRAME + 1), more)
+        });
+        assert_eq!(calls, [(4096, true), (4096, true), (1808, false), (0, false)]);
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Runs a module natively: the same code without the sandbox, for unit tests and as the baseline of
 //! benchmarks.
 
+mod traffic;
+
+pub use traffic::{PacketBuilder, Traffic};
+
 use crate::{Batch, Init, Module, Out, Progress, Record, Slow};
 use flame_abi::output::{FRAME, LOST, MESSAGE};
 use flame_abi::{BatchHeader, Descriptor, InitHeader, role};
@@ -103,6 +107,11 @@ impl<F: Module, S: Slow> Native<F, S> {
     pub fn of<'a, R: Record<'a>>(&'a self) -> Vec<R> {
         let rows = self.rows.iter().filter(|row| row.table == R::TABLE);
         rows.map(|row| R::read(&row.bytes).expect("a row is as the manifest says")).collect()
+    }
+
+    /// Runs packets in batches of 256.
+    pub fn run(&mut self, traffic: &Traffic) {
+        self.packets(traffic.descriptors(), traffic.memory());
     }
 
     /// Runs descriptors whose `addr` is an offset in `memory`, in batches of 256.
