@@ -8,7 +8,6 @@ mod handshake;
 mod histogram;
 mod sample;
 mod segment;
-mod sets;
 
 /// The rows and parameters of `module.toml`.
 pub mod tables {

@@ -11,9 +11,8 @@
 //! Both include how long the receiver delays its acknowledgements.
 
 use crate::segment::{Segment, Tuple, at_or_after};
-use crate::sets::{Entry, Sets};
 use crate::tables::{self, SampleMethod};
-use flame_module::{Out, tcp};
+use flame_module::{Entry, FlowTable, Out, tcp};
 
 /// What one side has sent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,12 +48,12 @@ impl Entry for Connection {
 const IDLE_NS: u64 = 300_000_000_000;
 
 pub struct Samples {
-    connections: Sets<Connection>,
+    connections: FlowTable<Connection>,
 }
 
 impl Samples {
     pub fn new(capacity: usize) -> Self {
-        Self { connections: Sets::new(capacity, IDLE_NS) }
+        Self { connections: FlowTable::new(capacity, IDLE_NS) }
     }
 
     pub fn evicted(&self) -> u64 {

@@ -237,7 +237,7 @@ impl<'a> Packet<'a> {
 }
 
 /// An address as rows hold it: family, then 16 bytes (IPv4 in the first four).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ip {
     pub family: u8,
     pub bytes: [u8; 16],

@@ -36,6 +36,7 @@ mod out;
 #[doc(hidden)]
 pub mod record;
 mod scan;
+mod table;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 mod view;
@@ -130,6 +131,7 @@ pub use init::Init;
 pub use out::{Out, Row};
 pub use record::Record;
 pub use scan::Scan;
+pub use table::{Entry, FlowTable, Key, Map};
 pub use view::{Ipv4, Ipv6, Tcp, Udp, proto};
 
 /// Whether a call is finished.
