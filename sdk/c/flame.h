@@ -400,12 +400,12 @@ static inline void flame_begin_frame(uint16_t kind) {
 
 /* Ends a row or message; 0 if it did not fit and was counted as lost. */
 static inline int flame_finish(void) {
-  if (flame_full) {
+  uint32_t len = flame_used - flame_row_start - 8;
+  if (flame_full || len > 65536) {
     flame_used = flame_row_start;
     flame_lost++;
     return 0;
   }
-  uint32_t len = flame_used - flame_row_start - 8;
   __builtin_memcpy(flame_area + flame_row_start, &len, 4);
   return 1;
 }

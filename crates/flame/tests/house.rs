@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// Which room a crate lives in, by its folder.
 fn room(manifest: &Path) -> &'static str {
-    let path = manifest.to_string_lossy();
+    // Where the checkout lies tells nothing.
+    let root = root().canonicalize().unwrap();
+    let path = format!("/{}", manifest.strip_prefix(root).unwrap_or(manifest).display());
     for room in ["contract", "dataplane", "control", "result", "sdk", "modules"] {
         if path.contains(&format!("/{room}/")) {
             return room;
