@@ -111,9 +111,15 @@ fn the_command_speaks_through_one_door() {
 
 #[test]
 fn documents_name_what_exists() {
-    for page in
-        ["ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "docs/abi.md", "docs/modules.md", "SECURITY.md"]
-    {
+    for page in [
+        "ARCHITECTURE.md",
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/abi.md",
+        "docs/manifest.md",
+        "docs/modules.md",
+        "SECURITY.md",
+    ] {
         let text = std::fs::read_to_string(root().join(page)).unwrap();
         let linked = text.split("](").skip(1).filter_map(|s| s.split(')').next());
         for link in linked.filter(|l| !l.starts_with("http")) {

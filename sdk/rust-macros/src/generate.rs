@@ -195,8 +195,8 @@ fn parameter_type(parameter: &Parameter) -> (&'static str, &'static str) {
         // No value is lost: the host passes none that lies outside.
         (ParameterType::Integer, Some(0..), Some(max)) => match max {
             ..=0xff => ("::core::primitive::u8", "integer"),
-            ..=0xffff => ("::core::primitive::u16", "integer"),
-            ..=0xffff_ffff => ("::core::primitive::u32", "integer"),
+            0x100..=0xffff => ("::core::primitive::u16", "integer"),
+            0x1_0000..=0xffff_ffff => ("::core::primitive::u32", "integer"),
             _ => ("::core::primitive::u64", "integer"),
         },
         (ParameterType::Integer, ..) => ("::core::primitive::i64", "integer"),

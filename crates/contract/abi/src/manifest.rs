@@ -393,6 +393,35 @@ mod tests {
         assert!(error.contains("line 15: parameters.port.min: a text has no limits: remove it"), "{error}");
     }
 
+    /// Every key and type that the parser knows is in the reference, and the reference's example is good.
+    #[test]
+    fn the_reference_is_whole() {
+        let page = include_str!("../../../../docs/manifest.md");
+        let example = page.split("```toml\n").nth(1).and_then(|t| t.split("```").next()).unwrap();
+        Manifest::parse(example.as_bytes()).unwrap();
+        let mut known = 0;
+        for (old, new) in [
+            ("abi = 1", "abi = 1\nx = 1"),
+            ("[needs]", "[needs]\nx = 1"),
+            ("[limits]", "[limits]\nx = 1"),
+            ("min = 2", "x = 2"),
+            ("description = \"A host,", "x = \"A host,"),
+            ("{ name = \"src\"", "{ x = 1, name = \"src\""),
+            ("type = \"integer\"", "type = \"x\""),
+            ("type = \"ip\"", "type = \"x\""),
+        ] {
+            let text = example.replacen(old, new, 1);
+            assert_ne!(text, example, "{old}");
+            let error = Manifest::parse(text.as_bytes()).unwrap_err().to_string();
+            let (_, keys) = error.rsplit_once("expected ").unwrap();
+            for key in keys.split('`').skip(1).step_by(2) {
+                assert!(page.contains(&format!("`{key}`")), "{key}: {error}");
+                known += 1;
+            }
+        }
+        assert_eq!(known, 9 + 2 + 3 + 5 + 3 + 4 + 5 + 13);
+    }
+
     #[test]
     fn durations() {
         assert_eq!(duration_ns("250ms"), Ok(250_000_000));
