@@ -262,7 +262,7 @@ impl Udp<'_> {
         sport: u16 at 0,
         dport: u16 at 2,
         /// Bytes of this header and what follows.
-        len: u16 at 4,
+        total_len: u16 at 4,
         /// 0 if there is none, or not all that it covers is visible.
         checksum: u16 at 6,
     }
@@ -327,7 +327,7 @@ mod tests {
             assert_eq!((ip.payload_len(), ip.next_header(), ip.hop_limit()), (9, proto::UDP, 64));
             assert_eq!((Some(ip.src()), Some(ip.dst())), (p.src(), p.dst()));
             assert_eq!(ip.dst().to_string(), "2001:db8::2");
-            assert_eq!((udp.sport(), udp.dport(), udp.len(), udp.checksum()), (53, 5353, 9, 0));
+            assert_eq!((udp.sport(), udp.dport(), udp.total_len(), udp.checksum()), (53, 5353, 9, 0));
             assert!(p.ipv4().is_none() && p.tcp().is_none());
         });
     }
