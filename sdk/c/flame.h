@@ -6,7 +6,7 @@
  *   FLAME_EXPORT(flame_end)   uint64_t flame_end(uint64_t now_ns)
  *   FLAME_EXPORT(flame_message) uint64_t flame_message(const uint8_t *bytes, uint32_t len)
  *
- * Each returns flame_output(FLAME_DONE). There is room for 17 MiB of output in a call; flame_tick and flame_end that have
+ * Each returns flame_output(FLAME_DONE). There is room for a MiB of output in a call (FLAME_AREA); flame_tick and flame_end that have
  * more return flame_output(FLAME_MORE) when flame_room() got short: they are called again. A module that exports flame_message gets one
  * further instance, whose init->role is FLAME_SLOW, and to which the others send messages. */
 #ifndef FLAME_H
@@ -370,7 +370,7 @@ static inline uint32_t flame_hash(const void *bytes, uint32_t len) {
 
 /* Output: rows and messages gather here until the call returns. */
 #ifndef FLAME_AREA
-#define FLAME_AREA (256 * 65544 + 256 * 1024) /* a batch of the largest rows; what is not written to is never touched */
+#define FLAME_AREA (1024 * 1024) /* define it before this file is included for more, up to 17 MiB */
 #endif
 static uint8_t flame_area[FLAME_AREA];
 static uint32_t flame_used, flame_row_start, flame_messages;

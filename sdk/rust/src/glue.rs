@@ -81,10 +81,13 @@ impl<F: Module, S: Slow> Slot<F, S> {
     }
 
     pub fn end(&mut self, now_ns: u64) -> u64 {
-        pack(self.call(|path, out| match path {
-            Path::Fast(fast) => fast.end(now_ns, out),
-            Path::Slow(slow) => slow.end(now_ns, out),
-            Path::None => Progress::Done,
+        pack(self.call(|path, out| {
+            out.make_room(true);
+            match path {
+                Path::Fast(fast) => fast.end(now_ns, out),
+                Path::Slow(slow) => slow.end(now_ns, out),
+                Path::None => Progress::Done,
+            }
         }))
     }
 
@@ -108,6 +111,9 @@ impl<F: Module, S: Slow> Slot<F, S> {
     #[inline]
     fn call(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out) -> Progress) -> (&[u8], bool) {
         let Some(out) = &mut self.out else { return (&[], false) };
+        if self.said.is_none() {
+            out.make_room(false);
+        }
         let progress = match self.said.take() {
             Some(said) => said,
             None => call(&mut self.path, out),

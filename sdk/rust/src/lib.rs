@@ -138,14 +138,14 @@ pub use view::{Ipv4, Ipv6, Tcp, Udp, proto};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Done,
-    /// Take what is there and call again: for more than 17 MiB of output ([`Out::write_all`]).
+    /// Take what is there and call again: for more output than there is room for ([`Out::write_all`]).
     More,
 }
 
 /// The fast path: one instance a worker, which sees the packets.
 pub trait Module: Sized {
     fn new(init: &Init) -> Self;
-    /// Up to 256 packets. There is room for 17 MiB of output; what is written beyond is counted as lost.
+    /// Up to 256 packets. There is room for a MiB of output and more, see [`Out`]; what is written beyond is lost, and counted.
     fn batch(&mut self, batch: &Batch, out: &mut Out);
     /// Once per interval of packet time (see [`Init::tick_ns`]).
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {

@@ -6,9 +6,10 @@ use flame_abi::LinkType;
 use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
 use std::iter::Peekable;
 
-/// Bytes of the output area, less than a host takes from one call: a batch can write a row or a packet of the
-/// largest size for each of its packets. Of this memory only what is written to is ever touched.
-const AREA: usize = 256 * (FRAME + MAX_PAYLOAD) + (256 << 10) + RESERVE;
+/// Bytes of the output area at first: 4 KiB for each packet of a batch. Of an area only what is written to is touched.
+const AREA: usize = 1 << 20;
+/// The most it grows to, a little less than a host takes from one call: a packet of the largest size for each of a batch.
+const MOST: usize = 256 * (FRAME + MAX_PAYLOAD) + (256 << 10) + RESERVE;
 /// The least that an instance with little memory begins with.
 const LEAST: usize = 128 << 10;
 /// Messages that a host takes from one call.
@@ -18,8 +19,10 @@ const CUTS: usize = 64;
 /// Kept free for the frame that tells what was lost.
 const RESERVE: usize = FRAME + 8;
 
-/// Where a call's rows and messages go: room for 17 MiB a call. What one call writes beyond is lost, and counted; see
-/// [`Out::write_all`] for more.
+/// Where a call's rows and messages go. There is room for a MiB; from the tick on that follows a call which used half of it,
+/// for twice as much, up to 17 MiB; and the last call, [`crate::Module::end`], has 17 MiB at once if the instance may have so
+/// much memory. What one call writes beyond is lost, and counted; see [`Out::write_all`] for more. Room is only made between
+/// calls, so that a row costs the same few instructions wherever it is written.
 pub struct Out {
     area: Area,
     /// What the host was given of it, and what was written.
@@ -32,19 +35,52 @@ pub struct Out {
     cut: usize,
     given: usize,
     lost: u64,
+    /// Bytes that the area shall have.
+    wanted: usize,
 }
 
 impl Default for Out {
     fn default() -> Self {
         // An instance that may have only little memory gets a smaller area.
-        let area = (0..8).find_map(|halves| Area::new((AREA >> halves).max(LEAST)));
+        let area = (0..4).find_map(|halves| Area::new((AREA >> halves).max(LEAST)));
         Self::new(area.expect("an instance has memory for its output"))
     }
 }
 
 impl Out {
     fn new(area: Area) -> Self {
-        Self { area, from: 0, len: 0, messages: 0, cuts: [0; CUTS], cut: 0, given: 0, lost: 0 }
+        Self { area, from: 0, len: 0, messages: 0, cuts: [0; CUTS], cut: 0, given: 0, lost: 0, wanted: 0 }
+    }
+
+    /// With all the room there can be, for tests.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn roomy() -> Self {
+        let mut out = Self::default();
+        out.make_room(true);
+        out
+    }
+
+    /// Makes the room that earlier calls showed to be needed, before a tick, and all there can be before the last call.
+    pub(crate) fn make_room(&mut self, end: bool) {
+        let wanted = if end { MOST } else { self.wanted };
+        // What a batch left is not moved: how much that is nothing bounds.
+        if wanted > self.area.len() && self.len == 0 {
+            self.wanted = 0;
+            self.area = match larger(wanted, self.area.len()) {
+                Some(area) => area,
+                None => return,
+            };
+        }
+    }
+
+    /// Moves what is written to an area of so many bytes, or fewer if there is too little memory.
+    #[cold]
+    fn enlarge(&mut self, bytes: usize) {
+        crate::cold();
+        if let Some(mut area) = larger(bytes, self.area.len()) {
+            area[..self.len].copy_from_slice(&self.area[..self.len]);
+            self.area = area;
+        }
     }
 
     /// With an area of so many bytes.
@@ -54,7 +90,7 @@ impl Out {
     }
 
     /// Writes a row, for example `out.write(&Total { packets, bytes })` with what [`crate::manifest!`] made. Whether it was
-    /// written: it is lost, and counted, if the call has written 17 MiB or the row is longer than 65,536 bytes.
+    /// written: it is lost, and counted, if there is no room left or the row is longer than 65,536 bytes.
     #[inline]
     pub fn write<'a, R: Record<'a>>(&mut self, row: &R) -> bool {
         let size = row.size();
@@ -117,7 +153,7 @@ impl Out {
     }
 
     /// Writes a packet to the capture file that the user named (`module.toml` needs `packets = true`). Of one
-    /// longer than 65,520 bytes only as many are kept.
+    /// longer than 65,520 bytes only as many are kept. The area grows until it holds a batch of such packets.
     pub fn packet(&mut self, ts_ns: u64, wire_len: u32, link: LinkType, bytes: &[u8]) -> bool {
         self.packet_changed(ts_ns, wire_len, link, bytes, |bytes| bytes.len())
     }
@@ -132,6 +168,10 @@ impl Out {
         bytes: &[u8],
         change: impl FnOnce(&mut [u8]) -> usize,
     ) -> bool {
+        let needed = self.len + FRAME + PACKET_HEAD + bytes.len() + RESERVE;
+        if needed > self.area.len() && needed <= MOST {
+            self.enlarge(needed.next_power_of_two().min(MOST));
+        }
         let Some(start) = self.place(PACKET_HEAD + bytes.len()) else { return false };
         let frame = &mut self.area[start + FRAME..start + FRAME + PACKET_HEAD + bytes.len()];
         let (head, copy) = frame.split_at_mut(PACKET_HEAD);
@@ -181,9 +221,17 @@ impl Out {
             return (&self.area[from..self.from], true);
         }
         let end = self.len + note(std::mem::take(&mut self.lost), &mut self.area[self.len..]);
+        if end > self.area.len() / 2 {
+            self.wanted = (self.area.len() * 2).min(MOST);
+        }
         (self.from, self.len, self.messages, self.cut, self.given) = (0, 0, 0, 0, 0);
         (&self.area[from..end], false)
     }
+}
+
+/// An area of `wanted` bytes or, as memory permits, fewer, but more than `least`.
+fn larger(wanted: usize, least: usize) -> Option<Area> {
+    (0..4).map(|halves| wanted >> halves).filter(|size| *size > least).find_map(Area::new)
 }
 
 /// Writes how many records were lost, if any were; the bytes it took.
@@ -344,11 +392,11 @@ mod tests {
     fn a_full_area_counts_what_it_loses() {
         let mut out = Out::with_area(3 * 16 + RESERVE);
         let written = (0..5).filter(|n| out.write(&Number(*n))).count();
-        assert!(!out.row(1).u64(5).finish() && !out.packet(0, 60, LinkType::ETHERNET, &[7; 100]));
+        assert!(!out.row(1).u64(5).finish());
         out.message(&[0; 8]);
         let frames = frames(&mut out);
         assert_eq!((written, frames.len()), (3, 4));
-        assert_eq!(frames[3], (LOST, 5u64.to_le_bytes().to_vec()));
+        assert_eq!(frames[3], (LOST, 4u64.to_le_bytes().to_vec()));
     }
 
     #[test]
@@ -358,7 +406,22 @@ mod tests {
             assert!(out.packet(n, 262_144, LinkType::ETHERNET, &[7; 262_144]), "{n}");
         }
         let (bytes, more) = out.hand();
-        assert!(bytes.len() == 256 * (FRAME + MAX_PAYLOAD) && bytes.len() < 17 << 20 && !more);
+        assert!(MOST < 17 << 20 && bytes.len() == 256 * (FRAME + MAX_PAYLOAD) && !more);
+    }
+
+    #[test]
+    fn room_is_made_between_calls() {
+        let mut out = Out::default();
+        let many = |out: &mut Out, n: u64| (0..n).filter(|n| out.write(&Number(*n))).count();
+        assert_eq!(many(&mut out, 40_000), 40_000);
+        out.hand();
+        out.make_room(false);
+        assert_eq!((many(&mut out, 100_000), out.area.len()), (100_000, 2 * AREA));
+        out.hand();
+        out.make_room(false);
+        out.make_room(true);
+        assert_eq!((many(&mut out, 1_000_000), out.area.len()), (1_000_000, MOST));
+        assert_eq!(frames(&mut out).len(), 1_000_000);
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl<F: Module, S: Slow> Native<F, S> {
         Self {
             fast: F::new(&Init::new(&bytes(role::FAST))),
             slow: slow(&bytes(role::SLOW)),
-            out: Out::default(),
+            out: Out::roomy(),
             rows: Vec::new(),
             lost: 0,
         }
