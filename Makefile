@@ -59,6 +59,9 @@ install: build ## Install to PREFIX (default /usr/local)
 	install -D $(FLAME) $(or $(PREFIX),/usr/local)/bin/flame
 	mkdir -p $(or $(PREFIX),/usr/local)/share/flame/modules $(or $(PREFIX),/usr/local)/share/flame/sdk
 	cp $(MODULES)/*.wasm $(or $(PREFIX),/usr/local)/share/flame/modules/
-	cp -r sdk/c sdk/rust $(or $(PREFIX),/usr/local)/share/flame/sdk/
+	cp -r sdk/c sdk/rust sdk/rust-macros crates/contract/abi $(or $(PREFIX),/usr/local)/share/flame/sdk/
+	@# The SDK's crates are members of a workspace there too.
+	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
+	  -e 's|"sdk/|"|' Cargo.toml > $(or $(PREFIX),/usr/local)/share/flame/sdk/Cargo.toml
 
 .PHONY: help setup build demo test bench fuzz soak prove mutants mutants-checker lint install

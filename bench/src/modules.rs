@@ -95,7 +95,7 @@ impl Bench<'_> {
                 // SAFETY: the view wrote these descriptors for exactly this memory.
                 let batch = unsafe { Batch::new_unchecked(some, data, base(slot)) };
                 module.batch(&batch, out);
-                out.seal();
+                out.hand();
             }
         };
         let mut instances = instances.into_iter();

@@ -40,11 +40,11 @@ FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) 
     sums[WIRE_BYTES] += d->wire_len;
     sums[IPV4] += (d->flags & FLAME_IPV4) != 0;
     sums[IPV6] += (d->flags & FLAME_IPV6) != 0;
-    sums[TCP] += whole & (d->proto == 6);
-    sums[UDP] += whole & (d->proto == 17);
-    sums[ICMP] += whole & ((d->proto == 1) | (d->proto == 58));
-    sums[SCTP] += whole & (d->proto == 132);
-    sums[TCP_SYN] += whole & (d->proto == 6) & ((d->tcp_flags & (FLAME_SYN | FLAME_ACK)) == FLAME_SYN);
+    sums[TCP] += whole & (d->proto == FLAME_TCP);
+    sums[UDP] += whole & (d->proto == FLAME_UDP);
+    sums[ICMP] += whole & ((d->proto == FLAME_ICMP) | (d->proto == FLAME_ICMPV6));
+    sums[SCTP] += whole & (d->proto == FLAME_SCTP);
+    sums[TCP_SYN] += whole & (d->proto == FLAME_TCP) & ((d->tcp_flags & (FLAME_SYN | FLAME_ACK)) == FLAME_SYN);
     sums[OTHER] += !ip;
   }
   sums[PACKETS] += batch->count;

@@ -1,37 +1,6 @@
 /* rtt-c: the module rtt in C, with the same records. ../rtt/README.md has the method; the names here
- * are those of the Rust source, file by file: segment, sets, handshake, sample, histogram. */
+ * are those of the Rust source, file by file: segment, handshake, sample, histogram. */
 #include "segment.h"
-
-/* `size` bytes of new memory, all 0: the instance's own grows and never shrinks. */
-static void *take(uint64_t size) {
-  size_t pages = __builtin_wasm_memory_grow(0, (size_t)((size + 65535) / 65536));
-  if (pages == (size_t)-1) __builtin_trap();
-  return (void *)(pages * 65536);
-}
-
-/* Sets of eight entries, found by hash, the least recently used replaced. */
-
-#define WAYS 8
-
-struct sets {
-  uint32_t (*tags)[WAYS]; /* 0 where there is no entry */
-  uint32_t shift;
-  uint64_t timeout, evicted;
-};
-
-/* Entries in a table with room for `capacity`. */
-static uint32_t sets_init(struct sets *t, uint64_t capacity, uint64_t timeout) {
-  uint32_t bits = 1;
-  while (((uint64_t)WAYS << bits) < capacity) bits++;
-  t->shift = 32 - bits;
-  t->timeout = timeout;
-  t->tags = take((uint64_t)sizeof *t->tags << bits);
-  return WAYS << bits;
-}
-
-static uint32_t set_of(const struct sets *t, uint32_t hash) { return hash * 0x9e3779b1u >> t->shift; }
-
-static uint64_t since(uint64_t now, uint64_t then) { return now > then ? now - then : 0; }
 
 /* Handshakes: from a SYN to the first ACK in the same direction. */
 
@@ -50,13 +19,13 @@ struct pending {
   int64_t half;
 };
 
-static struct sets pending_sets;
-static struct pending *pending;
+FLAME_FLOWS(handshakes, struct pending, syn.last)
+static struct handshakes pending;
 static uint64_t ambiguous;
 static int require_synack;
 
 static int again(struct sent *sent, const struct segment *s) {
-  if (sent->times > 0 && since(s->at, sent->last) < COPY_NS) return 0;
+  if (sent->times > 0 && flame_since(s->at, sent->last) < COPY_NS) return 0;
   uint32_t clock = s->has_clock ? s->clock : 0;
   if (sent->times == 0) {
     sent->first = s->at;
@@ -94,33 +63,11 @@ static int wanted(const struct pending *p, const struct segment *s, const struct
   return same(&p->tuple, tuple);
 }
 
-static struct pending *pending_find(const struct segment *s, const struct tuple *tuple, uint8_t kind, uint32_t *tag) {
-  uint32_t set = set_of(&pending_sets, s->hash);
-  for (uint32_t way = 0; way < WAYS; way++) {
-    if (pending_sets.tags[set][way] != (s->hash | 1)) continue;
-    struct pending *p = &pending[set * WAYS + way];
-    if (!wanted(p, s, tuple, kind) || since(s->at, p->syn.last) > pending_sets.timeout) continue;
-    *tag = set * WAYS + way;
-    return p;
-  }
-  return NULL;
-}
-
-static struct pending *pending_place(const struct segment *s) {
-  flame_cold(); /* once a connection */
-  uint32_t set = set_of(&pending_sets, s->hash), chosen = 0;
-  uint32_t *tags = pending_sets.tags[set];
-  struct pending *entries = &pending[set * WAYS];
-  for (uint32_t way = 0; way < WAYS; way++) {
-    if (tags[way] == 0) {
-      chosen = way;
-      break;
-    }
-    if (entries[way].syn.last < entries[chosen].syn.last) chosen = way;
-  }
-  if (tags[chosen] != 0 && since(s->at, entries[chosen].syn.last) <= pending_sets.timeout) pending_sets.evicted++;
-  tags[chosen] = s->hash | 1;
-  return &entries[chosen];
+static struct pending *pending_find(const struct segment *s, const struct tuple *tuple, uint8_t kind) {
+  struct pending *p;
+  FLAME_FLOWS_EACH(&pending, s->hash, s->at, syn.last, p)
+    if (wanted(p, s, tuple, kind)) break;
+  return p;
 }
 
 static void endpoints(uint16_t table, const struct tuple *t) {
@@ -137,10 +84,9 @@ static void endpoints(uint16_t table, const struct tuple *t) {
 static void count_handshake(uint64_t rtt);
 
 static void first_ack(const struct segment *s) {
-  uint32_t tag;
-  struct pending *p = pending_find(s, &s->tuple, FLAME_ACK, &tag);
+  struct pending *p = pending_find(s, &s->tuple, FLAME_ACK);
   if (!p) return;
-  pending_sets.tags[tag / WAYS][tag % WAYS] = 0;
+  handshakes_remove(&pending, p);
   int64_t rtt = -1;
   uint64_t when;
   if (p->synack.times > 0) {
@@ -162,19 +108,18 @@ static void first_ack(const struct segment *s) {
 
 static void handshake(const struct segment *s) {
   uint8_t kind = s->flags & (FLAME_SYN | FLAME_ACK | FLAME_RST);
-  uint32_t tag;
   if (kind == FLAME_ACK) {
     first_ack(s);
   } else if (kind == FLAME_SYN) {
-    struct pending *p = pending_find(s, &s->tuple, kind, &tag);
+    struct pending *p = pending_find(s, &s->tuple, kind);
     if (!p || p->refused) {
-      if (!p) p = pending_place(s);
+      if (!p) p = handshakes_insert(&pending, s->hash, s->at);
       *p = (struct pending){.tuple = s->tuple, .next = s->seq + 1, .expect = s->seq + 1, .data = s->len};
     }
     again(&p->syn, s);
   } else if (kind == (FLAME_SYN | FLAME_ACK) || kind == (FLAME_RST | FLAME_ACK)) {
     struct tuple tuple = reversed(&s->tuple);
-    struct pending *p = pending_find(s, &tuple, kind, &tag);
+    struct pending *p = pending_find(s, &tuple, kind);
     if (!p) return;
     if (kind & FLAME_RST) {
       p->refused = 1;
@@ -207,8 +152,8 @@ struct connection {
   struct side sides[2];
 };
 
-static struct sets connection_sets;
-static struct connection *connections;
+FLAME_FLOWS(connections, struct connection, used)
+static struct connections known;
 static int samples;
 
 static void sample_row(const struct segment *s, const struct tuple *sender, uint64_t at, uint8_t method) {
@@ -255,34 +200,16 @@ static void side_sent(struct side *side, const struct segment *s) {
 
 static void sample(const struct segment *s) {
   struct tuple back = reversed(&s->tuple);
-  uint32_t set = set_of(&connection_sets, s->hash);
-  uint32_t *tags = connection_sets.tags[set];
-  struct connection *entries = &connections[set * WAYS], *c = NULL;
-  uint32_t way;
-  for (way = 0; way < WAYS; way++) {
-    if (tags[way] != (s->hash | 1)) continue;
-    c = &entries[way];
-    if ((same(&c->tuple, &s->tuple) || same(&c->tuple, &back)) && since(s->at, c->used) <= connection_sets.timeout)
-      break;
-    c = NULL;
-  }
+  struct connection *c;
+  FLAME_FLOWS_EACH(&known, s->hash, s->at, used, c)
+    if (same(&c->tuple, &s->tuple) || same(&c->tuple, &back)) break;
   if (s->flags & (FLAME_SYN | FLAME_RST)) {
-    if (c) tags[way] = 0;
+    if (c) connections_remove(&known, c);
     return;
   }
   if (!c) {
     if (s->len == 0) return;
-    uint32_t chosen = 0;
-    for (way = 0; way < WAYS; way++) {
-      if (tags[way] == 0) {
-        chosen = way;
-        break;
-      }
-      if (entries[way].used < entries[chosen].used) chosen = way;
-    }
-    c = &entries[chosen];
-    if (tags[chosen] != 0 && since(s->at, c->used) <= connection_sets.timeout) connection_sets.evicted++;
-    tags[chosen] = s->hash | 1;
+    c = connections_insert(&known, s->hash, s->at);
     *c = (struct connection){.tuple = s->tuple, .used = s->at};
   }
   if (s->at > c->used) c->used = s->at;
@@ -319,8 +246,8 @@ static void count_handshake(uint64_t rtt) { counted.values[3 + bin(rtt)]++; }
 
 static void tell(void) {
   counted.values[0] = ambiguous;
-  counted.values[1] = pending_sets.evicted;
-  counted.values[2] = connection_sets.evicted;
+  counted.values[1] = pending.evicted;
+  counted.values[2] = known.evicted;
   struct counts news;
   uint64_t any = 0;
   for (uint32_t i = 0; i < 3 + BINS; i++) any |= news.values[i] = counted.values[i] - told.values[i];
@@ -339,12 +266,8 @@ FLAME_EXPORT(flame_init) uint64_t flame_init(const struct flame_init *init, uint
   require_synack = flame_integer(init, len, "require_synack") != 0;
   samples = flame_integer(init, len, "samples") != 0;
   uint64_t timeout = (uint64_t)flame_integer(init, len, "handshake_timeout");
-  uint64_t capacity = (uint64_t)flame_integer(init, len, "max_handshakes");
-  pending = take(sets_init(&pending_sets, capacity, timeout) * (uint64_t)sizeof *pending);
-  if (samples) {
-    capacity = (uint64_t)flame_integer(init, len, "max_connections");
-    connections = take(sets_init(&connection_sets, capacity, IDLE_NS) * (uint64_t)sizeof *connections);
-  }
+  handshakes_init(&pending, (uint64_t)flame_integer(init, len, "max_handshakes"), timeout);
+  if (samples) connections_init(&known, (uint64_t)flame_integer(init, len, "max_connections"), IDLE_NS);
   return flame_output(FLAME_DONE);
 }
 

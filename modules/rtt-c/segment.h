@@ -4,7 +4,6 @@
 
 #include "flame.h"
 
-#define PROTO_TCP 6
 #define TCP_LEAST 14 /* bytes that must be there: up to and with the flags */
 #define TCP_OPTIONS 20
 
@@ -70,7 +69,7 @@ static void timestamps(struct segment *s, const uint8_t *options, uint32_t len) 
 
 /* Whether the packet is a TCP segment, captured up to the flags. */
 static int segment_of(const struct flame_packet *p, struct segment *s) {
-  if (p->proto != PROTO_TCP || p->flags & FLAME_LATER_FRAGMENT || !flame_is_ip(p)) return 0;
+  if (p->proto != FLAME_TCP || p->flags & FLAME_LATER_FRAGMENT || !flame_is_ip(p)) return 0;
   uint64_t ip_len;
   if (p->flags & FLAME_IPV4) {
     const uint8_t *ip = flame_bytes(p, p->l3, 20);

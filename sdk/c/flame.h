@@ -6,8 +6,8 @@
  *   FLAME_EXPORT(flame_end)   uint64_t flame_end(uint64_t now_ns)
  *   FLAME_EXPORT(flame_message) uint64_t flame_message(const uint8_t *bytes, uint32_t len)
  *
- * Each returns flame_output(FLAME_DONE), or from flame_tick and flame_end flame_output(FLAME_MORE)
- * when flame_room() got short: they are called again. A module that exports flame_message gets one
+ * Each returns flame_output(FLAME_DONE). There is room for a MiB of output in a call (FLAME_AREA); flame_tick and flame_end that have
+ * more return flame_output(FLAME_MORE) when flame_room() got short: they are called again. A module that exports flame_message gets one
  * further instance, whose init->role is FLAME_SLOW, and to which the others send messages. */
 #ifndef FLAME_H
 #define FLAME_H
@@ -27,7 +27,16 @@ enum {
 };
 
 /* flame_packet.tcp_flags (RFC 9293) */
-enum { FLAME_FIN = 1, FLAME_SYN = 2, FLAME_RST = 4, FLAME_PSH = 8, FLAME_ACK = 16 };
+enum {
+  FLAME_FIN = 1, FLAME_SYN = 2, FLAME_RST = 4, FLAME_PSH = 8, FLAME_ACK = 16, FLAME_URG = 32, FLAME_ECE = 64,
+  FLAME_CWR = 128
+};
+
+/* flame_packet.proto (IANA) */
+enum {
+  FLAME_ICMP = 1, FLAME_IGMP = 2, FLAME_TCP = 6, FLAME_UDP = 17, FLAME_GRE = 47, FLAME_ESP = 50, FLAME_AH = 51,
+  FLAME_ICMPV6 = 58, FLAME_OSPF = 89, FLAME_SCTP = 132
+};
 
 /* One packet's descriptor; crates/contract/abi says what each field means. */
 struct flame_packet {
@@ -104,30 +113,267 @@ static inline int flame_address(const struct flame_packet *p, int which, struct 
   return 1;
 }
 
-/* Parameter `name` of module.toml: an integer, or a duration in ns. Traps if there is none. */
-static inline int64_t flame_integer(const struct flame_init *init, uint32_t len, const char *name) {
+/* What is visible from `offset` on, at most `len` bytes. */
+static inline uint32_t flame_visible(const struct flame_packet *p, uint32_t offset, uint32_t len) {
+  if (offset >= p->cap_len) return 0;
+  return len < p->cap_len - offset ? len : p->cap_len - offset;
+}
+
+/* Source (which = 0) or destination (1) port of TCP, UDP or SCTP; -1 if it is not visible. */
+static inline int32_t flame_port(const struct flame_packet *p, int which) {
+  if (!flame_is_ip(p) || p->flags & FLAME_LATER_FRAGMENT) return -1;
+  if (p->proto != FLAME_TCP && p->proto != FLAME_UDP && p->proto != FLAME_SCTP) return -1;
+  const uint8_t *b = flame_bytes(p, p->l4 + (which ? 2u : 0u), 2);
+  return b ? flame_be16(b) : -1;
+}
+
+static inline int32_t flame_sport(const struct flame_packet *p) { return flame_port(p, 0); }
+static inline int32_t flame_dport(const struct flame_packet *p) { return flame_port(p, 1); }
+
+/* Headers with their fields in the host's byte order. Each function returns 0, and fills nothing in, unless the header is
+ * that and its fixed part is visible. */
+
+struct flame_ipv4 {
+  uint8_t header_len, dscp, ecn, ttl, proto, dont_fragment, more_fragments;
+  uint16_t total_len, id, fragment_offset /* in bytes */, checksum;
+  uint32_t src, dst;
+};
+
+static inline int flame_ipv4(const struct flame_packet *p, struct flame_ipv4 *h) {
+  const uint8_t *b = p->flags & FLAME_IPV4 ? flame_bytes(p, p->l3, 20) : NULL;
+  if (!b) return 0;
+  *h = (struct flame_ipv4){
+      .header_len = (uint8_t)((b[0] & 15) * 4), .dscp = b[1] >> 2, .ecn = b[1] & 3, .ttl = b[8], .proto = b[9],
+      .dont_fragment = b[6] >> 6 & 1, .more_fragments = b[6] >> 5 & 1, .total_len = flame_be16(b + 2),
+      .id = flame_be16(b + 4), .fragment_offset = (uint16_t)((flame_be16(b + 6) & 0x1fff) * 8),
+      .checksum = flame_be16(b + 10), .src = flame_be32(b + 12), .dst = flame_be32(b + 16)};
+  return 1;
+}
+
+struct flame_ipv6 {
+  uint8_t dscp, ecn, next_header, hop_limit;
+  uint16_t payload_len;
+  uint32_t flow_label;
+  const uint8_t *src, *dst; /* 16 bytes each */
+};
+
+static inline int flame_ipv6(const struct flame_packet *p, struct flame_ipv6 *h) {
+  const uint8_t *b = p->flags & FLAME_IPV6 ? flame_bytes(p, p->l3, 40) : NULL;
+  if (!b) return 0;
+  uint32_t first = flame_be32(b);
+  *h = (struct flame_ipv6){
+      .dscp = first >> 22 & 63, .ecn = first >> 20 & 3, .flow_label = first & 0xfffff,
+      .payload_len = flame_be16(b + 4), .next_header = b[6], .hop_limit = b[7], .src = b + 8, .dst = b + 24};
+  return 1;
+}
+
+struct flame_tcp {
+  uint16_t sport, dport, window, checksum, urgent;
+  uint32_t seq, ack;
+  uint8_t header_len, flags;
+};
+
+static inline int flame_tcp(const struct flame_packet *p, struct flame_tcp *h) {
+  int is = p->proto == FLAME_TCP && flame_is_ip(p) && !(p->flags & FLAME_LATER_FRAGMENT);
+  const uint8_t *b = is ? flame_bytes(p, p->l4, 20) : NULL;
+  if (!b) return 0;
+  *h = (struct flame_tcp){
+      .sport = flame_be16(b), .dport = flame_be16(b + 2), .seq = flame_be32(b + 4), .ack = flame_be32(b + 8),
+      .header_len = (uint8_t)((b[12] >> 4) * 4), .flags = b[13], .window = flame_be16(b + 14),
+      .checksum = flame_be16(b + 16), .urgent = flame_be16(b + 18)};
+  return 1;
+}
+
+struct flame_udp {
+  uint16_t sport, dport, len, checksum;
+};
+
+static inline int flame_udp(const struct flame_packet *p, struct flame_udp *h) {
+  int is = p->proto == FLAME_UDP && flame_is_ip(p) && !(p->flags & FLAME_LATER_FRAGMENT);
+  const uint8_t *b = is ? flame_bytes(p, p->l4, 8) : NULL;
+  if (!b) return 0;
+  *h = (struct flame_udp){flame_be16(b), flame_be16(b + 2), flame_be16(b + 4), flame_be16(b + 6)};
+  return 1;
+}
+
+/* What is visible behind the transport header, to the datagram's end: what the link pads is no payload. */
+static inline const uint8_t *flame_payload(const struct flame_packet *p, uint32_t *len) {
+  *len = 0;
+  if (!(p->flags & FLAME_TRANSPORT)) return NULL;
+  uint32_t at = (uint32_t)p->l4 + p->l4_len, end = UINT32_MAX, said = 0;
+  const uint8_t *ip = flame_bytes(p, p->l3, 6), *udp = p->proto == FLAME_UDP ? flame_bytes(p, p->l4, 6) : NULL;
+  if (ip && p->flags & FLAME_IPV4) {
+    said = flame_be16(ip + 2);
+  } else if (ip) {
+    said = flame_be16(ip + 4);
+    if (said) said += 40;
+  }
+  /* Segmentation offload leaves no length behind. */
+  if (said) end = p->l3 + said;
+  if (udp && flame_be16(udp + 4) >= 8 && p->l4 + (uint32_t)flame_be16(udp + 4) < end) end = p->l4 + flame_be16(udp + 4);
+  if (end <= at) return NULL;
+  *len = flame_visible(p, at, end - at);
+  return *len ? flame_bytes(p, at, *len) : NULL;
+}
+
+/* Compilers call it, and there is no libc. memcpy and memset are instructions. */
+__attribute__((weak, no_builtin("memcmp"))) int memcmp(const void *a, const void *b, size_t n) {
+  const uint8_t *x = a, *y = b;
+  for (size_t i = 0; i < n; i++)
+    if (x[i] != y[i]) return x[i] < y[i] ? -1 : 1;
+  return 0;
+}
+
+/* The value of parameter `name`, and its length. Traps if there is none. */
+static inline const uint8_t *flame_parameter(const struct flame_init *init, uint32_t len, const char *name, uint32_t *size) {
   const uint8_t *p = (const uint8_t *)(init + 1), *end = (const uint8_t *)init + len;
   while (end - p >= 8) {
-    uint32_t name_len = p[0] | (uint32_t)p[1] << 8;
-    uint32_t size = p[4] | (uint32_t)p[5] << 8 | (uint32_t)p[6] << 16 | (uint32_t)p[7] << 24;
-    uint32_t i = 0;
+    uint32_t name_len = p[0] | (uint32_t)p[1] << 8, i = 0;
+    *size = p[4] | (uint32_t)p[5] << 8 | (uint32_t)p[6] << 16 | (uint32_t)p[7] << 24;
     while (i < name_len && name[i] && (uint8_t)name[i] == p[8 + i]) i++;
-    if (i == name_len && !name[i] && size == 8) {
-      int64_t value;
-      __builtin_memcpy(&value, p + 8 + name_len, 8);
-      return value;
-    }
-    p += 8 + name_len + size;
+    if (i == name_len && !name[i]) return p + 8 + name_len;
+    p += 8 + name_len + *size;
   }
   __builtin_trap();
 }
 
+/* Parameter `name` of module.toml: an integer, a boolean (0 or 1) or a duration in ns. */
+static inline int64_t flame_integer(const struct flame_init *init, uint32_t len, const char *name) {
+  uint32_t size;
+  const uint8_t *p = flame_parameter(init, len, name, &size);
+  int64_t value;
+  if (size != 8) __builtin_trap();
+  __builtin_memcpy(&value, p, 8);
+  return value;
+}
+
+/* A number. */
+static inline double flame_number(const struct flame_init *init, uint32_t len, const char *name) {
+  int64_t bits = flame_integer(init, len, name);
+  double value;
+  __builtin_memcpy(&value, &bits, 8);
+  return value;
+}
+
+/* A text of `*size` bytes, which no 0 ends; it is gone when flame_init returns. */
+static inline const char *flame_text(const struct flame_init *init, uint32_t len, const char *name, uint32_t *size) {
+  return (const char *)flame_parameter(init, len, name, size);
+}
+
+/* `size` bytes of new memory, all 0: it is never given back, so take it in flame_init. */
+static inline void *flame_take(uint64_t size) {
+  size_t pages = __builtin_wasm_memory_grow(0, (size_t)((size + 65535) / 65536));
+  if (pages == (size_t)-1) __builtin_trap();
+  return (void *)(pages * 65536);
+}
+
+static inline uint64_t flame_since(uint64_t now, uint64_t then) { return now > then ? now - then : 0; }
+
+/* FLAME_FLOWS(flows, struct flow, last_ns) defines `struct flows`, a table of fixed size of what is known of flows, found by
+ * the packets' flow hash: sets of eight entries, in which a new one takes the place of the least recently used. last_ns is
+ * the entry's field with the time of its last use. An entry is forgotten `timeout` ns behind it; .evicted counts those that
+ * had to go before. What each call costs does not depend on what is in the table.
+ *
+ *   static struct flows table;
+ *   flows_init(&table, capacity, timeout);                   in flame_init
+ *   struct flow *f;
+ *   FLAME_FLOWS_EACH(&table, p->hash, now_ns, last_ns, f)    every entry under this hash
+ *     if (f->sport == sport) break;
+ *   if (!f) f = flows_insert(&table, p->hash, now_ns);       a new entry, whose contents are what they were
+ *   flows_remove(&table, f); */
+#define FLAME_WAYS 8
+#define FLAME_FLOWS(name, type, used)                                                                               \
+  struct name {                                                                                                     \
+    uint32_t (*tags)[FLAME_WAYS]; /* 0 where there is no entry */                                                   \
+    type (*entries)[FLAME_WAYS];                                                                                    \
+    uint32_t shift;                                                                                                 \
+    uint64_t timeout, evicted;                                                                                      \
+  };                                                                                                                \
+  __attribute__((unused)) static inline void name##_init(struct name *t, uint64_t capacity, uint64_t timeout) {     \
+    uint32_t bits = 1;                                                                                              \
+    while (((uint64_t)FLAME_WAYS << bits) < capacity) bits++;                                                       \
+    t->shift = 32 - bits;                                                                                           \
+    t->timeout = timeout;                                                                                           \
+    t->tags = (uint32_t (*)[FLAME_WAYS])flame_take((uint64_t)sizeof *t->tags << bits);                              \
+    t->entries = (type (*)[FLAME_WAYS])flame_take((uint64_t)sizeof *t->entries << bits);                            \
+  }                                                                                                                 \
+  __attribute__((unused)) static inline type *name##_insert(struct name *t, uint32_t hash, uint64_t now) {          \
+    flame_cold(); /* once a flow */                                                                                 \
+    uint32_t set = flame_set(t->shift, hash), chosen = 0;                                                           \
+    uint32_t *tags = t->tags[set];                                                                                  \
+    type *entries = t->entries[set];                                                                                \
+    for (uint32_t way = 0; way < FLAME_WAYS; way++) {                                                               \
+      if (tags[way] == 0) {                                                                                         \
+        chosen = way;                                                                                               \
+        break;                                                                                                      \
+      }                                                                                                             \
+      if (entries[way].used < entries[chosen].used) chosen = way;                                                   \
+    }                                                                                                               \
+    if (tags[chosen] != 0 && flame_since(now, entries[chosen].used) <= t->timeout) t->evicted++;                    \
+    tags[chosen] = hash | 1;                                                                                        \
+    return &entries[chosen];                                                                                        \
+  }                                                                                                                 \
+  __attribute__((unused)) static inline void name##_remove(struct name *t, const type *entry) {                     \
+    uint32_t at = (uint32_t)(entry - &t->entries[0][0]);                                                            \
+    t->tags[at / FLAME_WAYS][at % FLAME_WAYS] = 0;                                                                  \
+  }
+
+/* Multiplied, because workers may have been chosen by the low bits. */
+static inline uint32_t flame_set(uint32_t shift, uint32_t hash) { return hash * 0x9e3779b1u >> shift; }
+
+/* Runs the statement behind it with `e` at each entry under `hash` that is not forgotten; behind the loop `e` is where it was left by
+ * `break`, else NULL. */
+#define FLAME_FLOWS_EACH(t, hash, now, used_field, e)                                                               \
+  for (uint32_t flame_way = 0, flame_in = flame_set((t)->shift, (hash)); ((e) = NULL, flame_way < FLAME_WAYS);      \
+       flame_way++)                                                                                                 \
+    if ((t)->tags[flame_in][flame_way] == ((hash) | 1) && ((e) = &(t)->entries[flame_in][flame_way],                \
+        flame_since((now), (e)->used_field) <= (t)->timeout))
+
+/* FLAME_MAP(ports, struct key, uint64_t, 12) defines a map with 4 << 12 places: `uint64_t *ports_find(const struct key *)`,
+ * NULL if there is none, and `uint64_t *ports_insert(const struct key *, uint64_t now_ns)`, the value of a key, 0 at
+ * first. Where all four places of a key are taken, the one used least recently goes: ports_evicted counts them. All bytes
+ * of a key are compared, so set those between its fields too. */
+#define FLAME_MAP(name, key_type, value_type, bits)                                                                 \
+  static struct name##_place {                                                                                      \
+    key_type key;                                                                                                   \
+    uint64_t used; /* time of its last use and 1; 0 where there is none */                                          \
+    value_type value;                                                                                               \
+  } name##_places[1u << (bits)][4];                                                                                 \
+  __attribute__((unused)) static uint64_t name##_evicted;                                                           \
+  __attribute__((unused)) static inline value_type *name##_find(const key_type *key) {                              \
+    struct name##_place *set = name##_places[flame_hash(key, sizeof *key) & ((1u << (bits)) - 1)];                  \
+    for (int way = 0; way < 4; way++)                                                                               \
+      if (set[way].used && !__builtin_memcmp(&set[way].key, key, sizeof *key)) return &set[way].value;              \
+    return NULL;                                                                                                    \
+  }                                                                                                                 \
+  __attribute__((unused)) static inline value_type *name##_insert(const key_type *key, uint64_t now_ns) {           \
+    struct name##_place *set = name##_places[flame_hash(key, sizeof *key) & ((1u << (bits)) - 1)], *chosen = set;   \
+    for (int way = 0; way < 4; way++) {                                                                             \
+      if (set[way].used && !__builtin_memcmp(&set[way].key, key, sizeof *key)) {                                    \
+        set[way].used = now_ns + 1;                                                                                 \
+        return &set[way].value;                                                                                     \
+      }                                                                                                             \
+      if (set[way].used < chosen->used) chosen = &set[way];                                                         \
+    }                                                                                                               \
+    name##_evicted += chosen->used != 0;                                                                            \
+    *chosen = (struct name##_place){.key = *key, .used = now_ns + 1};                                               \
+    return &chosen->value;                                                                                          \
+  }
+
+/* A hash of bytes (FNV-1a, and spread). */
+static inline uint32_t flame_hash(const void *bytes, uint32_t len) {
+  const uint8_t *b = (const uint8_t *)bytes;
+  uint64_t h = UINT64_C(0xcbf29ce484222325);
+  for (uint32_t i = 0; i < len; i++) h = (h ^ b[i]) * UINT64_C(0x100000001b3);
+  return (uint32_t)(h ^ h >> 32);
+}
+
 /* Output: rows and messages gather here until the call returns. */
 #ifndef FLAME_AREA
-#define FLAME_AREA (256 * 1024)
+#define FLAME_AREA (1024 * 1024) /* define it before this file is included for more, up to 17 MiB */
 #endif
 static uint8_t flame_area[FLAME_AREA];
-static uint32_t flame_used, flame_row_start;
+static uint32_t flame_used, flame_row_start, flame_messages;
 static uint64_t flame_lost;
 static int flame_full;
 
@@ -154,12 +400,12 @@ static inline void flame_begin_frame(uint16_t kind) {
 
 /* Ends a row or message; 0 if it did not fit and was counted as lost. */
 static inline int flame_finish(void) {
-  if (flame_full) {
+  uint32_t len = flame_used - flame_row_start - 8;
+  if (flame_full || len > 65536) {
     flame_used = flame_row_start;
     flame_lost++;
     return 0;
   }
-  uint32_t len = flame_used - flame_row_start - 8;
   __builtin_memcpy(flame_area + flame_row_start, &len, 4);
   return 1;
 }
@@ -171,12 +417,28 @@ static inline void flame_u16(uint16_t v) { flame_put(&v, 2); }
 static inline void flame_u32(uint32_t v) { flame_put(&v, 4); }
 static inline void flame_u64(uint64_t v) { flame_put(&v, 8); }
 static inline void flame_i64(int64_t v) { flame_put(&v, 8); }
+static inline void flame_f64(double v) { flame_put(&v, 8); }
+static inline void flame_bool(int v) { flame_u8(v != 0); }
+static inline void flame_mac(const uint8_t mac[6]) { flame_put(mac, 6); }
 static inline void flame_put_ip(const struct flame_ip *ip) { flame_put(ip, sizeof *ip); }
 
-/* Sends bytes to the slow instance. */
+/* A text of at most 65,535 bytes of UTF-8; of a longer one the beginning. */
+static inline void flame_put_text(const char *text, uint32_t len) {
+  if (len > 65535) {
+    len = 65535;
+    /* Not within a character. */
+    for (int i = 0; i < 3 && ((uint8_t)text[len] & 0xc0) == 0x80; i++) len--;
+  }
+  flame_u16((uint16_t)len);
+  flame_put(text, len);
+}
+
+/* Sends bytes to the slow instance; a host takes 4,096 messages from one call. */
 static inline int flame_send(const void *bytes, uint32_t len) {
   flame_begin_frame(0xffff);
   flame_put(bytes, len);
+  if (flame_messages == 4096) flame_full = 1;
+  flame_messages += !flame_full;
   return flame_finish();
 }
 
@@ -191,6 +453,7 @@ static inline uint64_t flame_output(int progress) {
   }
   uint64_t more = progress == FLAME_MORE ? UINT64_C(1) << 31 : 0, used = flame_used;
   flame_used = 0;
+  flame_messages = 0;
   return used ? (uint64_t)(uintptr_t)flame_area | used << 32 | more : more;
 }
 

@@ -7,6 +7,10 @@
 use flame_module::{Batch, Init, Module, Out, Progress};
 use flame_transform::{Key, Rewriter};
 
+mod tables {
+    flame_module::manifest!();
+}
+
 pub struct Anonymize {
     /// Nothing if every field is kept.
     rewriter: Option<Rewriter>,
@@ -19,13 +23,14 @@ pub struct Anonymize {
 
 impl Module for Anonymize {
     fn new(init: &Init) -> Self {
-        let key = match init.text("key") {
+        let params = tables::Params::from(init);
+        let key = match params.key {
             "" => None,
             text => Some(Key::parse(text.as_bytes()).unwrap_or_else(|found| {
                 panic!("parameter key: {found}; expected 64 hexadecimal digits, or @FILE that holds them")
             })),
         };
-        let transforms = flame_transform::parse(init.text("transform"));
+        let transforms = flame_transform::parse(params.transform);
         let transforms = transforms.unwrap_or_else(|e| panic!("parameter transform: {e}"));
         let rewriter = Rewriter::new(&transforms, key.as_ref()).unwrap_or_else(|e| {
             panic!("parameter transform: {e} (here: --set anonymize.key=@FILE)");
@@ -53,7 +58,8 @@ impl Module for Anonymize {
     }
 
     fn end(&mut self, _: u64, out: &mut Out) -> Progress {
-        out.row(0).u32(self.worker).u64(self.packets).u64(self.bytes).u64(self.withheld).finish();
+        let &mut Self { worker, packets, bytes, withheld, .. } = self;
+        out.write(&tables::Anonymized { worker, packets, bytes, withheld });
         Progress::Done
     }
 }
@@ -92,7 +98,7 @@ mod tests {
             let header = flame_abi::BatchHeader { link: 1, ..Default::default() };
             let mut out = Out::default();
             self.batch(&Batch::new(descriptors, memory, 0, &header), &mut out);
-            out.seal().to_vec()
+            out.hand().0.to_vec()
         }
     }
 

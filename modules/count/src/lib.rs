@@ -2,8 +2,10 @@
 
 use flame_module::{Batch, Descriptor, Init, Module, Out, Progress, Slow, flags, tcp};
 
-const COUNT: u16 = 0;
-const INTERVAL: u16 = 1;
+mod tables {
+    flame_module::manifest!();
+}
+
 const COLUMNS: usize = 10;
 
 // Seven counters in one word: nine bits hold a batch's 256.
@@ -177,7 +179,8 @@ impl Slow for Total {
 
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         self.close(now_ns, out);
-        write(&self.total, out.row(COUNT));
+        let [packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other] = self.total.0;
+        out.write(&tables::Count { packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other });
         Progress::Done
     }
 }
@@ -187,13 +190,22 @@ impl Total {
         let interval = std::mem::take(&mut self.interval);
         self.total.merge(&interval);
         if self.per_interval {
-            write(&interval, out.row(INTERVAL).time(now_ns));
+            let [packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other] = interval.0;
+            out.write(&tables::Interval {
+                end_ns: now_ns,
+                packets,
+                wire_bytes,
+                ipv4,
+                ipv6,
+                tcp,
+                udp,
+                icmp,
+                sctp,
+                tcp_syn,
+                other,
+            });
         }
     }
-}
-
-fn write(sums: &Sums, row: flame_module::Row<'_>) {
-    sums.0.iter().fold(row, |row, n| row.u64(*n)).finish();
 }
 
 flame_module::export!(Count, slow = Total);
@@ -222,10 +234,11 @@ mod tests {
         let mut native = Native::<Count, Total>::with_slow(&Parameters::default(), 0);
         native.packets(&packets.repeat(300), &[]);
         native.end(0);
-        assert_eq!(native.rows.len(), 1);
-        let columns: Vec<u64> = (0..COLUMNS).map(|i| native.rows[0].integer(i * 8, 8)).collect();
-        let each = [8, 800, 5, 2, 2, 1, 2, 1, 1, 1];
-        assert_eq!(columns, each.map(|n| n * 300));
+        let [packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other] =
+            [8, 800, 5, 2, 2, 1, 2, 1, 1, 1].map(|n| n * 300);
+        let expected =
+            tables::Count { packets, wire_bytes, ipv4, ipv6, tcp, udp, icmp, sctp, tcp_syn, other };
+        assert_eq!((native.rows.len(), native.of()), (1, vec![expected]));
     }
 
     #[test]
@@ -237,11 +250,9 @@ mod tests {
         }
         native.packets(&[packet(0, 0, 0); 2], &[]);
         native.end(33);
-        let rows: Vec<_> = native
-            .rows
-            .iter()
-            .map(|r| (r.table, r.integer(0, 8), if r.table == INTERVAL { r.integer(8, 8) } else { 0 }))
-            .collect();
-        assert_eq!(rows, [(1, 10, 3), (1, 20, 0), (1, 30, 5), (1, 33, 2), (0, 10, 0)]);
+        let intervals: Vec<_> =
+            native.of::<tables::Interval>().iter().map(|row| (row.end_ns, row.packets)).collect();
+        assert_eq!(intervals, [(10, 3), (20, 0), (30, 5), (33, 2)]);
+        assert_eq!(native.of::<tables::Count>()[0].packets, 10);
     }
 }

@@ -1,18 +1,11 @@
 //! One flow in one cache line.
 
 use crate::key::{Key, Long, META};
+use crate::tables;
 use flame_module::{Descriptor, Out, tcp};
 
-/// Why a record was written; the order of the manifest's `end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    Idle,
-    Active,
-    Fin,
-    Rst,
-    Evicted,
-    End,
-}
+/// Why a record was written.
+pub use crate::tables::FlowEnd as End;
 
 /// Bytes of a row with its frame, rounded up: what must be free to write one.
 pub const ROW: usize = 128;
@@ -98,21 +91,23 @@ impl Flow {
     pub fn write(&self, long: &Long, end: End, out: &mut Out) {
         let key = Key { address: self.address, meta: self.meta & META };
         let (src, dst) = key.addresses(long);
-        out.row(0)
-            .u8(key.proto())
-            .ip(src)
-            .u16(key.sport())
-            .ip(dst)
-            .u16(key.dport())
-            .time(self.first)
-            .time(self.last)
-            .u64(self.packets[0].into())
-            .u64(self.packets[1].into())
-            .u64(self.bytes[0])
-            .u64(self.bytes[1])
-            .u8(self.tcp_flags(0))
-            .u8(self.tcp_flags(1))
-            .enumeration(end as u8)
-            .finish();
+        let [packets_fwd, packets_rev] = self.packets.map(u64::from);
+        let [bytes_fwd, bytes_rev] = self.bytes;
+        out.write(&tables::Flow {
+            proto: key.proto(),
+            src,
+            sport: key.sport(),
+            dst,
+            dport: key.dport(),
+            first_ns: self.first,
+            last_ns: self.last,
+            packets_fwd,
+            packets_rev,
+            bytes_fwd,
+            bytes_rev,
+            tcp_flags_fwd: self.tcp_flags(0),
+            tcp_flags_rev: self.tcp_flags(1),
+            end,
+        });
     }
 }

@@ -8,7 +8,11 @@ mod flow;
 mod key;
 mod table;
 
-pub use flow::End;
+/// The rows and parameters of `module.toml`.
+pub mod tables {
+    flame_module::manifest!();
+}
+
 pub use key::{CUT, FRAGMENT, Key};
 pub use table::{MAX_CHAIN, Table, Timeouts};
 
@@ -25,12 +29,10 @@ pub struct Flow {
 
 impl Module for Flow {
     fn new(init: &Init) -> Self {
-        let timeouts = Timeouts {
-            idle: init.duration_ns("idle_timeout"),
-            active: init.duration_ns("active_timeout"),
-            linger: init.duration_ns("linger"),
-        };
-        let table = Table::new(init.integer("max_flows") as usize, timeouts);
+        let params = tables::Params::from(init);
+        let timeouts =
+            Timeouts { idle: params.idle_timeout, active: params.active_timeout, linger: params.linger };
+        let table = Table::new(params.max_flows as usize, timeouts);
         Self { table, worker: init.worker, unreadable: 0, scan: 0, dump: 0 }
     }
 
@@ -56,12 +58,12 @@ impl Module for Flow {
             return Progress::More;
         }
         if self.table.evicted + self.unreadable > 0 {
-            out.row(1)
-                .u32(self.worker)
-                .u64(self.table.peak)
-                .u64(self.table.evicted)
-                .u64(self.unreadable)
-                .finish();
+            out.write(&tables::State {
+                worker: self.worker,
+                peak: self.table.peak,
+                evicted: self.table.evicted,
+                unreadable: self.unreadable,
+            });
         }
         Progress::Done
     }

@@ -8,8 +8,8 @@ use crate::flow::{End, Flow, NONE, ROW};
 use crate::key::{Key, Long, is_reverse, reverse};
 use flame_module::{Descriptor, Out, cold, tcp};
 
-/// Flows in one chain; another one evicts its least recently active. There are as many buckets as flows, so that
-/// hardly any chain of a full table is longer by chance.
+/// Flows in one chain; another one evicts its least recently active. There are as many buckets as flows, so
+/// that hardly any chain of a full table is longer by chance.
 pub const MAX_CHAIN: usize = 16;
 /// Flows looked at for the least recently active when the pool is full.
 const CANDIDATES: usize = 8;
@@ -183,7 +183,8 @@ impl Table {
             return index;
         }
         let index = self.flows.len();
-        // There is room for all: what was reserved is never exceeded, and growing would take as long as copying it.
+        // There is room for all: what was reserved is never exceeded, and growing would take as long as
+        // copying it.
         if index < self.flows.capacity() && index < self.long.capacity() && index == self.long.len() {
             self.flows.push(Flow::default());
             self.long.push([0; 32]);

@@ -1,8 +1,6 @@
 //! Conversations in real captures: as many as another program finds. Where they differ,
 //! docs/truth-flow.md says why.
 
-mod common;
-
 use flame_flow::Flow;
 use flame_module::testing::{Native, Parameters};
 use std::collections::BTreeSet;
@@ -18,13 +16,13 @@ fn parameters() -> Parameters {
 
 #[test]
 fn distinct_conversations_agree() {
-    let Some(folder) = common::traces() else { return };
+    let Some(folder) = flame_testing::traces() else { return };
     let mut exceptions = exceptions();
     let mut different = Vec::new();
-    for (file, expected) in common::truth(&folder, ["tcp_flows", "udp_flows"]) {
+    for (file, expected) in flame_testing::truth(&folder, ["tcp_flows", "udp_flows"]) {
         let mut native = Native::<Flow>::new(&parameters(), 0);
         let mut packets = [0u64; 2];
-        let opened = common::blocks(folder.join("files").join(&file), |descriptors, memory| {
+        let opened = flame_testing::blocks(folder.join("files").join(&file), |descriptors, memory| {
             native.packets(descriptors, memory);
             let ip = descriptors.iter().filter(|d| d.is_ip());
             packets[0] += ip.clone().count() as u64;

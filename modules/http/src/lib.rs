@@ -5,11 +5,13 @@ pub mod field;
 
 use field::Field;
 use flame_module::{Batch, Init, Module, Out, Progress, Slow, cold, flags};
+use tables::Params;
+
+mod tables {
+    flame_module::manifest!();
+}
 
 const TCP: u8 = 6;
-
-const PORT_TABLE: u16 = 0;
-const FIELD_TABLE: u16 = 1;
 
 /// Counts on one worker.
 pub struct Http {
@@ -21,14 +23,14 @@ pub struct Http {
     field: Option<Field>,
 }
 
-fn field(init: &Init) -> Option<Field> {
-    Field::new(init).unwrap_or_else(|e| panic!("{e}"))
+fn field(params: &Params<'_>) -> Option<Field> {
+    Field::new(params).unwrap_or_else(|e| panic!("{e}"))
 }
 
 impl Module for Http {
     fn new(init: &Init) -> Self {
-        let port = init.integer("port") as u16;
-        Self { port, packets: 0, wire_bytes: 0, without: 0, field: field(init) }
+        let params = Params::from(init);
+        Self { port: params.port, packets: 0, wire_bytes: 0, without: 0, field: field(&params) }
     }
 
     fn batch(&mut self, batch: &Batch, _: &mut Out) {
@@ -78,7 +80,8 @@ pub struct Total {
 
 impl Slow for Total {
     fn new(init: &Init) -> Self {
-        Self { port: init.integer("port") as u16, field: field(init), sums: [0; 3] }
+        let params = Params::from(init);
+        Self { port: params.port, field: field(&params), sums: [0; 3] }
     }
 
     fn message(&mut self, bytes: &[u8], _: &mut Out) {
@@ -90,12 +93,17 @@ impl Slow for Total {
     fn end(&mut self, _: u64, out: &mut Out) -> Progress {
         let [packets, wire_bytes, without] = self.sums;
         match self.field {
-            None => out.row(PORT_TABLE).u16(self.port).u64(packets).u64(wire_bytes).finish(),
-            Some(f) => {
-                let row = out.row(FIELD_TABLE).enumeration(f.base_number()).u16(f.offset as u16);
-                let row = row.u8(f.width as u8).u32(f.mask).u32(f.value);
-                row.u64(packets).u64(wire_bytes).u64(without).finish()
-            }
+            None => out.write(&tables::Http { port: self.port, packets, wire_bytes }),
+            Some(Field { base, offset, width, mask, value }) => out.write(&tables::Field {
+                base,
+                offset: offset as u16,
+                width: width as u8,
+                mask,
+                value,
+                packets,
+                wire_bytes,
+                without,
+            }),
         };
         Progress::Done
     }

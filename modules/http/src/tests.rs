@@ -51,9 +51,8 @@ fn only_the_destination_port_of_tcp_counts() {
     let mut native = native(&parameters("", [0, 1, 0, 0]));
     native.packets(&packets, &memory);
     native.end(0);
-    let row = &native.rows[0];
-    assert_eq!((native.rows.len(), row.table), (1, PORT_TABLE));
-    assert_eq!((row.integer(0, 2), row.integer(2, 8), row.integer(10, 8)), (80, 1, 60));
+    assert_eq!(native.rows.len(), 1);
+    assert_eq!(native.of::<tables::Http>(), [tables::Http { port: 80, packets: 1, wire_bytes: 60 }]);
 }
 
 #[test]
@@ -81,9 +80,9 @@ fn any_field_is_compared_under_its_mask() {
         let mut native = native(&parameters(base, numbers));
         native.packets(&packets, &memory);
         native.end(0);
-        let row = &native.rows[0];
-        assert_eq!((native.rows.len(), row.table), (1, FIELD_TABLE));
-        let counts = [12, 20, 28].map(|at| row.integer(at, 8));
+        let rows: Vec<tables::Field> = native.of();
+        assert_eq!((native.rows.len(), rows.len()), (1, 1));
+        let counts = [rows[0].packets, rows[0].wire_bytes, rows[0].without];
         assert_eq!(counts, [matching, 60 * matching, without], "{base} {numbers:?}");
     }
 }

@@ -9,10 +9,9 @@ pub mod rule;
 use engine::{Engine, Facts, Limits};
 use flame_module::{Batch, Init, Module, Out, Progress};
 
-/// Tables, in the order of `module.toml`.
-const ALERT: u16 = 0;
-const UNSUPPORTED: u16 = 1;
-const STATE: u16 = 2;
+mod tables {
+    flame_module::manifest!();
+}
 
 /// More than the longest row of `unsupported`.
 const ROW: usize = 4096;
@@ -31,15 +30,14 @@ pub struct Ids {
 
 impl Module for Ids {
     fn new(init: &Init) -> Self {
-        let text = match init.text("rules") {
+        let params = tables::Params::from(init);
+        let text = match params.rules {
             "" => SHIPPED,
             text => text,
         };
         let set = rule::parse(text).unwrap_or_else(|fault| panic!("parameter rules: {fault}"));
-        let limits = Limits {
-            connections: init.integer("max_connections") as usize,
-            tracked: init.integer("max_tracked") as usize,
-        };
+        let limits =
+            Limits { connections: params.max_connections as usize, tracked: params.max_tracked as usize };
         let engine = Engine::new(set, limits);
         // One worker tells for all.
         let told = if init.worker == 0 { 0 } else { usize::MAX };
@@ -51,10 +49,22 @@ impl Module for Ids {
             let Some(facts) = Facts::of(&packet) else { continue };
             self.without_payload += u64::from(facts.payload.is_empty() && facts.payload_len > 0);
             self.engine.packet(&facts, |rule| {
-                let row = out.row(ALERT).time(facts.ts_ns).u32(rule.gid).u32(rule.sid).u32(rule.rev);
-                let row = row.text(&rule.msg).text(&rule.class).u8(rule.priority).u8(facts.proto);
-                let row = row.ip(facts.src).u16(facts.ports.0).ip(facts.dst).u16(facts.ports.1);
-                row.u32(facts.hash).u32(facts.wire_len).finish();
+                out.write(&tables::Alert {
+                    ts_ns: facts.ts_ns,
+                    gid: rule.gid,
+                    sid: rule.sid,
+                    rev: rule.rev,
+                    msg: &rule.msg,
+                    class: &rule.class,
+                    priority: rule.priority,
+                    proto: facts.proto,
+                    src: facts.src,
+                    sport: facts.ports.0,
+                    dst: facts.dst,
+                    dport: facts.ports.1,
+                    flow: facts.hash,
+                    wire_len: facts.wire_len,
+                });
             });
         }
     }
@@ -68,10 +78,18 @@ impl Module for Ids {
             return Progress::More;
         }
         let (c, (connections, rates)) = (self.engine.counts, self.engine.evicted());
-        let rules = (self.engine.rules() as u32, self.engine.unsupported.len() as u32);
-        let row = out.row(STATE).u32(self.worker).u32(rules.0).u32(rules.1).u64(c.packets).u64(c.alerts);
-        let row = row.u64(c.held_back).u64(c.given_up).u64(self.without_payload);
-        row.u64(connections).u64(rates).finish();
+        out.write(&tables::State {
+            worker: self.worker,
+            rules: self.engine.rules() as u32,
+            unsupported: self.engine.unsupported.len() as u32,
+            packets: c.packets,
+            alerts: c.alerts,
+            held_back: c.held_back,
+            given_up: c.given_up,
+            without_payload: self.without_payload,
+            evicted_connections: connections,
+            evicted_rates: rates,
+        });
         Progress::Done
     }
 }
@@ -84,7 +102,7 @@ impl Ids {
                 return Progress::More;
             }
             let reason: String = u.reason.chars().take(1000).collect();
-            out.row(UNSUPPORTED).u32(u.line).u32(u.sid).text(&reason).finish();
+            out.write(&tables::Unsupported { line: u.line, sid: u.sid, reason: &reason });
             self.told += 1;
         }
         Progress::Done

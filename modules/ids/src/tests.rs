@@ -260,14 +260,12 @@ fn rows_are_as_the_manifest_has_them() {
     let packets = [to(80, b"xx").put(&mut memory), to(80, b"y").put(&mut memory)];
     native.packets(&packets, &memory);
     native.end(0);
-    let tables: Vec<u16> = native.rows.iter().map(|r| r.table).collect();
-    assert_eq!(tables, [ALERT, UNSUPPORTED, STATE]);
-    let alert = &native.rows[0];
-    assert_eq!((alert.integer(8, 4), alert.integer(12, 4), alert.integer(16, 4)), (1, 9, 3));
-    assert_eq!(&alert.bytes[22..27], b"hello");
-    // Rules, unsupported, packets, alerts.
-    let state = &native.rows[2];
-    assert_eq!([4, 8, 12, 20].map(|at| state.integer(at, if at < 12 { 4 } else { 8 })), [1, 1, 2, 1]);
+    let numbers: Vec<u16> = native.rows.iter().map(|r| r.table).collect();
+    assert_eq!(numbers, [0, 1, 2]);
+    let alert: tables::Alert = native.of()[0];
+    assert_eq!((alert.gid, alert.sid, alert.rev, alert.msg), (1, 9, 3, "hello"));
+    let state: tables::State = native.of()[0];
+    assert_eq!((state.rules, state.unsupported, state.packets, state.alerts), (1, 1, 2, 1));
 }
 
 /// Contents of a chain: bytes, negated, relative, start, length.

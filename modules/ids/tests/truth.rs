@@ -1,7 +1,5 @@
-//! The shipped rules on real captures: as many alerts of each as another program finds (expected.py, which made
-//! expected.tsv). Captures that expected.tsv leaves out must give none.
-
-mod common;
+//! The shipped rules on real captures: as many alerts of each as another program finds (expected.py, which
+//! made expected.tsv). Captures that expected.tsv leaves out must give none.
 
 use flame_ids::Ids;
 use flame_module::testing::{Native, Parameters};
@@ -34,12 +32,12 @@ const ONLY_HERE: &[&str] = &[
 
 #[test]
 fn real_captures_agree() {
-    let Some(folder) = common::traces() else { return };
+    let Some(folder) = flame_testing::traces() else { return };
     let mut expected = expected();
     let (mut different, mut fired) = (Vec::new(), BTreeMap::<u32, u64>::new());
-    for (file, []) in common::truth(&folder, []) {
+    for (file, []) in flame_testing::truth(&folder, []) {
         let mut native = Native::<Ids>::new(&parameters(), 0);
-        if !common::blocks(folder.join("files").join(&file), |d, memory| native.packets(d, memory)) {
+        if !flame_testing::blocks(folder.join("files").join(&file), |d, memory| native.packets(d, memory)) {
             continue;
         }
         native.end(0);

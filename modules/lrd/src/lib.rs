@@ -1,5 +1,5 @@
-//! `lrd`: the on-line estimator of long-range dependence of Roughan, Veitch and Abry (*Real-time estimation of
-//! the parameters of long-range dependence*, IEEE/ACM Trans. Networking 8(4), 2000).
+//! `lrd`: the on-line estimator of long-range dependence of Roughan, Veitch and Abry (*Real-time estimation
+//! of the parameters of long-range dependence*, IEEE/ACM Trans. Networking 8(4), 2000).
 //!
 //! Needs descriptors only. Packets, bytes and connections (TCP SYNs) are counted per interval in [`window`],
 //! transformed in [`pyramid`], and what is left of them, one sum for each octave, becomes an estimate in
@@ -13,6 +13,11 @@ pub mod regress;
 mod special;
 pub mod transform;
 pub mod window;
+
+/// The rows and parameters of `module.toml`.
+pub mod tables {
+    flame_module::manifest!();
+}
 
 pub use merge::Estimator;
 
@@ -39,9 +44,10 @@ pub struct Lrd {
 
 impl Module for Lrd {
     fn new(init: &Init) -> Self {
+        let params = tables::Params::from(init);
         Self {
-            window: Window::new(init.duration_ns("interval"), init.tick_ns, init.duration_ns("lateness")),
-            transform: (init.workers <= 1).then(|| Transform::new(init.integer("moments") as usize)),
+            window: Window::new(params.interval, init.tick_ns, params.lateness),
+            transform: (init.workers <= 1).then(|| Transform::new(params.moments.into())),
             first: true,
             late: 0,
             from: 0,

@@ -3,14 +3,18 @@
 use crate::message::{self, Message};
 use crate::pyramid::{Energy, OCTAVES, Wavelet};
 use crate::regress::{Line, diagram, line};
+use crate::tables::{self, EstimateSeries, OctaveSeries};
 use crate::transform::{Energies, Transform};
 use crate::{Counts, SERIES};
 use flame_module::{Init, Out, Progress, Slow};
 use std::collections::BTreeMap;
 
-const ESTIMATE: u16 = 0;
-const OCTAVE: u16 = 1;
-const STATE: u16 = 2;
+/// As the tables `estimate` and `octave` name them.
+const SERIES_NAMES: [(EstimateSeries, OctaveSeries); SERIES] = [
+    (EstimateSeries::Packets, OctaveSeries::Packets),
+    (EstimateSeries::Bytes, OctaveSeries::Bytes),
+    (EstimateSeries::Connections, OctaveSeries::Connections),
+];
 
 /// Intervals that some workers are ahead of others, at most; about 50 bytes each.
 const PENDING: usize = 1 << 19;
@@ -54,7 +58,8 @@ impl Sums {
 
 impl Slow for Estimator {
     fn new(init: &Init) -> Self {
-        let moments = init.integer("moments") as usize;
+        let params = tables::Params::from(init);
+        let moments = usize::from(params.moments);
         let series = if init.workers > 1 {
             Series::Counts { pending: BTreeMap::new(), transform: Box::new(Transform::new(moments)) }
         } else {
@@ -62,8 +67,8 @@ impl Slow for Estimator {
         };
         Self {
             wavelet: Wavelet::daubechies(moments),
-            interval_ns: init.duration_ns("interval").max(1),
-            lateness_ns: init.duration_ns("lateness"),
+            interval_ns: params.interval.max(1),
+            lateness_ns: params.lateness,
             per_tick: init.interval_ns != 0,
             late: 0,
             dropped: 0,
@@ -107,7 +112,7 @@ impl Slow for Estimator {
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         self.close(now_ns / self.interval_ns);
         let intervals = self.tell(now_ns, out);
-        out.row(STATE).u64(intervals).u64(self.late).u64(self.dropped).finish();
+        out.write(&tables::State { intervals, late: self.late, dropped: self.dropped });
         Progress::Done
     }
 }
@@ -137,26 +142,44 @@ impl Estimator {
                 sums
             }
         };
-        for (series, energies) in (0u8..).zip(&sums.energies) {
+        for (series, energies) in SERIES_NAMES.into_iter().zip(&sums.energies) {
             let points = diagram(energies);
             let line = line(&points, self.wavelet.first_straight());
             if let Some(line) = &line {
-                self.estimate(now_ns, series, line, sums.intervals, out);
+                self.estimate(now_ns, series.0, line, sums.intervals, out);
             }
             for p in &points {
                 let (low, high) = p.interval();
                 let fit = line.filter(|l| (l.from..=l.to).contains(&p.octave));
-                let row = out.row(OCTAVE).time(now_ns).u8(series).u8(p.octave).u64(p.coefficients);
-                row.f64(p.energy).f64(low).f64(high).f64(fit.map_or(f64::NAN, |l| l.at(p.octave))).finish();
+                out.write(&tables::Octave {
+                    end_ns: now_ns,
+                    series: series.1,
+                    octave: p.octave,
+                    coefficients: p.coefficients,
+                    energy: p.energy,
+                    low,
+                    high,
+                    fit: fit.map_or(f64::NAN, |l| l.at(p.octave)),
+                });
             }
         }
         sums.intervals
     }
 
-    fn estimate(&self, now_ns: u64, series: u8, line: &Line, intervals: u64, out: &mut Out) {
+    fn estimate(&self, now_ns: u64, series: EstimateSeries, line: &Line, intervals: u64, out: &mut Out) {
         let (h, low, high) = line.hurst();
-        let row = out.row(ESTIMATE).time(now_ns).u8(series).f64(h).f64(low).f64(high).f64(line.alpha);
-        let row = row.f64(line.c_f(&self.wavelet)).u8(line.from).u8(line.to);
-        row.u64(intervals).f64(line.goodness).finish();
+        out.write(&tables::Estimate {
+            end_ns: now_ns,
+            series,
+            h,
+            h_low: low,
+            h_high: high,
+            alpha: line.alpha,
+            c_f: line.c_f(&self.wavelet),
+            octave_from: line.from,
+            octave_to: line.to,
+            intervals,
+            goodness: line.goodness,
+        });
     }
 }

@@ -2,9 +2,9 @@
 //! section III): each octave keeps the last samples that its filters reach, and hands every second
 //! approximation to the next one. Only coefficients whose filters lie wholly inside the series exist.
 //!
-//! The transform wants the series seen through its scaling function; counts are the arrivals seen through a box
-//! of one interval. For D2 that is the same; for the others the first octaves are bent by it (Veitch, Taqqu and
-//! Abry, *Meaningful MRA initialization for discrete time series*, Signal Processing 80, 2000): see
+//! The transform wants the series seen through its scaling function; counts are the arrivals seen through a
+//! box of one interval. For D2 that is the same; for the others the first octaves are bent by it (Veitch,
+//! Taqqu and Abry, *Meaningful MRA initialization for discrete time series*, Signal Processing 80, 2000): see
 //! [`Wavelet::first_straight`].
 
 /// Octaves kept. The last one's samples span 2^40 intervals; more never come.

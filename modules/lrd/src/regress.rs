@@ -1,9 +1,10 @@
-//! From energies by octave to the Hurst parameter: the weighted regression of Abry and Veitch (*Wavelet analysis
-//! of long-range-dependent traffic*, IEEE Trans. Information Theory 44(1), 1998; Veitch and Abry, *A
+//! From energies by octave to the Hurst parameter: the weighted regression of Abry and Veitch (*Wavelet
+//! analysis of long-range-dependent traffic*, IEEE Trans. Information Theory 44(1), 1998; Veitch and Abry, *A
 //! wavelet-based joint estimator of the parameters of long-range dependence*, ibid. 45(3), 1999).
 //!
-//! With n coefficients of mean square m, `log2 m` has the mean `log2 E + g(n)`, `g(n) = ψ(n/2)/ln 2 − log2(n/2)`,
-//! and the variance `ζ(2, n/2)/ln² 2`; the energies E grow as 2^(αj) over the octaves j of the scaling range.
+//! With n coefficients of mean square m, `log2 m` has the mean `log2 E + g(n)`, `g(n) = ψ(n/2)/ln 2 −
+//! log2(n/2)`, and the variance `ζ(2, n/2)/ln² 2`; the energies E grow as 2^(αj) over the octaves j of the
+//! scaling range.
 
 use crate::pyramid::{Energy, Wavelet};
 use crate::special::{chi_square, digamma, trigamma};
@@ -14,14 +15,14 @@ use std::f64::consts::LN_2;
 const COEFFICIENTS: u64 = 16;
 /// A line needs this many octaves, so that its fit can be judged.
 const FEWEST: usize = 3;
-/// As many of the largest octaves may be left out where they alone do not fit: one wild one of few coefficients
-/// would cost all the precise ones. Not more, since long-range dependence is about the largest.
+/// As many of the largest octaves may be left out where they alone do not fit: one wild one of few
+/// coefficients would cost all the precise ones. Not more, since long-range dependence is about the largest.
 const SPARED: usize = 2;
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
-/// How much wider the interval of H is than the regression's own error, which takes coefficients for independent
-/// and the range for given: over 800 series of fractional Gaussian noise each, errors were up to 1.15 times as
-/// large (D2 at H = 0.9; 1.04 with D6).
+/// How much wider the interval of H is than the regression's own error, which takes coefficients for
+/// independent and the range for given: over 800 series of fractional Gaussian noise each, errors were up to
+/// 1.15 times as large (D2 at H = 0.9; 1.04 with D6).
 const WIDER: f64 = 1.15;
 /// A line fits from an octave on if chance alone makes worse ones this often. Low, for every line that is
 /// discarded by mistake costs precision.
@@ -135,9 +136,10 @@ impl Line {
     }
 }
 
-/// The line over the scaling range: up to the largest octave with enough coefficients or [`SPARED`] less, from the
-/// smallest (not below `first`) where it fits (after Veitch, Abry and Taqqu, *On the automatic selection of the onset of scaling*, Fractals 11(4),
-/// 2003). If it fits nowhere, the best one; its goodness says so.
+/// The line over the scaling range: up to the largest octave with enough coefficients or [`SPARED`] less,
+/// from the smallest (not below `first`) where it fits (after Veitch, Abry and Taqqu, *On the automatic
+/// selection of the onset of scaling*, Fractals 11(4), 2003). If it fits nowhere, the best one; its goodness
+/// says so.
 pub fn line(points: &[Point], first: u8) -> Option<Line> {
     let usable = points.iter().take_while(|p| p.coefficients >= COEFFICIENTS).count();
     let points = points.get(usize::from(first).saturating_sub(1)..usable)?;

@@ -21,8 +21,9 @@ impl Transform {
         Self { pyramids: [pyramid.clone(), pyramid.clone(), pyramid], next: None, intervals: 0 }
     }
 
-    /// Interval `index` is complete with `counts`; those between it and the one before were empty. The first of
-    /// all began before the capture did, so it only says where the series begins. False if `index` was passed.
+    /// Interval `index` is complete with `counts`; those between it and the one before were empty. The first
+    /// of all began before the capture did, so it only says where the series begins. False if `index` was
+    /// passed.
     pub fn push(&mut self, index: u64, counts: &Counts) -> bool {
         if self.next.is_some_and(|next| index < next) {
             return false;

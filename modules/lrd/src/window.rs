@@ -1,7 +1,7 @@
 //! Counts of the intervals that may still get packets.
 //!
-//! Ticks come in packet time, at the same place for every worker. What lies `lateness` before one is complete, so
-//! what counts as late does not depend on how packets are dealt out to workers.
+//! Ticks come in packet time, at the same place for every worker. What lies `lateness` before one is
+//! complete, so what counts as late does not depend on how packets are dealt out to workers.
 
 use crate::{Counts, SERIES};
 
@@ -26,7 +26,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Room for what lies between two ticks, and for what may come late. Panics if that is more than [`MOST`].
+    /// Room for what lies between two ticks, and for what may come late. Panics if that is more than
+    /// [`MOST`].
     pub fn new(interval_ns: u64, tick_ns: u64, lateness_ns: u64) -> Self {
         let interval_ns = interval_ns.max(1);
         let intervals = tick_ns.saturating_add(lateness_ns).div_ceil(interval_ns).saturating_add(2);

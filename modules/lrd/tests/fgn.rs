@@ -1,5 +1,5 @@
-//! Fractional Gaussian noise of known H, made by `fgn.py` (Davies and Harte): the estimate is right, and its 95 %
-//! interval is one. `FLAME_PYTHON` names a Python with numpy.
+//! Fractional Gaussian noise of known H, made by `fgn.py` (Davies and Harte): the estimate is right, and its
+//! 95 % interval is one. `FLAME_PYTHON` names a Python with numpy.
 
 use flame_lrd::pyramid::{Pyramid, Wavelet};
 use flame_lrd::regress::{Line, diagram, line};

@@ -8,8 +8,8 @@
 //! timestamp. A handshake with an unknown half has no value and is counted as ambiguous.
 
 use crate::segment::{Segment, Timestamps, Tuple};
-use crate::sets::{Entry, Sets};
-use flame_module::{Out, tcp};
+use crate::tables;
+use flame_module::{Entry, FlowTable, Out, tcp};
 
 /// Two equal SYNs closer than this were copied by the capture, not sent again: the shortest
 /// retransmission timeout in use for SYNs is far above it (RFC 6298 asks for a second).
@@ -86,7 +86,7 @@ impl Entry for Pending {
 
 /// All handshakes under way.
 pub struct Handshakes {
-    pending: Sets<Pending>,
+    pending: FlowTable<Pending>,
     require_synack: bool,
     /// Handshakes without a value because something in them was sent twice.
     pub ambiguous: u64,
@@ -94,7 +94,7 @@ pub struct Handshakes {
 
 impl Handshakes {
     pub fn new(capacity: usize, timeout: u64, require_synack: bool) -> Self {
-        Self { pending: Sets::new(capacity, timeout), require_synack, ambiguous: 0 }
+        Self { pending: FlowTable::new(capacity, timeout), require_synack, ambiguous: 0 }
     }
 
     pub fn evicted(&self) -> u64 {
@@ -185,15 +185,15 @@ impl Handshakes {
             return None;
         };
         let t = &p.tuple;
-        out.row(0)
-            .ip(t.src())
-            .u16(t.sport)
-            .ip(t.dst())
-            .u16(t.dport)
-            .time(p.syn.first)
-            .duration(rtt as i64)
-            .u32(p.syn.times - 1)
-            .finish();
+        out.write(&tables::Handshake {
+            src: t.src(),
+            sport: t.sport,
+            dst: t.dst(),
+            dport: t.dport,
+            syn_ns: p.syn.first,
+            rtt_ns: rtt as i64,
+            syn_retransmits: p.syn.times - 1,
+        });
         Some(rtt)
     }
 }

@@ -4,6 +4,7 @@
 //! [`Counts`] as little-endian u64s: handshakes without a value, evicted handshakes, evicted
 //! connections, then the bins.
 
+use crate::tables;
 use flame_module::{Init, Out, Progress, Slow};
 
 /// Bits below the first bin's upper bound (4096 ns) and up to the last one's lower bound.
@@ -102,15 +103,19 @@ impl Slow for Histogram {
         let c = &self.counts;
         for (bin, count) in c.bins.iter().enumerate().filter(|(_, n)| **n > 0) {
             let upper = if bin == BINS - 1 { i64::MAX } else { lower(bin + 1) as i64 };
-            out.row(2).duration(lower(bin) as i64).duration(upper).u64(*count).finish();
+            out.write(&tables::Histogram {
+                lower_ns: lower(bin) as i64,
+                upper_ns: upper,
+                connections: *count,
+            });
         }
         let handshakes = c.bins.iter().sum();
-        out.row(3)
-            .u64(handshakes)
-            .u64(c.ambiguous)
-            .u64(c.evicted_handshakes)
-            .u64(c.evicted_connections)
-            .finish();
+        out.write(&tables::State {
+            handshakes,
+            ambiguous: c.ambiguous,
+            evicted_handshakes: c.evicted_handshakes,
+            evicted_connections: c.evicted_connections,
+        });
         Progress::Done
     }
 }

@@ -8,7 +8,11 @@ mod handshake;
 mod histogram;
 mod sample;
 mod segment;
-mod sets;
+
+/// The rows and parameters of `module.toml`.
+pub mod tables {
+    flame_module::manifest!();
+}
 
 pub use histogram::{BINS, Histogram, bin, lower};
 
@@ -29,14 +33,14 @@ pub struct Rtt {
 
 impl Module for Rtt {
     fn new(init: &Init) -> Self {
-        let capacity = |name| init.integer(name) as usize;
+        let params = tables::Params::from(init);
         Self {
             handshakes: Handshakes::new(
-                capacity("max_handshakes"),
-                init.duration_ns("handshake_timeout"),
-                init.boolean("require_synack"),
+                params.max_handshakes as usize,
+                params.handshake_timeout,
+                params.require_synack,
             ),
-            samples: init.boolean("samples").then(|| Samples::new(capacity("max_connections"))),
+            samples: params.samples.then(|| Samples::new(params.max_connections as usize)),
             counts: Counts::default(),
             sent: Counts::default(),
         }

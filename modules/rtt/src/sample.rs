@@ -11,12 +11,8 @@
 //! Both include how long the receiver delays its acknowledgements.
 
 use crate::segment::{Segment, Tuple, at_or_after};
-use crate::sets::{Entry, Sets};
-use flame_module::{Out, tcp};
-
-/// Values of the column `method`.
-const TIMESTAMP: u8 = 0;
-const SEQUENCE: u8 = 1;
+use crate::tables::{self, SampleMethod};
+use flame_module::{Entry, FlowTable, Out, tcp};
 
 /// What one side has sent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,12 +48,12 @@ impl Entry for Connection {
 const IDLE_NS: u64 = 300_000_000_000;
 
 pub struct Samples {
-    connections: Sets<Connection>,
+    connections: FlowTable<Connection>,
 }
 
 impl Samples {
     pub fn new(capacity: usize) -> Self {
-        Self { connections: Sets::new(capacity, IDLE_NS) }
+        Self { connections: FlowTable::new(capacity, IDLE_NS) }
     }
 
     pub fn evicted(&self) -> u64 {
@@ -104,12 +100,12 @@ impl Side {
         {
             // A later echo means that this one was passed over: no value.
             if t.echo == self.clock {
-                write(s, sender, self.clock_at, TIMESTAMP, out);
+                write(s, sender, self.clock_at, SampleMethod::Timestamp, out);
             }
             self.clock_at = 0;
         }
         if self.seq_at != 0 && at_or_after(s.ack, self.seq) {
-            write(s, sender, self.seq_at, SEQUENCE, out);
+            write(s, sender, self.seq_at, SampleMethod::Sequence, out);
             self.seq_at = 0;
         }
     }
@@ -136,17 +132,17 @@ impl Side {
 }
 
 /// One row, unless time went backwards.
-fn write(s: &Segment, sender: &Tuple, since: u64, method: u8, out: &mut Out) {
+fn write(s: &Segment, sender: &Tuple, since: u64, method: SampleMethod, out: &mut Out) {
     if s.at < since {
         return;
     }
-    out.row(1)
-        .ip(sender.src())
-        .u16(sender.sport)
-        .ip(sender.dst())
-        .u16(sender.dport)
-        .time(s.at)
-        .duration((s.at - since) as i64)
-        .enumeration(method)
-        .finish();
+    out.write(&tables::Sample {
+        src: sender.src(),
+        sport: sender.sport,
+        dst: sender.dst(),
+        dport: sender.dport,
+        time_ns: s.at,
+        rtt_ns: (s.at - since) as i64,
+        method,
+    });
 }

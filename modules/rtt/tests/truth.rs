@@ -1,8 +1,6 @@
 //! Handshakes in real captures: as many, and as long, as another program finds. Where they differ,
 //! docs/truth-rtt.md says why.
 
-mod common;
-
 use flame_module::testing::{Native, Parameters};
 use flame_rtt::{Histogram, Rtt};
 
@@ -17,12 +15,12 @@ fn parameters() -> Parameters {
 
 #[test]
 fn handshakes_and_their_median_agree() {
-    let Some(folder) = common::traces() else { return };
+    let Some(folder) = flame_testing::traces() else { return };
     let mut exceptions = exceptions();
     let mut different = Vec::new();
-    for (file, expected) in common::truth(&folder, ["handshakes", "rtt_median_s"]) {
+    for (file, expected) in flame_testing::truth(&folder, ["handshakes", "rtt_median_s"]) {
         let mut native = Native::<Rtt, Histogram>::with_slow(&parameters(), 0);
-        if !common::blocks(folder.join("files").join(&file), |d, memory| native.packets(d, memory)) {
+        if !flame_testing::blocks(folder.join("files").join(&file), |d, memory| native.packets(d, memory)) {
             continue;
         }
         native.end(0);

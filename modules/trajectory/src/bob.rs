@@ -1,7 +1,7 @@
 //! The hash function BOB of RFC 5475 (section 6.2.4.1 and appendix A.2): Bob Jenkins' lookup2 of 1996.
 //!
-//! A [`Key`] holds what is hashed in blocks of twelve bytes, its last block already as the function wants it. One
-//! key takes some 27 dependent steps a block, so keys are hashed [`LANES`] at a time, side by side.
+//! A [`Key`] holds what is hashed in blocks of twelve bytes, its last block already as the function wants it.
+//! One key takes some 27 dependent steps a block, so keys are hashed [`LANES`] at a time, side by side.
 
 use crate::lanes::{LANES, Lanes};
 

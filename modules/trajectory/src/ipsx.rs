@@ -1,4 +1,5 @@
-//! The hash function IPSX of RFC 5475 (appendix A.1): shifts and exclusive-or over four words, 16 bits of result.
+//! The hash function IPSX of RFC 5475 (appendix A.1): shifts and exclusive-or over four words, 16 bits of
+//! result.
 
 /// `f` is identification, flags and fragment offset; source; destination; the IP payload's second word.
 #[inline]

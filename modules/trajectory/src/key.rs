@@ -1,5 +1,5 @@
-//! What of a packet is hashed: the fields that no router changes, then the first bytes of the IP payload (RFC 5475,
-//! section 6.2).
+//! What of a packet is hashed: the fields that no router changes, then the first bytes of the IP payload (RFC
+//! 5475, section 6.2).
 
 use crate::bob::Key;
 use flame_module::{Packet, flags};
@@ -65,8 +65,8 @@ impl<'a> Datagram<'a> {
             bytes[..3].copy_from_slice(&header[4..7]);
             bytes[3..35].copy_from_slice(&header[8..40]);
         }
-        // The default in five loads, its end known beforehand; a copy of any length is a call, and a slow one where
-        // the packets lie.
+        // The default in five loads, its end known beforehand; a copy of any length is a call, and a slow one
+        // where the packets lie.
         match self.carried.first_chunk::<20>() {
             Some(first) if payload == 20 && self.v4 => {
                 bytes[V4_FIELDS..V4_FIELDS + 20].copy_from_slice(first);
@@ -84,8 +84,8 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// The input of IPSX. The RFC has it for IPv4; of IPv6 the addresses are folded into one word each, and length
-    /// and next header stand for the identification. A word that is not there is 0.
+    /// The input of IPSX. The RFC has it for IPv4; of IPv6 the addresses are folded into one word each, and
+    /// length and next header stand for the identification. A word that is not there is 0.
     #[inline]
     pub fn words(&self) -> [u32; 4] {
         let word = |bytes: &[u8]| bytes.first_chunk::<4>().map_or(0, |b| u32::from_be_bytes(*b));

@@ -1,5 +1,6 @@
-//! Eight numbers of 32 bits side by side: two registers on Wasm, where the compiler would keep them in eight; an
-//! array elsewhere. Two, since each step of a hash waits for the one before: while one register waits the other works.
+//! Eight numbers of 32 bits side by side: two registers on Wasm, where the compiler would keep them in eight;
+//! an array elsewhere. Two, since each step of a hash waits for the one before: while one register waits the
+//! other works.
 
 /// Numbers in one.
 pub const LANES: usize = 8;

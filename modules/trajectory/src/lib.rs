@@ -1,7 +1,7 @@
 //! Trajectory sampling: every monitor selects the same packets, by a hash of what does not change on the way.
 //!
-//! The README has the method. A selected packet gives a row in `log` under a label, a second hash; its flow one
-//! in `flow` at first sight. `flame join` puts the logs of several monitors together.
+//! The README has the method. A selected packet gives a row in `log` under a label, a second hash; its flow
+//! one in `flow` at first sight. `flame join` puts the logs of several monitors together.
 #![forbid(unsafe_code)]
 
 pub mod bob;
@@ -16,17 +16,10 @@ use bob::{Key, bob, bobs};
 use flame_module::{Batch, Init, Ip, MAX_BATCH, Module, Out, Packet, Progress, cold};
 use key::Datagram;
 use lanes::LANES;
+use tables::SettingHash as Hash;
 
-/// Tables, in the order of `module.toml`.
-const FLOW: u16 = 0;
-const LOG: u16 = 1;
-const SETTING: u16 = 2;
-const STATE: u16 = 3;
-
-#[derive(Clone, Copy, PartialEq)]
-enum Hash {
-    Bob,
-    Ipsx,
+mod tables {
+    flame_module::manifest!();
 }
 
 pub struct Trajectory {
@@ -70,31 +63,32 @@ impl<'a> Chosen<'a> {
 
 impl Module for Trajectory {
     fn new(init: &Init) -> Self {
-        let sampling = init.number("sampling");
+        let params = tables::Params::from(init);
+        let sampling = params.sampling;
         assert!(
             sampling > 0.0 && sampling <= 1.0,
             "parameter sampling: {sampling} is not above 0 and at most 1"
         );
-        let (hash, range) = match init.text("hash") {
+        let (hash, range) = match params.hash {
             "bob" => (Hash::Bob, 4_294_967_296.0),
             "ipsx" => (Hash::Ipsx, 65_536.0),
             other => panic!("parameter hash: expected bob or ipsx, found {other:?}"),
         };
-        let seed = init.integer("seed") as u32;
+        let seed = params.seed;
         assert!(
             hash == Hash::Bob || seed == 0,
             "parameter seed: ipsx has no initial value: leave it 0, or choose hash=bob"
         );
         let below = (sampling * range) as u64;
         assert!(below > 0, "parameter sampling: {sampling} selects none of {range} hash values");
-        let flows = (init.integer("max_flows") as usize).next_power_of_two().max(WAYS);
+        let flows = (params.max_flows as usize).next_power_of_two().max(WAYS);
         Self {
             hash,
             sampling,
             below,
-            payload: (init.integer("payload") as usize).min(MOST_PAYLOAD),
+            payload: usize::from(params.payload).min(MOST_PAYLOAD),
             seed,
-            label_seed: init.integer("label_seed") as u32,
+            label_seed: params.label_seed,
             flows: vec![0; flows].into(),
             worker: init.worker,
             told: false,
@@ -151,7 +145,8 @@ impl Module for Trajectory {
         if filled > 0 {
             self.select(&keys, &lanes, &mut chosen);
         }
-        // Together, behind all that is done for each eight: so what a batch costs at most is near what it costs.
+        // Together, behind all that is done for each eight: so what a batch costs at most is near what it
+        // costs.
         for packet in chosen.packets.iter().map_while(Option::as_ref) {
             cold();
             self.log(packet, &mut keys[0], out);
@@ -159,8 +154,8 @@ impl Module for Trajectory {
     }
 
     fn end(&mut self, _: u64, out: &mut Out) -> Progress {
-        let row = out.row(STATE).time(self.last_ns).u32(self.worker).u64(self.hashed).u64(self.selected);
-        row.u64(self.unreadable).u64(self.cut).u64(self.forgotten).finish();
+        let &mut Self { last_ns: ts_ns, worker, hashed, selected, unreadable, cut, forgotten, .. } = self;
+        out.write(&tables::State { ts_ns, worker, hashed, selected, unreadable, cut, forgotten });
         Progress::Done
     }
 }
@@ -168,12 +163,12 @@ impl Module for Trajectory {
 impl Trajectory {
     /// What other monitors must have the same, and when this one began.
     fn tell(&self, first_ns: u64, out: &mut Out) {
-        let hash = if self.hash == Hash::Bob { 0 } else { 1 };
-        let row = out.row(SETTING).time(first_ns).u32(self.worker).enumeration(hash).f64(self.sampling);
         // Of the seeds, which may be secret, only what tells whether two monitors have the same.
         let [a, b] = [self.seed, self.label_seed].map(u32::to_le_bytes);
         let seeds = bob(&Key::new(&[a, b].concat()), 0);
-        row.u32(self.payload as u32).u32(seeds).finish();
+        let &Self { worker, hash, sampling, .. } = self;
+        let payload = self.payload as u32;
+        out.write(&tables::Setting { ts_ns: first_ns, worker, hash, sampling, payload, seeds });
     }
 
     #[inline]
@@ -209,10 +204,10 @@ impl Trajectory {
         // 0 is none.
         let flow = (u64::from(high) << 32 | u64::from(low)).max(1);
         if self.is_new(flow) {
-            let row = out.row(FLOW).time(packet.ts_ns).u64(flow).u8(packet.proto);
-            row.ip(src).u16(sport).ip(dst).u16(dport).finish();
+            let proto = packet.proto;
+            out.write(&tables::Flow { ts_ns: packet.ts_ns, flow, proto, src, sport, dst, dport });
         }
-        out.row(LOG).time(packet.ts_ns).u64(flow).u32(label).u32(packet.wire_len).finish();
+        out.write(&tables::Log { ts_ns: packet.ts_ns, flow, label, wire_len: packet.wire_len });
     }
 
     /// Whether a flow was not remembered; it then is, in place of the one in its set that came first.

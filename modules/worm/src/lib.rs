@@ -1,8 +1,8 @@
 //! Worms by signature in payload: who sends them, to whom.
 //!
 //! The fast path searches payload with one automaton for all signatures and gathers what it finds per source
-//! and target; every tick it hands that to the slow path, which keeps the whole and reports. The README has the
-//! method and what bounds the memory.
+//! and target; every tick it hands that to the slow path, which keeps the whole and reports. The README has
+//! the method and what bounds the memory.
 #![forbid(unsafe_code)]
 
 mod found;
@@ -10,19 +10,25 @@ pub mod merge;
 mod search;
 pub mod signature;
 
+/// The rows and parameters of `module.toml`.
+pub mod tables {
+    flame_module::manifest!();
+}
+
 pub use search::{Place, Search};
 
 use flame_module::{Batch, Init, Module, Out, Packet, Progress, cold, flags};
 use found::Found;
+use tables::Params;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// Worms that one packet counts for; more are counted as dropped.
 const MOST_WORMS: usize = 8;
 
-/// The signatures of `init`, or the shipped ones.
-fn signatures(init: &Init) -> Vec<signature::Signature> {
-    let text = match init.text("signatures") {
+/// The signatures of the parameters, or the shipped ones.
+fn signatures(params: &Params<'_>) -> Vec<signature::Signature> {
+    let text = match params.signatures {
         "" => include_str!("../worms.txt"),
         own => own,
     };
@@ -40,8 +46,9 @@ pub struct Worm {
 
 impl Module for Worm {
     fn new(init: &Init) -> Self {
-        let search = Search::new(&signatures(init), init.integer("max_pending") as usize);
-        let found = Found::new(init.integer("max_infections") as usize);
+        let params = Params::from(init);
+        let search = Search::new(&signatures(&params), params.max_pending as usize);
+        let found = Found::new(params.max_infections as usize);
         let last = vec![0; search.names.len()].into();
         Self { search, found, last, searched: 0, without_payload: 0 }
     }

@@ -1,14 +1,10 @@
 //! The slow path: what all workers found, in order, and the records.
 
 use crate::found::{Infection, SIZE};
+use crate::tables;
 use flame_module::{Init, Ip, Out, Progress, Slow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-
-const FIRST: u16 = 0;
-const INFECTION: u16 = 1;
-const SOURCE: u16 = 2;
-const STATE: u16 = 3;
 
 /// Room that a row certainly fits into.
 const ROW: usize = 512;
@@ -48,8 +44,9 @@ pub fn send_counts(counts: &[u64; 4], out: &mut Out) {
 
 impl Slow for Merge {
     fn new(init: &Init) -> Self {
-        let (names, _) = crate::signature::names(&crate::signatures(init));
-        let limit = init.integer("max_infections") as usize;
+        let params = tables::Params::from(init);
+        let (names, _) = crate::signature::names(&crate::signatures(&params));
+        let limit = params.max_infections as usize;
         Self { names, all: BTreeMap::new(), fresh: BTreeSet::new(), limit, counts: [0; 4], left: None }
     }
 
@@ -88,8 +85,9 @@ impl Slow for Merge {
                 self.left = Some(left);
                 return Progress::More;
             }
-            let row = out.row(INFECTION).text(self.name(i.worm)).ip(i.src).ip(i.dst).u16(i.dport);
-            row.u64(i.packets).time(i.first_ns).time(i.last_ns).finish();
+            let &Infection { src, dst, dport, packets, first_ns, last_ns, .. } = i;
+            let worm = self.name(i.worm);
+            out.write(&tables::Infection { worm, src, dst, dport, packets, first_ns, last_ns });
             left.infections.pop();
         }
         while let Some((worm, src, t)) = left.sources.last() {
@@ -97,11 +95,13 @@ impl Slow for Merge {
                 self.left = Some(left);
                 return Progress::More;
             }
-            let row = out.row(SOURCE).text(self.name(*worm)).ip(*src).u64(t.targets).u64(t.packets);
-            row.time(t.first_ns).time(t.last_ns).finish();
+            let (worm, src) = (self.name(*worm), *src);
+            let &Totals { targets, packets, first_ns, last_ns } = t;
+            out.write(&tables::Source { worm, src, targets, packets, first_ns, last_ns });
             left.sources.pop();
         }
-        self.counts.iter().fold(out.row(STATE), |row, n| row.u64(*n)).finish();
+        let [searched, without_payload, dropped_infections, dropped_pending] = self.counts;
+        out.write(&tables::State { searched, without_payload, dropped_infections, dropped_pending });
         Progress::Done
     }
 }
@@ -111,8 +111,8 @@ impl Merge {
         self.names.get(usize::from(worm)).map_or("", String::as_str)
     }
 
-    /// Rows of those first seen before `now_ns`: every worker has told of that time, so that another number of
-    /// workers gives the same rows. What is later waits.
+    /// Rows of those first seen before `now_ns`: every worker has told of that time, so that another number
+    /// of workers gives the same rows. What is later waits.
     fn first(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let mut after = None;
         loop {
@@ -125,8 +125,8 @@ impl Merge {
             if out.room() < ROW {
                 return Progress::More;
             }
-            let row = out.row(FIRST).time(i.first_ns).text(self.name(i.worm));
-            row.ip(i.src).ip(i.dst).u16(i.dport).finish();
+            let &Infection { first_ns: ts_ns, src, dst, dport, .. } = i;
+            out.write(&tables::First { ts_ns, worm: self.name(i.worm), src, dst, dport });
             self.fresh.remove(&target);
         }
     }

@@ -1,7 +1,7 @@
 //! One automaton (Aho and Corasick 1975) over all patterns, and what is carried from segment to segment.
 //!
-//! A segment that ends inside a pattern leaves the automaton's state behind, under its flow's direction and the
-//! sequence number that must come next. Whatever comes next but that begins anew.
+//! A segment that ends inside a pattern leaves the automaton's state behind, under its flow's direction and
+//! the sequence number that must come next. Whatever comes next but that begins anew.
 
 use crate::signature::Signature;
 use aho_corasick::Anchored;
@@ -35,7 +35,8 @@ struct Pending {
     used: bool,
 }
 
-/// States with a pattern, in one payload, and patterns looked at for them: what is beyond goes unseen, and is counted.
+/// States with a pattern, in one payload, and patterns looked at for them: what is beyond goes unseen, and is
+/// counted.
 const MOST_MATCHES: usize = 32;
 const MOST_PATTERNS: usize = 64;
 
@@ -152,8 +153,8 @@ impl Search {
             }
             i += BLOCK;
         }
-        // Fewer than eighteen are left: of those that were looked at already, what is not a beginning is known again. The last
-        // two may begin what ends in the next segment.
+        // Fewer than eighteen are left: of those that were looked at already, what is not a beginning is
+        // known again. The last two may begin what ends in the next segment.
         if state == self.start
             && let Some(back) = payload.len().checked_sub(BLOCK + 2)
             && let Some(places) = self.scan.places(payload, back)
@@ -225,8 +226,8 @@ impl Search {
     }
 }
 
-/// Names one direction of a TCP connection. 64 bits: two directions that share them and a sequence number at the
-/// same time are as good as impossible by chance.
+/// Names one direction of a TCP connection. 64 bits: two directions that share them and a sequence number at
+/// the same time are as good as impossible by chance.
 pub fn direction(src: &Ip, dst: &Ip, sport: u16, dport: u16) -> u64 {
     let mix = |x: u64| {
         let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -5,8 +5,8 @@ use std::fmt;
 
 /// Signatures of one list, at most.
 pub const MAX: usize = 4096;
-/// Bytes of all patterns together, at most: each can be a state of the automaton, of up to 1 KiB, and what builds
-/// it must stay within the budget of a call.
+/// Bytes of all patterns together, at most: each can be a state of the automaton, of up to 1 KiB, and what
+/// builds it must stay within the budget of a call.
 pub const MAX_BYTES: usize = 16_384;
 /// Bytes of a pattern, at most.
 pub const MAX_PATTERN: usize = 1024;

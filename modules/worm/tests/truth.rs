@@ -1,8 +1,6 @@
 //! Signatures in real captures: as many hosts, packets and times as another program finds (expected.py, which
 //! made expected.tsv with tshark). Captures that expected.tsv leaves out must give nothing.
 
-mod common;
-
 use flame_module::testing::{Native, Parameters};
 use flame_worm::{Worm, merge::Merge};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,12 +26,12 @@ fn expected() -> BTreeMap<String, BTreeMap<String, Totals>> {
 
 #[test]
 fn real_captures_agree() {
-    let Some(folder) = common::traces() else { return };
+    let Some(folder) = flame_testing::traces() else { return };
     let mut expected = expected();
     let mut different = Vec::new();
-    for (file, []) in common::truth(&folder, []) {
+    for (file, []) in flame_testing::truth(&folder, []) {
         let mut native = Native::<Worm, Merge>::with_slow(&parameters(), 0);
-        if !common::blocks(folder.join("files").join(&file), |d, memory| native.packets(d, memory)) {
+        if !flame_testing::blocks(folder.join("files").join(&file), |d, memory| native.packets(d, memory)) {
             continue;
         }
         native.end(0);

@@ -164,8 +164,9 @@ impl<'a> Packet<'a> {
         &visible[..self.payload_len().map_or(visible.len(), |n| n.min(visible.len()))]
     }
 
-    /// Bytes of payload that the IP header (of UDP its own) speaks of, whether visible or not; none if there is no
-    /// transport header, the length is hidden, or is 0 because the packet is longer than its field can say.
+    /// Bytes of payload that the IP header (of UDP its own) speaks of, whether visible or not; none if there
+    /// is no transport header, the length is hidden, or is 0 because the packet is longer than its field can
+    /// say.
     #[inline]
     pub fn payload_len(&self) -> Option<usize> {
         if !self.has(flags::TRANSPORT) {
@@ -237,7 +238,7 @@ impl<'a> Packet<'a> {
 }
 
 /// An address as rows hold it: family, then 16 bytes (IPv4 in the first four).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ip {
     pub family: u8,
     pub bytes: [u8; 16],

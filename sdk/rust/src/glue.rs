@@ -42,6 +42,8 @@ pub fn cold() {
 pub struct Slot<F, S> {
     path: Path<F, S>,
     out: Option<Out>,
+    /// What the call said whose output is still being handed over.
+    said: Option<Progress>,
 }
 
 enum Path<F, S> {
@@ -52,60 +54,86 @@ enum Path<F, S> {
 
 impl<F: Module, S: Slow> Slot<F, S> {
     pub const fn new() -> Self {
-        Self { path: Path::None, out: None }
+        Self { path: Path::None, out: None, said: None }
     }
 
     pub fn init(&mut self, bytes: &[u8]) {
         let init = Init::new(bytes);
-        self.out = Some(Out::default());
         self.path = if init.is_slow() { Path::Slow(S::new(&init)) } else { Path::Fast(F::new(&init)) };
+        // Behind what the module needs: the area takes no more memory than there is.
+        self.out = Some(Out::default());
     }
 
     pub fn batch(&mut self, batch: &Batch) -> u64 {
-        self.call(|path, out| {
+        pack(self.once(|path, out| {
             if let Path::Fast(fast) = path {
                 fast.batch(batch, out);
             }
-            Progress::Done
-        })
+        }))
     }
 
     pub fn tick(&mut self, now_ns: u64) -> u64 {
-        self.call(|path, out| match path {
+        pack(self.call(|path, out| match path {
             Path::Fast(fast) => fast.tick(now_ns, out),
             Path::Slow(slow) => slow.tick(now_ns, out),
             Path::None => Progress::Done,
-        })
+        }))
     }
 
     pub fn end(&mut self, now_ns: u64) -> u64 {
-        self.call(|path, out| match path {
-            Path::Fast(fast) => fast.end(now_ns, out),
-            Path::Slow(slow) => slow.end(now_ns, out),
-            Path::None => Progress::Done,
-        })
+        pack(self.call(|path, out| {
+            out.make_room(true);
+            match path {
+                Path::Fast(fast) => fast.end(now_ns, out),
+                Path::Slow(slow) => slow.end(now_ns, out),
+                Path::None => Progress::Done,
+            }
+        }))
     }
 
     pub fn message(&mut self, bytes: &[u8]) -> u64 {
-        self.call(|path, out| {
+        pack(self.once(|path, out| {
             if let Path::Slow(slow) = path {
                 slow.message(bytes, out);
             }
-            Progress::Done
-        })
+        }))
     }
 
+    /// A call that the host does not repeat for more output: what is too much for one call waits for the
+    /// next.
     #[inline]
-    fn call(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out) -> Progress) -> u64 {
-        let Some(out) = &mut self.out else { return 0 };
-        let progress = call(&mut self.path, out);
-        let bytes = out.seal();
-        let more = if progress == Progress::More { MORE } else { 0 };
-        if bytes.is_empty() {
-            return more;
-        }
-        bytes.as_ptr() as u64 | (bytes.len() as u64) << 32 | more
+    fn once(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out)) -> (&[u8], bool) {
+        let Some(out) = &mut self.out else { return (&[], false) };
+        call(&mut self.path, out);
+        (out.hand().0, false)
     }
+
+    /// A call that the host repeats: the module is called again only when all its output has been handed
+    /// over.
+    #[inline]
+    fn call(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out) -> Progress) -> (&[u8], bool) {
+        let Some(out) = &mut self.out else { return (&[], false) };
+        if self.said.is_none() {
+            out.make_room(false);
+        }
+        let progress = match self.said.take() {
+            Some(said) => said,
+            None => call(&mut self.path, out),
+        };
+        let (bytes, pending) = out.hand();
+        self.said = pending.then_some(progress);
+        (bytes, pending || progress == Progress::More)
+    }
+}
+
+/// Where output lies, and whether there is more.
+#[inline]
+fn pack((bytes, more): (&[u8], bool)) -> u64 {
+    let more = if more { MORE } else { 0 };
+    if bytes.is_empty() {
+        return more;
+    }
+    bytes.as_ptr() as u64 | (bytes.len() as u64) << 32 | more
 }
 
 impl<F: Module, S: Slow> Default for Slot<F, S> {
@@ -175,4 +203,58 @@ macro_rules! export {
             }
         };
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NoSlow;
+    use flame_abi::BatchHeader;
+
+    /// Sends more messages than a host takes from one call, without ever asking for room.
+    struct Many(u32);
+
+    impl Module for Many {
+        fn new(_: &Init) -> Self {
+            Self(0)
+        }
+
+        fn batch(&mut self, _: &Batch, out: &mut Out) {
+            (0..5000u64).for_each(|n| out.message(&n.to_le_bytes()));
+        }
+
+        fn end(&mut self, _: u64, out: &mut Out) -> Progress {
+            self.0 += 1;
+            (0..5000u64).for_each(|n| out.message(&n.to_le_bytes()));
+            if self.0 < 3 { Progress::More } else { Progress::Done }
+        }
+    }
+
+    #[test]
+    fn the_rest_comes_with_the_calls_that_the_host_repeats() {
+        let mut slot = Slot::<Many, NoSlow>::new();
+        slot.init(&[0; 32]);
+        let batch = Batch::new(&[], &[], 0, &BatchHeader::default());
+        let (bytes, more) = slot.once(|path, out| {
+            if let Path::Fast(fast) = path {
+                fast.batch(&batch, out);
+            }
+        });
+        assert_eq!((bytes.len() / 16, more), (4096, false), "no batch is repeated");
+        let mut ended = 0;
+        let mut calls = Vec::new();
+        while calls.last().is_none_or(|(_, more)| *more) {
+            let (bytes, more) = slot.call(|path, out| match path {
+                Path::Fast(fast) => {
+                    ended += 1;
+                    fast.end(0, out)
+                }
+                _ => Progress::Done,
+            });
+            calls.push((bytes.len() / 16, more));
+        }
+        // With what the batch left. Only when all is handed over is the module called again.
+        let expected = [(4096, true), (1808, true), (4096, true), (904, true), (4096, true), (904, false)];
+        assert_eq!((calls, ended), (expected.to_vec(), 3));
+    }
 }

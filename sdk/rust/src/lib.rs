@@ -5,19 +5,25 @@
 //! `module.toml`. The same source builds natively, where [`testing`] runs it.
 //!
 //! ```ignore
+//! flame_module::manifest!();
+//!
 //! impl Module for Count {
 //!     fn new(_: &Init) -> Self { Self::default() }
 //!     fn batch(&mut self, batch: &Batch, _: &mut Out) {
 //!         for packet in batch.packets() { self.bytes += u64::from(packet.wire_len); }
 //!     }
 //!     fn end(&mut self, _: u64, out: &mut Out) -> Progress {
-//!         out.row(0).u64(self.bytes).finish();
+//!         out.write(&Total { bytes: self.bytes });
 //!         Progress::Done
 //!     }
 //! }
 //! flame_module::export!(Count);
 //! ```
 
+#[cfg(test)]
+extern crate self as flame_module;
+
+mod area;
 mod batch;
 mod glue;
 #[cfg(all(target_arch = "wasm32", feature = "heap"))]
@@ -27,31 +33,121 @@ mod heap;
 mod heap_class;
 mod init;
 mod out;
+#[doc(hidden)]
+pub mod record;
 mod scan;
+mod table;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+mod view;
 
 pub use batch::{Batch, Ip, Packet};
+/// Makes a struct for each table of the crate's `module.toml`, and one, `Params`, for its parameters, when
+/// the crate is compiled: a column that is not there, or is missing, or has another type, does not compile.
+///
+/// Names are Rust's: a table `tcp_flow` is `TcpFlow`, an enum `end` of it `TcpFlowEnd`. Columns and
+/// parameters keep their names (`type` is `r#type`, and `-` becomes `_`). An integer parameter with `min` and
+/// `max` has the smallest unsigned type that holds them, else `i64`; durations are nanoseconds.
+/// `manifest!("FILE")` reads another file of the crate's folder.
+///
+/// ```
+/// # use flame_module::*;
+/// mod tables {
+///     flame_module::manifest!("src/example.toml");
+/// }
+/// fn end(init: &Init, out: &mut Out) {
+///     let params = tables::Params::from(init);
+///     let port: u16 = params.port;
+///     out.write(&tables::Total { port, packets: 7, end: tables::TotalEnd::Idle, name: params.name });
+/// }
+/// ```
+///
+/// The same with a column that the table does not have:
+///
+/// ```compile_fail
+/// # use flame_module::*;
+/// mod tables {
+///     flame_module::manifest!("src/example.toml");
+/// }
+/// fn end(init: &Init, out: &mut Out) {
+///     let params = tables::Params::from(init);
+///     let port: u16 = params.port;
+///     out.write(&tables::Total { port, bytes: 7, end: tables::TotalEnd::Idle, name: params.name });
+/// }
+/// ```
+///
+/// Without one of its columns:
+///
+/// ```compile_fail
+/// # use flame_module::*;
+/// mod tables {
+///     flame_module::manifest!("src/example.toml");
+/// }
+/// fn end(init: &Init, out: &mut Out) {
+///     let params = tables::Params::from(init);
+///     let port: u16 = params.port;
+///     out.write(&tables::Total { port, end: tables::TotalEnd::Idle, name: params.name });
+/// }
+/// ```
+///
+/// With a column of another type, a word that its enum does not have, or a parameter that the manifest does
+/// not:
+///
+/// ```compile_fail
+/// # use flame_module::*;
+/// mod tables {
+///     flame_module::manifest!("src/example.toml");
+/// }
+/// fn end(init: &Init, out: &mut Out) {
+///     let params = tables::Params::from(init);
+///     let port: u32 = params.port.into();
+///     out.write(&tables::Total { port, packets: 7, end: tables::TotalEnd::Idle, name: params.name });
+/// }
+/// ```
+///
+/// ```compile_fail
+/// # use flame_module::*;
+/// mod tables {
+///     flame_module::manifest!("src/example.toml");
+/// }
+/// let end = tables::TotalEnd::Busy;
+/// ```
+///
+/// ```compile_fail
+/// # use flame_module::*;
+/// mod tables {
+///     flame_module::manifest!("src/example.toml");
+/// }
+/// fn new(init: &Init) {
+///     let ports = tables::Params::from(init).ports;
+/// }
+/// ```
+pub use flame_module_macros::manifest;
+
 pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
 #[doc(hidden)]
 pub use glue::Slot;
 pub use glue::cold;
 pub use init::Init;
 pub use out::{Out, Row};
+pub use record::Record;
 pub use scan::Scan;
+pub use table::{Entry, FlowTable, Key, Map};
+pub use view::{Ipv4, Ipv6, Tcp, Udp, proto};
 
 /// Whether a call is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Done,
-    /// The output area is full ([`Out::room`]): take what is there and call again.
+    /// Take what is there and call again: for more output than there is room for ([`Out::write_all`]).
     More,
 }
 
 /// The fast path: one instance a worker, which sees the packets.
 pub trait Module: Sized {
     fn new(init: &Init) -> Self;
-    /// Up to 256 packets. Output must fit the output area; rows beyond it are counted as lost.
+    /// Up to 256 packets. There is room for a MiB of output and more, see [`Out`]; what is written beyond is
+    /// lost, and counted.
     fn batch(&mut self, batch: &Batch, out: &mut Out);
     /// Once per interval of packet time (see [`Init::tick_ns`]).
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {

@@ -1,46 +1,161 @@
+use crate::Progress;
+use crate::area::Area;
 use crate::batch::Ip;
+use crate::record::Record;
 use flame_abi::LinkType;
 use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
+use std::iter::Peekable;
 
-/// Bytes of the output area: what one call can give out in rows and messages.
-pub const AREA: usize = 256 << 10;
-/// What it grows to for packets: a batch of the largest, the last one before it is cut.
-const PACKETS_AREA: usize = 256 * (FRAME + MAX_PAYLOAD) + (256 << 10) + RESERVE;
+/// Bytes of the output area at first: 4 KiB for each packet of a batch. Of an area only what is written to is
+/// touched.
+const AREA: usize = 1 << 20;
+/// The most it grows to, a little less than a host takes from one call: a packet of the largest size for each
+/// of a batch.
+const MOST: usize = 256 * (FRAME + MAX_PAYLOAD) + (256 << 10) + RESERVE;
+/// The least that an instance with little memory begins with.
+const LEAST: usize = 128 << 10;
+/// Messages that a host takes from one call.
+const MESSAGES: u32 = 4096;
+/// Places where output is cut because of that, at most.
+const CUTS: usize = 64;
 /// Kept free for the frame that tells what was lost.
 const RESERVE: usize = FRAME + 8;
 
-/// Where a call's rows and messages go.
+/// Where a call's rows and messages go. There is room for a MiB; from the tick on that follows a call which
+/// used half of it, for twice as much, up to 17 MiB; and the last call, [`crate::Module::end`], has 17 MiB at
+/// once if the instance may have so much memory. What one call writes beyond is lost, and counted; see
+/// [`Out::write_all`] for more. Room is only made between calls, so that a row costs the same few
+/// instructions wherever it is written.
 pub struct Out {
-    area: Vec<u8>,
+    area: Area,
+    /// What the host was given of it, and what was written.
+    from: usize,
     len: usize,
+    /// Since the last cut.
+    messages: u32,
+    /// Where output is cut, `cut` of them, `given` of these done.
+    cuts: [usize; CUTS],
+    cut: usize,
+    given: usize,
     lost: u64,
+    /// Bytes that the area shall have.
+    wanted: usize,
 }
 
 impl Default for Out {
     fn default() -> Self {
-        Self { area: vec![0; AREA], len: 0, lost: 0 }
+        // An instance that may have only little memory gets a smaller area.
+        let area = (0..4).find_map(|halves| Area::new((AREA >> halves).max(LEAST)));
+        Self::new(area.expect("an instance has memory for its output"))
     }
 }
 
 impl Out {
+    fn new(area: Area) -> Self {
+        Self { area, from: 0, len: 0, messages: 0, cuts: [0; CUTS], cut: 0, given: 0, lost: 0, wanted: 0 }
+    }
+
+    /// With all the room there can be, for tests.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn roomy() -> Self {
+        let mut out = Self::default();
+        out.make_room(true);
+        out
+    }
+
+    /// Makes the room that earlier calls showed to be needed, before a tick, and all there can be before the
+    /// last call.
+    pub(crate) fn make_room(&mut self, end: bool) {
+        let wanted = if end { MOST } else { self.wanted };
+        // What a batch left is not moved: how much that is nothing bounds.
+        if wanted > self.area.len() && self.len == 0 {
+            self.wanted = 0;
+            self.area = match larger(wanted, self.area.len()) {
+                Some(area) => area,
+                None => return,
+            };
+        }
+    }
+
+    /// Moves what is written to an area of so many bytes, or fewer if there is too little memory.
+    #[cold]
+    fn enlarge(&mut self, bytes: usize) {
+        crate::cold();
+        if let Some(mut area) = larger(bytes, self.area.len()) {
+            area[..self.len].copy_from_slice(&self.area[..self.len]);
+            self.area = area;
+        }
+    }
+
+    /// With an area of so many bytes.
+    #[cfg(test)]
+    pub(crate) fn with_area(bytes: usize) -> Self {
+        Self::new(Area::new(bytes).expect("there is memory"))
+    }
+
+    /// Writes a row, for example `out.write(&Total { packets, bytes })` with what [`crate::manifest!`] made.
+    /// Whether it was written: it is lost, and counted, if there is no room left or the row is longer than
+    /// 65,536 bytes.
+    #[inline]
+    pub fn write<'a, R: Record<'a>>(&mut self, row: &R) -> bool {
+        let size = row.size();
+        if size > MAX_PAYLOAD {
+            self.lost += 1;
+            return false;
+        }
+        let Some(start) = self.place(size) else { return false };
+        row.put(&mut self.area[start + FRAME..start + FRAME + size]);
+        self.close(start, R::TABLE, size);
+        true
+    }
+
+    /// Writes row after row, as many as there are, from [`Module::tick`] or [`Module::end`]: return what it
+    /// returns, and the rest follows in further calls. The rows are kept in between, for example in a field
+    /// of the module.
+    ///
+    /// [`Module::tick`]: crate::Module::tick
+    /// [`Module::end`]: crate::Module::end
+    pub fn write_all<'a, R: Record<'a>>(&mut self, rows: &mut Peekable<impl Iterator<Item = R>>) -> Progress {
+        while let Some(row) = rows.peek() {
+            // One that no area holds would never come to its turn.
+            if row.size() > self.room() && self.len > self.from {
+                return Progress::More;
+            }
+            self.write(row);
+            rows.next();
+        }
+        Progress::Done
+    }
+
     /// Begins a row of table number `table` of the manifest; give its columns in order, then
-    /// [`Row::finish`].
+    /// [`Row::finish`]. [`Out::write`] does the same with names and types that the compiler checks.
     #[inline]
     pub fn row(&mut self, table: u16) -> Row<'_> {
         let start = self.len;
         let full = start + FRAME + RESERVE > self.area.len();
-        let mut row = Row { at: start + FRAME, out: self, start, kind: table, full };
-        if row.full {
-            row.at = start;
-        }
-        row
+        let at = if full { start } else { start + FRAME };
+        Row { out: self, start, at, kind: table, full }
     }
 
-    /// Sends bytes to the slow instance.
+    /// Sends bytes to the slow instance, at most 65,536.
     pub fn message(&mut self, bytes: &[u8]) {
-        let mut row = self.row(MESSAGE);
-        row.put(bytes);
-        row.finish();
+        if bytes.len() > MAX_PAYLOAD || (self.messages == MESSAGES && !self.cut()) {
+            self.lost += 1;
+            return;
+        }
+        let Some(start) = self.place(bytes.len()) else { return };
+        self.area[start + FRAME..start + FRAME + bytes.len()].copy_from_slice(bytes);
+        self.close(start, MESSAGE, bytes.len());
+        self.messages += 1;
+    }
+
+    /// The host takes what was written so far by itself. Whether that is possible once more.
+    fn cut(&mut self) -> bool {
+        let Some(place) = self.cuts.get_mut(self.cut) else { return false };
+        *place = self.len;
+        self.cut += 1;
+        self.messages = 0;
+        true
     }
 
     /// Writes a packet to the capture file that the user named (`module.toml` needs `packets = true`). Of one
@@ -60,17 +175,20 @@ impl Out {
         change: impl FnOnce(&mut [u8]) -> usize,
     ) -> bool {
         let needed = self.len + FRAME + PACKET_HEAD + bytes.len() + RESERVE;
-        if needed > self.area.len() && needed <= PACKETS_AREA {
-            self.area.resize(needed.next_power_of_two().min(PACKETS_AREA), 0);
+        if needed > self.area.len() && needed <= MOST {
+            self.enlarge(needed.next_power_of_two().min(MOST));
         }
-        let mut row = self.row(PACKET).u64(ts_ns).u32(wire_len).u16(link.0).u16(0);
-        let start = row.at;
-        row.put(bytes);
-        if !row.full {
-            let written = change(&mut row.out.area[start..row.at]);
-            row.at = start + written.min(bytes.len()).min(MAX_PAYLOAD - PACKET_HEAD);
-        }
-        row.finish()
+        let Some(start) = self.place(PACKET_HEAD + bytes.len()) else { return false };
+        let frame = &mut self.area[start + FRAME..start + FRAME + PACKET_HEAD + bytes.len()];
+        let (head, copy) = frame.split_at_mut(PACKET_HEAD);
+        head[..8].copy_from_slice(&ts_ns.to_le_bytes());
+        head[8..12].copy_from_slice(&wire_len.to_le_bytes());
+        head[12..14].copy_from_slice(&link.0.to_le_bytes());
+        head[14..].fill(0);
+        copy.copy_from_slice(bytes);
+        let written = change(copy).min(bytes.len()).min(MAX_PAYLOAD - PACKET_HEAD);
+        self.close(start, PACKET, PACKET_HEAD + written);
+        true
     }
 
     /// Bytes of payload that certainly fit still.
@@ -78,22 +196,58 @@ impl Out {
         self.area.len().saturating_sub(self.len + FRAME + RESERVE)
     }
 
-    /// What was written since the last call, with a note of what was lost.
-    #[doc(hidden)]
-    pub fn seal(&mut self) -> &[u8] {
-        if self.lost > 0 {
-            let at = self.len;
-            let mut frame = [0; RESERVE];
-            frame[..4].copy_from_slice(&8u32.to_le_bytes());
-            frame[4..6].copy_from_slice(&LOST.to_le_bytes());
-            frame[FRAME..].copy_from_slice(&self.lost.to_le_bytes());
-            self.area[at..at + RESERVE].copy_from_slice(&frame);
-            self.len += RESERVE;
-            self.lost = 0;
+    /// Where a frame with so much payload begins, or nothing, which is counted.
+    #[inline]
+    fn place(&mut self, payload: usize) -> Option<usize> {
+        if self.len + FRAME + payload + RESERVE > self.area.len() {
+            self.lost += 1;
+            return None;
         }
-        let len = std::mem::take(&mut self.len);
-        &self.area[..len]
+        Some(self.len)
     }
+
+    /// Ends a frame that [`Out::place`] began.
+    #[inline]
+    fn close(&mut self, start: usize, kind: u16, payload: usize) {
+        let head = &mut self.area[start..start + FRAME];
+        head[..4].copy_from_slice(&(payload as u32).to_le_bytes());
+        head[4..6].copy_from_slice(&kind.to_le_bytes());
+        head[6..8].fill(0);
+        self.len = start + FRAME + payload;
+    }
+
+    /// What goes to the host next, and whether there is more of what was written. The bytes stay until
+    /// something is written again.
+    #[doc(hidden)]
+    pub fn hand(&mut self) -> (&[u8], bool) {
+        let from = self.from;
+        if self.given < self.cut {
+            self.from = self.cuts[self.given];
+            self.given += 1;
+            return (&self.area[from..self.from], true);
+        }
+        let end = self.len + note(std::mem::take(&mut self.lost), &mut self.area[self.len..]);
+        if end > self.area.len() / 2 {
+            self.wanted = (self.area.len() * 2).min(MOST);
+        }
+        (self.from, self.len, self.messages, self.cut, self.given) = (0, 0, 0, 0, 0);
+        (&self.area[from..end], false)
+    }
+}
+
+/// An area of `wanted` bytes or, as memory permits, fewer, but more than `least`.
+fn larger(wanted: usize, least: usize) -> Option<Area> {
+    (0..4).map(|halves| wanted >> halves).filter(|size| *size > least).find_map(Area::new)
+}
+
+/// Writes how many records were lost, if any were; the bytes it took.
+fn note(lost: u64, to: &mut [u8]) -> usize {
+    let Some(to) = to.first_chunk_mut::<RESERVE>().filter(|_| lost > 0) else { return 0 };
+    to[..4].copy_from_slice(&8u32.to_le_bytes());
+    to[4..6].copy_from_slice(&LOST.to_le_bytes());
+    to[6..8].fill(0);
+    to[FRAME..].copy_from_slice(&lost.to_le_bytes());
+    RESERVE
 }
 
 /// A row in the making; dropping it without [`Row::finish`] writes nothing.
@@ -152,10 +306,7 @@ impl Row<'_> {
 
     /// At most 65,535 bytes; the rest is cut off at a character.
     pub fn text(mut self, text: &str) -> Self {
-        let mut end = text.len().min(MAX_PAYLOAD - 1);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
+        let end = text.floor_char_boundary(MAX_PAYLOAD - 1);
         self.put(&(end as u16).to_le_bytes());
         self.put(&text.as_bytes()[..end]);
         self
@@ -172,7 +323,7 @@ impl Row<'_> {
         self.at = end;
     }
 
-    /// Whether the row was written; if the area is full it counts as lost.
+    /// Whether the row was written; else it is counted as lost.
     #[inline]
     pub fn finish(self) -> bool {
         let len = self.at.saturating_sub(self.start + FRAME);
@@ -180,11 +331,125 @@ impl Row<'_> {
             self.out.lost += 1;
             return false;
         }
-        let head = &mut self.out.area[self.start..self.start + FRAME];
-        head[..4].copy_from_slice(&(len as u32).to_le_bytes());
-        head[4..6].copy_from_slice(&self.kind.to_le_bytes());
-        head[6..8].fill(0);
-        self.out.len = self.at;
+        self.out.close(self.start, self.kind, len);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All frames that a call hands over, area by area.
+    fn frames(out: &mut Out) -> Vec<(u16, Vec<u8>)> {
+        let mut all = Vec::new();
+        loop {
+            let (mut rest, more) = out.hand();
+            while let Some((head, behind)) = rest.split_first_chunk::<FRAME>() {
+                let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+                all.push((u16::from_le_bytes([head[4], head[5]]), behind[..len].to_vec()));
+                rest = &behind[len..];
+            }
+            if !more {
+                return all;
+            }
+        }
+    }
+
+    struct Number(u64);
+
+    impl Record<'_> for Number {
+        const TABLE: u16 = 1;
+        fn size(&self) -> usize {
+            8
+        }
+        fn put(&self, to: &mut [u8]) {
+            to.copy_from_slice(&self.0.to_le_bytes());
+        }
+        fn read(from: &[u8]) -> Option<Self> {
+            Some(Self(u64::from_le_bytes(from.try_into().ok()?)))
+        }
+    }
+
+    #[test]
+    fn a_tiny_area_is_drained_by_the_sdks_own_loop() {
+        // Room for three rows and the note of what was lost.
+        let mut out = Out::with_area(3 * 16 + RESERVE);
+        let mut rows = (0..10_000).map(Number).peekable();
+        let (mut all, mut calls) = (Vec::new(), 0);
+        loop {
+            let progress = out.write_all(&mut rows);
+            all.extend(frames(&mut out));
+            calls += 1;
+            if progress == Progress::Done {
+                break;
+            }
+        }
+        assert_eq!((all.len(), calls), (10_000, 3334));
+        let numbers = all.iter().map(|(kind, row)| (*kind, Number::read(row).map_or(u64::MAX, |n| n.0)));
+        assert!(numbers.eq((0..10_000).map(|n| (1, n))));
+        // What no area holds is passed over and counted, not tried for ever.
+        let mut none = Out::with_area(20);
+        assert_eq!(none.write_all(&mut [Number(1), Number(2)].into_iter().peekable()), Progress::Done);
+        assert_eq!(frames(&mut none), [(LOST, 2u64.to_le_bytes().to_vec())]);
+    }
+
+    #[test]
+    fn a_full_area_counts_what_it_loses() {
+        let mut out = Out::with_area(3 * 16 + RESERVE);
+        let written = (0..5).filter(|n| out.write(&Number(*n))).count();
+        assert!(!out.row(1).u64(5).finish());
+        out.message(&[0; 8]);
+        let frames = frames(&mut out);
+        assert_eq!((written, frames.len()), (3, 4));
+        assert_eq!(frames[3], (LOST, 4u64.to_le_bytes().to_vec()));
+    }
+
+    #[test]
+    fn a_batch_of_the_largest_packets_fits() {
+        let mut out = Out::default();
+        for n in 0..256 {
+            assert!(out.packet(n, 262_144, LinkType::ETHERNET, &[7; 262_144]), "{n}");
+        }
+        let (bytes, more) = out.hand();
+        assert!(MOST < 17 << 20 && bytes.len() == 256 * (FRAME + MAX_PAYLOAD) && !more);
+    }
+
+    #[test]
+    fn room_is_made_between_calls() {
+        let mut out = Out::default();
+        let many = |out: &mut Out, n: u64| (0..n).filter(|n| out.write(&Number(*n))).count();
+        assert_eq!(many(&mut out, 40_000), 40_000);
+        out.hand();
+        out.make_room(false);
+        assert_eq!((many(&mut out, 100_000), out.area.len()), (100_000, 2 * AREA));
+        out.hand();
+        out.make_room(false);
+        out.make_room(true);
+        assert_eq!((many(&mut out, 1_000_000), out.area.len()), (1_000_000, MOST));
+        assert_eq!(frames(&mut out).len(), 1_000_000);
+    }
+
+    #[test]
+    fn one_call_gets_no_more_messages_than_a_host_takes() {
+        let mut out = Out::default();
+        (0..10_000).for_each(|_| out.message(b"x"));
+        let calls = [0; 4].map(|_| {
+            let (bytes, more) = out.hand();
+            (bytes.len() / (FRAME + 1), more)
+        });
+        assert_eq!(calls, [(4096, true), (4096, true), (1808, false), (0, false)]);
+    }
+
+    #[test]
+    fn what_no_frame_can_hold_is_counted_as_lost() {
+        let mut out = Out::default();
+        let long = "é".repeat(40_000);
+        assert!(!out.row(0).text(&long).text(&long).finish());
+        out.message(&[0; MAX_PAYLOAD + 1]);
+        assert!(out.row(0).text(&long).finish());
+        let frames = frames(&mut out);
+        assert_eq!((frames[0].0, frames[0].1.len()), (0, 2 + 65_534), "cut at a character");
+        assert_eq!(frames[1], (LOST, 2u64.to_le_bytes().to_vec()));
     }
 }

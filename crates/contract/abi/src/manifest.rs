@@ -3,8 +3,13 @@
 //! The text is stored in the custom section `flame.manifest`. It is untrusted input: sizes are limited,
 //! unknown keys are errors, and every error names the key.
 
+mod check;
+mod place;
+
+pub use place::{Step, line};
+
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The largest manifest in bytes.
 pub const MAX_BYTES: usize = 64 * 1024;
@@ -135,14 +140,15 @@ pub enum ManifestError {
     TooLarge(usize),
     #[error("manifest is not UTF-8 at byte {0}")]
     NotText(usize),
+    /// The parser's words name line and column.
     #[error("manifest: {0}")]
     Syntax(String),
-    #[error("manifest: abi = {found}, this host speaks {expected}: rebuild the module with this host's SDK")]
-    Abi { found: u32, expected: u32 },
-    #[error("manifest: {place}: {found:?} {rule}")]
-    Name { place: String, found: String, rule: &'static str },
-    #[error("manifest: {place}: {reason}")]
-    Invalid { place: String, reason: String },
+    #[error(
+        "manifest, line {line}: abi = {found}, this host speaks {expected}: rebuild the module with this host's SDK"
+    )]
+    Abi { line: usize, found: u32, expected: u32 },
+    #[error("manifest, line {line}: {place}: {reason}")]
+    Invalid { line: usize, place: String, reason: String },
 }
 
 impl Manifest {
@@ -162,13 +168,13 @@ impl Manifest {
         struct Version {
             abi: u32,
         }
-        let syntax = |e: toml::de::Error| ManifestError::Syntax(e.to_string().trim_end().to_owned());
         let version: Version = toml::from_str(text).map_err(syntax)?;
         if version.abi != crate::VERSION {
-            return Err(ManifestError::Abi { found: version.abi, expected: crate::VERSION });
+            let line = line(text, &[Step::Key("abi")]);
+            return Err(ManifestError::Abi { line, found: version.abi, expected: crate::VERSION });
         }
         let manifest: Self = toml::from_str(text).map_err(syntax)?;
-        manifest.check()?;
+        manifest.check().map_err(|fault| fault.of(text))?;
         Ok(manifest)
     }
 
@@ -176,46 +182,29 @@ impl Manifest {
     pub fn to_toml(&self) -> Result<String, ManifestError> {
         toml::to_string(self).map_err(|e| ManifestError::Syntax(e.to_string()))
     }
-
-    fn check(&self) -> Result<(), ManifestError> {
-        name("name", &self.name)?;
-        for (key, parameter) in &self.parameters {
-            name("parameters", key)?;
-            let place = format!("parameters.{key}.default");
-            parameter
-                .encode(&parameter.default)
-                .map_err(|reason| ManifestError::Invalid { place, reason })?;
-        }
-        at_most("tables", self.tables.len(), MAX_TABLES)?;
-        unique("tables", self.tables.iter().map(|t| &t.name))?;
-        for table in &self.tables {
-            name("tables", &table.name)?;
-            let place = format!("tables.{}", table.name);
-            at_most(&place, table.columns.len(), MAX_COLUMNS)?;
-            unique(&place, table.columns.iter().map(|c| &c.name))?;
-            if table.columns.is_empty() {
-                return Err(invalid(&place, "has no columns"));
-            }
-            for column in &table.columns {
-                name(&place, &column.name)?;
-                // JSON records use these keys for their origin.
-                if column.name == "module" || column.name == "table" {
-                    return Err(invalid(
-                        &format!("{place}.{}", column.name),
-                        "this name is taken: choose another",
-                    ));
-                }
-                let is_enum = column.kind == ColumnType::Enum;
-                if is_enum == column.values.is_empty() {
-                    let place = format!("{place}.{}", column.name);
-                    return Err(invalid(&place, "an enum, and only an enum, lists its values"));
-                }
-                at_most(&place, column.values.len(), 255)?;
-            }
-        }
-        Ok(())
-    }
 }
+
+/// What the parser says, and for what is missing an example of it.
+fn syntax(error: toml::de::Error) -> ManifestError {
+    let mut text = error.to_string().trim_end().to_owned();
+    let missing = error.message().strip_prefix("missing field `").and_then(|m| m.strip_suffix('`'));
+    let example = missing.and_then(|key| EXAMPLES.iter().find(|(k, _)| *k == key));
+    if let Some((key, value)) = example {
+        text += &format!("\nadd it, for example {key} = {value}");
+    }
+    ManifestError::Syntax(text)
+}
+
+/// Of every key that must be there.
+const EXAMPLES: [(&str, &str); 7] = [
+    ("abi", "1"),
+    ("name", "\"my-module\""),
+    ("version", "\"0.1.0\""),
+    ("description", "\"what it is\""),
+    ("type", "\"integer\" in a parameter, \"u64\" in a column"),
+    ("default", "0"),
+    ("columns", "[{ name = \"packets\", type = \"u64\" }]"),
+];
 
 impl Parameter {
     /// Returns the encoding of `value` that the module receives (see [`crate::config`]).
@@ -224,18 +213,26 @@ impl Parameter {
     ///
     /// Returns a description of the fault if `value` has another type or is out of range.
     pub fn encode(&self, value: &toml::Value) -> Result<Vec<u8>, String> {
+        let outside = |value: &dyn std::fmt::Display| {
+            let end = |v: Option<i64>| v.map_or("…".to_owned(), |v| v.to_string());
+            Err(format!("{value} is not in {} to {}", end(self.min), end(self.max)))
+        };
         let integer = |n: i64| {
             if self.min.is_some_and(|m| n < m) || self.max.is_some_and(|m| n > m) {
-                let end = |v: Option<i64>| v.map_or("…".to_owned(), |v| v.to_string());
-                return Err(format!("{n} is not in {} to {}", end(self.min), end(self.max)));
+                return outside(&n);
             }
             Ok(n.to_le_bytes().to_vec())
+        };
+        let number = |x: f64| {
+            // No number at all lies outside of any limits.
+            let inside = self.min.is_none_or(|m| x >= m as f64) && self.max.is_none_or(|m| x <= m as f64);
+            if inside { Ok(x.to_le_bytes().to_vec()) } else { outside(&x) }
         };
         match (self.kind, value) {
             (ParameterType::Integer, toml::Value::Integer(n)) => integer(*n),
             (ParameterType::Duration, toml::Value::String(s)) => integer(duration_ns(s)?),
-            (ParameterType::Number, toml::Value::Float(x)) => Ok(x.to_le_bytes().to_vec()),
-            (ParameterType::Number, toml::Value::Integer(n)) => Ok((*n as f64).to_le_bytes().to_vec()),
+            (ParameterType::Number, toml::Value::Float(x)) => number(*x),
+            (ParameterType::Number, toml::Value::Integer(n)) => number(*n as f64),
             (ParameterType::Boolean, toml::Value::Boolean(b)) => Ok(u64::from(*b).to_le_bytes().to_vec()),
             (ParameterType::Text, toml::Value::String(s)) => Ok(s.as_bytes().to_vec()),
             (kind, value) => Err(format!("expected {kind:?}, found {value}").to_lowercase()),
@@ -273,53 +270,22 @@ pub fn duration_ns(text: &str) -> Result<i64, String> {
     if ns > 9e18 { Err(format!("{text:?} is longer than 285 years")) } else { Ok(ns.round() as i64) }
 }
 
-fn invalid(place: &str, reason: &str) -> ManifestError {
-    ManifestError::Invalid { place: place.to_owned(), reason: reason.to_owned() }
-}
-
-fn at_most(place: &str, found: usize, limit: usize) -> Result<(), ManifestError> {
-    if found > limit {
-        return Err(invalid(place, &format!("{found} entries, at most {limit} are allowed")));
-    }
-    Ok(())
-}
-
-fn unique<'a>(place: &str, names: impl Iterator<Item = &'a String>) -> Result<(), ManifestError> {
-    let mut seen = BTreeSet::new();
-    for n in names {
-        if !seen.insert(n) {
-            return Err(invalid(place, &format!("{n:?} appears twice")));
-        }
-    }
-    Ok(())
-}
-
-/// Checks that a name is plain, because names become file names, JSON keys and column names.
-fn name(place: &str, found: &str) -> Result<(), ManifestError> {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
-    if found.is_empty()
-        || found.len() > 32
-        || !found.bytes().all(plain)
-        || !found.as_bytes()[0].is_ascii_lowercase()
-    {
-        return Err(ManifestError::Name {
-            place: place.to_owned(),
-            found: found.chars().take(40).collect(),
-            rule: "is not a name: a lower-case letter, then lower-case letters, digits, _ or -, at most 32",
-        });
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// From its second line on.
     const GOOD: &str = r#"
         abi = 1
         name = "probe"
         version = "1.0.0"
         description = "counts"
+        [needs]
+        select = "tcp"
+        [limits]
+        memory_mib = 16
+        packet_budget = 5
+        call_budget = 2000
         [parameters.port]
         type = "integer"
         default = 80
@@ -340,23 +306,136 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_named() {
+    fn each_fault_is_named_with_its_line_and_a_remedy() {
+        let wide = format!("values = [{}]", (0..300).map(|n| format!("\"w{n}\",")).collect::<String>());
+        // What is replaced by what; the line; what is said.
         let cases = [
-            ("abi = 1", "abi = 2", "abi = 2"),
-            ("name = \"probe\"", "name = \"../probe\"", "../probe"),
-            ("default = 80", "default = \"x\"", "parameters.port.default"),
-            ("values = [\"idle\"]", "values = []", "tables.total.end"),
-            ("version = \"1.0.0\"", "colour = \"red\"", "colour"),
-            ("\"packets\"", "\"end\"", "appears twice"),
-            ("\"packets\"", "\"module\"", "tables.total.module: this name is taken"),
+            ("abi = 1", "abi = 2", 2, "abi = 2, this host speaks 1: rebuild"),
+            ("name = \"probe\"", "name = \"../probe\"", 3, "\"../probe\" is not a name: a lower-case letter"),
+            ("\"1.0.0\"", "\"\"", 4, "version: is empty: write 1 to 64 bytes, as 1.0.0"),
+            ("\"counts\"", "\"a\\nb\"", 5, "description: has control characters: write one line"),
+            ("select = \"tcp\"", "select = 1", 7, "expected a string"),
+            ("memory_mib = 16", "memory_mib = 2000", 9, "limits.memory_mib: 2000 is not in 1 to 1024"),
+            (
+                "packet_budget = 5",
+                "packet_budget = 0",
+                10,
+                "limits.packet_budget: 0 is too little: 1 at least",
+            ),
+            (
+                "call_budget = 2000",
+                "call_budget = 9",
+                11,
+                "limits.call_budget: 9 is too little: 1024 at least",
+            ),
+            ("[parameters.port]", "[parameters.Port]", 12, "\"Port\" is not a name"),
+            ("type = \"integer\"", "type = \"int\"", 13, "expected one of `integer`"),
+            ("type = \"integer\"", "type = \"text\"", 14, "parameters.port.default: expected text, found 80"),
+            ("default = 80", "default = \"x\"", 14, "parameters.port.default: expected integer, found \"x\""),
+            ("default = 80", "default = 70000", 14, "70000 is not in 0 to 65535"),
+            (
+                "min = 0",
+                "min = 65536",
+                15,
+                "parameters.port.min: 65536 is more than max = 65535: exchange them",
+            ),
+            ("max = 65535", "max = 65535\n        colour = 1", 17, "unknown field `colour`, expected one of"),
+            ("name = \"total\"", "name = \"a b\"", 19, "tables: \"a b\" is not a name"),
+            ("\"packets\", type", "\"end\", type", 20, "tables.total.end: appears twice"),
+            ("\"packets\", type", "\"module\", type", 20, "this name is taken: choose another"),
+            ("type = \"u64\"", "type = \"u24\"", 20, "expected one of `bool`"),
+            (
+                "values = [\"idle\"]",
+                "values = []",
+                20,
+                "tables.total.end: an enum, and only an enum, lists its values",
+            ),
+            (
+                "values = [\"idle\"]",
+                "values = [\"a\", \"a\"]",
+                20,
+                "tables.total.end: value \"a\" appears twice",
+            ),
+            ("values = [\"idle\"]", &wide, 20, "300 values, at most 255 are allowed"),
+            (
+                "[[tables]]",
+                "[[tables]]\n        name = \"total\"\n        columns = []\n        [[tables]]",
+                20,
+                "has no columns: add one",
+            ),
         ];
-        for (old, new, expected) in cases {
+        for (old, new, line, expected) in cases {
             let text = GOOD.replacen(old, new, 1);
+            assert_ne!(text, GOOD, "{old}");
             let error = Manifest::parse(text.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(expected), "{new}: {error}");
+            assert!(
+                error.contains(&format!("line {line}")) && error.contains(expected),
+                "{new}: line {line}: {error}"
+            );
         }
+        for (key, value) in [("abi", "1"), ("name", "\"probe\""), ("version", "\"1.0.0\""), ("default", "80")]
+        {
+            let error =
+                Manifest::parse(GOOD.replacen(&format!("{key} = {value}"), "", 1).as_bytes()).unwrap_err();
+            assert!(error.to_string().contains(&format!("add it, for example {key} = ")), "{error}");
+        }
+        let again = format!(
+            "{GOOD}    [[tables]]\n    name = \"total\"\n    columns = [{{ name = \"a\", type = \"u8\" }}]\n"
+        );
+        assert!(
+            Manifest::parse(again.as_bytes())
+                .unwrap_err()
+                .to_string()
+                .contains("line 21: tables.total: appears twice")
+        );
         assert_eq!(Manifest::parse(&vec![b' '; MAX_BYTES + 1]), Err(ManifestError::TooLarge(MAX_BYTES + 1)));
         assert_eq!(Manifest::parse(b"a\xff"), Err(ManifestError::NotText(1)));
+    }
+
+    #[test]
+    fn limits_of_numbers_hold_and_those_of_texts_are_refused() {
+        let text = GOOD.replacen("type = \"integer\"", "type = \"number\"", 1);
+        let port = Manifest::parse(text.as_bytes()).unwrap().parameters["port"].clone();
+        assert!(port.parse("65535").is_ok() && port.parse("0.5").is_ok());
+        for outside in ["-0.5", "65535.5", "nan", "inf"] {
+            assert!(port.parse(outside).unwrap_err().contains("is not in 0 to 65535"), "{outside}");
+        }
+        let text = GOOD.replacen(
+            "type = \"integer\"\n        default = 80",
+            "type = \"text\"\n        default = \"\"",
+            1,
+        );
+        let error = Manifest::parse(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("line 15: parameters.port.min: a text has no limits: remove it"), "{error}");
+    }
+
+    /// Every key and type that the parser knows is in the reference, and the reference's example is good.
+    #[test]
+    fn the_reference_is_whole() {
+        let page = include_str!("../../../../docs/manifest.md");
+        let example = page.split("```toml\n").nth(1).and_then(|t| t.split("```").next()).unwrap();
+        Manifest::parse(example.as_bytes()).unwrap();
+        let mut known = 0;
+        for (old, new) in [
+            ("abi = 1", "abi = 1\nx = 1"),
+            ("[needs]", "[needs]\nx = 1"),
+            ("[limits]", "[limits]\nx = 1"),
+            ("min = 2", "x = 2"),
+            ("description = \"A host,", "x = \"A host,"),
+            ("{ name = \"src\"", "{ x = 1, name = \"src\""),
+            ("type = \"integer\"", "type = \"x\""),
+            ("type = \"ip\"", "type = \"x\""),
+        ] {
+            let text = example.replacen(old, new, 1);
+            assert_ne!(text, example, "{old}");
+            let error = Manifest::parse(text.as_bytes()).unwrap_err().to_string();
+            let (_, keys) = error.rsplit_once("expected ").unwrap();
+            for key in keys.split('`').skip(1).step_by(2) {
+                assert!(page.contains(&format!("`{key}`")), "{key}: {error}");
+                known += 1;
+            }
+        }
+        assert_eq!(known, 9 + 2 + 3 + 5 + 3 + 4 + 5 + 13);
     }
 
     #[test]

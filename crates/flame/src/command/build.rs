@@ -5,8 +5,10 @@ use crate::files::read;
 use crate::paths;
 use clap::Args;
 use flame_abi::layout::names::MANIFEST_SECTION;
-use flame_abi::manifest::Manifest;
+use flame_abi::manifest::{Manifest, Needs, Step};
 use flame_compile::{Compiler, Worker};
+use flame_plan::{Expose, ShownFilter, ViewSpec};
+use flame_view::View;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,6 +35,7 @@ impl Build {
         let path = self.folder.join("module.toml");
         let text = read(&path)?;
         let manifest = Manifest::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        check_needs(&manifest.needs, &text).map_err(|e| format!("{}: {e}", path.display()))?;
         let wasm = if self.folder.join("Cargo.toml").is_file() {
             rust(&self.folder, self.lines)?
         } else {
@@ -53,6 +56,23 @@ impl Build {
         say!("{} ({} bytes)", file.display(), wasm.len());
         Ok(Status::Done)
     }
+}
+
+/// What a module asks to see is read when it is installed; its author shall know before.
+fn check_needs(needs: &Needs, text: &[u8]) -> Result<(), String> {
+    let at = |key: &str, reason: String| {
+        let text = String::from_utf8_lossy(text);
+        let line = flame_abi::manifest::line(&text, &[Step::Key("needs"), Step::Key(key)]);
+        format!("manifest, line {line}: needs.{key}: {reason}")
+    };
+    if let Some(expose) = &needs.expose {
+        expose.parse::<Expose>().map_err(|reason| at("expose", reason))?;
+    }
+    let select = needs.select.as_deref().unwrap_or_default();
+    let wrong = |reason: String| at("select", format!("{select:?}: {reason}"));
+    let select_shown = ShownFilter::parse(select).map_err(wrong)?.into_iter().collect();
+    let view = ViewSpec { select_shown, ..ViewSpec::default() };
+    View::new(&view, None).map(drop).map_err(|e| wrong(e.to_string()))
 }
 
 /// Appends a custom section (id 0: length, name, contents).

@@ -86,8 +86,8 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// What an IP header carries that has no transport header behind it, without the link's padding; and how much that
-/// is by the header.
+/// What an IP header carries that has no transport header behind it, without the link's padding; and how much
+/// that is by the header.
 fn carried<'a>(packet: &Packet<'a>, l3: &'a [u8], v4: bool) -> (&'a [u8], Option<usize>) {
     let start = usize::from(packet.l4.saturating_sub(packet.l3));
     let said = Facts::number::<2>(l3, if v4 { 2 } else { 4 }).filter(|n| *n > 0).map(|n| n as usize);

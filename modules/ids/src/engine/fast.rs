@@ -35,7 +35,8 @@ pub fn pattern(rule: &Rule, gate: &Gate) -> Option<Vec<u8>> {
     Some(bytes[start..bytes.len().min(start + MOST)].to_ascii_lowercase())
 }
 
-/// Where in a content the scan should begin: its three bytes there should be rare ones, and enough must be left.
+/// Where in a content the scan should begin: its three bytes there should be rare ones, and enough must be
+/// left.
 fn rarest(bytes: &[u8]) -> usize {
     let rank = |b: &u8| match b.to_ascii_lowercase() {
         0 => 0,

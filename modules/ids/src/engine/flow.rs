@@ -1,11 +1,11 @@
 //! Who began a connection, and whether it was answered: all of `flow` that needs no reassembly.
 //!
-//! TCP: a SYN begins one, its sender is the client; it is established behind the server's SYN-ACK, and gone with a
-//! RST. A connection whose SYN was not seen has no sides. UDP: the first packet begins one, and it is established
-//! once both sides were heard. What a packet changes counts from the next one on.
+//! TCP: a SYN begins one, its sender is the client; it is established behind the server's SYN-ACK, and gone
+//! with a RST. A connection whose SYN was not seen has no sides. UDP: the first packet begins one, and it is
+//! established once both sides were heard. What a packet changes counts from the next one on.
 
 use super::facts::{Facts, Group};
-use super::table::{Table, halves, mix};
+use super::table::{Mixed, Table, halves, mix};
 use crate::rule::{Flow, FlowState, Side};
 use flame_module::{Ip, tcp};
 
@@ -56,13 +56,13 @@ impl Flows {
         let (first, key) = key(f);
         let begins = match f.group {
             Group::Tcp => syn && !answer,
-            _ => self.table.find(key).is_none(),
+            _ => self.table.get(key).is_none(),
         };
         if begins {
-            self.table.put(key, f.ts_ns, if first { CLIENT_FIRST } else { 0 });
+            self.table.insert(key, f.ts_ns, if first { CLIENT_FIRST } else { 0 });
             return Known { side: Some(Side::ToServer), established: false };
         }
-        let Some(state) = self.table.find(key) else { return Known::default() };
+        let Some(state) = self.table.get_mut(key) else { return Known::default() };
         let from_client = (*state & CLIENT_FIRST != 0) == first;
         let side = if from_client { Side::ToServer } else { Side::ToClient };
         let known = Known { side: Some(side), established: *state & ANSWERED != 0 };
@@ -77,7 +77,7 @@ impl Flows {
 }
 
 /// Whether the sender sorts first, and a name for the connection that both directions share.
-fn key(f: &Facts<'_>) -> (bool, u64) {
+fn key(f: &Facts<'_>) -> (bool, Mixed) {
     let endpoint = |ip: &Ip, port: u16| {
         let [a, b] = halves(ip);
         mix(mix(a ^ u64::from(ip.family)) ^ b) ^ u64::from(port).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -85,5 +85,5 @@ fn key(f: &Facts<'_>) -> (bool, u64) {
     let (a, b) = (endpoint(&f.src, f.ports.0), endpoint(&f.dst, f.ports.1));
     let (low, high) = (a.min(b), a.max(b));
     // An endpoint that talks to itself has no sides to tell apart.
-    (a <= b, mix(mix(low).wrapping_add(high) ^ u64::from(f.proto)))
+    (a <= b, Mixed(mix(mix(low).wrapping_add(high) ^ u64::from(f.proto))))
 }

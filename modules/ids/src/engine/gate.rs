@@ -64,7 +64,8 @@ impl Gate {
             for (i, byte) in (at..).zip(&c.bytes) {
                 // In ASCII the case of a letter is one bit.
                 let bits = if c.nocase && byte.is_ascii_alphabetic() { 0xdf } else { 0xff };
-                // Two contents that contradict each other: then none can match, and the rule's own look says so.
+                // Two contents that contradict each other: then none can match, and the rule's own look says
+                // so.
                 if mask[i] == 0 {
                     (mask[i], value[i]) = (bits, byte & bits);
                 }

@@ -1,7 +1,7 @@
-//! `threshold` and `detection_filter`: events of a rule and an address are counted in periods of packet time. A
-//! period begins with an event, and the first event `seconds` later or more begins the next one.
+//! `threshold` and `detection_filter`: events of a rule and an address are counted in periods of packet time.
+//! A period begins with an event, and the first event `seconds` later or more begins the next one.
 
-use super::table::{Table, halves, mix};
+use super::table::{Mixed, Table, halves, mix};
 use crate::rule::rate::{Kind, Rate};
 use flame_module::Ip;
 
@@ -29,15 +29,15 @@ impl Rates {
     /// Counts an event of rule number `rule`; whether it is an alert.
     pub fn pass(&mut self, rule: usize, rate: Rate, address: &Ip, now_ns: u64) -> bool {
         let [a, b] = halves(address);
-        let key = mix(mix(mix(a ^ rule as u64) ^ b) ^ u64::from(address.family));
+        let key = Mixed(mix(mix(mix(a ^ rule as u64) ^ b) ^ u64::from(address.family)));
         let length = u64::from(rate.seconds) * 1_000_000_000;
-        let events = match self.table.find(key) {
+        let events = match self.table.get_mut(key) {
             Some(p) if now_ns < p.start_ns.saturating_add(length) => {
                 p.events = p.events.saturating_add(1);
                 p.events
             }
             _ => {
-                self.table.put(key, now_ns, Period { start_ns: now_ns, events: 1 });
+                self.table.insert(key, now_ns, Period { start_ns: now_ns, events: 1 });
                 1
             }
         };

@@ -1,5 +1,5 @@
-//! `[a, b, !c, [d, e]]`, which addresses and ports share: what is listed without `!` (all, if nothing is) less
-//! what is listed with it.
+//! `[a, b, !c, [d, e]]`, which addresses and ports share: what is listed without `!` (all, if nothing is)
+//! less what is listed with it.
 
 use super::fault::{Wrong, wrong};
 use super::text::Piece;

@@ -1,7 +1,7 @@
 //! Rules as text and as values. [`parse`] is the one door for a rule file.
 //!
-//! A line that is no rule of the language is a [`Fault`]; a rule in it that asks for what this module does not do
-//! is listed in [`RuleSet::unsupported`].
+//! A line that is no rule of the language is a [`Fault`]; a rule in it that asks for what this module does
+//! not do is listed in [`RuleSet::unsupported`].
 
 pub mod address;
 pub mod bits;

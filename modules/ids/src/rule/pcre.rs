@@ -1,4 +1,5 @@
-//! `pcre:"[!]/REGEX/FLAGS"`, for an engine whose time is linear in the payload: no back references, no look-around.
+//! `pcre:"[!]/REGEX/FLAGS"`, for an engine whose time is linear in the payload: no back references, no
+//! look-around.
 
 use super::fault::{Wrong, wrong};
 use super::text::Piece;
@@ -70,7 +71,8 @@ pub fn read(piece: Piece<'_>) -> Result<Result<Pcre, String>, Wrong> {
             'A' => pcre.anchored = true,
             'G' => pcre.ungreedy = true,
             'R' => pcre.relative = true,
-            // `$` means the very end here anyway; nothing is decoded, so all bytes are raw; no limits to override.
+            // `$` means the very end here anyway; nothing is decoded, so all bytes are raw; no limits to
+            // override.
             'E' | 'B' | 'O' => {}
             'U' | 'I' | 'P' | 'H' | 'D' | 'M' | 'C' | 'K' | 'S' | 'Y' | 'V' | 'W' | 'Q' => {
                 return Ok(Err(format!("pcre flag {flag}: a part of an HTTP message")));

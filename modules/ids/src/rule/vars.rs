@@ -1,5 +1,5 @@
-//! `var`, `ipvar` and `portvar` lines. A value is read when it is defined, so it can only name what stands above
-//! it and never grows by being repeated.
+//! `var`, `ipvar` and `portvar` lines. A value is read when it is defined, so it can only name what stands
+//! above it and never grows by being repeated.
 
 use super::address::Addresses;
 use super::fault::{Wrong, wrong};

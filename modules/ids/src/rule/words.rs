@@ -1,5 +1,5 @@
-//! Options of Snort 2 and Suricata that this module knows by name only: a rule with one is listed, where a word
-//! that nobody knows is a fault.
+//! Options of Snort 2 and Suricata that this module knows by name only: a rule with one is listed, where a
+//! word that nobody knows is a fault.
 
 const WORDS: &[&str] = &[
     // Snort 2

@@ -1,10 +1,11 @@
 #![allow(unsafe_code)] // An allocator is made of addresses.
-//! The heap of a module: every request takes the same few instructions, so that what a module costs stays bounded
-//! (`flame check`). The usual allocators search lists, as long as they happen to be.
+//! The heap of a module: every request takes the same few instructions, so that what a module costs stays
+//! bounded (`flame check`). The usual allocators search lists, as long as they happen to be.
 //!
-//! Blocks have sizes of 16 bytes and up, four to each doubling, so at most a quarter of one is lost. Blocks given back
-//! wait in a list for their size; they are not joined. New ones are taken from the end of memory, in order, and what
-//! lies there already is 0: a table of zeros costs no more than a small one. A block at the end grows where it is.
+//! Blocks have sizes of 16 bytes and up, four to each doubling, so at most a quarter of one is lost. Blocks
+//! given back wait in a list for their size; they are not joined. New ones are taken from the end of memory,
+//! in order, and what lies there already is 0: a table of zeros costs no more than a small one. A block at
+//! the end grows where it is.
 //!
 //! Wasm has one thread, and nothing here is called by a signal.
 
@@ -65,7 +66,8 @@ impl State {
             return true;
         }
         let pages = (after - self.end).div_ceil(PAGE);
-        // A little more than is needed, so that it is not asked for again and again; just that near the limit.
+        // A little more than is needed, so that it is not asked for again and again; just that near the
+        // limit.
         let grown = [pages.max(GROW), pages].into_iter().find(|n| memory_grow(0, *n) != usize::MAX);
         self.end += grown.unwrap_or(0) * PAGE;
         grown.is_some()
@@ -78,14 +80,15 @@ impl State {
         if first.is_null() || layout.align() > 1 << LEAST {
             return (self.fresh(bytes, layout.align().max(1 << LEAST)), true);
         }
-        // SAFETY: a free block is at least 16 bytes, its first are the next one's address, and nobody else has it.
+        // SAFETY: a free block is at least 16 bytes, its first are the next one's address, and nobody else
+        // has it.
         self.free[class] = unsafe { first.cast::<*mut u8>().read() };
         (first, false)
     }
 }
 
-// SAFETY: blocks come from memory that is the module's own, do not overlap, and are given out once until they are given
-// back; a class is found again from the layout, which the caller must keep.
+// SAFETY: blocks come from memory that is the module's own, do not overlap, and are given out once until they
+// are given back; a class is found again from the layout, which the caller must keep.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: one thread, and no call into this from within it.

@@ -1,9 +1,9 @@
 //! Where in a payload a pattern may begin, sixteen places at a time.
 //!
-//! A search for many patterns looks at each byte in turn, and each look waits for the one before. [`Scan`] skips
-//! what cannot be the beginning of any: it compares the first three bytes of all patterns, half a byte at a time,
-//! by table look-ups in vector registers (Teddy: Wang et al., "Hyperscan", NSDI 2019, section 4.3). It never
-//! skips a beginning; what it stops at is for an automaton to decide.
+//! A search for many patterns looks at each byte in turn, and each look waits for the one before. [`Scan`]
+//! skips what cannot be the beginning of any: it compares the first three bytes of all patterns, half a byte
+//! at a time, by table look-ups in vector registers (Teddy: Wang et al., "Hyperscan", NSDI 2019, section
+//! 4.3). It never skips a beginning; what it stops at is for an automaton to decide.
 
 #[cfg(not(any(target_arch = "wasm32", target_arch = "x86_64")))]
 mod plain;
@@ -34,7 +34,8 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Of patterns, and whether the case of their ASCII letters does not matter. An empty pattern begins anywhere.
+    /// Of patterns, and whether the case of their ASCII letters does not matter. An empty pattern begins
+    /// anywhere.
     pub fn new<'a>(patterns: impl IntoIterator<Item = (&'a [u8], bool)>) -> Self {
         let mut patterns: Vec<_> = patterns.into_iter().collect();
         // Those that begin alike share a bucket: it then lets less pass.
@@ -65,16 +66,16 @@ impl Scan {
         self.high[place][usize::from(byte >> 4)] |= bucket;
     }
 
-    /// The first place at or behind `from` where a pattern may begin; `payload.len()` if there is none. Each of
-    /// the last two bytes may begin one that ends in the next segment.
+    /// The first place at or behind `from` where a pattern may begin; `payload.len()` if there is none. Each
+    /// of the last two bytes may begin one that ends in the next segment.
     #[inline]
     pub fn next(&self, payload: &[u8], from: usize) -> usize {
         find(self, payload, from)
     }
 
-    /// Which of the sixteen places from `from` on may begin a pattern, a bit each; nothing if not all of the bytes that are
-    /// compared are there, which [`Scan::next`] copes with. For loops that shall be bounded: what it takes does not
-    /// depend on the payload.
+    /// Which of the sixteen places from `from` on may begin a pattern, a bit each; nothing if not all of the
+    /// bytes that are compared are there, which [`Scan::next`] copes with. For loops that shall be bounded:
+    /// what it takes does not depend on the payload.
     #[inline(always)]
     pub fn places(&self, payload: &[u8], from: usize) -> Option<u32> {
         places(self, payload, from)

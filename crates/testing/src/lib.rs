@@ -1,4 +1,5 @@
-//! Real captures and what another program says of them.
+//! Real captures and what another program says of them, for tests.
+#![forbid(unsafe_code)]
 
 use flame_abi::{Descriptor, MAX_PACKET};
 use flame_source::{FileOptions, Next, RawBlock};
@@ -10,7 +11,7 @@ pub fn traces() -> Option<PathBuf> {
     let folder =
         std::env::var_os("FLAME_TRACES").map_or_else(|| PathBuf::from(default), PathBuf::from).join("open");
     if !folder.join("TRUTH.tsv").is_file() {
-        println!("skipped: no captures at {}", folder.display());
+        eprintln!("skipped: no captures at {}", folder.display());
         return None;
     }
     Some(folder)

@@ -1,15 +1,33 @@
-//! A table of fixed size: sets of eight entries, found by hash, with the oldest replaced.
-//!
-//! The tags of a set share half a cache line, so that a packet that concerns no entry costs one load.
-
 const WAYS: usize = 8;
 
+/// What a [`FlowTable`] keeps.
 pub trait Entry: Copy + Default {
     /// Time in nanoseconds at which the entry was last used.
     fn used(&self) -> u64;
 }
 
-pub struct Sets<T> {
+/// What is known of flows, found by the packets' flow hash ([`crate::Descriptor::hash`]), in a table of fixed
+/// size: sets of eight entries, in which a new one takes the place of the least recently used.
+///
+/// The tags of a set share half a cache line, so that a packet that concerns no entry costs one load.
+///
+/// ```
+/// use flame_module::{Entry, FlowTable};
+/// #[derive(Clone, Copy, Default)]
+/// struct Flow { last_ns: u64, port: u16, packets: u64 }
+/// impl Entry for Flow {
+///     fn used(&self) -> u64 { self.last_ns }
+/// }
+/// let mut flows = FlowTable::<Flow>::new(1024, 60_000_000_000);
+/// let (hash, now, port) = (0x1234, 5, 80);
+/// // A hash can be two flows': what tells them apart is looked at too.
+/// let index = flows.find(hash, now, |flow| flow.port == port);
+/// let index = index.unwrap_or_else(|| flows.insert(hash, now, Flow { port, ..Flow::default() }));
+/// let flow = flows.get(index);
+/// (flow.packets, flow.last_ns) = (flow.packets + 1, now);
+/// assert_eq!(flows.evicted, 0);
+/// ```
+pub struct FlowTable<T> {
     /// 0 where there is no entry.
     tags: Box<[[u32; WAYS]]>,
     entries: Box<[T]>,
@@ -19,7 +37,7 @@ pub struct Sets<T> {
     pub evicted: u64,
 }
 
-impl<T: Entry> Sets<T> {
+impl<T: Entry> FlowTable<T> {
     /// Room for `capacity` entries (rounded up to a power of two), which are forgotten `timeout`
     /// nanoseconds after their last use.
     pub fn new(capacity: usize, timeout: u64) -> Self {
@@ -48,7 +66,7 @@ impl<T: Entry> Sets<T> {
             if *tag == hash | 1 {
                 // Two connections hardly ever have the same tag.
                 if found > 0 {
-                    flame_module::cold();
+                    crate::cold();
                 }
                 found += 1;
                 let entry = &self.entries[set * WAYS + way];
@@ -60,10 +78,12 @@ impl<T: Entry> Sets<T> {
         None
     }
 
+    /// The entry at an index that [`FlowTable::find`] or [`FlowTable::insert`] gave.
     pub fn get(&mut self, index: usize) -> &mut T {
         &mut self.entries[index]
     }
 
+    /// Frees the place of an entry.
     pub fn remove(&mut self, index: usize) {
         self.tags[index / WAYS][index % WAYS] = 0;
     }
@@ -71,7 +91,7 @@ impl<T: Entry> Sets<T> {
     /// Puts `entry` in a free place, or in that of the set's least recently used.
     pub fn insert(&mut self, hash: u32, now: u64, entry: T) -> usize {
         // Once a connection.
-        flame_module::cold();
+        crate::cold();
         let set = self.set(hash);
         let mut chosen = 0;
         for way in 0..WAYS {
@@ -105,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_oldest_gives_way_and_only_the_living_count_as_evicted() {
-        let mut sets = Sets::new(16, 100);
+        let mut sets = FlowTable::new(16, 100);
         for n in 1..=8 {
             sets.insert(7, n, n);
         }

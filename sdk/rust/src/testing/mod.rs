@@ -1,9 +1,14 @@
 //! Runs a module natively: the same code without the sandbox, for unit tests and as the baseline of
 //! benchmarks.
 
-use crate::{Batch, Init, Module, Out, Progress, Slow};
+mod traffic;
+
+pub use traffic::{PacketBuilder, Traffic};
+
+use crate::{Batch, Init, Module, Out, Progress, Record, Slow};
 use flame_abi::output::{FRAME, LOST, MESSAGE};
 use flame_abi::{BatchHeader, Descriptor, InitHeader, role};
+use std::collections::BTreeMap;
 
 /// One row as the module wrote it: its table and bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,21 +27,43 @@ impl RowBytes {
 /// Parameters as the host would pass them.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
-    bytes: Vec<u8>,
+    values: BTreeMap<String, Vec<u8>>,
 }
 
 impl Parameters {
     pub fn with(mut self, name: &str, value: &[u8]) -> Self {
-        self.bytes.extend((name.len() as u16).to_le_bytes());
-        self.bytes.extend([0; 2]);
-        self.bytes.extend((value.len() as u32).to_le_bytes());
-        self.bytes.extend(name.as_bytes());
-        self.bytes.extend(value);
+        self.values.insert(name.to_owned(), value.to_vec());
         self
+    }
+
+    /// The manifest's defaults, for example `Parameters::of(Params::DEFAULTS)`; what is given later takes
+    /// their place.
+    pub fn of(defaults: &[(&str, &[u8])]) -> Self {
+        defaults.iter().fold(Self::default(), |all, (name, value)| all.with(name, value))
     }
 
     pub fn integer(self, name: &str, value: i64) -> Self {
         self.with(name, &value.to_le_bytes())
+    }
+
+    pub fn number(self, name: &str, value: f64) -> Self {
+        self.with(name, &value.to_le_bytes())
+    }
+
+    pub fn text(self, name: &str, value: &str) -> Self {
+        self.with(name, value.as_bytes())
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (name, value) in &self.values {
+            bytes.extend((name.len() as u16).to_le_bytes());
+            bytes.extend([0; 2]);
+            bytes.extend((value.len() as u32).to_le_bytes());
+            bytes.extend(name.as_bytes());
+            bytes.extend(value);
+        }
+        bytes
     }
 }
 
@@ -65,14 +92,27 @@ impl<F: Module, S: Slow> Native<F, S> {
         let tick_ns = if interval_ns == 0 { 1_000_000_000 } else { interval_ns };
         let header =
             |role| InitHeader { abi: flame_abi::VERSION, role, worker: 0, workers: 1, tick_ns, interval_ns };
-        let bytes = |role| [&header(role).to_bytes(), parameters.bytes.as_slice()].concat();
+        let bytes = |role| [&header(role).to_bytes(), parameters.to_bytes().as_slice()].concat();
         Self {
             fast: F::new(&Init::new(&bytes(role::FAST))),
             slow: slow(&bytes(role::SLOW)),
-            out: Out::default(),
+            out: Out::roomy(),
             rows: Vec::new(),
             lost: 0,
         }
+    }
+
+    /// The rows of one table, with their columns by name: `native.of::<Total>()[0].packets`.
+    ///
+    /// Panics if a row is not as the manifest says.
+    pub fn of<'a, R: Record<'a>>(&'a self) -> Vec<R> {
+        let rows = self.rows.iter().filter(|row| row.table == R::TABLE);
+        rows.map(|row| R::read(&row.bytes).expect("a row is as the manifest says")).collect()
+    }
+
+    /// Runs packets in batches of 256.
+    pub fn run(&mut self, traffic: &Traffic) {
+        self.packets(traffic.descriptors(), traffic.memory());
     }
 
     /// Runs descriptors whose `addr` is an offset in `memory`, in batches of 256.
@@ -112,7 +152,14 @@ impl<F: Module, S: Slow> Native<F, S> {
     }
 
     fn drain(&mut self, messages: bool) {
-        let output = self.out.seal().to_vec();
+        let mut output = Vec::new();
+        loop {
+            let (bytes, more) = self.out.hand();
+            output.extend(bytes);
+            if !more {
+                break;
+            }
+        }
         let mut rest = output.as_slice();
         while rest.len() >= FRAME {
             let len = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;

@@ -1,0 +1,186 @@
+//! What the types of a manifest leave open.
+
+use super::{
+    Column, ColumnType, MAX_COLUMNS, MAX_TABLES, Manifest, ManifestError, Parameter, ParameterType, Step,
+    Table, line,
+};
+use crate::CALL_UNITS;
+use crate::layout::MAX_MEMORY;
+use std::collections::BTreeSet;
+
+/// What is wrong, and the way to it.
+pub(super) struct Fault<'a> {
+    path: Vec<Step<'a>>,
+    place: String,
+    reason: String,
+}
+
+impl Fault<'_> {
+    /// In the manifest's text.
+    pub fn of(self, text: &str) -> ManifestError {
+        ManifestError::Invalid { line: line(text, &self.path), place: self.place, reason: self.reason }
+    }
+}
+
+type Checked<'a> = Result<(), Fault<'a>>;
+
+fn fault<'a>(path: &[Step<'a>], place: impl Into<String>, reason: impl Into<String>) -> Checked<'a> {
+    Err(Fault { path: path.to_vec(), place: place.into(), reason: reason.into() })
+}
+
+/// Values of an enum, at most: a row holds the number of one in a byte.
+const MAX_VALUES: usize = 255;
+/// MiB of memory, at most.
+const MAX_MIB: u32 = MAX_MEMORY >> 20;
+
+impl Manifest {
+    pub(super) fn check(&self) -> Checked<'_> {
+        name(&[Step::Key("name")], "name", &self.name)?;
+        if self.version.is_empty() || self.version.len() > 64 {
+            let found = if self.version.is_empty() { "is empty" } else { "is too long" };
+            return fault(
+                &[Step::Key("version")],
+                "version",
+                format!("{found}: write 1 to 64 bytes, as 1.0.0"),
+            );
+        }
+        for (key, text) in [("version", &self.version), ("description", &self.description)] {
+            one_line(&[Step::Key(key)], key, text)?;
+        }
+        self.check_limits()?;
+        for (key, parameter) in &self.parameters {
+            name(&[Step::Key("parameters"), Step::Key(key)], "parameters", key)?;
+            parameter.check(key)?;
+        }
+        at_most(&[Step::Key("tables")], "tables", self.tables.len(), MAX_TABLES, "entries")?;
+        let mut names = BTreeSet::new();
+        for (index, table) in self.tables.iter().enumerate() {
+            let path = [Step::Key("tables"), Step::Index(index)];
+            name(&[path[0], path[1], Step::Key("name")], "tables", &table.name)?;
+            if !names.insert(&table.name) {
+                return fault(&path, format!("tables.{}", table.name), "appears twice: choose another name");
+            }
+            table.check(index)?;
+        }
+        Ok(())
+    }
+
+    fn check_limits(&self) -> Checked<'_> {
+        let limits = &self.limits;
+        let path = |key| [Step::Key("limits"), Step::Key(key)];
+        if let Some(mib) = limits.memory_mib.filter(|mib| !(1..=MAX_MIB).contains(mib)) {
+            let reason = format!("{mib} is not in 1 to {MAX_MIB}");
+            return fault(&path("memory_mib"), "limits.memory_mib", reason);
+        }
+        for (key, budget, least) in
+            [("packet_budget", limits.packet_budget, 1), ("call_budget", limits.call_budget, CALL_UNITS)]
+        {
+            if let Some(units) = budget.filter(|units| *units < least) {
+                let reason = format!("{units} is too little: {least} at least");
+                return fault(&path(key), format!("limits.{key}"), reason);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Parameter {
+    fn check<'a>(&'a self, key: &'a str) -> Checked<'a> {
+        let path = |field| [Step::Key("parameters"), Step::Key(key), Step::Key(field)];
+        let place = |field: &str| format!("parameters.{key}.{field}");
+        let kind = match self.kind {
+            ParameterType::Text => "a text",
+            ParameterType::Boolean => "a boolean",
+            _ => "",
+        };
+        if let (Some(min), Some(max)) = (self.min, self.max)
+            && min > max
+        {
+            let reason = format!("{min} is more than max = {max}: exchange them");
+            return fault(&path("min"), place("min"), reason);
+        }
+        one_line(&path("description"), &place("description"), &self.description)?;
+        if let Err(reason) = self.encode(&self.default) {
+            return fault(&path("default"), place("default"), reason);
+        }
+        for (field, limit) in [("min", self.min), ("max", self.max)] {
+            if limit.is_some() && !kind.is_empty() {
+                return fault(&path(field), place(field), format!("{kind} has no limits: remove it"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Table {
+    fn check(&self, index: usize) -> Checked<'_> {
+        let table = [Step::Key("tables"), Step::Index(index)];
+        let columns = [table[0], table[1], Step::Key("columns")];
+        let place = format!("tables.{}", self.name);
+        one_line(&[table[0], table[1], Step::Key("description")], &place, &self.description)?;
+        at_most(&columns, &place, self.columns.len(), MAX_COLUMNS, "columns")?;
+        if self.columns.is_empty() {
+            return fault(&columns, place, "has no columns: add one");
+        }
+        let mut names = BTreeSet::new();
+        for (at, column) in self.columns.iter().enumerate() {
+            let path = [columns[0], columns[1], columns[2], Step::Index(at), Step::Key("name")];
+            name(&path, &place, &column.name)?;
+            let place = format!("{place}.{}", column.name);
+            if !names.insert(&column.name) {
+                return fault(&path, place, "appears twice: choose another name");
+            }
+            // A record in JSON says where it is from under these keys.
+            if column.name == "module" || column.name == "table" {
+                return fault(&path, place, "this name is taken: choose another");
+            }
+            column.check(&path, place)?;
+        }
+        Ok(())
+    }
+}
+
+impl Column {
+    fn check<'a>(&'a self, path: &[Step<'a>], place: String) -> Checked<'a> {
+        let is_enum = self.kind == ColumnType::Enum;
+        if is_enum == self.values.is_empty() {
+            return fault(
+                path,
+                place,
+                "an enum, and only an enum, lists its values, as values = [\"a\", \"b\"]",
+            );
+        }
+        at_most(path, &place, self.values.len(), MAX_VALUES, "values")?;
+        let mut words = BTreeSet::new();
+        match self.values.iter().find(|word| !words.insert(*word)) {
+            Some(twice) => fault(path, place, format!("value {twice:?} appears twice: remove one")),
+            None => one_line(path, &place, self.unit.as_deref().unwrap_or("")),
+        }
+    }
+}
+
+fn at_most<'a>(path: &[Step<'a>], place: &str, found: usize, limit: usize, what: &str) -> Checked<'a> {
+    match found > limit {
+        true => fault(path, place, format!("{found} {what}, at most {limit} are allowed")),
+        false => Ok(()),
+    }
+}
+
+fn one_line<'a>(path: &[Step<'a>], place: &str, text: &str) -> Checked<'a> {
+    match text.chars().any(char::is_control) {
+        true => fault(path, place, "has control characters: write one line"),
+        false => Ok(()),
+    }
+}
+
+/// Names become file names, JSON keys and column names, so they are plain.
+fn name<'a>(path: &[Step<'a>], place: &str, found: &str) -> Checked<'a> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+    let begins = found.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
+    if begins && found.len() <= 32 && found.bytes().all(plain) {
+        return Ok(());
+    }
+    let found: String = found.chars().take(40).collect();
+    let rule = "is not a name: a lower-case letter, then lower-case letters, digits, _ or -, at most 32";
+    fault(path, place, format!("{found:?} {rule}"))
+}

@@ -1,0 +1,399 @@
+//! The SDK's examples build as they stand, are bounded where they say so, and find what is there; and what a module
+//! writes all comes out, however much it is.
+
+mod common;
+
+use common::root;
+use flame_module::testing::Traffic;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const EXAMPLES: [&str; 5] = ["dns", "handshakes", "lengths", "scans", "talkers"];
+
+fn kept() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn flame(args: &[&str]) -> Output {
+    let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
+    // A target folder of its own: this cargo must not wait for the one that runs the test.
+    let out = flame.args(args).env("CARGO_TARGET_DIR", kept().join("target")).output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "flame {args:?}: {}", text(&out.stderr));
+    out
+}
+
+fn build(folder: &Path) -> String {
+    flame(&["build", folder.to_str().unwrap(), "--output", kept().to_str().unwrap()]);
+    let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+    kept().join(name + ".wasm").display().to_string()
+}
+
+/// Rows of one table.
+fn rows(wasm: &str, capture: &Path, table: &str, more: &[&str]) -> Vec<Value> {
+    let usual = ["run", wasm, "-r", capture.to_str().unwrap(), "-q", "--format", "json", "--table", table];
+    let out = flame(&[&usual[..], more].concat());
+    text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn sum(rows: &[Value], column: &str) -> u64 {
+    rows.iter().map(|row| row[column].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn the_five_examples_find_what_is_there() {
+    let folder = root().join("sdk/rust/examples");
+    let there: BTreeSet<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .collect();
+    assert!(there.iter().eq(EXAMPLES.iter()), "{there:?}");
+    let demo = root().join("demo/demo.pcap");
+    let built = EXAMPLES.map(|name| build(&folder.join(name)));
+    let [dns, handshakes, lengths, scans, talkers] = built.each_ref();
+    // What `count` finds in the recorded capture.
+    assert_eq!(sum(&rows(lengths, &demo, "length", &[]), "packets"), 1244);
+    assert_eq!(sum(&rows(lengths, &demo, "length", &["--interval", "100ms"]), "packets"), 1244);
+    let bytes = sum(&rows(talkers, &demo, "host", &["--set", "talkers.least=0"]), "bytes");
+    assert!(bytes > 925_000 && bytes < 925_946, "all but what is not IP: {bytes}");
+    let found = rows(scans, &demo, "scan", &["--set", "scans.ports=2"]);
+    assert_eq!((found.len(), found[0]["src"].as_str()), (1, Some("10.9.0.1")));
+    let found = rows(handshakes, &demo, "answer", &[]);
+    // The recorded link delays each way by 10 ms.
+    let delayed = |row: &Value| (20_000_000..25_000_000).contains(&row["time_ns"].as_u64().unwrap());
+    // One SYN was sent again, after a second.
+    let again = found.iter().filter(|row| !delayed(row)).count();
+    assert_eq!((found.len(), again), (17, 1), "{found:?}");
+
+    let found = rows(dns, &demo, "question", &["--expose", "payload:256"]);
+    let asked: Vec<_> =
+        found.iter().map(|row| (row["name"].as_str().unwrap(), row["type"].as_u64().unwrap())).collect();
+    assert_eq!(asked, [("demo.test", 1), ("demo.test", 28), ("nothing.test", 1)]);
+
+    // Tables of fixed size are why.
+    for wasm in [handshakes, lengths, scans, talkers] {
+        let out = flame(&["check", wasm, "--format", "json"]);
+        let last: Value = serde_json::from_str(text(&out.stdout).lines().last().unwrap()).unwrap();
+        assert_eq!(last["bounded"], true, "{wasm}: {last}");
+    }
+}
+
+/// A capture file of microseconds (libpcap's first format).
+fn pcap(traffic: &Traffic) -> Vec<u8> {
+    let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    for d in traffic.descriptors() {
+        let bytes = &traffic.memory()[d.addr as usize..][..d.cap_len as usize];
+        for word in [0, (d.ts_ns / 1000) as u32, d.cap_len, d.wire_len] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(bytes);
+    }
+    file
+}
+
+/// Writes as an author would who never heard of output areas: 600 KB from a batch and as much at a tick, 8 MB and then
+/// 48 MB at the end, and more messages than a host takes from one call.
+const MANY: &str = r#"
+use flame_module::{Batch, Init, Module, Out, Progress, Slow};
+flame_module::manifest!();
+
+pub struct Many {
+    ticked: bool,
+    rows: std::iter::Peekable<std::iter::Map<std::ops::Range<u64>, fn(u64) -> End>>,
+}
+
+impl Module for Many {
+    fn new(_: &Init) -> Self {
+        let row: fn(u64) -> End = |n| End { n, twice: 2 * n };
+        Self { ticked: false, rows: (0..2_000_000).map(row).peekable() }
+    }
+    fn batch(&mut self, batch: &Batch, out: &mut Out) {
+        for packet in batch.packets() {
+            for n in 0..100 {
+                out.write(&Packet { ts_ns: packet.ts_ns, n });
+            }
+        }
+    }
+    fn tick(&mut self, _: u64, out: &mut Out) -> Progress {
+        if !std::mem::replace(&mut self.ticked, true) {
+            (0..10_000u64).for_each(|n| out.message(&n.to_le_bytes()));
+            (0..30_000).for_each(|n| { out.write(&Tick { n }); });
+        }
+        Progress::Done
+    }
+    fn end(&mut self, _: u64, out: &mut Out) -> Progress {
+        if std::mem::take(&mut self.ticked) {
+            (0..500_000).for_each(|n| { out.write(&Tick { n }); });
+        }
+        out.write_all(&mut self.rows)
+    }
+}
+
+pub struct Merge(u64);
+
+impl Slow for Merge {
+    fn new(_: &Init) -> Self {
+        Self(0)
+    }
+    fn message(&mut self, _: &[u8], _: &mut Out) {
+        self.0 += 1;
+    }
+    fn end(&mut self, _: u64, out: &mut Out) -> Progress {
+        // One row if all messages came.
+        (9_999..self.0).for_each(|n| { out.write(&Messages { n }); });
+        Progress::Done
+    }
+}
+
+flame_module::export!(Many, slow = Merge);
+"#;
+
+const TABLES: &str = r#"
+[limits]
+packet_budget = 100_000_000
+call_budget = 10_000_000_000
+[[tables]]
+name = "packet"
+columns = [{ name = "ts_ns", type = "time" }, { name = "n", type = "u64" }]
+[[tables]]
+name = "tick"
+columns = [{ name = "n", type = "u64" }]
+[[tables]]
+name = "end"
+columns = [{ name = "n", type = "u64" }, { name = "twice", type = "u64" }]
+[[tables]]
+name = "messages"
+columns = [{ name = "n", type = "u64" }]
+"#;
+
+#[test]
+fn rows_are_never_lost_however_many_they_are() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("many");
+    flame(&["new", folder.to_str().unwrap()]);
+    std::fs::write(folder.join("src/lib.rs"), MANY).unwrap();
+    let manifest = std::fs::read_to_string(folder.join("module.toml")).unwrap();
+    let (head, _) = manifest.split_once("[parameters.port]").unwrap();
+    std::fs::write(folder.join("module.toml"), head.to_owned() + TABLES).unwrap();
+    let wasm = build(&folder);
+    // 600 packets over three seconds.
+    let mut traffic = Traffic::default();
+    for n in 0..600 {
+        traffic.udp("10.0.0.1:1", "10.0.0.2:2").at(n * 5_000_000);
+    }
+    let capture = temporary.path().join("many.pcap");
+    std::fs::write(&capture, pcap(&traffic)).unwrap();
+    let run = ["run", &wasm, "-r", capture.to_str().unwrap(), "--format", "json", "--stats", "json"];
+    let out = flame(&run);
+    let account: Value = serde_json::from_str(&text(&out.stderr)).unwrap();
+    let many = &account["modules"]["many"];
+    // A host takes no more than so many records a second of packet time; all were handed over.
+    let given = many["records"].as_u64().unwrap() + many["withheld"].as_u64().unwrap();
+    assert_eq!(
+        (given, &many["records_lost"]),
+        (60_000 + 30_000 + 500_000 + 2_000_000 + 1, &0.into()),
+        "{account}"
+    );
+    assert_eq!(many["messages_lost"], 0, "{account}");
+}
+
+/// Every getter, parameter, column and table of flame.h, in rows.
+const GETTERS: &str = r#"
+#include "flame.h"
+
+struct ends { uint32_t src, dst; };
+FLAME_MAP(pairs, struct ends, uint64_t, 4)
+struct flow { uint64_t last_ns; uint32_t seq; };
+FLAME_FLOWS(flows, struct flow, last_ns)
+
+static struct flows table;
+static char greeting[70000];
+static uint32_t greeting_len;
+static double factor;
+
+FLAME_EXPORT(flame_init) uint64_t flame_init(const struct flame_init *init, uint32_t len) {
+  uint32_t size;
+  const char *text = flame_text(init, len, "greeting", &size);
+  while (greeting_len + size < sizeof greeting) {
+    __builtin_memcpy(greeting + greeting_len, text, size);
+    greeting_len += size;
+  }
+  factor = flame_number(init, len, "factor");
+  flows_init(&table, 16, 1000000);
+  return flame_output(FLAME_DONE);
+}
+
+FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) {
+  for (uint32_t i = 0; i < batch->count; i++) {
+    const struct flame_packet *p = flame_packet(batch, i);
+    struct flame_ipv4 ip4 = {0};
+    struct flame_ipv6 ip6 = {0};
+    struct flame_tcp tcp = {0};
+    struct flame_udp udp = {0};
+    uint32_t len, views = 0;
+    views |= flame_ipv4(p, &ip4) << 0 | flame_ipv6(p, &ip6) << 1 | flame_tcp(p, &tcp) << 2 | flame_udp(p, &udp) << 3;
+    const uint8_t *payload = flame_payload(p, &len);
+    struct ends ends = {ip4.src, ip4.dst};
+    uint64_t *seen = pairs_insert(&ends, p->ts_ns);
+    ++*seen;
+    struct flow *f;
+    FLAME_FLOWS_EACH(&table, p->hash, p->ts_ns, last_ns, f)
+      if (f->seq == tcp.seq) break;
+    int known = f != NULL;
+    if (!f) f = flows_insert(&table, p->hash, p->ts_ns);
+    *f = (struct flow){p->ts_ns, tcp.seq};
+    flame_row(0);
+    flame_u8((uint8_t)views);
+    flame_i64(flame_sport(p));
+    flame_i64(flame_dport(p));
+    flame_u32(tcp.seq);
+    flame_u32(tcp.ack);
+    flame_u8(tcp.flags);
+    flame_u8(ip4.ttl | ip6.hop_limit);
+    flame_u16(ip4.total_len | ip6.payload_len);
+    flame_u16(udp.len);
+    flame_put_text((const char *)payload, len);
+    flame_bool(len == 5 && memcmp(payload, "hello", 5) == 0 && memcmp(payload, "help!", 5) < 0);
+    flame_u64(*seen);
+    flame_bool(known);
+    flame_f64(factor * 2);
+    flame_finish();
+  }
+  return flame_output(FLAME_DONE);
+}
+
+FLAME_EXPORT(flame_end) uint64_t flame_end(uint64_t now_ns) {
+  (void)now_ns;
+  flame_row(1);
+  flame_put_text(greeting, greeting_len);
+  flame_finish();
+  /* Longer than any row: lost, and counted. */
+  flame_row(1);
+  flame_put_text(greeting, greeting_len);
+  flame_u64(0);
+  flame_finish();
+  flame_row(3);
+  flame_u64(pairs_evicted + table.evicted);
+  flame_finish();
+  /* Without a look at the room there is. */
+  for (uint64_t i = 0; i < 50000; i++) {
+    flame_row(2);
+    flame_u64(i);
+    flame_finish();
+  }
+  return flame_output(FLAME_DONE);
+}
+"#;
+
+const GETTERS_TABLES: &str = r#"
+[parameters.greeting]
+type = "text"
+default = "é"
+description = "a text"
+[parameters.factor]
+type = "number"
+default = 0.75
+description = "a number"
+[[tables]]
+name = "packet"
+columns = [
+  { name = "views", type = "u8" }, { name = "sport", type = "i64" }, { name = "dport", type = "i64" },
+  { name = "seq", type = "u32" }, { name = "ack", type = "u32" }, { name = "flags", type = "u8" },
+  { name = "ttl", type = "u8" }, { name = "len", type = "u16" }, { name = "udp_len", type = "u16" },
+  { name = "payload", type = "text" }, { name = "hello", type = "bool" }, { name = "seen", type = "u64" },
+  { name = "known", type = "bool" }, { name = "twice", type = "f64" },
+]
+[[tables]]
+name = "greeting"
+columns = [{ name = "text", type = "text" }]
+[[tables]]
+name = "many"
+columns = [{ name = "n", type = "u64" }]
+[[tables]]
+name = "state"
+columns = [{ name = "evicted", type = "u64" }]
+"#;
+
+#[test]
+fn a_module_in_c_has_the_same_getters_and_tables() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("getters");
+    flame(&["new", folder.to_str().unwrap(), "--lang", "c"]);
+    std::fs::write(folder.join("module.c"), GETTERS).unwrap();
+    let manifest = std::fs::read_to_string(folder.join("module.toml")).unwrap();
+    let (head, _) = manifest.split_once("[parameters.port]").unwrap();
+    std::fs::write(folder.join("module.toml"), head.replace("headers\"", "all\"") + GETTERS_TABLES).unwrap();
+    let wasm = build(&folder);
+    let mut traffic = Traffic::default();
+    traffic.tcp("10.0.0.1:1024", "10.0.0.2:80").seq(7).ack(8).payload(b"hello");
+    // Behind the datagram comes the link's padding.
+    let padded = traffic.tcp("10.0.0.1:1024", "10.0.0.2:80").seq(7).payload(b"hello").bytes().len();
+    traffic.last().payload(&[0; 9]).bytes()[16..18].copy_from_slice(&(padded as u16 - 14).to_be_bytes());
+    traffic.udp("[fd00::1]:53", "[fd00::2]:5353").payload(b"help!");
+    traffic.ip("10.0.0.3", "10.0.0.4", flame_module::proto::ICMP);
+    // Nineteen pairs more: of the 64 places four are each pair's.
+    for host in 0..80 {
+        traffic.ip(&format!("10.1.0.{host}"), "10.0.0.4", flame_module::proto::ICMP);
+    }
+    let capture = temporary.path().join("getters.pcap");
+    std::fs::write(&capture, pcap(&traffic)).unwrap();
+    let found = rows(&wasm, &capture, "packet", &["--expose", "all"]);
+    let row = |n: usize| {
+        let columns =
+            ["views", "sport", "dport", "seq", "ack", "flags", "ttl", "len", "udp_len", "payload", "hello"];
+        let more = ["seen", "known", "twice"];
+        columns.iter().chain(&more).map(|c| found[n][c].to_string()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row(0), "5 1024 80 7 8 16 64 45 0 \"hello\" true 1 false 1.5");
+    assert_eq!(row(1), "5 1024 80 7 0 16 64 45 0 \"hello\" true 2 true 1.5");
+    assert_eq!(row(2), "10 53 5353 0 0 0 64 13 13 \"help!\" false 1 false 1.5");
+    assert_eq!(row(3), "1 -1 -1 0 0 0 64 20 0 \"\" false 1 false 1.5");
+    let end = &rows(&wasm, &capture, "greeting", &["--expose", "all"])[0];
+    let text = end["text"].as_str().unwrap();
+    assert_eq!((text.len(), text.chars().all(|c| c == 'é')), (65_534, true), "cut at a character");
+    let state = &rows(&wasm, &capture, "state", &["--expose", "all"])[0];
+    assert!(state["evicted"].as_u64().unwrap() > 80 - 64, "{state}");
+    assert_eq!(rows(&wasm, &capture, "many", &[]).len(), 50_000);
+    let out = flame(&["check", &wasm, "--format", "json"]);
+    let out = String::from_utf8(out.stdout).unwrap();
+    let last: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    assert_eq!(last["bounded"], true, "{last}");
+}
+
+/// What a module asks to see is refused when it is built, not when it is installed, by its line.
+#[test]
+fn build_names_the_line_and_the_remedy() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("probe");
+    flame(&["new", folder.to_str().unwrap(), "--lang", "c"]);
+    let good = std::fs::read_to_string(folder.join("module.toml")).unwrap();
+    for (old, new, said) in [
+        (
+            "\"headers\"",
+            "\"header\"",
+            "line 7: needs.expose: \"header\": expected count, none, headers, payload:N or all",
+        ),
+        ("# select = \"tcp\"", "select = \"porrt 80\"", "line 8: needs.select: \"porrt 80\""),
+        ("default = 443", "default = 70000", "line 12: parameters.port.default: 70000 is not in 0 to 65535"),
+        ("type = \"u64\"", "type = \"u46\"", "expected one of `bool`"),
+        (
+            "name = \"bytes\"",
+            "name = \"packets\"",
+            "line 21: tables.total.packets: appears twice: choose another name",
+        ),
+    ] {
+        let text = good.replacen(old, new, 1);
+        assert_ne!(text, good, "{old}");
+        std::fs::write(folder.join("module.toml"), text).unwrap();
+        let out = Command::new(env!("CARGO_BIN_EXE_flame")).arg("build").arg(&folder).output().unwrap();
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(1), "{new}: {error}");
+        assert!(error.contains("module.toml: manifest") && error.contains(said), "{new}: {error}");
+    }
+}
