@@ -22,13 +22,16 @@ mod pipeline;
 mod read;
 mod report;
 mod run;
+mod options;
 mod runner;
 mod stage;
 mod stop;
 mod threads;
+mod wiring;
 
 pub use error::RunError;
 pub use handle::Handle;
 pub use module::Module;
 pub use report::{FaultReport, Observer, Report, Silent, Snapshot};
-pub use run::{Input, Options, Run, Worker};
+pub use run::{Input, Run, Worker};
+pub use options::Options;

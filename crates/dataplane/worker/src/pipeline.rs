@@ -2,16 +2,13 @@
 
 use crate::error::RunError;
 use crate::handle::Command;
-use crate::module::{LoadedModule, Shape};
+use crate::module::LoadedModule;
 use crate::outlet::{Outlet, Removed};
 use crate::read::Chunk;
 use crate::runner::{Blocks, ModuleRunner};
-use crate::stage::{ViewStage, blocks, is_alone};
-use crate::stop::Stop;
+use crate::stage::{PipelineOptions, ViewStage, blocks, is_alone};
 use crossbeam_channel::Sender;
 use flame_plan::{Account, ModuleId};
-use flame_source::Shared;
-use flame_view::Key;
 
 pub(crate) struct Pipeline<'a> {
     views: Vec<ViewStage>,
@@ -25,20 +22,6 @@ struct Leaving {
     view: ViewStage,
     now_ns: u64,
     reply: Sender<Account>,
-}
-
-/// Options of a pipeline.
-#[derive(Clone, Copy)]
-pub(crate) struct PipelineOptions<'a> {
-    pub(crate) shape: Shape,
-    pub(crate) worker: usize,
-    pub(crate) batch: usize,
-    pub(crate) key: Option<&'a Key>,
-    pub(crate) shared: Option<Shared>,
-    /// Whether the source loses packets that are not taken in time. If so, the pipeline does not wait for
-    /// calls of metered modules.
-    pub(crate) live: bool,
-    pub(crate) stop: &'a Stop<'a>,
 }
 
 impl<'a> Pipeline<'a> {

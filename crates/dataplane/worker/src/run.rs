@@ -5,26 +5,18 @@ use crate::error::RunError;
 use crate::handle::{Handle, Inboxes};
 use crate::module::{LoadedModule, Module, Shape};
 use crate::outlet::Event;
-use crate::pipeline::PipelineOptions;
-use crate::read::ReadOptions;
 use crate::report::{Observer, Report};
+use crate::options::Options;
 use crate::stop::Stop;
 use crate::threads;
+use crate::wiring::{QUEUE, Wiring};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::Sink;
 use flame_run::Engines;
 use flame_source::Source;
-use flame_view::Key;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
-
-/// The maximum number of blocks that wait for one worker, and, per worker, of outputs that wait for the
-/// collector. A full queue blocks the sender: capture files are read more slowly, a live source counts kernel
-/// drops.
-pub(crate) const QUEUE: usize = 16;
 
 /// The sources of a run.
 pub enum Input {
@@ -41,23 +33,6 @@ impl Input {
             Self::PerWorker(sources) => sources.iter().any(|source| source.is_live()),
         }
     }
-}
-
-#[derive(Clone)]
-pub struct Options {
-    pub decapsulate: bool,
-    /// The maximum number of packets to read, over all workers (for a shared source only).
-    pub count: u64,
-    /// The maximum number of packets in a batch, 1 to 256.
-    pub batch: usize,
-    /// The key of the transforms `prefix` and `hash`.
-    pub key: Option<Key>,
-    /// The key that, with the flow hash, determines the worker of a flow where there are grants. The flows
-    /// that share a worker then reveal nothing about their addresses.
-    pub dispatch_key: Option<Key>,
-    /// The flag that ends the run when it is set. All packets that were read are still processed and
-    /// reported.
-    pub stop: Arc<AtomicBool>,
 }
 
 /// A prepared run: its modules are loaded, and its [`Handle`] takes commands.
@@ -141,39 +116,6 @@ impl Run {
                 (Input::PerWorker(_), None) => Err(RunError::Broken),
             }
         })
-    }
-}
-
-/// The data that the threads of a run share.
-pub(crate) struct Wiring<'a> {
-    pub(crate) shape: Shape,
-    pub(crate) modules: &'a [LoadedModule],
-    pub(crate) options: &'a Options,
-    pub(crate) handle: &'a Handle,
-    pub(crate) stop: &'a Stop<'a>,
-}
-
-impl<'a> Wiring<'a> {
-    pub(crate) fn pipeline_options(&self, worker: usize, source: &dyn Source) -> PipelineOptions<'a> {
-        PipelineOptions {
-            shape: self.shape,
-            worker,
-            batch: self.options.batch,
-            key: self.options.key.as_ref(),
-            shared: source.shared(),
-            live: source.is_live(),
-            stop: self.stop,
-        }
-    }
-
-    pub(crate) fn read_options(&self) -> ReadOptions<'a> {
-        ReadOptions {
-            decapsulate: self.options.decapsulate,
-            tick_ns: self.shape.tick_ns,
-            count: self.options.count,
-            stop: &self.options.stop,
-            progress: &self.handle.shared().progress,
-        }
     }
 }
 

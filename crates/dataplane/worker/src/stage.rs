@@ -1,9 +1,8 @@
 //! One view and the modules that share it: packets are shown once, in blocks that all its runners read.
 
 use crate::error::RunError;
-use crate::module::LoadedModule;
+use crate::module::{LoadedModule, Shape};
 use crate::outlet::Outlet;
-use crate::pipeline::PipelineOptions;
 use crate::read::Chunk;
 use crate::runner::{Blocks, ModuleRunner};
 use crate::stop::Stop;
@@ -12,10 +11,24 @@ use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_plan::{ModuleClass, Shed, ViewSpec};
 use flame_run::Mapping;
 use flame_source::{RawPacket, Shared};
-use flame_view::{View, Written};
+use flame_view::{Key, View, Written};
 
 /// The number of blocks of one view. A module has an overrun when it holds all of them.
 const SLOTS: usize = 4;
+
+/// Options of a pipeline.
+#[derive(Clone, Copy)]
+pub(crate) struct PipelineOptions<'a> {
+    pub(crate) shape: Shape,
+    pub(crate) worker: usize,
+    pub(crate) batch: usize,
+    pub(crate) key: Option<&'a Key>,
+    pub(crate) shared: Option<Shared>,
+    /// Whether the source loses packets that are not taken in time. If so, the pipeline does not wait for
+    /// calls of metered modules.
+    pub(crate) live: bool,
+    pub(crate) stop: &'a Stop<'a>,
+}
 
 pub(crate) struct ViewStage {
     /// The view to share, or `None` for a module with separate blocks.

@@ -1,8 +1,10 @@
 //! The end of a run from outside, and the time that calls have then.
 
-use crate::threads::SLICE;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// The time that an instance has before its worker runs the others.
+pub(crate) const SLICE: Duration = Duration::from_micros(500);
 
 /// The time that each instance has, after the run was stopped, for its current batch or init and for waiting
 /// blocks. Other calls have a budget instead ([`flame_run::Allowance::last`]), so that a slow machine does

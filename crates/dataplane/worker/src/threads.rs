@@ -4,21 +4,19 @@ use crate::collect::{Collector, collect};
 use crate::error::RunError;
 use crate::handle::{Command, Inboxes};
 use crate::outlet::{Event, Queue};
-use crate::pipeline::{Pipeline, PipelineOptions};
+use crate::pipeline::Pipeline;
 use crate::read::{Chunk, Consumer, ReadStats, read_loop};
 use crate::report::{Observer, Report, Silent};
-use crate::run::{QUEUE, Wiring};
+use crate::stage::PipelineOptions;
+use crate::stop::SLICE;
+use crate::wiring::{Ends, QUEUE, Wiring};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, never, select};
 use flame_abi::Descriptor;
-use flame_plan::{Account, ModuleId};
 use flame_source::{RawBlock, RawPacket, Source};
 use flame_view::FlowHash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// The time that an instance has before its worker runs the others.
-pub(crate) const SLICE: Duration = Duration::from_micros(500);
 
 /// Runs `run` next to a thread that ends slices while there are metered modules.
 pub(crate) fn with_slices<T>(
@@ -48,9 +46,6 @@ fn add_source(report: &mut Report, stats: ReadStats, source: &dyn Source) {
     report.damage.extend_from_slice(source.damage());
     report.failed = report.failed.take().or(stats.failed.map(|e| e.to_string()));
 }
-
-/// The accounts of the pipelines' modules, and the packet time at their end.
-pub(crate) type Ends = (Vec<(ModuleId, Account)>, u64);
 
 struct Inline<'l, 'c> {
     pipeline: Pipeline<'l>,

@@ -1,0 +1,20 @@
+use flame_view::Key;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+#[derive(Clone)]
+pub struct Options {
+    pub decapsulate: bool,
+    /// The maximum number of packets to read, over all workers (for a shared source only).
+    pub count: u64,
+    /// The maximum number of packets in a batch, 1 to 256.
+    pub batch: usize,
+    /// The key of the transforms `prefix` and `hash`.
+    pub key: Option<Key>,
+    /// The key that, with the flow hash, determines the worker of a flow where there are grants. The flows
+    /// that share a worker then reveal nothing about their addresses.
+    pub dispatch_key: Option<Key>,
+    /// The flag that ends the run when it is set. All packets that were read are still processed and
+    /// reported.
+    pub stop: Arc<AtomicBool>,
+}

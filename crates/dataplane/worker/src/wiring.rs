@@ -1,0 +1,51 @@
+//! What the threads of a run share.
+
+use crate::handle::Handle;
+use crate::module::{LoadedModule, Shape};
+use crate::read::ReadOptions;
+use crate::options::Options;
+use crate::stage::PipelineOptions;
+use crate::stop::Stop;
+use flame_plan::{Account, ModuleId};
+use flame_source::Source;
+
+/// The maximum number of blocks that wait for one worker, and, per worker, of outputs that wait for the
+/// collector. A full queue blocks the sender: capture files are read more slowly, a live source counts kernel
+/// drops.
+pub(crate) const QUEUE: usize = 16;
+
+/// The accounts of the pipelines' modules, and the packet time at their end.
+pub(crate) type Ends = (Vec<(ModuleId, Account)>, u64);
+
+/// The data that the threads of a run share.
+pub(crate) struct Wiring<'a> {
+    pub(crate) shape: Shape,
+    pub(crate) modules: &'a [LoadedModule],
+    pub(crate) options: &'a Options,
+    pub(crate) handle: &'a Handle,
+    pub(crate) stop: &'a Stop<'a>,
+}
+
+impl<'a> Wiring<'a> {
+    pub(crate) fn pipeline_options(&self, worker: usize, source: &dyn Source) -> PipelineOptions<'a> {
+        PipelineOptions {
+            shape: self.shape,
+            worker,
+            batch: self.options.batch,
+            key: self.options.key.as_ref(),
+            shared: source.shared(),
+            live: source.is_live(),
+            stop: self.stop,
+        }
+    }
+
+    pub(crate) fn read_options(&self) -> ReadOptions<'a> {
+        ReadOptions {
+            decapsulate: self.options.decapsulate,
+            tick_ns: self.shape.tick_ns,
+            count: self.options.count,
+            stop: &self.options.stop,
+            progress: &self.handle.shared().progress,
+        }
+    }
+}
