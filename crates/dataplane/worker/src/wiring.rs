@@ -2,8 +2,8 @@
 
 use crate::handle::Handle;
 use crate::module::{LoadedModule, Shape};
-use crate::read::ReadOptions;
 use crate::options::Options;
+use crate::read::ReadOptions;
 use crate::stage::PipelineOptions;
 use crate::stop::Stop;
 use flame_plan::{Account, ModuleId};
