@@ -55,6 +55,12 @@ mutants-checker: ## Change the checker of bounds and see which changes no test n
 lint: ## rustfmt, clippy
 	@cargo fmt --check && cargo clippy --release --workspace --all-targets -- -D warnings
 
+doc: ## Build the documentation of the crates; warnings are errors
+	@RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --workspace --document-private-items
+
+deny: ## Check licences and advisories of dependencies (cargo install cargo-deny)
+	@cargo deny --workspace check
+
 install: build ## Install to PREFIX (default /usr/local)
 	install -D $(FLAME) $(or $(PREFIX),/usr/local)/bin/flame
 	mkdir -p $(or $(PREFIX),/usr/local)/share/flame/modules $(or $(PREFIX),/usr/local)/share/flame/sdk
@@ -64,4 +70,4 @@ install: build ## Install to PREFIX (default /usr/local)
 	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
 	  -e 's|"sdk/|"|' Cargo.toml > $(or $(PREFIX),/usr/local)/share/flame/sdk/Cargo.toml
 
-.PHONY: help setup build demo test bench fuzz soak prove mutants mutants-checker lint install
+.PHONY: help setup build demo test bench fuzz soak prove mutants mutants-checker lint doc deny install
