@@ -267,7 +267,7 @@ impl<'a> Read<'a> {
             let seen = records.entry(*function).filter(|_| bound.is_bounded());
             let (_, path) = hard.entry(*function, seen);
             let sum = |estimate: &mut Option<Estimate<'_, '_>>| {
-                Some(estimate.as_mut()?.entry(*function, Some(seen?)).0).map(Bound::from)
+                Some(Bound::from(estimate.as_mut()?.entry(*function, Some(seen?)).0))
             };
             entries.push(Entry {
                 name: (*name).to_owned(),
