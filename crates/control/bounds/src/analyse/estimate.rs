@@ -26,6 +26,8 @@ pub struct Ask<'c> {
     pub weights: Weights<'c>,
     /// Whether paths count that are marked as cold.
     pub cold: bool,
+    /// Whether to keep the costliest path.
+    pub traces: bool,
 }
 
 /// A loop by what was seen of it, in whichever context.
@@ -90,10 +92,10 @@ impl State {
 }
 
 /// What a function costs for any arguments.
-#[derive(Clone, Copy)]
 struct Summary {
     cost: Cost,
     returns: bool,
+    path: Option<Path>,
 }
 
 pub struct Estimate<'m, 'a> {
@@ -107,7 +109,7 @@ pub struct Estimate<'m, 'a> {
     function: u32,
     /// The last instruction.
     at: u32,
-    /// Whether to keep the costliest path.
+    /// Whether the costliest path is kept of what is walked now.
     traces: bool,
     /// By place.
     pub loops: BTreeMap<u32, LoopSum>,
@@ -133,17 +135,19 @@ impl<'m, 'a> Estimate<'m, 'a> {
     /// bound.
     pub fn functions(&mut self, functions: impl Iterator<Item = u32>, records: &Records) {
         for function in functions {
-            let end = self.function(function, records.function(function), State::NEW);
-            let cost = end.as_ref().map_or(Cost::ZERO, |end| end.cost);
-            self.summaries.insert(function, Summary { cost, returns: end.is_some() });
+            let seen = records.function(function);
+            self.traces = self.ask.traces && seen.is_some();
+            let end = self.function(function, seen, State::NEW);
+            let returns = end.is_some();
+            let (cost, path) = end.map_or((Cost::ZERO, None), |end| (end.cost, end.path));
+            self.summaries.insert(function, Summary { cost, returns, path });
         }
     }
 
     /// Returns what a call by the host costs, and the costliest path.
     pub fn entry(&mut self, function: u32, seen: Option<&Seen>) -> (Cost, Option<Path>) {
-        self.traces = matches!(self.ask.weights, Weights::Instructions);
+        self.traces = self.ask.traces;
         let end = self.function(function, seen, State::NEW);
-        self.traces = false;
         let (cost, path) = end.map_or((Cost::ZERO, None), |end| (end.cost, end.path));
         (cost.and(self.ask.weights.dispatch()), path)
     }
@@ -311,6 +315,9 @@ impl<'m, 'a> Estimate<'m, 'a> {
         match self.summaries.get(&callee) {
             Some(summary) => {
                 state.cost = state.cost.then(summary.cost);
+                if let Some(path) = summary.path.as_ref().filter(|_| self.traces) {
+                    state.path = Path::through(state.path.as_ref(), path);
+                }
                 summary.returns.then_some(state)
             }
             None => Some(unbounded(state)),

@@ -242,15 +242,17 @@ impl<'a> Read<'a> {
         let reached = graph.reaches(module, &entered, None);
         let recursive = reached.iter().filter(|f| !order.functions.contains(f));
 
-        let mut hard = estimate(Ask { weights: Weights::Instructions, cold: true });
+        let mut hard = estimate(Ask { weights: Weights::Instructions, cold: true, traces: true });
         hard.functions(
             order.functions.iter().chain(recursive).copied().filter(|f| reached.contains(f)),
             records,
         );
         let has_bound = || order.functions.iter().copied().filter(|f| records.function(*f).is_some());
         let has_cold = (0..graph.own().start).any(|f| observe::is_import(module.import(f), names::COLD));
-        let mut common = has_cold.then(|| estimate(Ask { weights: Weights::Instructions, cold: false }));
-        let mut time = costs.map(|costs| estimate(Ask { weights: Weights::Time(costs), cold: false }));
+        let mut common =
+            has_cold.then(|| estimate(Ask { weights: Weights::Instructions, cold: false, traces: false }));
+        let mut time =
+            costs.map(|costs| estimate(Ask { weights: Weights::Time(costs), cold: false, traces: false }));
         for estimate in [&mut common, &mut time].into_iter().flatten() {
             estimate.functions(has_bound(), records);
         }
@@ -267,7 +269,7 @@ impl<'a> Read<'a> {
             let seen = records.entry(*function).filter(|_| bound.is_bounded());
             let (_, path) = hard.entry(*function, seen);
             let sum = |estimate: &mut Option<Estimate<'_, '_>>| {
-                Some(estimate.as_mut()?.entry(*function, Some(seen?)).0).map(Bound::from)
+                Some(Bound::from(estimate.as_mut()?.entry(*function, Some(seen?)).0))
             };
             entries.push(Entry {
                 name: (*name).to_owned(),
