@@ -5,7 +5,7 @@
 //! Submission → examine → Node::admit → install → audit → Built { plan, meters } → flame_worker::Run
 //! ```
 //!
-//! [`build`] creates the plan. Without a [`Node`], modules run as the operator's own. A [`Watch`] compares
+//! [`build()`] creates the plan. Without a [`Node`], modules run as the operator's own. A [`Watch`] compares
 //! the grants of a continuing run with the policy, and evicts modules that lost theirs. The use of a
 //! credential's key and the search for files are left to the client: the node sees an answered challenge,
 //! never the key.
