@@ -6,8 +6,8 @@ use flame_module::Packet;
 /// A big-endian field, and what it must be under a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Where its offset counts from: the packet's first byte, the outermost IP header, its transport header (later
-    /// fragments have none), or what follows that.
+    /// Where its offset counts from: the packet's first byte, the outermost IP header, its transport header
+    /// (later fragments have none), or what follows that.
     pub base: Base,
     pub offset: usize,
     /// In bytes: 1, 2 or 4.

@@ -1,7 +1,8 @@
 //! `flame_module::manifest!`: the tables and parameters of `module.toml` as Rust types.
 //!
-//! The macro reads the manifest by the host's own parser, so that what compiles is what a host accepts. It makes
-//! text and parses it: neither syn nor quote is needed, which every first build of a module would wait for.
+//! The macro reads the manifest by the host's own parser, so that what compiles is what a host accepts. It
+//! makes text and parses it: neither syn nor quote is needed, which every first build of a module would wait
+//! for.
 #![forbid(unsafe_code)]
 
 mod generate;
@@ -11,7 +12,8 @@ use flame_abi::manifest::Manifest;
 use proc_macro::TokenStream;
 use std::path::{Path, PathBuf};
 
-/// Makes a struct for each table of `module.toml` and one, `Params`, for its parameters. See `flame_module::manifest`.
+/// Makes a struct for each table of `module.toml` and one, `Params`, for its parameters. See
+/// `flame_module::manifest`.
 #[proc_macro]
 pub fn manifest(input: TokenStream) -> TokenStream {
     let text = path(&input.to_string()).and_then(|path| expand(&path)).unwrap_or_else(|reason| {

@@ -20,7 +20,8 @@ pub fn field(name: &str) -> String {
     }
 }
 
-/// A type or a variant: `tcp_syn` becomes `TcpSyn`. A word of an enum may be any text: what no name can hold is left out.
+/// A type or a variant: `tcp_syn` becomes `TcpSyn`. A word of an enum may be any text: what no name can hold
+/// is left out.
 pub fn camel(name: &str) -> String {
     let mut camel = String::new();
     for word in name.split(|c: char| !c.is_ascii_alphanumeric()) {

@@ -4,8 +4,8 @@ use std::alloc::{self, Layout};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// Memory for output. Unlike a `Vec` it is not cleared, so that none of it is touched before something is written, and
-/// it says when there is none.
+/// Memory for output. Unlike a `Vec` it is not cleared, so that none of it is touched before something is
+/// written, and it says when there is none.
 pub struct Area {
     start: NonNull<u8>,
     layout: Layout,

@@ -99,7 +99,8 @@ impl<F: Module, S: Slow> Slot<F, S> {
         }))
     }
 
-    /// A call that the host does not repeat for more output: what is too much for one call waits for the next.
+    /// A call that the host does not repeat for more output: what is too much for one call waits for the
+    /// next.
     #[inline]
     fn once(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out)) -> (&[u8], bool) {
         let Some(out) = &mut self.out else { return (&[], false) };
@@ -107,7 +108,8 @@ impl<F: Module, S: Slow> Slot<F, S> {
         (out.hand().0, false)
     }
 
-    /// A call that the host repeats: the module is called again only when all its output has been handed over.
+    /// A call that the host repeats: the module is called again only when all its output has been handed
+    /// over.
     #[inline]
     fn call(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out) -> Progress) -> (&[u8], bool) {
         let Some(out) = &mut self.out else { return (&[], false) };

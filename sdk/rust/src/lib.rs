@@ -42,13 +42,13 @@ pub mod testing;
 mod view;
 
 pub use batch::{Batch, Ip, Packet};
-/// Makes a struct for each table of the crate's `module.toml`, and one, `Params`, for its parameters, when the crate is
-/// compiled: a column that is not there, or is missing, or has another type, does not compile.
+/// Makes a struct for each table of the crate's `module.toml`, and one, `Params`, for its parameters, when
+/// the crate is compiled: a column that is not there, or is missing, or has another type, does not compile.
 ///
-/// Names are Rust's: a table `tcp_flow` is `TcpFlow`, an enum `end` of it `TcpFlowEnd`. Columns and parameters keep
-/// their names (`type` is `r#type`, and `-` becomes `_`). An integer parameter with `min` and `max` has the smallest
-/// unsigned type that holds them, else `i64`; durations are nanoseconds. `manifest!("FILE")` reads another file of
-/// the crate's folder.
+/// Names are Rust's: a table `tcp_flow` is `TcpFlow`, an enum `end` of it `TcpFlowEnd`. Columns and
+/// parameters keep their names (`type` is `r#type`, and `-` becomes `_`). An integer parameter with `min`
+/// and `max` has the smallest unsigned type that holds them, else `i64`; durations are nanoseconds.
+/// `manifest!("FILE")` reads another file of the crate's folder.
 ///
 /// ```
 /// # use flame_module::*;
@@ -90,7 +90,8 @@ pub use batch::{Batch, Ip, Packet};
 /// }
 /// ```
 ///
-/// With a column of another type, a word that its enum does not have, or a parameter that the manifest does not:
+/// With a column of another type, a word that its enum does not have, or a parameter that the manifest does
+/// not:
 ///
 /// ```compile_fail
 /// # use flame_module::*;
@@ -145,7 +146,8 @@ pub enum Progress {
 /// The fast path: one instance a worker, which sees the packets.
 pub trait Module: Sized {
     fn new(init: &Init) -> Self;
-    /// Up to 256 packets. There is room for a MiB of output and more, see [`Out`]; what is written beyond is lost, and counted.
+    /// Up to 256 packets. There is room for a MiB of output and more, see [`Out`]; what is written beyond is
+    /// lost, and counted.
     fn batch(&mut self, batch: &Batch, out: &mut Out);
     /// Once per interval of packet time (see [`Init::tick_ns`]).
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {

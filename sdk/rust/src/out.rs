@@ -6,9 +6,11 @@ use flame_abi::LinkType;
 use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
 use std::iter::Peekable;
 
-/// Bytes of the output area at first: 4 KiB for each packet of a batch. Of an area only what is written to is touched.
+/// Bytes of the output area at first: 4 KiB for each packet of a batch. Of an area only what is written to
+/// is touched.
 const AREA: usize = 1 << 20;
-/// The most it grows to, a little less than a host takes from one call: a packet of the largest size for each of a batch.
+/// The most it grows to, a little less than a host takes from one call: a packet of the largest size for
+/// each of a batch.
 const MOST: usize = 256 * (FRAME + MAX_PAYLOAD) + (256 << 10) + RESERVE;
 /// The least that an instance with little memory begins with.
 const LEAST: usize = 128 << 10;
@@ -19,10 +21,11 @@ const CUTS: usize = 64;
 /// Kept free for the frame that tells what was lost.
 const RESERVE: usize = FRAME + 8;
 
-/// Where a call's rows and messages go. There is room for a MiB; from the tick on that follows a call which used half of it,
-/// for twice as much, up to 17 MiB; and the last call, [`crate::Module::end`], has 17 MiB at once if the instance may have so
-/// much memory. What one call writes beyond is lost, and counted; see [`Out::write_all`] for more. Room is only made between
-/// calls, so that a row costs the same few instructions wherever it is written.
+/// Where a call's rows and messages go. There is room for a MiB; from the tick on that follows a call which
+/// used half of it, for twice as much, up to 17 MiB; and the last call, [`crate::Module::end`], has 17 MiB
+/// at once if the instance may have so much memory. What one call writes beyond is lost, and counted; see
+/// [`Out::write_all`] for more. Room is only made between calls, so that a row costs the same few
+/// instructions wherever it is written.
 pub struct Out {
     area: Area,
     /// What the host was given of it, and what was written.
@@ -60,7 +63,8 @@ impl Out {
         out
     }
 
-    /// Makes the room that earlier calls showed to be needed, before a tick, and all there can be before the last call.
+    /// Makes the room that earlier calls showed to be needed, before a tick, and all there can be before the
+    /// last call.
     pub(crate) fn make_room(&mut self, end: bool) {
         let wanted = if end { MOST } else { self.wanted };
         // What a batch left is not moved: how much that is nothing bounds.
@@ -89,8 +93,9 @@ impl Out {
         Self::new(Area::new(bytes).expect("there is memory"))
     }
 
-    /// Writes a row, for example `out.write(&Total { packets, bytes })` with what [`crate::manifest!`] made. Whether it was
-    /// written: it is lost, and counted, if there is no room left or the row is longer than 65,536 bytes.
+    /// Writes a row, for example `out.write(&Total { packets, bytes })` with what [`crate::manifest!`] made.
+    /// Whether it was written: it is lost, and counted, if there is no room left or the row is longer than
+    /// 65,536 bytes.
     #[inline]
     pub fn write<'a, R: Record<'a>>(&mut self, row: &R) -> bool {
         let size = row.size();
@@ -104,8 +109,9 @@ impl Out {
         true
     }
 
-    /// Writes row after row, as many as there are, from [`Module::tick`] or [`Module::end`]: return what it returns, and
-    /// the rest follows in further calls. The rows are kept in between, for example in a field of the module.
+    /// Writes row after row, as many as there are, from [`Module::tick`] or [`Module::end`]: return what it
+    /// returns, and the rest follows in further calls. The rows are kept in between, for example in a field
+    /// of the module.
     ///
     /// [`Module::tick`]: crate::Module::tick
     /// [`Module::end`]: crate::Module::end
@@ -210,8 +216,8 @@ impl Out {
         self.len = start + FRAME + payload;
     }
 
-    /// What goes to the host next, and whether there is more of what was written. The bytes stay until something is
-    /// written again.
+    /// What goes to the host next, and whether there is more of what was written. The bytes stay until
+    /// something is written again.
     #[doc(hidden)]
     pub fn hand(&mut self) -> (&[u8], bool) {
         let from = self.from;

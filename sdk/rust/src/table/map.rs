@@ -17,8 +17,8 @@ struct Place<K, V> {
     value: V,
 }
 
-/// A map of fixed size. Where all four places of a key are taken, the value that was inserted first is evicted, and
-/// counted.
+/// A map of fixed size. Where all four places of a key are taken, the value that was inserted first is
+/// evicted, and counted.
 ///
 /// ```
 /// use flame_module::Map;

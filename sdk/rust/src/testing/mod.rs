@@ -36,7 +36,8 @@ impl Parameters {
         self
     }
 
-    /// The manifest's defaults, for example `Parameters::of(Params::DEFAULTS)`; what is given later takes their place.
+    /// The manifest's defaults, for example `Parameters::of(Params::DEFAULTS)`; what is given later takes
+    /// their place.
     pub fn of(defaults: &[(&str, &[u8])]) -> Self {
         defaults.iter().fold(Self::default(), |all, (name, value)| all.with(name, value))
     }

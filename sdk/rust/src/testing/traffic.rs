@@ -4,8 +4,8 @@ use crate::view::proto;
 use flame_abi::{Descriptor, flags};
 use std::net::{IpAddr, SocketAddr};
 
-/// Packets in the order in which they are added, each a microsecond behind the one before: Ethernet, IP without
-/// extensions, and the descriptor that a host would make of it. Checksums are 0.
+/// Packets in the order in which they are added, each a microsecond behind the one before: Ethernet, IP
+/// without extensions, and the descriptor that a host would make of it. Checksums are 0.
 ///
 /// ```
 /// use flame_module::{tcp, testing::Traffic};
@@ -47,7 +47,8 @@ impl Traffic {
         self.ports(src, dst, proto::UDP, 8)
     }
 
-    /// A packet of any protocol, between addresses: `10.0.0.1` or `fd00::1`. What follows the IP header is its payload.
+    /// A packet of any protocol, between addresses: `10.0.0.1` or `fd00::1`. What follows the IP header is
+    /// its payload.
     pub fn ip(&mut self, src: &str, dst: &str, proto: u8) -> PacketBuilder<'_> {
         let address = |text: &str| text.parse().unwrap_or_else(|_| panic!("{text:?}: expected an address"));
         self.add(address(src), address(dst), proto, 0)
