@@ -1,5 +1,5 @@
-//! The SDK's examples build as they stand, are bounded where they say so, and find what is there; and what a module
-//! writes all comes out, however much it is.
+//! The SDK's examples build as they stand, are bounded where they say so, and find what is there; and what a
+//! module writes all comes out, however much it is.
 
 mod common;
 
@@ -97,8 +97,8 @@ fn pcap(traffic: &Traffic) -> Vec<u8> {
     file
 }
 
-/// Writes as an author would who never heard of output areas: 600 KB from a batch and as much at a tick, 8 MB and then
-/// 48 MB at the end, and more messages than a host takes from one call.
+/// Writes as an author would who never heard of output areas: 600 KB from a batch and as much at a tick, 8
+/// MB and then 48 MB at the end, and more messages than a host takes from one call.
 const MANY: &str = r#"
 use flame_module::{Batch, Init, Module, Out, Progress, Slow};
 flame_module::manifest!();

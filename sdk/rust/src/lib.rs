@@ -46,8 +46,8 @@ pub use batch::{Batch, Ip, Packet};
 /// the crate is compiled: a column that is not there, or is missing, or has another type, does not compile.
 ///
 /// Names are Rust's: a table `tcp_flow` is `TcpFlow`, an enum `end` of it `TcpFlowEnd`. Columns and
-/// parameters keep their names (`type` is `r#type`, and `-` becomes `_`). An integer parameter with `min` and
-/// `max` has the smallest unsigned type that holds them, else `i64`; durations are nanoseconds.
+/// parameters keep their names (`type` is `r#type`, and `-` becomes `_`). An integer parameter with `min`
+/// and `max` has the smallest unsigned type that holds them, else `i64`; durations are nanoseconds.
 /// `manifest!("FILE")` reads another file of the crate's folder.
 ///
 /// ```

@@ -6,11 +6,11 @@ use flame_abi::LinkType;
 use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
 use std::iter::Peekable;
 
-/// Bytes of the output area at first: 4 KiB for each packet of a batch. Of an area only what is written to is
-/// touched.
+/// Bytes of the output area at first: 4 KiB for each packet of a batch. Of an area only what is written to
+/// is touched.
 const AREA: usize = 1 << 20;
-/// The most it grows to, a little less than a host takes from one call: a packet of the largest size for each
-/// of a batch.
+/// The most it grows to, a little less than a host takes from one call: a packet of the largest size for
+/// each of a batch.
 const MOST: usize = 256 * (FRAME + MAX_PAYLOAD) + (256 << 10) + RESERVE;
 /// The least that an instance with little memory begins with.
 const LEAST: usize = 128 << 10;
@@ -22,8 +22,8 @@ const CUTS: usize = 64;
 const RESERVE: usize = FRAME + 8;
 
 /// Where a call's rows and messages go. There is room for a MiB; from the tick on that follows a call which
-/// used half of it, for twice as much, up to 17 MiB; and the last call, [`crate::Module::end`], has 17 MiB at
-/// once if the instance may have so much memory. What one call writes beyond is lost, and counted; see
+/// used half of it, for twice as much, up to 17 MiB; and the last call, [`crate::Module::end`], has 17 MiB
+/// at once if the instance may have so much memory. What one call writes beyond is lost, and counted; see
 /// [`Out::write_all`] for more. Room is only made between calls, so that a row costs the same few
 /// instructions wherever it is written.
 pub struct Out {

@@ -6,8 +6,8 @@ pub trait Entry: Copy + Default {
     fn used(&self) -> u64;
 }
 
-/// What is known of flows, found by the packets' flow hash ([`crate::Descriptor::hash`]), in a table of fixed
-/// size: sets of eight entries, in which a new one takes the place of the least recently used.
+/// What is known of flows, found by the packets' flow hash ([`crate::Descriptor::hash`]), in a table of
+/// fixed size: sets of eight entries, in which a new one takes the place of the least recently used.
 ///
 /// The tags of a set share half a cache line, so that a packet that concerns no entry costs one load.
 ///

@@ -1,5 +1,5 @@
-//! Tables of fixed size: what they take is known when they are made, a look-up costs at most so much whatever
-//! the traffic, so that `flame check` finds a bound, and what is evicted is counted.
+//! Tables of fixed size: what they take is known when they are made, a look-up costs at most so much
+//! whatever the traffic, so that `flame check` finds a bound, and what is evicted is counted.
 
 mod flow;
 mod map;
