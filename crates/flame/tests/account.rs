@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{MANIFEST, Memory, install, options, request, with_manifest};
+use common::{COUNT, MANIFEST, Memory, install, options, request, with_manifest};
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
 use flame_plan::{Account, Limits, ModuleId, ModulePlan, OnFault, Plan, Reason, Shed};
@@ -19,14 +19,6 @@ const SECOND: u64 = 1_000_000_000;
 
 /// An endless loop.
 const SPIN: &str = "(loop $spin (br $spin))";
-
-/// Counts its packets and reports the number at the end.
-const COUNT: &str = r#"(module (memory (export "memory") 1)
-    (data (i32.const 0) "\08\00\00\00\00\00\00\00")
-    (func (export "flame_batch") (param i32) (result i64)
-        (i64.store (i32.const 8) (i64.add (i64.load (i32.const 8)) (i64.load32_u offset=4 (local.get 0))))
-        (i64.const 0))
-    (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
 
 /// Returns a module of these functions that writes packets.
 fn module(text: &str, request: &InstallRequest) -> ModulePlan {

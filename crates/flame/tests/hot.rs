@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Memory, install, options, request, with_manifest};
+use common::{COUNT, Memory, install, options, request, with_manifest};
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
@@ -17,14 +17,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// Counts packets, and reports the number at its end.
-const COUNT: &str = r#"(module (memory (export "memory") 1)
-    (data (i32.const 0) "\08\00\00\00\00\00\00\00")
-    (func (export "flame_batch") (param i32) (result i64)
-        (i64.store (i32.const 8) (i64.add (i64.load (i32.const 8)) (i64.load32_u offset=4 (local.get 0))))
-        (i64.const 0))
-    (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
 
 fn counter(id: u32, protection: Protection) -> ModulePlan {
     let wasm = with_manifest(wat::parse_str(COUNT).unwrap(), common::MANIFEST.as_bytes());

@@ -2,19 +2,11 @@
 
 mod common;
 
-use common::{install, request, root, with_manifest};
+use common::{COUNT, install, request, root, with_manifest};
 use flame_plan::Plan;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-
-/// Counts packets, and reports their number at its end.
-const COUNT: &str = r#"(module (memory (export "memory") 1)
-    (data (i32.const 0) "\08\00\00\00\00\00\00\00")
-    (func (export "flame_batch") (param i32) (result i64)
-        (i64.store (i32.const 8) (i64.add (i64.load (i32.const 8)) (i64.load32_u offset=4 (local.get 0))))
-        (i64.const 0))
-    (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
 
 #[test]
 fn a_plan_runs_in_a_process_without_compiler() {

@@ -132,6 +132,14 @@ impl Sink for Lines {
 pub const MANIFEST: &str = "abi = 1\nname = \"hostile\"\nversion = \"1\"\ndescription = \"test\"\n\
     [[tables]]\nname = \"t\"\ncolumns = [{ name = \"packets\", type = \"u64\" }]\n";
 
+/// A module that counts packets, and reports their number at its end.
+pub const COUNT: &str = r#"(module (memory (export "memory") 1)
+    (data (i32.const 0) "\08\00\00\00\00\00\00\00")
+    (func (export "flame_batch") (param i32) (result i64)
+        (i64.store (i32.const 8) (i64.add (i64.load (i32.const 8)) (i64.load32_u offset=4 (local.get 0))))
+        (i64.const 0))
+    (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
+
 /// Returns a module with its manifest.
 pub fn with_manifest(mut wasm: Vec<u8>, manifest: &[u8]) -> Vec<u8> {
     use wasm_encoder::{CustomSection, Section};
