@@ -3,6 +3,7 @@
 //! Usage:    --format csv, -o NAME.csv for one table, -o FOLDER for a file MODULE.TABLE.csv for each table
 //!           Without -o: standard output, if there is one table; --table selects it.
 //!           --guard-formulas puts a ' before text that a spreadsheet would compute, as on a terminal.
+//! Expects:  records of any table.
 //! Gives:    text quoted only where it must be, control characters escaped. A table without records has its
 //!           header.
 //! Example:  flame run rtt -r FILE --table handshake --format csv

@@ -2,6 +2,7 @@
 //!
 //! Usage:    --format parquet, -o NAME.parquet for one table
 //!           -o FOLDER for a file MODULE.TABLE.parquet for each table
+//! Expects:  records of any table; a file or folder to write to.
 //! Gives:    units in the Arrow metadata of each column (pyarrow: schema.field("rtt_ns").metadata) and in the
 //!           metadata of the file as flame.unit.COLUMN (DuckDB: parquet_kv_metadata). A table without records
 //!           has its schema.
