@@ -189,7 +189,9 @@ fn lines_are_short() {
             let may_be_long = match is_code {
                 // rustfmt wraps everything but strings.
                 true => !words.starts_with("//") || words.contains("://") || words.contains("| "),
-                false => in_block || words.starts_with('|') || words.contains("]("),
+                false => {
+                    in_block || line.starts_with("    ") || words.starts_with('|') || words.contains("](")
+                }
             };
             if line.chars().count() > LONGEST && !may_be_long {
                 long.push(format!("{}:{}", path.display(), number + 1));

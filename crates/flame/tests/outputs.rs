@@ -10,6 +10,9 @@ use std::process::{Command, Output};
 /// A window's title, colours by C1, a line break, a reversed direction, and a formula.
 const HOSTILE: &str = "=1+1\u{1b}]0;owned\u{7}\u{9b}31m\u{85}\u{7f}\u{202e}x";
 
+/// The same without control characters, as a manifest may have it.
+const STATED: &str = "=1+1]0;owned31m\u{202e}x";
+
 fn flame(folder: &Path, arguments: &[&str]) -> Output {
     let command = Command::new(env!("CARGO_BIN_EXE_flame"))
         .args(arguments.iter().map(|a| std::ffi::OsStr::from_bytes(a.as_bytes())))
@@ -44,9 +47,9 @@ fn toml(text: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-/// Returns a module that emits one hostile row at its end, reports the same text when it traps, and has it as
-/// its description.
-fn module(traps: bool) -> Vec<u8> {
+/// Returns a module that emits one hostile row at its end, reports the same text when it traps, and whose
+/// manifest holds `stated`.
+fn module(traps: bool, stated: &str) -> Vec<u8> {
     let bytes: String = HOSTILE.bytes().map(|b| format!("\\{b:02x}")).collect();
     let n = HOSTILE.len();
     let row = format!("\\{:02x}\\00\\00\\00\\00\\00\\00\\00\\{n:02x}\\00{bytes}", n + 2);
@@ -69,7 +72,7 @@ fn module(traps: bool) -> Vec<u8> {
     names.functions(&functions);
     use wasm_encoder::Section;
     names.append_to(&mut wasm);
-    let said = toml(HOSTILE);
+    let said = toml(stated);
     let manifest = format!(
         "abi = 1\nname = \"m\"\nversion = {said}\ndescription = {said}\n[parameters.p]\ntype = \"integer\"\ndefault = 1\n\
          description = {said}\n[[tables]]\nname = \"t\"\ndescription = {said}\ncolumns = [{{ name = \"x\", type = \"text\", unit = {said} }}]\n"
@@ -87,9 +90,10 @@ fn no_output_steers_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
     std::fs::create_dir(folder.path().join("modules")).unwrap();
-    file("m.wasm", &module(false));
-    file("traps.wasm", &module(true));
-    file("modules/m.wasm", &module(false));
+    file("m.wasm", &module(false, STATED));
+    file("traps.wasm", &module(true, STATED));
+    file("modules/m.wasm", &module(false, STATED));
+    file("controls.wasm", &module(false, HOSTILE));
     let raw = |line: &str| {
         with_manifest(wat::parse_str("(module)").unwrap(), format!("{MANIFEST}{line}").as_bytes())
     };
@@ -115,6 +119,8 @@ fn no_output_steers_a_terminal() {
         run(&["--plot", "term"]),
         vec!["run", "./traps.wasm", "-r", "c.pcap"],
         vec!["run", "./key.wasm", "-r", "c.pcap"],
+        vec!["run", "./controls.wasm", "-r", "c.pcap"],
+        vec!["inspect", "./controls.wasm"],
         vec!["run", "./syntax.wasm", "-r", "c.pcap"],
         vec!["inspect", "./m.wasm"],
         vec!["inspect", "./key.wasm"],
@@ -154,7 +160,7 @@ fn no_output_steers_a_terminal() {
 #[test]
 fn records_survive_their_escaping() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("m.wasm"), module(false)).unwrap();
+    std::fs::write(folder.path().join("m.wasm"), module(false, STATED)).unwrap();
     capture(&folder.path().join("c.pcap"));
     let text = |more: &[&str]| {
         let out = flame(

@@ -1,7 +1,8 @@
 //! Rules against packets.
 //!
 //! ```text
-//! packet → Facts → Fast (contents) and Plain (the others) → Gate, header, checks, flow, steps → Rates → alert
+//! packet → Facts → Fast (contents) and Plain (the others) → Gate, header, checks, flow, steps → Rates →
+//! alert
 //! ```
 //!
 //! Everything is allocated at the start; a packet costs no allocation.
