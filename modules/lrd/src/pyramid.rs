@@ -7,8 +7,7 @@
 //! first octaves (Veitch, Taqqu and Abry, *Meaningful MRA initialization for discrete time series*, Signal
 //! Processing 80, 2000): see [`Wavelet::first_straight`].
 
-/// The number of octaves. The samples of the last one span 2
-/// 40 intervals, more than ever occur.
+/// The number of octaves. The samples of the last one span 2^40 intervals, more than ever occur.
 pub const OCTAVES: usize = 40;
 const TAPS: usize = 8;
 
@@ -68,8 +67,7 @@ impl Wavelet {
         Self { low, high, taps }
     }
 
-    /// Returns the first octave of counts whose energy has a bias below its error over 2
-    /// 16 intervals.
+    /// Returns the first octave of counts whose energy has a bias below its error over 2^16 intervals.
     pub fn first_straight(&self) -> u8 {
         if self.taps == 2 { 1 } else { 4 }
     }

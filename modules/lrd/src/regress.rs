@@ -110,8 +110,7 @@ impl Line {
         })
     }
 
-    /// Returns H of a stationary series whose spectrum is proportional to |ν|
-    /// −α, with its 95 % interval.
+    /// Returns H of a stationary series whose spectrum is proportional to |ν|^−α, with its 95 % interval.
     pub fn hurst(&self) -> (f64, f64, f64) {
         let half = WIDER * Z * self.variance.sqrt();
         let h = |alpha: f64| (1.0 + alpha) / 2.0;
@@ -122,9 +121,8 @@ impl Line {
         self.at_zero + self.alpha * f64::from(octave)
     }
 
-    /// Returns c_f of the spectrum `c_f |ν|
-    /// −α`, ν in cycles per interval: the energy at octave 0 over the wavelet's integral `∫ |ν|
-    /// −α |Ψ(ν)|² dν`.
+    /// Returns c_f of the spectrum `c_f |ν|^−α`, ν in cycles per interval: the energy at octave 0 over the
+    /// wavelet's integral `∫ |ν|^−α |Ψ(ν)|² dν`.
     pub fn c_f(&self, wavelet: &Wavelet) -> f64 {
         // Logarithmic steps, from where the vanishing moments make the integrand negligible to where its
         // decay does.

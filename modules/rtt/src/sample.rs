@@ -3,8 +3,8 @@
 //! Two methods, each with one timed segment per direction:
 //!
 //! - *timestamp*: from the first segment with data that carries a new TCP timestamp to the first echo of that
-//!   timestamp (as in pping). A repeated segment has a new timestamp or is no longer the first with its own, so
-//!   it cannot mislead.
+//!   timestamp (as in pping). A repeated segment has a new timestamp or is no longer the first with its own,
+//!   so it cannot mislead.
 //! - *sequence*: from a segment with new data to the acknowledgement that covers it. Any segment that repeats
 //!   old data cancels the measurement (Karn's rule).
 //!
