@@ -45,7 +45,7 @@ pub enum Failure {
 pub struct Head {
     /// The number of completed iterations.
     pub trip: Symbol,
-    /// The symbols of written locals at the head that have no form.
+    /// The symbols of written locals at the head whose form is not `Step`.
     pub symbols: BTreeMap<u32, Symbol>,
     /// The largest number of back edges.
     pub trips: Poly,
