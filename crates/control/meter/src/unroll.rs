@@ -4,7 +4,7 @@
 //! loop T          block T                      the loop's end
 //!   BODY            loop T                     its head
 //! end                 charge
-//!                     block BODY br 2 end      a branch to the head goes on behind this block
+//!                     block BODY br 2 end      a branch to the head continues after this block
 //!                     … (TIMES - 1 of them)
 //!                     BODY
 //!                   end

@@ -104,7 +104,7 @@ impl Linear {
     }
 
     /// Returns the strongest form that is at least 0 if and only if this one is, over the integers:
-    /// `g × x + c ≥ 0` says that `x + ⌊c / g⌋ ≥ 0`.
+    /// `g × x + c ≥ 0` is equivalent to `x + ⌊c / g⌋ ≥ 0`.
     #[must_use]
     pub fn tightened(self) -> Self {
         match self.divisor() {
