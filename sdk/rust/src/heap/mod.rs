@@ -80,8 +80,8 @@ impl State {
         if first.is_null() || layout.align() > 1 << LEAST {
             return (self.fresh(bytes, layout.align().max(1 << LEAST)), true);
         }
-        // SAFETY: a free block is at least 16 bytes, its first are the next one's address, and nobody else
-        // has it.
+        // SAFETY: a free block has at least 16 bytes, which begin with the address of the next one, and nothing
+        // else refers to it.
         self.free[class] = unsafe { first.cast::<*mut u8>().read() };
         (first, false)
     }
@@ -129,7 +129,7 @@ unsafe impl GlobalAlloc for Heap {
                 return block;
             }
         }
-        // SAFETY: `layout` with another size is one, as the caller says.
+        // SAFETY: `layout` with another size is valid, as the caller guarantees.
         let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
         if !moved.is_null() {
             // SAFETY: both have at least the lesser of the sizes, and are apart.

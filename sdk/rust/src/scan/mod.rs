@@ -83,7 +83,7 @@ impl Scan {
     }
 
     /// Computes [`Scan::places`] one position at a time.
-    #[allow(dead_code)] // Where there are vectors.
+    #[allow(dead_code)] // Unused where there are vectors.
     fn places_slowly(&self, payload: &[u8], from: usize) -> Option<u32> {
         let bytes = payload.get(from..)?.get(..16 + WIDTH - 1)?;
         Some((0..16).filter(|&i| self.slowly(&bytes[i..i + WIDTH], 0) == 0).map(|i| 1 << i).sum())
