@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     let costs = Costs { classes: [100; Class::ALL.len()], latency, memory: 1 << 20, dispatch: 10_000 };
     if let Ok(analysis) = analyse(data, &Rules::default(), Some(&costs)) {
         assert!(analysis.entries.iter().any(|e| e.name == "flame_batch"));
-        // What needs no counters can be written with polls instead.
+        // Functions that need no counters can have polls instead.
         match rewrite_polled(data, Count::Except(&analysis.proved.uncounted)) {
             Ok(_) | Err(ModuleError::Grown { .. }) => {}
             Err(error) => panic!("analysed, but not rewritten: {error}"),

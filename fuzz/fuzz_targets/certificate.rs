@@ -1,4 +1,4 @@
-//! Certificates for modules whose cost is known, and for any module: refused, or no bound is too low.
+//! Certificates for modules of known cost, and for any module: refused, or no bound is too low.
 #![no_main]
 
 #[path = "../../crates/control/verify/tests/modules/mod.rs"]
@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use modules::{Sample, exceeded, samples};
 use std::sync::LazyLock;
 
-/// With their bytes.
+/// The samples with their bytes.
 static SAMPLES: LazyLock<Vec<(Vec<u8>, Sample)>> =
     LazyLock::new(|| samples().into_iter().map(|sample| (sample.wasm(), sample)).collect());
 
@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
         }
         return;
     }
-    // A module behind its certificate, whose length is in two bytes.
+    // A certificate, whose length is in two bytes, then a module.
     let Some((length, rest)) = rest.split_first_chunk() else { return };
     let (certificate, wasm) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
     if let Ok(verified) = verify(wasm, certificate) {

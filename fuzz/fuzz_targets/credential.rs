@@ -1,4 +1,4 @@
-//! A credential of any bytes, and any Datalog behind a good one: refused with a reason, or no wider than
+//! A credential of any bytes, and any Datalog after a good one: refused with a reason, or no wider than
 //! before.
 #![no_main]
 

@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
 
 fn text(data: &[u8]) {
     let Ok(expression) = std::str::from_utf8(data) else { return };
-    // Names are refused before libpcap is asked, so nothing is looked up.
+    // Names are refused before libpcap is called, so nothing is looked up.
     if expression.len() > 400 {
         return;
     }

@@ -1,5 +1,5 @@
 #![no_main]
-//! Any blocks behind a section header: most mutations of a whole file break its first block.
+//! Any blocks after a section header: most mutations of a whole file break its first block.
 use libfuzzer_sys::fuzz_target;
 
 const SECTION: [u8; 28] = [

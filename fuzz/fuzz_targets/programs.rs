@@ -1,5 +1,5 @@
 //! Bytes as the choices of the generator that tests bounds and counters: the rewriter's counters end every
-//! program, charge enough, and change nothing else; and no bound is passed, once bounds are sound.
+//! program, charge enough, and change nothing else; and no bound is exceeded.
 #![no_main]
 
 #[path = "../../crates/control/bounds/tests/generate/mod.rs"]

@@ -1,4 +1,4 @@
-//! Any bytes as a module: neither the check nor the rewriter panics, and what is rewritten is valid.
+//! Any bytes as a module: neither the check nor the rewriter panics, and rewritten modules are valid.
 #![no_main]
 
 use flame_bounds::{Rules, check};
@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
     for result in rewritten {
         match result {
             Ok(_) => {}
-            // The rewriter validates what it wrote; only size may make that fail.
+            // The rewriter validates its output; only the size may make that fail.
             Err(ModuleError::Grown { reason }) => {
                 assert!(bytes.len() > 1 << 20, "wrote what is not valid: {reason}")
             }

@@ -1,5 +1,5 @@
 //! A rule file of any bytes, then a packet: refused at a place inside it, or every rule is in use or listed,
-//! and the packet is looked at.
+//! and the packet is examined.
 #![no_main]
 
 use flame_abi::{BatchHeader, Descriptor, LinkType};
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
         }
     };
     let given = set.rules.len() + set.unsupported.len();
-    // Regular expressions are bounded one by one; a hundred of them are what a run has time for.
+    // Regular expressions are bounded one by one; a run has time for a hundred of them.
     if given > 100 {
         return;
     }

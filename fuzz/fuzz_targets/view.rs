@@ -1,5 +1,5 @@
 #![no_main]
-//! Two captures that differ only in what a view hides: everything that leaves the view is the same.
+//! Two captures that differ only in bytes that a view hides: everything that leaves the view is the same.
 
 #[path = "../../crates/dataplane/view/tests/common/mod.rs"]
 mod common;
@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use maker::Numbers;
 
 fuzz_target!(|input: &[u8]| {
-    // Two seeds of what is hidden, choices of the view, choices of what is shown; behind them numbers decide.
+    // Two seeds of hidden bytes, choices of the view, choices of exposed bytes; after them numbers decide.
     let Some((seeds, choices)) = input.split_first_chunk::<4>() else { return };
     let [a, b] = [[seeds[0], seeds[1]], [seeds[2], seeds[3]]].map(|s| u64::from(u16::from_le_bytes(s)));
     let (of_view, of_packets) = choices.split_at(choices.len().min(24));

@@ -1,4 +1,5 @@
-/* Write a FLAME module in C: include this in one file and export what the host calls (docs/abi.md).
+/* A FLAME module in C includes this header in one file and exports the functions that the host calls
+ * (docs/abi.md):
  *
  *   FLAME_EXPORT(flame_init)  uint64_t flame_init(const struct flame_init *init, uint32_t len)
  *   FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch)      required
@@ -6,9 +7,10 @@
  *   FLAME_EXPORT(flame_end)   uint64_t flame_end(uint64_t now_ns)
  *   FLAME_EXPORT(flame_message) uint64_t flame_message(const uint8_t *bytes, uint32_t len)
  *
- * Each returns flame_output(FLAME_DONE). There is room for a MiB of output in a call (FLAME_AREA); flame_tick and flame_end that have
- * more return flame_output(FLAME_MORE) when flame_room() got short: they are called again. A module that exports flame_message gets one
- * further instance, whose init->role is FLAME_SLOW, and to which the others send messages. */
+ * Each returns flame_output(FLAME_DONE). A call has room for 1 MiB of output (FLAME_AREA). If flame_room()
+ * becomes short, flame_tick and flame_end return flame_output(FLAME_MORE) and are called again. A module that
+ * exports flame_message gets one additional instance, whose init->role is FLAME_SLOW, and to which the others
+ * send messages. */
 #ifndef FLAME_H
 #define FLAME_H
 
@@ -38,7 +40,7 @@ enum {
   FLAME_ICMPV6 = 58, FLAME_OSPF = 89, FLAME_SCTP = 132
 };
 
-/* One packet's descriptor; crates/contract/abi says what each field means. */
+/* The descriptor of one packet; crates/contract/abi documents each field. */
 struct flame_packet {
   uint64_t ts_ns;
   uint32_t addr, hash, wire_len, cap_len;
@@ -50,7 +52,7 @@ struct flame_batch {
   uint32_t descriptors, count;
   uint64_t lost;
   uint32_t flags;
-  uint32_t link; /* LINKTYPE_ number of these packets */
+  uint32_t link; /* the LINKTYPE_ number of these packets */
 };
 
 struct flame_init {
@@ -62,7 +64,7 @@ _Static_assert(sizeof(struct flame_packet) == 32, "descriptor of ABI 1");
 _Static_assert(sizeof(struct flame_batch) == 24, "batch header of ABI 1");
 _Static_assert(sizeof(struct flame_init) == 32, "init header of ABI 1");
 
-/* An address as a row holds it: family 4 or 6; IPv4 in the first four bytes, the others 0. */
+/* An address as rows contain it: family 4 or 6; IPv4 in the first four bytes, the others 0. */
 struct flame_ip {
   uint8_t family, bytes[16];
 };
@@ -72,22 +74,22 @@ _Static_assert(sizeof(struct flame_ip) == 17, "ip column of ABI 1");
 
 __attribute__((import_module("flame"), import_name("packet"))) void flame_begin(uint32_t index);
 
-/* Marks the path from here on as cold. Estimates of time leave cold paths out, bounds include them; costs nothing. */
+/* Marks the path from here on as cold. Estimates of time leave cold paths out, bounds include them. The call
+ * costs nothing. */
 __attribute__((import_module("flame"), import_name("cold"))) void flame_cold(void);
 
-/* The packets of a batch; call flame_packet(batch, i) for each i in turn: it begins packet i, which
- * then has its own budget of work. */
+/* Returns packet i of a batch and begins its own budget of work; call it for each i in order. */
 static inline const struct flame_packet *flame_packet(const struct flame_batch *batch, uint32_t i) {
   flame_begin(i);
   return (const struct flame_packet *)(uintptr_t)batch->descriptors + i;
 }
 
-/* All descriptors at once, for work that needs no budget of its own for each packet. */
+/* Returns all descriptors at once, for work that needs no budget per packet. */
 static inline const struct flame_packet *flame_descriptors(const struct flame_batch *batch) {
   return (const struct flame_packet *)(uintptr_t)batch->descriptors;
 }
 
-/* `len` bytes at `offset` of the packet, or NULL if they are not all visible. */
+/* Returns `len` bytes at `offset` of the packet, or NULL if they are not all visible. */
 static inline const uint8_t *flame_bytes(const struct flame_packet *p, uint32_t offset, uint32_t len) {
   if (len > p->cap_len || offset > p->cap_len - len) return NULL;
   return (const uint8_t *)(uintptr_t)p->addr + offset;
@@ -101,7 +103,7 @@ static inline uint32_t flame_be32(const uint8_t *b) {
   return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
 }
 
-/* Source (which = 0) or destination (1) address; 0 if it is not visible. */
+/* Stores the source (which = 0) or destination (1) address; returns 0 if it is not visible. */
 static inline int flame_address(const struct flame_packet *p, int which, struct flame_ip *ip) {
   int v4 = p->flags & FLAME_IPV4;
   uint32_t size = v4 ? 4 : 16, at = p->l3 + (v4 ? 12u : 8u) + (which ? size : 0);
@@ -113,13 +115,13 @@ static inline int flame_address(const struct flame_packet *p, int which, struct 
   return 1;
 }
 
-/* What is visible from `offset` on, at most `len` bytes. */
+/* Returns how many of the `len` bytes from `offset` on are visible. */
 static inline uint32_t flame_visible(const struct flame_packet *p, uint32_t offset, uint32_t len) {
   if (offset >= p->cap_len) return 0;
   return len < p->cap_len - offset ? len : p->cap_len - offset;
 }
 
-/* Source (which = 0) or destination (1) port of TCP, UDP or SCTP; -1 if it is not visible. */
+/* Returns the source (which = 0) or destination (1) port of TCP, UDP or SCTP; -1 if it is not visible. */
 static inline int32_t flame_port(const struct flame_packet *p, int which) {
   if (!flame_is_ip(p) || p->flags & FLAME_LATER_FRAGMENT) return -1;
   if (p->proto != FLAME_TCP && p->proto != FLAME_UDP && p->proto != FLAME_SCTP) return -1;
@@ -130,8 +132,8 @@ static inline int32_t flame_port(const struct flame_packet *p, int which) {
 static inline int32_t flame_sport(const struct flame_packet *p) { return flame_port(p, 0); }
 static inline int32_t flame_dport(const struct flame_packet *p) { return flame_port(p, 1); }
 
-/* Headers with their fields in the host's byte order. Each function returns 0, and fills nothing in, unless the header is
- * that and its fixed part is visible. */
+/* Headers with their fields in the host's byte order. Each function returns 0, and stores nothing, unless the
+ * packet has this header and the header's fixed part is visible. */
 
 struct flame_ipv4 {
   uint8_t header_len, dscp, ecn, ttl, proto, dont_fragment, more_fragments;
@@ -196,7 +198,8 @@ static inline int flame_udp(const struct flame_packet *p, struct flame_udp *h) {
   return 1;
 }
 
-/* What is visible behind the transport header, to the datagram's end: what the link pads is no payload. */
+/* Returns the visible bytes after the transport header, up to the end of the datagram. Padding by the link is
+ * not payload. */
 static inline const uint8_t *flame_payload(const struct flame_packet *p, uint32_t *len) {
   *len = 0;
   if (!(p->flags & FLAME_TRANSPORT)) return NULL;
@@ -208,7 +211,7 @@ static inline const uint8_t *flame_payload(const struct flame_packet *p, uint32_
     said = flame_be16(ip + 4);
     if (said) said += 40;
   }
-  /* Segmentation offload leaves no length behind. */
+  /* Segmentation offload omits the length. */
   if (said) end = p->l3 + said;
   if (udp && flame_be16(udp + 4) >= 8 && p->l4 + (uint32_t)flame_be16(udp + 4) < end) end = p->l4 + flame_be16(udp + 4);
   if (end <= at) return NULL;
@@ -216,7 +219,7 @@ static inline const uint8_t *flame_payload(const struct flame_packet *p, uint32_
   return *len ? flame_bytes(p, at, *len) : NULL;
 }
 
-/* Compilers call it, and there is no libc. memcpy and memset are instructions. */
+/* Compilers call memcmp, and there is no libc; memcpy and memset are instructions. */
 __attribute__((weak, no_builtin("memcmp"))) int memcmp(const void *a, const void *b, size_t n) {
   const uint8_t *x = a, *y = b;
   for (size_t i = 0; i < n; i++)
@@ -224,7 +227,7 @@ __attribute__((weak, no_builtin("memcmp"))) int memcmp(const void *a, const void
   return 0;
 }
 
-/* The value of parameter `name`, and its length. Traps if there is none. */
+/* Returns the value of parameter `name` and stores its length. Traps if there is none. */
 static inline const uint8_t *flame_parameter(const struct flame_init *init, uint32_t len, const char *name, uint32_t *size) {
   const uint8_t *p = (const uint8_t *)(init + 1), *end = (const uint8_t *)init + len;
   while (end - p >= 8) {
@@ -237,7 +240,7 @@ static inline const uint8_t *flame_parameter(const struct flame_init *init, uint
   __builtin_trap();
 }
 
-/* Parameter `name` of module.toml: an integer, a boolean (0 or 1) or a duration in ns. */
+/* Returns parameter `name` of module.toml: an integer, a boolean (0 or 1) or a duration in ns. */
 static inline int64_t flame_integer(const struct flame_init *init, uint32_t len, const char *name) {
   uint32_t size;
   const uint8_t *p = flame_parameter(init, len, name, &size);
@@ -247,7 +250,7 @@ static inline int64_t flame_integer(const struct flame_init *init, uint32_t len,
   return value;
 }
 
-/* A number. */
+/* Returns a parameter of type number. */
 static inline double flame_number(const struct flame_init *init, uint32_t len, const char *name) {
   int64_t bits = flame_integer(init, len, name);
   double value;
@@ -255,12 +258,12 @@ static inline double flame_number(const struct flame_init *init, uint32_t len, c
   return value;
 }
 
-/* A text of `*size` bytes, which no 0 ends; it is gone when flame_init returns. */
+/* Returns a text of `*size` bytes without a terminating 0. It is valid until flame_init returns. */
 static inline const char *flame_text(const struct flame_init *init, uint32_t len, const char *name, uint32_t *size) {
   return (const char *)flame_parameter(init, len, name, size);
 }
 
-/* `size` bytes of new memory, all 0: it is never given back, so take it in flame_init. */
+/* Returns `size` bytes of new memory, all 0. It cannot be freed, so call this in flame_init. */
 static inline void *flame_take(uint64_t size) {
   size_t pages = __builtin_wasm_memory_grow(0, (size_t)((size + 65535) / 65536));
   if (pages == (size_t)-1) __builtin_trap();
@@ -269,22 +272,23 @@ static inline void *flame_take(uint64_t size) {
 
 static inline uint64_t flame_since(uint64_t now, uint64_t then) { return now > then ? now - then : 0; }
 
-/* FLAME_FLOWS(flows, struct flow, last_ns) defines `struct flows`, a table of fixed size of what is known of flows, found by
- * the packets' flow hash: sets of eight entries, in which a new one takes the place of the least recently used. last_ns is
- * the entry's field with the time of its last use. An entry is forgotten `timeout` ns behind it; .evicted counts those that
- * had to go before. What each call costs does not depend on what is in the table.
+/* FLAME_FLOWS(flows, struct flow, last_ns) defines `struct flows`, a table of fixed size with state of flows,
+ * found by the packets' flow hash. Sets have eight entries, in which a new entry replaces the least recently
+ * used one. last_ns is the entry's field with the time of its last use. An entry expires `timeout` ns after
+ * it; .evicted counts entries that were replaced earlier. The cost of each call does not depend on the
+ * contents of the table.
  *
  *   static struct flows table;
  *   flows_init(&table, capacity, timeout);                   in flame_init
  *   struct flow *f;
  *   FLAME_FLOWS_EACH(&table, p->hash, now_ns, last_ns, f)    every entry under this hash
  *     if (f->sport == sport) break;
- *   if (!f) f = flows_insert(&table, p->hash, now_ns);       a new entry, whose contents are what they were
+ *   if (!f) f = flows_insert(&table, p->hash, now_ns);       a new entry, with the contents of an old one
  *   flows_remove(&table, f); */
 #define FLAME_WAYS 8
 #define FLAME_FLOWS(name, type, used)                                                                               \
   struct name {                                                                                                     \
-    uint32_t (*tags)[FLAME_WAYS]; /* 0 where there is no entry */                                                   \
+    uint32_t (*tags)[FLAME_WAYS]; /* 0 marks a free place */                                                       \
     type (*entries)[FLAME_WAYS];                                                                                    \
     uint32_t shift;                                                                                                 \
     uint64_t timeout, evicted;                                                                                      \
@@ -298,7 +302,7 @@ static inline uint64_t flame_since(uint64_t now, uint64_t then) { return now > t
     t->entries = (type (*)[FLAME_WAYS])flame_take((uint64_t)sizeof *t->entries << bits);                            \
   }                                                                                                                 \
   __attribute__((unused)) static inline type *name##_insert(struct name *t, uint32_t hash, uint64_t now) {          \
-    flame_cold(); /* once a flow */                                                                                 \
+    flame_cold(); /* once per flow */                                                                               \
     uint32_t set = flame_set(t->shift, hash), chosen = 0;                                                           \
     uint32_t *tags = t->tags[set];                                                                                  \
     type *entries = t->entries[set];                                                                                \
@@ -318,25 +322,26 @@ static inline uint64_t flame_since(uint64_t now, uint64_t then) { return now > t
     t->tags[at / FLAME_WAYS][at % FLAME_WAYS] = 0;                                                                  \
   }
 
-/* Multiplied, because workers may have been chosen by the low bits. */
+/* Returns the set of a hash, which is multiplied because the low bits may have chosen the worker. */
 static inline uint32_t flame_set(uint32_t shift, uint32_t hash) { return hash * 0x9e3779b1u >> shift; }
 
-/* Runs the statement behind it with `e` at each entry under `hash` that is not forgotten; behind the loop `e` is where it was left by
- * `break`, else NULL. */
+/* Runs the statement after it with `e` at each entry under `hash` that has not expired. After a `break`, `e` is
+ * the current entry; after the whole loop it is NULL. */
 #define FLAME_FLOWS_EACH(t, hash, now, used_field, e)                                                               \
   for (uint32_t flame_way = 0, flame_in = flame_set((t)->shift, (hash)); ((e) = NULL, flame_way < FLAME_WAYS);      \
        flame_way++)                                                                                                 \
     if ((t)->tags[flame_in][flame_way] == ((hash) | 1) && ((e) = &(t)->entries[flame_in][flame_way],                \
         flame_since((now), (e)->used_field) <= (t)->timeout))
 
-/* FLAME_MAP(ports, struct key, uint64_t, 12) defines a map with 4 << 12 places: `uint64_t *ports_find(const struct key *)`,
- * NULL if there is none, and `uint64_t *ports_insert(const struct key *, uint64_t now_ns)`, the value of a key, 0 at
- * first. Where all four places of a key are taken, the one used least recently goes: ports_evicted counts them. All bytes
- * of a key are compared, so set those between its fields too. */
+/* FLAME_MAP(ports, struct key, uint64_t, 12) defines a map with 4 << 12 places:
+ * `uint64_t *ports_find(const struct key *)` returns the value of a key, or NULL if there is none;
+ * `uint64_t *ports_insert(const struct key *, uint64_t now_ns)` returns the value of a key, initially 0. If all
+ * four places of a key are taken, the least recently inserted one is evicted, which ports_evicted counts. All
+ * bytes of a key are compared, so set the padding between its fields too. */
 #define FLAME_MAP(name, key_type, value_type, bits)                                                                 \
   static struct name##_place {                                                                                      \
     key_type key;                                                                                                   \
-    uint64_t used; /* time of its last use and 1; 0 where there is none */                                          \
+    uint64_t used; /* time of the last insert plus 1; 0 if free */                                                 \
     value_type value;                                                                                               \
   } name##_places[1u << (bits)][4];                                                                                 \
   __attribute__((unused)) static uint64_t name##_evicted;                                                           \
@@ -360,7 +365,7 @@ static inline uint32_t flame_set(uint32_t shift, uint32_t hash) { return hash * 
     return &chosen->value;                                                                                          \
   }
 
-/* A hash of bytes (FNV-1a, and spread). */
+/* Returns a hash of bytes (FNV-1a, with both halves combined). */
 static inline uint32_t flame_hash(const void *bytes, uint32_t len) {
   const uint8_t *b = (const uint8_t *)bytes;
   uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -368,16 +373,16 @@ static inline uint32_t flame_hash(const void *bytes, uint32_t len) {
   return (uint32_t)(h ^ h >> 32);
 }
 
-/* Output: rows and messages gather here until the call returns. */
+/* The output area: rows and messages collect here until the call returns. */
 #ifndef FLAME_AREA
-#define FLAME_AREA (1024 * 1024) /* define it before this file is included for more, up to 17 MiB */
+#define FLAME_AREA (1024 * 1024) /* for more, define it before this include; at most 17 MiB */
 #endif
 static uint8_t flame_area[FLAME_AREA];
 static uint32_t flame_used, flame_row_start, flame_messages;
 static uint64_t flame_lost;
 static int flame_full;
 
-/* Bytes of payload that certainly fit still. */
+/* Returns the number of payload bytes that certainly still fit. */
 static inline uint32_t flame_room(void) {
   return flame_used + 24 > FLAME_AREA ? 0 : FLAME_AREA - flame_used - 24;
 }
@@ -398,7 +403,7 @@ static inline void flame_begin_frame(uint16_t kind) {
   flame_put(head, 8);
 }
 
-/* Ends a row or message; 0 if it did not fit and was counted as lost. */
+/* Ends a row or message; returns 0 if it did not fit and was counted as lost. */
 static inline int flame_finish(void) {
   uint32_t len = flame_used - flame_row_start - 8;
   if (flame_full || len > 65536) {
@@ -410,7 +415,7 @@ static inline int flame_finish(void) {
   return 1;
 }
 
-/* A row: flame_row(table), each column in order, flame_finish(). */
+/* To write a row: flame_row(table), each column in order, flame_finish(). */
 static inline void flame_row(uint16_t table) { flame_begin_frame(table); }
 static inline void flame_u8(uint8_t v) { flame_put(&v, 1); }
 static inline void flame_u16(uint16_t v) { flame_put(&v, 2); }
@@ -422,18 +427,18 @@ static inline void flame_bool(int v) { flame_u8(v != 0); }
 static inline void flame_mac(const uint8_t mac[6]) { flame_put(mac, 6); }
 static inline void flame_put_ip(const struct flame_ip *ip) { flame_put(ip, sizeof *ip); }
 
-/* A text of at most 65,535 bytes of UTF-8; of a longer one the beginning. */
+/* Writes a text of at most 65,535 bytes of UTF-8; a longer one is truncated. */
 static inline void flame_put_text(const char *text, uint32_t len) {
   if (len > 65535) {
     len = 65535;
-    /* Not within a character. */
+    /* Do not cut within a character. */
     for (int i = 0; i < 3 && ((uint8_t)text[len] & 0xc0) == 0x80; i++) len--;
   }
   flame_u16((uint16_t)len);
   flame_put(text, len);
 }
 
-/* Sends bytes to the slow instance; a host takes 4,096 messages from one call. */
+/* Sends bytes to the slow instance; the host takes at most 4,096 messages from one call. */
 static inline int flame_send(const void *bytes, uint32_t len) {
   flame_begin_frame(0xffff);
   flame_put(bytes, len);
@@ -442,7 +447,7 @@ static inline int flame_send(const void *bytes, uint32_t len) {
   return flame_finish();
 }
 
-/* What a call returns: where its output is. */
+/* Returns the result of a call: the address and length of its output. */
 static inline uint64_t flame_output(int progress) {
   if (flame_lost && flame_used <= FLAME_AREA - 16) {
     uint16_t head[4] = {8, 0, 0xfffe, 0};

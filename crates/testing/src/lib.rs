@@ -1,11 +1,11 @@
-//! Real captures and what another program says of them, for tests.
+//! Real captures and another program's results for them, for tests.
 #![forbid(unsafe_code)]
 
 use flame_abi::{Descriptor, MAX_PACKET};
 use flame_source::{FileOptions, Next, RawBlock};
 use std::path::PathBuf;
 
-/// The folder of captures: `FLAME_TRACES`, else `../shared/traces` beside the workspace.
+/// Returns the folder of captures: `FLAME_TRACES`, otherwise `../shared/traces` next to the workspace.
 pub fn traces() -> Option<PathBuf> {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces");
     let folder =
@@ -17,7 +17,7 @@ pub fn traces() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Capture file and the given columns of each line of TRUTH.tsv.
+/// Returns the capture file and the given columns of each line of TRUTH.tsv.
 pub fn truth<const N: usize>(folder: &std::path::Path, columns: [&str; N]) -> Vec<(String, [String; N])> {
     let text = std::fs::read_to_string(folder.join("TRUTH.tsv")).expect("readable");
     let mut lines = text.lines().map(|l| l.split('\t').collect::<Vec<_>>());
@@ -26,7 +26,7 @@ pub fn truth<const N: usize>(folder: &std::path::Path, columns: [&str; N]) -> Ve
     lines.map(|l| (l[0].to_owned(), at.map(|i| l.get(i).copied().unwrap_or("-").to_owned()))).collect()
 }
 
-/// Gives each block's decoded packets to `f`; whether the file could be opened.
+/// Passes each block's decoded packets to `f`; returns whether the file could be opened.
 pub fn blocks(file: PathBuf, mut f: impl FnMut(&[Descriptor], &[u8])) -> bool {
     let Ok(mut source) = flame_source::open(&[file], &FileOptions { snaplen: MAX_PACKET as u32 }) else {
         return false;

@@ -1,4 +1,4 @@
-//! The packets of the SDK's builder have the descriptors that the host would give them.
+//! The packets of the SDK's builder have the descriptors that the host would compute.
 
 use flame_abi::{Descriptor, LinkType};
 use flame_module::testing::Traffic;
@@ -22,7 +22,7 @@ fn the_decoder_finds_what_the_builder_said() {
         let bytes = &traffic.memory()[d.addr as usize..][..d.cap_len as usize];
         let decoded =
             flame_decode::decode(LinkType::ETHERNET, bytes, d.wire_len, flame_decode::Options::default());
-        // The host's hash is its own.
+        // The host computes another hash.
         let decoded = Descriptor { ts_ns: d.ts_ns, addr: d.addr, hash: d.hash, ..decoded };
         assert_eq!(*d, decoded);
     }

@@ -1,7 +1,7 @@
-//! Packets with their addresses anonymised, written to a capture file.
+//! Writes packets with anonymised addresses to a capture file.
 //!
-//! The same code as the views' transforms, here inside the sandbox: what it writes is byte for byte what
-//! `flame run --transform` shows a module under the same key.
+//! This is the code of the views' transforms, inside the sandbox: the output is byte for byte the same as
+//! that of `flame run --transform` under the same key.
 #![forbid(unsafe_code)]
 
 use flame_module::{Batch, Init, Module, Out, Progress};
@@ -12,12 +12,12 @@ mod tables {
 }
 
 pub struct Anonymize {
-    /// Nothing if every field is kept.
+    /// The rewriter of addresses, or `None` if every field is kept.
     rewriter: Option<Rewriter>,
     worker: u32,
     packets: u64,
     bytes: u64,
-    /// Bytes that were not understood and might hold addresses.
+    /// Bytes that were not parsed and might contain addresses.
     withheld: u64,
 }
 
@@ -74,7 +74,7 @@ mod tests {
 
     const KEY: &[u8] = b"0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
 
-    /// An Ethernet frame with an ICMP error that quotes a packet, then two bytes of padding.
+    /// Returns an Ethernet frame with an ICMP error that quotes a packet, then two bytes of padding.
     fn frame() -> Vec<u8> {
         let quoted =
             [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 9, 192, 0, 2, 7, 0, 53, 0, 53, 0, 8, 0, 0];
@@ -106,7 +106,7 @@ mod tests {
     fn quoted_addresses_change_with_those_that_quote() {
         let out = written("ip=prefix");
         let packet = &out[8 + 16..];
-        // Padding is not understood, so it is withheld.
+        // Padding is not parsed, so it is withheld.
         assert_eq!(packet.len(), frame().len() - 2);
         assert_ne!(packet[26..34], frame()[26..34]);
         assert_eq!(packet[26..30], packet[58..62], "192.0.2.7, outside and quoted");

@@ -1,4 +1,4 @@
-//! Packets and bytes by protocol. Needs the descriptors only: no packet byte is read.
+//! Counts packets and bytes by protocol. Only descriptors are needed, no packet byte is read.
 
 use flame_module::{Batch, Descriptor, Init, Module, Out, Progress, Slow, flags, tcp};
 
@@ -8,7 +8,7 @@ mod tables {
 
 const COLUMNS: usize = 10;
 
-// Seven counters in one word: nine bits hold a batch's 256.
+// Seven counters in one word: nine bits hold the 256 packets of a batch.
 const WIDTH: u32 = 9;
 const V4: u32 = 0;
 const V6: u32 = 1;
@@ -22,7 +22,7 @@ const fn one(field: u32) -> u64 {
     1 << (WIDTH * field)
 }
 
-/// What a descriptor's flags add, and whether its protocol's header is there to be counted.
+/// The summands of a descriptor's flags, and whether the header of its protocol is present and counted.
 #[derive(Clone, Copy)]
 struct OfFlags {
     adds: u64,
@@ -35,7 +35,7 @@ static BY_FLAGS: [OfFlags; 256] = {
     while i < 256 {
         let v4 = i as u8 & flags::IPV4 != 0;
         let v6 = i as u8 & flags::IPV6 != 0;
-        // A later fragment carries a protocol's number, but not the protocol's header.
+        // A later fragment has a protocol number, but not the protocol's header.
         let whole = (v4 || v6) && i as u8 & flags::LATER_FRAGMENT == 0;
         let adds = if v4 { one(V4) } else { 0 } + if v6 { one(V6) } else { 0 };
         table[i] = OfFlags { adds, keeps: if whole { u64::MAX } else { 0 } };
@@ -54,7 +54,7 @@ static BY_PROTO: [u64; 256] = {
     table
 };
 
-/// All fields, without SYN's unless the flags are a connection request's.
+/// A mask of all fields, without that of SYN unless the flags are those of a connection request.
 static KEEPS_SYN: [u64; 256] = {
     let mut table = [!one(SYN); 256];
     let mut i = 0;
@@ -72,8 +72,8 @@ static KEEPS_SYN: [u64; 256] = {
 pub struct Sums([u64; COLUMNS]);
 
 impl Sums {
-    /// Adds a batch. Without branches, since what comes next depends on the traffic: three look-ups
-    /// give what a packet adds to seven counters, which share one word for a batch.
+    /// Adds a batch. There are no branches, because the traffic would make them unpredictable: three look-ups
+    /// return the summands of a packet for seven counters, which share one word for a batch.
     #[inline]
     pub fn add(&mut self, descriptors: &[Descriptor]) {
         let (mut word, mut bytes) = (0u64, 0u64);
@@ -126,7 +126,7 @@ impl Sums {
     }
 }
 
-/// Counts on one worker; sends what it has at the end, and at ticks if intervals were asked for.
+/// The counter of one worker. It sends its sums at the end, and at ticks if intervals were requested.
 pub struct Count {
     sums: Sums,
     per_interval: bool,
@@ -154,7 +154,7 @@ impl Module for Count {
     }
 }
 
-/// Adds up the workers.
+/// The sums over all workers.
 pub struct Total {
     total: Sums,
     interval: Sums,

@@ -4,35 +4,35 @@ use crate::key::{Key, Long, META};
 use crate::tables;
 use flame_module::{Descriptor, Out, tcp};
 
-/// Why a record was written.
+/// The reason why a record was written.
 pub use crate::tables::FlowEnd as End;
 
-/// Bytes of a row with its frame, rounded up: what must be free to write one.
+/// The size of a row with its frame, rounded up: the bytes that must be free to write one.
 pub const ROW: usize = 128;
 
-/// Index 0 of [`crate::table::Table`]'s chains: no flow.
+/// Index 0 in the chains of [`crate::table::Table`]: no flow.
 pub const NONE: u32 = 0;
 
-/// Times in nanoseconds; arrays are forward, reverse.
+/// One flow. Times are in nanoseconds; arrays are indexed by direction, forward then reverse.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flow {
     pub address: u64,
-    /// The key's word, then the TCP flags seen: forward from bit 48, reverse from bit 56.
+    /// The second word of the key, then the TCP flags seen: forward from bit 48, reverse from bit 56.
     pub meta: u64,
     pub first: u64,
     pub last: u64,
     pub bytes: [u64; 2],
     pub packets: [u32; 2],
     pub hash: u32,
-    /// Next of the chain: index + 1, or [`NONE`].
+    /// The next flow of the chain: index + 1, or [`NONE`].
     pub next: u32,
 }
 
 const _: () = assert!(size_of::<Flow>() == 64);
 
 impl Flow {
-    /// A flow that begins with `d` and has not counted it yet.
+    /// Returns a flow that begins with `d` and has not counted it yet.
     pub fn new(key: Key, d: &Descriptor) -> Self {
         Self {
             address: key.address,
@@ -49,7 +49,7 @@ impl Flow {
         self.address == key.address && self.meta & META == key.meta
     }
 
-    /// A freed slot has no IP version.
+    /// Returns whether the slot contains a flow; a freed slot has no IP version.
     pub fn is_used(&self) -> bool {
         self.meta != 0
     }
@@ -58,14 +58,14 @@ impl Flow {
         (self.meta >> (48 + 8 * reverse)) as u8
     }
 
-    /// FIN in both directions, or RST in one.
+    /// Returns whether FIN was seen in both directions, or RST in one.
     #[inline]
     pub fn is_closed(&self) -> bool {
         let (forward, reverse) = (self.tcp_flags(0), self.tcp_flags(1));
         forward & reverse & tcp::FIN != 0 || (forward | reverse) & tcp::RST != 0
     }
 
-    /// `reason`, unless the flow had closed before.
+    /// Returns `reason`, unless the flow had closed before.
     pub fn end(&self, reason: End) -> End {
         if !self.is_closed() {
             reason

@@ -1,40 +1,40 @@
-//! What tells flows apart: both addresses, both ports, the protocol, the IP version.
+//! The key of a flow: both addresses, both ports, the protocol, the IP version.
 //!
-//! A key has two words, whatever the IP version, so that one comparison decides IPv4:
+//! A key has two words for either IP version, so that one comparison decides IPv4:
 //!
 //! ```text
 //! address   IPv4: source | destination << 32; IPv6: a 32-bit fold of each, and the 32 bytes aside
 //! meta      0 << 48 | version (4, 6) << 40 | protocol << 32 | destination port << 16 | source port
 //! ```
 //!
-//! Addresses and ports are as they lie in the packet, read as little-endian words: nothing compares them
-//! but for equality, and turning them round takes several instructions in Wasm.
+//! Addresses and ports are in the packet's byte order, read as little-endian words: they are only compared
+//! for equality, and byte swaps take several instructions in Wasm.
 //!
-//! Ports of anything but TCP, UDP and SCTP are 0. Packets without readable ports must not look like
-//! a conversation on port 0, so they go under a protocol that has none: [`FRAGMENT`] for all but the
+//! Ports of protocols other than TCP, UDP and SCTP are 0. Packets without readable ports must not look like a
+//! conversation on port 0, so they get the number of a protocol that has none: [`FRAGMENT`] for all but the
 //! first fragment of a datagram, [`CUT`] for a TCP, UDP or SCTP packet that ends before its ports.
 
 use flame_module::{Descriptor, Ip, flags};
 
-/// Protocol of later fragments: that of the IPv6 fragment header (RFC 8200, section 4.5).
+/// The protocol of later fragments: the number of the IPv6 fragment header (RFC 8200, section 4.5).
 pub const FRAGMENT: u8 = 44;
-/// Protocol of packets whose ports were not captured: reserved (RFC 5237).
+/// The protocol of packets whose ports were not captured: a reserved number (RFC 5237).
 pub const CUT: u8 = 255;
-/// Bits of a `meta` word that belong to the key.
+/// The bits of a `meta` word that belong to the key.
 pub const META: u64 = (1 << 48) - 1;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// A look-up, where a `match` would be a jump that the processor must guess.
+/// A table, because a `match` would be a jump that the processor must predict.
 static HAS_PORTS: [bool; 256] = {
     let mut table = [false; 256];
     (table[TCP as usize], table[UDP as usize], table[SCTP as usize]) = (true, true, true);
     table
 };
 
-/// A flow's key as one packet shows it: from its source to its destination.
+/// A flow's key in the direction of one packet, from its source to its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     pub address: u64,
@@ -45,7 +45,7 @@ pub struct Key {
 pub type Long = [u8; 32];
 
 impl Key {
-    /// The key of an IP packet, or nothing if its addresses were not captured.
+    /// Returns the key of an IP packet, or `None` if its addresses were not captured.
     #[inline]
     pub fn of<'a>(d: &Descriptor, bytes: &'a [u8]) -> Option<(Self, Option<&'a Long>)> {
         let l3 = usize::from(d.l3);
@@ -60,7 +60,7 @@ impl Key {
         }
     }
 
-    /// The same flow seen from the other side.
+    /// Returns the key of the opposite direction.
     #[inline]
     pub fn reversed(self) -> Self {
         let ports = (self.meta as u32).rotate_left(16);
@@ -83,7 +83,7 @@ impl Key {
         ((self.meta >> 16) as u16).swap_bytes()
     }
 
-    /// Source and destination; `long` is used for IPv6.
+    /// Returns source and destination; `long` is used for IPv6.
     pub fn addresses(self, long: &Long) -> (Ip, Ip) {
         if self.is_v6() {
             let (mut src, mut dst) = ([0; 16], [0; 16]);
@@ -96,7 +96,7 @@ impl Key {
     }
 }
 
-/// Whether `a` is `b` with source and destination exchanged.
+/// Returns whether `a` is `b` with source and destination exchanged.
 #[inline]
 pub fn is_reverse(a: &Long, b: &Long) -> bool {
     a[..16] == b[16..] && a[16..] == b[..16]
@@ -109,14 +109,15 @@ pub fn reverse(long: &Long) -> Long {
     out
 }
 
-/// Not a good hash, and it need not be: equal folds are compared in full.
+/// Returns a hash of an address. It need not be a good one, because keys with equal folds are compared in
+/// full.
 #[inline]
 fn fold(b: &[u8]) -> u64 {
     let word = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
     u64::from(word(0) ^ word(4).rotate_left(8) ^ word(8).rotate_left(16) ^ word(12).rotate_left(24))
 }
 
-/// Protocol and ports of a packet with a whole transport header.
+/// Returns the protocol and ports of a packet with a whole transport header.
 #[inline]
 fn ports(d: &Descriptor, bytes: &[u8]) -> u64 {
     let proto = u64::from(d.proto) << 32;
@@ -130,7 +131,7 @@ fn ports(d: &Descriptor, bytes: &[u8]) -> u64 {
     }
 }
 
-/// The same of a packet without one: the ports may be there all the same.
+/// Returns the protocol and ports of a packet without a whole transport header; its ports may still be there.
 #[cold]
 fn unusual(d: &Descriptor, bytes: &[u8]) -> u64 {
     if d.has(flags::LATER_FRAGMENT) {
@@ -139,12 +140,12 @@ fn unusual(d: &Descriptor, bytes: &[u8]) -> u64 {
     if !HAS_PORTS[usize::from(d.proto)] {
         return u64::from(d.proto) << 32;
     }
-    // Behind the datagram's end lies the link's padding, not ports.
+    // The bytes after the datagram's end are the link's padding, not ports.
     let (l3, l4) = (usize::from(d.l3), usize::from(d.l4));
     let field =
         |at: usize| bytes.get(l3 + at..l3 + at + 2).map_or(0, |b| usize::from(b[0]) << 8 | usize::from(b[1]));
     let end = l3 + if d.has(flags::IPV4) { field(2) } else { 40 + field(4) };
-    // A total length of 0 is what segmentation offload leaves behind.
+    // Segmentation offload leaves a total length of 0.
     let whole = end >= l4 + 4 || end == l3 || (!d.has(flags::IPV4) && end == l3 + 40);
     if whole { ports(d, bytes) } else { u64::from(CUT) << 32 }
 }

@@ -1,7 +1,7 @@
 //! `flow`: one record for each flow of packets, as routers export them.
 //!
-//! Expects IP headers; other packets are no part of a flow. Gives the tables `flow` and `state` of
-//! `module.toml`. The README has the method, the parameters and what bounds the memory.
+//! Expects IP headers; other packets are not part of a flow. Writes the tables `flow` and `state` of
+//! `module.toml`. The README describes the method, the parameters and the memory bound.
 #![forbid(unsafe_code)]
 
 mod flow;
@@ -21,7 +21,7 @@ use flame_module::{Batch, Init, Module, Out, Progress};
 pub struct Flow {
     table: Table,
     worker: u32,
-    /// Packets whose addresses were not captured or are hidden.
+    /// The number of packets whose addresses were not captured or are hidden.
     unreadable: u64,
     scan: usize,
     dump: usize,

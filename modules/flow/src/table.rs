@@ -1,25 +1,25 @@
-//! The flow table: a hash table with chaining over a pool that never grows beyond its bound.
+//! The flow table: a hash table with chaining over a pool of bounded size.
 //!
-//! Flows are named by index. The pool's memory is reserved at the start and first touched when a
-//! flow needs it, so an idle instance costs its buckets only. A chain holds at most [`MAX_CHAIN`]
-//! flows, which bounds the work for a packet also when someone aims for one bucket.
+//! Flows are referred to by index. The pool's memory is reserved at the start and first touched when a flow
+//! needs it, so an idle instance costs only its buckets. A chain has at most [`MAX_CHAIN`] flows, which
+//! bounds the work for a packet even if an attacker fills one bucket.
 
 use crate::flow::{End, Flow, NONE, ROW};
 use crate::key::{Key, Long, is_reverse, reverse};
 use flame_module::{Descriptor, Out, cold, tcp};
 
-/// Flows in one chain; another one evicts its least recently active. There are as many buckets as flows, so
-/// that hardly any chain of a full table is longer by chance.
+/// The largest number of flows in one chain; another flow evicts the least recently active one. There are as
+/// many buckets as flows, so in a full table chains are almost never longer by chance.
 pub const MAX_CHAIN: usize = 16;
-/// Flows looked at for the least recently active when the pool is full.
+/// The number of flows among which the least recently active one is evicted when the pool is full.
 const CANDIDATES: usize = 8;
-/// Slots that one call of [`Table::dump`] looks at.
+/// The number of slots that one call of [`Table::dump`] examines.
 const DUMP_SLOTS: usize = 16_384;
-/// How far a packet may come too late and still find its flow where [`Table::scan`] might have
-/// ended it. Late packets never change what a flow's own packets decide.
+/// The lateness, in nanoseconds, up to which a packet still finds its flow although [`Table::scan`] might
+/// have ended it. Late packets never change the result of a flow's own packets.
 const SLACK_NS: u64 = 10_000_000_000;
 
-/// Nanoseconds.
+/// The timeouts of flows, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     pub idle: u64,
@@ -28,14 +28,14 @@ pub struct Timeouts {
 }
 
 pub struct Table {
-    /// First of each chain: index + 1, or [`NONE`].
+    /// The first flow of each chain: index + 1, or [`NONE`].
     buckets: Box<[u32]>,
     shift: u32,
     flows: Vec<Flow>,
-    /// IPv6 addresses of the flow of the same index; IPv4 leaves them as they are.
+    /// The IPv6 addresses of the flow with the same index; IPv4 flows do not change them.
     long: Vec<Long>,
     max_flows: usize,
-    /// Freed slots, chained by `next`.
+    /// The freed slots, chained by `next`.
     free: u32,
     timeouts: Timeouts,
     used: u64,
@@ -63,13 +63,13 @@ impl Table {
         }
     }
 
-    /// Multiplied, because workers may have been chosen by the low bits.
+    /// Returns the bucket of a hash, which is multiplied because the low bits may have chosen the worker.
     #[inline]
     fn bucket(&self, hash: u32) -> usize {
         (hash.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
     }
 
-    /// Counts one packet, and writes the record that it ends, if it ends one.
+    /// Counts one packet, and writes the record that it ends, if any.
     #[inline]
     pub fn packet(&mut self, d: &Descriptor, key: Key, long: Option<&Long>, out: &mut Out) {
         let reversed = key.reversed();
@@ -79,7 +79,7 @@ impl Table {
             if at == NONE {
                 break;
             }
-            // Buckets are as many as flows: chains are short, unless someone aims for one.
+            // There are as many buckets as flows, so chains are short unless an attacker fills one.
             if step >= 2 {
                 cold();
             }
@@ -108,7 +108,7 @@ impl Table {
         self.insert(bucket, d, key, long, out);
     }
 
-    /// Ends the flow that a packet found, and begins the next with the packet.
+    /// Ends the flow of a packet and begins the next one with the packet.
     #[cold]
     fn restart(
         &mut self,
@@ -125,7 +125,7 @@ impl Table {
         let end = flow.end(if silent > self.timeouts.idle { End::Idle } else { End::Active });
         flow.write(&self.long[index], end, out);
         if end == End::Active {
-            // The same conversation goes on: it keeps its direction.
+            // The same conversation continues and keeps its direction.
             let same = if direction == 0 { key } else { key.reversed() };
             let mut next = Flow::new(same, d);
             next.next = flow.next;
@@ -138,7 +138,7 @@ impl Table {
 
     /// Puts a new flow with its first packet into a slot.
     fn begin(&mut self, index: usize, next: u32, d: &Descriptor, key: Key, long: Option<&Long>) {
-        // The answer to a SYN that was not captured still tells who asked.
+        // The answer to a SYN that was not captured still identifies the client.
         let answer = d.tcp_flags & (tcp::SYN | tcp::ACK) == tcp::SYN | tcp::ACK;
         let mut flow = Flow::new(if answer { key.reversed() } else { key }, d);
         flow.next = next;
@@ -151,10 +151,10 @@ impl Table {
 
     #[inline(never)]
     fn insert(&mut self, bucket: usize, d: &Descriptor, key: Key, long: Option<&Long>, out: &mut Out) {
-        // Of a flow's packets, the first.
+        // Executed for the first packet of a flow.
         cold();
         let index = self.slot(bucket, out);
-        // Read after making room: that may have changed the chain.
+        // Read after an eviction, which may have changed the chain.
         let head = self.buckets[bucket];
         self.begin(index, head, d, key, long);
         self.buckets[bucket] = index as u32 + 1;
@@ -162,7 +162,7 @@ impl Table {
         self.peak = self.peak.max(self.used);
     }
 
-    /// A free slot, made by eviction if need be.
+    /// Returns a free slot, after an eviction if necessary.
     fn slot(&mut self, bucket: usize, out: &mut Out) -> usize {
         if let Some(oldest) = self.oldest_of_full_chain(bucket) {
             self.evict(oldest, out);
@@ -183,8 +183,8 @@ impl Table {
             return index;
         }
         let index = self.flows.len();
-        // There is room for all: what was reserved is never exceeded, and growing would take as long as
-        // copying it.
+        // There is room for all flows: the reserved capacity is never exceeded, and growing would take as
+        // long as copying the pool.
         if index < self.flows.capacity() && index < self.long.capacity() && index == self.long.len() {
             self.flows.push(Flow::default());
             self.long.push([0; 32]);
@@ -211,7 +211,7 @@ impl Table {
         self.remove(index);
     }
 
-    /// Takes a flow out of its chain and frees its slot.
+    /// Removes a flow from its chain and frees its slot.
     fn remove(&mut self, index: usize) {
         let name = index as u32 + 1;
         let bucket = self.bucket(self.flows[index].hash);
@@ -237,7 +237,7 @@ impl Table {
         self.used -= 1;
     }
 
-    /// Looks at a sixteenth of the flows and ends those that have been silent for too long.
+    /// Examines a sixteenth of the flows and ends those that have been silent for too long.
     pub fn scan(&mut self, cursor: &mut usize, now_ns: u64, out: &mut Out) {
         for _ in 0..(self.flows.len() / 16 + 64).min(self.flows.len()) {
             if out.room() < ROW {
@@ -255,14 +255,14 @@ impl Table {
         }
     }
 
-    /// Whether a flow has been silent for so long that a scan ends it.
+    /// Returns whether a flow has been silent for so long that a scan ends it.
     fn is_silent(&self, flow: &Flow, now_ns: u64) -> bool {
         let limit = if flow.is_closed() { self.timeouts.linger } else { self.timeouts.idle };
         now_ns.saturating_sub(flow.last) > limit.saturating_add(SLACK_NS)
     }
 
-    /// Writes the flows from slot `cursor` on, as many as fit; whether there may be more. A flow that
-    /// no scan has reached yet ends as it would have, so that records do not depend on scans.
+    /// Writes the flows from slot `cursor` on, as many as fit, and returns whether there may be more. A flow
+    /// that no scan has reached yet ends as a scan would end it, so records do not depend on scans.
     pub fn dump(&mut self, cursor: &mut usize, now_ns: u64, out: &mut Out) -> bool {
         for _ in 0..DUMP_SLOTS {
             let Some(flow) = self.flows.get(*cursor) else { return false };

@@ -3,14 +3,14 @@
 use crate::tables::{FieldBase as Base, Params};
 use flame_module::Packet;
 
-/// A big-endian field, and what it must be under a mask.
+/// A big-endian field and its required value under a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Where its offset counts from: the packet's first byte, the outermost IP header, its transport header
-    /// (later fragments have none), or what follows that.
+    /// The origin of the offset: the packet's first byte, the outermost IP header, its transport header
+    /// (later fragments have none), or the payload after that.
     pub base: Base,
     pub offset: usize,
-    /// In bytes: 1, 2 or 4.
+    /// The width in bytes: 1, 2 or 4.
     pub width: usize,
     pub mask: u32,
     pub value: u32,
@@ -23,7 +23,7 @@ const BASES: [(&str, Base); 4] = [
     ("payload", Base::Payload),
 ];
 
-/// Parameter `name`: 32 bits, decimal or after 0x hexadecimal.
+/// Returns the parameter `name`: 32 bits, decimal, or hexadecimal after 0x.
 fn number(text: &str, name: &str) -> Result<u32, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     digits.map_or_else(|| text.parse(), |d| u32::from_str_radix(d, 16)).map_err(|_| {
@@ -32,7 +32,8 @@ fn number(text: &str, name: &str) -> Result<u32, String> {
 }
 
 impl Field {
-    /// Of the parameters; none if `base` is empty. The error names the parameter and what was expected.
+    /// Creates a field from the parameters, or `None` if `base` is empty. The error names the parameter and
+    /// the expected value.
     pub fn new(params: &Params<'_>) -> Result<Option<Self>, String> {
         let base = match params.base {
             "" => return Ok(None),
@@ -56,7 +57,7 @@ impl Field {
         Ok(Some(Self { base, offset: params.offset.into(), width, mask, value }))
     }
 
-    /// Whether the field is as it must be; none if it is not there, or not to be seen.
+    /// Returns whether the field has the required value, or `None` if it is absent or hidden.
     pub fn matches(&self, packet: &Packet<'_>) -> Option<bool> {
         let bytes = match self.base {
             Base::Link => packet.bytes(),
@@ -65,7 +66,7 @@ impl Field {
             Base::Payload => packet.payload(),
         };
         let field = bytes.get(self.offset..)?;
-        // Without a loop: how long one takes would depend on what lies in memory.
+        // There is no loop, because its trip count would be a value from memory.
         let found = match self.width {
             1 => u32::from(*field.first()?),
             2 => u32::from(u16::from_be_bytes(*field.first_chunk()?)),

@@ -1,4 +1,4 @@
-//! Packets to one TCP destination port, or with a given value in any field.
+//! Counts packets to one TCP destination port, or with a given value in any field.
 #![forbid(unsafe_code)]
 
 pub mod field;
@@ -13,12 +13,12 @@ mod tables {
 
 const TCP: u8 = 6;
 
-/// Counts on one worker.
+/// The counter of one worker.
 pub struct Http {
     port: u16,
     packets: u64,
     wire_bytes: u64,
-    /// Packets without the field, or that do not show it.
+    /// The number of packets in which the field is absent or hidden.
     without: u64,
     field: Option<Field>,
 }
@@ -53,7 +53,7 @@ impl Module for Http {
 }
 
 impl Http {
-    /// The loop for any field, apart so that the one for the port stays as small as it is.
+    /// The loop for any field, separate so that the loop for the port stays small.
     #[inline(never)]
     fn by_field(&mut self, field: Field, batch: &Batch) {
         cold();
@@ -70,11 +70,11 @@ impl Http {
     }
 }
 
-/// Adds up the workers.
+/// The sums over all workers.
 pub struct Total {
     port: u16,
     field: Option<Field>,
-    /// Packets, bytes, packets without the field.
+    /// Packets, bytes, and packets without the field.
     sums: [u64; 3],
 }
 

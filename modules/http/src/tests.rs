@@ -12,7 +12,8 @@ fn native(parameters: &Parameters) -> Native<Http, Total> {
     Native::with_slow(parameters, 0)
 }
 
-/// Ethernet (14 bytes), IPv4 with time to live 64, ports, sequence number and `GET `; `extra` flags.
+/// Returns a packet: Ethernet (14 bytes), IPv4 with time to live 64, ports, sequence number and `GET `, with
+/// the additional flags `extra`.
 fn packet(memory: &mut Vec<u8>, [sport, dport]: [u16; 2], proto: u8, extra: u8) -> Descriptor {
     let addr = memory.len() as u32;
     memory.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
@@ -34,7 +35,7 @@ fn packet(memory: &mut Vec<u8>, [sport, dport]: [u16; 2], proto: u8, extra: u8) 
     }
 }
 
-/// Ports 1 to 80, 80 to 1; the last two are not TCP, and a later fragment.
+/// Returns four packets: from port 1 to 80, from 80 to 1, one that is not TCP, and a later fragment.
 fn four(memory: &mut Vec<u8>) -> Vec<Descriptor> {
     let mut all = vec![packet(memory, [1, 80], TCP, 0), packet(memory, [80, 1], TCP, 0)];
     all.push(packet(memory, [1, 80], 17, 0));
@@ -58,7 +59,7 @@ fn only_the_destination_port_of_tcp_counts() {
 #[test]
 fn any_field_is_compared_under_its_mask() {
     let all = 0xffff_ffff;
-    // Base, offset, width, mask, value: packets that match, and that have no such field.
+    // Base, offset, width, mask, value; then the number of packets that match and that lack the field.
     let cases = [
         ("transport", [2, 2, all, 80], 2, 1),
         ("transport", [0, 4, all, 0x0001_0050], 2, 1),

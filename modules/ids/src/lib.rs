@@ -1,6 +1,7 @@
 //! Intrusion detection by rules in Snort's language, packet by packet.
 //!
-//! [`rule`] reads the rules, [`engine`] runs them; the README has what is supported, and what a packet costs.
+//! [`rule`] parses the rules, [`engine`] evaluates them. The README lists the supported options and the cost
+//! of a packet.
 #![forbid(unsafe_code)]
 
 pub mod engine;
@@ -13,7 +14,7 @@ mod tables {
     flame_module::manifest!();
 }
 
-/// More than the longest row of `unsupported`.
+/// More bytes than the longest row of `unsupported`.
 const ROW: usize = 4096;
 
 /// The rules that are shipped.
@@ -22,9 +23,9 @@ pub const SHIPPED: &str = include_str!("../rules/flame.rules");
 pub struct Ids {
     engine: Engine,
     worker: u32,
-    /// Rows of `unsupported` that were written.
+    /// The number of rows of `unsupported` that were written.
     told: usize,
-    /// Packets with payload of which nothing is to be seen.
+    /// The number of packets with a payload that is entirely hidden.
     without_payload: u64,
 }
 
@@ -39,7 +40,7 @@ impl Module for Ids {
         let limits =
             Limits { connections: params.max_connections as usize, tracked: params.max_tracked as usize };
         let engine = Engine::new(set, limits);
-        // One worker tells for all.
+        // Only worker 0 reports unsupported rules.
         let told = if init.worker == 0 { 0 } else { usize::MAX };
         Self { engine, worker: init.worker, told, without_payload: 0 }
     }
@@ -95,7 +96,7 @@ impl Module for Ids {
 }
 
 impl Ids {
-    /// Lists what is not acted upon, once.
+    /// Reports the unsupported rules, once.
     fn tell(&mut self, out: &mut Out) -> Progress {
         while let Some(u) = self.engine.unsupported.get(self.told) {
             if out.room() < ROW {

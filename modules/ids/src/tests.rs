@@ -51,7 +51,7 @@ fn engine(rules: &str) -> Engine {
     Engine::new(set, Limits { connections: 64, tracked: 64 })
 }
 
-/// The sids that alert on each segment.
+/// Returns the sids that alert on each segment.
 fn run(engine: &mut Engine, segments: &[Segment<'_>]) -> Vec<Vec<u32>> {
     let mut memory = Vec::new();
     let descriptors: Vec<_> = segments.iter().map(|s| s.put(&mut memory)).collect();
@@ -64,7 +64,7 @@ fn run(engine: &mut Engine, segments: &[Segment<'_>]) -> Vec<Vec<u32>> {
     batch.packets().map(of).collect()
 }
 
-/// Whether a rule with these options alerts on a payload.
+/// Returns whether a rule with these options alerts on a payload.
 fn alerts(options: &str, payload: &[u8]) -> bool {
     let mut engine = engine(&format!("alert tcp any any -> any any ({options} sid:1;)"));
     assert!(engine.unsupported.is_empty(), "{:?}", engine.unsupported);
@@ -145,7 +145,7 @@ fn connections_have_sides_from_their_syn_on() {
         alert tcp any any -> any any (flow:not_established; sid:3;)";
     let mut engine = engine(rules);
     let (there, back) = ((1, 1024, 1, 80), (2, 80, 1, 1024));
-    // Both networks are different, so the way back needs its own addresses: swapped by hand below.
+    // The networks differ, so the reverse direction needs its own addresses: they are swapped by hand below.
     let mut memory = Vec::new();
     let steps = [(there, 0x02), (back, 0x12), (there, PUSH), (back, PUSH), (there, 0x04), (there, PUSH)];
     let mut descriptors = Vec::new();
@@ -171,7 +171,7 @@ fn connections_have_sides_from_their_syn_on() {
 fn rates_count_in_periods_of_packet_time() {
     let of = |rate: &str| {
         let mut engine = engine(&format!("alert tcp any any -> any any ({rate} sid:1;)"));
-        // Six within ten seconds, one behind.
+        // Six packets within ten seconds, one after.
         let at = [0u64, 1, 2, 3, 4, 9, 10];
         let found = run(&mut engine, &at.map(|s| Segment { ts_ns: s * 1_000_000_000, ..to(80, b"") }));
         let bits: String = found.iter().map(|sids| if sids.is_empty() { '.' } else { '!' }).collect();
@@ -276,7 +276,7 @@ fn chain() -> impl Strategy<Value = Chain> {
     prop::collection::vec(one, 1..5)
 }
 
-/// Every place tried, without automaton, gate or order.
+/// Tries every position, without automaton, gate or order.
 fn naively(
     chain: &[(String, bool, bool, i32, Option<u32>)],
     nocase: bool,

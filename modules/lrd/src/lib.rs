@@ -1,9 +1,9 @@
 //! `lrd`: the on-line estimator of long-range dependence of Roughan, Veitch and Abry (*Real-time estimation
 //! of the parameters of long-range dependence*, IEEE/ACM Trans. Networking 8(4), 2000).
 //!
-//! Needs descriptors only. Packets, bytes and connections (TCP SYNs) are counted per interval in [`window`],
-//! transformed in [`pyramid`], and what is left of them, one sum for each octave, becomes an estimate in
-//! [`regress`]. Gives the tables `estimate`, `octave` and `state` of `module.toml`.
+//! Needs only descriptors. Packets, bytes and connections (TCP SYNs) are counted per interval in [`window`]
+//! and transformed in [`pyramid`]; the result, one sum for each octave, becomes an estimate in [`regress`].
+//! Writes the tables `estimate`, `octave` and `state` of `module.toml`.
 #![forbid(unsafe_code)]
 
 pub mod merge;
@@ -25,20 +25,20 @@ use flame_module::{Batch, Descriptor, Init, Module, Out, Progress, flags, tcp};
 use transform::Transform;
 use window::Window;
 
-/// Packets, bytes and connections.
+/// The number of series: packets, bytes and connections.
 pub const SERIES: usize = 3;
-/// What arrived in one interval, by series.
+/// The arrivals in one interval, by series.
 pub type Counts = [u64; SERIES];
 
-/// The fast path. One worker transforms what it counts; several send their counts to the slow path, since the
-/// energies of parts do not add up to the energy of the whole.
+/// The fast path. A single worker transforms its counts itself; several workers send their counts to the slow
+/// path, because the energies of parts do not add up to the energy of the whole.
 pub struct Lrd {
     window: Window,
     transform: Option<Transform>,
-    /// Nothing was sent before: this instance may have taken over from one that was ended.
+    /// Whether nothing was sent before: this instance may have replaced one that was ended.
     first: bool,
     late: u64,
-    /// Where to go on with counts that did not fit the output before.
+    /// The interval from which to continue with counts that did not fit the output before.
     from: u64,
 }
 
@@ -69,13 +69,13 @@ impl Module for Lrd {
     }
 
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
-        // The interval that the capture ends in is cut short, so it is left out.
+        // The interval in which the capture ends is incomplete, so it is left out.
         self.send(self.window.interval_of(now_ns), out)
     }
 }
 
 impl Lrd {
-    /// Intervals below `until` are complete.
+    /// Sends the intervals below `until`, which are complete.
     fn send(&mut self, until: u64, out: &mut Out) -> Progress {
         match &mut self.transform {
             Some(transform) => {

@@ -1,4 +1,4 @@
-//! The slow path: puts the workers together, and says what comes of it.
+//! The slow path: combines the workers' counts and reports estimates.
 
 use crate::message::{self, Message};
 use crate::pyramid::{Energy, OCTAVES, Wavelet};
@@ -9,17 +9,17 @@ use crate::{Counts, SERIES};
 use flame_module::{Init, Out, Progress, Slow};
 use std::collections::BTreeMap;
 
-/// As the tables `estimate` and `octave` name them.
+/// The names of the series in the tables `estimate` and `octave`.
 const SERIES_NAMES: [(EstimateSeries, OctaveSeries); SERIES] = [
     (EstimateSeries::Packets, OctaveSeries::Packets),
     (EstimateSeries::Bytes, OctaveSeries::Bytes),
     (EstimateSeries::Connections, OctaveSeries::Connections),
 ];
 
-/// Intervals that some workers are ahead of others, at most; about 50 bytes each.
+/// The largest number of intervals by which workers may be ahead of others; about 50 bytes each.
 const PENDING: usize = 1 << 19;
 
-/// Estimates at the end, and at ticks if intervals were asked for.
+/// The estimator. It reports at the end, and at ticks if intervals were requested.
 pub struct Estimator {
     wavelet: Wavelet,
     interval_ns: u64,
@@ -30,13 +30,13 @@ pub struct Estimator {
     series: Series,
 }
 
-/// What is known of the series: counts of several workers, or what the only one made of them.
+/// The data of the series: counts of several workers, or the transformed counts of the only one.
 enum Series {
     Counts { pending: BTreeMap<u64, Counts>, transform: Box<Transform> },
     Sums { before: Box<Sums>, now: Box<Sums> },
 }
 
-/// Of the instances that a fault ended, and of the one that runs.
+/// The sums of the instances that a fault ended, and of the one that runs.
 struct Sums {
     intervals: u64,
     energies: Energies,
@@ -96,7 +96,7 @@ impl Slow for Estimator {
                 }
                 **now = Sums { intervals, energies: *energies };
             }
-            // Ours are always one of these.
+            // The messages of this module are always one of these.
             _ => {}
         }
     }
@@ -118,7 +118,7 @@ impl Slow for Estimator {
 }
 
 impl Estimator {
-    /// All workers have counted the intervals below `until`.
+    /// Closes the intervals below `until`, which all workers have counted.
     fn close(&mut self, until: u64) {
         let Series::Counts { pending, transform } = &mut self.series else { return };
         while let Some(first) = pending.first_entry().filter(|e| *e.key() < until) {
@@ -130,7 +130,7 @@ impl Estimator {
         transform.advance(until);
     }
 
-    /// Rows of what is known; the number of intervals.
+    /// Writes rows of the current estimates and returns the number of intervals.
     fn tell(&self, now_ns: u64, out: &mut Out) -> u64 {
         let sums = match &self.series {
             Series::Counts { transform, .. } => {

@@ -1,4 +1,4 @@
-//! What fast instances tell the slow one. Little-endian 64-bit words behind one for the kind:
+//! Messages of fast instances to the slow one: little-endian 64-bit words after one for the kind.
 //!
 //! | kind | words |
 //! | --- | --- |
@@ -11,13 +11,13 @@ use crate::{Counts, SERIES};
 
 const COUNTS: u64 = 0;
 const SUMS: u64 = 1;
-/// Intervals in one message.
+/// The number of intervals in one message.
 const INTERVALS: usize = 1000;
 const ENTRY: usize = (1 + SERIES) * 8;
-/// Bytes of the longest message.
+/// The size of the longest message, in bytes.
 pub const LARGEST: usize = 16 + INTERVALS * ENTRY;
 
-/// A message of counts in the making.
+/// An unfinished message of counts.
 pub struct Counted(Vec<u8>);
 
 impl Counted {
@@ -27,7 +27,7 @@ impl Counted {
         Self(bytes)
     }
 
-    /// False if it is full.
+    /// Adds the counts of an interval; returns false if the message is full.
     pub fn push(&mut self, index: u64, counts: &Counts) -> bool {
         if self.0.len() + ENTRY > LARGEST {
             return false;
@@ -55,13 +55,13 @@ fn words(bytes: &mut Vec<u8>, words: &[u64]) {
     words.iter().for_each(|w| bytes.extend(w.to_le_bytes()));
 }
 
-/// A message as it is read.
+/// A received message.
 pub enum Message<'a> {
     Counts { late: u64, entries: Entries<'a> },
     Sums { late: u64, first: bool, intervals: u64, energies: Box<Energies> },
 }
 
-/// Intervals of a message of counts.
+/// The intervals of a message of counts.
 pub struct Entries<'a>(&'a [u8]);
 
 impl Iterator for Entries<'_> {
@@ -78,7 +78,7 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*word))
 }
 
-/// None for what neither [`Counted`] nor [`sums`] makes.
+/// Parses a message; returns `None` for bytes that neither [`Counted`] nor [`sums`] produces.
 pub fn read(mut bytes: &[u8]) -> Option<Message<'_>> {
     let rest = &mut bytes;
     match (take(rest)?, take(rest)?) {

@@ -1,13 +1,13 @@
 //! The discrete wavelet transform, one sample at a time (Mallat's pyramid; Roughan, Veitch and Abry 2000,
-//! section III): each octave keeps the last samples that its filters reach, and hands every second
-//! approximation to the next one. Only coefficients whose filters lie wholly inside the series exist.
+//! section III). Each octave keeps the last samples that its filters reach, and passes every second
+//! approximation to the next octave. Only coefficients whose filters lie wholly inside the series exist.
 //!
-//! The transform wants the series seen through its scaling function; counts are the arrivals seen through a
-//! box of one interval. For D2 that is the same; for the others the first octaves are bent by it (Veitch,
-//! Taqqu and Abry, *Meaningful MRA initialization for discrete time series*, Signal Processing 80, 2000): see
-//! [`Wavelet::first_straight`].
+//! The transform requires the series sampled with its scaling function, whereas counts are the arrivals
+//! sampled with a box of one interval. For D2 both are the same; for the other wavelets this distorts the
+//! first octaves (Veitch, Taqqu and Abry, *Meaningful MRA initialization for discrete time series*, Signal
+//! Processing 80, 2000): see [`Wavelet::first_straight`].
 
-/// Octaves kept. The last one's samples span 2^40 intervals; more never come.
+/// The number of octaves. The samples of the last one span 2^40 intervals, more than ever occur.
 pub const OCTAVES: usize = 40;
 const TAPS: usize = 8;
 
@@ -56,7 +56,7 @@ pub struct Wavelet {
 }
 
 impl Wavelet {
-    /// With `moments` vanishing moments, taken into 1 to 4.
+    /// Returns the wavelet with `moments` vanishing moments, clamped to 1 to 4.
     pub fn daubechies(moments: usize) -> Self {
         let moments = moments.clamp(1, SCALING.len());
         let (low, taps) = (SCALING[moments - 1], 2 * moments);
@@ -67,13 +67,13 @@ impl Wavelet {
         Self { low, high, taps }
     }
 
-    /// The first octave of counts whose energy is right to less than its error over 2^16 intervals.
+    /// Returns the first octave of counts whose energy has a bias below its error over 2^16 intervals.
     pub fn first_straight(&self) -> u8 {
         if self.taps == 2 { 1 } else { 4 }
     }
 
-    /// Squared modulus of the wavelet's Fourier transform at `nu`, in cycles per sample: the product of the
-    /// filters' responses down to where they are 1.
+    /// Returns the squared modulus of the wavelet's Fourier transform at `nu`, in cycles per sample: the
+    /// product of the filters' responses down to where they are 1.
     pub fn spectrum(&self, nu: f64) -> f64 {
         let power = |filter: &[f64; TAPS], nu: f64| {
             let (mut re, mut im) = (0.0, 0.0);
@@ -90,23 +90,23 @@ impl Wavelet {
     }
 }
 
-/// What an octave's coefficients amount to.
+/// The number and energy of an octave's coefficients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Energy {
     pub coefficients: u64,
-    /// Sum of their squares.
+    /// The sum of their squares.
     pub squares: f64,
 }
 
-/// One octave's samples, oldest first.
+/// The samples of one octave, oldest first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Octave {
     last: [f64; TAPS],
-    /// Samples until the next coefficient.
+    /// The number of samples until the next coefficient.
     missing: usize,
 }
 
-/// One series' transform; its state is about 3.5 KiB, whatever its length.
+/// The transform of one series; its state is about 3.5 KiB for any length.
 #[derive(Clone, Debug)]
 pub struct Pyramid {
     wavelet: Wavelet,
@@ -120,7 +120,7 @@ impl Pyramid {
         Self { wavelet, octaves: [octave; OCTAVES], energies: [Energy::default(); OCTAVES] }
     }
 
-    /// Octave 1 first.
+    /// Returns the energies, octave 1 first.
     pub fn energies(&self) -> &[Energy; OCTAVES] {
         &self.energies
     }
@@ -129,11 +129,11 @@ impl Pyramid {
         self.push_from(0, count);
     }
 
-    /// As many counts of 0 at once: the time this takes does not grow with `count` but with its logarithm.
+    /// Adds `count` counts of 0 at once, in time that grows only with the logarithm of `count`.
     pub fn push_zeros(&mut self, count: u64) {
         let mut count = count;
         for octave in 0..OCTAVES {
-            // Zeros until none but zeros are left in this octave, one by one through all octaves above.
+            // Zeros are added one by one through all octaves above until this octave contains only zeros.
             while count > 0 && (self.octaves[octave].last != [0.0; TAPS] || self.octaves[octave].missing > 2)
             {
                 if let Some(next) = self.step(octave, 0.0) {
@@ -164,7 +164,7 @@ impl Pyramid {
         }
     }
 
-    /// One sample into one octave; every second time, the next octave's sample.
+    /// Adds one sample to one octave; every second time, returns a sample of the next octave.
     #[inline]
     fn step(&mut self, octave: usize, sample: f64) -> Option<f64> {
         let Wavelet { low, high, taps } = &self.wavelet;
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// The transform by its definition, over the whole series at once.
+    /// Computes the transform by its definition, over the whole series at once.
     fn whole(w: &Wavelet, counts: &[f64]) -> Vec<Energy> {
         let mut energies = Vec::new();
         let mut series = counts.to_vec();

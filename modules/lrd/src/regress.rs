@@ -10,22 +10,23 @@ use crate::pyramid::{Energy, Wavelet};
 use crate::special::{chi_square, digamma, trigamma};
 use std::f64::consts::LN_2;
 
-/// Octaves with fewer coefficients are shown, but no line is fitted to them: their logarithms are far from
-/// normal, and of no weight.
+/// The fewest coefficients of an octave to which a line is fitted. Octaves with fewer are still reported:
+/// their logarithms are far from normal, and have hardly any weight.
 const COEFFICIENTS: u64 = 16;
-/// A line needs this many octaves, so that its fit can be judged.
+/// The fewest octaves of a line, so that its fit can be judged.
 const FEWEST: usize = 3;
-/// As many of the largest octaves may be left out where they alone do not fit: one wild one of few
-/// coefficients would cost all the precise ones. Not more, since long-range dependence is about the largest.
+/// The number of the largest octaves that may be left out if they alone do not fit: an outlier with few
+/// coefficients would otherwise exclude all the precise ones. It is not larger, because long-range dependence
+/// is a property of the largest octaves.
 const SPARED: usize = 2;
-/// Two-sided 95 % of the normal distribution.
+/// The two-sided 95 % quantile of the normal distribution.
 const Z: f64 = 1.959_964;
-/// How much wider the interval of H is than the regression's own error, which takes coefficients for
-/// independent and the range for given: over 800 series of fractional Gaussian noise each, errors were up to
-/// 1.15 times as large (D2 at H = 0.9; 1.04 with D6).
+/// The factor by which the interval of H is wider than the regression's own error, which assumes independent
+/// coefficients and a given range: over 800 series of fractional Gaussian noise each, errors were up to 1.15
+/// times as large (D2 at H = 0.9; 1.04 with D6).
 const WIDER: f64 = 1.15;
-/// A line fits from an octave on if chance alone makes worse ones this often. Low, for every line that is
-/// discarded by mistake costs precision.
+/// A line fits from an octave on if a worse fit has at least this probability by chance alone. The value is
+/// low, because every line that is discarded by mistake costs precision.
 const FITS: f64 = 0.01;
 
 /// A point of the logscale diagram.
@@ -33,20 +34,20 @@ const FITS: f64 = 0.01;
 pub struct Point {
     pub octave: u8,
     pub coefficients: u64,
-    /// log2 of the energy, its bias taken out.
+    /// The base-2 logarithm of the energy, without its bias.
     pub energy: f64,
     pub variance: f64,
 }
 
 impl Point {
-    /// The 95 % interval of `energy`.
+    /// Returns the 95 % interval of `energy`.
     pub fn interval(&self) -> (f64, f64) {
         let half = Z * self.variance.sqrt();
         (self.energy - half, self.energy + half)
     }
 }
 
-/// The diagram, octave 1 first, as far as there is energy.
+/// Returns the diagram, octave 1 first, up to the last octave with energy.
 pub fn diagram(energies: &[Energy]) -> Vec<Point> {
     let points = energies.iter().zip(1u8..).map_while(|(e, octave)| {
         if e.coefficients == 0 || e.squares <= 0.0 {
@@ -61,22 +62,22 @@ pub fn diagram(energies: &[Energy]) -> Vec<Point> {
     points.collect()
 }
 
-/// A line through some octaves.
+/// A line through a range of octaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
-    /// Octaves, both included.
+    /// The range of octaves, both ends included.
     pub from: u8,
     pub to: u8,
     /// The slope, and its variance.
     pub alpha: f64,
     pub variance: f64,
     pub at_zero: f64,
-    /// Chance of a fit at least this bad, were the octaves on a line.
+    /// The probability of a fit at least this bad if the octaves lie on a line.
     pub goodness: f64,
 }
 
 impl Line {
-    /// Least squares with the variances as weights.
+    /// Fits a line by least squares with the inverse variances as weights.
     pub fn through(points: &[Point]) -> Option<Self> {
         let (first, last) = (points.first()?, points.last()?);
         if points.len() < 2 {
@@ -109,7 +110,7 @@ impl Line {
         })
     }
 
-    /// H of a stationary series whose spectrum goes as |ν|^−α, with its 95 % interval.
+    /// Returns H of a stationary series whose spectrum is proportional to |ν|^−α, with its 95 % interval.
     pub fn hurst(&self) -> (f64, f64, f64) {
         let half = WIDER * Z * self.variance.sqrt();
         let h = |alpha: f64| (1.0 + alpha) / 2.0;
@@ -120,10 +121,11 @@ impl Line {
         self.at_zero + self.alpha * f64::from(octave)
     }
 
-    /// c_f of the spectrum `c_f |ν|^−α`, ν in cycles per interval: the energy at octave 0 over the wavelet's
-    /// integral `∫ |ν|^−α |Ψ(ν)|² dν`.
+    /// Returns c_f of the spectrum `c_f |ν|^−α`, ν in cycles per interval: the energy at octave 0 over the
+    /// wavelet's integral `∫ |ν|^−α |Ψ(ν)|² dν`.
     pub fn c_f(&self, wavelet: &Wavelet) -> f64 {
-        // In logarithmic steps, from where the vanishing moments leave nothing to where the decay does.
+        // Logarithmic steps, from where the vanishing moments make the integrand negligible to where its
+        // decay does.
         let (steps, from, to) = (2000, -12.0, 6.0);
         let step = (to - from) / f64::from(steps);
         let integral: f64 = (0..steps)
@@ -136,10 +138,10 @@ impl Line {
     }
 }
 
-/// The line over the scaling range: up to the largest octave with enough coefficients or [`SPARED`] less,
-/// from the smallest (not below `first`) where it fits (after Veitch, Abry and Taqqu, *On the automatic
-/// selection of the onset of scaling*, Fractals 11(4), 2003). If it fits nowhere, the best one; its goodness
-/// says so.
+/// Returns the line over the scaling range: up to the largest octave with enough coefficients or at most
+/// [`SPARED`] less, from the smallest octave (not below `first`) where it fits (after Veitch, Abry and Taqqu,
+/// *On the automatic selection of the onset of scaling*, Fractals 11(4), 2003). If it fits nowhere, returns
+/// the best line; its goodness shows that.
 pub fn line(points: &[Point], first: u8) -> Option<Line> {
     let usable = points.iter().take_while(|p| p.coefficients >= COEFFICIENTS).count();
     let points = points.get(usize::from(first).saturating_sub(1)..usable)?;
@@ -195,7 +197,7 @@ mod tests {
         assert_eq!(diagram(&[Energy { coefficients: 9, squares: 0.0 }]), []);
     }
 
-    /// g(n) and the variance, against the mean over many draws (n = 16, from a fixed generator).
+    /// Compares g(n) and the variance with the mean over many draws (n = 16, from a fixed generator).
     #[test]
     fn logarithms_of_means_are_unbiased() {
         let mut state = 1u64;

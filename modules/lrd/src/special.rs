@@ -1,7 +1,7 @@
-//! The few special functions that the estimator needs.
+//! The special functions that the estimator needs.
 
-/// Logarithmic derivative of the gamma function, for x > 0: upwards by its recurrence, then the asymptotic
-/// series (Abramowitz and Stegun, 6.3.5 and 6.3.18).
+/// Returns the logarithmic derivative of the gamma function, for x > 0: upwards by its recurrence, then the
+/// asymptotic series (Abramowitz and Stegun, 6.3.5 and 6.3.18).
 pub fn digamma(x: f64) -> f64 {
     let (mut x, mut sum) = (x, 0.0);
     while x < 10.0 {
@@ -12,7 +12,8 @@ pub fn digamma(x: f64) -> f64 {
     sum + x.ln() - 0.5 / x - f * (1.0 / 12.0 - f * (1.0 / 120.0 - f * (1.0 / 252.0 - f / 240.0)))
 }
 
-/// Its derivative, which is Hurwitz' zeta(2, x) (Abramowitz and Stegun, 6.4.6 and 6.4.12).
+/// Returns the derivative of the digamma function, which is Hurwitz' zeta(2, x) (Abramowitz and Stegun, 6.4.6
+/// and 6.4.12).
 pub fn trigamma(x: f64) -> f64 {
     let (mut x, mut sum) = (x, 0.0);
     while x < 10.0 {
@@ -23,8 +24,8 @@ pub fn trigamma(x: f64) -> f64 {
     sum + 1.0 / x + f / 2.0 + f / x * (1.0 / 6.0 - f * (1.0 / 30.0 - f * (1.0 / 42.0 - f / 30.0)))
 }
 
-/// Probability that chi-square with `freedom` degrees is at least `value`: upwards by two degrees (Abramowitz
-/// and Stegun, 26.4.8) from one or two.
+/// Returns the probability that chi-square with `freedom` degrees of freedom is at least `value`: upwards by
+/// two degrees (Abramowitz and Stegun, 26.4.8) from one or two.
 pub fn chi_square(value: f64, freedom: u32) -> f64 {
     if freedom == 0 {
         return 1.0;
@@ -50,7 +51,7 @@ pub fn chi_square(value: f64, freedom: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// Values of Abramowitz and Stegun, and identities.
+    /// Compares with values of Abramowitz and Stegun, and with identities.
     #[test]
     fn known_values() {
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-10, "{a} {b}");
@@ -61,7 +62,7 @@ mod tests {
         near(digamma(1e4), 1e4f64.ln() - 5e-5 - 1e-8 / 12.0);
     }
 
-    /// The 5 % points of the usual table.
+    /// Compares with the 5 % points of the usual table.
     #[test]
     fn chi_square_table() {
         for (freedom, value) in [(1, 3.841), (2, 5.991), (3, 7.815), (4, 9.488), (9, 16.919), (10, 18.307)] {

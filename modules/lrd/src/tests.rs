@@ -24,7 +24,7 @@ fn noise(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Arrivals without memory, 300 a second, and ticks between them.
+/// Runs memoryless arrivals, 300 per second, with ticks between them.
 fn run(
     native: &mut Native<Lrd, Estimator>,
     seconds: u64,
@@ -56,12 +56,12 @@ fn poisson_arrivals_depend_on_nothing() {
         assert_eq!(row.integer(8, 1), series as u64);
         let (h, low, high) = (number(9), number(17), number(25));
         assert!((h - 0.5).abs() < 0.05 && low < h && h < high, "{series}: {low} {h} {high}");
-        // All but the first.
+        // All intervals but the first.
         assert_eq!(row.integer(51, 8), 19_999);
     }
     let state = of(2).next().unwrap();
     assert_eq!([0, 8, 16].map(|at| state.integer(at, 8)), [19_999, 0, 0]);
-    // Packets and bytes are the same but for a factor of 100.
+    // Packets and bytes differ only by a factor of 100.
     let octaves: Vec<_> =
         of(1).map(|r| (r.integer(8, 1), r.integer(9, 1), f64::from_bits(r.integer(18, 8)))).collect();
     let first = |series| octaves.iter().find(|o| (o.0, o.1) == (series, 1)).unwrap().2;
@@ -73,7 +73,7 @@ fn late_packets_are_counted_not_used() {
     let mut native = Native::with_slow(&parameters(), 0);
     run(&mut native, 20, |native, second| {
         if second == 1010 {
-            // 100 ms before the last tick still count, no more.
+            // Packets 100 ms before the last tick are still counted, earlier ones are not.
             let tick = second * 1000 * MS;
             native.packets(&[packet(tick - 100 * MS, 0), packet(tick - 100 * MS - 1, 0), packet(5, 0)], &[]);
         }

@@ -1,17 +1,17 @@
-//! The three series of counts, interval by interval, through their pyramids.
+//! The transforms of the three series of counts, interval by interval.
 
 use crate::pyramid::{Energy, OCTAVES, Pyramid, Wavelet};
 use crate::{Counts, SERIES};
 
-/// Sums that say all about the series so far.
+/// The sums that completely describe the series so far.
 pub type Energies = [[Energy; OCTAVES]; SERIES];
 
 #[derive(Clone, Debug)]
 pub struct Transform {
     pyramids: [Pyramid; SERIES],
-    /// Index of the next interval; none before the first arrival.
+    /// The index of the next interval, or `None` before the first arrival.
     next: Option<u64>,
-    /// Intervals in the series.
+    /// The number of intervals in the series.
     pub intervals: u64,
 }
 
@@ -21,9 +21,9 @@ impl Transform {
         Self { pyramids: [pyramid.clone(), pyramid.clone(), pyramid], next: None, intervals: 0 }
     }
 
-    /// Interval `index` is complete with `counts`; those between it and the one before were empty. The first
-    /// of all began before the capture did, so it only says where the series begins. False if `index` was
-    /// passed.
+    /// Adds the complete interval `index` with `counts`; the intervals between it and the one before were
+    /// empty. The very first interval began before the capture did, so it only defines where the series
+    /// begins. Returns false if `index` lies before the next interval.
     pub fn push(&mut self, index: u64, counts: &Counts) -> bool {
         if self.next.is_some_and(|next| index < next) {
             return false;
@@ -39,7 +39,7 @@ impl Transform {
         true
     }
 
-    /// All intervals below `until` are complete.
+    /// Completes all intervals below `until`.
     pub fn advance(&mut self, until: u64) {
         let Some(next) = self.next else { return };
         let empty = until.saturating_sub(next);

@@ -1,11 +1,12 @@
 //! Counts of the intervals that may still get packets.
 //!
-//! Ticks come in packet time, at the same place for every worker. What lies `lateness` before one is
-//! complete, so what counts as late does not depend on how packets are dealt out to workers.
+//! Ticks occur in packet time, at the same point for every worker. Intervals that end `lateness` before a
+//! tick are complete, so whether a packet counts as late does not depend on the distribution of packets to
+//! workers.
 
 use crate::{Counts, SERIES};
 
-/// Intervals kept at most, 24 bytes each.
+/// The largest number of intervals, 24 bytes each.
 pub const MOST: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]
@@ -13,12 +14,13 @@ pub struct Window {
     interval_ns: u64,
     tick_ns: u64,
     lateness_ns: u64,
-    /// Index of `slots[0]`: intervals since 1970.
+    /// The index of `slots[0]`: intervals since 1970.
     base: u64,
     slots: Box<[Counts]>,
-    /// Slots from here on are empty.
+    /// The first of the slots that are all empty.
     used: usize,
-    /// The interval of the last packet, and its slot: most packets follow one of the same.
+    /// The start of the last packet's interval in nanoseconds, and its slot: most packets belong to the same
+    /// interval as the one before.
     start_ns: u64,
     end_ns: u64,
     slot: usize,
@@ -26,8 +28,10 @@ pub struct Window {
 }
 
 impl Window {
-    /// Room for what lies between two ticks, and for what may come late. Panics if that is more than
-    /// [`MOST`].
+    /// Creates a window for the intervals between two ticks and for late packets.
+    ///
+    /// # Panics
+    /// Panics if these are more than [`MOST`] intervals.
     pub fn new(interval_ns: u64, tick_ns: u64, lateness_ns: u64) -> Self {
         let interval_ns = interval_ns.max(1);
         let intervals = tick_ns.saturating_add(lateness_ns).div_ceil(interval_ns).saturating_add(2);
@@ -54,22 +58,22 @@ impl Window {
         ts_ns / self.interval_ns
     }
 
-    /// Intervals below this one are complete after the tick at `now_ns`.
+    /// Returns the first interval that is not complete after the tick at `now_ns`.
     pub fn closed_at(&self, now_ns: u64) -> u64 {
         self.interval_of(now_ns.saturating_sub(self.lateness_ns))
     }
 
-    /// Before the first packet.
+    /// Called before the first packet.
     #[inline]
     pub fn begin(&mut self, ts_ns: u64) {
         if !self.started {
-            // As if the tick before the first packet had come.
+            // The state is as after a tick before the first packet.
             self.started = true;
             self.base = self.closed_at(ts_ns / self.tick_ns.max(1) * self.tick_ns.max(1));
         }
     }
 
-    /// Counts a packet; false if its interval is complete.
+    /// Counts a packet; returns false if its interval is complete.
     #[inline]
     pub fn add(&mut self, ts_ns: u64, counts: Counts) -> bool {
         if !(self.start_ns..self.end_ns).contains(&ts_ns) && !self.find(ts_ns) {
@@ -83,11 +87,11 @@ impl Window {
 
     #[inline(never)]
     fn find(&mut self, ts_ns: u64) -> bool {
-        // Once an interval.
+        // Executed once per interval.
         flame_module::cold();
         let index = self.interval_of(ts_ns);
         let Some(slot) = index.checked_sub(self.base).map(|slot| slot as usize) else { return false };
-        // The host's tick comes first, so there is none beyond.
+        // The host's tick comes first, so no packet lies beyond.
         if slot >= self.slots.len() {
             return false;
         }
@@ -98,14 +102,14 @@ impl Window {
         true
     }
 
-    /// Index and counts of the first interval at or after `from` that has any.
+    /// Returns the index and counts of the first nonempty interval at or after `from`.
     pub fn next(&self, from: u64) -> Option<(u64, Counts)> {
         let first = usize::try_from(from.saturating_sub(self.base)).ok()?;
         let slots = self.slots[..self.used].iter().enumerate().skip(first);
         slots.clone().find(|(_, c)| **c != [0; SERIES]).map(|(slot, c)| (self.base + slot as u64, *c))
     }
 
-    /// Drops the intervals below `until`; what comes for them from now on is late.
+    /// Drops the intervals below `until`; later packets for them are late.
     pub fn forget(&mut self, until: u64) {
         if until <= self.base && self.started {
             return;
@@ -143,7 +147,7 @@ mod tests {
 
     #[test]
     fn packets_out_of_order_count_where_they_belong_until_the_tick() {
-        // Intervals of 10, ticks of 100, 30 of lateness.
+        // Intervals of 10, ticks of 100, lateness of 30.
         let mut w = Window::new(10, 100, 30);
         w.begin(1234);
         for ts in [1234, 1239, 1201, 1170, 1299] {

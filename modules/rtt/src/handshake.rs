@@ -1,24 +1,25 @@
 //! From a SYN to the first ACK in the same direction.
 //!
-//! The FLAME paper keys this by the SYN's sequence number plus one, which the first ACK carries, and
-//! so do we, within the connection's endpoints. The time is put together from two halves that meet
-//! at the capture point: SYN to SYN-ACK, and SYN-ACK to ACK. If nothing was sent twice that is the
-//! paper's difference. If something was, a half is only known when it is clear which of the copies
-//! was answered (Karn's rule): by the order of packets, or because the answer echoes that copy's TCP
-//! timestamp. A handshake with an unknown half has no value and is counted as ambiguous.
+//! The FLAME paper identifies a handshake by the SYN's sequence number plus one, which the first ACK carries.
+//! So does this module, within the connection's endpoints. The time is the sum of two halves that meet at the
+//! capture point: SYN to SYN-ACK, and SYN-ACK to ACK. Without retransmissions, that is the paper's
+//! difference. With retransmissions, a half is only known if it is clear which of the copies was answered
+//! (Karn's rule): by the order of packets, or because the answer echoes that copy's TCP timestamp. A
+//! handshake with an unknown half has no value and is counted as ambiguous.
 
 use crate::segment::{Segment, Timestamps, Tuple};
 use crate::tables;
 use flame_module::{Entry, FlowTable, Out, tcp};
 
-/// Two equal SYNs closer than this were copied by the capture, not sent again: the shortest
-/// retransmission timeout in use for SYNs is far above it (RFC 6298 asks for a second).
+/// The interval in nanoseconds below which two equal SYNs are copies made by the capture, not
+/// retransmissions: the shortest retransmission timeout in use for SYNs is far above it (RFC 6298 requires
+/// one second).
 const COPY_NS: u64 = 10_000_000;
 
 /// A packet of the handshake and its repetitions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
-    /// How often it was sent; 0 if not yet.
+    /// The number of times it was sent; 0 if not yet.
     times: u32,
     first: u64,
     last: u64,
@@ -28,7 +29,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// Notes one more copy; whether it was sent again rather than captured twice.
+    /// Records one more copy and returns whether it was retransmitted rather than captured twice.
     fn again(&mut self, s: &Segment) -> bool {
         if self.times > 0 && s.at.saturating_sub(self.last) < COPY_NS {
             return false;
@@ -43,7 +44,7 @@ impl Sent {
         true
     }
 
-    /// When the copy was sent that an answer with these timestamps answers, if that is certain.
+    /// Returns the time of the copy that an answer with these timestamps answers, if that is certain.
     fn answered(&self, answer: Option<Timestamps>) -> Option<u64> {
         if self.times == 1 {
             return Some(self.first);
@@ -66,15 +67,16 @@ struct Pending {
     tuple: Tuple,
     /// The SYN's sequence number plus one.
     next: u32,
-    /// The first ACK's sequence number: `next`, or behind the data that the SYN-ACK took.
+    /// The first ACK's sequence number: `next`, or after the data that the SYN-ACK acknowledges.
     expect: u32,
-    /// Bytes of data the SYN carried (TCP Fast Open, RFC 7413).
+    /// The number of data bytes in the SYN (TCP Fast Open, RFC 7413).
     data: u32,
     syn: Sent,
     synack: Sent,
-    /// An RST answered the SYN: the next SYN is a new attempt, even with the same sequence number.
+    /// Whether an RST answered the SYN: the next SYN is then a new attempt, even with the same sequence
+    /// number.
     refused: bool,
-    /// SYN to SYN-ACK in nanoseconds; below 0 if the capture's clock went back in between.
+    /// The time from SYN to SYN-ACK in nanoseconds; below 0 if the capture's clock was set back in between.
     half: Option<i64>,
 }
 
@@ -84,11 +86,11 @@ impl Entry for Pending {
     }
 }
 
-/// All handshakes under way.
+/// All handshakes in progress.
 pub struct Handshakes {
     pending: FlowTable<Pending>,
     require_synack: bool,
-    /// Handshakes without a value because something in them was sent twice.
+    /// Handshakes without a value because of a retransmission in them.
     pub ambiguous: u64,
 }
 
@@ -101,7 +103,7 @@ impl Handshakes {
         self.pending.evicted
     }
 
-    /// Takes one segment; gives the round-trip time in nanoseconds of a handshake that it completes.
+    /// Processes one segment and returns the round-trip time in nanoseconds of a handshake that it completes.
     #[inline]
     pub fn segment(&mut self, s: &Segment, out: &mut Out) -> Option<u64> {
         match s.flags & (tcp::SYN | tcp::ACK | tcp::RST) {
@@ -140,7 +142,7 @@ impl Handshakes {
         }
     }
 
-    /// It may be forged, so the handshake is not given up.
+    /// Records a refusal. The RST may be forged, so the handshake is not dropped.
     fn refusal(&mut self, s: &Segment) {
         let tuple = s.tuple.reversed();
         let is =
@@ -159,7 +161,7 @@ impl Handshakes {
             return;
         }
         p.expect = s.ack;
-        // A later SYN-ACK answers a SYN only if it says so: it may have been sent by its own clock.
+        // A later SYN-ACK answers a SYN only if it echoes its timestamp: it may be a timer's retransmission.
         if p.half.is_none() && (p.synack.times == 1 || p.syn.times > 1) {
             p.half = p.syn.answered(s.timestamps).map(|syn| between(syn, s.at));
         }
@@ -179,7 +181,7 @@ impl Handshakes {
         } else {
             (p.syn.times == 1).then(|| between(p.syn.first, s.at))
         };
-        // A clock that went back over the whole handshake leaves no value either.
+        // There is no value either if the clock was set back over the whole handshake.
         let Some(rtt) = rtt.and_then(|ns| u64::try_from(ns).ok()) else {
             self.ambiguous += 1;
             return None;
@@ -198,7 +200,7 @@ impl Handshakes {
     }
 }
 
-/// Nanoseconds from `earlier` to `later`.
+/// Returns the nanoseconds from `earlier` to `later`.
 fn between(earlier: u64, later: u64) -> i64 {
     later.wrapping_sub(earlier) as i64
 }

@@ -1,18 +1,18 @@
-//! Round-trip times by size: four bins for each doubling from 4.1 µs to 137 s, one below and one above.
+//! A histogram of round-trip times: four bins per doubling from 4.1 µs to 137 s, one below and one above.
 //!
-//! Fast instances send what they counted since they last did; the slow one adds it up. A message is
-//! [`Counts`] as little-endian u64s: handshakes without a value, evicted handshakes, evicted
-//! connections, then the bins.
+//! Fast instances send their counts since the last message; the slow one adds them up. A message is
+//! [`Counts`] as little-endian u64s: handshakes without a value, evicted handshakes, evicted connections,
+//! then the bins.
 
 use crate::tables;
 use flame_module::{Init, Out, Progress, Slow};
 
-/// Bits below the first bin's upper bound (4096 ns) and up to the last one's lower bound.
+/// The base-2 logarithms of the first bin's upper bound (4096 ns) and of the last one's lower bound.
 const LOW: u32 = 12;
 const HIGH: u32 = 37;
 pub const BINS: usize = ((HIGH - LOW) * 4 + 2) as usize;
 
-/// The bin of a time in nanoseconds.
+/// Returns the bin of a time in nanoseconds.
 pub fn bin(ns: u64) -> usize {
     let bits = 63 - (ns | 1).leading_zeros();
     if bits < LOW {
@@ -24,7 +24,7 @@ pub fn bin(ns: u64) -> usize {
     }
 }
 
-/// Smallest time of a bin; that of the next is its upper bound.
+/// Returns the smallest time of a bin, in nanoseconds; that of the next bin is its upper bound.
 pub fn lower(bin: usize) -> u64 {
     match bin as u32 {
         0 => 0,
@@ -32,7 +32,7 @@ pub fn lower(bin: usize) -> u64 {
     }
 }
 
-/// What is added up over workers.
+/// The counts that are added up over workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
     pub ambiguous: u64,
@@ -47,7 +47,7 @@ impl Default for Counts {
     }
 }
 
-/// Bytes of a message.
+/// The size of a message in bytes.
 pub const MESSAGE: usize = (BINS + 3) * 8;
 
 impl Counts {
@@ -60,7 +60,7 @@ impl Counts {
         bytes
     }
 
-    /// What was counted after `earlier`.
+    /// Returns the counts made after `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut difference = self.clone();
         difference.ambiguous -= earlier.ambiguous;
@@ -72,7 +72,7 @@ impl Counts {
         difference
     }
 
-    /// Adds the counts of a message; what has another length is none.
+    /// Adds the counts of a message; bytes of another length are ignored.
     pub fn add(&mut self, bytes: &[u8]) {
         if bytes.len() != MESSAGE {
             return;
@@ -84,7 +84,7 @@ impl Counts {
     }
 }
 
-/// The slow path: adds up, and writes the tables `histogram` and `state` at the end.
+/// The slow path: adds up counts, and writes the tables `histogram` and `state` at the end.
 #[derive(Default)]
 pub struct Histogram {
     counts: Counts,

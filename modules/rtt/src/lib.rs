@@ -1,7 +1,7 @@
-//! `rtt`: round-trip times of TCP connections, from what passes one point.
+//! `rtt`: round-trip times of TCP connections, measured at one point of the path.
 //!
-//! Expects TCP headers with their options. Gives the tables `handshake`, `sample`, `histogram` and
-//! `state` of `module.toml`. The README has the method, the parameters and what bounds the memory.
+//! Expects TCP headers with their options. Writes the tables `handshake`, `sample`, `histogram` and `state`
+//! of `module.toml`. The README describes the method, the parameters and the memory bound.
 #![forbid(unsafe_code)]
 
 mod handshake;
@@ -26,7 +26,7 @@ use segment::Segment;
 pub struct Rtt {
     handshakes: Handshakes,
     samples: Option<Samples>,
-    /// All since the start, and what of it was sent to the slow path.
+    /// The counts since the start, and those of them that were sent to the slow path.
     counts: Counts,
     sent: Counts,
 }
@@ -70,7 +70,7 @@ impl Module for Rtt {
 }
 
 impl Rtt {
-    /// Sends what was counted since the last time. Often, so that little is lost if the instance is.
+    /// Sends the counts since the last message. It is called often, so that little is lost with an instance.
     fn send(&mut self, out: &mut Out) {
         self.counts.ambiguous = self.handshakes.ambiguous;
         self.counts.evicted_handshakes = self.handshakes.evicted();

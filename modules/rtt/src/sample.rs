@@ -1,29 +1,29 @@
-//! Round-trip times while a connection lasts: from a segment to its answer.
+//! Round-trip times during a connection: from a segment to its answer.
 //!
-//! Two methods, each with one segment under way a direction:
+//! Two methods, each with one timed segment per direction:
 //!
-//! - *timestamp*: the first segment with data that carries a new TCP timestamp, until that timestamp
-//!   is echoed for the first time (as pping does). A repeated segment has a new timestamp or is no
-//!   longer the first with its own, so it cannot mislead.
-//! - *sequence*: a segment with new data until an acknowledgement covers it. Any segment that
-//!   repeats old data takes the measurement back (Karn's rule).
+//! - *timestamp*: from the first segment with data that carries a new TCP timestamp to the first echo of that
+//!   timestamp (as in pping). A repeated segment has a new timestamp or is no longer the first with its own,
+//!   so it cannot mislead.
+//! - *sequence*: from a segment with new data to the acknowledgement that covers it. Any segment that repeats
+//!   old data cancels the measurement (Karn's rule).
 //!
-//! Both include how long the receiver delays its acknowledgements.
+//! Both include the delay of acknowledgements by the receiver.
 
 use crate::segment::{Segment, Tuple, at_or_after};
 use crate::tables::{self, SampleMethod};
 use flame_module::{Entry, FlowTable, Out, tcp};
 
-/// What one side has sent.
+/// The state of one side's transmissions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Side {
-    /// When the timed segments were seen; 0 when none is under way.
+    /// The times at which the timed segments were seen; 0 if there is none.
     clock_at: u64,
     seq_at: u64,
-    /// The timestamp to be echoed; also the newest seen.
+    /// The timestamp whose echo is expected, and the newest one seen.
     clock: u32,
     newest_clock: u32,
-    /// The acknowledgement to come, and the end of all data seen.
+    /// The expected acknowledgement, and the end of all data seen.
     seq: u32,
     newest_seq: u32,
     has_clock: bool,
@@ -32,7 +32,7 @@ struct Side {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Connection {
-    /// As its first segment with data went.
+    /// The endpoints in the direction of the first segment with data.
     tuple: Tuple,
     used: u64,
     sides: [Side; 2],
@@ -44,7 +44,7 @@ impl Entry for Connection {
     }
 }
 
-/// A connection silent for longer starts anew.
+/// The silence in nanoseconds after which a connection starts anew.
 const IDLE_NS: u64 = 300_000_000_000;
 
 pub struct Samples {
@@ -66,7 +66,7 @@ impl Samples {
         let is = |c: &Connection| c.tuple == s.tuple || c.tuple == reversed;
         let found = self.connections.find(s.hash, s.at, is);
         if s.flags & (tcp::SYN | tcp::RST) != 0 {
-            // Sequence numbers and clocks of a next connection have nothing to do with these.
+            // Sequence numbers and clocks of a next connection are unrelated to these.
             if let Some(index) = found {
                 self.connections.remove(index);
             }
@@ -98,7 +98,7 @@ impl Side {
             && self.clock_at != 0
             && at_or_after(t.echo, self.clock)
         {
-            // A later echo means that this one was passed over: no value.
+            // A later echo means that this one was skipped, so there is no value.
             if t.echo == self.clock {
                 write(s, sender, self.clock_at, SampleMethod::Timestamp, out);
             }
@@ -131,7 +131,7 @@ impl Side {
     }
 }
 
-/// One row, unless time went backwards.
+/// Writes one row, unless the time decreased.
 fn write(s: &Segment, sender: &Tuple, since: u64, method: SampleMethod, out: &mut Out) {
     if s.at < since {
         return;

@@ -1,4 +1,4 @@
-//! What the measurements need of one TCP segment (RFC 9293, section 3.1; RFC 7323, section 3.2).
+//! The fields of one TCP segment that the measurements need (RFC 9293, section 3.1; RFC 7323, section 3.2).
 
 use flame_module::{Descriptor, Ip, flags};
 
@@ -8,17 +8,17 @@ const SEQ: usize = 4;
 const ACK: usize = 8;
 const DATA_OFFSET: usize = 12;
 const OPTIONS: usize = 20;
-/// Bytes that must be there: up to and with the flags.
+/// The number of bytes that must be captured: up to and including the flags.
 const LEAST: usize = 14;
 
-/// Two endpoints, from the sender to the receiver. Addresses as in rows: IPv4 in the first four bytes.
+/// Two endpoints, from the sender to the receiver. Addresses are as in rows: IPv4 in the first four bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuple {
     pub src: [u8; 16],
     pub dst: [u8; 16],
     pub sport: u16,
     pub dport: u16,
-    /// 4 or 6.
+    /// The address family, 4 or 6.
     pub family: u8,
 }
 
@@ -36,7 +36,7 @@ impl Tuple {
     }
 }
 
-/// TCP timestamps: the sender's clock, and what it last heard of the receiver's.
+/// TCP timestamps: the sender's clock, and its latest value of the receiver's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timestamps {
     pub value: u32,
@@ -47,7 +47,7 @@ pub struct Timestamps {
 pub struct Segment {
     pub tuple: Tuple,
     pub hash: u32,
-    /// Capture time in nanoseconds.
+    /// The capture time in nanoseconds.
     pub at: u64,
     pub seq: u32,
     pub ack: u32,
@@ -58,7 +58,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The segment, or nothing if the packet is no TCP segment or is cut off before the flags.
+    /// Returns the segment, or `None` if the packet is not a TCP segment or is cut off before the flags.
     #[inline]
     pub fn of(d: &Descriptor, bytes: &[u8]) -> Option<Self> {
         if d.proto != PROTO_TCP || d.has(flags::LATER_FRAGMENT) || !d.is_ip() {
@@ -82,8 +82,8 @@ impl Segment {
             let len = usize::from(be16(b, 4));
             ip_len = if len == 0 { 0 } else { 40 + len };
         }
-        // Segmentation offload leaves no length behind; then the frame's says it. Otherwise what
-        // lies behind the datagram is the link's padding.
+        // Segmentation offload omits the length; then the frame's length counts. Otherwise the bytes after
+        // the datagram are the link's padding.
         let end = if ip_len == 0 { d.wire_len as usize } else { l3 + ip_len };
         let tcp = bytes.get(l4..end.min(bytes.len()))?;
         if tcp.len() < LEAST {
@@ -104,12 +104,12 @@ impl Segment {
     }
 }
 
-/// Kind and length of the timestamps option.
+/// The kind and length of the timestamps option.
 const TIMESTAMPS: [u8; 2] = [8, 10];
 
 #[inline]
 fn timestamps(options: &[u8]) -> Option<Timestamps> {
-    // Nearly all stacks align it like this (RFC 7323, appendix A).
+    // Almost all stacks align it like this (RFC 7323, appendix A).
     if options.len() >= 12 && options[..4] == [1, 1, TIMESTAMPS[0], TIMESTAMPS[1]] {
         return Some(Timestamps { value: be32(options, 4), echo: be32(options, 8) });
     }
@@ -143,7 +143,7 @@ fn be32(b: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
 }
 
-/// Whether `a` is at or behind `b` in sequence space (RFC 9293, section 3.4).
+/// Returns whether `a` is at or after `b` in sequence space (RFC 9293, section 3.4).
 #[inline]
 pub fn at_or_after(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) as i32 >= 0

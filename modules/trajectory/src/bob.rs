@@ -1,19 +1,20 @@
 //! The hash function BOB of RFC 5475 (section 6.2.4.1 and appendix A.2): Bob Jenkins' lookup2 of 1996.
 //!
-//! A [`Key`] holds what is hashed in blocks of twelve bytes, its last block already as the function wants it.
-//! One key takes some 27 dependent steps a block, so keys are hashed [`LANES`] at a time, side by side.
+//! A [`Key`] contains the hash input in blocks of twelve bytes, its last block already in the form that the
+//! function requires. One key takes some 27 dependent steps per block, so [`LANES`] keys are hashed at a
+//! time, in parallel.
 
 use crate::lanes::{LANES, Lanes};
 
-/// Bytes of a key, at most; its length must fit the one byte that is kept for it.
+/// The largest size of a key in bytes; its length must fit the one byte that is kept for it.
 pub const MOST: usize = 107;
 
 const GOLDEN: u32 = 0x9e37_79b9;
 
-/// Blocks of a key, at most.
+/// The largest number of blocks of a key.
 const MOST_BLOCKS: usize = 9;
 
-/// What is hashed, at most [`MOST`] bytes.
+/// The input of the hash, at most [`MOST`] bytes.
 #[derive(Clone, Copy)]
 pub struct Key {
     bytes: [u8; 108],
@@ -27,13 +28,14 @@ impl Default for Key {
 }
 
 impl Key {
-    /// Where a key is written; [`Key::end`] completes it.
+    /// Returns the buffer into which a key is written; [`Key::end`] completes it.
     #[inline]
     pub fn bytes(&mut self) -> &mut [u8; 108] {
         &mut self.bytes
     }
 
-    /// The first `len` bytes are the key: its last block's third word leaves the lowest byte to the length.
+    /// Makes the first `len` bytes the key: the third word of its last block leaves the lowest byte to the
+    /// length.
     #[inline]
     pub fn end(&mut self, len: usize) {
         let len = len.min(MOST);
@@ -42,7 +44,7 @@ impl Key {
         let Some(last) = self.bytes[start..].first_chunk_mut::<12>() else { return };
         let filled = (len - start) as u32 * 8;
         let [low, high] = [0, 8].map(|at| last.get(at..).map_or(0, eight));
-        // Two numbers cut to what is filled: a shift of 128 bits is a call.
+        // Two numbers masked to the filled bytes, because a shift of 128 bits is a call.
         let below = |bits: u32| 1u64.checked_shl(bits).map_or(u64::MAX, |n| n - 1);
         let third = (high & below(filled.saturating_sub(64))) as u32;
         last[..8].copy_from_slice(&(low & below(filled)).to_le_bytes());
@@ -66,7 +68,7 @@ impl Key {
     }
 }
 
-/// Up to eight bytes as a number.
+/// Returns up to eight bytes as a number.
 #[inline]
 fn eight(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {
@@ -86,7 +88,7 @@ fn mix([mut a, mut b, mut c]: [Lanes; 3]) -> [Lanes; 3] {
     [a, b, c]
 }
 
-/// The hashes of eight keys; `seeds` are the initial values.
+/// Returns the hashes of eight keys; `seeds` are the initial values.
 #[inline]
 pub fn bobs(keys: [&Key; LANES], seeds: [u32; LANES]) -> [u32; LANES] {
     let golden = Lanes::new([GOLDEN; LANES]);
@@ -114,7 +116,7 @@ pub fn bobs(keys: [&Key; LANES], seeds: [u32; LANES]) -> [u32; LANES] {
     state[2].get()
 }
 
-/// The hash of a key of at most [`MOST`] bytes.
+/// Returns the hash of a key of at most [`MOST`] bytes.
 pub fn bob(key: &Key, seed: u32) -> u32 {
     bobs([key; LANES], [seed; LANES])[0]
 }
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The function as the RFC words it: a byte at a time, one key.
+    /// Implements the function as the RFC describes it: one byte at a time, one key.
     fn plainly(key: &[u8], seed: u32) -> u32 {
         let (mut a, mut b, mut c) = (GOLDEN, GOLDEN, seed);
         let mut mix = |k: &dyn Fn(usize) -> u32, length: u32| {
@@ -147,11 +149,11 @@ mod tests {
             mix(&|i| block[i].into(), 0);
         }
         let rest = &key[whole..];
-        // A length of 0 adds nothing and its rest is empty, so either form of the third word will do.
+        // A length of 0 adds nothing and the rest is empty, so either form of the third word is correct.
         mix(&|i| rest.get(i).copied().unwrap_or(0).into(), key.len() as u32)
     }
 
-    /// Values on which other implementations agree.
+    /// Compares with values on which other implementations agree.
     #[test]
     fn known_values() {
         for (key, hash) in [
@@ -177,7 +179,7 @@ mod tests {
             prop_assert_eq!(lanes, std::array::from_fn(|i| plainly(&keys[i], seeds[i])));
         }
 
-        /// Whatever an earlier key left behind does not matter.
+        /// Bytes left by an earlier key do not matter.
         #[test]
         fn a_key_may_be_written_over(a in prop::collection::vec(any::<u8>(), 0..=MOST), n in 0usize..=MOST) {
             let mut key = Key { bytes: [0xa5; 108], blocks: 0 };

@@ -1,7 +1,8 @@
 //! The hash function IPSX of RFC 5475 (appendix A.1): shifts and exclusive-or over four words, 16 bits of
 //! result.
 
-/// `f` is identification, flags and fragment offset; source; destination; the IP payload's second word.
+/// Returns the hash; `f` is identification, flags and fragment offset; source; destination; the second word
+/// of the IP payload.
 #[inline]
 pub fn ipsx(f: [u32; 4]) -> u16 {
     let (v1, v2) = (f[0] ^ f[1], f[2] ^ f[3]);
@@ -13,7 +14,7 @@ pub fn ipsx(f: [u32; 4]) -> u16 {
 mod tests {
     use super::ipsx;
 
-    /// One bit of `v1` or `v2` at a time, by hand from the RFC's list of shifts: the function is linear.
+    /// Sets one bit of `v1` or `v2` at a time, by hand from the RFC's list of shifts: the function is linear.
     #[test]
     fn each_shift_is_where_the_rfc_has_it() {
         assert_eq!(ipsx([0; 4]), 0);

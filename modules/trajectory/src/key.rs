@@ -1,31 +1,31 @@
-//! What of a packet is hashed: the fields that no router changes, then the first bytes of the IP payload (RFC
-//! 5475, section 6.2).
+//! The hashed part of a packet: the fields that no router changes, then the first bytes of the IP payload
+//! (RFC 5475, section 6.2).
 
 use crate::bob::Key;
 use flame_module::{Packet, flags};
 
-/// Of the IP payload, at most.
+/// The largest number of bytes of the IP payload that are hashed.
 pub const MOST_PAYLOAD: usize = 64;
 
-/// Bytes of the header that are hashed.
+/// The number of bytes of the IPv4 header that are hashed.
 const V4_FIELDS: usize = 12;
 const V6_FIELDS: usize = 35;
 
 const _: () = assert!(V6_FIELDS + MOST_PAYLOAD <= crate::bob::MOST);
 
-/// The IP header's invariant part and what it carries.
+/// The invariant part of the IP header, and the payload.
 pub struct Datagram<'a> {
     v4: bool,
-    /// At least 20 bytes of IPv4, or 40 of IPv6.
+    /// The header: at least 20 bytes of IPv4, or 40 of IPv6.
     header: &'a [u8],
-    /// Up to the datagram's end: the link's padding differs from link to link.
+    /// The payload up to the datagram's end; the link's padding differs between links.
     carried: &'a [u8],
-    /// Bytes that it carries by its own account; those there are where it does not say.
+    /// The length of the payload according to the header; the captured length if the header has none.
     length: usize,
 }
 
 impl<'a> Datagram<'a> {
-    /// Nothing if the header was not captured or the view hides it.
+    /// Returns the datagram, or `None` if the header was not captured or the view hides it.
     #[inline]
     pub fn of(packet: &Packet<'a>) -> Option<Self> {
         let header = packet.l3();
@@ -34,7 +34,7 @@ impl<'a> Datagram<'a> {
         let (start, length) = if v4 {
             header.first_chunk::<20>()?;
             let start = usize::from(header[0] & 15) * 4;
-            // A length of 0 is segmentation offload's, before the segments are cut.
+            // A length of 0 is from segmentation offload, before the segments are cut.
             (start, if word(2) == 0 { usize::MAX } else { word(2).saturating_sub(start) })
         } else {
             header.first_chunk::<40>()?;
@@ -45,14 +45,15 @@ impl<'a> Datagram<'a> {
         Some(Self { v4, header, carried: &rest[..rest.len().min(length)], length })
     }
 
-    /// Whether fewer than the first `payload` bytes can be seen of those that there are.
+    /// Returns whether fewer than the first `payload` bytes are visible although there are more.
     #[inline]
     pub fn is_cut(&self, payload: usize) -> bool {
         self.carried.len() < self.length.min(payload)
     }
 
-    /// Of IPv4 identification, flags and fragment offset, addresses; of IPv6 payload length, next header,
-    /// addresses; the first `payload` bytes carried, up to [`MOST_PAYLOAD`].
+    /// Writes the key: of IPv4 the identification, flags and fragment offset, and addresses; of IPv6 the
+    /// payload length, next header, and addresses; then the first `payload` bytes of the payload, up to
+    /// [`MOST_PAYLOAD`].
     #[inline]
     pub fn write(&self, payload: usize, key: &mut Key) {
         let bytes = key.bytes();
@@ -65,8 +66,8 @@ impl<'a> Datagram<'a> {
             bytes[..3].copy_from_slice(&header[4..7]);
             bytes[3..35].copy_from_slice(&header[8..40]);
         }
-        // The default in five loads, its end known beforehand; a copy of any length is a call, and a slow one
-        // where the packets lie.
+        // The default in five loads, with its end known in advance; a copy of any length is a call, and a
+        // slow one in the memory of the packets.
         match self.carried.first_chunk::<20>() {
             Some(first) if payload == 20 && self.v4 => {
                 bytes[V4_FIELDS..V4_FIELDS + 20].copy_from_slice(first);
@@ -84,8 +85,8 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// The input of IPSX. The RFC has it for IPv4; of IPv6 the addresses are folded into one word each, and
-    /// length and next header stand for the identification. A word that is not there is 0.
+    /// Returns the input of IPSX. The RFC defines it for IPv4. The IPv6 addresses are folded into one word
+    /// each, and length and next header replace the identification. A word that is absent is 0.
     #[inline]
     pub fn words(&self) -> [u32; 4] {
         let word = |bytes: &[u8]| bytes.first_chunk::<4>().map_or(0, |b| u32::from_be_bytes(*b));

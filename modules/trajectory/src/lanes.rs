@@ -1,8 +1,8 @@
-//! Eight numbers of 32 bits side by side: two registers on Wasm, where the compiler would keep them in eight;
-//! an array elsewhere. Two, since each step of a hash waits for the one before: while one register waits the
-//! other works.
+//! Eight numbers of 32 bits in parallel: two registers on Wasm, where the compiler would keep them in eight;
+//! an array elsewhere. There are two, because each step of a hash waits for the one before: while one
+//! register waits, the other works.
 
-/// Numbers in one.
+/// The number of lanes.
 pub const LANES: usize = 8;
 
 pub use vector::Lanes;
@@ -67,7 +67,7 @@ mod vector {
             Self(self.0.map(|n| u32x4_shr(n, by)))
         }
 
-        /// The bits of `other` where `mask` has 0.
+        /// Returns the bits of `self`, and those of `other` where `mask` has 0.
         #[inline]
         pub fn or_else(self, mask: Self, other: Self) -> Self {
             let [a, b] = [0, 1].map(|i: usize| v128_bitselect(self.0[i], other.0[i], mask.0[i]));
@@ -134,7 +134,7 @@ mod vector {
             self.with(self, |a, _| a >> by)
         }
 
-        /// The bits of `other` where `mask` has 0.
+        /// Returns the bits of `self`, and those of `other` where `mask` has 0.
         #[inline]
         pub fn or_else(self, mask: Self, other: Self) -> Self {
             self.xor(other).with(mask, |a, b| a & b).xor(other)

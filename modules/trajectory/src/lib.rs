@@ -1,7 +1,9 @@
-//! Trajectory sampling: every monitor selects the same packets, by a hash of what does not change on the way.
+//! Trajectory sampling: every monitor selects the same packets, by a hash of the bytes that do not change
+//! along the path.
 //!
-//! The README has the method. A selected packet gives a row in `log` under a label, a second hash; its flow
-//! one in `flow` at first sight. `flame join` puts the logs of several monitors together.
+//! The README describes the method. A selected packet gets a row in `log` under a label, a second hash; its
+//! flow gets a row in `flow` at its first selected packet. `flame join` combines the logs of several
+//! monitors.
 #![forbid(unsafe_code)]
 
 pub mod bob;
@@ -25,17 +27,17 @@ mod tables {
 pub struct Trajectory {
     hash: Hash,
     sampling: f64,
-    /// A packet is selected if its hash is below this.
+    /// The upper limit of hashes: a packet is selected if its hash is below it.
     below: u64,
     payload: usize,
     seed: u32,
     label_seed: u32,
-    /// Flows told of, in sets of four; 0 is none.
+    /// The reported flows, in sets of four; 0 marks a free place.
     flows: Box<[u64]>,
     worker: u32,
     /// Whether the row in `setting` was written.
     told: bool,
-    /// Time of the last packet.
+    /// The time of the last packet, in nanoseconds.
     last_ns: u64,
     hashed: u64,
     selected: u64,
@@ -46,7 +48,7 @@ pub struct Trajectory {
 
 const WAYS: usize = 4;
 
-/// Selected packets of a batch.
+/// The selected packets of a batch.
 struct Chosen<'a> {
     packets: [Option<Packet<'a>>; MAX_BATCH],
     len: usize,
@@ -145,8 +147,8 @@ impl Module for Trajectory {
         if filled > 0 {
             self.select(&keys, &lanes, &mut chosen);
         }
-        // Together, behind all that is done for each eight: so what a batch costs at most is near what it
-        // costs.
+        // All selected packets are processed together, after the hashes of all groups of eight, so the bound
+        // of a batch is close to its cost.
         for packet in chosen.packets.iter().map_while(Option::as_ref) {
             cold();
             self.log(packet, &mut keys[0], out);
@@ -161,9 +163,9 @@ impl Module for Trajectory {
 }
 
 impl Trajectory {
-    /// What other monitors must have the same, and when this one began.
+    /// Writes the settings that must be equal on all monitors, and the time at which this one began.
     fn tell(&self, first_ns: u64, out: &mut Out) {
-        // Of the seeds, which may be secret, only what tells whether two monitors have the same.
+        // The seeds may be secret, so only a value that shows whether two monitors have the same is written.
         let [a, b] = [self.seed, self.label_seed].map(u32::to_le_bytes);
         let seeds = bob(&Key::new(&[a, b].concat()), 0);
         let &Self { worker, hash, sampling, .. } = self;
@@ -174,7 +176,7 @@ impl Trajectory {
     #[inline]
     fn select<'a>(&self, keys: &[Key; LANES], lanes: &[Option<Packet<'a>>; LANES], chosen: &mut Chosen<'a>) {
         let hashes = bobs(keys.each_ref(), [self.seed; LANES]);
-        // Hardly ever is any of them selected.
+        // Almost never is any of them selected.
         if hashes.iter().all(|hash| u64::from(*hash) >= self.below) {
             return;
         }
@@ -201,7 +203,7 @@ impl Trajectory {
         let mut seeds = [self.label_seed; LANES];
         seeds[..2].copy_from_slice(&[1, 2]);
         let [high, low, label, ..] = bobs(keys, seeds);
-        // 0 is none.
+        // 0 marks a free place.
         let flow = (u64::from(high) << 32 | u64::from(low)).max(1);
         if self.is_new(flow) {
             let proto = packet.proto;
@@ -210,7 +212,7 @@ impl Trajectory {
         out.write(&tables::Log { ts_ns: packet.ts_ns, flow, label, wire_len: packet.wire_len });
     }
 
-    /// Whether a flow was not remembered; it then is, in place of the one in its set that came first.
+    /// Returns whether a flow was not remembered. It then is, in place of the oldest one in its set.
     fn is_new(&mut self, flow: u64) -> bool {
         let set = (flow as usize).wrapping_mul(WAYS) & (self.flows.len() - 1);
         let Some(ways) = self.flows.get_mut(set..set + WAYS) else { return true };
@@ -224,7 +226,7 @@ impl Trajectory {
     }
 }
 
-/// Names a direction of a flow, the same at every monitor.
+/// Returns the key of a direction of a flow, the same at every monitor.
 fn flow_key(proto: u8, src: &Ip, sport: u16, dst: &Ip, dport: u16) -> Key {
     let mut key = [0; 37];
     key[0] = proto;

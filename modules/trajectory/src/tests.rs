@@ -22,7 +22,7 @@ struct Sent {
     payload: Vec<u8>,
 }
 
-/// What a monitor sees: the packet with whatever the way changed.
+/// Returns a packet as a monitor sees it, with the changes made along the path.
 fn seen(sent: &Sent, ttl: u8, tos: u8, sum: u16, padding: usize) -> (Descriptor, Vec<u8>) {
     let mut bytes = if sent.six {
         let [a, b] = (sent.payload.len() as u16).to_be_bytes();
@@ -61,7 +61,8 @@ fn sent() -> impl Strategy<Value = Sent> {
 }
 
 proptest! {
-    /// Both ends of a path select the same packets under the same labels, whatever routers and links changed.
+    /// Both ends of a path select the same packets under the same labels, for any changes by routers and
+    /// links.
     #[test]
     fn two_monitors_agree(
         packets in prop::collection::vec(sent(), 1..80),
@@ -138,7 +139,7 @@ fn ipsx_selects_by_its_own_range_and_labels_as_bob_does() {
     assert!((4000..6000).contains(&some.len()), "{}", some.len());
     let all: std::collections::BTreeSet<_> = all.into_iter().collect();
     assert!(some.iter().all(|label| all.contains(label)));
-    // Exactly those whose hash, worked out from the bytes, lies in the range.
+    // Exactly the packets whose hash, computed from the bytes, lies in the range.
     let expected = packets.iter().filter(|(_, b)| {
         let word = |at: usize| u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
         let fold = |at: usize| word(at) ^ word(at + 4) ^ word(at + 8) ^ word(at + 12);
@@ -151,14 +152,14 @@ fn ipsx_selects_by_its_own_range_and_labels_as_bob_does() {
     assert_eq!(some.len(), expected.count());
 }
 
-/// State and setting: rows 3 and 2.
+/// State and setting are rows 3 and 2.
 #[test]
 fn what_could_not_be_hashed_in_full_or_remembered_is_counted() {
     let mut native = with("bob", 1.0, 0, 16);
     let whole = |i: u16| seen(&Sent { six: false, id: i, src: i as u8, payload: vec![1; 40] }, 64, 0, 0, 0);
     let mut packets: Vec<_> = (0..200).map(whole).collect();
     for (n, (d, bytes)) in packets.iter_mut().enumerate().take(30) {
-        // Ten without the header, twenty without all of the payload.
+        // Ten packets without the header, twenty without all of the payload.
         bytes.truncate(if n < 10 { 19 } else { 39 });
         d.cap_len = bytes.len() as u32;
     }
@@ -174,7 +175,7 @@ fn what_could_not_be_hashed_in_full_or_remembered_is_counted() {
 }
 
 proptest! {
-    /// No bytes, true or not to their descriptor, end the module.
+    /// No bytes end the module, consistent with their descriptor or not.
     #[test]
     fn any_bytes(
         bytes in prop::collection::vec(any::<u8>(), 0..120),

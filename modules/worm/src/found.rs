@@ -1,8 +1,8 @@
-//! What one worker found since the last tick: sources and targets with counts, in a table of fixed size.
+//! The results of one worker since the last tick: sources and targets with counts, in a table of fixed size.
 
 use flame_module::{Ip, Out, Progress};
 
-/// One source, one target, one worm.
+/// A source, a target and a worm, with counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Infection {
     pub worm: u16,
@@ -14,22 +14,22 @@ pub struct Infection {
     pub last_ns: u64,
 }
 
-/// Bytes of one in a message.
+/// The size of an infection in a message, in bytes.
 pub const SIZE: usize = 2 + 17 + 17 + 2 + 8 + 8 + 8;
 
-/// Places looked at for one.
+/// The number of places that are probed for an infection.
 const PROBES: usize = 16;
 
 pub struct Found {
     table: Box<[Option<Infection>]>,
     used: Vec<u32>,
     limit: usize,
-    /// Hits of sources and targets for which there was no room.
+    /// The hits of sources and targets for which there was no room.
     pub dropped: u64,
 }
 
 impl Found {
-    /// Room for `limit` at once.
+    /// Creates a table for `limit` infections at once.
     pub fn new(limit: usize) -> Self {
         let limit = limit.max(1);
         let places = (limit * 2).next_power_of_two();
@@ -60,7 +60,7 @@ impl Found {
         self.dropped += 1;
     }
 
-    /// Hands all to the slow path, as many as fit at a time.
+    /// Sends all infections to the slow path, as many as fit at a time.
     pub fn send(&mut self, out: &mut Out) -> Progress {
         while let Some(i) = self.used.last() {
             if out.room() < 2 * SIZE {

@@ -1,8 +1,8 @@
-//! Worms by signature in payload: who sends them, to whom.
+//! Worms by signature in payload: their sources and targets.
 //!
-//! The fast path searches payload with one automaton for all signatures and gathers what it finds per source
-//! and target; every tick it hands that to the slow path, which keeps the whole and reports. The README has
-//! the method and what bounds the memory.
+//! The fast path searches the payload with one automaton for all signatures and collects hits per source and
+//! target. Every tick it sends them to the slow path, which keeps the totals and reports. The README
+//! describes the method and the memory bound.
 #![forbid(unsafe_code)]
 
 mod found;
@@ -23,10 +23,10 @@ use tables::Params;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Worms that one packet counts for; more are counted as dropped.
+/// The largest number of worms that one packet counts for; more are counted as dropped.
 const MOST_WORMS: usize = 8;
 
-/// The signatures of the parameters, or the shipped ones.
+/// Returns the signatures of the parameters, or the shipped ones.
 fn signatures(params: &Params<'_>) -> Vec<signature::Signature> {
     let text = match params.signatures {
         "" => include_str!("../worms.txt"),
@@ -38,7 +38,7 @@ fn signatures(params: &Params<'_>) -> Vec<signature::Signature> {
 pub struct Worm {
     search: Search,
     found: Found,
-    /// By worm, the last packet that had it: a packet with a signature twice is one.
+    /// By worm, the last packet that had it: a packet with the same signature twice counts once.
     last: Box<[u64]>,
     searched: u64,
     without_payload: u64,
@@ -83,7 +83,7 @@ impl Worm {
         };
         let payload = packet.payload();
         if payload.is_empty() {
-            // A bare ACK has none; where the length is not told either, we cannot know.
+            // A bare ACK has no payload; if the length is hidden too, this cannot be known.
             let cut = packet.has(flags::TRUNCATED) || packet.cap_len < packet.wire_len;
             self.without_payload += u64::from(packet.payload_len().map_or(cut, |n| n > 0));
             return;

@@ -1,4 +1,4 @@
-//! The slow path: what all workers found, in order, and the records.
+//! The slow path: merges the results of all workers, in order, and writes the records.
 
 use crate::found::{Infection, SIZE};
 use crate::tables;
@@ -6,7 +6,7 @@ use flame_module::{Init, Ip, Out, Progress, Slow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// Room that a row certainly fits into.
+/// The bytes of room into which a row certainly fits.
 const ROW: usize = 512;
 
 type Target = (u16, Ip, Ip, u16);
@@ -14,11 +14,11 @@ type Target = (u16, Ip, Ip, u16);
 pub struct Merge {
     names: Vec<String>,
     all: BTreeMap<Target, Infection>,
-    /// Not yet in the table `first`.
+    /// The infections that are not yet in the table `first`.
     fresh: BTreeSet<Target>,
     limit: usize,
     counts: [u64; 4],
-    /// What [`Slow::end`] has still to write.
+    /// The rows that [`Slow::end`] has still to write.
     left: Option<Left>,
 }
 
@@ -35,7 +35,7 @@ struct Totals {
     last_ns: u64,
 }
 
-/// The counts of one worker, in the order of the table `state`.
+/// Sends the counts of one worker, in the order of the table `state`.
 pub fn send_counts(counts: &[u64; 4], out: &mut Out) {
     let mut bytes = [0; 32];
     bytes.chunks_exact_mut(8).zip(counts).for_each(|(place, n)| place.copy_from_slice(&n.to_le_bytes()));
@@ -111,8 +111,8 @@ impl Merge {
         self.names.get(usize::from(worm)).map_or("", String::as_str)
     }
 
-    /// Rows of those first seen before `now_ns`: every worker has told of that time, so that another number
-    /// of workers gives the same rows. What is later waits.
+    /// Writes rows of the infections first seen before `now_ns`. Every worker has reported up to that time,
+    /// so the rows do not depend on the number of workers. Later infections wait.
     fn first(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let mut after = None;
         loop {
@@ -131,7 +131,7 @@ impl Merge {
         }
     }
 
-    /// Both lists backwards, to be taken from the end.
+    /// Returns both lists in reverse order, to be taken from the end.
     fn sum_up(&mut self) -> Left {
         let mut sources: BTreeMap<(u16, Ip), Totals> = BTreeMap::new();
         for i in self.all.values() {

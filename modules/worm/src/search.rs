@@ -1,7 +1,7 @@
-//! One automaton (Aho and Corasick 1975) over all patterns, and what is carried from segment to segment.
+//! One automaton (Aho and Corasick 1975) over all patterns, and its state between segments.
 //!
-//! A segment that ends inside a pattern leaves the automaton's state behind, under its flow's direction and
-//! the sequence number that must come next. Whatever comes next but that begins anew.
+//! A segment that ends inside a pattern leaves the state of the automaton, under its flow's direction and the
+//! expected sequence number. Any other next segment begins anew.
 
 use crate::signature::Signature;
 use aho_corasick::Anchored;
@@ -9,7 +9,7 @@ use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::dfa::DFA;
 use flame_module::{Ip, Scan, cold};
 
-/// Where a payload was going.
+/// The destination of a payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub proto: u8,
@@ -30,19 +30,19 @@ struct Pending {
     flow: u64,
     seq: u32,
     state: u32,
-    /// Bytes of its last segment: a pattern may have begun there, not before.
+    /// The number of bytes of its last segment: a pattern may have begun there, but not before.
     before: u32,
     used: bool,
 }
 
-/// States with a pattern, in one payload, and patterns looked at for them: what is beyond goes unseen, and is
-/// counted.
+/// The largest number of states with a pattern in one payload, and of patterns checked for them. More are
+/// ignored, and counted.
 const MOST_MATCHES: usize = 32;
 const MOST_PATTERNS: usize = 64;
 
-/// Where the automaton found something.
+/// The matches of the automaton in a payload.
 struct Matches {
-    /// The state, and the place behind it.
+    /// The state of each match, and the offset after it.
     found: [(StateID, u32); MOST_MATCHES],
     len: usize,
 }
@@ -56,22 +56,22 @@ impl Matches {
     }
 }
 
-/// Bytes that are looked at together.
+/// The number of bytes that are scanned together.
 const BLOCK: usize = 16;
 
-/// Places looked at for a direction, and for one to give up.
+/// The number of places in which a direction can lie, one of which is evicted if all are taken.
 const WAYS: usize = 4;
 
 pub struct Search {
-    /// Where a pattern may begin; the automaton looks from there on.
+    /// The scan for positions where a pattern may begin, from which the automaton continues.
     scan: Scan,
     automaton: DFA,
     start: StateID,
     rules: Vec<Rule>,
     pending: Box<[Pending]>,
-    /// States given up for others.
+    /// The number of states that were evicted.
     pub dropped: u64,
-    /// Payloads with more matches than were looked at.
+    /// The number of payloads with more matches than were checked.
     pub crowded: u64,
     /// Names by number, in the order of the list.
     pub names: Vec<String>,
@@ -101,7 +101,7 @@ impl Search {
         self.run(place, self.start, 0, payload, hit);
     }
 
-    /// A segment of the direction `flow` that begins at `seq`.
+    /// Searches a segment of the direction `flow` that begins at `seq`.
     pub fn segment(&mut self, place: Place, flow: u64, seq: u32, payload: &[u8], hit: &mut impl FnMut(u16)) {
         let set = (flow as usize).wrapping_mul(WAYS) & (self.pending.len() - 1) & !(WAYS - 1);
         let known =
@@ -133,7 +133,7 @@ impl Search {
         };
     }
 
-    /// Runs the automaton over `payload`, `before` bytes of which went before; the state it ends in.
+    /// Runs the automaton over `payload`, which `before` bytes preceded, and returns the final state.
     fn run(
         &mut self,
         place: Place,
@@ -144,17 +144,17 @@ impl Search {
     ) -> StateID {
         let mut matches = Matches { found: [(state, 0); MOST_MATCHES], len: 0 };
         let mut i = 0;
-        // Sixteen bytes a turn, whatever is in them: so it is known how many turns there are.
+        // Sixteen bytes per iteration, whatever their values: so the trip count is known.
         while let Some(places) = self.scan.places(payload, i) {
-            // Within a pattern every byte counts.
+            // Within a pattern, every byte counts.
             if places != 0 || state != self.start {
                 cold();
                 state = self.block(state, places, (payload, i), &mut matches);
             }
             i += BLOCK;
         }
-        // Fewer than eighteen are left: of those that were looked at already, what is not a beginning is
-        // known again. The last two may begin what ends in the next segment.
+        // Fewer than eighteen bytes are left: those already scanned are known again not to be a beginning.
+        // The last two may begin a pattern that ends in the next segment.
         if state == self.start
             && let Some(back) = payload.len().checked_sub(BLOCK + 2)
             && let Some(places) = self.scan.places(payload, back)
@@ -174,7 +174,7 @@ impl Search {
         state
     }
 
-    /// Runs it over sixteen bytes, at some `places` of which a pattern may begin.
+    /// Runs the automaton over sixteen bytes, at some `places` of which a pattern may begin.
     #[inline]
     fn block(
         &self,
@@ -202,7 +202,7 @@ impl Search {
         state
     }
 
-    /// Which rules the matches fulfil.
+    /// Reports the rules that the matches fulfil.
     fn look_at(&mut self, matches: &Matches, place: Place, before: u32, hit: &mut impl FnMut(u16)) {
         let mut all = matches.found.iter().take(matches.len.min(MOST_MATCHES));
         let Some((mut state, mut end)) = all.next().copied() else { return };
@@ -216,7 +216,7 @@ impl Search {
             let rule = &self.rules[self.automaton.match_pattern(state, n).as_usize()];
             n += 1;
             let fits = rule.proto == place.proto && rule.port.is_none_or(|p| p == place.dport);
-            // A pattern that began in the segment before has its offset there.
+            // The offset of a pattern that began in the segment before refers to that segment.
             let begin = if end >= rule.len { end - rule.len } else { (before + end).wrapping_sub(rule.len) };
             if fits && rule.offset.is_none_or(|o| o == begin) {
                 hit(rule.worm);
@@ -226,8 +226,8 @@ impl Search {
     }
 }
 
-/// Names one direction of a TCP connection. 64 bits: two directions that share them and a sequence number at
-/// the same time are as good as impossible by chance.
+/// Returns a key of one direction of a TCP connection. It has 64 bits: the probability that two directions
+/// share it and a sequence number at the same time is negligible.
 pub fn direction(src: &Ip, dst: &Ip, sport: u16, dport: u16) -> u64 {
     let mix = |x: u64| {
         let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

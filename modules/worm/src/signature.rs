@@ -1,34 +1,34 @@
-//! Signatures as text: `NAME PROTOCOL PORT PLACE PATTERN`, one a line.
+//! Signatures as text: `NAME PROTOCOL PORT PLACE PATTERN`, one per line.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Signatures of one list, at most.
+/// The largest number of signatures in one list.
 pub const MAX: usize = 4096;
-/// Bytes of all patterns together, at most: each can be a state of the automaton, of up to 1 KiB, and what
-/// builds it must stay within the budget of a call.
+/// The largest number of bytes of all patterns together: each byte can be a state of the automaton, of up to
+/// 1 KiB, and building it must stay within the budget of a call.
 pub const MAX_BYTES: usize = 16_384;
-/// Bytes of a pattern, at most.
+/// The largest number of bytes of a pattern.
 pub const MAX_PATTERN: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     pub name: String,
-    /// TCP's number or UDP's.
+    /// The protocol number of TCP or UDP.
     pub proto: u8,
-    /// Destination; none is any.
+    /// The destination port, or `None` for any.
     pub port: Option<u16>,
-    /// Offset in the segment at which it begins; none is any.
+    /// The offset in the segment at which it begins, or `None` for any.
     pub offset: Option<u32>,
     pub pattern: Vec<u8>,
 }
 
-/// What is wrong with a list, where.
+/// An error in a list, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignatureError {
-    /// From 1.
+    /// The line, from 1.
     pub line: usize,
-    /// In bytes, from 1.
+    /// The column in bytes, from 1.
     pub column: usize,
     pub reason: String,
 }
@@ -41,8 +41,8 @@ impl fmt::Display for SignatureError {
 
 impl std::error::Error for SignatureError {}
 
-/// All signatures of a list, or the first thing that is wrong with it. Lines that are empty or begin with `#`
-/// are left out.
+/// Returns all signatures of a list, or its first error. Empty lines and lines that begin with `#` are
+/// skipped.
 pub fn parse(text: &str) -> Result<Vec<Signature>, SignatureError> {
     let (mut all, mut bytes) = (Vec::new(), 0);
     for (number, line) in text.lines().enumerate() {
@@ -102,7 +102,7 @@ pub fn parse(text: &str) -> Result<Vec<Signature>, SignatureError> {
     Ok(all)
 }
 
-/// The different names in the order of the list, and by signature the number of its name.
+/// Returns the different names in the order of the list, and by signature the number of its name.
 pub fn names(signatures: &[Signature]) -> (Vec<String>, Vec<u16>) {
     let (mut names, mut known) = (Vec::new(), BTreeMap::new());
     let mut number = |s: &Signature| {
@@ -115,7 +115,7 @@ pub fn names(signatures: &[Signature]) -> (Vec<String>, Vec<u16>) {
     (names, worms)
 }
 
-/// Text with `|hex bytes|`; on error the byte where it is.
+/// Parses text with `|hex bytes|`; an error contains the offset of its byte.
 fn pattern(text: &str) -> Result<Vec<u8>, (usize, String)> {
     let mut bytes = Vec::new();
     let mut at = 0;

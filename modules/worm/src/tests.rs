@@ -51,7 +51,7 @@ fn a_match_crosses_one_boundary_in_order_and_no_gap() {
     let mut search = Search::new(&[signature(b"worm!", Some(2))], 16);
     assert_eq!(hits(&mut search, 0, b"..wor"), 0);
     assert_eq!(hits(&mut search, 5, b"m!.."), 1);
-    // Out of order, retransmitted, from another place: none.
+    // There is no match after a gap, at another offset, or in another direction.
     assert_eq!(hits(&mut search, 100, b"..wor"), 0);
     assert_eq!(hits(&mut search, 106, b"m!"), 0);
     assert_eq!(hits(&mut search, 200, b".wor"), 0);
@@ -64,7 +64,7 @@ fn a_match_crosses_one_boundary_in_order_and_no_gap() {
 }
 
 proptest! {
-    /// Anywhere, and cut anywhere into segments: as a plain search over the whole.
+    /// The result is that of a plain search over the whole, for any division into segments.
     #[test]
     fn segments_are_searched_as_a_plain_search_would(
         patterns in prop::collection::vec(prop::collection::vec(0u8..3, 2..6), 1..5),
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// IPv4 and TCP from 10.0.0.`src` to 10.0.1.`dst`:80 with this payload.
+/// Returns IPv4 and TCP from 10.0.0.`src` to 10.0.1.`dst`:80 with this payload.
 fn packet(memory: &mut Vec<u8>, src: u8, dst: u8, ts_ns: u64, seq: u32, payload: &[u8]) -> Descriptor {
     let addr = memory.len() as u32;
     memory.extend([0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, src, 10, 0, 1, dst]);
@@ -137,7 +137,7 @@ fn sources_and_targets_are_recorded_once_with_counts_and_times() {
     native.end(200);
     let table = |n: u16| native.rows.iter().filter(|r| r.table == n).collect::<Vec<_>>();
     assert_eq!((table(0).len(), table(1).len(), table(2).len()), (3, 3, 2));
-    // worm, src, dst, dport, packets, first, last: behind a text of 12 bytes and two addresses.
+    // worm, src, dst, dport, packets, first, last: after a text of 12 bytes and two addresses.
     let infection = table(1)[0];
     assert_eq!(&infection.bytes[2..12], b"code-red-i");
     let numbers: Vec<u64> = [48, 56, 64].map(|at| infection.integer(at, 8)).into();
@@ -165,7 +165,7 @@ fn first_waits_until_every_worker_has_told() {
 fn padding_is_no_payload_and_breaks_no_match() {
     let mut native = module(100);
     let mut memory = Vec::new();
-    // Total length 40: what follows is padding, the beginning of the worm by chance.
+    // Total length 40: the rest is padding, which happens to be the beginning of the worm.
     let mut padded = |payload: &[u8], seq, total: u16| {
         let d = packet(&mut memory, 1, 1, 10, seq, payload);
         memory[d.addr as usize + 2..][..2].copy_from_slice(&total.to_be_bytes());
@@ -206,7 +206,7 @@ fn a_packet_counts_once_for_a_worm() {
     native.packets(&packets, &memory);
     native.end(20);
     let infection = native.rows.iter().find(|r| r.table == 1).unwrap();
-    // Behind `nimda`, two addresses and a port.
+    // After `nimda`, two addresses and a port.
     assert_eq!(infection.integer(43, 8), 2);
 }
 

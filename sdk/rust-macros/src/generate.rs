@@ -5,7 +5,7 @@ use flame_abi::manifest::{Column, ColumnType, Manifest, Parameter, ParameterType
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// What a row's columns are declared as, and their bytes.
+/// The attributes of every row type.
 const DERIVE: &str = "#[derive(Clone, Copy, Debug, PartialEq)]";
 
 pub fn items(manifest: &Manifest) -> Result<String, String> {
@@ -39,7 +39,7 @@ fn enum_name(table: &str, column: &Column) -> String {
     table.to_owned() + &camel(&column.name)
 }
 
-/// A doc comment, without what could end it.
+/// Returns `text` as a doc comment, without characters that could end it.
 fn doc(text: &str) -> String {
     format!("#[doc = {text:?}]\n")
 }
@@ -53,7 +53,7 @@ fn column_doc(column: &Column) -> String {
     }
 }
 
-/// Rust's type of a column, and the bytes that a row has of it; none if they differ from row to row.
+/// Returns the Rust type of a column and its size in bytes, or `None` if the size differs between rows.
 fn column_type(table: &str, column: &Column) -> (String, Option<usize>) {
     let (name, bytes) = match column.kind {
         ColumnType::Bool => ("::core::primitive::bool", 1),
@@ -71,7 +71,7 @@ fn column_type(table: &str, column: &Column) -> (String, Option<usize>) {
     (name.to_owned(), Some(bytes))
 }
 
-/// The words of a column as an enum.
+/// Returns an enum with the words of a column.
 fn words(name: &str, column: &Column, place: &str) -> Result<String, String> {
     let mut taken = BTreeSet::new();
     let mut text = format!("{DERIVE}\n#[derive(Eq, PartialOrd, Ord)]\n#[repr(u8)]\npub enum {name} {{\n");
@@ -93,7 +93,7 @@ fn words(name: &str, column: &Column, place: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// A table's row.
+/// Returns the struct of a table's rows.
 fn row(name: &str, number: usize, table: &Table) -> Result<String, String> {
     let columns: Vec<_> = table.columns.iter().map(|c| (c, column_type(name, c))).collect();
     let mut taken = BTreeSet::new();
@@ -106,11 +106,11 @@ fn row(name: &str, number: usize, table: &Table) -> Result<String, String> {
     for (column, (kind, _)) in &columns {
         let _ = writeln!(text, "    {}    pub {}: {kind},", column_doc(column), field(&column.name));
     }
-    // Bytes of columns of fixed size, and the texts' lengths.
+    // The columns of fixed size and the lengths of texts, in bytes.
     let fixed: usize = columns.iter().map(|(_, (_, bytes))| bytes.unwrap_or(2)).sum();
     let mut size = fixed.to_string();
     let (mut put, mut read) = (String::new(), String::new());
-    // From the last text on, places are not known when this is compiled.
+    // The offsets of columns after the first text are not known at compile time.
     let mut at = 0;
     let mut moved = false;
     for (i, (column, (_, bytes))) in columns.iter().enumerate() {
@@ -158,7 +158,7 @@ fn row(name: &str, number: usize, table: &Table) -> Result<String, String> {
     }
     let fields: String =
         columns.iter().enumerate().map(|(i, (c, _))| format!("{}: c{i}, ", field(&c.name))).collect();
-    // One check of the row's length, and none for each column.
+    // The length of the row is checked once, not for each column.
     let whole = if moved {
         String::new()
     } else {
@@ -189,10 +189,10 @@ impl<'a> ::flame_module::Record<'a> for {name}{generics} {{
     Ok(text)
 }
 
-/// Rust's type of a parameter, and how it is read.
+/// Returns the Rust type of a parameter and the expression that reads it.
 fn parameter_type(parameter: &Parameter) -> (&'static str, &'static str) {
     match (parameter.kind, parameter.min, parameter.max) {
-        // No value is lost: the host passes none that lies outside.
+        // No value is lost, because the host only passes values in this range.
         (ParameterType::Integer, Some(0..), Some(max)) => match max {
             ..=0xff => ("::core::primitive::u8", "integer"),
             0x100..=0xffff => ("::core::primitive::u16", "integer"),

@@ -1,8 +1,8 @@
-//! `flame_module::manifest!`: the tables and parameters of `module.toml` as Rust types.
+//! Implements `flame_module::manifest!`: the tables and parameters of `module.toml` as Rust types.
 //!
-//! The macro reads the manifest by the host's own parser, so that what compiles is what a host accepts. It
-//! makes text and parses it: neither syn nor quote is needed, which every first build of a module would wait
-//! for.
+//! The macro reads the manifest with the host's own parser, so a manifest that compiles is one that a host
+//! accepts. It generates text and parses it, without syn and quote, which would delay the first build of
+//! every module.
 #![forbid(unsafe_code)]
 
 mod generate;
@@ -12,12 +12,12 @@ use flame_abi::manifest::Manifest;
 use proc_macro::TokenStream;
 use std::path::{Path, PathBuf};
 
-/// Makes a struct for each table of `module.toml` and one, `Params`, for its parameters. See
+/// Generates a struct for each table of `module.toml` and a struct `Params` for its parameters. See
 /// `flame_module::manifest`.
 #[proc_macro]
 pub fn manifest(input: TokenStream) -> TokenStream {
     let text = path(&input.to_string()).and_then(|path| expand(&path)).unwrap_or_else(|reason| {
-        // Debug output of a string is a string literal.
+        // The debug output of a string is a string literal.
         format!("::core::compile_error!({reason:?});")
     });
     text.parse().unwrap_or_else(|e| {
@@ -26,7 +26,7 @@ pub fn manifest(input: TokenStream) -> TokenStream {
     })
 }
 
-/// The manifest's file: what the macro was given, from the folder of `Cargo.toml` on.
+/// Returns the path of the manifest: the argument of the macro, relative to the folder of `Cargo.toml`.
 fn path(input: &str) -> Result<PathBuf, String> {
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("manifest!: cargo names no package folder")?;
     let file = match input.trim() {
@@ -43,6 +43,6 @@ fn expand(path: &Path) -> Result<String, String> {
     let text = std::fs::read(path).map_err(|e| format!("{name}: {e}"))?;
     let manifest = Manifest::parse(&text).map_err(|e| format!("{name}: {e}"))?;
     let items = generate::items(&manifest).map_err(|e| format!("{name}: {e}"))?;
-    // Cargo builds again when the manifest changes, since the code includes it.
+    // Cargo rebuilds the crate when the manifest changes, because the code includes the file.
     Ok(format!("{items}\nconst _: &[::core::primitive::u8] = ::core::include_bytes!({name:?});"))
 }

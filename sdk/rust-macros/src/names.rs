@@ -1,6 +1,6 @@
-//! Names of the manifest as Rust's.
+//! Names in the manifest as Rust identifiers.
 
-/// Keywords that `r#` makes names of.
+/// Keywords that `r#` makes valid identifiers.
 const KEYWORDS: [&str; 46] = [
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "do", "dyn", "else",
     "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro",
@@ -8,11 +8,11 @@ const KEYWORDS: [&str; 46] = [
     "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual", "where",
 ];
 
-/// A field: `-` becomes `_`.
+/// Returns the name of a field: `-` becomes `_`.
 pub fn field(name: &str) -> String {
     let name = name.replace('-', "_");
     match name.as_str() {
-        // Even `r#` makes no names of these.
+        // These are not identifiers even with `r#`.
         "self" | "super" | "crate" => format!("{name}_"),
         "while" | "yield" => format!("r#{name}"),
         plain if KEYWORDS.contains(&plain) => format!("r#{name}"),
@@ -20,8 +20,8 @@ pub fn field(name: &str) -> String {
     }
 }
 
-/// A type or a variant: `tcp_syn` becomes `TcpSyn`. A word of an enum may be any text: what no name can hold
-/// is left out.
+/// Returns the name of a type or variant: `tcp_syn` becomes `TcpSyn`. A word of an enum may be any text, so
+/// characters that an identifier cannot contain are left out.
 pub fn camel(name: &str) -> String {
     let mut camel = String::new();
     for word in name.split(|c: char| !c.is_ascii_alphanumeric()) {

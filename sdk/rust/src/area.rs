@@ -4,15 +4,15 @@ use std::alloc::{self, Layout};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// Memory for output. Unlike a `Vec` it is not cleared, so that none of it is touched before something is
-/// written, and it says when there is none.
+/// Memory for output. Unlike a `Vec`, it is not cleared, so no page is touched before it is written, and a
+/// failed allocation is reported.
 pub struct Area {
     start: NonNull<u8>,
     layout: Layout,
 }
 
 impl Area {
-    /// Nothing if the instance may not have so much more.
+    /// Returns an area of `size` bytes, or `None` if the instance may not have that much more memory.
     pub fn new(size: usize) -> Option<Self> {
         let layout = Layout::from_size_align(size.max(1), 16).ok()?;
         #[cfg(target_family = "wasm")]
@@ -30,7 +30,7 @@ impl Deref for Area {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many bytes belong to this area alone, as long as it lives.
+        // SAFETY: these bytes belong to this area alone as long as it lives.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
     }
 }

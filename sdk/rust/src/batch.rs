@@ -4,10 +4,10 @@ use flame_abi::{BatchHeader, Descriptor, LinkType, batch_flags, flags};
 use std::fmt;
 use std::ops::Deref;
 
-/// Packets of one call, at most 256. They stay readable during the call only.
+/// The packets of one call, at most 256. They are readable only during the call.
 pub struct Batch<'a> {
     descriptors: &'a [Descriptor],
-    /// Where address 0 of the module's memory lies: 0 on Wasm, elsewhere natively.
+    /// The address of byte 0 of the module's memory: 0 on Wasm, another value natively.
     origin: *const u8,
     lost: u64,
     flags: u32,
@@ -15,14 +15,14 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// The batch that the host describes at `header`.
+    /// Returns the batch that the host describes at `header`.
     ///
     /// # Safety
     /// `header` is what the host passed to `flame_batch`, during that call.
     #[cfg(target_family = "wasm")]
     #[doc(hidden)]
     pub unsafe fn from_host(header: u32) -> Self {
-        // SAFETY: the host guarantees a header, and behind its address `count` aligned descriptors.
+        // SAFETY: the host guarantees a header and, at the address in it, `count` aligned descriptors.
         unsafe {
             let header = &*(header as usize as *const BatchHeader);
             let descriptors = std::slice::from_raw_parts(
@@ -39,9 +39,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Natively: descriptors whose `addr` minus `base` is an offset in `memory`.
+    /// Creates a batch natively, from descriptors whose `addr` minus `base` is an offset in `memory`.
     ///
-    /// Panics if a packet does not lie inside.
+    /// # Panics
+    /// Panics if a packet does not lie in `memory`.
     #[cfg(not(target_family = "wasm"))]
     pub fn new(descriptors: &'a [Descriptor], memory: &'a [u8], base: u32, header: &BatchHeader) -> Self {
         for d in descriptors {
@@ -52,17 +53,17 @@ impl<'a> Batch<'a> {
         Self { descriptors, origin, lost: header.lost, flags: header.flags, link: header.link }
     }
 
-    /// As [`Batch::new`], without its check of every packet: for measuring.
+    /// Creates a batch like [`Batch::new`], but without the check of every packet, for measurements.
     ///
     /// # Safety
-    /// Every packet lies in `memory`, as [`Batch::new`] would check.
+    /// Every packet lies in `memory`, as [`Batch::new`] checks.
     #[cfg(not(target_family = "wasm"))]
     pub unsafe fn new_unchecked(descriptors: &'a [Descriptor], memory: &'a [u8], base: u32) -> Self {
         let origin = memory.as_ptr().wrapping_sub(base as usize);
         Self { descriptors, origin, lost: 0, flags: 0, link: 1 }
     }
 
-    /// All descriptors at once, for work that needs no packet bytes and no budget per packet.
+    /// Returns all descriptors at once, for work that needs neither packet bytes nor a budget per packet.
     #[inline]
     pub fn descriptors(&self) -> &'a [Descriptor] {
         self.descriptors
@@ -77,7 +78,7 @@ impl<'a> Batch<'a> {
         self.descriptors.is_empty()
     }
 
-    /// The packets one by one; each gets its own budget of work.
+    /// Returns an iterator over the packets; each gets its own budget of work.
     #[inline]
     pub fn packets(&self) -> impl Iterator<Item = Packet<'a>> {
         let origin = self.origin;
@@ -87,33 +88,32 @@ impl<'a> Batch<'a> {
         })
     }
 
-    /// The packets one by one, with the budget of all of them together: for work that is small and
-    /// the same for each packet. If the budget runs out, the whole batch counts as shed; a module that
-    /// calls [`Batch::packets`] anywhere must call it everywhere.
+    /// Returns an iterator over the packets, which share the sum of their budgets: for work that is small and
+    /// the same for each packet. If the budget runs out, the whole batch counts as shed. A module that calls
+    /// [`Batch::packets`] anywhere must call it everywhere.
     #[inline]
     pub fn packets_together(&self) -> impl Iterator<Item = Packet<'a>> {
         let origin = self.origin;
         self.descriptors.iter().map(move |descriptor| Packet { descriptor, origin })
     }
 
-    /// Link type of these packets.
+    /// Returns the link type of these packets.
     pub fn link(&self) -> LinkType {
         LinkType(self.link as u16)
     }
 
-    /// Packets this module lost since its last batch.
+    /// Returns the number of packets that this module lost since its last batch.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Whether an earlier instance of this module was ended by a fault and this is its successor's
-    /// first batch.
+    /// Returns whether this is the first batch of an instance that replaces one ended by a fault.
     pub fn restarted(&self) -> bool {
         self.flags & batch_flags::RESTARTED != 0
     }
 }
 
-/// One packet: its descriptor's fields and its visible bytes.
+/// One packet: the fields of its descriptor and its visible bytes.
 #[derive(Clone, Copy)]
 pub struct Packet<'a> {
     descriptor: &'a Descriptor,
@@ -130,7 +130,7 @@ impl Deref for Packet<'_> {
 }
 
 impl<'a> Packet<'a> {
-    /// What the view lets this module see, from the first byte of the packet.
+    /// Returns the bytes that the view exposes to this module, from the first byte of the packet.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         let d = self.descriptor;
@@ -142,19 +142,21 @@ impl<'a> Packet<'a> {
         unsafe { std::slice::from_raw_parts(self.origin.wrapping_add(d.addr as usize), d.cap_len as usize) }
     }
 
-    /// From the IP header on; empty if the packet is not IP or the header is hidden.
+    /// Returns the visible bytes from the IP header on; empty if the packet is not IP or the header is
+    /// hidden.
     #[inline]
     pub fn l3(&self) -> &'a [u8] {
         if self.is_ip() { self.from(self.l3.into()) } else { &[] }
     }
 
-    /// From the transport header on; empty if there is none.
+    /// Returns the visible bytes from the transport header on; empty if there is none.
     #[inline]
     pub fn l4(&self) -> &'a [u8] {
         if self.has(flags::LATER_FRAGMENT) { &[] } else { self.from(self.l4.into()) }
     }
 
-    /// Behind the transport header, to the datagram's end: what the link pads is no payload.
+    /// Returns the visible bytes after the transport header, up to the end of the datagram. Padding by the
+    /// link is not payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         if !self.has(flags::TRANSPORT) {
@@ -164,9 +166,9 @@ impl<'a> Packet<'a> {
         &visible[..self.payload_len().map_or(visible.len(), |n| n.min(visible.len()))]
     }
 
-    /// Bytes of payload that the IP header (of UDP its own) speaks of, whether visible or not; none if there
-    /// is no transport header, the length is hidden, or is 0 because the packet is longer than its field can
-    /// say.
+    /// Returns the payload's length in bytes according to the IP header (and for UDP also its own), whether
+    /// visible or not. Returns `None` if there is no transport header, or if the length is hidden or is 0
+    /// because the packet is longer than the field can hold.
     #[inline]
     pub fn payload_len(&self) -> Option<usize> {
         if !self.has(flags::TRANSPORT) {
@@ -176,7 +178,7 @@ impl<'a> Packet<'a> {
             bytes.get(at..at + 2).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]])))
         };
         let l3 = self.l3();
-        // IPv4 counts its header, IPv6 does not.
+        // The length in an IPv4 header includes the header, in IPv6 it does not.
         let said =
             if self.has(flags::IPV4) { half(l3, 2) } else { half(l3, 4).filter(|n| *n > 0).map(|n| n + 40) };
         let headers = (Descriptor::payload(self) as usize).saturating_sub(self.l3.into());
@@ -200,7 +202,7 @@ impl<'a> Packet<'a> {
         self.address(16, 24)
     }
 
-    /// Source port of TCP, UDP and SCTP, if its bytes are visible.
+    /// Returns the source port of TCP, UDP and SCTP, if its bytes are visible.
     #[inline]
     pub fn sport(&self) -> Option<u16> {
         self.port(0)
@@ -237,7 +239,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// An address as rows hold it: family, then 16 bytes (IPv4 in the first four).
+/// An address as rows contain it: the family, then 16 bytes (IPv4 in the first four).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ip {
     pub family: u8,

@@ -3,7 +3,7 @@
 use crate::{Batch, Init, Module, Out, Progress, Slow};
 use flame_abi::output::MORE;
 
-/// Tells the host that packet `index` begins. The host replaces the call by about a dozen instructions.
+/// Informs the host that packet `index` begins. The host replaces the call with about a dozen instructions.
 #[inline(always)]
 pub fn begin_packet(index: u32) {
     #[cfg(target_family = "wasm")]
@@ -20,9 +20,9 @@ pub fn begin_packet(index: u32) {
     let _ = index;
 }
 
-/// Marks the path from here on as cold: first packets, errors, full tables. Estimates of time, and with them
-/// admission, leave cold paths out; bounds include them, and the clock evicts a module that takes them too
-/// often. Costs nothing.
+/// Marks the path from here on as cold, for example first packets, errors and full tables. Estimates of time,
+/// and therefore admission, leave cold paths out. Bounds include them, and a module that takes them too often
+/// is evicted when its batches exceed their time. The call costs nothing.
 #[inline(always)]
 pub fn cold() {
     #[cfg(target_family = "wasm")]
@@ -37,12 +37,12 @@ pub fn cold() {
     }
 }
 
-/// The one instance of a module in its memory: fast or slow, as the host says at init.
+/// The one instance of a module in its memory: fast or slow, as the host decides at init.
 #[doc(hidden)]
 pub struct Slot<F, S> {
     path: Path<F, S>,
     out: Option<Out>,
-    /// What the call said whose output is still being handed over.
+    /// The result of the call whose output is still being handed over.
     said: Option<Progress>,
 }
 
@@ -60,7 +60,7 @@ impl<F: Module, S: Slow> Slot<F, S> {
     pub fn init(&mut self, bytes: &[u8]) {
         let init = Init::new(bytes);
         self.path = if init.is_slow() { Path::Slow(S::new(&init)) } else { Path::Fast(F::new(&init)) };
-        // Behind what the module needs: the area takes no more memory than there is.
+        // The area is allocated after the module's own memory, so it takes no more than is left.
         self.out = Some(Out::default());
     }
 
@@ -99,8 +99,8 @@ impl<F: Module, S: Slow> Slot<F, S> {
         }))
     }
 
-    /// A call that the host does not repeat for more output: what is too much for one call waits for the
-    /// next.
+    /// Makes a call that the host does not repeat for more output: output that does not fit waits for the
+    /// next call.
     #[inline]
     fn once(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out)) -> (&[u8], bool) {
         let Some(out) = &mut self.out else { return (&[], false) };
@@ -108,8 +108,8 @@ impl<F: Module, S: Slow> Slot<F, S> {
         (out.hand().0, false)
     }
 
-    /// A call that the host repeats: the module is called again only when all its output has been handed
-    /// over.
+    /// Makes a call that the host repeats. The module is called again only after all its output has been
+    /// handed over.
     #[inline]
     fn call(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out) -> Progress) -> (&[u8], bool) {
         let Some(out) = &mut self.out else { return (&[], false) };
@@ -126,7 +126,7 @@ impl<F: Module, S: Slow> Slot<F, S> {
     }
 }
 
-/// Where output lies, and whether there is more.
+/// Returns the address and length of the output, and whether there is more.
 #[inline]
 fn pack((bytes, more): (&[u8], bool)) -> u64 {
     let more = if more { MORE } else { 0 };
@@ -142,7 +142,7 @@ impl<F: Module, S: Slow> Default for Slot<F, S> {
     }
 }
 
-/// Exports a module: `export!(Fast)` or `export!(Fast, slow = Merge)`. Does nothing natively.
+/// Exports a module: `export!(Fast)` or `export!(Fast, slow = Merge)`. It has no effect natively.
 #[macro_export]
 macro_rules! export {
     ($fast:ty) => { $crate::export!(@all $fast, $crate::NoSlow); };
@@ -211,7 +211,7 @@ mod tests {
     use crate::NoSlow;
     use flame_abi::BatchHeader;
 
-    /// Sends more messages than a host takes from one call, without ever asking for room.
+    /// A module that sends more messages than a host takes from one call, without ever asking for room.
     struct Many(u32);
 
     impl Module for Many {
@@ -253,7 +253,8 @@ mod tests {
             });
             calls.push((bytes.len() / 16, more));
         }
-        // With what the batch left. Only when all is handed over is the module called again.
+        // This includes the output of the batch. The module is called again only when all of it is handed
+        // over.
         let expected = [(4096, true), (1808, true), (4096, true), (904, true), (4096, true), (904, false)];
         assert_eq!((calls, ended), (expected.to_vec(), 3));
     }

@@ -1,21 +1,21 @@
 use flame_abi::{InitHeader, config, role};
 
-/// What an instance is told at its start.
+/// The values that an instance receives at its start.
 #[derive(Clone, Debug)]
 pub struct Init<'a> {
-    /// Of `workers`, from 0.
+    /// The number of this worker, from 0 to `workers` - 1.
     pub worker: u32,
     pub workers: u32,
-    /// Time between ticks, in nanoseconds of packet time.
+    /// The time between ticks, in nanoseconds of packet time.
     pub tick_ns: u64,
-    /// `--interval`; 0 when none was asked for.
+    /// The value of `--interval` in nanoseconds; 0 if none was given.
     pub interval_ns: u64,
     role: u32,
     parameters: &'a [u8],
 }
 
 impl<'a> Init<'a> {
-    /// Reads what the host wrote; `bytes` is an `InitHeader` and the parameters.
+    /// Parses the host's input: `bytes` is an `InitHeader` and the parameters.
     pub fn new(bytes: &'a [u8]) -> Self {
         let word =
             |at: usize| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
@@ -34,7 +34,10 @@ impl<'a> Init<'a> {
         self.role == role::SLOW
     }
 
-    /// Parameter `name` of the manifest; panics if the manifest has none of that name and size.
+    /// Returns the parameter `name` of the manifest.
+    ///
+    /// # Panics
+    /// Panics if the manifest has no parameter of that name and size.
     pub fn integer(&self, name: &str) -> i64 {
         i64::from_le_bytes(self.value(name))
     }

@@ -1,4 +1,4 @@
-//! Write a FLAME module in Rust.
+//! A library for FLAME modules in Rust.
 //!
 //! Implement [`Module`] for the fast path and, if results of several workers must be merged,
 //! [`Slow`] for the slow path; name them in [`export!`]; describe parameters and tables in
@@ -42,13 +42,13 @@ pub mod testing;
 mod view;
 
 pub use batch::{Batch, Ip, Packet};
-/// Makes a struct for each table of the crate's `module.toml`, and one, `Params`, for its parameters, when
-/// the crate is compiled: a column that is not there, or is missing, or has another type, does not compile.
+/// Generates, at compile time, a struct for each table of the crate's `module.toml` and a struct `Params` for
+/// its parameters. A column that is unknown, missing or of another type does not compile.
 ///
-/// Names are Rust's: a table `tcp_flow` is `TcpFlow`, an enum `end` of it `TcpFlowEnd`. Columns and
-/// parameters keep their names (`type` is `r#type`, and `-` becomes `_`). An integer parameter with `min`
-/// and `max` has the smallest unsigned type that holds them, else `i64`; durations are nanoseconds.
-/// `manifest!("FILE")` reads another file of the crate's folder.
+/// Names follow Rust's conventions: a table `tcp_flow` becomes `TcpFlow`, and its enum `end` becomes
+/// `TcpFlowEnd`. Columns and parameters keep their names (`type` becomes `r#type`, and `-` becomes `_`). An
+/// integer parameter with `min` and `max` has the smallest unsigned type that holds them, otherwise `i64`.
+/// Durations are in nanoseconds. `manifest!("FILE")` reads another file in the crate's folder.
 ///
 /// ```
 /// # use flame_module::*;
@@ -62,7 +62,7 @@ pub use batch::{Batch, Ip, Packet};
 /// }
 /// ```
 ///
-/// The same with a column that the table does not have:
+/// A column that the table does not have does not compile:
 ///
 /// ```compile_fail
 /// # use flame_module::*;
@@ -76,7 +76,7 @@ pub use batch::{Batch, Ip, Packet};
 /// }
 /// ```
 ///
-/// Without one of its columns:
+/// Nor does a row without one of the table's columns:
 ///
 /// ```compile_fail
 /// # use flame_module::*;
@@ -90,8 +90,8 @@ pub use batch::{Batch, Ip, Packet};
 /// }
 /// ```
 ///
-/// With a column of another type, a word that its enum does not have, or a parameter that the manifest does
-/// not:
+/// Nor does a column of another type, a word that its enum does not have, or a parameter that the manifest
+/// does not have:
 ///
 /// ```compile_fail
 /// # use flame_module::*;
@@ -139,33 +139,33 @@ pub use view::{Ipv4, Ipv6, Tcp, Udp, proto};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Done,
-    /// Take what is there and call again: for more output than there is room for ([`Out::write_all`]).
+    /// Take the output so far and call again: for more output than fits ([`Out::write_all`]).
     More,
 }
 
-/// The fast path: one instance a worker, which sees the packets.
+/// The fast path: one instance per worker, which processes the packets.
 pub trait Module: Sized {
     fn new(init: &Init) -> Self;
-    /// Up to 256 packets. There is room for a MiB of output and more, see [`Out`]; what is written beyond is
-    /// lost, and counted.
+    /// Processes up to 256 packets. There is room for at least 1 MiB of output, see [`Out`]. Output beyond
+    /// that is lost and counted.
     fn batch(&mut self, batch: &Batch, out: &mut Out);
-    /// Once per interval of packet time (see [`Init::tick_ns`]).
+    /// Called once per interval of packet time (see [`Init::tick_ns`]).
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done
     }
-    /// The last call.
+    /// The last call of an instance.
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done
     }
 }
 
-/// The slow path: one instance, which merges what the fast ones send with [`Out::message`].
+/// The slow path: one instance, which merges the messages that the fast ones send with [`Out::message`].
 pub trait Slow: Sized {
     fn new(init: &Init) -> Self;
     fn message(&mut self, bytes: &[u8], out: &mut Out);
-    /// After every worker has passed this tick.
+    /// Called after every worker has passed this tick.
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done
@@ -176,7 +176,7 @@ pub trait Slow: Sized {
     }
 }
 
-/// A fast path where only a slow one is called, and the other way round: see [`export!`].
+/// A placeholder for the slow path of a module that has none, see [`export!`].
 #[doc(hidden)]
 pub enum NoSlow {}
 

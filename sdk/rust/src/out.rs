@@ -6,45 +6,45 @@ use flame_abi::LinkType;
 use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
 use std::iter::Peekable;
 
-/// Bytes of the output area at first: 4 KiB for each packet of a batch. Of an area only what is written to
-/// is touched.
+/// The initial size of the output area in bytes: 4 KiB for each packet of a batch. Only the written part of
+/// an area is touched.
 const AREA: usize = 1 << 20;
-/// The most it grows to, a little less than a host takes from one call: a packet of the largest size for
-/// each of a batch.
+/// The largest size of the area in bytes, a little less than a host takes from one call: one packet of the
+/// largest size for each packet of a batch.
 const MOST: usize = 256 * (FRAME + MAX_PAYLOAD) + (256 << 10) + RESERVE;
-/// The least that an instance with little memory begins with.
+/// The smallest size, in bytes, with which an instance with little memory begins.
 const LEAST: usize = 128 << 10;
-/// Messages that a host takes from one call.
+/// The number of messages that a host takes from one call.
 const MESSAGES: u32 = 4096;
-/// Places where output is cut because of that, at most.
+/// The largest number of places at which output is cut because of that limit.
 const CUTS: usize = 64;
-/// Kept free for the frame that tells what was lost.
+/// Bytes that are kept free for the frame that reports lost records.
 const RESERVE: usize = FRAME + 8;
 
-/// Where a call's rows and messages go. There is room for a MiB; from the tick on that follows a call which
-/// used half of it, for twice as much, up to 17 MiB; and the last call, [`crate::Module::end`], has 17 MiB
-/// at once if the instance may have so much memory. What one call writes beyond is lost, and counted; see
-/// [`Out::write_all`] for more. Room is only made between calls, so that a row costs the same few
-/// instructions wherever it is written.
+/// The output of a call: rows and messages. There is room for 1 MiB. If a call used half of it, there is room
+/// for twice as much from the next tick on, up to 17 MiB. The last call, [`crate::Module::end`], has 17 MiB
+/// at once if the instance may have that much memory. Output beyond the room is lost and counted; see
+/// [`Out::write_all`] for more output. The area grows only between calls, so a row always costs the same few
+/// instructions.
 pub struct Out {
     area: Area,
-    /// What the host was given of it, and what was written.
+    /// The range of output that waits: `from` is the end of the part that was handed over.
     from: usize,
     len: usize,
-    /// Since the last cut.
+    /// The number of messages since the last cut.
     messages: u32,
-    /// Where output is cut, `cut` of them, `given` of these done.
+    /// The offsets at which output is cut: `cut` of them, of which `given` are done.
     cuts: [usize; CUTS],
     cut: usize,
     given: usize,
     lost: u64,
-    /// Bytes that the area shall have.
+    /// The size that the area shall have, in bytes.
     wanted: usize,
 }
 
 impl Default for Out {
     fn default() -> Self {
-        // An instance that may have only little memory gets a smaller area.
+        // An instance with little memory gets a smaller area.
         let area = (0..4).find_map(|halves| Area::new((AREA >> halves).max(LEAST)));
         Self::new(area.expect("an instance has memory for its output"))
     }
@@ -55,7 +55,7 @@ impl Out {
         Self { area, from: 0, len: 0, messages: 0, cuts: [0; CUTS], cut: 0, given: 0, lost: 0, wanted: 0 }
     }
 
-    /// With all the room there can be, for tests.
+    /// Returns an output with the largest area, for tests.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn roomy() -> Self {
         let mut out = Self::default();
@@ -63,11 +63,11 @@ impl Out {
         out
     }
 
-    /// Makes the room that earlier calls showed to be needed, before a tick, and all there can be before the
-    /// last call.
+    /// Enlarges the area: before a tick as earlier calls require, and before the last call as far as
+    /// possible.
     pub(crate) fn make_room(&mut self, end: bool) {
         let wanted = if end { MOST } else { self.wanted };
-        // What a batch left is not moved: how much that is nothing bounds.
+        // Output that a batch left is not moved, because its size is not bounded.
         if wanted > self.area.len() && self.len == 0 {
             self.wanted = 0;
             self.area = match larger(wanted, self.area.len()) {
@@ -77,7 +77,7 @@ impl Out {
         }
     }
 
-    /// Moves what is written to an area of so many bytes, or fewer if there is too little memory.
+    /// Moves the output to an area of `bytes` bytes, or of fewer if there is too little memory.
     #[cold]
     fn enlarge(&mut self, bytes: usize) {
         crate::cold();
@@ -87,15 +87,15 @@ impl Out {
         }
     }
 
-    /// With an area of so many bytes.
+    /// Returns an output with an area of `bytes` bytes.
     #[cfg(test)]
     pub(crate) fn with_area(bytes: usize) -> Self {
         Self::new(Area::new(bytes).expect("there is memory"))
     }
 
-    /// Writes a row, for example `out.write(&Total { packets, bytes })` with what [`crate::manifest!`] made.
-    /// Whether it was written: it is lost, and counted, if there is no room left or the row is longer than
-    /// 65,536 bytes.
+    /// Writes a row, for example `out.write(&Total { packets, bytes })` with a type of [`crate::manifest!`].
+    /// Returns whether it was written. A row is lost, and counted, if there is no room left or it is longer
+    /// than 65,536 bytes.
     #[inline]
     pub fn write<'a, R: Record<'a>>(&mut self, row: &R) -> bool {
         let size = row.size();
@@ -109,15 +109,15 @@ impl Out {
         true
     }
 
-    /// Writes row after row, as many as there are, from [`Module::tick`] or [`Module::end`]: return what it
-    /// returns, and the rest follows in further calls. The rows are kept in between, for example in a field
-    /// of the module.
+    /// Writes any number of rows, from [`Module::tick`] or [`Module::end`]. Return the result of this method,
+    /// and the rest follows in further calls. The rows are kept in between, for example in a field of the
+    /// module.
     ///
     /// [`Module::tick`]: crate::Module::tick
     /// [`Module::end`]: crate::Module::end
     pub fn write_all<'a, R: Record<'a>>(&mut self, rows: &mut Peekable<impl Iterator<Item = R>>) -> Progress {
         while let Some(row) = rows.peek() {
-            // One that no area holds would never come to its turn.
+            // A row that no area holds would otherwise block the rows after it.
             if row.size() > self.room() && self.len > self.from {
                 return Progress::More;
             }
@@ -127,8 +127,8 @@ impl Out {
         Progress::Done
     }
 
-    /// Begins a row of table number `table` of the manifest; give its columns in order, then
-    /// [`Row::finish`]. [`Out::write`] does the same with names and types that the compiler checks.
+    /// Begins a row of table number `table` of the manifest. Add its columns in order, then call
+    /// [`Row::finish`]. [`Out::write`] does this with names and types that the compiler checks.
     #[inline]
     pub fn row(&mut self, table: u16) -> Row<'_> {
         let start = self.len;
@@ -137,7 +137,7 @@ impl Out {
         Row { out: self, start, at, kind: table, full }
     }
 
-    /// Sends bytes to the slow instance, at most 65,536.
+    /// Sends at most 65,536 bytes to the slow instance.
     pub fn message(&mut self, bytes: &[u8]) {
         if bytes.len() > MAX_PAYLOAD || (self.messages == MESSAGES && !self.cut()) {
             self.lost += 1;
@@ -149,7 +149,8 @@ impl Out {
         self.messages += 1;
     }
 
-    /// The host takes what was written so far by itself. Whether that is possible once more.
+    /// Cuts here, so that the host takes the output so far separately. Returns whether another cut was
+    /// possible.
     fn cut(&mut self) -> bool {
         let Some(place) = self.cuts.get_mut(self.cut) else { return false };
         *place = self.len;
@@ -158,13 +159,15 @@ impl Out {
         true
     }
 
-    /// Writes a packet to the capture file that the user named (`module.toml` needs `packets = true`). Of one
-    /// longer than 65,520 bytes only as many are kept. The area grows until it holds a batch of such packets.
+    /// Writes a packet to the capture file that the user named (`module.toml` needs `packets = true`). A
+    /// packet longer than 65,520 bytes is truncated to that length. The area grows until it holds a batch of
+    /// such packets.
     pub fn packet(&mut self, ts_ns: u64, wire_len: u32, link: LinkType, bytes: &[u8]) -> bool {
         self.packet_changed(ts_ns, wire_len, link, bytes, |bytes| bytes.len())
     }
 
-    /// As [`Out::packet`], after `change` was made to the copy; it says how many bytes of it are written.
+    /// Writes a packet like [`Out::packet`], after `change` has modified the copy; it returns the number of
+    /// bytes to write.
     #[inline]
     pub fn packet_changed(
         &mut self,
@@ -191,12 +194,12 @@ impl Out {
         true
     }
 
-    /// Bytes of payload that certainly fit still.
+    /// Returns the number of payload bytes that certainly still fit.
     pub fn room(&self) -> usize {
         self.area.len().saturating_sub(self.len + FRAME + RESERVE)
     }
 
-    /// Where a frame with so much payload begins, or nothing, which is counted.
+    /// Returns the start of a frame with `payload` bytes of payload, or `None`, which is counted as a loss.
     #[inline]
     fn place(&mut self, payload: usize) -> Option<usize> {
         if self.len + FRAME + payload + RESERVE > self.area.len() {
@@ -216,8 +219,8 @@ impl Out {
         self.len = start + FRAME + payload;
     }
 
-    /// What goes to the host next, and whether there is more of what was written. The bytes stay until
-    /// something is written again.
+    /// Returns the next part of the output for the host, and whether more was written. The bytes are valid
+    /// until the next write.
     #[doc(hidden)]
     pub fn hand(&mut self) -> (&[u8], bool) {
         let from = self.from;
@@ -235,12 +238,12 @@ impl Out {
     }
 }
 
-/// An area of `wanted` bytes or, as memory permits, fewer, but more than `least`.
+/// Returns an area of `wanted` bytes or, as memory permits, of fewer, but more than `least`.
 fn larger(wanted: usize, least: usize) -> Option<Area> {
     (0..4).map(|halves| wanted >> halves).filter(|size| *size > least).find_map(Area::new)
 }
 
-/// Writes how many records were lost, if any were; the bytes it took.
+/// Writes the number of lost records, if there are any, and returns the bytes that it took.
 fn note(lost: u64, to: &mut [u8]) -> usize {
     let Some(to) = to.first_chunk_mut::<RESERVE>().filter(|_| lost > 0) else { return 0 };
     to[..4].copy_from_slice(&8u32.to_le_bytes());
@@ -250,7 +253,7 @@ fn note(lost: u64, to: &mut [u8]) -> usize {
     RESERVE
 }
 
-/// A row in the making; dropping it without [`Row::finish`] writes nothing.
+/// An unfinished row; dropping it without [`Row::finish`] writes nothing.
 #[must_use = "a row is written by finish()"]
 pub struct Row<'a> {
     out: &'a mut Out,
@@ -277,17 +280,17 @@ impl Row<'_> {
         self.u8(value.into())
     }
 
-    /// Nanoseconds since 1970.
+    /// Adds a time, in nanoseconds since 1970.
     pub fn time(self, ns: u64) -> Self {
         self.u64(ns)
     }
 
-    /// Nanoseconds.
+    /// Adds a duration in nanoseconds.
     pub fn duration(self, ns: i64) -> Self {
         self.i64(ns)
     }
 
-    /// Number of the word in the column's `values`.
+    /// Adds an enum by the number of the word in the column's `values`.
     pub fn enumeration(self, index: u8) -> Self {
         self.u8(index)
     }
@@ -304,7 +307,7 @@ impl Row<'_> {
         self
     }
 
-    /// At most 65,535 bytes; the rest is cut off at a character.
+    /// Adds a text of at most 65,535 bytes; a longer one is cut at a character boundary.
     pub fn text(mut self, text: &str) -> Self {
         let end = text.floor_char_boundary(MAX_PAYLOAD - 1);
         self.put(&(end as u16).to_le_bytes());
@@ -323,7 +326,7 @@ impl Row<'_> {
         self.at = end;
     }
 
-    /// Whether the row was written; else it is counted as lost.
+    /// Ends the row and returns whether it was written; if not, it is counted as lost.
     #[inline]
     pub fn finish(self) -> bool {
         let len = self.at.saturating_sub(self.start + FRAME);
@@ -340,7 +343,7 @@ impl Row<'_> {
 mod tests {
     use super::*;
 
-    /// All frames that a call hands over, area by area.
+    /// Returns all frames that a call hands over, area by area.
     fn frames(out: &mut Out) -> Vec<(u16, Vec<u8>)> {
         let mut all = Vec::new();
         loop {
@@ -373,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_tiny_area_is_drained_by_the_sdks_own_loop() {
-        // Room for three rows and the note of what was lost.
+        // There is room for three rows and the note of lost records.
         let mut out = Out::with_area(3 * 16 + RESERVE);
         let mut rows = (0..10_000).map(Number).peekable();
         let (mut all, mut calls) = (Vec::new(), 0);
@@ -388,7 +391,7 @@ mod tests {
         assert_eq!((all.len(), calls), (10_000, 3334));
         let numbers = all.iter().map(|(kind, row)| (*kind, Number::read(row).map_or(u64::MAX, |n| n.0)));
         assert!(numbers.eq((0..10_000).map(|n| (1, n))));
-        // What no area holds is passed over and counted, not tried for ever.
+        // A row that no area holds is skipped and counted, not tried forever.
         let mut none = Out::with_area(20);
         assert_eq!(none.write_all(&mut [Number(1), Number(2)].into_iter().peekable()), Progress::Done);
         assert_eq!(frames(&mut none), [(LOST, 2u64.to_le_bytes().to_vec())]);

@@ -1,37 +1,37 @@
-//! Rows of tables as Rust structs, which [`crate::manifest!`] makes of `module.toml`.
+//! Rows of tables as Rust structs, which [`crate::manifest!`] generates from `module.toml`.
 
 use crate::Ip;
 
-/// A row of one table of the manifest: [`crate::Out::write`] writes it.
+/// A row of one table of the manifest, written by [`crate::Out::write`].
 pub trait Record<'a>: Sized {
     /// The table's number in the manifest.
     const TABLE: u16;
 
-    /// Bytes of the row.
+    /// Returns the size of the row in bytes.
     fn size(&self) -> usize;
 
     /// Writes the row's columns in order into `to`, which holds [`Record::size`] bytes.
     fn put(&self, to: &mut [u8]);
 
-    /// The row of these bytes, or nothing if they are none.
+    /// Returns the row that these bytes encode, or `None` if they do not encode one.
     fn read(from: &'a [u8]) -> Option<Self>;
 }
 
-/// The longest text of a column, in bytes; what is behind is cut off at a character.
+/// The longest text of a column, in bytes; longer ones are cut at a character boundary.
 const LONGEST: usize = u16::MAX as usize;
 
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST)]
 }
 
-/// Bytes of a text behind its length.
+/// Returns the number of bytes of a text after its length.
 #[doc(hidden)]
 #[inline]
 pub fn text_len(text: &str) -> usize {
     cut(text).len()
 }
 
-/// Writes a text at `at` and gives the place behind it.
+/// Writes a text at `at` and returns the offset after it.
 #[doc(hidden)]
 #[inline]
 pub fn put_text(to: &mut [u8], at: usize, text: &str) -> usize {
@@ -42,7 +42,7 @@ pub fn put_text(to: &mut [u8], at: usize, text: &str) -> usize {
     end
 }
 
-/// The text at `at`, and the place behind it.
+/// Returns the text at `at` and the offset after it.
 #[doc(hidden)]
 pub fn text(from: &[u8], at: usize) -> Option<(&str, usize)> {
     let rest = from.get(at..)?;
@@ -52,7 +52,7 @@ pub fn text(from: &[u8], at: usize) -> Option<(&str, usize)> {
 }
 
 impl Ip {
-    /// As a row holds it.
+    /// Returns the address that a row contains in this form.
     pub fn from_bytes(from: [u8; 17]) -> Self {
         let [family, bytes @ ..] = from;
         Self { family, bytes }

@@ -1,9 +1,9 @@
-//! Headers with their fields by name. A view exists only if its whole fixed part is visible.
+//! Headers with named fields. A view exists only if the whole fixed part of its header is visible.
 
 use crate::batch::{Ip, Packet};
 use flame_abi::flags;
 
-/// Protocol numbers (IANA), as [`flame_abi::Descriptor`] has them in `proto`.
+/// Protocol numbers (IANA), as in `proto` of [`flame_abi::Descriptor`].
 pub mod proto {
     pub const ICMP: u8 = 1;
     pub const IGMP: u8 = 2;
@@ -59,7 +59,7 @@ macro_rules! fields {
 }
 
 impl<'a> Packet<'a> {
-    /// The IPv4 header; where tunnels were taken off, the inner one.
+    /// Returns the IPv4 header; of a packet in a tunnel, the inner one.
     #[inline]
     pub fn ipv4(&self) -> Option<Ipv4<'a>> {
         if !self.has(flags::IPV4) {
@@ -69,7 +69,7 @@ impl<'a> Packet<'a> {
         Some(Ipv4 { header, rest })
     }
 
-    /// The IPv6 header, likewise.
+    /// Returns the IPv6 header; of a packet in a tunnel, the inner one.
     #[inline]
     pub fn ipv6(&self) -> Option<Ipv6<'a>> {
         if !self.has(flags::IPV6) {
@@ -78,7 +78,7 @@ impl<'a> Packet<'a> {
         Some(Ipv6 { header: self.l3().first_chunk()? })
     }
 
-    /// The TCP header; later fragments have none.
+    /// Returns the TCP header; later fragments have none.
     #[inline]
     pub fn tcp(&self) -> Option<Tcp<'a>> {
         if self.proto != proto::TCP || !self.is_ip() {
@@ -88,7 +88,7 @@ impl<'a> Packet<'a> {
         Some(Tcp { header, rest })
     }
 
-    /// The UDP header; later fragments have none.
+    /// Returns the UDP header; later fragments have none.
     #[inline]
     pub fn udp(&self) -> Option<Udp<'a>> {
         if self.proto != proto::UDP || !self.is_ip() {
@@ -100,16 +100,16 @@ impl<'a> Packet<'a> {
 
 impl<'a> Ipv4<'a> {
     fields! {
-        /// Bytes of the datagram; 0 if segmentation offload left it out.
+        /// Length of the datagram in bytes; 0 if segmentation offload omitted it.
         total_len: u16 at 2,
         id: u16 at 4,
         ttl: u8 at 8,
         proto: u8 at 9,
-        /// 0 if not all that it covers is visible.
+        /// Checksum; 0 if not all bytes that it covers are visible.
         checksum: u16 at 10,
     }
 
-    /// Bytes of the header, as it says.
+    /// Returns the length of the header in bytes, according to its length field.
     #[inline]
     pub fn header_len(&self) -> usize {
         usize::from(self.header[0] & 15) * 4
@@ -135,7 +135,7 @@ impl<'a> Ipv4<'a> {
         self.header[6] & 0x20 != 0
     }
 
-    /// In bytes.
+    /// Returns the offset of the fragment in bytes.
     #[inline]
     pub fn fragment_offset(&self) -> usize {
         (usize::from(self.header[6] & 31) << 8 | usize::from(self.header[7])) * 8
@@ -153,7 +153,7 @@ impl<'a> Ipv4<'a> {
         Ip::v4([a, b, c, d])
     }
 
-    /// What is visible of the options.
+    /// Returns the visible part of the options.
     #[inline]
     pub fn options(&self) -> &'a [u8] {
         upto(self.rest, self.header_len(), 20)
@@ -162,9 +162,9 @@ impl<'a> Ipv4<'a> {
 
 impl Ipv6<'_> {
     fields! {
-        /// Bytes behind this header; 0 for a jumbogram, or if segmentation offload left it out.
+        /// Length of the payload in bytes; 0 for a jumbogram, or if segmentation offload omitted it.
         payload_len: u16 at 4,
-        /// Of the header behind this one: an extension, or the transport that `packet.proto` names.
+        /// Type of the header after this one: an extension, or the transport that `packet.proto` names.
         next_header: u8 at 6,
         hop_limit: u8 at 7,
     }
@@ -205,33 +205,34 @@ impl<'a> Tcp<'a> {
         dport: u16 at 2,
         seq: u32 at 4,
         ack: u32 at 8,
-        /// CWR, ECE, URG, ACK, PSH, RST, SYN, FIN: see [`crate::tcp`].
+        /// Flags CWR, ECE, URG, ACK, PSH, RST, SYN, FIN, see [`crate::tcp`].
         flags: u8 at 13,
         window: u16 at 14,
-        /// 0 if not all that it covers is visible.
+        /// Checksum; 0 if not all bytes that it covers are visible.
         checksum: u16 at 16,
         urgent: u16 at 18,
     }
 
-    /// Bytes of the header, as it says.
+    /// Returns the length of the header in bytes, according to its length field.
     #[inline]
     pub fn header_len(&self) -> usize {
         usize::from(self.header[12] >> 4) * 4
     }
 
-    /// Whether all of these flags are set.
+    /// Returns whether all of these flags are set.
     #[inline]
     pub fn has(&self, flags: u8) -> bool {
         self.flags() & flags == flags
     }
 
-    /// What is visible of the options.
+    /// Returns the visible part of the options.
     #[inline]
     pub fn options(&self) -> &'a [u8] {
         upto(self.rest, self.header_len(), 20)
     }
 
-    /// What the first option of this kind holds, for example `option(8)` two timestamps (RFC 7323).
+    /// Returns the content of the first option of this kind; for example, `option(8)` has two timestamps (RFC
+    /// 7323).
     #[inline]
     pub fn option(&self, kind: u8) -> Option<&'a [u8]> {
         let options = self.options();
@@ -261,14 +262,14 @@ impl Udp<'_> {
     fields! {
         sport: u16 at 0,
         dport: u16 at 2,
-        /// Bytes of this header and what follows.
+        /// Length of this header and the payload in bytes.
         total_len: u16 at 4,
-        /// 0 if there is none, or not all that it covers is visible.
+        /// Checksum; 0 if there is none, or not all bytes that it covers are visible.
         checksum: u16 at 6,
     }
 }
 
-/// What is visible of a header of `len` bytes behind its first `fixed`.
+/// Returns the visible part of a header of `len` bytes after its first `fixed` bytes.
 #[inline]
 fn upto(rest: &[u8], len: usize, fixed: usize) -> &[u8] {
     &rest[..len.saturating_sub(fixed).min(rest.len())]

@@ -1,4 +1,4 @@
-//! Which modules are accepted: features, size, imports, exports, manifest.
+//! The rules for accepted modules: features, size, imports, exports, manifest.
 //!
 //! Sources: WebAssembly Core Specification 2.0, sections 3 (validation) and 5 (binary format);
 //! `flame_abi::layout` for names and signatures.
@@ -15,21 +15,21 @@ use wasmparser::{
     Parser, Payload, RefType, TypeRef, ValType, ValidPayload, Validator,
 };
 
-/// What is known of a module that passed.
+/// The properties of an accepted module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// The text of its manifest, not parsed yet.
     pub manifest: Vec<u8>,
     pub exports: Exports,
-    /// Bytes of memory at the start.
+    /// The initial size of its memory in bytes.
     pub memory_min: u64,
-    /// Bytes its memory may grow to by its own declaration.
+    /// The size in bytes to which its memory may grow by its own declaration.
     pub memory_max: Option<u64>,
-    /// Whether it says where each packet begins.
+    /// Whether it marks the begin of each packet.
     pub marks_packets: bool,
 }
 
-/// Which optional exports it has (`memory` and `flame_batch` always).
+/// The optional exports of a module (it always has `memory` and `flame_batch`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exports {
     pub init: bool,
@@ -41,7 +41,7 @@ pub struct Exports {
 
 const PAGE: u64 = 65_536;
 
-/// Decides whether `wasm` is a module that may be rewritten, compiled and run.
+/// Checks whether `wasm` is a module that may be rewritten, compiled and run.
 pub fn check(wasm: &[u8], rules: &Rules) -> Result<Checked, ModuleError> {
     if wasm.len() > rules.module_bytes {
         let place = Place { section: "module", function: None, offset: 0 };
@@ -80,14 +80,14 @@ struct Check<'a> {
     imported_functions: u32,
     marks_packets: bool,
     total_locals: u64,
-    /// Of the function that is read.
+    /// The number of locals of the function that is read.
     locals: u64,
     globals: u64,
     total: Counts,
     custom_sections: u32,
     manifest: Option<&'a [u8]>,
     exports: Vec<Export>,
-    /// Of exports that begin with `flame_` but are not known: for the remedy.
+    /// Unknown exports that begin with `flame_`, for the remedy.
     unknown: Vec<String>,
     types: Vec<wasmparser::FuncType>,
     memory: Option<wasmparser::MemoryType>,
@@ -103,7 +103,7 @@ struct Export {
 const SMALLER: &str = "make the module smaller: optimize for size, strip debug information";
 const SPLIT: &str = "split it into smaller functions or modules";
 
-/// Export, signature, whether it must be there.
+/// Exports: name, signature, whether it is required.
 const FUNCTIONS: &[(&str, &[ValType], &str)] = &[
     (names::BATCH, &[ValType::I32], "(func (param i32) (result i64))"),
     (names::INIT, &[ValType::I32, ValType::I32], "(func (param i32 i32) (result i64))"),
@@ -164,7 +164,7 @@ impl<'a> Check<'a> {
         };
     }
 
-    /// What the validator does not know of, and limits before it allocates.
+    /// Checks rules that the validator does not know, and limits before it allocates.
     fn before(&mut self, payload: &Payload<'a>) -> Result<(), ModuleError> {
         let rules = self.rules;
         match payload {
@@ -233,7 +233,7 @@ impl<'a> Check<'a> {
         for entry in section.into_iter_with_offsets() {
             let (offset, group) = entry.map_err(|e| self.refused(&e))?;
             for ty in group.types() {
-                // Others are the validator's to refuse.
+                // Other types are left to the validator.
                 if let wasmparser::CompositeInnerType::Func(ty) = &ty.composite_type.inner {
                     const REMEDY: &str = "pass a structure by its address";
                     self.at_most("parameters", count(ty.params()), self.rules.params, REMEDY, offset)?;
@@ -267,7 +267,7 @@ impl<'a> Check<'a> {
                     self.marks_packets |= import.name == names::PACKET;
                     match self.types.get(ty as usize) {
                         Some(ty) if ty.params() == params && ty.results().is_empty() => continue,
-                        // The validator names the type that does not exist.
+                        // The validator reports the type that does not exist.
                         None => continue,
                         Some(ty) => {
                             return Err(ModuleError::ImportType {
@@ -359,7 +359,7 @@ impl<'a> Check<'a> {
         self.at_most_u64("locals in all functions", self.total_locals, all, SPLIT, at)
     }
 
-    /// Refuses instructions that are valid but not allowed, and functions that are too much work. The body
+    /// Refuses instructions that are valid but not allowed, and functions that need too much work. The body
     /// was validated.
     fn body(&mut self, body: &FunctionBody<'_>) -> Result<(), ModuleError> {
         let mut reader = body.get_operators_reader().map_err(|e| self.refused(&e))?;
@@ -484,7 +484,7 @@ fn count(values: &[ValType]) -> u32 {
     u32::try_from(values.len()).unwrap_or(u32::MAX)
 }
 
-/// The name section's name for a function, else its number. Looked up only for an error.
+/// Returns a function's name from the name section, otherwise its number. It is only needed for errors.
 pub(crate) fn function_name(wasm: &[u8], index: u32) -> String {
     find_name(wasm, index).map_or_else(|| format!("function {index}"), |name| format!("function {name:?}"))
 }

@@ -2,26 +2,26 @@
 
 use wasmparser::Operator;
 
-/// What an instruction is to a processor. Estimates know the cost of each from a calibration.
+/// The class of an instruction on a processor. A calibration measures the cost of each for estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Leaves nothing in machine code: constants, locals, frames.
+    /// No machine code: constants, locals, frames.
     Free,
     /// Addition, logic, shifts, comparisons, conversions of integers; `select`.
     Integer,
     Multiply,
-    /// Of integers, remainders included.
+    /// Division of integers, including remainders.
     Divide,
     Float,
     /// Division and square root.
     FloatDivide,
     Vector,
-    /// Of a line that is in the first cache; what lies further away costs its latency besides.
+    /// A load from a line that is in the first cache; a line further away also costs its latency.
     Load,
     Store,
-    /// Well predicted.
+    /// A well predicted branch.
     Branch,
-    /// Through a table of labels.
+    /// A branch through a table of labels.
     Table,
     Call,
     CallIndirect,
@@ -49,7 +49,7 @@ impl Class {
         Self::Grow,
     ];
 
-    /// As tables and files have it.
+    /// Returns the name in tables and files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -92,7 +92,7 @@ impl Class {
             | O::I64ExtendI32U
             | O::RefNull { .. }
             | O::RefFunc { .. }
-            // A jump to what follows, as a rule.
+            // Usually a jump to the next instruction.
             | O::Br { .. } => Self::Free,
             O::If { .. } | O::BrIf { .. } => Self::Branch,
             O::BrTable { .. } => Self::Table,
@@ -104,7 +104,7 @@ impl Class {
             }
             O::F32Div | O::F64Div | O::F32Sqrt | O::F64Sqrt => Self::FloatDivide,
             O::MemoryGrow { .. } => Self::Grow,
-            // Those that modules consist of, without a look at their names.
+            // The most frequent instructions, without a comparison of names.
             O::I32Add | O::I32Sub | O::I32And | O::I32Or | O::I32Xor | O::I32Shl | O::I32ShrU | O::I32Eqz => {
                 Self::Integer
             }
@@ -117,7 +117,7 @@ impl Class {
     }
 }
 
-/// The rest by what its mnemonic begins with: there are hundreds.
+/// Classifies the rest by the beginning of their mnemonics, because there are hundreds.
 fn by_name(operator: &Operator<'_>) -> Class {
     let name = mnemonic(operator);
     match () {

@@ -1,18 +1,18 @@
-//! How large a module may be. Every limit but the first bounds what compiling and running it costs.
+//! Limits on the size of a module. Every limit but the first bounds the cost of compiling and running it.
 
 use flame_abi::layout;
 
-/// Limits of [`crate::check`]. A module at the limit passes, one above it is refused.
+/// The limits of [`crate::check`]. A module at the limit is accepted, one above it is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub module_bytes: usize,
     pub types: u32,
-    /// Parameters of one function or block type. Validation takes time by instructions times this.
+    /// Parameters of one function or block type. The time of validation grows with instructions times this.
     pub params: u32,
-    /// Results likewise.
+    /// Results of one function or block type.
     pub results: u32,
-    /// Imports; only one name is known, but it may be declared repeatedly.
+    /// Imports; only two names are known, but they may be declared repeatedly.
     pub imports: u32,
     pub functions: u32,
     /// Locals of one function, without its parameters.
@@ -31,18 +31,18 @@ pub struct Rules {
     pub custom_sections: u32,
     /// Bytes of memory the module starts with.
     pub memory_bytes: u64,
-    /// Instructions of one function: a compiler holds a function as a whole.
+    /// Instructions of one function, because a compiler keeps a function as a whole.
     pub instructions: u64,
     /// Instructions of all functions together.
     pub total_instructions: u64,
-    /// Depth of blocks in blocks, in one function.
+    /// Depth of nested blocks in one function.
     pub nesting: u64,
-    /// Labels that the `br_table` instructions of one function name, each an edge of its control flow.
+    /// Labels in the `br_table` instructions of one function, each an edge of its control flow.
     pub table_labels: u64,
-    /// The same of all functions together.
+    /// Labels in the `br_table` instructions of all functions together.
     pub total_table_labels: u64,
     /// Locals of one function times its blocks, loops and branches: at each, compilers and analysers may have
-    /// to tell for each local which value it has.
+    /// to determine the value of each local.
     pub locals_by_joins: u64,
     /// Globals times the blocks, loops, branches and calls of all functions, for the same reason.
     pub globals_by_joins: u64,

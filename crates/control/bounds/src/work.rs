@@ -1,13 +1,13 @@
-//! How much work functions are to analyse and to compile: more than their size says.
+//! The work of analysing and compiling functions, which is more than their size suggests.
 
 use crate::rules::Rules;
 use wasmparser::Operator;
 
-/// Counts over one function, or over all up to some place.
+/// Counts over one function, or over all functions read so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     instructions: u64,
-    /// Blocks, loops and branches, where control flow parts or meets.
+    /// Blocks, loops and branches, where control flow splits or joins.
     joins: u64,
     calls: u64,
     /// Labels of `br_table`.
@@ -24,7 +24,7 @@ impl Counts {
             | Operator::Else
             | Operator::Br { .. }
             | Operator::BrIf { .. } => self.joins += 1,
-            // Most of its labels are the same few places.
+            // Most of its labels are the same few targets.
             Operator::BrTable { targets } => {
                 self.joins += 1;
                 self.labels += u64::from(targets.len()) + 1;
@@ -41,7 +41,7 @@ pub(crate) struct Work {
     globals: u64,
     depth: u64,
     one: Counts,
-    /// With the functions before it.
+    /// The counts including the functions before it.
     pub(crate) all: Counts,
 }
 
@@ -50,7 +50,7 @@ impl Work {
         Self { locals, globals, depth: 0, one: Counts::default(), all: before }
     }
 
-    /// Counts an instruction. The error is the limit that it exceeds: its name, the count, the limit.
+    /// Counts an instruction. The error is the exceeded limit: its name, the count, the limit.
     pub(crate) fn add(
         &mut self,
         operator: &Operator<'_>,

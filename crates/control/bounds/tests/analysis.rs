@@ -1,9 +1,9 @@
-//! Loops in the shapes that compilers leave, and what is found of each; docs/bounds.md explains the first of
+//! Loops in the shapes that compilers emit, and the result for each; docs/bounds.md explains the first of
 //! them.
 
 use flame_bounds::{Analysis, Rules, TripCount, analyse, analyse_exports};
 
-/// An exported function with an argument, two locals `i` and `n`, and a memory.
+/// Analyses an exported function with an argument, two locals `i` and `n`, and a memory.
 fn function(body: &str) -> Analysis {
     let text = format!(
         "(module (memory 1) (global $g (mut i32) (i32.const 0)) (func $change (global.set $g (i32.const 0)))
@@ -12,7 +12,7 @@ fn function(body: &str) -> Analysis {
     analyse_exports(&wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))).unwrap()
 }
 
-/// How often the only loop goes back; nothing if that is not known.
+/// Returns the trip count of the only loop, or `None` if it is not known.
 fn trips(body: &str) -> Option<String> {
     let analysis = function(body);
     match &analysis.loops.first().expect("a loop").trips {
@@ -93,7 +93,7 @@ fn what_ends_is_found_to_end() {
             "(local.set $n (i32.and (i32.and (local.get $a) (i32.const 16)) (i32.const -2))) (if (i32.gt_u (local.get $n) (i32.const 1)) (then (loop (local.set $i (i32.add (local.get $i) (i32.const 2))) (br_if 0 (i32.ne (local.get $i) (local.get $n))))))",
         ),
     ];
-    // What the finder misses has a counter; what it finds is never below the number of iterations.
+    // A loop that the finder misses has a counter; a trip count that it finds is never too small.
     let mut missed = Vec::new();
     for (name, expected, body) in cases {
         match trips(&body.replace("NEXT", NEXT)) {
@@ -176,7 +176,7 @@ fn the_greater_of_two_paths_counts_not_their_sum() {
     // Entry, condition and `if`, then four instructions; `drop` weighs nothing.
     assert_eq!(both, 1 + 2 + 4);
     assert_eq!(both, one(&format!("(if (local.get $a) (then {short}) (else {long}))")));
-    // A turn of four instructions and one more, three times; nested, as often as both say.
+    // An iteration of four instructions and one more, three times; nested loops multiply.
     let three =
         "(local.set $i (i32.const 3)) (loop (br_if 0 (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))";
     let nested = format!(
@@ -208,10 +208,10 @@ fn recursion_is_named_and_tables_are_closed() {
         );
         analyse_exports(&wat::parse_str(text).unwrap()).unwrap().entries[0].bound.call.as_constant()
     };
-    // Entry, two arguments, the call; the callee's entry and what it does.
+    // Entry, two arguments, the call; the callee's entry and its body.
     assert_eq!(table(""), Some(1 + 3 + 1));
     assert_eq!(table("(drop (i32.clz (local.get 0)))"), Some(1 + 3 + 3));
-    // What never comes back does not count: it ends in a trap.
+    // A path that diverges does not count: it ends in a trap.
     assert_eq!(
         table(
             "(loop (drop (i32.load (i32.const 0))) (unreachable))"
@@ -222,7 +222,7 @@ fn recursion_is_named_and_tables_are_closed() {
     );
 }
 
-/// A module with this in `flame_batch`; `$b` is where the batch's header lies.
+/// Analyses a module with this body of `flame_batch`; `$b` is the address of the batch's header.
 fn batch(body: &str) -> Analysis {
     let text = format!(
         "(module (import \"flame\" \"packet\" (func $packet (param i32))) (memory (export \"memory\") 1)
@@ -237,7 +237,7 @@ fn batch(body: &str) -> Analysis {
         .unwrap()
 }
 
-/// Over the bytes that were captured of each packet.
+/// A loop over the captured bytes of each packet.
 const BYTES: &str = "(loop $packets
     (call $packet (local.get $k)) (local.set $k (i32.add (local.get $k) (i32.const 1)))
     (local.set $n (i32.load offset=20 (local.get $d))) (local.set $i (i32.const 0))
@@ -265,7 +265,7 @@ fn what_the_host_writes_is_known() {
         "{}",
         entry.bound.packet
     );
-    // What lies behind the last descriptor is anything.
+    // The memory after the last descriptor may contain any value.
     let behind = batch(&BYTES.replace("offset=20", "offset=52"));
     assert!(!behind.entries[0].bound.packet.is_bounded());
     let before = batch(&BYTES.replace(
@@ -273,7 +273,7 @@ fn what_the_host_writes_is_known() {
         "(i32.load (i32.sub (local.get $d) (i32.const 12)))",
     ));
     assert!(!before.entries[0].bound.packet.is_bounded());
-    // So it is if packets are not gone through one by one.
+    // The same holds if packets are not processed one by one.
     let beside =
         batch(&BYTES.replace("(i32.const 32))) (local.get $end)", "(i32.const 40))) (local.get $end)"));
     assert!(!beside.entries[0].bound.packet.is_bounded() || !beside.entries[0].bound.call.is_bounded());
@@ -302,7 +302,7 @@ fn hostile_shapes_are_answered_in_a_moment() {
         let analysis = analyse_exports(&nest(depth, functions)).unwrap();
         assert!(!analysis.entries[0].bound.call.is_bounded(), "{depth} deep, {functions} functions");
     }
-    // A million frames one behind the other, and branches to far away.
+    // A million frames in sequence, and branches to distant targets.
     let wide = format!(
         "(module (func (export \"f\") (param i32) {}))",
         "(block (br_if 0 (local.get 0)))".repeat(200_000)
@@ -328,7 +328,7 @@ fn what_is_no_module_is_refused() {
     }
 }
 
-/// What never comes back may still go on for ever: it keeps its counters, and so does all that it calls.
+/// Code that diverges may run forever: it keeps its counters, and so do all its callees.
 #[test]
 fn what_does_not_come_back_is_counted() {
     let text = r#"(module (memory (export "memory") 1)

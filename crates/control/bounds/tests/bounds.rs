@@ -1,5 +1,5 @@
-//! No bound is below what is executed: random programs of loops in every shape, run with Wasmtime's own
-//! meter.
+//! No bound is below the number of executed instructions: random programs of loops in every shape, run with
+//! Wasmtime's own meter.
 
 #[path = "../../meter/tests/common/mod.rs"]
 mod common;
@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wasmtime::Val;
 
-/// Instructions after which a run is given up.
+/// The number of instructions after which a run is abandoned.
 const PATIENCE: u64 = 200_000;
 
-/// Where a number comes from: often one that is near a border.
+/// The origin of a number, which is often near a border.
 #[derive(Clone, Debug)]
 enum Number {
     Constant(i32),
@@ -22,7 +22,7 @@ enum Number {
     Masked(i32),
     Argument,
     Loaded(u8),
-    /// A local, whatever it is just then.
+    /// A local with its current value.
     Local(u8),
     Least(Box<Number>, Box<Number>),
     Shifted(Box<Number>, u8),
@@ -33,7 +33,7 @@ enum Number {
 enum Statement {
     Set(u8, Number),
     Store(u8, Number),
-    /// Counts local `0` from a number to another.
+    /// Counts local `0` from one number to another.
     Count {
         local: u8,
         from: Number,
@@ -51,13 +51,13 @@ enum Statement {
         from: Number,
         body: Vec<Statement>,
     },
-    /// Takes the lowest 1 of a local until there is none.
+    /// Clears the lowest 1 of a local until there is none.
     Clear {
         local: u8,
         from: Number,
         body: Vec<Statement>,
     },
-    /// Adds or takes something that varies.
+    /// Adds or subtracts a varying value.
     Stride {
         local: u8,
         least: u8,
@@ -67,7 +67,7 @@ enum Statement {
         body: Vec<Statement>,
     },
     If(Number, u8, Number, Vec<Statement>, Vec<Statement>),
-    /// Back to the head of the loop around, or out of it.
+    /// Branches to the head of the enclosing loop, or out of it.
     Jump(u8, Number, bool),
     Call(u8),
     Fill(Number),
@@ -151,7 +151,7 @@ fn statements() -> impl Strategy<Value = Vec<Statement>> {
 struct Text {
     out: String,
     function: usize,
-    /// Whether each open frame is a loop's; its block is the one around it.
+    /// Whether each open frame is a loop's; its block is the enclosing one.
     frames: Vec<bool>,
 }
 
@@ -173,7 +173,7 @@ impl Text {
         statements.iter().for_each(|s| self.one(s));
     }
 
-    /// A loop in a block: `body` writes what is in it.
+    /// Writes a loop in a block; `body` writes its contents.
     fn turns(&mut self, body: impl FnOnce(&mut Self)) {
         self.out.push_str("(block (loop\n");
         self.frames.extend([false, true]);
@@ -309,7 +309,8 @@ fn bound(wasm: &[u8]) -> Poly {
     analysis.entries[0].bound.call.plus(analysis.entries[0].bound.packet)
 }
 
-/// What a call executes, by Wasmtime's meter; nothing if it traps, an error if it goes on for too long.
+/// Returns the number of instructions that a call executes, by Wasmtime's meter; `None` if it traps, an error
+/// if it runs for too long.
 fn spent(run: &mut Run, argument: i32) -> Result<Option<u64>, ()> {
     run.store.set_fuel(PATIENCE).unwrap();
     let outcome = run.instance.get_func(&mut run.store, "f").unwrap().call(
@@ -325,7 +326,7 @@ fn spent(run: &mut Run, argument: i32) -> Result<Option<u64>, ()> {
     }
 }
 
-/// `make soak` sets these.
+/// Returns a setting of `make soak`, or the usual value.
 fn asked(name: &str, usual: u32) -> u32 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }

@@ -1,4 +1,4 @@
-//! What is refused, and that each refusal says what, where and what to do.
+//! Rejected modules, and that each error states the fault, its place and a remedy.
 
 use flame_bounds::{ModuleError, Rules, check};
 use flame_meter::{Count, rewrite};
@@ -199,7 +199,7 @@ fn names_are_made_printable() {
     assert!(!text.contains('\x1b') && text.len() < 700, "{text}");
 }
 
-/// A module around one function's code, written byte by byte.
+/// Returns a module around one function's code, written byte by byte.
 fn raw(code: &[u8]) -> Vec<u8> {
     use wasm_encoder::*;
     let mut module = Module::new();
@@ -227,10 +227,11 @@ fn raw(code: &[u8]) -> Vec<u8> {
     module.finish()
 }
 
-/// Code of a given size.
+/// A generator of code of a given size.
 type Shape = Box<dyn Fn(usize) -> Vec<u8>>;
 
-/// Nesting, counts and sizes at the edge: an answer in time that grows with the bytes, whatever it is.
+/// Nesting, counts and sizes at the limit: an answer, whatever it is, in time that grows linearly with the
+/// bytes.
 #[test]
 fn hostile_shapes_are_answered_in_linear_time() {
     let nest = |open: &[u8], n: usize| [open.repeat(n), vec![0x0b; n]].concat();
@@ -266,7 +267,7 @@ fn hostile_shapes_are_answered_in_linear_time() {
             }
         }
         println!("{what}: {times:?}");
-        // Ten times the size; quadratic would be a hundred. Small times are noise.
+        // Ten times the size; quadratic growth would be a hundred. Small times are noise.
         assert!(times[1] < times[0] * 40 + Duration::from_secs(1), "{what}: {times:?}");
     }
 }

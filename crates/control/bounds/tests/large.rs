@@ -1,4 +1,4 @@
-//! What analysing takes of modules as large as they may be: time near linear in their size, and memory within
+//! The costs of analysing modules of the largest size: time almost linear in their size, and memory within
 //! limits.
 
 use flame_bounds::analyse_exports;
@@ -8,7 +8,8 @@ use wasm_encoder::{
     MemoryType, Module, TypeSection, ValType,
 };
 
-/// Functions that call the one before twice, with nested loops, a table of labels, and memory between.
+/// Returns functions that call the one before twice, with nested loops, a table of labels, and memory in
+/// between.
 fn module(bytes: usize) -> Vec<u8> {
     let at = |offset| MemArg { offset, align: 2, memory_index: 0 };
     let (mut functions, mut code, mut number) = (FunctionSection::new(), CodeSection::new(), 0);
@@ -49,7 +50,7 @@ fn module(bytes: usize) -> Vec<u8> {
     module.finish()
 }
 
-/// The most memory that this process ever had, in bytes.
+/// Returns the peak memory of this process, in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Bounds and counters of generated modules, held against Wasmtime's own meter. `make soak` runs many more of
+//! Compares bounds and counters of generated modules with Wasmtime's own meter. `make soak` runs many more of
 //! them.
 
 mod generate;
@@ -11,11 +11,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Choices of the calls of a program, apart from those of the program, so that it shrinks with the same
-/// calls.
+/// The seed of choices for the calls of a program, separate from those of the program, so that it shrinks
+/// with the same calls.
 const CALLS: u64 = 0x5eed_0000_0000_0000;
 
-/// `make soak` sets these.
+/// Returns a setting of `make soak`, or the usual value.
 fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
@@ -38,7 +38,7 @@ fn hold(
     (program, violations)
 }
 
-/// Makes the choices fewer and smaller while the program still does what must not be.
+/// Reduces the choices while the program still causes the violation.
 fn shrink(oracle: &Oracle, mut drawn: Vec<u64>, seed: u64, calls: u64, kind: Kind) -> (Program, Violation) {
     let mut tries = setting("FLAME_SHRINK", 600);
     let attempt = |drawn: Vec<u64>| {
@@ -147,5 +147,5 @@ fn no_bound_is_passed_and_counters_end_everything() {
     assert!(fails.is_empty(), "{} programs do what must not be; the first are above", fails.len());
     assert!(t.programs_bounded > t.programs / 4, "hardly anything has a bound");
     assert!(t.cut_off > 0 && t.trapped > 0 && t.same > t.executions / 4, "the generator is one-sided");
-    // An oracle that never found a fault that is there has no vote.
+    // An oracle that never found a known fault proves nothing.
 }

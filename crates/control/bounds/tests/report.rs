@@ -1,9 +1,9 @@
-//! What is reported besides bounds: cold paths, classes, stacks, times, the costliest path.
+//! The parts of a report besides bounds: cold paths, classes, stacks, times, the costliest path.
 
 use flame_bounds::{Analysis, Class, Costs, Depends, Entry, Rules, analyse};
 use flame_meter::{Count, rewrite};
 
-/// A module whose batches do this with each packet: local 1 is its descriptor.
+/// Returns a module whose batches execute `body` for each packet: local 1 is its descriptor.
 fn module(more: &str, body: &str) -> Vec<u8> {
     let text = format!(
         r#"(module
@@ -66,7 +66,7 @@ fn cold_paths_count_for_bounds_and_not_for_estimates() {
     let time = |e: &Entry| e.time.unwrap().packet.as_constant().unwrap();
     // The table's line, out of all memory.
     assert!(time(&plain) > time(&found) + 99_000, "{} {}", time(&plain), time(&found));
-    // The call is gone.
+    // The call is removed.
     let out = rewrite(&module("", body), Count::Nothing).unwrap();
     let calls = wasmparser::Parser::new(0).parse_all(&out).filter_map(|p| match p.unwrap() {
         wasmparser::Payload::CodeSectionEntry(body) => Some(body),
@@ -126,7 +126,7 @@ fn the_costliest_path_is_told_by_its_places() {
     assert!(found.path.iter().all(|step| step.function != "cheap"), "{:?}", found.path);
 }
 
-/// The lesser of two is at most either, where paths join their common part stays.
+/// The lesser of two is at most either; where paths join, their common part is kept.
 #[test]
 fn what_follows_from_two_paths_and_two_numbers() {
     let length = "(i32.load offset=20 (local.get $d))";
@@ -151,8 +151,8 @@ fn what_follows_from_two_paths_and_two_numbers() {
     }
 }
 
-/// Where no path is cold, the estimate in instructions is the verified bound, by the same rules. The bound
-/// counts the path into the trap of `flame.packet` besides, which is of two instructions.
+/// Without cold paths, the estimate in instructions is the verified bound, by the same rules. The bound also
+/// counts the path into the trap of `flame.packet`, which has two instructions.
 #[test]
 fn an_estimate_without_cold_paths_is_the_bound() {
     let more = "(func $leaf (param i32 i32) (result i32)

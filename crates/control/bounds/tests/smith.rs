@@ -1,5 +1,5 @@
-//! Modules that wasm-smith makes up, of every instruction there is: held against Wasmtime's own meter, as
-//! they are and rewritten.
+//! Modules that wasm-smith generates, of every instruction: compared with Wasmtime's own meter, unmodified
+//! and rewritten.
 
 #[path = "../../meter/tests/common/mod.rs"]
 mod common;
@@ -10,10 +10,10 @@ use flame_meter::{Count, rewrite};
 use wasm_smith::{Config, Module};
 use wasmtime::{FuncType, Linker, Store, Trap, Val, ValType};
 
-/// What a call may execute before it is given up.
+/// The number of instructions after which a call is abandoned.
 const PATIENCE: u64 = 200_000;
 
-/// Numbers that look random, the same every time.
+/// A deterministic pseudorandom generator.
 struct Random(u64);
 
 impl Random {
@@ -61,7 +61,7 @@ fn config() -> Config {
 
 fn any(kind: &ValType, random: &mut Random) -> Option<Val> {
     let n = random.next();
-    // Small ones, borders, anything.
+    // Small numbers, borders, any.
     let n = [n % 8, n, (1 << 31) + n % 3, u64::MAX - n % 3, 1 << (n % 64)][(n >> 40) as usize % 5];
     Some(match kind {
         ValType::I32 => Val::I32(n as i32),
@@ -91,7 +91,7 @@ fn no_bound_of_a_made_up_module_is_below_what_is_executed() {
         let Ok(made) = Module::new(config(), &mut arbitrary::Unstructured::new(&seed)) else { continue };
         let wasm = made.to_bytes();
         let analysis = analyse_exports(&wasm).unwrap_or_else(|e| panic!("valid, but not analysed: {e}"));
-        // Whatever the host's rules say of it, nothing panics.
+        // Whatever the host's rules decide, nothing panics.
         let _ = analyse(&wasm, &Rules::default(), None);
         let engine = engine(true);
         let module = wasmtime::Module::new(&engine, &wasm).expect("compiles");
@@ -118,8 +118,8 @@ fn no_bound_of_a_made_up_module_is_below_what_is_executed() {
                             bounded += 1;
                             assert!(u128::from(executed) <= most, "{executed} executed, bound {most}");
                         }
-                        // Rewritten it computes the same, with counters and without those that are not
-                        // needed.
+                        // The rewritten module computes the same, with all counters and without those that
+                        // are not needed.
                         let run = |wasm: &[u8]| {
                             let mut run = Run::new(&common::engine(false), wasm);
                             run.set("flame:fuel", PLENTY);
@@ -137,8 +137,8 @@ fn no_bound_of_a_made_up_module_is_below_what_is_executed() {
                     }
                     Err(e) if e.downcast_ref() == Some(&Trap::OutOfFuel) => {
                         long += 1;
-                        // Either its bound is as large, or it never comes back; then it ends by counters,
-                        // which must be where they are needed.
+                        // Either its bound is as large, or it diverges; then it ends by counters, which must
+                        // be where they are needed.
                         if most.is_some_and(|most| most < u128::from(PATIENCE)) {
                             let mut run = Run::new(&engine, &proved);
                             run.set("flame:fuel", 1000);

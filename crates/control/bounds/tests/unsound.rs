@@ -1,5 +1,5 @@
-//! Modules whose bounds were once below what they execute, or that never ended: each is refused, or ends
-//! within its bound. Each file says what is wrong with believing it.
+//! Modules whose bounds were once below the executed instructions, or that never ended: each is rejected, or
+//! ends within its bound. Each file explains the error in its former bound.
 
 mod generate;
 
@@ -11,10 +11,10 @@ use generate::packets::{Call, END};
 use generate::{Export, hold};
 use std::path::Path;
 
-/// What the host gives a call that is not a batch, by default.
+/// The host's default budget for a call that is not a batch.
 const CALL_BUDGET: u128 = 1_000_000_000;
 
-/// With which arguments a file is called, besides many usual ones.
+/// Returns the arguments with which a file is called, besides many usual ones.
 fn arguments(name: &str) -> &'static [u32] {
     match name {
         "minimum-with-a-flag" => &[0, 1, 2, 1_000_001],
@@ -30,7 +30,7 @@ fn exports(wasm: &[u8]) -> Vec<(String, Export)> {
     claims.bounds.iter().filter_map(|(name, _)| Some((name.clone(), export(name)?))).collect()
 }
 
-/// What is claimed of a file.
+/// Returns the claims about a file.
 fn shown(path: &Path) -> String {
     let bounds = bounds_of(&wat::parse_str(std::fs::read_to_string(path).unwrap()).unwrap()).bounds;
     let one = |(name, bound): &(String, Option<Bound>)| match bound {
@@ -40,7 +40,7 @@ fn shown(path: &Path) -> String {
     bounds.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What the files do that must not be.
+/// Returns the violations of a file.
 fn faults(oracle: &Oracle, path: &Path) -> Vec<String> {
     let name = path.file_stem().unwrap().to_string_lossy().into_owned();
     let text = std::fs::read_to_string(path).unwrap();
@@ -58,7 +58,7 @@ fn faults(oracle: &Oracle, path: &Path) -> Vec<String> {
             let call = Call { a: *argument, b: 1, q: 7, fill: 1, packets };
             let bound = bound.and_then(|b| b.at(call.packets.len() as u64, call.length()));
             let text = |kind: Kind| format!("{name}: {entry}({argument}): {kind:?}, bound {bound:?}");
-            // As it is: a bound holds.
+            // Unmodified: a bound holds.
             if let Some(bound) = bound.filter(|b| *b < CALL_BUDGET / 10)
                 && claims.diverging.is_empty()
                 && let Some(kind) = oracle.passes(&wasm, export, &call, bound as u64)

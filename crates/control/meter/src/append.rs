@@ -1,12 +1,12 @@
-//! Sections with entries added behind their own, so that no index of the module changes.
+//! Sections with entries added after their own, so that no index of the module changes.
 
 use wasm_encoder::Encode;
 use wasmparser::BinaryReader;
 
-/// A section's bytes as they came, and what is added to it.
+/// The original bytes of a section, and the entries added to it.
 #[derive(Default)]
 pub(crate) struct Appended<'a> {
-    /// Entries the module has.
+    /// The number of entries in the module.
     pub(crate) count: u32,
     entries: &'a [u8],
     added: u32,
@@ -14,7 +14,7 @@ pub(crate) struct Appended<'a> {
 }
 
 impl<'a> Appended<'a> {
-    /// Takes a section's contents: a count, then entries.
+    /// Parses a section's contents: a count, then entries.
     pub(crate) fn new(section: &'a [u8]) -> Result<Self, wasmparser::Error> {
         let mut reader = BinaryReader::new(section, 0);
         let count = reader.read_var_u32()?;
@@ -22,19 +22,19 @@ impl<'a> Appended<'a> {
         Ok(Self { count, entries, added: 0, bytes: Vec::new() })
     }
 
-    /// Adds one entry, which `write` encodes; its index among the section's entries comes back.
+    /// Adds one entry, which `write` encodes, and returns its index among the section's entries.
     pub(crate) fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> u32 {
         write(&mut self.bytes);
         self.added += 1;
         self.count + self.added - 1
     }
 
-    /// Entries with those added.
+    /// Returns the number of entries, including those added.
     pub(crate) fn total(&self) -> u32 {
         self.count + self.added
     }
 
-    /// The new contents.
+    /// Returns the new contents.
     pub(crate) fn finish(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.entries.len() + self.bytes.len() + 5);
         self.total().encode(&mut out);

@@ -1,23 +1,23 @@
-//! What instructions weigh, and which functions are small enough for their callers to pay.
+//! Weights of instructions, and the functions that are small enough to be charged by their callers.
 
 use crate::hoist::{Hoist, Scan};
 use crate::unroll::{self, Tight};
 use std::collections::BTreeSet;
 use wasmparser::{FunctionBody, Operator};
 
-/// Weight up to which a function may be small, with all it calls. Larger ones count by themselves,
-/// which costs them less than 5 % then; and a call to a small one in a branch not taken is charged.
+/// The largest weight of a small function, including its callees. Larger ones count themselves, which then
+/// costs less than 5 %; a call of a small one in a branch not taken is charged too.
 pub(crate) const SMALL: u64 = 128;
-/// Charged for entering a function. Not 0, so that recursion always costs something.
+/// The charge for entering a function. It is not 0, so recursion always costs something.
 pub(crate) const ENTRY: u64 = 1;
-/// Charged by `memory.grow` besides its 1: about a system call.
+/// The charge of `memory.grow` in addition to its 1: about a system call.
 pub(crate) const GROW: u64 = 1024;
-/// Charged by a bulk memory instruction besides its length.
+/// The charge of a bulk memory instruction in addition to its length.
 pub(crate) const BULK: i64 = 8;
 /// A bulk memory instruction charges its length in bytes shifted right by this.
 pub(crate) const BULK_SHIFT: i64 = 4;
 
-/// Weight of one instruction, calls and loops aside.
+/// Returns the weight of one instruction, without callees and loop bodies.
 pub(crate) fn weight(operator: &Operator<'_>) -> u64 {
     match operator {
         Operator::Nop
@@ -32,28 +32,28 @@ pub(crate) fn weight(operator: &Operator<'_>) -> u64 {
     }
 }
 
-/// What the first walk over a function finds.
+/// The result of the first pass over a function.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Summary {
-    /// Weight of its own instructions.
+    /// The weight of its own instructions.
     weight: u64,
-    /// Whether it could be small if those it calls are.
+    /// Whether it is small if its callees are.
     candidate: bool,
-    /// Functions it calls, once for each call; only kept for candidates.
+    /// Its callees, once for each call; only kept for candidates.
     callees: Vec<u32>,
 }
 
-/// Instructions that need an added function, found anywhere.
+/// Instructions anywhere in the module that need an added function.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Uses {
-    /// Functions that are called by name: a compiler may copy them into their callers.
+    /// Functions that are called directly: a compiler may inline them.
     pub(crate) called: BTreeSet<u32>,
     pub(crate) copy: bool,
-    /// `memory.fill` or `memory.init`.
+    /// Whether `memory.fill` or `memory.init` is used.
     pub(crate) length: bool,
 }
 
-/// Walks over one function. `imported` is the number of imported functions.
+/// Summarizes one function. `imported` is the number of imported functions.
 pub(crate) fn summarize(
     body: &FunctionBody<'_>,
     imported: u32,
@@ -79,7 +79,7 @@ pub(crate) fn summarize(
             Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
                 (uses.length, summary.candidate) = (true, false);
             }
-            // They take as long as what they are given, so their function polls.
+            // Their time depends on their operands, so their function polls.
             Operator::TableCopy { .. }
             | Operator::TableFill { .. }
             | Operator::TableInit { .. }
@@ -96,9 +96,9 @@ pub(crate) fn summarize(
     Ok(summary)
 }
 
-/// The weight of each small function, by its index behind the imports; nothing for the others.
+/// Returns the weight of each small function, by its index after the imports, and `None` for the others.
 ///
-/// Works from those that call nothing upwards, so functions on a cycle are never reached.
+/// Proceeds from leaf functions upwards, so functions on a cycle are never reached.
 pub(crate) fn small(mut summaries: Vec<Summary>, imported: u32, taken: &[bool]) -> Vec<Option<u64>> {
     let at = |function: u32| function.checked_sub(imported).map(|i| i as usize);
     let mut calls: Vec<(u32, u32)> = Vec::new();
@@ -134,24 +134,24 @@ pub(crate) fn small(mut summaries: Vec<Summary>, imported: u32, taken: &[bool]) 
     small
 }
 
-/// What the second walk over a function finds: all it must know before it writes the first byte.
+/// The result of the second pass over a function: all facts needed before the first byte is written.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
-    /// Charge at entry.
+    /// The charge at entry.
     pub(crate) entry: u64,
-    /// In the order of their heads.
+    /// The loops, in the order of their heads.
     pub(crate) loops: Vec<Loop>,
-    /// Whether it marks packets.
+    /// Whether the function marks packets.
     pub(crate) marks: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Loop {
-    /// Charge of one iteration.
+    /// The charge of one iteration.
     pub(crate) charge: u64,
-    /// Set if it shall be written several times.
+    /// Set if the loop is to be unrolled.
     pub(crate) tight: Option<Tight>,
-    /// Set if all iterations are paid for in front of it.
+    /// Set if all iterations are charged before the loop.
     pub(crate) hoist: Option<Hoist>,
 }
 
@@ -159,11 +159,11 @@ pub(crate) struct Loop {
 struct Frame {
     /// The loop that the code around it belongs to.
     outer: Option<usize>,
-    /// If it is a loop that may be tight: its body so far, and whether a branch goes back.
+    /// If it is a loop that may be tight: its body so far, and whether it has a back edge.
     candidate: Option<(Tight, bool)>,
 }
 
-/// Charge of an iteration below which 2^32 of them do not overflow.
+/// The charge of an iteration below which 2^32 of them do not overflow.
 const MAX_HOISTED: u64 = 1 << 30;
 
 fn refused(mut scan: Option<(Scan, usize)>) -> Option<(Scan, usize)> {
@@ -173,8 +173,7 @@ fn refused(mut scan: Option<(Scan, usize)>) -> Option<(Scan, usize)> {
     scan
 }
 
-/// Sums the weights between checks. `small` gives the weight of what a call runs without counting, if it does
-/// not count.
+/// Sums the weights between checks. `small` returns the weight of a callee that does not count.
 pub(crate) fn regions(
     body: &FunctionBody<'_>,
     small: impl Fn(u32) -> Option<u64>,
@@ -182,9 +181,9 @@ pub(crate) fn regions(
 ) -> Result<Regions, wasmparser::Error> {
     let mut regions = Regions { entry: ENTRY, ..Regions::default() };
     let mut frames: Vec<Frame> = Vec::new();
-    // Where in `frames` the innermost loop is that may be tight; there is none around another loop.
+    // The index in `frames` of the innermost loop that may be tight; a loop with an inner loop is not.
     let mut candidate: Option<usize> = None;
-    // The innermost loop and its place in `frames`; none once an inner one has ended.
+    // The innermost loop and its index in `frames`; `None` once an inner one has ended.
     let mut scan: Option<(Scan, usize)> = None;
     // The loop that instructions now belong to.
     let mut now: Option<usize> = None;
@@ -203,7 +202,7 @@ pub(crate) fn regions(
         };
         if let Some((scan, at)) = &mut scan {
             let inside = frames.len() - 1 - *at;
-            // The loop's own end comes after the last thing to see.
+            // The loop's own `end` follows the last instruction that the scan needs.
             if inside > 0 || !matches!(operator, Operator::End) {
                 scan.see(&operator, inside as u32);
             }

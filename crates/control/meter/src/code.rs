@@ -1,4 +1,4 @@
-//! Writes one function anew: its own bytes, with charges and replacements between them.
+//! Rewrites one function: its own bytes, with charges and replacements between them.
 
 use crate::charge::{GROW, Regions};
 use crate::hoist::Hoist;
@@ -7,7 +7,7 @@ use flame_abi::layout::{POLL, POLL_BYTES};
 use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
 use wasmparser::{FunctionBody, Operator};
 
-/// Indices of what the rewriter added, and facts about the module.
+/// The indices of the rewriter's additions, and facts about the module.
 pub(crate) struct Added {
     pub(crate) meter: bool,
     /// Whether functions that do not count poll.
@@ -16,74 +16,74 @@ pub(crate) struct Added {
     pub(crate) packet_budget: u32,
     pub(crate) packet: u32,
     pub(crate) count: u32,
-    /// Where on the polling page the next function polls that takes a place of its own.
+    /// The global with the offset on the polling page for the next function that takes its own.
     pub(crate) page: u32,
-    /// Where the loop begins whose turns used up fuel.
+    /// The global with the file offset of the loop whose iterations used up fuel.
     pub(crate) place: u32,
     /// The function that charges and copies, if the module copies.
     pub(crate) copy: Option<u32>,
-    /// The one that only copies.
+    /// The function that only copies.
     pub(crate) plain_copy: Option<u32>,
     /// The function that charges for a length, if the module needs it.
     pub(crate) charge: Option<u32>,
 }
 
-/// How a function keeps fuel.
+/// The place where a function keeps fuel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keep {
-    /// It does not count.
+    /// The function does not count.
     Nowhere,
-    /// It does not count; it polls.
+    /// The function does not count; it polls.
     Poll,
-    /// In the global.
+    /// The global.
     Global,
-    /// In a local of its own.
+    /// A local of the function.
     Local,
 }
 
 /// One function to rewrite.
 pub(crate) struct Function<'a> {
-    /// The whole module, for the bytes that stay.
+    /// The whole module, for the bytes that are kept.
     pub(crate) wasm: &'a [u8],
     pub(crate) body: FunctionBody<'a>,
     pub(crate) params: u32,
     /// A block type without parameters and with the function's results.
     pub(crate) results: BlockType,
     pub(crate) regions: Regions,
-    /// Its callers pay.
+    /// Whether its callers are charged for it.
     pub(crate) small: bool,
-    /// What it costs is not known before it runs.
+    /// Whether its cost is unknown before it runs.
     pub(crate) counts: bool,
-    /// It traps where it would return.
+    /// Whether it diverges: it traps where it would return.
     pub(crate) diverges: bool,
-    /// Nobody calls it by name, so its code is compiled once.
+    /// Whether it is never called directly, so that its code is compiled once.
     pub(crate) alone: bool,
 }
 
-/// What a direct call is.
+/// The target of a direct call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Callee {
-    /// Its weight is part of the caller's charge.
+    /// A small function: its weight is part of the caller's charge.
     Small,
-    /// It may change fuel.
+    /// A function that may change fuel.
     Counting,
-    /// `flame.packet`.
+    /// The import `flame.packet`.
     Marker,
     /// A hint for the analyser.
     Nothing,
 }
 
 impl Function<'_> {
-    /// The new body, without its length.
+    /// Writes the new body, without its length.
     pub(crate) fn write(
         &self,
         added: &Added,
         callee: impl Fn(u32) -> Callee,
     ) -> Result<Vec<u8>, wasmparser::Error> {
         let keep = match () {
-            // Its block gathers whatever would return.
+            // Its block collects all paths that would return.
             () if self.diverges => Keep::Local,
-            // It has no loops, and runs for at most a constant.
+            // It has no loops, and runs for at most a constant time.
             () if self.small => Keep::Nowhere,
             () if !added.meter || !self.counts => match added.poll {
                 true => Keep::Poll,
@@ -103,18 +103,18 @@ impl Function<'_> {
         out.poll(true);
 
         let mut loops = self.regions.loops.iter();
-        // Frames of the original function that are open here, besides its own.
+        // The number of open frames of the original function, without its own.
         let mut depth = 0_u32;
         let mut reader = self.body.get_operators_reader()?;
-        // Bytes from here on are not written yet.
+        // The start of the bytes that are not written yet.
         let mut kept = reader.original_position();
-        // Offset of the last instruction that was written with its loop.
+        // The offset of the last instruction that was written with its loop.
         let mut written_to = 0;
         while !reader.eof() {
             let (operator, start) = reader.read_with_offset()?;
             let end = reader.original_position();
             if start <= written_to {
-                // Its last byte is the `end` of a loop that was written whole.
+                // Its last byte is the `end` of a loop that was written as a whole.
                 kept = end;
                 continue;
             }
@@ -222,7 +222,7 @@ impl Function<'_> {
         Ok(out.bytes)
     }
 
-    /// Writes the declared locals and those added behind them.
+    /// Writes the declared locals and the added ones after them.
     fn locals(&self, out: &mut Writer<'_>) -> Result<(), wasmparser::Error> {
         let mut reader = self.body.get_locals_reader()?;
         let groups = reader.get_count();
@@ -257,8 +257,8 @@ impl Function<'_> {
         Ok(())
     }
 
-    /// What comes instead of the last `end`. All ways out but traps lead to the end of the inner block;
-    /// all exhausted loops to the end of the outer one, far from the loops' own code.
+    /// Writes the code that replaces the last `end`. All exits but traps lead to the end of the inner block;
+    /// all exhausted loops lead to the end of the outer one, far from the loops' own code.
     fn finish(&self, out: &mut Writer<'_>) {
         if out.keep == Keep::Local {
             out.sink().end();
@@ -281,17 +281,18 @@ struct Writer<'a> {
     added: &'a Added,
     keep: Keep,
     alone: bool,
-    /// Polls so far.
+    /// The number of polls so far.
     polls: u32,
-    /// Local that holds fuel, if one does, else that is free.
+    /// The local that holds fuel, or a free one.
     fuel: u32,
-    /// Local that holds the function's place on the polling page, in functions that poll.
+    /// In functions that poll, the local with the function's offset on the polling page.
     page: u32,
-    /// A free i32 local, in functions that mark packets or pay for loops in front of them.
+    /// A free i32 local, in functions that mark packets or charge for loops in advance.
     temporary: u32,
 }
 
-/// Places on the polling page that functions take, and polls of each behind its own: half a page for either.
+/// The number of offsets on the polling page for functions, and for the polls of each: half a page for
+/// either.
 const PLACES: u32 = POLL_BYTES / 8;
 
 impl Writer<'_> {
@@ -299,8 +300,8 @@ impl Writer<'_> {
         InstructionSink::new(&mut self.bytes)
     }
 
-    /// Takes `charge` from fuel and traps if that makes it negative. `depth` frames are open; `place` names
-    /// what it is for, in the file.
+    /// Subtracts `charge` from fuel and traps if that makes it negative. `depth` frames are open; `place` is
+    /// the file offset of the charged loop or function.
     fn charge(&mut self, charge: u64, depth: u32, place: usize) {
         if charge == 0 {
             return;
@@ -322,13 +323,13 @@ impl Writer<'_> {
             Keep::Local => {
                 self.sink().i32_const(place as i32);
                 self.sink().local_get(local).i64_const(charge).i64_sub().local_tee(local);
-                // Label `depth` is the block that all ways out lead to, the next one is the trap.
+                // Label `depth` is the block to which all exits lead, the next one is the trap.
                 self.sink().i64_const(0).i64_lt_s().br_if(depth + 1).drop();
             }
         }
     }
 
-    /// In front of a loop at `place`: takes the charge of all its iterations. `depth` frames are open.
+    /// Charges all iterations of the loop at `place` before the loop. `depth` frames are open.
     fn charge_all(&mut self, hoist: Hoist, charge: u64, (depth, place): (u32, usize)) {
         let (fuel, left) = (self.fuel, self.temporary);
         let Hoist { counter, end, log_step, down } = hoist;
@@ -343,7 +344,7 @@ impl Writer<'_> {
         sink.i32_sub().local_set(left);
         let place = place as i32;
         if log_step > 0 {
-            // It never meets its end.
+            // The counter never equals its end.
             sink.i32_const(place).local_get(left).i32_const((1 << log_step) - 1).i32_and();
             sink.br_if(depth + 1).drop();
         }
@@ -355,15 +356,15 @@ impl Writer<'_> {
         sink.i64_const(0).i64_lt_s().br_if(depth + 1).drop();
     }
 
-    /// Loads from the polling page. A load that may trap stays though nothing is done with its result, but
-    /// two loads of one address, with no store between them, are one to Cranelift: a loop behind another, or
-    /// behind a load of the module's own, would be left without. So no poll is at an address that a compiler
-    /// can take for another's: all are relative to a global that the module cannot read, and each poll of a
-    /// function has an offset of its own. A function that may be copied into its callers, and be there twice,
-    /// moves the global on. No poll waits for the load of another.
+    /// Loads from the polling page. A load that may trap is kept although its result is unused, but Cranelift
+    /// merges two loads of one address without a store between them: a loop after another, or after the
+    /// module's own load, would lose its poll. So no two polls use an address that a compiler can prove
+    /// equal: all are relative to a global that the module cannot read, and each poll of a function has a
+    /// different offset. A function that may be inlined, and therefore occur twice, advances the global. No
+    /// poll waits for the load of another.
     ///
-    /// The function's place is read when it is entered, on every path. Polls beyond the page's places take
-    /// one each.
+    /// The function's offset is read at its entry, on every path. Polls beyond the page's offsets take one
+    /// each.
     fn poll(&mut self, first: bool) {
         if self.keep != Keep::Poll {
             return;
@@ -402,8 +403,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A packet begins: its index is on the stack. Where nothing is counted, what is called from there may
-    /// count.
+    /// Writes the begin of a packet, whose index is on the stack. Even if nothing is counted here, callees
+    /// may count.
     fn mark(&mut self, counts: bool) {
         let (added, index) = (self.added, self.temporary);
         self.sink().local_tee(index).global_get(added.packet).i32_le_s();

@@ -4,17 +4,17 @@ use crate::charge::{BULK, BULK_SHIFT};
 use flame_abi::layout::WINDOW;
 use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
 
-/// `(dst, src, n)`: `memory.copy` that may also read from the window, without its length in the
+/// Returns `(dst, src, n)`: a `memory.copy` that may also read from the window, without its length in the
 /// body. `fuel` is the global to charge, if any.
 ///
-/// A copy from the window cannot overlap, since a store into the window traps, so it goes upwards in steps of
-/// 64, then of 16 bytes; the last step overlaps the one before. Nothing beyond 4 GiB is read: that would wrap
-/// to the module's own memory.
+/// A copy from the window cannot overlap, because a store into the window traps. So it proceeds upwards in
+/// steps of 64, then of 16 bytes; the last step overlaps the one before. Nothing beyond 4 GiB is read, which
+/// would wrap to the module's own memory.
 pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     const DST: u32 = 0;
     const SRC: u32 = 1;
     const N: u32 = 2;
-    /// End of the source that lies a whole step before the real one.
+    /// The local with the source's end minus one step.
     const LAST: u32 = 3;
     const FUEL: u32 = 4;
     let mut out = locals(&[(1, ValType::I32), (u32::from(fuel.is_some()), ValType::I64)]);
@@ -34,11 +34,11 @@ pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     code.local_get(N).i32_const(16).i32_lt_u();
     code.if_(BlockType::Empty);
     {
-        // 8 to 15 bytes, and 4 to 7, are two overlapping accesses; the rest goes byte by byte.
+        // 8 to 15 bytes, and 4 to 7, are two overlapping accesses; fewer are copied byte by byte.
         for (half, load) in [(8, Access::I64), (4, Access::I32)] {
             code.local_get(N).i32_const(half).i32_ge_u();
             code.if_(BlockType::Empty);
-            // Both are read before either is written, as for any move.
+            // Both are read before either is written, as in any move.
             code.local_get(DST).local_get(SRC);
             load.load(&mut code);
             code.local_get(DST).local_get(N).i32_add().i32_const(half).i32_sub();
@@ -58,9 +58,9 @@ pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     code.end();
 
     code.local_get(SRC).local_get(N).i32_add().i32_const(16).i32_sub().local_set(LAST);
-    // From here on local N holds dst - src.
+    // From here on, local N holds dst - src.
     code.local_get(DST).local_get(SRC).i32_sub().local_set(N);
-    // A step begins below LAST only, so that SRC never gets as far as 2^32.
+    // A step begins only below LAST, so SRC never reaches 2^32.
     code.block(BlockType::Empty).loop_(BlockType::Empty);
     code.local_get(LAST).local_get(SRC).i32_sub().i32_const(48).i32_le_s().br_if(1);
     code.local_get(SRC).local_get(N).i32_add().local_set(DST);
@@ -79,7 +79,7 @@ pub(crate) fn copy(fuel: Option<u32>) -> Vec<u8> {
     out
 }
 
-/// `(n) -> n`: charges for a bulk memory instruction of n bytes.
+/// Returns `(n) -> n`: it charges for a bulk memory instruction of n bytes.
 pub(crate) fn charge_length(fuel: u32) -> Vec<u8> {
     let mut out = locals(&[(1, ValType::I64)]);
     let mut code = InstructionSink::new(&mut out);
@@ -127,7 +127,7 @@ impl Access {
     }
 }
 
-/// Any address: the module's own alignment is not known.
+/// An access without alignment, because the module's own alignment is not known.
 fn at(offset: u64) -> MemArg {
     MemArg { offset, align: 0, memory_index: 0 }
 }

@@ -1,15 +1,15 @@
-//! Why a module is refused: what, where, and what to do about it.
+//! Errors of rejected modules: the fault, its place and its remedy.
 
 use std::fmt;
 
-/// Where in the file, as far as it is known.
+/// A place in the file, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The section's name in the Wasm specification, or `module`.
+    /// The name of the section in the Wasm specification, or `module`.
     pub section: &'static str,
-    /// The function, by its name if the name section has one, else `function N`.
+    /// The name of the function if the name section has one, otherwise `function N`.
     pub function: Option<String>,
-    /// Byte offset in the file.
+    /// The byte offset in the file.
     pub offset: usize,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The fault is always the module's.
+/// An error in a module. The fault is always the module's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModuleError {
@@ -31,7 +31,7 @@ pub enum ModuleError {
         "{place}: not valid Wasm: {reason}; the file is damaged, or not what a compiler wrote: build it again"
     )]
     Malformed { reason: String, place: Place },
-    /// Valid elsewhere, but not part of what modules may use.
+    /// A feature that is valid elsewhere, but that modules must not use.
     #[error("{place}: uses {feature}, which modules may not ({reason}); {remedy}")]
     Feature { feature: &'static str, reason: String, remedy: &'static str, place: Place },
     #[error("{place}: {found} {what}, at most {limit} are allowed; {remedy}")]
@@ -70,20 +70,20 @@ pub enum ModuleError {
         "module: no custom section \"flame.manifest\"; build it with `flame build`, which adds module.toml as that section"
     )]
     NoManifest,
-    /// It is within Wasm's limits as it came, but not with the counters.
+    /// The original module is within Wasm's limits, but with the counters it is not.
     #[error("module: too large once its work is counted ({reason}); split its largest functions")]
     Grown { reason: String },
     #[error("{place}: a second custom section \"flame.manifest\"; build it again from a clean module")]
     SecondManifest { place: Place },
 }
 
-/// A name of the module's, of which no more than 200 characters are kept: as many as its file holds would be
-/// copied for each place that names it.
+/// Returns at most 200 characters of a name in the module: a name as long as the file allows would be copied
+/// for each place that refers to it.
 pub fn cut(name: &str) -> &str {
     name.char_indices().nth(200).map_or(name, |(end, _)| &name[..end])
 }
 
-/// A module's name for something, safe to print: short, without control characters.
+/// Returns a name from a module in a form that is safe to print: short, without control characters.
 pub fn printable(name: &str) -> String {
     const MAX: usize = 80;
     let mut text: String = name.chars().take(MAX).map(|c| if c.is_control() { '?' } else { c }).collect();

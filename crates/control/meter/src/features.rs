@@ -1,9 +1,9 @@
-//! The set of Wasm features that modules may use; a test holds it against the engine's.
+//! The set of Wasm features that modules may use; a test compares it with the engine's.
 
 use crate::error::{ModuleError, Place};
 use wasmparser::WasmFeatures;
 
-/// Core Wasm 2.0 without `externref`: what LLVM emits for C and Rust.
+/// Core Wasm 2.0 without `externref`: the output of LLVM for C and Rust.
 pub const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::SIGN_EXTENSION)
     .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
@@ -13,8 +13,8 @@ pub const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::SIMD)
     .union(WasmFeatures::FLOATS);
 
-/// Name and remedy of what people meet. The name is also looked for in the validator's message,
-/// which does not always carry the feature.
+/// The names and remedies of features that users are likely to meet. The name is also searched for in the
+/// validator's message, which does not always contain the feature.
 const KNOWN: &[(WasmFeatures, &str, &str)] = &[
     (WasmFeatures::THREADS, "threads", "build without -pthread, atomics and shared memory"),
     (WasmFeatures::SHARED_EVERYTHING_THREADS, "shared-everything-threads", "build without shared types"),
@@ -37,13 +37,13 @@ const KNOWN: &[(WasmFeatures, &str, &str)] = &[
 
 const COMPONENT: &str = "build a core module: target wasm32-unknown-unknown, no `wasm-tools component`";
 
-/// The error for what the validator said.
+/// Returns the error for a message of the validator.
 pub fn refused(error: &wasmparser::Error, place: Place) -> ModuleError {
     let message = error.message();
     let missing = error.missing_wasm_feature();
     let known = KNOWN.iter().find(|(feature, name, _)| match missing {
         Some(missing) => missing.intersects(*feature),
-        // The messages that say it in other words.
+        // The messages with another wording.
         None if *feature == WasmFeatures::MULTI_MEMORY => message == "multiple memories",
         None => message.starts_with(name) && message.contains("not enabled"),
     });
@@ -60,7 +60,7 @@ pub fn refused(error: &wasmparser::Error, place: Place) -> ModuleError {
     }
 }
 
-/// The error for a component.
+/// Returns the error for a component.
 pub fn component() -> ModuleError {
     let place = Place { section: "module", function: None, offset: 4 };
     let reason = "the header says component".to_owned();

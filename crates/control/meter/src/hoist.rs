@@ -1,13 +1,13 @@
-//! Loops whose iterations can be told before the first: one charge in front of them pays for all.
+//! Loops whose trip count is known before the first iteration: one charge before them covers all iterations.
 //!
-//! What LLVM leaves of a counted loop is an innermost one that ends with
+//! LLVM compiles a counted loop to an innermost one that ends with
 //!
 //! ```text
 //! local.get i  i32.const step  i32.add  local.tee i  local.get end  i32.ne  br_if 0     (or `end` first)
 //! local.get i  i32.const step  i32.add  local.tee i  br_if 0                            (end is 0)
 //! ```
 //!
-//! [`Scan`] collects what the rule ([`Scan::hoist`]) needs to know of a loop; `Writer::charge_all` in
+//! [`Scan`] collects the properties of a loop that the rule ([`Scan::hoist`]) needs; `Writer::charge_all` in
 //! `code.rs` writes the charge.
 
 use wasmparser::Operator;
@@ -17,7 +17,7 @@ use wasmparser::Operator;
 pub(crate) struct Hoist {
     pub(crate) counter: u32,
     pub(crate) end: Option<u32>,
-    /// The step is 2 to this.
+    /// The base-2 logarithm of the step.
     pub(crate) log_step: u32,
     pub(crate) down: bool,
 }
@@ -31,12 +31,12 @@ enum Step {
     Sub,
     Tee(u32),
     Ne,
-    /// `br_if` to the loop's head, outside inner frames. An unconditional `br` is none: it goes back whatever
-    /// was compared.
+    /// A `br_if` to the loop's head, outside inner frames. An unconditional `br` is not one, because it
+    /// ignores the comparison.
     BackIf,
 }
 
-/// What is seen of one loop on the way to its end.
+/// The properties of one loop found so far.
 pub(crate) struct Scan {
     recent: [Step; 7],
     written: Vec<u32>,
@@ -49,12 +49,13 @@ impl Scan {
         Self { recent: [Step::Other; 7], written: Vec::new(), backs: 0, plain: true }
     }
 
-    /// The loop does something that is charged by itself, or that another might count.
+    /// Rejects the loop, because it does something that is charged separately or that another function might
+    /// count.
     pub(crate) fn refuse(&mut self) {
         self.plain = false;
     }
 
-    /// The next instruction; `inside` frames are open within the loop.
+    /// Processes the next instruction; `inside` frames are open within the loop.
     pub(crate) fn see(&mut self, operator: &Operator<'_>, inside: u32) {
         let step = match operator {
             Operator::LocalGet { local_index } => Step::Get(*local_index),
@@ -93,25 +94,25 @@ impl Scan {
         self.recent[6] = step;
     }
 
-    /// The rule, asked at the loop's end: how it counts, if one charge in front of it can pay for all its
-    /// iterations.
+    /// Applies the rule at the loop's end. Returns how the loop counts, if one charge before it can cover all
+    /// its iterations.
     ///
-    /// It can if all of this holds:
+    /// It can if all of these conditions hold:
     ///
-    /// 1. One branch in the whole loop targets its head: a `br_if` that is its last instruction.
-    /// 2. No branch leaves it, and there is no `return`. So it ends when that `br_if` is not taken, or in a
-    ///    trap.
-    /// 3. It contains no loop and nothing that is charged by itself ([`Scan::refuse`]).
-    /// 4. What the `br_if` tests is `i ± step` ≠ `end`, computed by the instructions right in front of it,
+    /// 1. Exactly one branch in the whole loop targets its head: a `br_if` that is its last instruction.
+    /// 2. No branch leaves the loop, and there is no `return`. So it ends when that `br_if` is not taken, or
+    ///    in a trap.
+    /// 3. It contains no loop and nothing that is charged separately ([`Scan::refuse`]).
+    /// 4. The operand of the `br_if` is `i ± step` ≠ `end`, computed by the instructions directly before it,
     ///    between which no branch can arrive; these write the sum to `i`.
     /// 5. They are the only ones that write `i`, and none writes `end`, another local (or the constant 0).
     /// 6. `step` is a power of two.
     ///
     /// Every iteration but one that traps executes its last instructions (1, 2), so after n of them `i` has
-    /// moved by exactly n × `step` modulo 2^32 (4, 5), and the loop ends after the first n ≥ 1 for which that
-    /// is `end`. With d the way from `i` to `end` in the step's direction, modulo 2^32, n × `step` ≡ d: n is
-    /// d / `step` if `step` divides d, but 2^32 / `step` if d is 0; and there is none if it does not divide
-    /// d, since it divides 2^32 (6).
+    /// changed by exactly n × `step` modulo 2^32 (4, 5), and the loop ends after the first n ≥ 1 for which
+    /// `i` equals `end`. With d the distance from `i` to `end` in the step's direction, modulo 2^32, n ×
+    /// `step` ≡ d: n is d / `step` if `step` divides d, but 2^32 / `step` if d is 0; and there is no n if
+    /// `step` does not divide d, since it divides 2^32 (6).
     pub(crate) fn hoist(&self) -> Option<Hoist> {
         use Step::{Add, BackIf, Const, Get, Ne, Sub, Tee};
         if !self.plain || self.backs != 1 {

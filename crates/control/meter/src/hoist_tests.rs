@@ -1,10 +1,10 @@
-//! The hoisting rule against an interpreter of 8 bits: over every loop of a few instructions, and over all
+//! Compares the hoisting rule with an 8-bit interpreter: over every loop of a few instructions, and over all
 //! values.
 
 use super::{Hoist, Scan};
 use wasmparser::Operator;
 
-/// An instruction of the loops that are tried. Locals are `i` (0) and `e` (1).
+/// An instruction of the tested loops. Locals are `i` (0) and `e` (1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Op {
     Get(u32),
@@ -51,7 +51,7 @@ impl Op {
         }
     }
 
-    /// Operands taken and results given.
+    /// Returns the number of operands and of results.
     fn arity(self) -> (usize, usize) {
         match self {
             Self::Get(_) | Self::Const(_) => (0, 1),
@@ -63,8 +63,8 @@ impl Op {
     }
 }
 
-/// Iterations of a loop with these instructions; none if it comes back to a state that it was in, and so
-/// never ends.
+/// Returns the number of iterations of a loop with these instructions, or `None` if it repeats a state, and
+/// so never ends.
 fn run(body: &[Op], mut locals: [u8; 2]) -> Option<u64> {
     let mut seen = [0_u64; 1024];
     'iterations: for n in 1.. {
@@ -109,7 +109,7 @@ fn run(body: &[Op], mut locals: [u8; 2]) -> Option<u64> {
     None
 }
 
-/// What `Writer::charge_all` computes, for counters of so many bits.
+/// Computes the result of `Writer::charge_all` for counters of `bits` bits.
 fn iterations(hoist: Hoist, bits: u32, counter: u64, end: u64) -> Option<u64> {
     let mask = (1 << bits) - 1;
     let d = if hoist.down { counter.wrapping_sub(end) } else { end.wrapping_sub(counter) } & mask;
@@ -123,8 +123,8 @@ fn scan(body: &[Op]) -> Option<Hoist> {
     scan.hoist()
 }
 
-/// Every body of up to `left` more instructions whose operands are there. What follows a `br` is not run, and
-/// may find any operands: it is tried with as many as it takes.
+/// Calls `found` with every body of up to `left` more instructions whose operands are available. Code after a
+/// `br` is not executed, and may find any operands: it is tried with as many as it takes.
 fn every(body: &mut Vec<Op>, height: usize, left: usize, found: &mut dyn FnMut(&[Op])) {
     found(body);
     if left == 0 {
@@ -160,7 +160,7 @@ fn what_is_hoisted_runs_as_often_as_it_is_charged_for() {
         }
     };
     every(&mut Vec::new(), 0, 5, &mut check);
-    // All patterns, with anything in the place of each instruction, and anything in front.
+    // All patterns, with any instruction in each position, and any instruction before them.
     let add = [Op::Add, Op::Sub];
     for (how, step) in add.into_iter().flat_map(|a| [(a, 1), (a, -4), (a, 6)]) {
         let count = [Op::Get(0), Op::Const(step), how, Op::Tee(0)];
@@ -204,7 +204,7 @@ fn the_charge_is_right_for_all_values_of_8_bits() {
             let hoist = Hoist { counter: 0, end: Some(1), log_step, down };
             let step = 1_u8 << log_step;
             for counter in 0..=255_u8 {
-                // By walking from the counter once around.
+                // Computed by stepping from the counter once through all values.
                 let mut n_to = [None; 256];
                 let mut at = counter;
                 for n in 1..=256_u64 {
@@ -220,7 +220,7 @@ fn the_charge_is_right_for_all_values_of_8_bits() {
     }
 }
 
-/// What is found of the first loop of a function over locals 0 and 1, the parameters, and 2.
+/// Returns the result for the first loop of a function over locals 0 and 1, the parameters, and 2.
 fn of_text(body: &str) -> Option<Hoist> {
     let text = format!(
         "(module (memory 1) (table 1 funcref) (func $f (param i32 i32) (local i32) (block $out {body})))"
@@ -257,7 +257,7 @@ fn each_condition_of_the_rule_is_needed_and_no_other_is() {
         let next = format!("(local.tee 0 (i32.{how} (local.get 0) (i32.const {step})))");
         assert_eq!(count("", &end(&next)), is, "{how} {step}");
     }
-    // What does not matter: branches that stay inside, other locals, loads and stores, traps.
+    // Code that does not matter: branches that stay inside, other locals, loads and stores, traps.
     for inside in [
         "(block $x (br_if $x (local.get 2)) (br $x))",
         "(block $x (block $y (br_table $x $y (local.get 2))))",
@@ -265,7 +265,7 @@ fn each_condition_of_the_rule_is_needed_and_no_other_is() {
     ] {
         assert_eq!(count(inside, &end(up)), hoist(Some(1), 3, false), "{inside}");
     }
-    // Other ways back or out, other writers, and what is charged by itself.
+    // Other back edges or exits, other writers, and instructions that are charged separately.
     for inside in [
         "(br_if $top (local.get 2))",
         "(block $x (br_if $top (local.get 2)))",
@@ -289,7 +289,7 @@ fn each_condition_of_the_rule_is_needed_and_no_other_is() {
         let found = of_text(&format!("(loop $top {inside} {})", end(up)));
         assert_eq!(found, None, "{inside}");
     }
-    // What is compared is not what was counted, or not with what stays.
+    // The compared value is not the counter, or its end is not invariant.
     for last in [
         format!("(br_if $top (i32.ne {up} (local.get 0)))"),
         format!("(drop {up}) (br_if $top (i32.ne (local.get 2) (local.get 1)))"),

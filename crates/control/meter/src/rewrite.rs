@@ -1,7 +1,7 @@
-//! The module with counters: see the crate's documentation for what is charged and why it ends.
+//! The module with counters: see the crate's documentation for the charges and why every call ends.
 //!
-//! Types, functions, globals and exports are only added behind the module's own, and locals behind a
-//! function's own, so everything but the changed instructions is copied as bytes.
+//! Types, functions, globals and exports are only added after the module's own, and locals after a function's
+//! own, so everything but the changed instructions is copied as bytes.
 
 use crate::RESERVED;
 use crate::append::Appended;
@@ -21,20 +21,20 @@ use wasmparser::{
     Payload, TypeRef, Validator,
 };
 
-/// Which functions count, and are cut off. `memory.copy`, `flame.packet` and `flame.cold` are replaced in
-/// all.
+/// The functions that count and are cut off. `memory.copy`, `flame.packet` and `flame.cold` are replaced in
+/// all functions.
 #[derive(Clone, Copy, Debug)]
 pub enum Count<'a> {
     All,
-    /// All but these: functions that are proved to end.
+    /// All functions but these, which are proven to end.
     Except(&'a BTreeSet<u32>),
-    /// All but `uncounted`: the functions that only verified calls reach. Those of `diverging` trap where
-    /// they would return, as their verification assumes.
+    /// All functions but `uncounted`, which only verified calls reach. Those of `diverging` trap where they
+    /// would return, as their verification assumes.
     Verified {
         uncounted: &'a BTreeSet<u32>,
         diverging: &'a BTreeSet<u32>,
     },
-    /// For measuring what counting costs; such a module may never return by itself.
+    /// No function, to measure the cost of counting; such a module may never return by itself.
     Nothing,
 }
 
@@ -62,21 +62,21 @@ const MEMORY: u8 = 5;
 const GLOBALS: u8 = 6;
 const EXPORTS: u8 = 7;
 const CODE: u8 = 10;
-/// All sections that the features allow, in the order they must have (12 is the data count).
+/// All sections that the features allow, in the required order (12 is the data count).
 const ORDER: [u8; 12] = [TYPES, 2, FUNCTIONS, 4, MEMORY, GLOBALS, EXPORTS, 8, 9, 12, CODE, 11];
 
-/// Makes `wasm` end within its budget. The result is valid and computes what `wasm` does, unless it
-/// is cut off.
+/// Rewrites `wasm` so that it ends within its budget. The result is valid and computes the same as `wasm`,
+/// unless it is cut off.
 ///
-/// Any bytes may be given; modules that [`crate::check`] refuses may still be rewritten. Functions that do
-/// not count do not poll either: that is for measuring and for tests. What is run is
+/// Any bytes may be given; modules that [`crate::check`] rejects may still be rewritten. Functions that do
+/// not count do not poll either, which is for measurements and tests. Modules that run are
 /// [polled](rewrite_polled).
 pub fn rewrite(wasm: &[u8], count: Count<'_>) -> Result<Vec<u8>, ModuleError> {
     rewrite_with(wasm, count, false)
 }
 
-/// As [`rewrite`], and functions that do not count load from the polling page, so that the host can end them.
-/// Needs a host that maps the page.
+/// Rewrites like [`rewrite`]; in addition, functions that do not count load from the polling page, so that
+/// the host can end them. Requires a host that maps the page.
 pub fn rewrite_polled(wasm: &[u8], count: Count<'_>) -> Result<Vec<u8>, ModuleError> {
     rewrite_with(wasm, count, true)
 }
@@ -96,14 +96,14 @@ fn rewrite_with(wasm: &[u8], count: Count<'_>, poll: bool) -> Result<Vec<u8>, Mo
         return Err(ModuleError::ReservedExport { name: printable(name), place });
     }
     let out = source.write(count, poll).map_err(refused)?;
-    // Only a module near Wasm's own limits fails here: the counters took it beyond one.
+    // This fails only for a module near Wasm's own limits, if the counters exceed one.
     match Validator::new_with_features(FEATURES).validate_all(&out) {
         Ok(_) => Ok(out),
         Err(e) => Err(ModuleError::Grown { reason: printable(e.message()) }),
     }
 }
 
-/// What is read of a valid module before anything is written.
+/// The contents of a valid module, read before anything is written.
 struct Source<'a> {
     wasm: &'a [u8],
     sections: [Option<&'a [u8]>; 14],
@@ -111,17 +111,17 @@ struct Source<'a> {
     names: Option<NameSection>,
     function_names: NameMap,
     types: Vec<FuncType>,
-    /// Type of each function, imports first.
+    /// The type of each function, imports first.
     functions: Vec<u32>,
     imported: u32,
-    /// What is written for a call of each import.
+    /// The code that replaces a call of each import.
     markers: Vec<Option<Callee>>,
     imported_globals: u32,
     imports_memory: bool,
     bodies: Vec<FunctionBody<'a>>,
     /// Functions that are exported or have an address, without the imports.
     taken: Vec<bool>,
-    /// Exported functions.
+    /// The exported functions.
     exported: Vec<(&'a str, u32)>,
     reserved: Option<(&'a str, usize)>,
     uses: Uses,
@@ -221,7 +221,7 @@ impl<'a> Source<'a> {
                 Payload::CodeSectionEntry(body) => source.bodies.push(body),
                 Payload::CustomSection(section) => match (section.name(), section.as_known()) {
                     ("name", KnownCustom::Name(reader)) if source.names.is_none() => {
-                        // Debugging only: what is damaged is left out.
+                        // This is only for debugging, so damaged parts are left out.
                         source.names = Some(NameSection::new());
                         source.read_names(reader).ok();
                     }
@@ -268,7 +268,7 @@ impl<'a> Source<'a> {
                     let mut next = 0_u32;
                     for naming in map {
                         let naming = naming?;
-                        // Names must be in order, or engines refuse the section.
+                        // Names must be in order, or engines reject the section.
                         if naming.index < next || naming.index as usize >= self.functions.len() {
                             break;
                         }
@@ -369,7 +369,7 @@ impl<'a> Source<'a> {
             added.charge = Some(function("flame:charge", &[i32], &[i32], body));
         }
 
-        // What diverges counts by itself.
+        // Functions that diverge count themselves.
         let taken = self.taken.iter().enumerate();
         let taken: Vec<bool> = taken.map(|(i, t)| *t || count.diverges(self.imported + i as u32)).collect();
         let small = charge::small(summaries, self.imported, &taken);
@@ -433,7 +433,7 @@ impl<'a> Source<'a> {
             let results = match results {
                 [] => BlockType::Empty,
                 [one] => BlockType::Result(value_type(*one)),
-                // A type of its own, once for each function type; only blocks around loops need it.
+                // A new type, once for each function type; only blocks around loops need it.
                 several if !regions.loops.is_empty() || diverges => {
                     let several: Vec<ValType> = several.iter().map(|t| value_type(*t)).collect();
                     let index = *block_types
@@ -463,7 +463,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Functions whose address a constant expression takes.
+/// Returns the functions whose address a constant expression takes.
 fn referenced(expression: &wasmparser::ConstExpr<'_>) -> Result2<Vec<u32>> {
     let mut functions = Vec::new();
     for operator in expression.get_operators_reader() {
@@ -480,7 +480,7 @@ fn signature(out: &mut Vec<u8>, params: &[ValType], results: &[ValType]) {
     results.encode(out);
 }
 
-/// The features leave numbers, vectors and function references.
+/// Converts a type; the features allow numbers, vectors and function references.
 pub(crate) fn value_type(ty: wasmparser::ValType) -> ValType {
     match ty {
         wasmparser::ValType::I32 => ValType::I32,

@@ -1,37 +1,38 @@
-//! Tight loops are written several times over, so that one check serves several iterations.
+//! Tight loops are unrolled, so that one check covers several iterations.
 //!
 //! ```text
 //! loop T          block T                      the loop's end
 //!   BODY            loop T                     its head
 //! end                 charge
-//!                     block BODY br 2 end      a branch to the head goes on behind this block
+//!                     block BODY br 2 end      a branch to the head continues after this block
 //!                     … (TIMES - 1 of them)
 //!                     BODY
 //!                   end
 //!                 end
 //! ```
 //!
-//! Only labels outside the loop change, by the frames added. The charge is for all copies, so a run
-//! pays for up to TIMES - 1 iterations it did not make.
+//! Only labels outside the loop change, by the frames added. The charge is for all copies, so a run pays for
+//! up to TIMES - 1 iterations that it did not execute.
 
 use wasm_encoder::{BlockType, InstructionSink};
 use wasmparser::{BinaryReader, Operator, OperatorsReader};
 
-/// Copies of the body.
+/// The number of copies of the body.
 pub(crate) const TIMES: u64 = 4;
-/// Most bytes of a body that is copied: around 40 instructions, where a check costs some 5 %.
+/// The largest size of a body that is copied, in bytes: around 40 instructions, for which a check costs some
+/// 5 %.
 pub(crate) const MAX_BYTES: usize = 128;
 
-/// A loop that is worth it: small, branched back to, and without loops and calls inside.
+/// A loop that is worth unrolling: small, with a back edge, and without loops and calls inside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tight {
-    /// Offsets of its body in the file: behind the head, and where its `end` is.
+    /// The offsets of its body in the file: after the head, and of its `end`.
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) results: BlockType,
 }
 
-/// Block types that need no look at the module: without parameters.
+/// Returns block types that do not require the module: those without parameters.
 pub(crate) fn simple(ty: wasmparser::BlockType) -> Option<BlockType> {
     match ty {
         wasmparser::BlockType::Empty => Some(BlockType::Empty),
@@ -40,8 +41,8 @@ pub(crate) fn simple(ty: wasmparser::BlockType) -> Option<BlockType> {
     }
 }
 
-/// Writes all copies, without the frames around them. `depth` frames are open in the original, the
-/// loop's among them, in a function whose `return`s are branches.
+/// Writes all copies, without the frames around them. `depth` frames are open in the original, including the
+/// loop's, in a function whose `return`s are branches.
 pub(crate) fn copies(
     wasm: &[u8],
     tight: Tight,
@@ -61,8 +62,8 @@ pub(crate) fn copies(
     Ok(())
 }
 
-/// Writes the body once; labels outside the loop are `shift` further out. A `return` becomes a branch
-/// to the block around the function.
+/// Writes the body once; labels outside the loop are `shift` further out. A `return` becomes a branch to the
+/// block around the function.
 fn body(
     wasm: &[u8],
     tight: Tight,
@@ -72,7 +73,7 @@ fn body(
 ) -> Result<(), wasmparser::Error> {
     let bytes = wasm.get(tight.start..tight.end).unwrap_or_default();
     let mut reader = OperatorsReader::new(BinaryReader::new(bytes, tight.start));
-    // Frames open inside the loop; its own label is number `inner`.
+    // The number of open frames inside the loop; its own label is number `inner`.
     let mut inner = 0_u32;
     while !reader.eof() {
         let (operator, start) = reader.read_with_offset()?;

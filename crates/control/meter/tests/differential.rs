@@ -1,5 +1,5 @@
-//! Random programs that end: the rewritten module computes what the original does, and charges at least
-//! what Wasmtime's own fuel counts.
+//! Random programs that end: the rewritten module computes the same as the original, and charges at least as
+//! much as Wasmtime's own fuel.
 
 mod common;
 
@@ -20,7 +20,7 @@ enum Statement {
     Loop(u8, Vec<Statement>),
     Block(Vec<Statement>),
     If(Vec<Statement>, Vec<Statement>),
-    /// Leaves a frame, if the low bits of the accumulator are such.
+    /// Leaves a frame, depending on the low bits of the accumulator.
     BranchIf(u8, u8),
     Table(Vec<u8>),
     ReturnIf(u8),
@@ -55,11 +55,11 @@ fn statements() -> impl Strategy<Value = Vec<Statement>> {
     prop::collection::vec(statement, 0..8)
 }
 
-/// Writes functions as text. Local 0 is the parameter and accumulator; loops have counters of their own.
+/// Writes functions as text. Local 0 is the parameter and accumulator; each loop has a separate counter.
 struct Text {
     out: String,
     locals: u32,
-    /// For each open frame, whether a branch to its label leaves it (a loop's goes back).
+    /// For each open frame, whether a branch to its label leaves it (for a loop it is a back edge).
     frames: Vec<bool>,
     function: usize,
 }
@@ -79,8 +79,8 @@ impl Text {
         self.frames.pop();
     }
 
-    /// A label that a branch may name without an endless loop: any frame but loops. The function's own
-    /// wants the result, which the callers of this give.
+    /// Returns a label that a branch may target without an endless loop: any frame but loops. The function's
+    /// own label requires the result, which the callers of this method supply.
     fn label(&self, wish: u8) -> Option<usize> {
         let leaving: Vec<usize> =
             (0..self.frames.len()).filter(|d| self.frames[self.frames.len() - 1 - d]).collect();
@@ -140,7 +140,7 @@ impl Text {
                 Some(label) => {
                     writeln!(self.out, "(br_if {label} (i32.eqz (i32.and (local.get 0) (i32.const {mask}))))")
                 }
-                // To the function's own label, with its result below others.
+                // A branch to the function's own label, with its result below others.
                 None => writeln!(
                     self.out,
                     "(drop (br_if {} (local.get 0) (i32.eqz (i32.and (local.get 0) (i32.const {mask})))))",
@@ -184,7 +184,7 @@ impl Text {
     }
 }
 
-/// `tabled` tells which functions have an address: those that have none can be small.
+/// `tabled` selects the functions that have an address: those without one can be small.
 fn module(functions: &[Vec<Statement>], tabled: u8) -> Vec<u8> {
     let mut text = String::from(
         "(module (type $t (func (param i32) (result i32))) (memory (export \"memory\") 1 4)
@@ -217,11 +217,11 @@ proptest! {
         let wasm = module(&functions, tabled);
         let (spent, charged, outcome) = compare(&wasm, "f", &[Val::I32(argument)]);
         if outcome.results.is_ok() {
-            // Wasmtime counts each byte that is copied or filled, we every sixteenth.
+            // Wasmtime counts each byte that is copied or filled, the rewriter every sixteenth.
             let shown = format!("{functions:?}");
             let bytes_for_one = if shown.contains("Copy(") || shown.contains("Fill(") { 16 } else { 1 };
             prop_assert!(charged * bytes_for_one >= spent, "{charged} charged, {spent} spent");
-            // Any less, and it is cut off; the same every time.
+            // With any less fuel it is cut off, at the same point every time.
             let less = (charged as f64 * cut) as i64;
             let ends: Vec<_> = (0..2).map(|_| {
                 let mut run = Run::new(&engine(false), &metered(&wasm));

@@ -1,5 +1,5 @@
-//! Counted loops are paid for in front of them: the same results, the exact charge, and those that would
-//! never meet their end are cut off before they begin.
+//! Counted loops are charged in advance: the same results, the exact charge, and loops whose counter would
+//! never equal its end are cut off before they begin.
 
 mod common;
 
@@ -7,7 +7,8 @@ use common::{PLENTY, Run, compare, engine, metered};
 use proptest::prelude::*;
 use wasmtime::Val;
 
-/// A loop over local 0 to local 1 (or to 0), which counts its turns in local 2; `body` stands in it as well.
+/// Returns a loop over local 0 to local 1 (or to 0), which counts its iterations in local 2 and also contains
+/// `body`.
 fn module(step: i32, how: &str, until: &str, body: &str) -> Vec<u8> {
     let next = format!("(local.tee 0 ({how} (local.get 0) (i32.const {step})))");
     let condition = match until {
@@ -26,7 +27,7 @@ fn module(step: i32, how: &str, until: &str, body: &str) -> Vec<u8> {
     wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-/// A loop that counts, compares, and goes back whatever comes of it.
+/// Returns a loop that counts, compares, and ignores the result of the comparison.
 fn always(compare: &str) -> Vec<u8> {
     let text = format!(
         "(module (memory (export \"memory\") 1) (func (export \"f\") (param i32 i32) (result i32)
@@ -37,14 +38,14 @@ fn always(compare: &str) -> Vec<u8> {
     wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-/// Checks in the loops of a rewritten module: none if it was paid for in front.
+/// Returns whether the loops of a rewritten module contain checks: not if they were charged in advance.
 fn checks_inside(wasm: &[u8]) -> bool {
     let text = operators(&metered(wasm));
     let inside = text.split("loop").nth(1).expect("a loop");
     inside.split("br_if 0").next().is_some_and(|body| body.contains("i64.lt_s"))
 }
 
-/// The operators of all functions, by name.
+/// Returns the operators of all functions, by name.
 fn operators(wasm: &[u8]) -> String {
     let mut out = String::new();
     for payload in wasmparser::Parser::new(0).parse_all(wasm) {
@@ -69,7 +70,7 @@ fn plain_counted_loops_have_no_check_inside_and_others_keep_theirs() {
             assert!(!checks_inside(&module(step, how, until, "")), "{how} {step} {until}");
         }
     }
-    // What stays inside does not matter.
+    // Code that stays inside does not matter.
     for body in [
         "(block $x (br_if $x (local.get 2)))",
         "(block $x (block $y (br_table $x $y (local.get 2))))",
@@ -81,10 +82,10 @@ fn plain_counted_loops_have_no_check_inside_and_others_keep_theirs() {
         module(3, "i32.add", "end", ""),
         module(0, "i32.add", "end", ""),
         module(1, "i32.mul", "end", ""),
-        // It goes back whatever the count is: the value is left on the stack, below the branch.
+        // The back edge ignores the count: the value is left on the stack, below the branch.
         always(""),
         always("(local.get 1) (i32.ne)"),
-        // Its counter or end is written, it may leave, or go on early.
+        // The counter or end is written, or the loop may exit or continue early.
         module(1, "i32.add", "end", "(local.set 0 (i32.load8_u (i32.const 0)))"),
         module(1, "i32.add", "end", "(local.set 1 (i32.load8_u (i32.const 0)))"),
         module(1, "i32.add", "end", "(br_if $out (local.get 2))"),
@@ -96,7 +97,7 @@ fn plain_counted_loops_have_no_check_inside_and_others_keep_theirs() {
         module(1, "i32.add", "end", "(block $x (br_table $out $x (i32.const 9)))"),
         module(1, "i32.add", "end", "(block $x (br_table $x $out (i32.const 0)))"),
         module(1, "i32.add", "end", "(block $x (br_if $x (local.get 2)) (br $top))"),
-        // Its end is where it counts, or what it counts is written to another place.
+        // The end is the counter, or the sum is written to another local.
         module(1, "i32.add", "itself", ""),
         module(1 << 17, "i32.add", "end", ""),
         module(1, "i32.add", "end", "(drop (memory.grow (i32.const 0)))"),
@@ -106,7 +107,7 @@ fn plain_counted_loops_have_no_check_inside_and_others_keep_theirs() {
     }
 }
 
-/// What a call costs, if it ends.
+/// Returns the cost of a call, if it ends.
 fn charge(wasm: &[u8], from: i32, to: i32) -> Result<i64, String> {
     let mut run = Run::metered(wasm);
     run.call("f", &[Val::I32(from), Val::I32(to)]).results?;
@@ -120,7 +121,7 @@ fn a_loop_that_never_meets_its_end_is_cut_off_and_one_of_2_to_the_32_is_charged_
         let ended = run.call("f", &[Val::I32(5), Val::I32(0)]).results.unwrap_err();
         assert!(ended.contains("unreachable") && run.get("flame:fuel") < 0, "{ended}");
     }
-    // Once around all addresses: more than this budget, though not more than it could count.
+    // Once through all addresses: more than this budget, though not more than it could count.
     let wasm = module(1, "i32.add", "end", "");
     let mut run = Run::metered(&wasm);
     run.set("flame:fuel", 1 << 32);
@@ -128,7 +129,7 @@ fn a_loop_that_never_meets_its_end_is_cut_off_and_one_of_2_to_the_32_is_charged_
     assert!(run.get("flame:fuel") < 0);
 }
 
-/// Numbers at every border where 32 bits wrap or change their sign.
+/// Returns numbers at every border where 32 bits wrap or change their sign.
 fn borders() -> Vec<u32> {
     let near = |at: u32| (0..5_u32).map(move |n| at.wrapping_add(n).wrapping_sub(2));
     let mut all: Vec<u32> =
@@ -140,7 +141,7 @@ fn borders() -> Vec<u32> {
 #[test]
 fn a_loop_that_goes_back_whatever_it_counts_is_cut_off() {
     for wasm in [always(""), always("(local.get 1) (i32.ne)")] {
-        // Wasmtime's own meter ends it if the counters do not.
+        // Wasmtime's own meter ends the call if the counters do not.
         let mut run = Run::new(&engine(true), &metered(&wasm));
         run.set("flame:fuel", 10_000);
         run.store.set_fuel(1_000_000).unwrap();
@@ -151,8 +152,8 @@ fn a_loop_that_goes_back_whatever_it_counts_is_cut_off() {
 
 #[test]
 fn the_charge_is_exact_at_every_border_of_32_bits() {
-    // It divides by zero in its first iteration, so that nothing runs 2^32 times; what was charged shows by
-    // what it takes.
+    // It divides by zero in its first iteration, so that nothing runs 2^32 times; the charge is deduced from
+    // the fuel that the loop requires.
     let body = "(drop (i32.div_u (i32.const 1) (local.get 2)))";
     for (until, signed, how) in [
         ("end", 1_i32, "i32.add"),
@@ -172,7 +173,7 @@ fn the_charge_is_exact_at_every_border_of_32_bits() {
         };
         let up = (signed > 0) == (how == "i32.add");
         let step = u64::from(signed.unsigned_abs());
-        // What it takes for n iterations: the same for each, and something in front.
+        // Returns the fuel required for n iterations: the same for each, plus a constant.
         let mut threshold = |n: u32| {
             let far = step as u32 * n;
             let (from, to) = match (until, up) {
@@ -227,7 +228,7 @@ proptest! {
             let (spent, charged, outcome) = compare(wasm, "f", &[Val::I32(from), Val::I32(to)]);
             prop_assert_eq!(outcome.results, Ok(vec![format!("I32({turns})")]));
             prop_assert!(charged >= spent, "{} charged, {} spent", charged, spent);
-            // Each further turn costs the same.
+            // Each further iteration costs the same.
             let one_more = if until == "zero" { (from.wrapping_sub(signed), 0) } else { (from, to.wrapping_add(signed)) };
             let more = charge(wasm, one_more.0, one_more.1).unwrap() - charged as i64;
             let first = charge(wasm, if until == "zero" { -signed } else { from }, if until == "zero" { 0 } else { from.wrapping_add(signed) }).unwrap();

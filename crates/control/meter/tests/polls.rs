@@ -1,5 +1,5 @@
-//! Functions without counters poll: in each loop, wherever else time may pass, and without changing what they
-//! compute.
+//! Functions without counters poll in each loop and wherever else time may pass, and compute the same as
+//! before.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use wasmparser::{Operator, Parser, Payload};
 use wasmtime::Val;
 
-/// Large enough for the polling page to lie in it: what these tests have instead of a window.
+/// A memory large enough to contain the polling page, which these tests use instead of a window.
 const MEMORY: &str = "(memory 32784 32786)";
 
 const CONSTRUCTS: &[(&str, &str)] = &[
@@ -105,7 +105,7 @@ fn polls_change_nothing_that_is_computed() {
     }
 }
 
-/// Functions that are called by name, in a module without imports.
+/// Returns the functions that are called directly, in a module without imports.
 fn called(wasm: &[u8]) -> BTreeSet<u32> {
     let mut called = BTreeSet::new();
     for payload in Parser::new(0).parse_all(wasm) {
@@ -119,7 +119,7 @@ fn called(wasm: &[u8]) -> BTreeSet<u32> {
     called
 }
 
-/// Between two polls there is no way back, and nothing whose time depends on an operand.
+/// Checks that between two polls there is no back edge, and nothing whose time depends on an operand.
 #[test]
 fn each_function_loop_and_long_instruction_polls() {
     let mut loops = 0;
@@ -134,7 +134,8 @@ fn each_function_loop_and_long_instruction_polls() {
             let code: Vec<Operator<'_>> =
                 body.get_operators_reader().unwrap().into_iter().map(Result::unwrap).collect();
             let used = RefCell::new(BTreeSet::new());
-            // Where a poll ends: its load, whose result is dropped, relative to what the module cannot know.
+            // Returns where a poll ends: its load, whose result is dropped, relative to a value unknown to
+            // the module.
             let load = |at: usize| {
                 let Some(
                     [
@@ -149,7 +150,7 @@ fn each_function_loop_and_long_instruction_polls() {
                 assert!(used.borrow_mut().insert(memarg.offset), "{what}: {:#x} again", memarg.offset);
                 true
             };
-            // What is called by name may be copied: it takes a place of its own. Others read one.
+            // A function that is called directly may be inlined: it takes a new offset. Others read one.
             let takes_place = matches!(
                 code.get(..7),
                 Some([
@@ -163,7 +164,7 @@ fn each_function_loop_and_long_instruction_polls() {
                 ]) if global_index == moved
             );
             if !load(if takes_place { 7 } else { 1 }) {
-                // Small functions, and the one that copies, have no loops that go on for long.
+                // Small functions, and the one that copies, have no long-running loops.
                 assert!(
                     !code.iter().any(|o| matches!(o, Operator::Loop { .. })) || code.len() > 60,
                     "{what}: {code:?}"

@@ -1,4 +1,4 @@
-//! A C program as clang compiles it: same results, charge above Wasmtime's, and what counting costs.
+//! A C program compiled by clang: same results, a charge above Wasmtime's, and the cost of counting.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Instant;
 use wasmtime::Val;
 
-/// Nothing where clang cannot build Wasm.
+/// Returns `None` if clang cannot build Wasm.
 fn build(level: &str) -> Option<Vec<u8>> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/mix.c");
     let out = std::env::temp_dir().join(format!("flame-meter-{}-{level}.wasm", std::process::id()));
@@ -34,7 +34,7 @@ fn compiled_programs_compute_the_same() {
     for level in ["O0", "O2"] {
         let Some(wasm) = build(level) else { return };
         for name in PROGRAMS {
-            // Memory is still zero: the tables are what matters here.
+            // Memory is still zero: the tables matter here.
             let (spent, charged, outcome) = compare(&wasm, name, &[Val::I32(1)]);
             assert!(outcome.results.is_ok() && charged >= spent, "{name} -{level}: {charged} for {spent}");
             println!("{name} -{level}: charged {:.2} of what Wasmtime counts", charged as f64 / spent as f64);
@@ -42,8 +42,8 @@ fn compiled_programs_compute_the_same() {
     }
 }
 
-/// Prints a table; run with `--ignored --nocapture` on a quiet machine. The times are of machine code that
-/// Cranelift optimized, so the test's own profile does not matter.
+/// Prints a table; run with `--ignored --nocapture` on a quiet machine. The times are those of machine code
+/// optimized by Cranelift, so the test's own profile does not matter.
 #[test]
 #[ignore = "a measurement"]
 fn what_counting_costs() {
@@ -63,7 +63,7 @@ fn what_counting_costs() {
     }
     for name in PROGRAMS {
         let mut best = [f64::MAX; 2];
-        // Interleaved, so that a busy machine slows both; the best of many is the undisturbed one.
+        // Interleaved, so that a busy machine slows both; the best of many runs is the undisturbed one.
         for _ in 0..25 {
             for (run, best) in runs.iter_mut().zip(&mut best) {
                 run.set("flame:fuel", PLENTY);

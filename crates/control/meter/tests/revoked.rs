@@ -1,4 +1,4 @@
-//! A call whose polling page is taken away ends, in whatever the module and the compiler make of its loops.
+//! A call whose polling page is revoked ends, whatever the module and the compiler make of its loops.
 #![allow(unsafe_code)] // Takes away a page of a module's memory, as the host does.
 
 use flame_abi::layout::{POLL, POLL_BYTES};
@@ -11,17 +11,17 @@ unsafe extern "C" {
     fn mprotect(at: *mut u8, bytes: usize, protection: i32) -> i32;
 }
 
-/// Large enough for the polling page to lie in it: what these tests have instead of a window.
+/// A memory large enough to contain the polling page, which these tests use instead of a window.
 const MEMORY: &str = "(memory (export \"memory\") 32784)";
 
-/// As modules are compiled that run without counters.
+/// Returns an engine configured as for modules that run without counters.
 fn engine() -> Engine {
     let mut config = Config::new();
     config.cranelift_opt_level(OptLevel::Speed).compiler_inlining(Inlining::Yes);
     Engine::new(&config).unwrap()
 }
 
-/// Runs `f(0)`, takes its page away, and returns whether it traps.
+/// Runs `f(0)`, revokes its page, and returns whether it traps.
 fn ends(text: &str) -> bool {
     let wasm = wat::parse_str(format!("(module {MEMORY} {text})")).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let polled = rewrite_polled(&wasm, Count::Nothing).unwrap();
@@ -36,7 +36,7 @@ fn ends(text: &str) -> bool {
     std::thread::spawn(move || {
         tell.send(Ok(0)).ok();
         tell.send(f.call(&mut store, 0).map_err(|e| e.root_cause().to_string())).ok();
-        // Without its page the memory is of no use to anybody.
+        // Without its page the memory must not be reused.
         std::mem::forget(store);
     });
     assert_eq!(told.recv(), Ok(Ok(0)), "it begins");
@@ -55,7 +55,7 @@ fn ends(text: &str) -> bool {
 
 const ENDLESS: &str = "(loop $l (br_if $l (i32.eqz (local.get 0))))";
 
-/// A load of the module's own from the polling page does not stand in for a poll.
+/// Checks that a module's own load from the polling page does not replace a poll.
 #[test]
 fn a_module_that_loads_from_the_page_itself_polls() {
     for place in 0..4 {
@@ -74,7 +74,7 @@ fn a_module_that_loads_from_the_page_itself_polls() {
     }
 }
 
-/// A function with more polls than the page has places, some of which are not reached.
+/// Checks a function with more polls than the page has offsets, some of which are not reached.
 #[test]
 fn a_function_with_many_loops_polls() {
     for loops in [510, 511, 512, 1022, 1023, 1024, 1535] {
@@ -92,7 +92,7 @@ fn a_function_with_many_loops_polls() {
     }
 }
 
-/// Copies of a function in its callers, behind each other and in each other, have polls of their own.
+/// Checks that copies of a function in its callers, in sequence and nested, have distinct polls.
 #[test]
 fn each_copy_of_a_function_polls() {
     let f = |functions: &str, body: &str| {
@@ -106,7 +106,7 @@ fn each_copy_of_a_function_polls() {
         f(&nested, "(call $two (local.get 0))"),
         f(&nested, "(call $spin (i32.const 0)) (call $two (local.get 0))"),
         f(spin, &format!("{} (call $spin (i32.const 1))", "(call $spin (i32.const 0))".repeat(520))),
-        // Recursion that goes on: each call doubles the calls.
+        // Endless recursion: each call doubles the calls.
         f(
             "(func $tree (param i32) (if (local.get 0) (then
                 (call $tree (i32.sub (local.get 0) (i32.const 1)))

@@ -1,4 +1,4 @@
-//! One construct at a time: same results, charges that cover the work, cut-off where it must be.
+//! One construct at a time: same results, charges that cover the work, and a cut-off where required.
 
 mod common;
 
@@ -10,13 +10,13 @@ fn wat(text: &str) -> Vec<u8> {
     wat::parse_str(text).expect("is Wasm text")
 }
 
-/// Calls `f` with each argument: results are the same, and the charge covers what Wasmtime counts.
+/// Calls `f` with each argument: results are the same, and the charge covers Wasmtime's count.
 fn same(text: &str, args: &[i32]) {
     let wasm = wat(text);
     for arg in args {
         let (spent, charged, outcome) = compare(&wasm, "f", &[Val::I32(*arg)]);
-        // Wasmtime adds 1 for entering the function from the host. After a trap in the middle of a
-        // function its own count is ahead or behind.
+        // Wasmtime adds 1 for entering the function from the host. After a trap in the middle of a function,
+        // its own count is ahead or behind.
         assert!(
             outcome.results.is_err() || charged + 1 >= spent,
             "f({arg}): {charged} charged, {spent} spent"
@@ -179,7 +179,7 @@ fn without_counting_it_computes_the_same_too() {
     }
 }
 
-/// Every budget below the charge cuts off with negative fuel, and every one from it on does not.
+/// Every budget below the charge causes a cut-off with negative fuel, and no other budget does.
 #[test]
 fn the_cut_off_is_exact_and_repeatable() {
     for (what, text) in CONSTRUCTS {
@@ -287,7 +287,8 @@ fn a_packet_mark_without_counting_keeps_its_order() {
     assert!(run.i32("f", &[1]).is_err() && run.i32("f", &[2]).is_err());
 }
 
-/// The mark inside the packet loop: each packet has its own budget, and the index tells which was cut.
+/// With the mark inside the packet loop, each packet has its own budget, and the index shows which was cut
+/// off.
 #[test]
 fn one_packet_is_cut_off_not_the_batch() {
     let text = "(module (import \"flame\" \"packet\" (func $p (param i32)))
@@ -313,7 +314,7 @@ fn one_packet_is_cut_off_not_the_batch() {
     }
 }
 
-/// In an address space of 4 GiB the window can be tested without one: a memory that large.
+/// In an address space of 4 GiB the window can be tested without one: a memory of that size.
 #[test]
 fn copies_from_the_window_are_byte_exact() {
     let text = "(module (memory (export \"memory\") 32770)
@@ -343,13 +344,13 @@ fn copies_from_the_window_are_byte_exact() {
                 assert!(data[..100].iter().chain(&data[100 + n..512]).all(|b| *b == 0xee), "{n} bytes");
             }
         }
-        // Past 4 GiB it would wrap to the module's own memory; beyond what is mapped it traps.
+        // Past 4 GiB the copy would wrap to the module's own memory; beyond the mapped part it traps.
         for (from, n) in [(-1, 2), (-16, 17), (base, -1), (-1, 1), (-64, 64)] {
             assert!(function.call(&mut run.store, (100, from, n)).is_err(), "{from} {n}");
         }
         assert!(function.call(&mut run.store, (100, -1, 0)).is_ok());
     }
-    // The length is charged before.
+    // The length is charged before the copy.
     let mut run = Run::new(&engine(false), &metered(&wasm));
     run.set("flame:fuel", 1000);
     assert!(run.i32("f", &[0, base, 65_536]).is_err() && run.get("flame:fuel") < 0);
@@ -387,6 +388,6 @@ fn bytes_that_are_not_a_module_are_refused() {
     assert!(matches!(rewrite(b"\0asm\x0d\0\x01\0", metered), Err(ModuleError::Feature { .. })));
     let reserved = wat("(module (func (export \"flame:fuel\")))");
     assert!(matches!(rewrite(&reserved, metered), Err(ModuleError::ReservedExport { .. })));
-    // The least of modules gets its counters too.
+    // The smallest module gets its counters too.
     assert_eq!(Run::metered(&wat("(module)")).get("flame:packet"), -1);
 }

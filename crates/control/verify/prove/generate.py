@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes one SMT-LIB 2 file a rule and width into a folder: each asserts a rule's negation, so `unsat` proves the rule.
+"""Writes one SMT-LIB 2 file per rule and width into a folder: each asserts a rule's negation, so `unsat` proves
+the rule.
 
-Rules of bits are written at 32 and 64 bits. What multiplies or divides two variables is decided over the integers, which is for
-any width, and once more at 8 bits as machines compute it: z3 does not decide those at 16 bits. Comments name where the rule is.
+Rules of bits are written at 32 and 64 bits. Rules that multiply or divide two variables are decided over the
+integers, which covers any width, and once more at 8 bits as machines compute them: z3 does not decide those at
+16 bits. Comments name the place of the rule.
 """
 import os, sys
 
-# Multiplications and divisions of two bit vectors: at this width only, besides over the integers.
+# The width of multiplications and divisions of two bit vectors, which are also proved over the integers.
 NARROW = {"divide": 8, "remainder": 8, "multiply": 8, "quotient": 8}
 
 
@@ -15,7 +17,7 @@ def bits(w, n):
 
 
 def rules(w):
-    """Rules over w bits: where, name, variables, what is assumed, what follows."""
+    """Yields rules over w bits: place, name, variables, assumption, conclusion."""
     v = lambda n: bits(w, n)
     inside = "(assert (and (bvule al x) (bvule x ah) (bvule bl y) (bvule y bh)))"
     names = "x y al ah bl bh"
@@ -75,14 +77,14 @@ def rules(w):
     yield "ops: or", "or_as_sum", "x y p", power + f"(assert (and (bvult y p) (= (bvand x (bvsub p {one})) {zero})))", \
         "(= (bvor x y) (bvadd x y))"
     yield "ops: and", "low_mask", "x p", power + f"(assert (bvule x (bvsub p {one})))", f"(= (bvand x (bvsub p {one})) x)"
-    # All the bits that x may have but the n lowest: the quotient by 2^n, times 2^n.
+    # All bits that may be set in x but the n lowest: the quotient by 2^n, times 2^n.
     yield "ops: and", "high_mask", "x n all", \
         f"(assert (and (bvult n {v(w)}) (= (bvand all (bvadd all {one})) {zero}) (bvule x all)))", \
         f"(= (bvand x (bvand all (bvnot (bvsub (bvshl {one} n) {one})))) (bvshl (bvlshr x n) n))"
     yield "ops: and, or of 0 and 1", "conditions", "x y", f"(assert (and (bvule x {one}) (bvule y {one})))", \
         f"(and (= (not (= (bvand x y) {zero})) (and (= x {one}) (= y {one}))) " \
         f"(= (= (bvor x y) {zero}) (and (= x {zero}) (= y {zero}))) (= (= (bvxor x {one}) {zero}) (= x {one})))"
-    # x & (x - 1): a part of x without its lowest set bit, and only that.
+    # x & (x - 1) is x without its lowest set bit, and only without that.
     yield "loops: Cleared", "cleared", "x", f"(assert (not (= x {zero})))", \
         f"(let ((c (bvand x (bvsub x {one})))) (and (= (bvand c x) c) (not (= c x)) " \
         f"(= (bvand (bvxor x c) (bvsub (bvxor x c) {one})) {zero})))"
@@ -96,21 +98,21 @@ def rules(w):
         low = lambda a: f"((_ extract {n - 1} 0) {a})"
         yield "value: wrapped", "wrapped", "c k s", "", \
             f"(= {low('(bvadd c (bvmul k s))')} (bvadd {low('c')} (bvmul {low('k')} {low('s')})))"
-    # A part in common, and the rest.
+    # A common part, and the rest.
     yield "state: either", "common", "x c", "", "(= (bvadd c (bvsub x c)) x)"
-    # Bytes p .. p + m, and d .. d + n behind p, have none in common.
+    # Bytes p .. p + m and bytes p + d .. p + d + n are disjoint.
     yield "state: store", "apart", "p d m n i j", \
         f"(assert (and (bvule m {v(16)}) (bvule n {v(16)}) (bvuge d m) (bvule d (bvneg n)) (bvugt n {zero}) (bvult i m) (bvult j n)))", \
         "(not (= (bvadd p i) (bvadd p d j)))"
 
 
 def integers():
-    """Rules over the integers, of any width: where, name, variables, what is assumed, what follows."""
+    """Yields rules over the integers, of any width: place, name, variables, assumption, conclusion."""
     inside = "(<= 0 al x ah) (<= 0 bl y bh)"
     names = "x y al ah bl bh"
     yield "rules::multiply", "multiply", names + " top", f"(and {inside} (<= (* ah bh) top))", \
         "(and (<= (* al bl) (* x y)) (<= (* x y) (* ah bh)) (<= (* x y) top))"
-    # A division by its quotient and remainder, as z3 does not by itself.
+    # A division stated by its quotient and remainder, which z3 does not do by itself.
     divided = lambda x, y, q: f"(<= 0 {q}) (<= (* {y} {q}) {x}) (< {x} (* {y} (+ {q} 1)))"
     yield "rules::divide, least", "divide_least", names + " p q", \
         f"(and {inside} (> y 0) {divided('x', 'y', 'q')} {divided('al', 'bh', 'p')})", "(<= p q)"
@@ -143,11 +145,12 @@ def integers():
     yield "ops: less, yes", "less", "a b", "(< a b)", "(>= (- (- b a) 1) 0)"
     yield "ops: less, no", "not_less", "a b", "(not (< a b))", "(>= (- a b) 0)"
     yield "ops: equal, yes", "equal", "a b", "(= a b)", "(and (>= (- a b) 0) (>= (- b a) 0))"
-    # What is a on one path and b on the other: between the least and the greatest, and in each relation that both are in.
+    # A value that is a on one path and b on the other lies between the least and the greatest, and in each
+    # relation in which both are.
     yield "state: choose", "join", "v a b la ha lb hb bound", \
         "(and (or (= v a) (= v b)) (<= la a ha) (<= lb b hb) (>= (- bound a) 0) (>= (- bound b) 0))", \
         "(and (<= (ite (< la lb) la lb) v (ite (> ha hb) ha hb)) (>= (- bound v) 0))"
-    # t iterations go back, each at most one, after which a last one ends or traps.
+    # t iterations take a back edge, each of cost at most one; then a last one ends or traps.
     yield "loops: trips", "trips", "t m k", "(and (> k 0) (>= t 0) (>= (- m (* k t)) 0))", "(<= t (div m k))"
     yield "loops: cost", "loop_cost", "t most one last all each end", \
         "(and (<= 0 t most) (<= 0 each one) (<= 0 end last) (<= all (+ (* t each) end)))", "(<= all (+ (* most one) last))"

@@ -1,4 +1,5 @@
-//! What the host promises about the memory it writes: one place, with the constants that the host enforces.
+//! The host's guarantees about the memory that it writes: one place, with the constants that the host
+//! enforces.
 
 use crate::linear::{COUNT, DESCRIPTORS, Fact, LENGTH, Linear};
 use crate::state::State;
@@ -7,22 +8,22 @@ use flame_abi::{Descriptor, MAX_BATCH, layout};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Longest packet that a view shows, in bytes.
+/// The length in bytes of the longest packet that a view exposes.
 pub const MAX_LENGTH: u64 = flame_abi::MAX_PACKET as u64;
 
-/// First address behind all packets.
+/// The first address after all packets.
 const VIEW_END: u64 = layout::VIEW as u64 + layout::VIEW_BYTES as u64;
 const _: () = assert!(VIEW_END + MAX_LENGTH < 1 << 32);
 
-/// Loads of descriptors' fields so far: a field does not change during a call.
+/// The loads of descriptors' fields so far: a field does not change during a call.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
-    /// Whether the control area holds a batch: in calls of `flame_batch`.
+    /// Whether the control area contains a batch: in calls of `flame_batch`.
     pub batch: bool,
     loaded: HashMap<(Sum, u8), Rc<Sum>>,
 }
 
-/// Adds the symbols every walk has: length, count, address of the descriptors.
+/// Adds the symbols of every walk: length, count, address of the descriptors.
 pub fn symbols(values: &mut Values) {
     let view = u64::from(layout::VIEW);
     debug_assert_eq!(values.symbols.len() as u32, LENGTH);
@@ -31,7 +32,7 @@ pub fn symbols(values: &mut Values) {
     values.symbols.add(view, VIEW_END);
 }
 
-/// Whether an address is one that only the host writes.
+/// Returns whether an address is one that only the host writes.
 pub fn is_hosts(host: &Host, place: &Sum) -> bool {
     host.batch
         && (place.as_constant().is_some_and(|n| n >= u64::from(layout::WINDOW))
@@ -40,9 +41,8 @@ pub fn is_hosts(host: &Host, place: &Sum) -> bool {
 
 /// Returns the value of a load from the batch header or from a descriptor of this batch.
 ///
-/// Header: the descriptors' address and their number. Descriptor `i` with `0 ≤ i < COUNT`, which has to
-/// follow from the facts: `addr` ends before the view's end, `cap_len ≤ LENGTH`, `l3` and `l4` are at most
-/// `LENGTH`.
+/// Header: the descriptors' address and their number. Descriptor `i` with `0 ≤ i < COUNT`, which must follow
+/// from the facts: `addr` ends before the view's end, `cap_len ≤ LENGTH`, `l3` and `l4` are at most `LENGTH`.
 pub fn load(
     host: &mut Host,
     values: &mut Values,
@@ -77,7 +77,7 @@ pub fn load(
     Some(value)
 }
 
-/// Returns the offset within a descriptor of this batch, if the address surely lies in one.
+/// Returns the offset within a descriptor of this batch, if the address certainly lies in one.
 fn is_descriptor(values: &Values, facts: &[Fact], place: &Sum) -> Option<u64> {
     if place.coefficient(DESCRIPTORS) != 1 {
         return None;

@@ -1,47 +1,49 @@
-//! Certificates: what an untrusted finder claims about the loops of a module.
+//! Certificates: the claims of an untrusted finder about the loops of a module.
 //!
-//! A certificate states no cost. It says which facts hold at the heads of loops and which calls are to be
-//! analysed with the arguments they have; the checker verifies the facts and computes costs itself. So a
-//! certificate that lies can only be refused, and one that says less leads to a larger bound or to none.
+//! A certificate states no cost. It states facts that hold at the heads of loops, and the calls that are to
+//! be analysed with their arguments; the checker verifies the facts and computes costs itself. So a false
+//! certificate can only be refused, and one with fewer facts leads to a larger bound or to none.
 //!
 //! The format is a sequence of LEB128 numbers. Every list is preceded by its length.
 
 use std::collections::{BTreeMap, BTreeSet};
 use wasmparser::BinaryReader;
 
-/// Version of the format and of the rules.
+/// The version of the format and of the rules.
 pub const VERSION: u32 = 1;
-/// Name of the custom section.
+/// The name of the custom section.
 pub const SECTION: &str = "flame.bounds";
 
-/// Calls within calls that are analysed with their arguments, at most.
+/// The largest depth of nested calls that are analysed with their arguments.
 pub const MAX_INLINE: usize = 10;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificate {
-    /// Functions analysed once for any arguments, callees first.
+    /// The functions analysed once for any arguments, callees first.
     pub summaries: Vec<(u32, Notes)>,
-    /// Functions that do not return. The rewriter makes them trap where they would, and counts what they
-    /// execute.
+    /// The functions that do not return. The rewriter makes them trap where they would, and counts their
+    /// instructions.
     pub diverging: BTreeSet<u32>,
-    /// Entry points, by function index.
+    /// The entry points, by function index.
     pub entries: BTreeMap<u32, Notes>,
 }
 
-/// What is claimed about one analysis of one function. Loops and calls go by their number in the function.
+/// The claims about one analysis of one function. Loops and calls are identified by their number in the
+/// function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     pub loops: BTreeMap<u32, LoopNote>,
-    /// Calls whose callee is analysed with the arguments of the call.
+    /// The calls whose callee is analysed with the arguments of the call.
     pub calls: BTreeMap<u32, Notes>,
 }
 
-/// What holds whenever the head of a loop is reached.
+/// The claims that hold whenever the head of a loop is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoopNote {
-    /// Every iteration that goes back has begun a packet, so there are at most as many as packets.
+    /// Whether every iteration that takes a back edge has begun a packet, so that there are at most as many
+    /// as packets.
     pub packets: bool,
-    /// Locals of which more is known than their type, by index.
+    /// The locals of which more is known than their type, by index.
     pub forms: BTreeMap<u32, Form>,
     pub facts: Vec<Template>,
     pub measure: Option<Measure>,
@@ -49,16 +51,16 @@ pub struct LoopNote {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The value before the loop, and this much more after each iteration, modulo 2^bits.
+    /// The value before the loop, increased by this much after each iteration, modulo 2^bits.
     Step(i64),
-    /// At least the first, at most the second.
+    /// A value that is at least the first and at most the second.
     Range(u64, u64),
 }
 
-/// Something that can only shrink so often: it ends a loop without a count.
+/// A quantity that can only shrink a limited number of times: it ends a loop without a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Each iteration halves this local at least, and it was not 0.
+    /// Each iteration at least halves this local, which was not 0.
     Halved(u32),
     /// Each iteration clears the lowest set bit of this local, which was not 0.
     Cleared(u32),
@@ -85,7 +87,7 @@ pub enum Reference {
     Term(u32, u32),
 }
 
-/// Bytes that are no certificate.
+/// An error in bytes that are not a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason} (at byte {offset} of the certificate)")]
 pub struct ReadError {
@@ -106,8 +108,8 @@ fn bad(reason: &str, offset: usize) -> ReadError {
 type Read<T> = Result<T, ReadError>;
 
 impl Certificate {
-    /// Reads a certificate. Lists longer than the bytes that are left are refused, so memory is linear in
-    /// them.
+    /// Parses a certificate. Lists longer than the remaining bytes are refused, so memory is linear in the
+    /// number of bytes.
     pub fn from_bytes(bytes: &[u8]) -> Read<Self> {
         let r = &mut BinaryReader::new(bytes, 0);
         let at = r.original_position();
@@ -217,7 +219,7 @@ fn loop_note(r: &mut BinaryReader<'_>) -> Read<LoopNote> {
 }
 
 impl Notes {
-    /// Whether there is nothing to say: no loops, no calls.
+    /// Returns whether there are no claims: no loops, no calls.
     pub fn is_empty(&self) -> bool {
         self.loops.is_empty() && self.calls.is_empty()
     }

@@ -8,16 +8,16 @@ use wasmparser::Operator;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     pub call: Poly,
-    /// Of loops with as many iterations as the batch has packets.
+    /// The cost of loops with as many iterations as the batch has packets.
     pub each: Poly,
-    /// Of iterations that begin a packet.
+    /// The cost of iterations that begin a packet.
     pub packet: Poly,
 }
 
 impl Cost {
     pub const ZERO: Self = Self { call: Poly::ZERO, each: Poly::ZERO, packet: Poly::ZERO };
 
-    /// Returns the cost of one path after the other. They begin different packets.
+    /// Returns the cost of one path followed by the other. They begin different packets.
     #[must_use]
     pub fn then(self, other: Self) -> Self {
         Self {
@@ -45,29 +45,29 @@ impl Cost {
         self.call.is_bounded() && self.of_packet().is_bounded()
     }
 
-    /// Returns what each packet of a batch adds, at most.
+    /// Returns the largest cost that each packet of a batch adds.
     pub fn of_packet(self) -> Poly {
         self.each.plus(self.packet)
     }
 
-    /// Returns the cost of a call with so many packets of this length or shorter.
+    /// Returns the cost of a call with this many packets of this length or shorter.
     pub fn at(self, packets: u64, length: u64) -> Option<u128> {
         self.call.plus(self.of_packet().times(Poly::constant(packets))).at(length)
     }
 }
 
-/// Weight of entering a function.
+/// The weight of entering a function.
 pub const ENTRY: u64 = 1;
-/// Weight of `memory.grow` besides its 1: about a system call.
+/// The weight of `memory.grow` in addition to its 1: about a system call.
 pub const GROW: u64 = 1024;
-/// Weight of `memory.fill` and `memory.init` besides their length.
+/// The weight of `memory.fill` and `memory.init` in addition to their length.
 pub const BULK: u64 = 8;
-/// Bytes that `memory.fill` and `memory.init` process for a weight of 1, as a power of two.
+/// The number of bytes that `memory.fill` and `memory.init` process for a weight of 1, as a power of two.
 pub const BULK_SHIFT: u32 = 4;
-/// The rewriter replaces `memory.copy` by a function of at most `120 + 31 × bytes / 64` instructions.
+/// The rewriter replaces `memory.copy` with a function of at most `120 + 31 × bytes / 64` instructions.
 pub const COPY: (u64, u64, u64) = (120, 31, 64);
 
-/// Returns the weight of one instruction, calls, loops and bulk lengths aside.
+/// Returns the weight of one instruction, without calls, loops and lengths of bulk instructions.
 pub fn weight(operator: &Operator<'_>) -> u64 {
     match operator {
         Operator::Nop

@@ -1,21 +1,21 @@
-//! Verifies upper bounds on what the calls of a module cost.
+//! Verifies upper bounds on the costs of a module's calls.
 //!
-//! A *finder*, which nobody has to trust, writes a [`Certificate`]: facts about the heads of loops.
+//! A *finder*, which need not be trusted, writes a [`Certificate`]: facts about the heads of loops.
 //! [`verify`] checks it in one pass over the code, without search for invariants and without fixpoints, and
-//! computes costs itself. Everything that a bound rests on is in this crate:
+//! computes costs itself. Everything on which a bound relies is in this crate:
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! | --- | --- |
 //! | `rules` | integer operations on intervals |
-//! | `linear` | inequalities between integers, and what follows from them |
+//! | `linear` | inequalities between integers, and their consequences |
 //! | `value` | sums modulo 2^bits, and when they are integers |
 //! | `ops` | the effect of each instruction |
 //! | `state` | joins |
 //! | `walk` | control flow, calls, traps |
 //! | `loops` | the rule for loops |
-//! | `abi` | what the host promises |
+//! | `abi` | the host's guarantees |
 //! | `cost` | weights |
-//! | `observe` | what others may see of a walk |
+//! | `observe` | the parts of a walk that observers may see |
 //!
 //! docs/bounds.md argues why sound rules give sound bounds.
 #![forbid(unsafe_code)]
@@ -45,14 +45,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use value::Value;
 use walk::{Summary, Walk};
 
-/// Why there is no bound: the rule that does not hold, and the place.
+/// The reason why there is no bound: the rule that does not hold, and the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule} (function {function}, at byte {offset})")]
 pub struct Refused {
     pub rule: Rule,
-    /// The function by index.
+    /// The function, by index.
     pub function: u32,
-    /// Where in the file; 0 if it is about the function as a whole.
+    /// The offset in the file; 0 if it concerns the function as a whole.
     pub offset: u32,
 }
 
@@ -93,39 +93,42 @@ pub enum VerifyError {
     NoFunction(u32),
 }
 
-/// What was verified of one exported function.
+/// The verified properties of one exported function.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub name: String,
     pub function: u32,
-    /// The bound of every call, whether it returns or traps; or why there is none.
+    /// The bound of every call, whether it returns or traps; or the reason why there is none.
     pub bound: Result<Cost, Refused>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Verified {
     pub entries: Vec<Entry>,
-    /// Functions that must trap instead of returning, and count what they execute.
+    /// The functions that must trap instead of returning, and count their instructions.
     pub diverging: BTreeSet<u32>,
-    /// Loops as they were entered.
+    /// The loops, once for each entry into them.
     pub loops: Vec<loops::LoopBound>,
-    /// Functions that have a bound for any arguments.
+    /// The functions that have a bound for any arguments.
     pub summaries: BTreeMap<u32, Summary>,
 }
 
-/// Work allowed for each byte of code and certificate: instructions walked, and steps of proofs.
+/// The work allowed for each byte of code and certificate: instructions walked, and steps of proofs.
 const WORK_PER_BYTE: u64 = 32;
 const WORK_LEAST: u64 = 1 << 20;
 
 /// Checks a certificate against a valid module and returns the bounds that follow.
 ///
-/// Time and memory are linear in the sizes of both. A certificate that cannot be read is an error; an entry
-/// whose claims do not hold has no bound, with the rule and the place.
+/// Time and memory are linear in the sizes of both. An entry whose claims do not hold has no bound, but the
+/// rule and the place.
+///
+/// # Errors
+/// Returns an error if the certificate or the module cannot be read.
 pub fn verify(wasm: &[u8], certificate: &[u8]) -> Result<Verified, VerifyError> {
     verify_observed(&Module::read(wasm, SECTION).map_err(VerifyError::Module)?, certificate, None)
 }
 
-/// Checks a certificate against a module that was read, before the eyes of an observer.
+/// Checks a certificate against a parsed module, with an observer.
 pub fn verify_observed(
     module: &Module<'_>,
     certificate: &[u8],
@@ -136,14 +139,14 @@ pub fn verify_observed(
     verify_read(module, certificate, bytes, observer)
 }
 
-/// Checks the certificate that the module carries; nothing if it carries none.
+/// Checks the module's own certificate; returns `None` if it has none.
 pub fn verify_own(wasm: &[u8]) -> Result<Option<Verified>, VerifyError> {
     let module = Module::read(wasm, SECTION).map_err(VerifyError::Module)?;
     let Some(section) = module.certificate else { return Ok(None) };
     verify_observed(&module, section, None).map(Some)
 }
 
-/// Returns what the host passes to an entry point: see `abi`.
+/// Returns the arguments that the host passes to an entry point: see `abi`.
 pub fn arguments(walk: &mut Walk<'_, '_>, name: &str, function: u32) -> Vec<Value> {
     let data = u64::from(layout::WINDOW + layout::DATA_OFFSET);
     let any = walk.any_arguments(function);
@@ -167,7 +170,7 @@ fn verify_read(
     observer: Option<&dyn Observer>,
 ) -> Result<Verified, VerifyError> {
     let Certificate { summaries: claimed, diverging, entries: notes } = certificate;
-    // Only what the module defines can be made to trap instead of returning.
+    // Only functions that the module defines can be made to trap instead of returning.
     if let Some(function) = diverging.iter().find(|f| module.own(**f).is_none()) {
         return Err(VerifyError::NoFunction(*function));
     }
@@ -197,8 +200,8 @@ fn verify_read(
         }
     }
     let mut entries = Vec::new();
-    // What is left to each when those before it have used up all; in sum it is as little however many there
-    // are.
+    // The work that is left to each entry if those before it have used up all; the sum of these is limited
+    // for any number of entries.
     let least = WORK_LEAST / module.exports.len().max(64) as u64;
     let mut known: BTreeMap<u32, Result<Cost, Refused>> = BTreeMap::new();
     for (name, function) in &module.exports {
@@ -216,7 +219,7 @@ fn verify_read(
         walk.observer = observer;
         let arguments = arguments(&mut walk, name, *function);
         let bound = match module.own(*function) {
-            // A host function under another name: nothing of the module runs.
+            // A host function under another name: no code of the module runs.
             None => Ok(Cost::ZERO),
             Some(_) if diverging.contains(function) => {
                 Err(Refused { rule: Rule::NoBound, function: *function, offset: 0 })

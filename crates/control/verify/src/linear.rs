@@ -1,8 +1,8 @@
-//! Linear forms over the integers, and what follows from inequalities between them.
+//! Linear forms over the integers, and the consequences of inequalities between them.
 //!
 //! A symbol stands for one integer that does not change while it is in scope: a parameter, a loaded value,
-//! the number of iterations a loop has completed. A [`Linear`] is `constant + Σ coefficient × symbol` over
-//! the integers, without wrap-around; any operation that would leave 128 bits gives nothing instead.
+//! the number of completed iterations of a loop. A [`Linear`] is `constant + Σ coefficient × symbol` over the
+//! integers, without wrap-around; any operation that would exceed 128 bits returns `None` instead.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,9 +23,9 @@ pub struct Linear {
     pub terms: Vec<(Symbol, i128)>,
 }
 
-/// Coefficients beyond this are not used, so that products of two fit 128 bits.
+/// The largest absolute value of a coefficient, so that products of two fit 128 bits.
 const MAX_COEFFICIENT: i128 = 1 << 62;
-/// Terms of a form, at most.
+/// The largest number of terms of a form.
 const MAX_TERMS: usize = 8;
 
 impl Linear {
@@ -98,13 +98,13 @@ impl Linear {
         all.max(1)
     }
 
-    /// Whether all coefficients have a common divisor above 1.
+    /// Returns whether all coefficients have a common divisor above 1.
     pub fn divides(&self) -> bool {
         self.divisor() > 1
     }
 
     /// Returns the strongest form that is at least 0 if and only if this one is, over the integers:
-    /// `g × x + c ≥ 0` says that `x + ⌊c / g⌋ ≥ 0`.
+    /// `g × x + c ≥ 0` is equivalent to `x + ⌊c / g⌋ ≥ 0`.
     #[must_use]
     pub fn tightened(self) -> Self {
         match self.divisor() {
@@ -167,19 +167,19 @@ impl Upper {
     }
 }
 
-/// All symbols of one walk with the interval each lies in.
+/// All symbols of one walk, with their intervals.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
     ranges: Vec<(u64, u64)>,
-    /// Elimination steps that may still be taken.
+    /// The number of elimination steps that may still be taken.
     steps: Cell<u64>,
 }
 
-/// Elimination steps of one question, at most.
+/// The largest number of elimination steps of one question.
 const QUESTION_STEPS: u32 = 400;
-/// Elimination steps of a question that is asked of many values.
+/// The largest number of elimination steps of a question that is asked of many values.
 const QUICK_STEPS: u32 = 24;
-/// Facts combined in one proof, at most.
+/// The largest number of facts combined in one proof.
 const DEPTH: u32 = 3;
 
 impl Symbols {
@@ -232,7 +232,7 @@ impl Symbols {
         })
     }
 
-    /// Whether `goal ≥ 0` follows from the intervals and `facts`.
+    /// Returns whether `goal ≥ 0` follows from the intervals and `facts`.
     ///
     /// A fact `f ≥ 0` is used by elimination: for positive `p` and `q`, if `p × goal + (p − 1) − q × f ≥ 0`
     /// then `goal ≥ 0`, since `p × goal > −p` and `goal` is an integer.
@@ -240,12 +240,13 @@ impl Symbols {
         self.follows(goal, facts, DEPTH, QUESTION_STEPS)
     }
 
-    /// The same with one fact at a time: for questions that are asked of many values.
+    /// Returns whether `goal ≥ 0` follows with one fact at a time: for questions that are asked of many
+    /// values.
     pub fn proves_directly(&self, goal: &Linear, facts: &[Fact]) -> bool {
         self.follows(goal, facts, 1, QUICK_STEPS)
     }
 
-    /// The same with two facts at a time.
+    /// Returns whether `goal ≥ 0` follows with two facts at a time.
     pub fn proves_nearly(&self, goal: &Linear, facts: &[Fact]) -> bool {
         self.follows(goal, facts, 2, 2 * QUICK_STEPS)
     }
@@ -289,7 +290,7 @@ impl Symbols {
         of_question > 0 && of_all > 0
     }
 
-    /// Whether `form ≥ 0` contradicts the intervals and `facts`.
+    /// Returns whether `form ≥ 0` contradicts the intervals and `facts`.
     pub fn refutes(&self, form: &Linear, facts: &[Fact]) -> bool {
         let negative = Linear::constant(-1).combined(1, form, -1);
         negative.is_some_and(|n| self.proves_directly(&n, facts))
@@ -303,7 +304,7 @@ impl Symbols {
         best
     }
 
-    /// Returns the greatest value that elimination finds, whatever the captured length.
+    /// Returns the greatest value that elimination finds, for any captured length.
     pub fn most(&self, form: &Linear, facts: &[Fact]) -> Option<i128> {
         if form.terms.is_empty() {
             return Some(form.constant);

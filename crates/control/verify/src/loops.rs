@@ -1,14 +1,13 @@
 //! The rule for loops.
 //!
-//! A note claims facts about the state at the head of a loop, some of which mention the number `t` of
-//! iterations that were completed. The rule: they hold with `t = 0` for the state before the loop, and if
-//! they hold at the head with `t`, they hold at every branch back to the head with `t + 1`. By induction they
-//! hold whenever the head is reached. An upper bound of `t` that follows from them bounds the number of
-//! iterations that go back, whichever of several branches they take; nothing else about termination has to be
-//! argued.
+//! A note claims facts about the state at the head of a loop, some of which refer to the number `t` of
+//! completed iterations. The rule: they hold with `t = 0` for the state before the loop, and if they hold at
+//! the head with `t`, they hold at every back edge with `t + 1`. By induction they hold whenever the head is
+//! reached. An upper bound of `t` that follows from them bounds the number of back edges, whichever of
+//! several branches they are; no other argument about termination is needed.
 //!
-//! Two more ways to bound `t` need no fact about it: a measure that can only shrink so often, and packets,
-//! which the rewritten module itself counts.
+//! Two more bounds of `t` need no fact about it: a measure that can only shrink a limited number of times,
+//! and packets, which the rewritten module itself counts.
 
 use crate::certificate::{Form, LoopNote, Measure, Reference, Template};
 use crate::cost::Cost;
@@ -23,19 +22,19 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use wasmparser::ValType;
 
-/// Loops within loops, those of inlined calls included: a walk goes as deep, and a finder several times as
-/// deep.
+/// The largest depth of nested loops, including those of inlined calls: a walk recurses as deep, and a finder
+/// several times as deep.
 const MAX_LOOPS: usize = 24;
 
-/// A number of iterations from which on a bound is out of any budget's reach.
+/// The number of iterations from which on a bound exceeds any budget.
 const MAX_TRIPS: i128 = 1 << 28;
 
 /// A claim of a note that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// About the form of a local.
+    /// The form of a local.
     Form(u32),
-    /// The n-th fact: before the loop, or where it goes back.
+    /// The n-th fact, before the loop or at a back edge.
     Entry(usize),
     Back(usize),
     Measure,
@@ -44,38 +43,38 @@ pub enum Failure {
 
 /// The head of a loop under a note.
 pub struct Head {
-    /// The number of iterations completed.
+    /// The number of completed iterations.
     pub trip: Symbol,
-    /// The symbol that a written local is at the head, if it has no form that says what it is.
+    /// The symbols of written locals at the head whose form is not `Step`.
     pub symbols: BTreeMap<u32, Symbol>,
-    /// How often the loop goes back, at most.
+    /// The largest number of back edges.
     pub trips: Poly,
-    /// Whether that is at most as often as the batch has packets.
+    /// Whether that is at most the number of packets of the batch.
     pub by_count: bool,
 }
 
-/// What one iteration does.
+/// The effect of one iteration.
 pub struct Iteration {
     pub head: Head,
     pub end: Option<State>,
-    /// States at branches back to the head, joined where they were.
+    /// The states at back edges, joined where possible.
     pub backs: Vec<State>,
     pub failures: Vec<Failure>,
 }
 
-/// What was verified of a loop.
+/// The verified properties of a loop.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopBound {
     pub function: u32,
     /// The number of the loop in its function.
     pub number: u32,
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub offset: u32,
-    /// Whether it iterates once a packet.
+    /// Whether it iterates once per packet.
     pub packets: bool,
-    /// Whether it goes back at most as often as the batch has packets.
+    /// Whether its number of back edges is at most the number of packets of the batch.
     pub by_count: bool,
-    /// How often it goes back, at most, each time it is entered.
+    /// The largest number of back edges each time it is entered.
     pub trips: Poly,
     /// The cost of one iteration.
     pub iteration: Cost,
@@ -84,8 +83,8 @@ pub struct LoopBound {
 impl LoopBound {
     /// Returns the cost of a path through the loop: `base` before it, and `cost` in the last iteration.
     ///
-    /// Iterations that begin a packet each are paid for by packet, the last one included if it begins one
-    /// too.
+    /// Iterations that begin a packet each are charged to the packets, including the last one if it begins
+    /// one too.
     pub fn total(&self, base: Cost, cost: Cost, marked: bool) -> Cost {
         let one = self.iteration;
         let each = base.each.plus(self.trips.times(one.each)).plus(cost.each);
@@ -157,8 +156,8 @@ impl<'a> Walk<'_, 'a> {
             self.why.get_or_insert(why);
         }
         if self.exploring == 0 {
-            // What is kept is paid for by its size: a loop takes two bytes, and a call of its function as
-            // few.
+            // The memory of kept loops is charged by its size: a loop takes two bytes of code, and a call of
+            // its function just as few.
             self.spend(size_of::<LoopBound>() / 4, bound.offset)?;
             self.loops.push(bound);
             self.tell(Event::Loop(&bound));
@@ -168,7 +167,7 @@ impl<'a> Walk<'_, 'a> {
             state.cost = total(state.cost, state.marked);
             state.marked |= entry.marked;
         };
-        // Traps within an iteration that would have gone back, and those where a path ends.
+        // Traps within an iteration that would have taken a back edge, and those where a path ends.
         let inner = self.traps.pop().unwrap_or_default();
         let ended = [(inner.marked, true), (inner.unmarked, false)];
         let going = backs.iter().map(|back| (Some(back.cost), back.marked && note.packets));
@@ -199,7 +198,7 @@ impl<'a> Walk<'_, 'a> {
         }))
     }
 
-    /// Walks an iteration and puts everything back, for a finder to look at.
+    /// Walks an iteration and restores the state, for a finder to examine.
     pub fn explore(
         &mut self,
         body: &LoopBody<'_, 'a>,
@@ -240,7 +239,7 @@ impl<'a> Walk<'_, 'a> {
             true => {
                 self.frames.pop().map_or_else(Vec::new, |f| f.arrived.into_iter().map(|(_, s)| s).collect())
             }
-            // The walk gave up within.
+            // The walk gave up within the iteration.
             false => Vec::new(),
         };
         let mut end = end?;
@@ -253,7 +252,8 @@ impl<'a> Walk<'_, 'a> {
         Ok(Iteration { head, end, backs, failures })
     }
 
-    /// Returns the state at the head: what the note claims, and nothing else about what the loop changes.
+    /// Returns the state at the head: the claims of the note, and nothing else about the parts that the loop
+    /// changes.
     fn head(
         &mut self,
         body: &LoopBody<'_, 'a>,
@@ -317,7 +317,7 @@ impl<'a> Walk<'_, 'a> {
         }
         let trips = match (note.packets, note.measure) {
             (true, _) => {
-                // Each iteration that was completed has begun a packet.
+                // Each completed iteration has begun a packet.
                 self.values.symbols.limit(trip, flame_abi::MAX_BATCH as u64);
                 let left = Linear { constant: 0, terms: vec![(COUNT, 1), (trip, -1)] };
                 state.learn(Rc::new(left));
@@ -339,8 +339,7 @@ impl<'a> Walk<'_, 'a> {
             }
         };
         let left = Linear { constant: 0, terms: vec![(COUNT, 1), (trip, -1)] };
-        // Only where it is less than what the interval says of the number of iterations: a constant is as
-        // good.
+        // Only for constant bounds from 32 to the largest batch: a smaller constant is as good.
         let by_count = !note.packets
             && self.host.batch
             && trips.as_constant().is_some_and(|n| (32..=flame_abi::MAX_BATCH as u64).contains(&n))
@@ -380,8 +379,8 @@ impl<'a> Walk<'_, 'a> {
         [above, below].iter().all(|f| f.as_ref().is_some_and(|f| self.values.symbols.proves(f, &state.facts)))
     }
 
-    /// Returns what a template says: of the head, or of another state's locals; with so many iterations
-    /// completed.
+    /// Returns the form of a template, over the head or another state's locals, with this many completed
+    /// iterations.
     fn form(
         &mut self,
         template: &Template,
@@ -432,7 +431,7 @@ impl<'a> Walk<'_, 'a> {
             let Some(bits) = self.type_of(*local).and_then(bits_of) else { continue };
             let holds = match form {
                 Form::Step(by) => match self.stepped(entry, *local, bits, *by as u64, &next) {
-                    // Where nothing was claimed by it, it holds of nothing.
+                    // The head did not use the claim, so there is nothing to check.
                     None => true,
                     Some(expected) => {
                         matches!(back.locals.get(*local as usize), Some(Value::Sum(sum)) if **sum == *expected)
@@ -461,9 +460,9 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
-    /// Whether a measure has shrunk since the head, and was not 0 there. It has at most 64 bits, so this
-    /// happens at most 64 times: `x / 2` has a bit less than an `x` above 0, and `x & (x - 1)` has a bit less
-    /// set.
+    /// Returns whether a measure has shrunk since the head, and was not 0 there. It has at most 64 bits, so
+    /// this happens at most 64 times: `x / 2` has a bit less than an `x` above 0, and `x & (x - 1)` has a bit
+    /// less set.
     fn shrinks(&mut self, measure: Measure, back: &State, head: &Head) -> bool {
         let (Measure::Halved(local) | Measure::Cleared(local)) = measure;
         let (Some(symbol), Some(Value::Sum(sum))) =

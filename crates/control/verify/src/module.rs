@@ -1,4 +1,4 @@
-//! What the checker needs to know of a module, read once; functions as the tree that their control flow is.
+//! The parts of a module that the checker needs, parsed once; functions as trees of structured control flow.
 
 use std::collections::HashMap;
 use wasmparser::{
@@ -6,14 +6,14 @@ use wasmparser::{
     Payload, TypeRef, ValType,
 };
 
-/// Frames in frames, at most.
+/// The largest depth of nested frames.
 pub const MAX_DEPTH: usize = 128;
-/// Locals of all functions, at most: they are run-length encoded, so they may be far more than the bytes of
-/// the module.
+/// The largest number of locals of all functions: they are run-length encoded, so there may be far more of
+/// them than bytes in the module.
 const MAX_LOCALS: usize = 1 << 22;
 
 pub enum Node<'a> {
-    /// With its place in the file.
+    /// An instruction with its offset in the file.
     Op(Operator<'a>, u32),
     /// A direct call: the callee and the number of the call in its function.
     Call(u32, u32, u32),
@@ -33,28 +33,29 @@ pub enum Node<'a> {
     },
 }
 
-/// A loop at a glance.
+/// A summary of a loop.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// The number of the loop in its function, by its head.
     pub number: u32,
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub offset: u32,
-    /// Locals that it writes, in order.
+    /// The locals that it writes, in order.
     pub written: Vec<u32>,
-    /// Whether it writes globals, or calls what might.
+    /// Whether it writes globals, or calls a function that might.
     pub globals: bool,
-    /// Whether it writes memory, or calls what might.
+    /// Whether it writes memory, or calls a function that might.
     pub memory: bool,
 }
 
 pub struct Function<'a> {
     pub kind: u32,
     pub locals: Vec<ValType>,
-    /// Nothing if frames are nested too deep, control flow is none that is known, or locals are too many.
+    /// The tree, or `None` if frames are nested too deep, control flow is not supported, or there are too
+    /// many locals.
     pub body: Option<Vec<Node<'a>>>,
     pub depth: usize,
-    /// Instructions.
+    /// The number of instructions.
     pub size: u32,
 }
 
@@ -64,19 +65,19 @@ pub struct Module<'a> {
     pub imports: Vec<(u32, &'a str, &'a str)>,
     pub functions: Vec<Function<'a>>,
     pub globals: Vec<(ValType, bool, Option<u64>)>,
-    /// Functions with an address, by the first type that equals theirs.
+    /// The functions with an address, by the first type that equals theirs.
     addressed: HashMap<u32, Vec<u32>>,
-    /// For each type the first that equals it.
+    /// For each type the first one that equals it.
     firsts: Vec<u32>,
     pub exports: Vec<(&'a str, u32)>,
-    /// Contents of the certificate's section.
+    /// The contents of the certificate's section.
     pub certificate: Option<&'a [u8]>,
-    /// Bytes of all functions.
+    /// The size of all functions in bytes.
     pub code: usize,
 }
 
 impl<'a> Module<'a> {
-    /// Reads a valid module.
+    /// Parses a valid module.
     pub fn read(wasm: &'a [u8], section: &str) -> Result<Self, wasmparser::Error> {
         let mut m = Module::default();
         let (mut kinds, mut firsts, mut taken) = (Vec::new(), HashMap::new(), Vec::new());
@@ -112,7 +113,7 @@ impl<'a> Module<'a> {
                         let global = global?;
                         let init: Vec<_> =
                             global.init_expr.get_operators_reader().into_iter().collect::<Result<_, _>>()?;
-                        // More than a constant computes something else.
+                        // An expression of more than a constant computes another value.
                         let constant = match init[..] {
                             [Operator::I32Const { value }, Operator::End] => Some(u64::from(value as u32)),
                             [Operator::I64Const { value }, Operator::End] => Some(value as u64),
@@ -251,7 +252,7 @@ fn tree<'a>(body: &FunctionBody<'a>, taken: &mut Vec<u32>) -> Result<Tree<'a>, w
                 let Some((frame, nodes)) = open.pop() else { return Ok((None, deepest, size)) };
                 let node = match frame {
                     Open::Function => {
-                        // This `end` is the last, or it closed a frame that is not known here.
+                        // This `end` is the last, or it closed a frame that is not supported.
                         reader.finish()?;
                         let fits = deepest <= MAX_DEPTH;
                         return Ok((fits.then_some(nodes), deepest, size));
@@ -274,7 +275,7 @@ fn tree<'a>(body: &FunctionBody<'a>, taken: &mut Vec<u32>) -> Result<Tree<'a>, w
                     nodes.push(node);
                 }
             }
-            // Frames that need no `end`, or that are left by more than branches.
+            // Frames that need no `end`, or that are left by other means than branches.
             Operator::Try { .. }
             | Operator::TryTable { .. }
             | Operator::Catch { .. }
@@ -315,7 +316,7 @@ fn innermost<'b>(open: &'b mut [(Open<'_>, Vec<Node<'_>>)]) -> Option<&'b mut Ab
     })
 }
 
-/// Notes what an instruction may write, in the innermost loop.
+/// Records the possible writes of an instruction, in the innermost loop.
 fn note(open: &mut [(Open<'_>, Vec<Node<'_>>)], operator: &Operator<'_>) {
     let Some(about) = innermost(open) else { return };
     match operator {
@@ -326,7 +327,7 @@ fn note(open: &mut [(Open<'_>, Vec<Node<'_>>)], operator: &Operator<'_>) {
         Operator::Call { .. } | Operator::CallIndirect { .. } => {
             (about.globals, about.memory) = (true, true);
         }
-        // What reads memory is known by name; anything else is taken for a write.
+        // Instructions that only read memory are listed by name; any other is taken for a write.
         operator => about.memory = about.memory || !crate::ops::keeps_memory(operator),
     }
 }

@@ -1,4 +1,4 @@
-//! What single instructions do to a state.
+//! The effects of single instructions on a state.
 
 use crate::abi;
 use crate::cost::{BULK, BULK_SHIFT, COPY, GROW};
@@ -13,7 +13,7 @@ use flame_abi::layout;
 use std::rc::Rc;
 use wasmparser::{BlockType, ContType, FrameKind, FuncType, MemArg, ModuleArity, Operator, RefType, SubType};
 
-/// How many values an instruction takes and gives, where nothing else is known.
+/// The number of operands and results of an instruction, where nothing else is known.
 struct Arity;
 
 impl ModuleArity for Arity {
@@ -52,10 +52,10 @@ macro_rules! mnemonics {
 }
 wasmparser::for_each_operator!(mnemonics);
 
-/// Whether an instruction surely writes no memory.
+/// Returns whether an instruction certainly writes no memory.
 pub fn keeps_memory(operator: &Operator<'_>) -> bool {
     use Operator as O;
-    // What most code consists of, without a look at its name.
+    // The most frequent instructions, without a comparison of names.
     if let O::LocalGet { .. }
     | O::I32Const { .. }
     | O::I32Add
@@ -84,7 +84,7 @@ enum Order {
 }
 
 impl Walk<'_, '_> {
-    /// Applies an instruction without control flow; nothing if the module is not valid.
+    /// Applies an instruction without control flow; returns `None` if the module is not valid.
     pub fn apply(&mut self, operator: &Operator<'_>, s: &mut State) -> Option<()> {
         use Operator as O;
         use Order::{Different, Equal, Less, LessSigned};
@@ -206,7 +206,7 @@ impl Walk<'_, '_> {
                 let cost = self.bulk(s, &length, matches!(operator, O::MemoryCopy { .. }));
                 s.cost = s.cost.and(cost);
             }
-            // Their cost grows with an operand, and they change what calls through tables reach.
+            // Their cost grows with an operand, and they change which functions calls through tables reach.
             O::TableGrow { .. } | O::TableFill { .. } | O::TableCopy { .. } | O::TableInit { .. } => {
                 return None;
             }
@@ -223,7 +223,7 @@ impl Walk<'_, '_> {
         Some(())
     }
 
-    /// Pops an integer of so many bits. What is not known becomes a symbol.
+    /// Pops an integer of `bits` bits. An unknown value becomes a symbol.
     pub(crate) fn pop(&mut self, s: &mut State, bits: u8) -> Option<Rc<Sum>> {
         let value = s.stack.pop()?;
         Some(self.sum(&value, bits))
@@ -333,7 +333,7 @@ impl Walk<'_, '_> {
         result
     }
 
-    /// Notes that a form is between 0 and `most`.
+    /// Records that a form is between 0 and `most`.
     fn between(&mut self, s: &mut State, form: Option<Linear>, most: i128) {
         let Some(form) = form else { return };
         if let Some(room) = Linear::constant(most).minus(&form) {
@@ -342,7 +342,7 @@ impl Walk<'_, '_> {
         s.learn(Rc::new(form));
     }
 
-    /// Notes that a result is at most one of its operands.
+    /// Records that a result is at most one of its operands.
     fn at_most(&mut self, s: &mut State, result: &Sum, of: &Rc<Sum>) {
         if let [(symbol, 1)] = result.terms[..] {
             let of = self.values.integer(of, &s.facts);
@@ -365,7 +365,7 @@ impl Walk<'_, '_> {
         let result = self.values.within(bits, low, high);
         self.at_most(s, &result, &a);
         if let ([(symbol, 1)], None) = (&result.terms[..], b.as_constant()) {
-            // Below the divisor, which is not 0, or this traps: the fact may rule out all that comes behind.
+            // Below the divisor, which is not 0, or this traps: the fact may rule out all code after it.
             self.trap(s.cost, s.marked);
             let divisor = self.values.integer(&b, &s.facts);
             if let Some(fact) = divisor.minus(&Linear::symbol(*symbol)).and_then(|f| f.shifted(-1)) {
@@ -388,12 +388,12 @@ impl Walk<'_, '_> {
         let (a, b) = if a.as_constant().is_some() { (b, a) } else { (a, b) };
         let (x, y) = (self.values.range(&a, &s.facts), self.values.range(&b, &s.facts));
         if let Some(n) = b.as_constant() {
-            // A mask of all the low bits that there may be changes nothing.
+            // A mask of all low bits that may be set changes nothing.
             if n & n.wrapping_add(1) & mask(bits) == 0 && x.1 <= n {
                 s.stack.push(Value::Sum(a));
                 return Some(());
             }
-            // A mask of all the bits that there may be but the lowest leaves a multiple.
+            // A mask of all bits that may be set but the lowest ones leaves a multiple.
             let low = n.trailing_zeros();
             let all = if low < 64 { n | ((1 << low) - 1) } else { 0 };
             if low > 0 && low < 64 && all & all.wrapping_add(1) & mask(bits) == 0 && x.1 <= all {
@@ -427,7 +427,7 @@ impl Walk<'_, '_> {
         }
         let (a, b) = self.pair(s, bits)?;
         let (x, y) = (self.values.range(&a, &s.facts), self.values.range(&b, &s.facts));
-        // Where no bit is set in both, it is the sum.
+        // If no bit is set in both, the result is the sum.
         for (a, b, high) in [(&a, &b, y.1), (&b, &a, x.1)] {
             if high < 1 << 62
                 && a.is_multiple_of((high + 1).next_power_of_two())
@@ -514,13 +514,13 @@ impl Walk<'_, '_> {
         }
         let mut no = Known::default();
         no.nonzero.extend(a.minus(b).map(Rc::new));
-        // As integers as well: of a sum that may wrap, its name is compared.
+        // As integers as well: a sum that may wrap is compared by its name.
         let named = x.minus(&y).map(|d| Sum::from_linear(a.bits, &d));
         no.nonzero.extend(named.filter(|d| no.nonzero.first().is_none_or(|n| **n != *d)).map(Rc::new));
         Condition { yes, no }
     }
 
-    /// `a < b` as signed numbers, where at least one is known not to be negative.
+    /// Compares `a < b` as signed numbers, where at least one is known not to be negative.
     fn less_signed(&mut self, s: &State, a: &Rc<Sum>, b: &Rc<Sum>) -> Condition {
         let half = i128::from(mask(a.bits) >> 1);
         let (ra, rb) = (self.values.range(a, &s.facts), self.values.range(b, &s.facts));
@@ -535,7 +535,7 @@ impl Walk<'_, '_> {
             condition.yes.facts.extend(below_half(&y));
         }
         if pb {
-            // a >= b >= 0 likewise.
+            // a >= b >= 0: likewise the unsigned order.
             condition.no = order.no.clone();
             condition.no.facts.extend(below_half(&x));
         }
@@ -562,7 +562,7 @@ impl Walk<'_, '_> {
             s.stack.push(Value::Sum(x));
             return Some(());
         }
-        // On either side what the condition makes known holds, and nothing else is used.
+        // On either side, the facts of the condition hold, and nothing else is used.
         let (mut yes, mut no) = (s.facts_only(), s.facts_only());
         if !yes.assume(&condition.yes, &self.values) {
             s.stack.push(Value::Sum(y));
@@ -583,7 +583,7 @@ impl Walk<'_, '_> {
     /// Returns the address of an access, modulo 2^32.
     fn place(&mut self, s: &mut State, at: &MemArg) -> Option<Option<Sum>> {
         let address = self.pop(s, 32)?;
-        // An address beyond 2^32 traps; one that wraps is not what is accessed.
+        // An address beyond 2^32 traps; an address that wraps is not accessed.
         let place = address.add(&Sum::constant(32, at.offset), 1);
         self.tell(Event::Access(place.as_ref()));
         Some(place)
@@ -601,7 +601,7 @@ impl Walk<'_, '_> {
         let value = match known {
             Some(sum) if sum.bits == bits => sum,
             Some(sum) => {
-                // Of the host, as 32 bits: its symbols are integers.
+                // A value of the host, as 32 bits: its symbols are integers.
                 let form = self.values.integer(&sum, &s.facts);
                 Rc::new(Sum::from_linear(bits, &form))
             }
@@ -611,7 +611,7 @@ impl Walk<'_, '_> {
         Some(())
     }
 
-    /// Returns what the module itself stored at a place, or copied there.
+    /// Returns the value that the module itself stored at a place, or copied there.
     fn stored(&mut self, s: &mut State, place: &Sum, bytes: u8, bits: u8) -> Option<Rc<Sum>> {
         let (value, from, whole) = s.memory.iter().rev().find_map(|stored| {
             let from = place.minus(&stored.at)?.as_constant()?;
@@ -628,7 +628,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Whether a load takes more than one of the host's values at once.
+    /// Returns whether a load takes more than one of the host's values at once.
     fn copies(&self, s: &State, at: &MemArg) -> bool {
         let Some(Value::Sum(address)) = s.stack.last() else { return false };
         let place = address.add(&Sum::constant(32, at.offset), 1);
@@ -651,10 +651,10 @@ impl Walk<'_, '_> {
         Some(())
     }
 
-    /// Returns the cost of moving so many bytes with one instruction.
+    /// Returns the cost of moving `length` bytes with one instruction.
     fn bulk(&mut self, s: &State, length: &Rc<Sum>, is_copy: bool) -> Poly {
         let form = self.values.integer(length, &s.facts);
-        // What does not fit in memory traps before anything is moved.
+        // A range that does not fit in memory traps before anything is moved.
         let all = Upper { constant: layout::MAX_MEMORY.into(), slope: 0, divisor: 1 };
         let found = self.values.symbols.upper(&form, &s.facts);
         let fits = |u: &Upper| all.constant.checked_mul(u.divisor).is_none_or(|most| u.constant <= most);
@@ -668,7 +668,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Pops a condition; an integer is one of being not 0.
+/// Pops a condition; an integer is the condition that it is not 0.
 pub fn condition(walk: &mut Walk<'_, '_>, s: &mut State) -> Option<Condition> {
     Some(match s.stack.pop()? {
         Value::Condition(condition) => (*condition).clone(),
@@ -684,7 +684,7 @@ fn not(condition: &Condition) -> Condition {
     Condition { yes: condition.no.clone(), no: condition.yes.clone() }
 }
 
-/// `a < b` of integers: `b − a − 1 ≥ 0`; its negation: `a − b ≥ 0`.
+/// Returns `a < b` of integers: `b − a − 1 ≥ 0`; its negation: `a − b ≥ 0`.
 fn less(a: &Linear, b: &Linear) -> Condition {
     let known =
         |form: Option<Linear>| Known { facts: form.map(Rc::new).into_iter().collect(), nonzero: Vec::new() };

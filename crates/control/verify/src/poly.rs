@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Highest power of the length.
+/// The number of coefficients: powers of the length from 0 to one less.
 const DEGREE: usize = 4;
 /// Coefficients are multiples of 1 / 256, rounded up.
 const ONE: u128 = 256;
@@ -14,16 +14,16 @@ pub struct Poly(Option<[u128; DEGREE]>);
 impl Poly {
     pub const ZERO: Self = Self(Some([0; DEGREE]));
     pub const UNBOUNDED: Self = Self(None);
-    /// Of one as bytes.
+    /// The size of an encoded bound in bytes.
     pub const BYTES: usize = 1 + 16 * DEGREE;
-    /// L itself.
+    /// The length L itself.
     pub const LENGTH: Self = Self(Some([0, ONE, 0, 0]));
 
     pub fn constant(n: u64) -> Self {
         Self(Some([u128::from(n) * ONE, 0, 0, 0]))
     }
 
-    /// Returns at least `(constant + slope × L) / divisor`; negative parts count as 0.
+    /// Returns a bound of at least `(constant + slope × L) / divisor`; negative parts count as 0.
     pub fn from_upper(upper: crate::linear::Upper) -> Self {
         let part = |n: i128| {
             let n = u128::try_from(n.max(0)).ok()?.checked_mul(ONE)?;
@@ -36,7 +36,7 @@ impl Poly {
         self.0.is_some()
     }
 
-    /// The bound, if it does not grow.
+    /// Returns the bound, if it does not grow.
     pub fn as_constant(self) -> Option<u64> {
         let [n, b, c, d] = self.0?;
         (b == 0 && c == 0 && d == 0).then(|| u64::try_from(n.div_ceil(ONE)).ok())?
@@ -55,7 +55,7 @@ impl Poly {
     #[must_use]
     pub fn times(self, other: Self) -> Self {
         let (Some(a), Some(b)) = (self.0, other.0) else {
-            // Nothing, however often, is nothing.
+            // Zero times anything is zero.
             return if self == Self::ZERO || other == Self::ZERO { Self::ZERO } else { Self::UNBOUNDED };
         };
         let mut all = [0u128; DEGREE];
@@ -72,7 +72,7 @@ impl Poly {
         Self(Some(all))
     }
 
-    /// Rounded up.
+    /// Divides by `n`, rounded up.
     #[must_use]
     pub fn over(self, n: u64) -> Self {
         Self(self.0.map(|all| all.map(|a| a.div_ceil(u128::from(n.max(1))))))
@@ -90,7 +90,7 @@ impl Poly {
         Self(Some(all))
     }
 
-    /// For [`Poly::from_bytes`].
+    /// Encodes the bound for [`Poly::from_bytes`].
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
         if let Some(all) = self.0 {
@@ -108,7 +108,7 @@ impl Poly {
         Self((bytes[0] == 1).then_some(all))
     }
 
-    /// The bound at a length; nothing if there is none, or it is above 2^128.
+    /// Returns the bound at a length; `None` if there is none, or 256 times it exceeds 128 bits.
     pub fn at(self, length: u64) -> Option<u128> {
         let all = self.0?;
         let sum =

@@ -1,8 +1,8 @@
-//! What each integer operation does to intervals: one small function a rule, with its statement.
+//! The effects of integer operations on intervals: one small function per rule, with its statement.
 //!
-//! In every statement `x` lies in `a = (low, high)`, `y` in `b`, all unsigned; the result lies in what is
-//! returned. The rules hold for 32 and 64 bits. `tests/rules.rs` checks each for all values of four bits,
-//! `prove` proves them by z3.
+//! In every statement `x` lies in `a = (low, high)`, `y` in `b`, all unsigned; the result lies in the
+//! returned interval. The rules hold for 32 and 64 bits. `tests/rules.rs` checks each for all values of four
+//! bits, `prove` proves them by z3.
 
 /// An unsigned interval, ends included.
 pub type Interval = (u64, u64);
@@ -47,7 +47,7 @@ pub fn shift_right_any(a: Interval) -> Interval {
     (0, a.1)
 }
 
-/// `x * y` if no product of the two intervals exceeds `top`; nothing if one may.
+/// `x * y` if no product of the two intervals exceeds `top`; `None` if one may.
 pub fn multiply(a: Interval, b: Interval, top: u64) -> Option<Interval> {
     let high = a.1.checked_mul(b.1)?;
     (high <= top).then_some((a.0 * b.0, high))
@@ -63,7 +63,7 @@ pub fn sign_extend(a: Interval, from: u8) -> Option<Interval> {
     (a.1 < 1 << (from - 1)).then_some(a)
 }
 
-/// Whether every value has a clear top bit, so that signed and unsigned order agree.
+/// Returns whether every value has a clear top bit, so that signed and unsigned order agree.
 pub fn is_nonnegative(a: Interval, bits: u8) -> bool {
     a.1 < 1 << (bits - 1)
 }

@@ -1,20 +1,20 @@
-//! What is known at one point of a function, and the join of two such states.
+//! The facts known at one point of a function, and the join of two such states.
 
 use crate::cost::Cost;
 use crate::linear::{COUNT, Fact, LENGTH, Linear};
 use crate::value::{Known, Sum, Value, Values};
 use std::rc::Rc;
 
-/// Facts kept, the newest.
+/// The largest number of facts, of which the newest are kept.
 const MAX_FACTS: usize = 80;
-/// Sums known not to be 0 that are kept, the newest.
+/// The largest number of sums known not to be 0, of which the newest are kept.
 const MAX_NONZERO: usize = 12;
-/// Places of memory that are remembered, the newest.
+/// The largest number of remembered places of memory, of which the newest are kept.
 const MAX_STORED: usize = 24;
-/// Values that differ at a join and get relations, at most.
+/// The largest number of values that differ at a join and get relations.
 const MAX_RELATED: usize = 8;
 
-/// So many bytes at an address of the module's own memory.
+/// This many bytes at an address of the module's own memory.
 #[derive(Clone, Debug)]
 pub struct Stored {
     pub at: Rc<Sum>,
@@ -49,7 +49,8 @@ impl State {
         self.memory.get(n).map(|stored| &stored.value)
     }
 
-    /// Returns how many values it holds, besides a limited number of places in memory: what copying it takes.
+    /// Returns the number of its values, without a limited number of places in memory: the cost of copying
+    /// it.
     pub fn len(&self) -> usize {
         self.locals.len() + self.stack.len() + self.globals.len()
     }
@@ -72,8 +73,8 @@ impl State {
         }
     }
 
-    /// Adds what a branch makes known. False if it contradicts what was known before: no execution comes
-    /// here.
+    /// Adds the facts that a branch implies. Returns false if they contradict known facts: no execution
+    /// reaches this point.
     #[must_use]
     pub fn assume(&mut self, known: &Known, values: &Values) -> bool {
         for fact in &known.facts {
@@ -110,10 +111,10 @@ impl State {
         self.facts.push(fact);
     }
 
-    /// Forgets what may lie at `at`, and remembers what is stored there now.
+    /// Forgets the values that may lie at `at`, and remembers the one stored there now.
     pub fn store(&mut self, at: Rc<Sum>, bytes: u8, value: Value) {
         self.memory.retain(|old| {
-            // Apart for certain: neither reaches the other, nor around the end of memory.
+            // Certainly disjoint: neither reaches the other, nor around the end of memory.
             let apart = at.minus(&old.at).and_then(|d| d.as_constant());
             apart.is_some_and(|d| d >= u64::from(old.bytes) && d <= (1 << 32) - u64::from(bytes))
         });
@@ -123,7 +124,7 @@ impl State {
         self.memory.push(Stored { at, bytes, value });
     }
 
-    /// Joins two states: what holds in both, at the greater cost.
+    /// Joins two states: the facts of both, at the greater cost.
     pub fn join(self, other: Self, values: &mut Values) -> Self {
         let shared = self.facts.iter().zip(&other.facts).take_while(|(a, b)| Rc::ptr_eq(a, b)).count();
         let mut facts: Vec<Fact> = self.facts[..shared].to_vec();
@@ -135,7 +136,7 @@ impl State {
             }
             match (a, b) {
                 (Value::Sum(x), Value::Sum(y)) if x.bits == y.bits => {
-                    // Of values that may be anything, such as hashes, nothing is to be had.
+                    // For values that may be anything, such as hashes, there is nothing to gain.
                     let all = crate::value::mask(x.bits);
                     let known = |s: &Sum| {
                         s.as_constant().is_some()
@@ -233,7 +234,8 @@ pub fn choose(
         return sum;
     }
     let it = Linear::symbol(symbol);
-    // What may bound it from above: either of the two, the length, the count. From below: either of the two.
+    // Candidates for upper bounds: either of the two, the length, the count. For lower bounds: either of the
+    // two.
     let (length, count) = (Linear::symbol(LENGTH), Linear::symbol(COUNT));
     let mut bounds = vec![(a, 1), (b, 1), (a, -1), (b, -1)];
     if high <= i128::from(crate::abi::MAX_LENGTH) {
@@ -246,7 +248,7 @@ pub fn choose(
         if bound.terms.is_empty() {
             continue;
         }
-        // Whether the distance is at least so much, on both paths.
+        // Whether the difference is at least this much, on both paths.
         let holds = |least: i128| {
             [(a, left), (b, right)].into_iter().all(|(value, facts)| {
                 let distance = bound.combined(sign, value, -sign).and_then(|mut distance| {

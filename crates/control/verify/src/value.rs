@@ -13,7 +13,7 @@ pub struct Sum {
     pub terms: Vec<(Symbol, u64)>,
 }
 
-/// Terms of a sum, at most; a larger one becomes a symbol of its own.
+/// The largest number of terms of a sum; a larger one becomes a new symbol.
 const MAX_TERMS: usize = 6;
 
 pub fn mask(bits: u8) -> u64 {
@@ -39,7 +39,7 @@ impl Sum {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// Returns `self + factor × other` modulo 2^bits, or nothing if it has too many terms.
+    /// Returns `self + factor × other` modulo 2^bits, or `None` if it has too many terms.
     pub fn add(&self, other: &Self, factor: u64) -> Option<Self> {
         if self.bits != other.bits {
             return None;
@@ -73,7 +73,8 @@ impl Sum {
         self.terms.iter().find(|(s, _)| *s == symbol).map_or(0, |(_, n)| *n)
     }
 
-    /// Whether the value is a multiple of `power`, a power of two below 2^bits, whatever its symbols are.
+    /// Returns whether the value is a multiple of `power`, a power of two below 2^bits, for any values of its
+    /// symbols.
     pub fn is_multiple_of(&self, power: u64) -> bool {
         power.is_power_of_two()
             && power <= mask(self.bits)
@@ -97,7 +98,7 @@ impl Sum {
     }
 }
 
-/// What holds if a condition is true, and what if it is false.
+/// The facts that hold if a condition is true, and those that hold if it is false.
 #[derive(Clone, Debug, Default)]
 pub struct Condition {
     pub yes: Known,
@@ -155,15 +156,16 @@ pub fn bits_of(kind: ValType) -> Option<u8> {
     }
 }
 
-/// Symbols, and the names of sums that may wrap.
+/// The symbols, and the names of sums that may wrap.
 #[derive(Debug, Default)]
 pub struct Values {
     pub symbols: Symbols,
-    /// The symbol for the value of a sum. Symbols do not change, so neither does the value of a sum of them.
+    /// The symbols for the values of sums. Symbols do not change, so neither does the value of a sum of them.
     names: HashMap<Rc<Sum>, Symbol>,
     /// The sums that have names, for finders.
     pub named: HashMap<Symbol, Rc<Sum>>,
-    /// Symbols that a choice made, in order, with those of the values that it chose from, for observers.
+    /// The symbols that a choice created, in order, with those of the values that it chose from, for
+    /// observers.
     pub chosen: Vec<(Symbol, Symbol)>,
     /// Symbols that are another sum without its lowest set bit.
     pub cleared: HashMap<Symbol, Rc<Sum>>,
@@ -211,7 +213,7 @@ impl Values {
         forms.into_iter().find(|form| inside(form, Some(facts)))
     }
 
-    /// Returns the integer in `0 .. 2^bits` that the sum is; as a symbol of its own if it may wrap.
+    /// Returns the integer in `0 .. 2^bits` that the sum is; as a new symbol if it may wrap.
     pub fn integer(&mut self, sum: &Rc<Sum>, facts: &[Fact]) -> Linear {
         if let Some(form) = self.exact(sum, facts) {
             return form;
@@ -235,11 +237,11 @@ impl Values {
         (low, high.max(low))
     }
 
-    /// Returns what follows from a sum that is not 0, as a form that is at least 1, if its sign is known.
+    /// Returns the consequence of a sum that is not 0, as a form that is at least 1, if its sign is known.
     ///
-    /// A form that is at least 0, is not 0, and whose parts all divide by g, is at least g.
+    /// A form that is at least 0, is not 0, and whose parts are all divisible by g, is at least g.
     pub fn positive(&self, sum: &Sum, facts: &[Fact]) -> Option<Linear> {
-        // Not 0 modulo 2^bits, so not the integer 0 either, whichever representative is taken.
+        // It is not 0 modulo 2^bits, so it is not the integer 0 either, whichever representative is taken.
         let terms: Vec<(Symbol, i128)> = sum.terms.iter().map(|(s, n)| (*s, signed(*n, sum.bits))).collect();
         let form = Linear { constant: signed(sum.constant, sum.bits), terms };
         let negative = Linear::default().combined(1, &form, -1)?;

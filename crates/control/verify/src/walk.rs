@@ -1,7 +1,7 @@
 //! Abstract interpretation of functions, once over their structured control flow.
 //!
-//! A walk keeps, at each point, what is known and the cost of the most expensive path there. Paths that end
-//! in a trap count as well: what was spent before it was spent.
+//! A walk keeps, at each point, the known facts and the cost of the most expensive path there. Paths that end
+//! in a trap count as well, because the cost before the trap was spent.
 
 use crate::abi::{self, Host};
 use crate::certificate::{MAX_INLINE, Notes};
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wasmparser::{BlockType, Operator, ValType};
 
-/// What a function costs, whatever its arguments.
+/// The cost of a function, for any arguments.
 #[derive(Clone, Debug)]
 pub struct Summary {
     pub cost: Cost,
@@ -30,11 +30,11 @@ pub struct Summary {
 pub trait Guide {
     /// Returns the note for a loop that is entered with this state.
     fn note<'a>(&self, walk: &mut Walk<'_, 'a>, body: &LoopBody<'_, 'a>, entry: &State) -> crate::LoopNote;
-    /// Whether a call is to be analysed with its arguments.
+    /// Returns whether a call is to be analysed with its arguments.
     fn inlines(&self, walk: &Walk<'_, '_>, callee: u32, arguments: &[Value]) -> bool;
 }
 
-/// A loop as a walk needs it.
+/// The parts of a loop that a walk needs.
 #[derive(Clone, Copy)]
 pub struct LoopBody<'n, 'a> {
     pub kind: BlockType,
@@ -42,19 +42,19 @@ pub struct LoopBody<'n, 'a> {
     pub about: &'n About,
 }
 
-/// An open frame: where branches to it go.
+/// An open frame: the target of branches.
 pub(crate) struct Frame {
-    /// Values that a branch carries.
+    /// The number of values that a branch carries.
     carried: usize,
     height: usize,
-    /// States that have arrived, joined, with the loop nesting at which they left.
+    /// The states that have arrived, joined, with the loop nesting at which they left.
     pub(crate) arrived: Vec<(usize, State)>,
 }
 
 /// The most expensive paths into a trap from one loop nesting.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Traps {
-    /// Of paths that have begun a packet in the loop's iteration, and of others.
+    /// The costs of paths that have begun a packet in the loop's iteration, and of others.
     pub(crate) marked: Option<Cost>,
     pub(crate) unmarked: Option<Cost>,
 }
@@ -67,23 +67,23 @@ pub struct Walk<'m, 'a> {
     pub(crate) diverging: &'m BTreeSet<u32>,
     pub(crate) frames: Vec<Frame>,
     pub(crate) traps: Vec<Traps>,
-    /// Notes on the function that is walked: read by a checker, written under a guide.
+    /// The notes on the function that is walked: read by a checker, written under a guide.
     pub notes: Notes,
     pub(crate) guide: Option<Rc<dyn Guide + 'm>>,
-    /// Instructions that may still be walked over.
+    /// The number of instructions that may still be walked.
     pub work: u64,
     pub function: u32,
     inlined: usize,
     depth: usize,
-    /// What has no bound, the first that was met.
+    /// The first reason found why there is no bound.
     pub why: Option<Refused>,
-    /// Loops as they were verified, each time one was entered.
+    /// The loops as they were verified, once for each entry into them.
     pub loops: Vec<LoopBound>,
     pub(crate) exploring: u32,
     pub(crate) observer: Option<&'m dyn Observer>,
 }
 
-/// What became of a walk: the states that return, and the cost of all paths.
+/// The outcome of a walk: the states that return, and the cost of all paths.
 pub struct Outcome {
     pub cost: Cost,
     pub returns: bool,
@@ -122,7 +122,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         }
     }
 
-    /// Tells an observer, if there is one. It cannot change anything.
+    /// Sends an event to the observer, if there is one. It cannot change anything.
     pub(crate) fn tell(&self, event: Event<'_>) {
         if let Some(observer) = self.observer {
             observer.see(self, event);
@@ -175,7 +175,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         let none = || Refused { rule: Rule::TooDeep, function, offset: 0 };
         let module = self.module;
         let (own, kind) = module.own(function).zip(module.kind_of(function)).ok_or_else(none)?;
-        // Locals are run-length encoded: what they take is not in the size of the module.
+        // Locals are run-length encoded, so the module's size does not limit their number.
         self.spend((kind.params().len() + own.locals.len() + state.globals.len()) / 4, 0)?;
         let body = own.body.as_deref().filter(|_| self.depth + own.depth <= MAX_DEPTH).ok_or_else(none)?;
         let mut locals = Vec::with_capacity(arguments.len() + own.locals.len());
@@ -195,7 +195,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         end
     }
 
-    /// A value of which nothing is known is still the same wherever it is used.
+    /// Names an unknown value: it is still the same value wherever it is used.
     fn named(&mut self, value: Value, kind: ValType) -> Value {
         match (value, bits_of(kind)) {
             (Value::Any, Some(bits)) => Value::Sum(self.values.any(bits)),
@@ -203,7 +203,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         }
     }
 
-    /// Runs `inner` in a frame; what falls out of it and what branches to it are joined.
+    /// Runs `inner` in a frame; the path that falls out of it and the branches to it are joined.
     fn framed(
         &mut self,
         carried: usize,
@@ -239,7 +239,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         self.frames[at].arrived.push((layer, state));
     }
 
-    /// Notes that a path ends here in a trap.
+    /// Records that a path ends here in a trap.
     pub(crate) fn trap(&mut self, cost: Cost, marked: bool) {
         if let Some(traps) = self.traps.last_mut() {
             let place = if marked { &mut traps.marked } else { &mut traps.unmarked };
@@ -387,8 +387,8 @@ impl<'m, 'a> Walk<'m, 'a> {
         let arguments = state.stack.split_off(at);
         match module.import(callee) {
             Some((names::IMPORTS, names::PACKET)) => {
-                // Checked where it runs: the index exceeds the one before and is below the count. Where that
-                // fails, no packet has begun, so what was spent since the last one is the call's.
+                // Checked at run time: the index exceeds the one before and is below the count. If that
+                // fails, no packet has begun, so the cost since the last one is the call's.
                 self.trap(state.cost, state.marked);
                 state.marked = true;
                 if let Some(Value::Sum(index)) = arguments.first() {
@@ -401,13 +401,13 @@ impl<'m, 'a> Walk<'m, 'a> {
                 }
                 return Ok(Some(state));
             }
-            // A hint: nothing runs.
+            // A hint: no code runs.
             Some((names::IMPORTS, names::COLD)) => return Ok(Some(state)),
             Some(_) => return Ok(Some(self.returned(kind.results(), state))),
             None => {}
         }
         if self.diverging.contains(&callee) {
-            // It counts what it executes, so it ends in a trap; it never returns.
+            // It counts its instructions, so it ends in a trap; it never returns.
             self.trap(state.cost, state.marked);
             return Ok(None);
         }
@@ -452,7 +452,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         state.cost = state.cost.then(cost);
     }
 
-    /// Forgets what a call may change, and pushes results of which nothing is known.
+    /// Forgets all values that a call may change, and pushes unknown results.
     fn returned(&mut self, results: &[ValType], mut state: State) -> State {
         for kind in results {
             let value = self.named(Value::Any, *kind);
@@ -509,7 +509,7 @@ impl<'m, 'a> Walk<'m, 'a> {
     }
 }
 
-/// Leaves on the stack what the end of a frame does.
+/// Leaves the results of a frame on the stack, as its end does.
 pub(crate) fn settle(state: &mut State, carried: usize, height: usize) {
     let from = state.stack.len().saturating_sub(carried);
     let carried = state.stack.split_off(from);

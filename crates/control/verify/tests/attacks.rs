@@ -11,7 +11,7 @@ const HEAD: &str = r#"(import "flame" "packet" (func $packet (param i32)))
     (import "flame" "cold" (func $cold))
     (memory (export "memory") 1) (table 1 1 funcref) (elem (i32.const 0) func $cold)"#;
 
-/// 100 times `memory.grow`: a weight of 102,600 without a loop.
+/// Returns 100 times `memory.grow`: a weight of 102,600 without a loop.
 fn work() -> String {
     "(drop (memory.grow (i32.const 0)))".repeat(100)
 }
@@ -37,7 +37,7 @@ fn of_calls(n: u32) -> Certificate {
     Certificate { entries: BTreeMap::from([(2, notes)]), ..Certificate::default() }
 }
 
-/// After a mark that traps, the fact that it did not rules out every way on: what was spent before it counts.
+/// After a mark that traps, the fact that it did not rules out every path: the cost before it counts.
 #[test]
 fn what_precedes_a_mark_that_traps_is_spent() {
     let batch = format!(
@@ -54,8 +54,8 @@ fn what_precedes_a_mark_that_traps_is_spent() {
     assert!(cost.call.at(0).unwrap() >= WORK, "{cost:?}");
 }
 
-/// The same of a remainder by 0; another loop's note puts two facts together, so that each of two ways is
-/// ruled out.
+/// A remainder by 0 does the same; another loop's note combines two facts, so that each of two paths is ruled
+/// out.
 #[test]
 fn what_precedes_a_remainder_by_0_is_spent() {
     let tick = format!(
@@ -80,7 +80,7 @@ fn what_precedes_a_remainder_by_0_is_spent() {
     assert!(cost.call.at(0).unwrap() >= WORK, "{cost:?}");
 }
 
-/// An iteration that traps before it has begun a packet is paid for by the call.
+/// An iteration that traps before it has begun a packet is charged to the call.
 #[test]
 fn an_iteration_that_begins_no_packet_is_the_calls() {
     let certificate = of_entry([(0, LoopNote { packets: true, ..LoopNote::default() })]);
@@ -96,14 +96,14 @@ fn an_iteration_that_begins_no_packet_is_the_calls() {
         let batch = format!(r#"(func (export "flame_batch") (param i32) (result i64) {body})"#);
         let cost = bound(&batch, &certificate);
         assert!(cost.at(1, 60).unwrap() >= 2 * WORK, "{cost:?}");
-        // Where there are no packets, the first mark traps.
+        // Without packets, the first mark traps.
         let tick = format!(r#"(func (export "flame_tick") (param i64) (result i64) {body})"#);
         let cost = bound(&tick, &certificate);
         assert!(cost.at(0, 0).unwrap() >= WORK, "{cost:?}");
     }
 }
 
-/// The host's functions do not trap at their end, whatever a certificate says.
+/// The host's functions do not trap at their end, whatever a certificate claims.
 #[test]
 fn an_import_does_not_diverge() {
     let tick = r#"(func (export "flame_tick") (param i64) (result i64)
@@ -114,8 +114,8 @@ fn an_import_does_not_diverge() {
     assert!(no_bound.entries[0].bound.is_err());
 }
 
-/// What a certificate has repeated is limited by the size of the module: no part of it takes time that is not
-/// counted.
+/// The repetition that a certificate requests is limited by the size of the module: all its parts take
+/// counted time.
 #[test]
 fn repetition_is_limited() {
     let descriptors = "(call $packet (local.tee 1 (i32.load (i32.const 0))))
@@ -149,8 +149,7 @@ fn repetition_is_limited() {
     assert!(start.elapsed() < Duration::from_secs(15));
 }
 
-/// A few bytes that enter hundreds of loops again: what is kept of loops is limited by the size of the
-/// module.
+/// A few bytes enter hundreds of loops again: the memory of kept loops is limited by the size of the module.
 #[test]
 fn what_is_kept_of_loops_is_limited() {
     let calls = 8_000;
@@ -190,7 +189,7 @@ fn the_first_constant_of_an_expression_is_not_its_value() {
     assert_eq!(cost("(i32.const 1)"), 6, "one constant is known");
 }
 
-/// Control flow that is not modelled, by which more is executed than the rest of the function says.
+/// Control flow that is not modelled, by which more is executed than the rest of the function suggests.
 #[test]
 fn unknown_control_flow_has_no_bound() {
     let types = r#"(type $t (func)) (type $r (func (result (ref null $t)))) (tag $e)
@@ -221,8 +220,8 @@ fn unknown_control_flow_has_no_bound() {
     }
 }
 
-/// A module in bytes: functions without parameters or results, by their bodies; the last one is exported as
-/// `f`.
+/// Returns a module in bytes: functions without parameters or results, by their bodies; the last one is
+/// exported as `f`.
 fn raw(bodies: &[Vec<u8>]) -> Vec<u8> {
     fn number(mut n: usize) -> Vec<u8> {
         let mut out = Vec::new();
@@ -250,7 +249,7 @@ fn raw(bodies: &[Vec<u8>]) -> Vec<u8> {
     wasm
 }
 
-/// The end of a frame that is not known is not the end of the function: `try … end`, then a loop.
+/// The end of an unsupported frame is not the end of the function: `try … end`, then a loop.
 #[test]
 fn a_frame_that_is_not_known_ends_no_function() {
     let loops = [0x03, 0x40, 0x0c, 0x00, 0x0b, 0x0b];
@@ -263,12 +262,12 @@ fn a_frame_that_is_not_known_ends_no_function() {
         };
         assert!(refused, "{frame:?}");
     }
-    // A body with more after its end is an error of the module, with the place.
+    // A body with more code after its end is an error of the module, with the place.
     let error = verify(&raw(&[vec![0, 0x0b, 0x01, 0x0b]]), &Certificate::default().to_bytes()).unwrap_err();
     assert!(error.to_string().contains("at offset"), "{error}");
 }
 
-/// Six bytes declare 50,000 locals: what they would take is limited.
+/// Six bytes declare 50,000 locals: their memory is limited.
 #[test]
 fn locals_are_limited() {
     let many = vec![1, 0xd0, 0x86, 0x03, 0x7f, 0x0b];

@@ -1,5 +1,4 @@
-//! Certificates that were changed: each is refused with rule and place, or gives bounds that no execution
-//! exceeds.
+//! Modified certificates: each is refused with rule and place, or gives bounds that no execution exceeds.
 
 mod modules;
 
@@ -9,7 +8,7 @@ use flame_verify::{
 use modules::{Sample, exceeded, samples};
 use std::time::{Duration, Instant};
 
-/// Verifies a changed certificate, and says whether it was refused.
+/// Verifies a modified certificate and returns whether it was refused.
 fn check(sample: &Sample, wasm: &[u8], certificate: &[u8], what: &dyn Fn() -> String) -> bool {
     let start = Instant::now();
     let verified = verify(wasm, certificate);
@@ -95,19 +94,19 @@ fn bytes_that_were_changed_give_no_bound_that_is_too_low() {
                 let doubled = [&bytes[..other], &bytes[at..]].concat();
                 one(&doubled, &|| format!("{at}..{other} twice"));
             }
-            // A count of four thousand millions.
+            // A length of about four billion.
             let huge = [&bytes[..at], &[0xff, 0xff, 0xff, 0xff, 0x0f], &bytes[at + 1..]].concat();
             one(&huge, &|| format!("byte {at} is huge"));
         }
         assert!(verify(&wasm, &[&bytes[..], &[0]].concat()).is_err(), "a byte more");
-        // Of another module.
+        // The certificate of another module.
         let other = &all[(n + 1) % all.len()].certificate;
         one(&other.to_bytes(), &|| "of another module".into());
         assert!(refused * 2 > tried, "{refused} of {tried} refused");
     }
 }
 
-/// Each list of loops, wherever it is.
+/// Calls `f` for each list of loops, at any depth.
 fn each_note(notes: &mut Notes, f: &mut dyn FnMut(&mut LoopNote)) {
     notes.loops.values_mut().for_each(&mut *f);
     notes.calls.values_mut().for_each(|inner| each_note(inner, f));
@@ -118,7 +117,7 @@ fn each(certificate: &mut Certificate, f: &mut dyn FnMut(&mut LoopNote)) {
     certificate.entries.values_mut().for_each(|notes| each_note(notes, f));
 }
 
-/// Changes the n-th note and nothing else.
+/// Modifies the n-th note and nothing else.
 fn changed(sample: &Sample, n: usize, change: &dyn Fn(&mut LoopNote)) -> Option<Certificate> {
     let mut certificate = sample.certificate.clone();
     let mut at = 0;
@@ -200,7 +199,7 @@ fn claims_that_were_changed_give_no_bound_that_is_too_low() {
     }
 }
 
-/// What is refused is named by rule and by place: the loop, in its function.
+/// A refusal names the rule and the place: the loop, in its function.
 #[test]
 fn refusals_name_rule_and_place() {
     let all = samples();
@@ -225,7 +224,7 @@ fn refusals_name_rule_and_place() {
     let expect = |found: flame_verify::Refused, rule: Rule, function: u32, offset: u32| {
         assert_eq!((found.rule, found.function, found.offset), (rule, function, offset), "{found}");
     };
-    // The second loop: one iteration less than there are; a fact that does not hold before it.
+    // The second loop: one iteration fewer than there are; a fact that does not hold before it.
     let less = refusal(packets, 0, 1, &|note| note.facts[0].constant = -1);
     expect(less, Rule::FactBefore(0), 1, place(&batch, 1, 1));
     let twice = refusal(packets, 0, 1, &|note| note.facts[0].terms[1].0 = -2);
@@ -238,7 +237,7 @@ fn refusals_name_rule_and_place() {
     expect(range, Rule::Form(2), 2, place(&batch, 2, 0));
     let none = refusal(packets, 0, 0, &|note| note.packets = false);
     expect(none, Rule::NoBound, 1, place(&batch, 1, 0));
-    // Of a function that is analysed for any arguments: its own fault is named, not the call.
+    // In a function that is analysed for any arguments, its own fault is named, not the call.
     let measure = refusal(calls, 0, 0, &|note| note.measure = Some(Measure::Cleared(0)));
     expect(measure, Rule::Measure, 1, place(&of_calls, 1, 0));
     let trips = refusal(calls, 0, 1, &|note| note.facts[0].constant = 98);
@@ -246,13 +245,13 @@ fn refusals_name_rule_and_place() {
     // In a call that is analysed with its arguments.
     let inlined = refusal(calls, 0, 2, &|note| note.facts[0].constant = -1);
     expect(inlined, Rule::FactBefore(0), 2, place(&of_calls, 2, 0));
-    // A function without note: the call.
+    // For a function without a note, the call is named.
     let mut certificate = calls.certificate.clone();
     certificate.summaries.clear();
     let left_out = verified(calls, &certificate).unwrap().entries[0].bound.unwrap_err();
     assert_eq!((left_out.rule, left_out.function), (Rule::Unsummarised(1), 3));
     assert!(left_out.offset > place(&of_calls, 3, 0));
-    // The place of what cannot be read.
+    // The place in bytes that cannot be parsed.
     let error = verify(&batch, &[1, 0, 0, 1, 1, 1, 0, 6]).unwrap_err().to_string();
     assert_eq!(error, "reading the certificate: an unknown kind of note (at byte 7 of the certificate)");
     let error = verify(&batch, &[2]).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Bounds of small modules, exactly: what each construct costs, and which path is the most expensive.
+//! Exact bounds of small modules: the cost of each construct, and the choice of the most expensive path.
 
 #[allow(dead_code)] // Each test uses a part.
 mod modules;
@@ -30,7 +30,7 @@ fn instructions() {
         ("(memory.fill (i32.const 0) (i32.const 0) (i32.and (i32.load (i32.const 0)) (i32.const 31)))", "17"),
         ("(memory.init $data (i32.const 0) (i32.const 0) (i32.const 32))", "14"),
         ("(memory.copy (i32.const 0) (i32.const 0) (i32.const 128))", "186"),
-        // As much as memory may hold, and no more.
+        // As much as memory may contain, and no more.
         ("(memory.fill (i32.const 0) (i32.const 0) (i32.load (i32.const 0)))", "67108877"),
         ("(memory.copy (i32.const 0) (i32.const 0) (i32.load (i32.const 0)))", "520093821"),
         ("(memory.fill (i32.const 0) (i32.const 0) (i32.const 0x40000000))", "67108876"),
@@ -48,7 +48,7 @@ fn instructions() {
             "(if (i32.load (i32.const 0)) (then (drop (i32.const 1)) (drop (i32.const 1)) (drop (i32.const 1)) (drop (i32.const 1)) unreachable))",
             "6",
         ),
-        // What is never executed costs nothing.
+        // Code that is never executed costs nothing.
         ("(if (i32.const 0) (then (drop (memory.grow (i32.const 1)))))", "2"),
         ("(if (i32.const 1) (then) (else (drop (memory.grow (i32.const 1)))))", "2"),
         ("(block (br_if 0 (i32.const 1)) (drop (memory.grow (i32.const 1))))", "2"),
@@ -79,11 +79,11 @@ fn calls() {
     assert_eq!(tick("(drop (call $middle (i32.const 1)))", with(0, with(0, Notes::default()))), "12");
     assert_eq!(tick("(drop (call $middle (i32.const 1)))", with(0, Notes::default())), "14");
     assert_eq!(tick("(call $never)", with(0, Notes::default())), "0", "it diverges all the same");
-    // Calls in calls, at most ten.
+    // Nested calls, at most ten deep.
     let deep = |n: usize| (0..n).fold(Notes::default(), |inner, _| with(0, inner));
     let again = tick("(drop (call $again (i32.const 1)))", deep(10));
     assert!(again.starts_with("it calls function 5"), "{again}");
-    // What is left behind a call: locals and operands.
+    // The state after a call: locals and operands.
     assert_eq!(
         tick(
             "(local.set $i (i32.const 1)) (drop (i32.add (i32.const 4) (call $leaf (i32.const 1)))) (if (local.get $i) (then) (else (drop (memory.grow (i32.const 1)))))",
@@ -105,8 +105,8 @@ fn packets_are_paid_for_by_packet() {
     let each = format!("{COUNT} (loop (call $packet (local.get $i)) {work} {NEXT})");
     // A mark that traps is the call's.
     is(&batch(&each, one(packets())), "4", "0", "13");
-    // Without that claim, it is a loop with as many iterations as packets; with a limit, a loop like any
-    // other.
+    // Without that claim, it is a loop with as many iterations as packets; with a limit, it is an ordinary
+    // loop.
     let below = fact(-1, &[(1, Reference::Count), (-1, Reference::Trip)]);
     let counted = one(step(2, 1, std::slice::from_ref(&below)));
     is(&batch(&format!("{COUNT} (loop {work} {NEXT})"), counted.clone()), "14", "11", "0");
@@ -117,7 +117,7 @@ fn packets_are_paid_for_by_packet() {
         "0",
     );
     is(&batch(&each, counted), "16", "13", "0");
-    // What comes before the first mark in each iteration, and what comes behind a loop.
+    // Code before the first mark in each iteration, and code after a loop.
     let before = format!("{COUNT} (loop {work} (call $packet (local.get $i)) {NEXT}) {work}");
     is(&batch(&before, one(packets())), "8", "0", "13");
     // An iteration that ends without a packet is the call's; one that began one is the packet's.
@@ -130,7 +130,7 @@ fn packets_are_paid_for_by_packet() {
     let trap = format!("(if (i32.load (i32.const 0)) (then {work} {work} unreachable))");
     is(&batch(&ends(&trap, ""), one(packets())), "13", "0", "12");
     is(&batch(&ends("", &trap), one(packets())), "4", "0", "13");
-    // A way back without a packet.
+    // A back edge without a packet.
     let skip = "(br_if 0 (i32.load (i32.const 0)))";
     let text = ends(skip, "");
     let refused = bound(
@@ -140,7 +140,7 @@ fn packets_are_paid_for_by_packet() {
         one(packets()),
     );
     assert_eq!(refused.unwrap_err().rule, Rule::Packets);
-    // A loop in each packet, as long as it.
+    // A loop in each packet, with its length as trip count.
     let inner = format!(
         "{COUNT} (local.set $d (i32.load (local.get $b)))
          (loop (call $packet (local.get $i))
@@ -158,7 +158,7 @@ fn packets_are_paid_for_by_packet() {
         &[fact(0, &[(1, Reference::Term(4, 0)), (-2, Reference::Trip)])],
     );
     is(&batch(&inner, loops(vec![packets(), halves])), "7", "0", "3.5 L + 25");
-    // As many bytes as the packet has, at once.
+    // A bulk instruction with the length of the packet.
     let fill = inner.replace(
         "(loop (br_if 0 (i32.lt_u (local.tee $j (i32.add (local.get $j) (i32.const 2))) (local.get $l))))",
         "(memory.fill (i32.const 0) (i32.const 0) (local.get $l))",
@@ -173,7 +173,7 @@ fn packets_are_paid_for_by_packet() {
     is(&batch(&two, loops(vec![packets(), packets()])), "6", "0", "13");
 }
 
-/// Fewer than 32 iterations, or what may be more than the packets, are no loops over the batch.
+/// Loops of fewer than 32 iterations, or of possibly more than the packets, are not loops over the batch.
 #[test]
 fn loops_over_the_batch() {
     let looped = |n: u32, limit: &str| {
@@ -188,7 +188,7 @@ fn loops_over_the_batch() {
     is(&batch(&looped(31, "$n"), limited(31)), &(9 + 32 * 7).to_string(), "0", "0");
 }
 
-/// What is reached through tables: every function of the type that has an address, in the table or not.
+/// Functions reached through tables: every function of the type that has an address, in the table or not.
 #[test]
 fn calls_through_tables() {
     let refused = plain("(call_indirect (type $x) (i64.const 0) (i64.const 0) (i32.const 3))");
@@ -197,7 +197,7 @@ fn calls_through_tables() {
         "it calls function 6, which has no bound: recursion, or a function that the certificate leaves out"
     );
     assert_eq!(plain("(call_indirect (type $y) (f32.const 0) (i32.const 3))"), "6");
-    // Operands below those of the call stay.
+    // Operands below those of the call are kept.
     let below = "(i32.const 0) (drop (call_indirect (type $t) (i32.const 1) (i32.const 0))) (if (then (drop (memory.grow (i32.const 0)))))";
     assert_eq!(plain(below), (1 + 3 + 12 + 1).to_string());
     assert_eq!(
@@ -208,7 +208,7 @@ fn calls_through_tables() {
     );
 }
 
-/// What has no bound is named: the loop, not a call before it; or the function that is called.
+/// The construct without a bound is named: the loop, not a call before it; or the function that is called.
 #[test]
 fn the_first_that_has_no_bound_is_named() {
     let text =

@@ -1,4 +1,4 @@
-//! Holds what the checker says about random programs against concrete executions. For every execution there
+//! Compares the checker's results about random programs with concrete executions. For every execution there
 //! must be integers for the symbols such that, at every point that it reaches, every value, interval,
 //! condition, fact and cost holds.
 
@@ -17,15 +17,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// What the checker knows at a probe.
+/// The checker's knowledge at a probe.
 struct Point {
     state: State,
-    /// Of locals, then of globals.
+    /// The ranges of locals, then of globals.
     ranges: Vec<(u64, u64)>,
 }
 
-/// Sees the states at probes, and writes notes for the loops of a program: guesses, of which it keeps what
-/// the checker confirms.
+/// Records the states at probes, and writes notes for the loops of a program: guesses, of which it keeps
+/// those that the checker confirms.
 #[derive(Default)]
 struct Recorder {
     seed: u64,
@@ -34,7 +34,7 @@ struct Recorder {
     /// The symbol for the number of completed iterations.
     trips: RefCell<BTreeMap<u32, Symbol>>,
     exploring: Cell<u32>,
-    /// Claims that were confirmed.
+    /// The number of confirmed claims.
     confirmed: Cell<u64>,
 }
 
@@ -138,7 +138,7 @@ impl Recorder {
                 terms: vec![(1, Reference::Head(*local)), (by, Reference::Trip)],
             });
         }
-        // What is not confirmed is dropped, until all is.
+        // Claims that are not confirmed are dropped, until all are.
         loop {
             self.exploring.set(self.exploring.get() + 1);
             let iteration = walk.explore(body, entry, &note);
@@ -165,17 +165,17 @@ impl Recorder {
     }
 }
 
-/// The function that is the program: behind the import and the callees.
+/// The function that is the program: after the import and the callees.
 const PROGRAM: u32 = 1 + CALLEES.len() as u32;
 
-/// A concrete execution, with the integers that the symbols are.
+/// A concrete execution, with the integers of the symbols.
 struct Execution<'v> {
     values: &'v Values,
     recorder: &'v Recorder,
     symbols: Vec<Option<u64>>,
     count: u64,
     longest: u64,
-    /// What was executed and begun when the iterations that go on began.
+    /// The executed instructions and begun packets when the current iterations began.
     heads: Vec<(u64, u64)>,
     held: usize,
 }
@@ -197,7 +197,7 @@ impl Execution<'_> {
         form.terms.iter().try_fold(form.constant, |all, (s, n)| Some(all + n * i128::from(self.symbol(*s)?)))
     }
 
-    /// Gives the one symbol of a sum that has no integer yet the one that makes the sum true, if there is
+    /// Assigns to the only symbol of a sum without an integer the one that makes the sum true, if there is
     /// only one.
     fn bind(&mut self, sum: &Sum, value: u64) {
         let unknown: Vec<_> = sum.terms.iter().filter(|(s, _)| self.symbol(*s).is_none()).copied().collect();
@@ -253,7 +253,7 @@ impl Execution<'_> {
         }
     }
 
-    /// What is executed is at most the cost.
+    /// Checks that the executed instructions are at most the cost.
     fn pays(&self, cost: Cost, executed: u64, begun: u64) {
         let at = |p: flame_verify::Poly, n: u64| p.at(self.longest).map(|c| c * u128::from(n));
         let all = (|| Some(at(cost.call, 1)? + at(cost.each, self.count)? + at(cost.packet, begun)?))();
@@ -273,7 +273,7 @@ impl Observer for Execution<'_> {
         let (executed, begun) = self.heads.last().copied().unwrap_or_default();
         assert!(!point.state.marked || machine.begun > begun, "no packet was begun");
         self.pays(point.state.cost, machine.executed - executed, machine.begun - begun);
-        // Of long loops, some iterations.
+        // Of long loops, only some iterations.
         if machine.fuel < FUEL - 500 && !machine.fuel.is_multiple_of(13) {
             return;
         }
@@ -306,7 +306,7 @@ impl Observer for Execution<'_> {
     fn head(&mut self, number: u32, iteration: u64, machine: &Machine) {
         let trips = self.recorder.trips.borrow();
         let trip = *trips.get(&number).expect("a loop is entered that is called impossible");
-        // What has a symbol within the loop is another integer in each iteration.
+        // A symbol created within the loop is another integer in each iteration.
         self.symbols[trip as usize..].fill(None);
         self.symbols[trip as usize] = Some(iteration);
         let (low, high) = self.values.symbols.interval(trip);
@@ -324,17 +324,17 @@ impl Observer for Execution<'_> {
     }
 }
 
-/// What is tested of a number of programs, and how much the checker says of them.
+/// The tested properties of a number of programs, and the precision of the checker.
 #[derive(Debug, Default, PartialEq)]
 struct Tested {
     held: u64,
     confirmed: u64,
     bounded: u64,
     impossible: u64,
-    /// Bits that are known of values.
+    /// The number of bits that are known of values.
     bits: u64,
     facts: u64,
-    /// Of three packets of 100 bytes, where there is a bound.
+    /// The sum of bounds for three packets of 100 bytes, where there is a bound.
     cost: u64,
 }
 
@@ -432,8 +432,8 @@ fn what_the_checker_says_holds_in_executions() {
     assert!(tested.held > programs * 100, "only {tested:?}");
 }
 
-/// A rule that says less is sound, and makes modules lose their bounds: what is said of the same programs may
-/// only become more.
+/// A weaker rule is sound, and makes modules lose their bounds: the knowledge about the same programs may
+/// only grow.
 #[test]
 fn no_less_is_known_than_before() {
     let mut now = Tested::default();
@@ -450,7 +450,7 @@ fn no_less_is_known_than_before() {
             && facts >= least.facts,
         "less is known: {now:?}"
     );
-    // More bounded programs cost more.
+    // More bounded programs have a larger sum of bounds.
     assert!(cost <= least.cost || bounded > least.bounded, "costs are greater: {now:?}");
 }
 

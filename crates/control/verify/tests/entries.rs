@@ -1,4 +1,4 @@
-//! What is verified of a module: which entry points, with what arguments, under which limits of work.
+//! The verified parts of a module: which entry points, with what arguments, under which limits of work.
 
 use flame_verify::module::Module;
 use flame_verify::walk::Walk;
@@ -46,7 +46,7 @@ fn a_certificate_that_the_module_carries() {
 
 #[test]
 fn arguments_are_what_the_host_passes() {
-    // More if the address or the length is not what it must be.
+    // More if the address or the length is not the required one.
     let checked = |name: &str, kinds: &str, tests: &[&str]| {
         let tests: String =
             tests.iter().map(|t| format!("(if {t} (then (drop (memory.grow (i32.const 0)))))")).collect();
@@ -97,7 +97,7 @@ fn a_function_of_several_names() {
         ]
     );
     assert_eq!(all[3].bound, Ok(Cost::ZERO));
-    // About functions that there are not.
+    // Claims about functions that do not exist.
     let wasm = wat::parse_str(text).unwrap();
     for function in [0, 3, 99] {
         let of = Certificate { summaries: vec![(function, Notes::default())], ..Certificate::default() };
@@ -107,7 +107,7 @@ fn a_function_of_several_names() {
     }
 }
 
-/// The costliest entry leaves something to the others, in sum as little however many there are.
+/// The costliest entry leaves some work to the others, the sum of which is limited for any number of them.
 #[test]
 fn each_entry_has_some_work() {
     let tried = |exports: usize, nops: usize| {
@@ -138,7 +138,7 @@ fn work_is_allowed_for_code_and_certificate() {
             "nop ".repeat(padding)
         )
     };
-    // Calls that there are not: three bytes each.
+    // Calls that do not exist: three bytes each.
     let bound = |code: usize, notes: u32, own: bool| {
         let certificate = of_entry(0, calls((0..1_500).chain(2_000..2_000 + notes))).to_bytes();
         let wasm = wat::parse_str(text(code)).unwrap();
@@ -162,7 +162,7 @@ fn work_is_allowed_for_code_and_certificate() {
         };
         verified.entries[0].bound.is_ok()
     };
-    // The least that is enough, by halves; of anything else it is as much.
+    // The least work that suffices, by bisection; for any other claim it is the same.
     let (mut enough, mut high) = (2_000, 8_000);
     while enough + 16 < high {
         let middle = (enough + high) / 2;
@@ -179,7 +179,7 @@ fn work_is_allowed_for_code_and_certificate() {
     }
 }
 
-/// What each construct spends of the work that is allowed, with 40 locals and two parameters.
+/// Checks the work that each construct takes, with 40 locals and two parameters.
 #[test]
 fn what_is_copied_is_paid_for() {
     let spent = |body: &str, notes: Notes| {
@@ -292,7 +292,7 @@ fn certificates_are_read_as_they_are_written() {
     assert_eq!(error, "a list longer than the certificate (at byte 2 of the certificate)");
     let error = Certificate::from_bytes(&[1, 0, 0, 0, 9]).unwrap_err().to_string();
     assert_eq!(error, "bytes after the end (at byte 4 of the certificate)");
-    // Kinds that there are not.
+    // Kinds that do not exist.
     for (bytes, at) in [
         (&[1, 0, 0, 1, 0, 1, 0, 6][..], 7),
         (&[1, 0, 0, 1, 0, 1, 0, 0, 1, 0, 2], 7),
@@ -304,7 +304,7 @@ fn certificates_are_read_as_they_are_written() {
     }
 }
 
-/// Without steps of proofs nothing is walked: both are limited.
+/// Without steps of proofs, no code is walked: both are limited.
 #[test]
 fn steps_of_proofs_are_limited() {
     let wasm = wat::parse_str(r#"(module (func (export "f") nop))"#).unwrap();
@@ -320,7 +320,7 @@ fn steps_of_proofs_are_limited() {
     }
 }
 
-/// Globals are counted from those that are imported; a global that is imported may be anything.
+/// Globals are counted from the imported ones; an imported global may have any value.
 #[test]
 fn imported_globals_come_first() {
     let cost = |global: u32| {

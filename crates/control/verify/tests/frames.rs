@@ -1,10 +1,10 @@
-//! What is left on the stack where frames end.
+//! The operands that are left on the stack where frames end.
 
 mod seen;
 
 use seen::known;
 
-/// A branch leaves what its frame does, whatever else lies on the stack.
+/// A branch leaves the results of its frame, whatever else lies on the stack.
 #[test]
 fn frames_leave_their_results() {
     for (body, left) in [

@@ -1,4 +1,4 @@
-//! What the checker must be able to say of values: the least and the greatest, exactly.
+//! The exact ranges of values that the checker must find.
 
 mod seen;
 
@@ -120,7 +120,7 @@ fn arithmetic_of_64_bits() {
     assert_eq!(of("(i64.add (i64.extend_i32_u d) (i64.extend_i32_u c))"), (0, M32 + 255));
 }
 
-/// What a condition makes known of `d`, `c` or `g` where it is true, and where it is false.
+/// Checks the range of `d`, `c` or `g` where a condition is true, and where it is false.
 #[test]
 fn conditions() {
     let side = |condition: &str, of: &str, other: bool| {
@@ -187,7 +187,7 @@ fn conditions() {
         assert_eq!(side(condition, of, false), Some(yes), "{condition}");
         assert_eq!(side(condition, of, true), Some(no), "not {condition}");
     }
-    // What is never so.
+    // Conditions that are never true.
     for never in [
         "(i32.lt_u a 3)",
         "(i32.gt_u a 10)",
@@ -224,7 +224,7 @@ fn joins_and_selects() {
     assert_eq!(of("(select (i32.eqz a) 5 d)"), (0, 5));
     assert_eq!(of("(select 5 (i32.eqz a) d)"), (0, 5));
     assert_eq!(of("(i32.add (select (i32.eqz a) (i32.eqz b) d) 0)"), (0, 1));
-    // The lesser of two is at most either, and the sum of parts in common stays one.
+    // The lesser of two is at most either, and the sum of common parts stays one.
     let least =
         "(local.set $r (select (local.get $c) (local.get $d) (i32.lt_u (local.get $c) (local.get $d))))";
     let after = |then: &str| known(&format!("{least} (local.set $r {})", operands(then, 32)));
@@ -240,7 +240,7 @@ fn joins_and_selects() {
     assert_eq!(known(both), Some((0, 8)));
     let each = "(if (local.get $c) (then (br_if 0 (i32.ge_u (local.get $d) (i32.const 9))) (local.set $r (local.get $d))) (else (local.set $r (i32.const 8))))";
     assert_eq!(known(each), Some((0, 8)));
-    // One side that does not come back says nothing.
+    // One side that diverges contributes nothing.
     assert_eq!(
         known("(if (local.get $d) (then (local.set $r (i32.const 7))) (else unreachable))"),
         Some((7, 7))
@@ -286,7 +286,7 @@ fn memory_and_globals() {
     assert_eq!(load(store, "i32.load16_s (i32.const 8)"), Some(ANY32));
     assert_eq!(load(store, "i32.load (i32.const 9)"), Some(ANY32));
     assert_eq!(load("", "i32.load16_u (i32.const 8)"), Some((0, 65_535)));
-    // What is stored beside it leaves it alone; what overlaps, or may, does not.
+    // A store next to it leaves it unchanged; a store that overlaps, or may, does not.
     for (other, kept) in [
         ("(i32.store8 (i32.const 12) (i32.const 1))", true),
         ("(i32.store8 (i32.const 11) (i32.const 1))", false),
@@ -324,7 +324,7 @@ fn memory_and_globals() {
         let found = load(&format!("{store} {other}"), at8);
         assert_eq!(found, Some(if kept { (3, 10) } else { ANY32 }), "{other}");
     }
-    // Relative to a place that is not known.
+    // Relative to an unknown address.
     let there = "(i32.store offset=4 (local.get $d) (local.get $a))";
     assert_eq!(load(there, "i32.load offset=4 (local.get $d)"), Some((3, 10)));
     assert_eq!(load(there, "i32.load (i32.add (local.get $d) (i32.const 4))"), Some((3, 10)));
@@ -346,7 +346,7 @@ fn memory_and_globals() {
     assert_eq!(load(&one, at8), Some(ANY32));
     let both = format!("(if (local.get $d) (then {store}) (else {store}))");
     assert_eq!(load(&both, at8), Some((3, 10)));
-    // Different values, at the same place or beside it, and equal ones that were computed twice.
+    // Different values, at the same address or next to it, and equal ones that were computed twice.
     let sides = |one: &str, two: &str| load(&format!("(if (local.get $d) (then {one}) (else {two}))"), at8);
     assert_eq!(sides(store, "(i32.store (i32.const 8) (local.get $b))"), Some(ANY32));
     assert_eq!(sides(store, "(i32.store (i32.const 12) (local.get $a))"), Some(ANY32));
@@ -377,13 +377,13 @@ fn memory_and_globals() {
     assert_eq!(known("(drop (call $any)) (local.set $r (global.get $k))"), Some((44, 44)));
     assert_eq!(of("(call $small d)"), (0, 3));
     assert_eq!(of("(call $any)"), ANY32);
-    // Locals begin as 0, and keep what they are given.
+    // Locals begin as 0, and keep their values.
     assert_eq!(known(""), Some((0, 0)));
     assert_eq!(known("(local.set $r (local.tee $d (local.get $a)))"), Some((3, 10)));
     assert_eq!(known("(drop (local.tee $r (local.get $a)))"), Some((3, 10)));
 }
 
-/// Loads from what the host wrote.
+/// Loads from memory that the host wrote.
 #[test]
 fn the_batch() {
     let longest = flame_verify::abi::MAX_LENGTH;
@@ -415,7 +415,7 @@ fn the_batch() {
         "the length on the wire may be anything"
     );
     assert_eq!(field("i32.load offset=24", d, "lt_u", 32), Some(ANY32), "two fields at once");
-    // A packet that was begun is one of the batch; the same field is the same value.
+    // A begun packet is one of the batch; the same field is the same value.
     let begun = format!(
         "(call $packet (local.get $d)) (local.set $r (i32.load offset=20 (i32.add {place} (i32.shl (local.get $d) (i32.const 5)))))"
     );
@@ -438,7 +438,7 @@ fn the_batch() {
     }
     let (_, begun) = walk("(loop) (call $packet (local.get $d))");
     assert_eq!(begun, [false, true]);
-    // What a mark did not see may be the first packet: there are at least two only behind one that is not.
+    // A packet without a mark may be the first: there are certainly two only after one that is not the first.
     let (_, begun) = walk(
         "(loop) (if (i32.ge_u (local.get $d) (i32.const 1)) (then (if (i32.lt_u (local.get $d) (i32.load offset=4 (local.get $batch))) (then (loop) (return)))))",
     );
@@ -446,7 +446,7 @@ fn the_batch() {
     assert_eq!(mask(32), M32);
 }
 
-/// How a result relates to its operands: the difference of both.
+/// A result relates to its operands: the difference of both.
 #[test]
 fn results_relate_to_operands() {
     holds(&[
@@ -465,7 +465,7 @@ fn results_relate_to_operands() {
         ("(i32.sub (i32.or (i32.shl a 3) b) (i32.shl a 3))", (2, 5)),
         ("(i32.sub (i32.extend16_s c) c)", (0, 0)),
         ("(i64.sub (i64.extend_i32_u a) (i64.extend_i32_s a))", (0, 0)),
-        // Operands below two conditions stay.
+        // Operands below two conditions are kept.
         ("(i32.add 7 (i32.and (i32.eqz d) (i32.eqz c)))", (7, 8)),
         ("(i32.add 7 (i32.or (i32.eqz d) (i32.eqz c)))", (7, 8)),
         ("(i32.add 7 (i32.xor (i32.eqz d) 1))", (7, 8)),
@@ -483,7 +483,7 @@ fn results_relate_to_operands() {
     // A value that wraps is the same one when it is loaded.
     let loaded = "(i32.store (i32.const 8) (i32.sub (local.get $a) (local.get $b))) (local.set $r (i32.add (i32.load (i32.const 8)) (local.get $b)))";
     assert_eq!(known(loaded), Some((3, 10)));
-    // A value that a loop takes is not what it was before.
+    // A parameter of a loop is not its value before the loop.
     assert_eq!(known("(i32.const 5) (loop (param i32) (local.set $r))"), Some(ANY32));
     assert_eq!(known("(f32.const 5) (loop (param f32) drop)"), Some((0, 0)));
 }

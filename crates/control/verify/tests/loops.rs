@@ -32,12 +32,12 @@ fn loops_cost_their_iterations_and_one_more() {
     );
     let both = loops(vec![step(2, 1, &[trips(4)]), step(1, 1, &[trips(9)])]);
     assert_eq!(tick(&outer, both), ((2 + 80 + 7) * 5).to_string());
-    // Two ways back: the more expensive iteration each time.
+    // Two back edges: the more expensive iteration each time.
     let ways = format!(
         "(loop {up} (br_if 1 (i32.ge_u (local.get $i) (i32.const 10))) (br_if 0 (i32.load (i32.const 0))) (drop (memory.grow (i32.const 0))) (br 0))"
     );
     let cost = 9 * (4 + 4 + 3 + 1026 + 1) + 8;
-    // A trap may come at the end of one more that would go back.
+    // A trap may occur at the end of one more iteration that would take the back edge.
     assert_eq!(
         tick(&format!("(block {ways})"), loops(vec![step(1, 1, &[trips(9)])])),
         (cost - 8 + 1038 - 1).to_string()
@@ -115,16 +115,16 @@ fn claims_about_heads() {
         tick(&all, ranged(0, 63, &[fact(3, &[(-1, head)])])),
         "fact 0 of the certificate does not hold where the loop goes back"
     );
-    // Below what was there before: the loop may be entered with more, so the fact needs room for it.
+    // Below the earlier value: the loop may be entered with more, so the fact needs room for it.
     let related = [at_least.clone(), fact(3, &[(1, term), (-1, head)])];
     assert_eq!(tick(&all, ranged(0, 66, &related)), (7 + 7 * 64).to_string());
-    // The order of facts does not matter, nor what is said of locals that are not written.
+    // The order of facts does not matter, nor do claims about locals that are not written.
     let reversed = [related[1].clone(), at_least.clone()];
     assert_eq!(tick(&all, ranged(0, 66, &reversed)), (7 + 7 * 64).to_string());
     let mut more = ranged(0, 66, &related);
     more.loops.get_mut(&0).unwrap().forms.insert(4, Form::Range(0, 63));
     assert_eq!(tick(&all, more), (7 + 7 * 64).to_string());
-    // Claims about what is not there.
+    // Claims about references that do not exist.
     for reference in [
         Reference::Head(4),
         Reference::Head(9),
@@ -148,7 +148,7 @@ fn claims_about_heads() {
     let most = (1 << 28) - 1;
     assert_eq!(tick(&long(most + 1), loops(vec![step(1, 1, &[trips(most)])])), (7 * (most + 1)).to_string());
     assert_eq!(tick(&long(most + 2), loops(vec![step(1, 1, &[trips(most + 1)])])), "a loop has no bound");
-    // What a loop writes is not known behind it; what it leaves alone is.
+    // A value that a loop writes is not known after it; any other value is.
     let after = |of: &str| {
         format!(
             "{all} (if (i32.lt_u (local.get {of}) (i32.const 64)) (then) (else (drop (memory.grow (i32.const 1)))))"
@@ -160,7 +160,7 @@ fn claims_about_heads() {
     assert_eq!(unknown, (7 + 7 * 61 + 4 + 1026).to_string(), "it may be 64");
 }
 
-/// The function's number of loops in loops is limited, as is that of frames in frames.
+/// The nesting of loops in a function is limited, as is that of frames.
 #[test]
 fn nesting_is_limited() {
     let nested =
@@ -183,10 +183,10 @@ fn nesting_is_limited() {
     assert!(called(63, 63) && !called(64, 63) && !called(63, 64));
 }
 
-/// What an iteration writes, wherever in it, is not what it was at the head.
+/// A value that an iteration writes, anywhere in it, is not known at the head.
 #[test]
 fn heads_know_nothing_of_what_is_written() {
-    // 1 at first; the expensive side is only reached when it was changed.
+    // 1 at first; the expensive side is only reached after a change.
     let much = "(drop (i32.const 1))".repeat(1026);
     let probe = |read: &str| format!("(if (i32.ne {read} (i32.const 1)) (then {much}))");
     let looped = |before: &str, read: &str, write: &str, inner: bool| {
@@ -233,7 +233,7 @@ fn heads_know_nothing_of_what_is_written() {
                 assert!(looped(at.0, at.1, write, inner) >= 1026, "{write}");
             }
         }
-        // What only reads changes nothing.
+        // Instructions that only read change nothing.
         for read in [
             "nop",
             "(drop (i32.load (i32.const 8)))",
@@ -248,7 +248,8 @@ fn heads_know_nothing_of_what_is_written() {
     }
 }
 
-/// Paths that leave different loops for one place: each pays for the iterations that it was in.
+/// Paths that leave different loops for one place are distinguished: each has the cost of the iterations that
+/// it was in.
 #[test]
 fn paths_that_leave_loops_are_told_apart() {
     let next = |local: &str, n: u32| {
@@ -278,7 +279,7 @@ fn paths_that_leave_loops_are_told_apart() {
     assert_eq!(tick(&two, notes), (80).to_string());
 }
 
-/// A measure is of the local, not of something like it.
+/// A measure is of the local, not of a similar value.
 #[test]
 fn measures_are_of_one_local() {
     let measured = |measure: Measure, body: &str| {
@@ -340,7 +341,7 @@ fn what_is_added_to_a_measure_counts() {
     assert_eq!(tick(&looped(0), notes()), (5 + 65 * 16).to_string());
 }
 
-/// What was verified of each loop is told.
+/// The verified properties of each loop are reported.
 #[test]
 fn loops_are_told() {
     let text = format!(
@@ -364,7 +365,7 @@ fn loops_are_told() {
     assert_eq!(verified.diverging, certificate.diverging);
 }
 
-/// Claims may be about what globals and memory hold before the loop, by the place behind locals and operands.
+/// Claims may refer to values of globals and memory before the loop, by the slot after locals and operands.
 #[test]
 fn terms_are_found_in_every_slot() {
     let limit = "(i32.and (i32.load (i32.const 0)) (i32.const 63))";

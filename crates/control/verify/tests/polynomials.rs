@@ -7,7 +7,7 @@ use flame_verify::linear::Upper;
 use flame_verify::{Cost, Poly};
 use random::Random;
 
-/// `(constant + slope × L) / divisor`.
+/// Returns `(constant + slope × L) / divisor`.
 fn poly(constant: i128, slope: i128, divisor: i128) -> Poly {
     Poly::from_upper(Upper { constant, slope, divisor })
 }
@@ -23,7 +23,7 @@ fn no_operation_is_less_than_it_says() {
         let ((p, x), (q, y)) = (one(r), one(r));
         let n = 1 + r.next() % 20;
         for l in [0, 1, 60, 1514, 262_144] {
-            // At least the exact value, and above it only by what rounding up adds.
+            // At least the exact value, and above it only by the effect of rounding up.
             let holds = |found: Poly, exact: f64, parts: f64| {
                 let found = found.at(l).unwrap() as f64;
                 let room = 1.0 + parts * (1.0 + l as f64) / 256.0 + exact * 1e-9;
@@ -103,7 +103,7 @@ fn costs_of_calls_and_packets() {
     let n = Poly::constant;
     let cost = |call, each, packet| Cost { call: n(call), each: n(each), packet: n(packet) };
     let (a, b) = (cost(10, 3, 7), cost(4, 5, 6));
-    // One after the other begins different packets; at a join, the greater counts.
+    // Consecutive paths begin different packets; at a join, the greater counts.
     assert_eq!((a.then(b), a.max(b)), (cost(14, 8, 7), cost(10, 5, 7)));
     assert_eq!((b.then(a), b.max(a)), (cost(14, 8, 7), cost(10, 5, 7)));
     assert_eq!((a.and(n(5)), Cost::ZERO), (cost(15, 3, 7), cost(0, 0, 0)));

@@ -1,5 +1,5 @@
-//! The rules by z3, for all values of their widths, if z3 and Python are installed. `make prove` installs
-//! what is missing.
+//! Proves the rules by z3, for all values of their widths, if z3 and Python are installed. `make prove`
+//! installs the missing ones.
 
 use std::process::Command;
 
@@ -24,8 +24,7 @@ fn z3_proves_every_rule() {
     assert!(text.lines().count() >= 75, "{text}");
 }
 
-/// A rule that is wrong is found to be: the statements do not hold because nothing satisfies what they
-/// assume.
+/// A wrong rule is detected: the statements do not hold merely because their assumptions are unsatisfiable.
 #[test]
 fn assumptions_can_be_satisfied() {
     let folder = std::env::temp_dir().join(format!("flame-prove-{}", std::process::id()));

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 type Box_ = Vec<(u64, u64)>;
 
-/// Every assignment of a box.
+/// Returns every assignment of a box.
 fn assignments(of: &Box_) -> Vec<Vec<u64>> {
     of.iter().fold(vec![Vec::new()], |all, (low, high)| {
         let longer = |a: &Vec<u64>| (*low..=*high).map(|n| [&a[..], &[n]].concat()).collect::<Vec<_>>();
@@ -66,7 +66,7 @@ fn what_is_proved_holds_for_every_assignment() {
             assert!(holding.iter().all(|a| value(&goal, a) >= 0), "{}", what());
         }
         direct += usize::from(ways[2]);
-        // The more steps, the more is proved.
+        // More steps prove more.
         assert!(ways[0] >= ways[1] && ways[1] >= ways[2], "{}", what());
         if symbols.refutes(&goal, &facts) {
             refuted += 1;
@@ -103,7 +103,7 @@ fn what_is_proved_holds_for_every_assignment() {
     assert!(proved > 5_000 && refuted > 4_000 && direct < proved, "{proved} {direct} {refuted}");
 }
 
-/// `x0 ≤ x1 ≤ … ≤ xn`: how many facts each question puts together.
+/// `x0 ≤ x1 ≤ … ≤ xn`: each question combines its stated number of facts.
 #[test]
 fn as_many_facts_are_combined_as_are_said() {
     let symbols = symbols(&vec![(0, 1_000_000); 8]);
@@ -123,7 +123,7 @@ fn as_many_facts_are_combined_as_are_said() {
     let x0 = Linear::symbol(0);
     assert_eq!(symbols.most(&Linear::symbol(1), &known), Some(7));
     assert_eq!(symbols.most(&x0, &known), Some(1_000_000));
-    // 0 is the length: x1 is at most it, whatever it is.
+    // 0 is the length: x1 is at most the length, for any length.
     let at_least = Rc::new(Linear { constant: 5, terms: vec![(0, 1), (1, -2)] });
     assert_eq!(
         symbols.upper(&Linear::symbol(1), &[at_least]),
@@ -148,7 +148,7 @@ fn as_many_facts_are_combined_as_are_said() {
     }
 }
 
-/// What would leave 128 bits, or takes too many terms or steps, is not said.
+/// Results that would exceed 128 bits, or need too many terms or steps, are not returned.
 #[test]
 fn limits_of_forms_are_kept() {
     let huge = Linear { constant: i128::MAX, terms: vec![(0, 1 << 62)] };
@@ -176,8 +176,8 @@ fn limits_of_forms_are_kept() {
     assert_eq!([gcd(0, 0), gcd(-4, 6), gcd(6, -4), gcd(0, -5), gcd(7, 3)], [0, 2, 2, 5, 1]);
 }
 
-/// A question takes so many steps, not more: the newest facts first, of which none but the last leads
-/// anywhere.
+/// A question takes a limited number of steps: the newest facts first, of which only the last one leads to a
+/// result.
 #[test]
 fn a_question_has_an_end() {
     let symbols = symbols(&vec![(0, 1_000_000); 4]);
@@ -314,15 +314,14 @@ fn a_sum_is_an_integer_only_where_it_cannot_wrap() {
             by_facts += usize::from(alone.is_none());
             assert!(holding.iter().all(|a| value(form, a) == sum_value(&sum, a).into()), "{}", what());
         }
-        // Whatever does not wrap with small coefficients, the constant taken with or without a sign, is
-        // found.
+        // Every sum that does not wrap with small coefficients, with a signed or unsigned constant, is found.
         let signs: Vec<(Symbol, i128)> = sum.terms.iter().map(|(s, n)| (*s, signed(*n, bits))).collect();
         let forms = [signed(sum.constant, bits), sum.constant.into()]
             .map(|constant| Linear { constant, terms: signs.clone() });
         let inside = |f: &Linear| all.iter().all(|a| (0..=i128::from(top)).contains(&value(f, a)));
         assert_eq!(alone.is_some(), forms.iter().any(inside), "{}", what());
         wraps += usize::from(alone.is_none());
-        // Its range holds it; without facts and wrapping it is the least that does.
+        // Its range contains it; without facts and wrapping it is the smallest one that does.
         let before = values.symbols.len();
         let (low, high) = values.range(&sum, &facts);
         assert!(holding.iter().all(|a| (low..=high).contains(&sum_value(&sum, a))), "{}", what());
@@ -339,7 +338,7 @@ fn a_sum_is_an_integer_only_where_it_cannot_wrap() {
             assert_eq!(values.named[&name.terms[0].0], sum);
             assert_eq!(values.symbols.interval(name.terms[0].0), (0, top));
         }
-        // What is not 0.
+        // A sum that is not 0.
         if let Some(form) = values.positive(&sum, &facts) {
             let at = |a: &&&Vec<u64>| sum_value(&sum, a) != 0;
             assert!(holding.iter().filter(at).all(|a| value(&form, a) >= 0), "{}", what());
@@ -370,7 +369,7 @@ fn what_is_not_0_is_as_much_as_all_its_parts_have_in_common() {
     assert_eq!(least(&sum(0, &[(x, 1), (y, -1)]), &[]), None);
     let above = [Rc::new(Linear { constant: 0, terms: vec![(x, 1), (y, -1)] })];
     assert_eq!(least(&sum(0, &[(x, 1), (y, -1)]), &above), Some(-1));
-    // Symbols of their own, or constants.
+    // New symbols, or constants.
     let mut values = Values::default();
     assert_eq!(*values.within(32, 7, 7), Sum::constant(32, 7));
     let some = values.within(32, 7, 1 << 40);
@@ -397,7 +396,7 @@ fn empty() -> State {
     }
 }
 
-/// A join relates so many values that differ, of which something is known.
+/// A join relates a limited number of values that differ and of which something is known.
 #[test]
 fn a_join_relates_so_many_values() {
     let related = |locals: usize, high: u64| {
@@ -422,7 +421,7 @@ fn a_join_relates_so_many_values() {
     assert_eq!(related(3, mask(32)), (3, 0), "nothing is known of them");
 }
 
-/// What a state learns: no fact twice, none that always holds; the newest, so many.
+/// A state learns no fact twice and none that always holds; it keeps a limited number of the newest.
 #[test]
 fn states_keep_what_is_new() {
     let mut values = Values::default();

@@ -107,12 +107,12 @@ impl Check {
     /// Returns the file that records that the module's bound was violated here.
     fn violation(&self, hash: &[u8; 32]) -> Result<Option<PathBuf>, Error> {
         let folder = paths::cache();
-        // A check makes no cache.
+        // A check creates no cache.
         let cache = if folder.is_dir() { Some(Cache::open(&folder)?) } else { None };
         Ok(cache.and_then(|c| c.violation(hash)))
     }
 
-    /// Says that the analysis was stopped: the module is run with counters.
+    /// Reports that the analysis was stopped: the module is run with counters.
     fn exceeded(&self, why: &str) -> Result<Status, Error> {
         match self.format {
             OutputFormat::Json => say_json!({"bounded": false, "why": why}),
@@ -168,7 +168,7 @@ impl Check {
             let grows = if batch.grows { "batches may grow it, up to its limit" } else { "stays as it is" };
             say!("memory         {}", if analysis.grows { grows } else { "stays as it is" });
             if !batch.imports.is_empty() {
-                // The rewriter puts a few instructions in their place.
+                // The rewriter replaces them with a few instructions.
                 say!("host calls     {} (become instructions: no call is left)", batch.imports.join(", "));
             }
         }
@@ -241,7 +241,7 @@ impl Check {
         }
     }
 
-    /// Returns the places where the costliest path of a batch gets dearer.
+    /// Returns the places where the cost of the worst-case path of a batch increases.
     fn path(&self, found: &Found) -> Vec<Place> {
         let batch = found.analysis.entries.iter().find(|e| e.name == names::BATCH);
         let Some(batch) = batch.filter(|_| self.explain) else { return Vec::new() };
@@ -253,7 +253,7 @@ impl Check {
                 None => name(&step.function),
             };
             let new = Place { place, cost: step.cost, is_loop: step.is_loop, offset: step.offset };
-            // Of many branches in one line, or one function without lines, the last tells all.
+            // Of many branches in one line, or one function without lines, the last includes the cost of all.
             match places.last_mut() {
                 Some(last) if last.place == new.place && !last.is_loop && last.cost <= new.cost => {
                     *last = new
@@ -268,7 +268,7 @@ impl Check {
     }
 }
 
-/// The places in the file that are explained.
+/// Returns the offsets in the file that are explained.
 fn offsets(analysis: &Report) -> Vec<usize> {
     let steps = analysis.entries.iter().flat_map(|e| &e.path).map(|step| step.offset);
     analysis.loops.iter().map(|l| l.offset).chain(steps).collect()
@@ -333,7 +333,7 @@ fn name(function: &str) -> String {
     format!("{:#}", demangle(function))
 }
 
-/// A reason with the names in it as their source has them.
+/// Returns a reason with names in the form of their source.
 fn plain(text: &str) -> String {
     text.split(' ').map(name).collect::<Vec<_>>().join(" ")
 }

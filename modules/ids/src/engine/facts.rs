@@ -1,14 +1,14 @@
-//! What rules ask of a packet, found once for all of them.
+//! The properties of a packet that rules refer to, computed once for all rules.
 
 use flame_module::{Ip, Packet, flags};
 
-/// Which rules a packet can match: those for its transport, and those for `ip`.
+/// The set of rules that a packet can match: those for its transport, and those for `ip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     Tcp,
     Udp,
     Icmp,
-    /// Anything else over IP: later fragments, headers cut short, other protocols.
+    /// Any other packet over IP: later fragments, truncated headers, other protocols.
     Other,
 }
 
@@ -23,15 +23,15 @@ pub struct Facts<'a> {
     pub tcp_flags: u8,
     pub src: Ip,
     pub dst: Ip,
-    /// Source and destination; 0 where the transport has none.
+    /// Source and destination port; 0 if the transport has none.
     pub ports: (u16, u16),
-    /// At least 20 bytes, of IPv6 40.
+    /// The IP header: at least 20 bytes, for IPv6 40.
     pub l3: &'a [u8],
-    /// The whole transport header and what follows; empty in group [`Group::Other`].
+    /// The whole transport header and the bytes after it; empty in group [`Group::Other`].
     pub l4: &'a [u8],
-    /// As much of it as is to be seen.
+    /// The visible part of the payload.
     pub payload: &'a [u8],
-    /// As the headers have it.
+    /// The length of the payload in bytes according to the headers.
     pub payload_len: u32,
     pub ts_ns: u64,
     pub wire_len: u32,
@@ -39,7 +39,7 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Nothing if there is no whole IP header, or its addresses are not to be seen.
+    /// Returns the facts of a packet, or `None` if there is no whole IP header or its addresses are hidden.
     #[inline]
     pub fn of(packet: &Packet<'a>) -> Option<Self> {
         let (src, dst) = (packet.src()?, packet.dst()?);
@@ -78,7 +78,7 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// A big-endian number of the IP or transport header.
+    /// Returns a big-endian number of the IP or transport header.
     #[inline]
     pub fn number<const N: usize>(header: &[u8], at: usize) -> Option<u32> {
         let bytes = header.get(at..at + N)?;
@@ -86,8 +86,8 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// What an IP header carries that has no transport header behind it, without the link's padding; and how much
-/// that is by the header.
+/// Returns the visible payload of an IP header without a transport header, without the link's padding, and
+/// the payload's length in bytes according to the header.
 fn carried<'a>(packet: &Packet<'a>, l3: &'a [u8], v4: bool) -> (&'a [u8], Option<usize>) {
     let start = usize::from(packet.l4.saturating_sub(packet.l3));
     let said = Facts::number::<2>(l3, if v4 { 2 } else { 4 }).filter(|n| *n > 0).map(|n| n as usize);

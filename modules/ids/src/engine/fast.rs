@@ -1,5 +1,5 @@
-//! Which rules with contents can match a payload: one automaton over a fast pattern of each (Aho and Corasick
-//! 1975), behind the SDK's vector scan. Case does not matter here; the rule's own check is exact.
+//! A prefilter for rules with contents: one automaton over a fast pattern of each rule (Aho and Corasick
+//! 1975), after the SDK's vector scan. Case does not matter here; the check of the rule itself is exact.
 
 use super::gate::{self, Gate};
 use crate::rule::{Rule, Step};
@@ -10,12 +10,14 @@ use aho_corasick::nfa::contiguous::NFA;
 use flame_module::Scan;
 use std::collections::BTreeMap;
 
-/// Bytes of a pattern that are looked for.
+/// The number of bytes of a pattern that are searched for.
 const MOST: usize = 16;
-/// Bytes of all patterns up to which the automaton is a table, of at most 1 KiB for each of them.
+/// The total size of all patterns, in bytes, up to which the automaton is a table, of at most 1 KiB for each
+/// byte.
 const TABLE: usize = 16_384;
 
-/// The part of a rule's contents to look for; none if its gate tells more, or all are negated.
+/// Returns the part of a rule's contents to search for, or `None` if its gate is more selective or all
+/// contents are negated.
 pub fn pattern(rule: &Rule, gate: &Gate) -> Option<Vec<u8>> {
     let contents = rule.steps.iter().filter_map(|s| match s {
         Step::Content(c) if !c.not => Some(c),
@@ -23,7 +25,7 @@ pub fn pattern(rule: &Rule, gate: &Gate) -> Option<Vec<u8>> {
     });
     let chosen = match contents.clone().find(|c| c.fast.is_some()) {
         Some(chosen) => chosen,
-        // The longest; the first of these.
+        // The longest one, and the first among equals.
         None => {
             let anywhere = contents.filter(|c| !gate::holds(c));
             anywhere.rev().max_by_key(|c| c.bytes.len()).filter(|c| c.bytes.len() > gate.bytes as usize)?
@@ -35,8 +37,8 @@ pub fn pattern(rule: &Rule, gate: &Gate) -> Option<Vec<u8>> {
     Some(bytes[start..bytes.len().min(start + MOST)].to_ascii_lowercase())
 }
 
-/// Where in a content the scan should begin: its three bytes there should be rare ones, and enough must be
-/// left.
+/// Returns the offset in a content at which the scan should begin: its three bytes there should be rare, and
+/// enough bytes must follow.
 fn rarest(bytes: &[u8]) -> usize {
     let rank = |b: &u8| match b.to_ascii_lowercase() {
         0 => 0,
@@ -48,7 +50,7 @@ fn rarest(bytes: &[u8]) -> usize {
     };
     let last = bytes.len().saturating_sub(5);
     let score = |at: usize| bytes[at..].iter().take(3).map(rank).sum::<u32>();
-    // The first of the best.
+    // The first of the best offsets.
     (0..=last).rev().max_by_key(|at| score(*at)).unwrap_or(0)
 }
 
@@ -61,12 +63,12 @@ enum Search {
 pub struct Fast {
     scan: Scan,
     search: Option<Search>,
-    /// Numbers of rules, by pattern.
+    /// The numbers of the rules, by pattern.
     rules: Vec<Vec<u16>>,
 }
 
 impl Fast {
-    /// Of rules by number and pattern.
+    /// Creates the prefilter of rules, each given by its number and pattern.
     pub fn new(rules: impl IntoIterator<Item = (u16, Vec<u8>)>) -> Self {
         let mut by_pattern: BTreeMap<Vec<u8>, Vec<u16>> = BTreeMap::new();
         for (rule, pattern) in rules {
@@ -89,7 +91,7 @@ impl Fast {
         Self { scan, search, rules: by_pattern.into_values().collect() }
     }
 
-    /// Gives the numbers of rules whose pattern is there, some more than once.
+    /// Calls `hit` with the number of each rule whose pattern occurs, with some more than once.
     #[inline]
     pub fn find(&self, payload: &[u8], hit: impl FnMut(u16)) {
         match &self.search {
@@ -109,7 +111,8 @@ impl Fast {
             let Some(byte) = payload.get(i) else { return };
             state = automaton.next_state(Anchored::No, state, *byte);
             i += 1;
-            // Dead and matching states are the special ones; a search for all matches never dies.
+            // Dead and matching states are the special ones; a search for all matches never reaches a dead
+            // state.
             if automaton.is_special(state) && automaton.is_match(state) {
                 for n in 0..automaton.match_len(state) {
                     let pattern = automaton.match_pattern(state, n).as_usize();

@@ -1,19 +1,20 @@
-//! Who began a connection, and whether it was answered: all of `flow` that needs no reassembly.
+//! The initiator of a connection and whether it was answered: the part of `flow` that needs no reassembly.
 //!
-//! TCP: a SYN begins one, its sender is the client; it is established behind the server's SYN-ACK, and gone
-//! with a RST. A connection whose SYN was not seen has no sides. UDP: the first packet begins one, and it is
-//! established once both sides were heard. What a packet changes counts from the next one on.
+//! A TCP connection begins with a SYN, whose sender is the client. It is established after the server's
+//! SYN-ACK, and ends with an RST. A connection whose SYN was not seen has no sides. A UDP connection begins
+//! with its first packet, and is established once both sides have sent one. A change of state applies from
+//! the next packet on.
 
 use super::facts::{Facts, Group};
 use super::table::{Mixed, Table, halves, mix};
 use crate::rule::{Flow, FlowState, Side};
 use flame_module::{Ip, tcp};
 
-/// The client is the endpoint that sorts first.
+/// Set if the client is the endpoint that sorts first.
 const CLIENT_FIRST: u8 = 1;
 const ANSWERED: u8 = 2;
 
-/// What is known of a packet's connection when it comes.
+/// The state of a packet's connection before the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     pub side: Option<Side>,
@@ -37,12 +38,12 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// Room for `most` connections.
+    /// Creates a table for `most` connections.
     pub fn new(most: usize) -> Self {
         Self { table: Table::new(most) }
     }
 
-    /// Connections given up for others.
+    /// Returns the number of connections that were evicted.
     pub fn evicted(&self) -> u64 {
         self.table.evicted
     }
@@ -76,7 +77,7 @@ impl Flows {
     }
 }
 
-/// Whether the sender sorts first, and a name for the connection that both directions share.
+/// Returns whether the sender sorts first, and a key that both directions of the connection share.
 fn key(f: &Facts<'_>) -> (bool, Mixed) {
     let endpoint = |ip: &Ip, port: u16| {
         let [a, b] = halves(ip);
@@ -84,6 +85,6 @@ fn key(f: &Facts<'_>) -> (bool, Mixed) {
     };
     let (a, b) = (endpoint(&f.src, f.ports.0), endpoint(&f.dst, f.ports.1));
     let (low, high) = (a.min(b), a.max(b));
-    // An endpoint that talks to itself has no sides to tell apart.
+    // The sides of an endpoint that talks to itself cannot be distinguished.
     (a <= b, Mixed(mix(mix(low).wrapping_add(high) ^ u64::from(f.proto))))
 }

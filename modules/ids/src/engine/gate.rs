@@ -1,4 +1,4 @@
-//! The cheapest look at a rule: TCP flags, and contents that must lie at one place in the first 16 bytes.
+//! The cheapest check of a rule: TCP flags, and contents at a fixed offset in the first 16 bytes.
 
 use crate::rule::bits::Mode;
 use crate::rule::content::Content;
@@ -6,7 +6,7 @@ use crate::rule::{Check, Rule, Step};
 
 const HEAD: usize = 16;
 
-/// What a packet shows to all gates.
+/// The part of a packet that all gates examine.
 #[derive(Clone, Copy)]
 pub struct Head {
     bytes: [u64; 2],
@@ -31,25 +31,25 @@ fn words(bytes: [u8; HEAD]) -> [u64; 2] {
     [all as u64, (all >> 64) as u64]
 }
 
-/// Lets a packet pass unless the rule cannot match it.
+/// A filter that passes a packet unless the rule cannot match it.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate {
     mask: [u64; 2],
     value: [u64; 2],
     len: usize,
     flags: (u8, u8),
-    /// Bytes that are looked at.
+    /// A mask of the bytes that are compared.
     pub bytes: u32,
 }
 
-/// Where a content must lie as a whole, if there is but one such place.
+/// Returns the offset at which the whole content must lie, if there is only one.
 fn fixed(c: &Content) -> Option<usize> {
     let window = c.window;
     let one = window.len.is_some_and(|n| n as usize == c.bytes.len());
     usize::try_from(window.from).ok().filter(|_| one && !window.relative)
 }
 
-/// Whether a content is looked at here, so that it need not be looked for elsewhere.
+/// Returns whether a gate checks this content, so that no other search for it is needed.
 pub fn holds(c: &Content) -> bool {
     !c.not && fixed(c).is_some_and(|at| at + c.bytes.len() <= HEAD)
 }
@@ -62,10 +62,9 @@ impl Gate {
             let Some(at) = fixed(c).filter(|_| holds(c)) else { continue };
             len = len.max(at + c.bytes.len());
             for (i, byte) in (at..).zip(&c.bytes) {
-                // In ASCII the case of a letter is one bit.
+                // In ASCII, the case of a letter is one bit.
                 let bits = if c.nocase && byte.is_ascii_alphabetic() { 0xdf } else { 0xff };
-                // Two contents that contradict each other: then none can match, and the rule's own look says
-                // so.
+                // If two contents contradict each other, the rule's own check finds that neither can match.
                 if mask[i] == 0 {
                     (mask[i], value[i]) = (bits, byte & bits);
                 }

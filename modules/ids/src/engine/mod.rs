@@ -1,11 +1,11 @@
-//! Rules against packets.
+//! The evaluation of rules on packets.
 //!
 //! ```text
 //! packet → Facts → Fast (contents) and Plain (the others) → Gate, header, checks, flow, steps → Rates →
 //! alert
 //! ```
 //!
-//! Everything is allocated at the start; a packet costs no allocation.
+//! All memory is allocated at the start; a packet needs no allocation.
 
 mod facts;
 mod fast;
@@ -29,45 +29,45 @@ use plain::Plain;
 use rates::Rates;
 use steps::Steps;
 
-/// How much is kept at once.
+/// Limits on the state that is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub connections: usize,
-    /// Pairs of a rule with a rate and an address.
+    /// The number of pairs of a rule with a rate and an address.
     pub tracked: usize,
 }
 
 struct Ready {
     rule: Rule,
     steps: Steps,
-    /// Whether the header names any address and port.
+    /// Whether the header matches any address and port.
     anywhere: bool,
 }
 
-/// What was counted so far.
+/// The counters of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// IP packets looked at.
+    /// IP packets that were examined.
     pub packets: u64,
     pub alerts: u64,
-    /// Matches that a threshold or detection_filter held back.
+    /// Matches that a threshold or detection_filter suppressed.
     pub held_back: u64,
-    /// Packets that cost too much work; the rules that were left did not match.
+    /// Packets that cost too much work; the remaining rules did not match.
     pub given_up: u64,
 }
 
 pub struct Engine {
     rules: Vec<Ready>,
-    /// By rule.
+    /// The gates, by rule.
     gates: Box<[Gate]>,
     pub unsupported: Vec<Unsupported>,
     fast: [Fast; Group::COUNT],
     plain: [Plain; Group::COUNT],
-    /// If a rule asks for them.
+    /// The connections, if a rule refers to them.
     flows: Option<Flows>,
     rates: Rates,
     pub counts: Counts,
-    /// Rules to look at, and by rule the last packet for which it was put there.
+    /// The rules to check, and for each rule the last packet for which it was added.
     candidates: Vec<u16>,
     last: Box<[u64]>,
 }
@@ -119,17 +119,17 @@ impl Engine {
         }
     }
 
-    /// Rules that are acted upon.
+    /// Returns the number of active rules.
     pub fn rules(&self) -> usize {
         self.rules.len()
     }
 
-    /// Connections and counts of rates that were given up for others.
+    /// Returns the number of connections and the number of rate counts that were evicted.
     pub fn evicted(&self) -> (u64, u64) {
         (self.flows.as_ref().map_or(0, Flows::evicted), self.rates.evicted())
     }
 
-    /// Gives the rules that alert on this packet, in the order of the file.
+    /// Calls `alert` with the rules that alert on this packet, in the order of the file.
     #[inline]
     pub fn packet(&mut self, f: &Facts<'_>, mut alert: impl FnMut(&Rule)) {
         self.counts.packets += 1;
@@ -200,10 +200,10 @@ fn checks(rule: &Rule, f: &Facts<'_>) -> bool {
     })
 }
 
-/// A field's value; none where the packet has no such field.
+/// Returns the value of a field, or `None` if the packet has no such field.
 fn number(field: Field, f: &Facts<'_>) -> Option<u32> {
     let of_v4 = |n: Option<u32>| n.filter(|_| f.v4);
-    // Identifier and sequence number are those of echo requests and replies.
+    // Only echo requests and replies have an identifier and a sequence number.
     let is_echo = || matches!((f.proto, f.l4.first()), (1, Some(0 | 8)) | (58, Some(128 | 129)));
     match field {
         Field::PayloadLength => Some(f.payload_len),

@@ -1,17 +1,18 @@
-//! Rules without a content to look for, by destination port: a packet meets those only that its port allows.
+//! Rules without a content to search for, by destination port: a packet is checked only against those that
+//! allow its port.
 
 use super::gate::{Gate, Head};
 use crate::rule::Rule;
 
 pub struct Plain {
-    /// First port of each part of the range, ascending from 0.
+    /// The first port of each part of the range, ascending from 0.
     starts: Vec<u16>,
-    /// Rules and their gates, by part: one behind the other, as they are looked at.
+    /// The rules and their gates, by part: contiguous, in the order in which they are checked.
     rules: Vec<Vec<(Gate, u16)>>,
 }
 
 impl Plain {
-    /// Of rules by number, with their gates.
+    /// Creates the index of rules, each given by its number, with its gate.
     pub fn new<'a>(rules: impl IntoIterator<Item = (u16, &'a Rule, Gate)>) -> Self {
         let rules: Vec<_> = rules.into_iter().collect();
         let mut starts = vec![0];
@@ -30,7 +31,7 @@ impl Plain {
         Self { rules: starts.iter().map(|port| of(*port)).collect(), starts }
     }
 
-    /// The rules that a packet to this port may match.
+    /// Returns the rules that a packet to this port may match.
     #[inline]
     pub fn of(&self, dport: u16, head: &Head) -> impl Iterator<Item = u16> {
         let part = self.starts.partition_point(|start| *start <= dport) - 1;

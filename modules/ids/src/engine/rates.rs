@@ -1,5 +1,5 @@
 //! `threshold` and `detection_filter`: events of a rule and an address are counted in periods of packet time.
-//! A period begins with an event, and the first event `seconds` later or more begins the next one.
+//! A period begins with an event, and the first event `seconds` or more later begins the next one.
 
 use super::table::{Mixed, Table, halves, mix};
 use crate::rule::rate::{Kind, Rate};
@@ -16,17 +16,17 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Room for `most` pairs of a rule and an address.
+    /// Creates a table for `most` pairs of a rule and an address.
     pub fn new(most: usize) -> Self {
         Self { table: Table::new(most) }
     }
 
-    /// Counts that began anew because others needed their room.
+    /// Returns the number of counts that were evicted and therefore restarted.
     pub fn evicted(&self) -> u64 {
         self.table.evicted
     }
 
-    /// Counts an event of rule number `rule`; whether it is an alert.
+    /// Counts an event of rule number `rule` and returns whether it is an alert.
     pub fn pass(&mut self, rule: usize, rate: Rate, address: &Ip, now_ns: u64) -> bool {
         let [a, b] = halves(address);
         let key = Mixed(mix(mix(mix(a ^ rule as u64) ^ b) ^ u64::from(address.family)));

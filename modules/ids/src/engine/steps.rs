@@ -1,7 +1,7 @@
 //! Contents, regular expressions and `isdataat` of one rule, in order, with their distances.
 //!
-//! A step may be relative to the end of the one before. If a later one fails, the earlier ones try their next
-//! place, until one fits or the work for this packet is used up.
+//! A step may be relative to the end of the one before. If a later step fails, the earlier ones try their
+//! next position, until all match or the work for this packet is used up.
 
 use crate::rule::content::Window;
 use crate::rule::{Rule, Step};
@@ -10,14 +10,14 @@ use regex_automata::dfa::{Automaton, StartKind, dense};
 use regex_automata::nfa::thompson;
 use regex_automata::{Anchored, Input};
 
-/// Bytes that the automaton of one `pcre` may take.
+/// The largest size, in bytes, of the automaton of one `pcre`.
 const MOST_REGEX: usize = 512 << 10;
-/// Units of work for one packet; one is a place tried, or 16 bytes searched.
+/// The work for one packet, in units of one position tried or 16 bytes searched.
 pub const WORK: u32 = 1 << 18;
 
 enum Find {
     Exact(Box<Finder<'static>>),
-    /// In lower case.
+    /// A content in lower case.
     Nocase(Box<[u8]>),
 }
 
@@ -30,7 +30,7 @@ enum Kind {
 struct Part {
     kind: Kind,
     not: bool,
-    /// Whether a later part counts from where this one ends.
+    /// Whether a later part is relative to the end of this one.
     leads: bool,
 }
 
@@ -41,7 +41,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// What of the rule is beyond us is the error.
+    /// Prepares the steps of a rule. The error states the part of the rule that is not supported.
     pub fn new(rule: &Rule) -> Result<Self, String> {
         let mut parts = Vec::new();
         for (i, step) in rule.steps.iter().enumerate() {
@@ -81,14 +81,14 @@ impl Steps {
         Ok(Self { parts })
     }
 
-    /// Whether all steps fit; `work` is what is left for this packet.
+    /// Returns whether all steps match; `work` is the remaining work for this packet.
     #[inline]
     pub fn fit(&self, payload: &[u8], work: &mut u32) -> bool {
         run(&self.parts, payload, 0, work)
     }
 }
 
-/// Whether the steps before these matter to where one of these is looked for.
+/// Returns whether the position of one of these steps depends on the steps before.
 fn leads(later: &[Step]) -> bool {
     for step in later {
         match step {
@@ -103,14 +103,14 @@ fn leads(later: &[Step]) -> bool {
     false
 }
 
-/// Takes from the work; whether there was as much.
+/// Subtracts from the work and returns whether enough was left.
 fn spend(work: &mut u32, bytes: usize) -> bool {
     let left = work.checked_sub(1 + (bytes / 16) as u32);
     *work = left.unwrap_or(0);
     left.is_some()
 }
 
-/// Whether these parts fit, `cursor` being where the one before ended.
+/// Returns whether these parts match, where `cursor` is the end of the part before.
 fn run(parts: &[Part], payload: &[u8], cursor: usize, work: &mut u32) -> bool {
     let Some((part, rest)) = parts.split_first() else { return true };
     match &part.kind {
@@ -149,7 +149,7 @@ fn run(parts: &[Part], payload: &[u8], cursor: usize, work: &mut u32) -> bool {
             if !part.leads || *anchored {
                 return false;
             }
-            // Each place where it can begin may end elsewhere.
+            // Each start position may have another end.
             (0..=payload.len() - from).any(|start| {
                 let end = regex(dfa, &payload[from..], start, true, work);
                 end.is_some_and(|end| run(rest, payload, from + end, work))
@@ -158,7 +158,7 @@ fn run(parts: &[Part], payload: &[u8], cursor: usize, work: &mut u32) -> bool {
     }
 }
 
-/// The bytes in which a content must lie as a whole.
+/// Returns the range of bytes in which the whole content must lie.
 fn place(window: Window, cursor: usize, len: usize) -> (usize, usize) {
     let base = if window.relative { cursor as i64 } else { 0 };
     let from = base + i64::from(window.from);
@@ -166,7 +166,7 @@ fn place(window: Window, cursor: usize, len: usize) -> (usize, usize) {
     (from.max(0) as usize, end.max(0) as usize)
 }
 
-/// The next place of a content at or behind `from` that ends by `end`.
+/// Returns the next position of a content at or after `from` that ends by `end`.
 fn next(find: &Find, len: usize, payload: &[u8], from: usize, end: usize, work: &mut u32) -> Option<usize> {
     let within = payload.get(from..end)?;
     if within.len() < len || !spend(work, within.len()) {
@@ -184,7 +184,7 @@ fn next(find: &Find, len: usize, payload: &[u8], from: usize, end: usize, work: 
     }
 }
 
-/// Where the first match from `start` on ends. Its time is linear in the payload.
+/// Returns the end of the first match from `start` on, in time linear in the payload.
 fn regex(
     dfa: &dense::DFA<Vec<u32>>,
     payload: &[u8],
@@ -197,6 +197,6 @@ fn regex(
     }
     let anchored = if anchored { Anchored::Yes } else { Anchored::No };
     let input = Input::new(payload).span(start..payload.len()).anchored(anchored);
-    // It has no bytes to give up at, so it cannot fail.
+    // The search cannot fail, because no bytes are configured at which it would quit.
     dfa.try_search_fwd(&input).ok().flatten().map(|m| m.offset())
 }

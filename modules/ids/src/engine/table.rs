@@ -1,8 +1,8 @@
-//! Connections and counts by a hash that is spread already, in tables of fixed size.
+//! Connections and counts in tables of fixed size, by a hash that is already well distributed.
 
 use flame_module::{Ip, Key, Map};
 
-/// What was mixed to be a key needs no further mixing.
+/// A key that was mixed and needs no further mixing.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mixed(pub u64);
 
@@ -15,7 +15,7 @@ impl Key for Mixed {
 
 pub type Table<T> = Map<Mixed, T>;
 
-/// An address as two numbers.
+/// Returns an address as two numbers.
 #[inline]
 pub fn halves(ip: &Ip) -> [u64; 2] {
     let all = u128::from_ne_bytes(ip.bytes);

@@ -1,4 +1,4 @@
-//! Addresses: `any`, one, a prefix, `a-b`, and lists of these; IPv4 and IPv6.
+//! Addresses: `any`, an address, a prefix, `a-b`, and lists of these; IPv4 and IPv6.
 
 use super::fault::{Wrong, wrong};
 use super::list::Kind;
@@ -93,7 +93,7 @@ impl Kind for Addresses {
     }
 }
 
-/// A prefix length, written as one or as a netmask.
+/// Returns a prefix length, written as a number or as a netmask.
 fn mask(text: &str, bits: u32) -> Option<u32> {
     if let Ok(mask) = text.parse::<Ipv4Addr>() {
         let mask = mask.to_bits();

@@ -1,17 +1,17 @@
-//! `flags` and `fragbits`: letters for bits, and how they are compared.
+//! `flags` and `fragbits`: letters for bits, and the mode of comparison.
 
 use super::fault::{Wrong, wrong};
 use super::text::Piece;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// These and no others.
+    /// These bits and no others.
     Exactly,
-    /// These, and others as may be (`+`).
+    /// All of these bits, and possibly others (`+`).
     All,
-    /// One of these (`*`).
+    /// At least one of these bits (`*`).
     Any,
-    /// None of these (`!`).
+    /// None of these bits (`!`).
     None,
 }
 
@@ -19,7 +19,7 @@ pub enum Mode {
 pub struct Bits {
     pub mode: Mode,
     pub bits: u8,
-    /// Bits that are looked at.
+    /// The bits that are compared.
     pub of: u8,
 }
 
@@ -36,7 +36,7 @@ impl Bits {
     }
 }
 
-/// CWR and ECE are `C` and `E`, or by their old names `1` and `2`.
+/// The TCP flags. CWR and ECE are `C` and `E`, or by their old names `1` and `2`.
 pub const TCP: [(char, u8); 10] = [
     ('F', 1),
     ('S', 2),
@@ -49,10 +49,10 @@ pub const TCP: [(char, u8); 10] = [
     ('C', 128),
     ('1', 128),
 ];
-/// As in the top bits of the IPv4 fragment word.
+/// The fragmentation bits, in the positions of the top bits of the IPv4 fragment word.
 pub const FRAGMENT: [(char, u8); 3] = [('M', 1), ('D', 2), ('R', 4)];
 
-/// `[!|*|+]LETTERS[,LETTERS TO IGNORE]`; the sign may stand behind the letters too.
+/// Parses `[!|*|+]LETTERS[,LETTERS TO IGNORE]`; the sign may also follow the letters.
 pub fn read(piece: Piece<'_>, letters: &[(char, u8)]) -> Result<Bits, Wrong> {
     let mut parts = piece.parts(',');
     let first = parts.next().unwrap_or(piece);

@@ -1,10 +1,11 @@
-//! Classes of attack: their priority, 1 the gravest. The names are those that rules in this language use.
+//! Classes of attack and their priority, 1 being the highest. The names are those that rules in this language
+//! use.
 
 use super::fault::{Wrong, wrong};
 use super::text::Piece;
 use std::collections::BTreeMap;
 
-/// Priority of a rule that has none and whose class is not known.
+/// The priority of a rule that has none and whose class is not known.
 pub const DEFAULT: u8 = 3;
 
 const KNOWN: &[(u8, &[&str])] = &[
@@ -63,14 +64,14 @@ const KNOWN: &[(u8, &[&str])] = &[
     (4, &["tcp-connection"]),
 ];
 
-/// Name to description and priority.
+/// The description and priority of classes, by name.
 #[derive(Default)]
 pub struct Classes {
     own: BTreeMap<String, (String, u8)>,
 }
 
 impl Classes {
-    /// `NAME,DESCRIPTION,PRIORITY` of a line `config classification:`.
+    /// Parses `NAME,DESCRIPTION,PRIORITY` of a line `config classification:`.
     pub fn define(&mut self, piece: Piece<'_>) -> Result<(), Wrong> {
         let parts: Vec<_> = piece.parts(',').collect();
         let [name, description, priority] = parts[..] else {
@@ -81,7 +82,7 @@ impl Classes {
         Ok(())
     }
 
-    /// What to call a class, and its priority.
+    /// Returns the display name of a class, and its priority.
     pub fn find(&self, name: &str) -> (String, u8) {
         if let Some(own) = self.own.get(name) {
             return own.clone();

@@ -3,17 +3,17 @@
 use super::fault::{Wrong, wrong};
 use super::text::Piece;
 
-/// Bytes of one content, at most.
+/// The largest number of bytes of one content.
 pub const MAX: usize = 2048;
 
-/// Where a content may lie. Nothing is looked at beyond the payload's ends.
+/// The range in which a content may lie. It never extends beyond the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Window {
-    /// Counted from the end of the content before it, not from the payload's start.
+    /// Whether the range is relative to the end of the content before it, not to the payload's start.
     pub relative: bool,
-    /// First byte (`offset`, `distance`).
+    /// The first byte (`offset`, `distance`).
     pub from: i32,
-    /// The whole content lies within so many bytes from there (`depth`, `within`).
+    /// The number of bytes from there within which the whole content lies (`depth`, `within`).
     pub len: Option<u32>,
 }
 
@@ -23,14 +23,14 @@ pub struct Content {
     pub not: bool,
     pub nocase: bool,
     pub window: Window,
-    /// `fast_pattern`: the part to look for with the automaton.
+    /// The part to search for with the automaton (`fast_pattern`).
     pub fast: Option<(usize, usize)>,
-    /// Offset in the text, for faults.
+    /// The offset in the text, for faults.
     pub at: usize,
     absolute: bool,
 }
 
-/// `[!]"TEXT"[,MODIFIER …]`
+/// Parses `[!]"TEXT"[,MODIFIER …]`.
 pub fn read(piece: Piece<'_>) -> Result<Content, Wrong> {
     let piece = piece.trim();
     let (not, piece) = piece.strip("!").map_or((false, piece), |p| (true, p.trim()));
@@ -64,7 +64,7 @@ pub fn read(piece: Piece<'_>) -> Result<Content, Wrong> {
     Ok(content)
 }
 
-/// Offset of the first quote that no backslash takes away.
+/// Returns the offset of the first quote that no backslash escapes.
 fn closing(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|b| {
@@ -74,7 +74,7 @@ fn closing(text: &str) -> Option<usize> {
     })
 }
 
-/// The bytes that `text|68 65 78|\;` stands for.
+/// Returns the bytes of `text|68 65 78|\;`.
 fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Wrong> {
     let mut out = Vec::with_capacity(piece.text.len());
     let (mut hex, mut high, mut opened) = (false, None, piece.at);
@@ -112,7 +112,7 @@ fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Wrong> {
 }
 
 impl Content {
-    /// Applies modifier `name`; whether it is one.
+    /// Applies the modifier `name` and returns whether there is one of that name.
     pub fn modify(&mut self, name: Piece<'_>, value: Piece<'_>) -> Result<bool, Wrong> {
         match name.text {
             "nocase" | "rawbytes" => {

@@ -1,14 +1,15 @@
-//! What is wrong with a rule file, and where.
+//! Errors in a rule file, with their position.
 
 use std::fmt;
 
-/// A syntax error: the module does not start with one. Lines and columns count from 1, columns in characters.
+/// A syntax error, with which the module does not start. Lines and columns count from 1, columns in
+/// characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub line: u32,
     pub column: u32,
     pub expected: String,
-    /// What stands there instead.
+    /// The text at this position.
     pub found: String,
 }
 
@@ -21,7 +22,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// A fault at a byte offset of the text, before it is known to which line that belongs.
+/// A fault at a byte offset of the text, before its line is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub at: usize,

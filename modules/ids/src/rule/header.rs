@@ -22,11 +22,11 @@ pub struct Header {
     pub sport: Ports,
     pub dst: Addresses,
     pub dport: Ports,
-    /// `<>`: either direction will do.
+    /// Whether the rule matches either direction (`<>`).
     pub both: bool,
 }
 
-/// Actions of Snort that we know of; only `alert` is acted upon.
+/// The known actions of Snort, of which only `alert` is supported.
 const ACTIONS: [&str; 9] =
     ["alert", "log", "pass", "drop", "reject", "sdrop", "activate", "dynamic", "block"];
 /// Protocols that other engines have rules for.
@@ -39,7 +39,8 @@ pub fn is_action(word: &str) -> bool {
     ACTIONS.contains(&word)
 }
 
-/// The header and what stands behind it; why the rule cannot be used goes to `unsupported`.
+/// Parses the header and returns it with the text after it. Reasons why the rule cannot be used go to
+/// `unsupported`.
 pub fn read<'a>(
     piece: Piece<'a>,
     vars: &Variables,
@@ -82,7 +83,7 @@ pub fn read<'a>(
     Ok((Header { proto, src, sport, dst, dport, both }, rest.skip_space()))
 }
 
-/// One field: up to white space, but a list is one field with the white space in it.
+/// Returns one field: the text up to white space, or a list including the white space in it.
 fn field<'a>(piece: Piece<'a>, expected: &str) -> Result<(Piece<'a>, Piece<'a>), Wrong> {
     let piece = piece.skip_space();
     let mut depth = 0usize;

@@ -1,23 +1,23 @@
-//! `[a, b, !c, [d, e]]`, which addresses and ports share: what is listed without `!` (all, if nothing is)
-//! less what is listed with it.
+//! Lists of addresses and of ports, `[a, b, !c, [d, e]]`: the entries without `!` (everything, if there are
+//! none) minus the entries with it.
 
 use super::fault::{Wrong, wrong};
 use super::text::Piece;
 
-/// Lists in lists, at most.
+/// The largest depth of nested lists.
 const DEPTH: usize = 16;
 
-/// The kind of set that a list is of.
+/// The type of set that a list describes.
 pub trait Kind: Sized + Clone {
     fn all() -> Self;
     fn is_empty(&self) -> bool;
     fn union(sets: Vec<Self>) -> Self;
     fn minus(&self, other: &Self) -> Self;
-    /// One entry that is neither a list, nor negated, nor a variable, nor `any`.
+    /// Parses one entry that is neither a list, nor negated, nor a variable, nor `any`.
     fn single(piece: Piece<'_>) -> Result<Self, Wrong>;
 }
 
-/// Reads a whole piece; `look` finds variables.
+/// Parses a whole piece; `look` looks up variables.
 pub fn read<K: Kind>(piece: Piece<'_>, look: &dyn Fn(&str) -> Option<K>) -> Result<K, Wrong> {
     let piece = piece.trim();
     let (set, rest) = entry(piece, look, 0)?;
@@ -27,7 +27,7 @@ pub fn read<K: Kind>(piece: Piece<'_>, look: &dyn Fn(&str) -> Option<K>) -> Resu
     Ok(set)
 }
 
-/// One entry, negated or not.
+/// Parses one entry, negated or not.
 fn entry<'a, K: Kind>(
     piece: Piece<'a>,
     look: &dyn Fn(&str) -> Option<K>,

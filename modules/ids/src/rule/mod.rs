@@ -1,7 +1,7 @@
-//! Rules as text and as values. [`parse`] is the one door for a rule file.
+//! Rules as text and as values. [`parse`] is the only entry point for a rule file.
 //!
-//! A line that is no rule of the language is a [`Fault`]; a rule in it that asks for what this module does
-//! not do is listed in [`RuleSet::unsupported`].
+//! A line that is not a rule of the language is a [`Fault`]. A valid rule with options that this module does
+//! not support is listed in [`RuleSet::unsupported`].
 
 pub mod address;
 pub mod bits;
@@ -27,30 +27,30 @@ use fault::{Wrong, wrong};
 use std::collections::BTreeMap;
 use text::Piece;
 
-/// Rules of one file, at most.
+/// The largest number of rules in one file.
 pub const MAX_RULES: usize = 16_384;
 
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Where it begins, from 1.
+    /// The line of the rule, from 1.
     pub line: u32,
     pub header: Header,
     pub msg: String,
     pub sid: u32,
     pub gid: u32,
     pub rev: u32,
-    /// The class's description if the file gives one, else its name.
+    /// The description of the class if the file has one, otherwise its name.
     pub class: String,
     pub priority: u8,
     pub references: Vec<String>,
     pub checks: Vec<Check>,
     pub flow: Flow,
-    /// What the payload must hold, in order.
+    /// The required contents of the payload, in order.
     pub steps: Vec<Step>,
     pub rate: Option<rate::Rate>,
 }
 
-/// What a packet's headers must be.
+/// A condition on a packet's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     Flags(bits::Bits),
@@ -96,7 +96,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Whether it asks anything of a flow.
+    /// Returns whether the option is a condition on a flow.
     pub fn asks(self) -> bool {
         self.side.is_some() || !matches!(self.state, None | Some(FlowState::Stateless))
     }
@@ -106,7 +106,7 @@ impl Flow {
 pub enum Step {
     Content(content::Content),
     Pcre(pcre::Pcre),
-    /// `isdataat`: byte `at` exists.
+    /// A condition that byte `at` exists (`isdataat`).
     Data {
         at: u32,
         relative: bool,
@@ -114,7 +114,7 @@ pub enum Step {
     },
 }
 
-/// A rule, or a line of another kind (then `sid` is 0), that is not acted upon.
+/// A rule that is not supported, or a line of another kind (then `sid` is 0).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported {
     pub sid: u32,
@@ -143,7 +143,7 @@ struct Options {
     rate: Option<rate::Rate>,
 }
 
-/// Reads a rule file.
+/// Parses a rule file.
 pub fn parse(text: &str) -> Result<RuleSet, Fault> {
     let mut reader = Reader {
         vars: vars::Variables::default(),
@@ -163,7 +163,8 @@ pub fn parse(text: &str) -> Result<RuleSet, Fault> {
     Ok(reader.set)
 }
 
-/// Behind the newline that ends this line: the first without a backslash before it. Comments do not go on.
+/// Returns the offset after the newline that ends this line: the first without a backslash before it.
+/// Comments cannot be continued.
 fn line_end(text: &str) -> usize {
     let comment = text.trim_start_matches([' ', '\t']).starts_with('#');
     let mut from = 0;
@@ -180,7 +181,7 @@ fn line_end(text: &str) -> usize {
 struct Reader {
     vars: vars::Variables,
     classes: class::Classes,
-    /// Lines of the rules so far, by gid and sid.
+    /// The lines of the rules so far, by gid and sid.
     seen: BTreeMap<(u32, u32), u32>,
     set: RuleSet,
 }

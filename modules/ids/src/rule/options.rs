@@ -1,4 +1,4 @@
-//! The options between the parentheses, one registry line each.
+//! The options between the parentheses, with one line of the registry each.
 
 use super::bits::{self, Bits};
 use super::fault::{Wrong, wrong};
@@ -7,7 +7,7 @@ use super::text::Piece;
 use super::words::is_known_elsewhere;
 use super::{Check, Field, FlowState, Options, Side, Step, content, pcre, range, rate};
 
-/// Reads `NAME[:VALUE]; …)`; `piece` begins behind the parenthesis and ends where the rule does.
+/// Parses `NAME[:VALUE]; …)`; `piece` begins after the parenthesis and ends at the end of the rule.
 pub fn read(piece: Piece<'_>, header: &Header, unsupported: &mut Vec<String>) -> Result<Options, Wrong> {
     let mut options = Options::default();
     let mut rest = piece.skip_space();
@@ -37,7 +37,7 @@ pub fn read(piece: Piece<'_>, header: &Header, unsupported: &mut Vec<String>) ->
     }
 }
 
-/// Offset of the `;` that ends an option: not in quotes, not behind a backslash.
+/// Returns the offset of the `;` that ends an option: not in quotes and not after a backslash.
 fn end(text: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     text.bytes().position(|b| {
@@ -110,7 +110,7 @@ impl Options {
         }
     }
 
-    /// Options that compare a field with a number.
+    /// Parses an option that compares a field with a number.
     fn number(
         &mut self,
         name: Piece<'_>,
@@ -149,7 +149,7 @@ impl Options {
         Ok(())
     }
 
-    /// `[!]N[,relative][,rawbytes]`
+    /// Parses `[!]N[,relative][,rawbytes]`.
     fn isdataat(&mut self, value: Piece<'_>, unsupported: &mut Vec<String>) -> Result<(), Wrong> {
         let (not, value) = value.strip("!").map_or((false, value), |v| (true, v));
         let mut parts = value.parts(',');
@@ -179,7 +179,7 @@ impl Options {
                 "established" => once(&mut self.flow.state, part, FlowState::Established)?,
                 "not_established" => once(&mut self.flow.state, part, FlowState::NotEstablished)?,
                 "stateless" => once(&mut self.flow.state, part, FlowState::Stateless)?,
-                // There is no reassembled stream: every packet is one of its own.
+                // No stream is reassembled, so every packet is separate anyway.
                 "no_stream" | "no_frag" => {}
                 "only_stream" | "only_frag" => unsupported.push(format!("flow {}", part.text)),
                 _ => {

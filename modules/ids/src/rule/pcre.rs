@@ -1,4 +1,4 @@
-//! `pcre:"[!]/REGEX/FLAGS"`, for an engine whose time is linear in the payload: no back references, no
+//! `pcre:"[!]/REGEX/FLAGS"`, for a regex engine whose time is linear in the payload: no back references, no
 //! look-around.
 
 use super::fault::{Wrong, wrong};
@@ -9,9 +9,9 @@ use regex_automata::util::syntax;
 pub struct Pcre {
     pub pattern: String,
     pub not: bool,
-    /// `R`: begins at the end of the last match.
+    /// Whether the search begins at the end of the last match (`R`).
     pub relative: bool,
-    /// `A`: only where the search begins.
+    /// Whether a match must begin where the search begins (`A`).
     pub anchored: bool,
     pub nocase: bool,
     pub multi_line: bool,
@@ -34,7 +34,8 @@ impl Pcre {
     }
 }
 
-/// Reads it. `Err` of the inner result: well written, but beyond us, and why.
+/// Parses the value. The inner result is an error with the reason if the expression is valid but not
+/// supported.
 pub fn read(piece: Piece<'_>) -> Result<Result<Pcre, String>, Wrong> {
     let piece = piece.trim();
     let (mut not, piece) = piece.strip("!").map_or((false, piece), |p| (true, p.trim()));
@@ -42,7 +43,7 @@ pub fn read(piece: Piece<'_>) -> Result<Result<Pcre, String>, Wrong> {
     if let Some(rest) = inside.strip("!") {
         (not, inside) = (true, rest);
     }
-    // m and any delimiter, or slashes.
+    // Either m and any delimiter, or slashes.
     let inside = inside.strip("m").unwrap_or(inside);
     let Some(delimiter) = inside.text.chars().next().filter(char::is_ascii_punctuation) else {
         return wrong(inside.at, "/REGEX/ and flags");
@@ -71,8 +72,8 @@ pub fn read(piece: Piece<'_>) -> Result<Result<Pcre, String>, Wrong> {
             'A' => pcre.anchored = true,
             'G' => pcre.ungreedy = true,
             'R' => pcre.relative = true,
-            // `$` means the very end here anyway; nothing is decoded, so all bytes are raw; no limits to
-            // override.
+            // `$` matches only at the very end here anyway (E); nothing is decoded, so all bytes are raw (B);
+            // there are no limits to override (O).
             'E' | 'B' | 'O' => {}
             'U' | 'I' | 'P' | 'H' | 'D' | 'M' | 'C' | 'K' | 'S' | 'Y' | 'V' | 'W' | 'Q' => {
                 return Ok(Err(format!("pcre flag {flag}: a part of an HTTP message")));
@@ -86,13 +87,14 @@ pub fn read(piece: Piece<'_>) -> Result<Result<Pcre, String>, Wrong> {
     })
 }
 
-/// The parser draws the pattern; its last line says what is wrong.
+/// Returns the last line of the parser's message, which describes the error; the lines above draw the
+/// pattern.
 fn last_line(text: &str) -> String {
     text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
-/// What our engine writes otherwise: an escaped delimiter or quote stands for itself, `\Z` for `\z`, and `\e`
-/// for the escape character.
+/// Translates to the syntax of our engine: an escaped delimiter or quote stands for itself, `\Z` for `\z`,
+/// and `\e` for the escape character.
 fn translate(pattern: &str, delimiter: char) -> String {
     let mut out = String::with_capacity(pattern.len());
     let mut chars = pattern.chars();

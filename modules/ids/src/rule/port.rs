@@ -1,4 +1,4 @@
-//! Ports: `any`, one, `1:1024`, `:1024`, `1024:`, and lists of these.
+//! Ports: `any`, a port, `1:1024`, `:1024`, `1024:`, and lists of these.
 
 use super::fault::{Wrong, wrong};
 use super::list::Kind;

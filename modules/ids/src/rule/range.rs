@@ -1,9 +1,9 @@
-//! Numbers that a field must have: `5`, `!5`, `<5`, `>5`, `<=5`, `>=5`, `3-5`, `3<>5`, `3<=>5`.
+//! Conditions on the value of a field: `5`, `!5`, `<5`, `>5`, `<=5`, `>=5`, `3-5`, `3<>5`, `3<=>5`.
 
 use super::fault::{Wrong, wrong};
 use super::text::Piece;
 
-/// `min..=max`, or anything but that.
+/// The range `min..=max`, or its complement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     pub min: u32,
@@ -18,7 +18,7 @@ impl Range {
     }
 }
 
-/// Reads a range of numbers up to `limit`; `ends`: whether `3<>5` holds 3 and 5.
+/// Parses a range of numbers up to `limit`; `ends` is whether `3<>5` includes 3 and 5.
 pub fn read(piece: Piece<'_>, limit: u32, ends: bool) -> Result<Range, Wrong> {
     let piece = piece.trim();
     let (not, piece) = piece.strip("!").map_or((false, piece), |p| (true, p.trim()));

@@ -1,17 +1,17 @@
-//! `threshold` and `detection_filter`: how often a rule that matches alerts.
+//! `threshold` and `detection_filter`: limits on how often a matching rule alerts.
 
 use super::fault::{Wrong, wrong};
 use super::text::Piece;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The first `count` of each period.
+    /// The first `count` events of each period alert.
     Limit,
-    /// Every `count`-th.
+    /// Every `count`-th event alerts.
     Threshold,
-    /// The `count`-th of each period, once.
+    /// The `count`-th event of each period alerts, once.
     Both,
-    /// All after the first `count` of a period.
+    /// All events after the first `count` of a period alert.
     Detection,
 }
 
@@ -29,7 +29,7 @@ pub struct Rate {
     pub seconds: u32,
 }
 
-/// Reads `type T, track by_src, count N, seconds N`; a `detection_filter` has no type.
+/// Parses `type T, track by_src, count N, seconds N`; a `detection_filter` has no type.
 pub fn read(piece: Piece<'_>, detection: bool) -> Result<Result<Rate, String>, Wrong> {
     let (mut kind, mut track, mut count, mut seconds) =
         (detection.then_some(Kind::Detection), None, None, None);

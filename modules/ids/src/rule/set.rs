@@ -1,13 +1,13 @@
 //! Sets of ports and addresses as sorted, disjoint, inclusive intervals: lists, ranges and negations of any
-//! depth become one of these at the start, and a packet costs one binary search.
+//! depth are converted to these at the start, and a packet costs one binary search.
 
-/// A number that intervals are made of.
+/// A number type of interval bounds.
 pub trait Number: Copy + Ord {
     const MIN: Self;
     const MAX: Self;
-    /// One more; only called below `MAX`.
+    /// Returns the next number; called only below `MAX`.
     fn next(self) -> Self;
-    /// One less; only called above `MIN`.
+    /// Returns the previous number; called only above `MIN`.
     fn previous(self) -> Self;
 }
 
@@ -41,7 +41,7 @@ impl<T: Number> Set<T> {
         Self::range(T::MIN, T::MAX)
     }
 
-    /// `first..=last`; empty if they are the wrong way round.
+    /// Returns `first..=last`, which is empty if `first` is greater than `last`.
     pub fn range(first: T, last: T) -> Self {
         Self { parts: if first <= last { vec![(first, last)] } else { Vec::new() } }
     }
@@ -68,7 +68,7 @@ impl<T: Number> Set<T> {
         &self.parts
     }
 
-    /// Adds many at once; sorting each time would be quadratic.
+    /// Adds many sets at once; sorting after each would be quadratic.
     pub fn union(sets: impl IntoIterator<Item = Self>) -> Self {
         let mut all: Vec<_> = sets.into_iter().flat_map(|s| s.parts).collect();
         all.sort_unstable();

@@ -1,4 +1,4 @@
-//! A piece of the rule file that knows where in the file it stands.
+//! A piece of the rule file with its position in the file.
 
 use super::fault::{Wrong, wrong};
 
@@ -22,7 +22,7 @@ impl<'a> Piece<'a> {
         self.text.is_empty()
     }
 
-    /// From byte `n` on, which must be a character's first.
+    /// Returns the piece from byte `n` on, which must be the first of a character.
     pub fn from(self, n: usize) -> Self {
         Self { text: &self.text[n..], at: self.at + n }
     }
@@ -31,7 +31,8 @@ impl<'a> Piece<'a> {
         Self { text: &self.text[..n], at: self.at }
     }
 
-    /// Without white space around; a line that ends in `\` goes on, so both are white space.
+    /// Returns the piece without surrounding white space. A line that ends in `\` continues on the next, so
+    /// both characters are white space.
     pub fn trim(self) -> Self {
         self.skip_space().trim_end()
     }
@@ -57,14 +58,14 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// The word up to white space or one of `stops`, and what follows it.
+    /// Returns the word up to white space or one of `stops`, and the text after it.
     pub fn word(self, stops: &[char]) -> (Self, Self) {
         let end =
             self.text.find(|c: char| c.is_whitespace() || stops.contains(&c)).unwrap_or(self.text.len());
         (self.to(end), self.from(end))
     }
 
-    /// The parts between commas, each trimmed; one empty part if the piece is empty.
+    /// Returns the parts between separators, each trimmed; one empty part if the piece is empty.
     pub fn parts(self, separator: char) -> impl Iterator<Item = Piece<'a>> {
         let mut rest = Some(self);
         std::iter::from_fn(move || {
@@ -87,7 +88,7 @@ impl<'a> Piece<'a> {
         self.text.starts_with(prefix).then(|| self.from(prefix.len()))
     }
 
-    /// A decimal number, with `0x` a hexadecimal one, in `min..=max`.
+    /// Parses a number in `min..=max`: decimal, or hexadecimal with `0x`.
     pub fn number(self, min: i64, max: i64) -> Result<i64, Wrong> {
         let value = match self.text.strip_prefix("0x") {
             Some(hex) => i64::from_str_radix(hex, 16).ok(),
@@ -99,7 +100,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// The inside of a text in double quotes.
+    /// Returns the inside of a text in double quotes.
     pub fn quoted(self) -> Result<Self, Wrong> {
         let inside = self.text.strip_prefix('"').and_then(|t| t.strip_suffix('"'));
         match inside {

@@ -1,5 +1,5 @@
-//! `var`, `ipvar` and `portvar` lines. A value is read when it is defined, so it can only name what stands
-//! above it and never grows by being repeated.
+//! `var`, `ipvar` and `portvar` lines. A value is evaluated when it is defined, so it can only refer to
+//! definitions above it and never grows by repetition.
 
 use super::address::Addresses;
 use super::fault::{Wrong, wrong};
@@ -15,7 +15,7 @@ pub struct Variables {
 }
 
 impl Variables {
-    /// `NAME VALUE` behind the word `kind`.
+    /// Parses `NAME VALUE` after the word `kind`.
     pub fn define(&mut self, kind: &str, piece: Piece<'_>) -> Result<(), Wrong> {
         let (name, value) = piece.trim().word(&[]);
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -31,7 +31,7 @@ impl Variables {
         match kind {
             "ipvar" => drop(self.addresses.insert(name.text.to_owned(), addresses?)),
             "portvar" => drop(self.ports.insert(name.text.to_owned(), ports?)),
-            // `var` is of whatever kind it can be: of both (any), of one, or a path, which no rule can use.
+            // A `var` may be of both kinds (any), of one, or a path, which no rule can use.
             _ => {
                 if let Ok(set) = addresses {
                     self.addresses.insert(name.text.to_owned(), set);

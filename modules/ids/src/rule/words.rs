@@ -1,5 +1,5 @@
-//! Options of Snort 2 and Suricata that this module knows by name only: a rule with one is listed, where a
-//! word that nobody knows is a fault.
+//! Options of Snort 2 and Suricata that this module knows only by name: a rule with one is listed, whereas an
+//! unknown word is a fault.
 
 const WORDS: &[&str] = &[
     // Snort 2
@@ -131,7 +131,7 @@ const WORDS: &[&str] = &[
     "vlan.layers",
 ];
 
-/// Families of Suricata's buffers: `dns.query`, `http.uri`.
+/// Families of Suricata's buffers, for example `dns.query` and `http.uri`.
 const FAMILIES: &[&str] = &[
     "http",
     "http1",

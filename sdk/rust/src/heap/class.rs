@@ -1,11 +1,11 @@
-//! Sizes of blocks: 16 bytes, then four to each doubling.
+//! Size classes of blocks: 16 bytes, then four classes per doubling.
 
-/// Log2 of the smallest block.
+/// The base-2 logarithm of the smallest block's size.
 pub const LEAST: usize = 4;
-/// Up to 1 GiB, the largest memory of a module.
+/// The number of classes, up to 1 GiB, the largest memory of a module.
 pub const CLASSES: usize = (30 - LEAST) * 4 + 1;
 
-/// The class that holds `size` bytes, and the bytes of its blocks; nothing above the largest.
+/// Returns the class that holds `size` bytes and the size of its blocks, or `None` above the largest class.
 #[inline]
 pub fn class(size: usize) -> Option<(usize, usize)> {
     if size <= 1 << LEAST {
@@ -33,7 +33,7 @@ mod tests {
             assert!(class < CLASSES && bytes >= size && bytes % 4 == 0, "{size}: {class}, {bytes}");
             assert!(bytes <= 16 || bytes * 4 <= size * 5 + 4, "{size}: {bytes}");
             assert!((class, bytes) >= last, "{size}");
-            // One size a class.
+            // Each class has exactly one size.
             assert!((class == last.0) == (bytes == last.1), "{size}: {class}, {bytes}");
             last = (class, bytes);
         }

@@ -1,13 +1,13 @@
 #![allow(unsafe_code)] // An allocator is made of addresses.
-//! The heap of a module: every request takes the same few instructions, so that what a module costs stays
-//! bounded (`flame check`). The usual allocators search lists, as long as they happen to be.
+//! The heap of a module. Every request takes the same few instructions, so the cost of a module stays bounded
+//! (`flame check`). The usual allocators search lists of any length.
 //!
-//! Blocks have sizes of 16 bytes and up, four to each doubling, so at most a quarter of one is lost. Blocks
-//! given back wait in a list for their size; they are not joined. New ones are taken from the end of memory,
-//! in order, and what lies there already is 0: a table of zeros costs no more than a small one. A block at
-//! the end grows where it is.
+//! Block sizes start at 16 bytes, with four sizes per doubling, so at most a quarter of a block is lost.
+//! Freed blocks wait in a list of their size and are never merged. New blocks are taken in order from the end
+//! of memory, which is already 0, so a large table of zeros costs no more than a small one. A block at the
+//! end grows in place.
 //!
-//! Wasm has one thread, and nothing here is called by a signal.
+//! Wasm has one thread, and no signal handler calls this code.
 
 mod class;
 
@@ -18,15 +18,15 @@ use core::cell::UnsafeCell;
 use core::ptr::{self, null_mut};
 
 const PAGE: usize = 65_536;
-/// Asked for at a time, at least.
+/// The least number of pages that memory grows by at a time.
 const GROW: usize = 16;
 
 struct Heap(UnsafeCell<State>);
 
 struct State {
-    /// The first free block of each size; each holds the address of the next.
+    /// The first free block of each class; each block contains the address of the next.
     free: [*mut u8; CLASSES],
-    /// What was never given out begins here; 0 before the first request.
+    /// The start of memory that was never handed out; 0 before the first request.
     next: usize,
     end: usize,
 }
@@ -38,12 +38,12 @@ unsafe impl Sync for Heap {}
 static HEAP: Heap = Heap(UnsafeCell::new(State { free: [null_mut(); CLASSES], next: 0, end: 0 }));
 
 unsafe extern "C" {
-    /// The linker's: behind data and stack.
+    /// A symbol of the linker, after data and stack.
     static __heap_base: u8;
 }
 
 impl State {
-    /// New memory of `bytes` at a multiple of `align`, all 0.
+    /// Returns new memory of `bytes` bytes at a multiple of `align`, all 0.
     fn fresh(&mut self, bytes: usize, align: usize) -> *mut u8 {
         if self.next == 0 {
             self.next = (&raw const __heap_base) as usize;
@@ -60,14 +60,14 @@ impl State {
         start as *mut u8
     }
 
-    /// Whether memory goes up to `after` now.
+    /// Returns whether memory now extends to `after`.
     fn reach(&mut self, after: usize) -> bool {
         if after <= self.end {
             return true;
         }
         let pages = (after - self.end).div_ceil(PAGE);
-        // A little more than is needed, so that it is not asked for again and again; just that near the
-        // limit.
+        // Memory grows by a little more than is needed, so that growth is rare; near the limit, by exactly as
+        // much.
         let grown = [pages.max(GROW), pages].into_iter().find(|n| memory_grow(0, *n) != usize::MAX);
         self.end += grown.unwrap_or(0) * PAGE;
         grown.is_some()
@@ -76,12 +76,12 @@ impl State {
     fn take(&mut self, layout: Layout) -> (*mut u8, bool) {
         let Some((class, bytes)) = class(layout.size()) else { return (null_mut(), false) };
         let first = self.free[class];
-        // Blocks of a list are only known to lie at multiples of 16.
+        // Blocks in a list are only known to be aligned to 16 bytes.
         if first.is_null() || layout.align() > 1 << LEAST {
             return (self.fresh(bytes, layout.align().max(1 << LEAST)), true);
         }
-        // SAFETY: a free block is at least 16 bytes, its first are the next one's address, and nobody else
-        // has it.
+        // SAFETY: a free block has at least 16 bytes, which begin with the address of the next one, and nothing
+        // else refers to it.
         self.free[class] = unsafe { first.cast::<*mut u8>().read() };
         (first, false)
     }
@@ -122,14 +122,14 @@ unsafe impl GlobalAlloc for Heap {
             if old == new {
                 return block;
             }
-            // The last block given out grows where it is.
+            // The last block handed out grows in place.
             let start = block as usize;
             if needed > bytes && start + bytes == state.next && state.reach(start + needed) {
                 state.next = start + needed;
                 return block;
             }
         }
-        // SAFETY: `layout` with another size is one, as the caller says.
+        // SAFETY: `layout` with another size is valid, as the caller guarantees.
         let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(size, layout.align())) };
         if !moved.is_null() {
             // SAFETY: both have at least the lesser of the sizes, and are apart.

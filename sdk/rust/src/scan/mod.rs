@@ -1,9 +1,10 @@
-//! Where in a payload a pattern may begin, sixteen places at a time.
+//! A search for positions in a payload where a pattern may begin, sixteen at a time.
 //!
-//! A search for many patterns looks at each byte in turn, and each look waits for the one before. [`Scan`]
-//! skips what cannot be the beginning of any: it compares the first three bytes of all patterns, half a byte
-//! at a time, by table look-ups in vector registers (Teddy: Wang et al., "Hyperscan", NSDI 2019, section
-//! 4.3). It never skips a beginning; what it stops at is for an automaton to decide.
+//! An automaton for many patterns processes one byte after another, and each step waits for the one before.
+//! [`Scan`] skips positions where no pattern can begin: it compares the first three bytes of all patterns,
+//! half a byte at a time, by table look-ups in vector registers (Teddy: Wang et al., "Hyperscan", NSDI 2019,
+//! section 4.3). It never skips the beginning of a pattern; an automaton decides about the positions where it
+//! stops.
 
 #[cfg(not(any(target_arch = "wasm32", target_arch = "x86_64")))]
 mod plain;
@@ -20,25 +21,25 @@ use wasm::{find, places};
 #[cfg(target_arch = "x86_64")]
 use x86::{find, places};
 
-/// Bytes of a pattern that are compared.
+/// The number of bytes of a pattern that are compared.
 const WIDTH: usize = 3;
-/// Groups of patterns that are told apart: a bit each.
+/// The number of groups of patterns that are distinguished, one bit each.
 const BUCKETS: usize = 8;
 
-/// The beginnings of a set of patterns. Takes 100 bytes, however many there are.
+/// The beginnings of a set of patterns. It takes about 100 bytes for any number of patterns.
 #[derive(Clone)]
 pub struct Scan {
-    /// By place in the pattern and half of the byte there: the buckets with a pattern that has it.
+    /// By position in the pattern and half of the byte there: the buckets with a pattern that has that half.
     low: [[u8; 16]; WIDTH],
     high: [[u8; 16]; WIDTH],
 }
 
 impl Scan {
-    /// Of patterns, and whether the case of their ASCII letters does not matter. An empty pattern begins
-    /// anywhere.
+    /// Creates a scan for patterns, each with a flag that ignores the case of its ASCII letters. An empty
+    /// pattern begins anywhere.
     pub fn new<'a>(patterns: impl IntoIterator<Item = (&'a [u8], bool)>) -> Self {
         let mut patterns: Vec<_> = patterns.into_iter().collect();
-        // Those that begin alike share a bucket: it then lets less pass.
+        // Patterns with the same beginning share a bucket, which makes the filter more selective.
         patterns.sort_by_key(|(bytes, _)| {
             bytes.iter().take(WIDTH).map(u8::to_ascii_lowercase).collect::<Vec<_>>()
         });
@@ -66,29 +67,29 @@ impl Scan {
         self.high[place][usize::from(byte >> 4)] |= bucket;
     }
 
-    /// The first place at or behind `from` where a pattern may begin; `payload.len()` if there is none. Each
-    /// of the last two bytes may begin one that ends in the next segment.
+    /// Returns the first position at or after `from` where a pattern may begin; `payload.len()` if there is
+    /// none. A pattern may begin at each of the last two bytes and end in the next segment.
     #[inline]
     pub fn next(&self, payload: &[u8], from: usize) -> usize {
         find(self, payload, from)
     }
 
-    /// Which of the sixteen places from `from` on may begin a pattern, a bit each; nothing if not all of the
-    /// bytes that are compared are there, which [`Scan::next`] copes with. For loops that shall be bounded:
-    /// what it takes does not depend on the payload.
+    /// Returns a bit for each of the sixteen positions from `from` on where a pattern may begin, or `None` if
+    /// not all of the compared bytes are there, a case that [`Scan::next`] handles. It is for loops that need
+    /// a bound: its cost does not depend on the payload.
     #[inline(always)]
     pub fn places(&self, payload: &[u8], from: usize) -> Option<u32> {
         places(self, payload, from)
     }
 
-    /// The same, one place at a time.
-    #[allow(dead_code)] // Where there are vectors.
+    /// Computes [`Scan::places`] one position at a time.
+    #[allow(dead_code)] // Unused where there are vectors.
     fn places_slowly(&self, payload: &[u8], from: usize) -> Option<u32> {
         let bytes = payload.get(from..)?.get(..16 + WIDTH - 1)?;
         Some((0..16).filter(|&i| self.slowly(&bytes[i..i + WIDTH], 0) == 0).map(|i| 1 << i).sum())
     }
 
-    /// As [`Scan::next`], one place at a time.
+    /// Computes [`Scan::next`] one position at a time.
     #[inline]
     fn slowly(&self, payload: &[u8], from: usize) -> usize {
         let rest = payload.get(from..).unwrap_or(&[]);

@@ -1,4 +1,4 @@
-//! The search, for whatever vectors of 16 bytes a processor has.
+//! The search, generic over vectors of 16 bytes.
 
 use super::{Scan, WIDTH};
 
@@ -6,12 +6,12 @@ pub(super) const LANES: usize = 16;
 
 pub(super) trait Vector: Copy {
     fn load(bytes: &[u8; LANES]) -> Self;
-    /// Of each lane the table's byte of that number; lanes are below 16.
+    /// Returns, for each lane, the byte of the table with that number; lanes are below 16.
     fn look_up(self, table: Self) -> Self;
     fn low_half(self) -> Self;
     fn high_half(self) -> Self;
     fn and(self, other: Self) -> Self;
-    /// A bit for each lane that is not 0.
+    /// Returns a bit for each lane that is not 0.
     fn nonzero(self) -> u32;
 }
 
@@ -22,7 +22,7 @@ struct Tables<V> {
     high: [V; WIDTH],
 }
 
-// All of this becomes part of one function, which alone may use what the processor has: no closures.
+// All of this is inlined into one function, which alone may use the processor's vectors: no closures.
 
 #[inline(always)]
 fn place<V: Vector>(tables: &Tables<V>, bytes: &[u8; LANES + WIDTH - 1], place: usize) -> V {
@@ -32,7 +32,8 @@ fn place<V: Vector>(tables: &Tables<V>, bytes: &[u8; LANES + WIDTH - 1], place: 
     lanes.low_half().look_up(tables.low[place]).and(lanes.high_half().look_up(tables.high[place]))
 }
 
-/// A bit for each of the places from `start` on where all bytes fit; none if there are not as many places.
+/// Returns a bit for each of the positions from `start` on where all bytes fit, or `None` if the payload ends
+/// before the last of them.
 #[inline(always)]
 fn look<V: Vector>(tables: &Tables<V>, payload: &[u8], start: usize) -> Option<u32> {
     let bytes = payload.get(start..)?.first_chunk()?;
@@ -63,7 +64,7 @@ pub(super) fn find<V: Vector>(scan: &Scan, payload: &[u8], from: usize) -> usize
         }
         start += LANES;
     }
-    // What is left is less than a vector: go back, and forget what was looked at before.
+    // The rest is less than a vector: go back, and ignore positions that were already examined.
     let Some(back) = payload.len().checked_sub(LANES + WIDTH - 1) else { return scan.slowly(payload, start) };
     if start >= payload.len() {
         return payload.len();

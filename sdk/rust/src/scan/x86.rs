@@ -28,7 +28,7 @@ impl Vector for __m128i {
 
     #[inline(always)]
     fn high_half(self) -> Self {
-        // SAFETY: SSE2 is part of x86-64. What comes from the byte above is masked away.
+        // SAFETY: SSE2 is part of x86-64. Bits from the neighbouring byte are masked.
         unsafe { _mm_and_si128(_mm_srli_epi16(self, 4), _mm_set1_epi8(15)) }
     }
 
@@ -53,7 +53,7 @@ fn vectors(scan: &Scan, payload: &[u8], from: usize) -> usize {
 #[inline]
 pub(super) fn find(scan: &Scan, payload: &[u8], from: usize) -> usize {
     if std::arch::is_x86_feature_detected!("ssse3") {
-        // SAFETY: it was just seen to be there.
+        // SAFETY: the feature was just detected.
         unsafe { vectors(scan, payload, from) }
     } else {
         scan.slowly(payload, from)
@@ -68,7 +68,7 @@ fn vector(scan: &Scan, payload: &[u8], from: usize) -> Option<u32> {
 #[inline]
 pub(super) fn places(scan: &Scan, payload: &[u8], from: usize) -> Option<u32> {
     if std::arch::is_x86_feature_detected!("ssse3") {
-        // SAFETY: it was just seen to be there.
+        // SAFETY: the feature was just detected.
         unsafe { vector(scan, payload, from) }
     } else {
         scan.places_slowly(payload, from)

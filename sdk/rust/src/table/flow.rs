@@ -1,15 +1,15 @@
 const WAYS: usize = 8;
 
-/// What a [`FlowTable`] keeps.
+/// An entry of a [`FlowTable`].
 pub trait Entry: Copy + Default {
-    /// Time in nanoseconds at which the entry was last used.
+    /// Returns the time in nanoseconds at which the entry was last used.
     fn used(&self) -> u64;
 }
 
-/// What is known of flows, found by the packets' flow hash ([`crate::Descriptor::hash`]), in a table of
-/// fixed size: sets of eight entries, in which a new one takes the place of the least recently used.
+/// State of flows in a table of fixed size, found by the packets' flow hash ([`crate::Descriptor::hash`]).
+/// Sets have eight entries, in which a new entry replaces the least recently used one.
 ///
-/// The tags of a set share half a cache line, so that a packet that concerns no entry costs one load.
+/// The tags of a set share half a cache line, so a packet without an entry costs one load.
 ///
 /// ```
 /// use flame_module::{Entry, FlowTable};
@@ -28,17 +28,17 @@ pub trait Entry: Copy + Default {
 /// assert_eq!(flows.evicted, 0);
 /// ```
 pub struct FlowTable<T> {
-    /// 0 where there is no entry.
+    /// The tags of the entries; 0 marks a free place.
     tags: Box<[[u32; WAYS]]>,
     entries: Box<[T]>,
     shift: u32,
     timeout: u64,
-    /// Entries that were replaced before `timeout` was over.
+    /// The number of entries that were replaced before their timeout.
     pub evicted: u64,
 }
 
 impl<T: Entry> FlowTable<T> {
-    /// Room for `capacity` entries (rounded up to a power of two), which are forgotten `timeout`
+    /// Creates a table for `capacity` entries (rounded up to a power of two), which expire `timeout`
     /// nanoseconds after their last use.
     pub fn new(capacity: usize, timeout: u64) -> Self {
         let sets = capacity.div_ceil(WAYS).next_power_of_two().max(2);
@@ -51,20 +51,20 @@ impl<T: Entry> FlowTable<T> {
         }
     }
 
-    /// Multiplied, because workers may have been chosen by the low bits.
+    /// Returns the set of a hash, which is multiplied because the low bits may have chosen the worker.
     #[inline]
     fn set(&self, hash: u32) -> usize {
         (hash.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
     }
 
-    /// The first entry under `hash` that `is` accepts, if it has not timed out at `now`.
+    /// Returns the index of the first entry under `hash` that `is` accepts and that has not expired at `now`.
     #[inline]
     pub fn find(&self, hash: u32, now: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
         let set = self.set(hash);
         let mut found = 0;
         for (way, tag) in self.tags[set].iter().enumerate() {
             if *tag == hash | 1 {
-                // Two connections hardly ever have the same tag.
+                // Two connections rarely have the same tag.
                 if found > 0 {
                     crate::cold();
                 }
@@ -78,7 +78,7 @@ impl<T: Entry> FlowTable<T> {
         None
     }
 
-    /// The entry at an index that [`FlowTable::find`] or [`FlowTable::insert`] gave.
+    /// Returns the entry at an index that [`FlowTable::find`] or [`FlowTable::insert`] returned.
     pub fn get(&mut self, index: usize) -> &mut T {
         &mut self.entries[index]
     }
@@ -88,9 +88,9 @@ impl<T: Entry> FlowTable<T> {
         self.tags[index / WAYS][index % WAYS] = 0;
     }
 
-    /// Puts `entry` in a free place, or in that of the set's least recently used.
+    /// Puts `entry` in a free place or in that of the set's least recently used entry, and returns its index.
     pub fn insert(&mut self, hash: u32, now: u64, entry: T) -> usize {
-        // Once a connection.
+        // Executed once per connection.
         crate::cold();
         let set = self.set(hash);
         let mut chosen = 0;

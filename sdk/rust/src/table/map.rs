@@ -1,24 +1,24 @@
 use crate::Ip;
 
-/// Places that a key can lie in.
+/// The number of places in which a key can lie.
 const WAYS: usize = 4;
 
-/// What a [`Map`] finds values by.
+/// A key of a [`Map`].
 pub trait Key: Copy + Default + Eq {
-    /// Equal for equal keys, and spread over all bits, the low ones first.
+    /// Returns a hash that is equal for equal keys and spread over all bits, the low ones first.
     fn hash(&self) -> u64;
 }
 
 #[derive(Clone, Copy, Default)]
 struct Place<K, V> {
     key: K,
-    /// Time of [`Map::insert`] or [`Map::or_insert`] plus 1; 0 is free.
+    /// The time of the last [`Map::insert`] or [`Map::or_insert`] plus 1; 0 marks a free place.
     used: u64,
     value: V,
 }
 
-/// A map of fixed size. Where all four places of a key are taken, the value that was inserted first is
-/// evicted, and counted.
+/// A map of fixed size. If all four places of a key are taken, the value with the oldest [`Map::insert`] or
+/// [`Map::or_insert`] is evicted and counted.
 ///
 /// ```
 /// use flame_module::Map;
@@ -30,12 +30,12 @@ struct Place<K, V> {
 /// ```
 pub struct Map<K, V> {
     places: Box<[Place<K, V>]>,
-    /// Values that others took the place of.
+    /// The number of values that were evicted.
     pub evicted: u64,
 }
 
 impl<K: Key, V: Copy + Default> Map<K, V> {
-    /// Room for at least `capacity` values, rounded up to a power of two.
+    /// Creates a map for at least `capacity` values, rounded up to a power of two.
     pub fn new(capacity: usize) -> Self {
         let places = capacity.max(WAYS).next_power_of_two();
         Self { places: vec![Place::default(); places].into(), evicted: 0 }
@@ -61,7 +61,7 @@ impl<K: Key, V: Copy + Default> Map<K, V> {
         set.iter_mut().find(|p| p.used != 0 && p.key == key).map(|p| &mut p.value)
     }
 
-    /// Sets a key's value, which is younger than all others if `now_ns` is.
+    /// Sets the value of a key. It is the youngest value if `now_ns` is the latest time.
     pub fn insert(&mut self, key: K, now_ns: u64, value: V) -> &mut V {
         let at = self.set(&key);
         let set = &mut self.places[at..at + WAYS];
@@ -74,7 +74,7 @@ impl<K: Key, V: Copy + Default> Map<K, V> {
         &mut set[i].value
     }
 
-    /// A key's value, first the default one; it becomes the youngest.
+    /// Returns the value of a key, initially the default, and sets its time to `now_ns`.
     #[inline]
     pub fn or_insert(&mut self, key: K, now_ns: u64) -> &mut V {
         let at = self.set(&key);
@@ -99,12 +99,12 @@ impl<K: Key, V: Copy + Default> Map<K, V> {
         set.iter_mut().filter(|p| p.used != 0 && p.key == key).for_each(|p| *p = Place::default());
     }
 
-    /// All values, in an order that depends on nothing but keys and times.
+    /// Returns all values, in an order that depends only on keys and times.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.places.iter().filter(|p| p.used != 0).map(|p| (&p.key, &p.value))
     }
 
-    /// Empties the map; what was evicted stays counted.
+    /// Empties the map and keeps the count of evicted values.
     pub fn clear(&mut self) {
         self.places.fill(Place::default());
     }
@@ -159,7 +159,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// All keys fall into one set.
+    /// A key whose values all fall into one set.
     #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
     struct Same(u32);
 
@@ -215,7 +215,7 @@ mod tests {
         for n in 0..4096 {
             map.insert((hosts(n), n as u16), 0, n);
         }
-        // A quarter full: with four places hardly any key finds none.
+        // The map is a quarter full: with four places, almost every key finds one.
         assert!(map.evicted < 40, "{}", map.evicted);
         assert_ne!((1u8, 2u8, 3u8).hash(), (3u8, 2u8, 1u8).hash());
         assert_ne!(Ip::v4([0; 4]).hash(), Ip::v6([0; 16]).hash());

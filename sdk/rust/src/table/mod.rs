@@ -1,5 +1,5 @@
-//! Tables of fixed size: what they take is known when they are made, a look-up costs at most so much
-//! whatever the traffic, so that `flame check` finds a bound, and what is evicted is counted.
+//! Tables of fixed size. Their memory is known when they are created, a look-up has a constant maximum cost
+//! for any traffic, so `flame check` finds a bound, and evictions are counted.
 
 mod flow;
 mod map;

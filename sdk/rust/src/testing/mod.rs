@@ -10,7 +10,7 @@ use flame_abi::output::{FRAME, LOST, MESSAGE};
 use flame_abi::{BatchHeader, Descriptor, InitHeader, role};
 use std::collections::BTreeMap;
 
-/// One row as the module wrote it: its table and bytes.
+/// One row as the module wrote it: the number of its table and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowBytes {
     pub table: u16,
@@ -18,13 +18,13 @@ pub struct RowBytes {
 }
 
 impl RowBytes {
-    /// The little-endian integer of `size` bytes at `offset`.
+    /// Returns the little-endian integer of `size` bytes at `offset`.
     pub fn integer(&self, offset: usize, size: usize) -> u64 {
         self.bytes[offset..offset + size].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
     }
 }
 
-/// Parameters as the host would pass them.
+/// Parameters in the form in which the host passes them.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     values: BTreeMap<String, Vec<u8>>,
@@ -36,8 +36,8 @@ impl Parameters {
         self
     }
 
-    /// The manifest's defaults, for example `Parameters::of(Params::DEFAULTS)`; what is given later takes
-    /// their place.
+    /// Returns the manifest's defaults, for example `Parameters::of(Params::DEFAULTS)`. Parameters that are
+    /// added later override them.
     pub fn of(defaults: &[(&str, &[u8])]) -> Self {
         defaults.iter().fold(Self::default(), |all, (name, value)| all.with(name, value))
     }
@@ -67,13 +67,13 @@ impl Parameters {
     }
 }
 
-/// A fast and a slow instance side by side, as with one worker.
+/// A fast and a slow instance together, as with one worker.
 pub struct Native<F, S = crate::NoSlow> {
     pub fast: F,
     slow: Option<S>,
     out: Out,
     pub rows: Vec<RowBytes>,
-    /// Rows that the module had no room for.
+    /// The number of rows for which the module had no room.
     pub lost: u64,
 }
 
@@ -102,9 +102,10 @@ impl<F: Module, S: Slow> Native<F, S> {
         }
     }
 
-    /// The rows of one table, with their columns by name: `native.of::<Total>()[0].packets`.
+    /// Returns the rows of one table, with named columns: `native.of::<Total>()[0].packets`.
     ///
-    /// Panics if a row is not as the manifest says.
+    /// # Panics
+    /// Panics if a row does not match the manifest.
     pub fn of<'a, R: Record<'a>>(&'a self) -> Vec<R> {
         let rows = self.rows.iter().filter(|row| row.table == R::TABLE);
         rows.map(|row| R::read(&row.bytes).expect("a row is as the manifest says")).collect()

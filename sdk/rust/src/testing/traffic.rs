@@ -1,11 +1,11 @@
-//! Packets for tests, header by header.
+//! Packets for tests, built header by header.
 
 use crate::view::proto;
 use flame_abi::{Descriptor, flags};
 use std::net::{IpAddr, SocketAddr};
 
-/// Packets in the order in which they are added, each a microsecond behind the one before: Ethernet, IP
-/// without extensions, and the descriptor that a host would make of it. Checksums are 0.
+/// Packets in the order in which they are added, each one microsecond after the one before: Ethernet, IP
+/// without extensions, and the descriptor that a host would compute. Checksums are 0.
 ///
 /// ```
 /// use flame_module::{tcp, testing::Traffic};
@@ -19,11 +19,11 @@ use std::net::{IpAddr, SocketAddr};
 pub struct Traffic {
     descriptors: Vec<Descriptor>,
     memory: Vec<u8>,
-    /// Of the last packet, as if all of it were captured.
+    /// The descriptor of the last packet, as if all of it were captured.
     whole: Descriptor,
 }
 
-/// A packet that was just added.
+/// The packet that was added last.
 #[derive(Debug)]
 pub struct PacketBuilder<'a> {
     traffic: &'a mut Traffic,
@@ -32,9 +32,11 @@ pub struct PacketBuilder<'a> {
 const ETHERNET: usize = 14;
 
 impl Traffic {
-    /// A TCP segment with the flag ACK from one endpoint to another, as `10.0.0.1:80` or `[fd00::1]:80`.
+    /// Adds a TCP segment with the flag ACK from one endpoint to another, for example `10.0.0.1:80` or
+    /// `[fd00::1]:80`.
     ///
-    /// Panics, as all of these do, if an endpoint or address is none.
+    /// # Panics
+    /// Panics, as all of these methods do, if an endpoint or address is not valid.
     pub fn tcp(&mut self, src: &str, dst: &str) -> PacketBuilder<'_> {
         let mut packet = self.ports(src, dst, proto::TCP, 20);
         packet.l4()[12] = 0x50;
@@ -42,13 +44,13 @@ impl Traffic {
         packet
     }
 
-    /// A UDP datagram.
+    /// Adds a UDP datagram.
     pub fn udp(&mut self, src: &str, dst: &str) -> PacketBuilder<'_> {
         self.ports(src, dst, proto::UDP, 8)
     }
 
-    /// A packet of any protocol, between addresses: `10.0.0.1` or `fd00::1`. What follows the IP header is
-    /// its payload.
+    /// Adds a packet of any protocol between two addresses, for example `10.0.0.1` or `fd00::1`. Its payload
+    /// begins after the IP header.
     pub fn ip(&mut self, src: &str, dst: &str, proto: u8) -> PacketBuilder<'_> {
         let address = |text: &str| text.parse().unwrap_or_else(|_| panic!("{text:?}: expected an address"));
         self.add(address(src), address(dst), proto, 0)
@@ -62,7 +64,7 @@ impl Traffic {
         let mut packet = self.add(src.ip(), dst.ip(), proto, l4_len);
         packet.l4()[..2].copy_from_slice(&src.port().to_be_bytes());
         packet.l4()[2..4].copy_from_slice(&dst.port().to_be_bytes());
-        // The same both ways.
+        // The sum is the same in both directions.
         let ports = u32::from(src.port()) + u32::from(dst.port());
         packet.traffic.whole.hash = packet.traffic.whole.hash.wrapping_add(ports).wrapping_mul(0x9e37_79b1);
         packet.update();
@@ -109,8 +111,9 @@ impl Traffic {
         packet
     }
 
-    /// The packet that was added last.
+    /// Returns the packet that was added last.
     ///
+    /// # Panics
     /// Panics if there is none.
     pub fn last(&mut self) -> PacketBuilder<'_> {
         assert!(!self.descriptors.is_empty(), "no packet was added");
@@ -133,7 +136,7 @@ impl Traffic {
         &self.descriptors
     }
 
-    /// What the descriptors' `addr` is an offset in.
+    /// Returns the memory in which the descriptors' `addr` is an offset.
     pub fn memory(&self) -> &[u8] {
         &self.memory
     }
@@ -146,7 +149,7 @@ impl PacketBuilder<'_> {
         self.update()
     }
 
-    /// Time in nanoseconds.
+    /// Sets the time, in nanoseconds.
     pub fn at(&mut self, ts_ns: u64) -> &mut Self {
         self.traffic.whole.ts_ns = ts_ns;
         self.update()
@@ -173,7 +176,7 @@ impl PacketBuilder<'_> {
         self
     }
 
-    /// Options of a TCP segment that has no payload yet, padded to a multiple of four bytes.
+    /// Sets the options of a TCP segment that has no payload yet, padded to a multiple of four bytes.
     pub fn tcp_options(&mut self, options: &[u8]) -> &mut Self {
         let len = options.len().next_multiple_of(4);
         assert!(len <= 40, "{len} bytes of options: TCP has room for 40");
@@ -184,7 +187,7 @@ impl PacketBuilder<'_> {
         self.update()
     }
 
-    /// Only so many bytes of the packet are to be seen.
+    /// Limits the captured bytes of the packet to `len`.
     pub fn captured(&mut self, len: u32) -> &mut Self {
         self.update();
         let descriptor = self.descriptor();
@@ -200,7 +203,7 @@ impl PacketBuilder<'_> {
         self
     }
 
-    /// A later fragment: behind the IP header comes data, no transport header.
+    /// Makes the packet a later fragment: data follows the IP header, without a transport header.
     pub fn later_fragment(&mut self) -> &mut Self {
         let whole = &mut self.traffic.whole;
         whole.flags = whole.flags & !flags::TRANSPORT | flags::FRAGMENT | flags::LATER_FRAGMENT;
@@ -208,12 +211,12 @@ impl PacketBuilder<'_> {
         self.update()
     }
 
-    /// All bytes, to change any of them.
+    /// Returns all bytes, for any change.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.traffic.memory[self.traffic.whole.addr as usize..]
     }
 
-    /// To change any field of it; the methods above make it anew.
+    /// Returns the descriptor, for any change; the methods above rebuild it.
     pub fn descriptor(&mut self) -> &mut Descriptor {
         self.traffic.descriptors.last_mut().expect("the builder's packet was added")
     }
@@ -223,7 +226,7 @@ impl PacketBuilder<'_> {
         &mut self.bytes()[l4..]
     }
 
-    /// Lengths, in the packet and in its descriptor.
+    /// Updates the lengths in the packet and in its descriptor.
     fn update(&mut self) -> &mut Self {
         let whole = &mut self.traffic.whole;
         let packet = &mut self.traffic.memory[whole.addr as usize..];

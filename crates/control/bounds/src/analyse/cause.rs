@@ -1,4 +1,4 @@
-//! What it comes from that a function has no bound, for people to read. Nothing rests on it.
+//! The reason why a function has no bound, for reports. Nothing relies on it.
 
 use super::graph::Graph;
 use flame_verify::module::Module;
@@ -6,27 +6,27 @@ use flame_verify::walk::{Summary, Walk};
 use flame_verify::{Notes, Refused, Rule, Verified};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Calls within calls that are followed.
+/// The largest depth of calls that are followed.
 const MAX_DEPTH: usize = 16;
-/// Walks of all questions together, and instructions of each.
+/// The largest number of walks for all questions together, and of instructions of each.
 const MAX_WALKS: u32 = 128;
 const WORK: u64 = 1 << 14;
 
-/// A rule that does not hold, or a function that is recursive through another.
+/// A rule that does not hold, or a function that is mutually recursive.
 #[derive(Clone, Copy)]
 pub struct Cause {
     pub refused: Refused,
     pub recursion: Option<u32>,
 }
 
-/// Follows calls from functions that have no bound to a loop, or to recursion.
+/// Follows calls from functions without a bound to a loop, or to recursion.
 pub struct Causes<'m, 'a> {
     module: &'m Module<'a>,
     diverging: &'m BTreeSet<u32>,
-    /// Functions that have a bound after all, though the certificate leaves them out.
+    /// Functions that do have a bound, although the certificate leaves them out.
     summaries: BTreeMap<u32, Summary>,
     known: BTreeMap<u32, Cause>,
-    /// Functions whose calls are being followed.
+    /// The functions whose calls are being followed.
     open: Vec<u32>,
     walks_left: u32,
 }
@@ -38,7 +38,7 @@ impl<'m, 'a> Causes<'m, 'a> {
         Self { module, diverging, summaries: summaries.clone(), known, open, walks_left: MAX_WALKS }
     }
 
-    /// Returns why an entry has no bound: what its calls lead to, in words.
+    /// Returns the reason why an entry has no bound, as text: the cause to which its calls lead.
     pub fn tell(&mut self, names: &Graph, function: u32, refused: Refused) -> String {
         let followed = match refused.rule {
             Rule::Unsummarised(_) => self.of(function),
@@ -56,7 +56,7 @@ impl<'m, 'a> Causes<'m, 'a> {
         format!("{rule} (in {}{place})", names.name(refused.function))
     }
 
-    /// Returns nothing if the function has a bound for any arguments, without a certificate.
+    /// Returns `None` if the function has a bound for any arguments, without a certificate.
     pub fn of(&mut self, function: u32) -> Option<Cause> {
         if let Some(known) = self.known.get(&function) {
             return Some(*known);

@@ -1,30 +1,30 @@
-//! What a number of iterations comes from, and with it the work that it counts: the classes of the RBClick
+//! The quantity on which a trip count depends, and with it the work in the loop: the classes of the RBClick
 //! study.
 
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Depends {
-    /// E1.
+    /// E1: nothing.
     #[default]
     Nothing,
-    /// E2: how long the packet is.
+    /// E2: the length of the packet.
     Length,
-    /// E3: how long its headers are.
+    /// E3: the length of its headers.
     Headers,
-    /// E4: what lies at a fixed place of the module's memory, as parameters and what was made of them at the
-    /// start do.
+    /// E4: values at fixed addresses of the module's memory, such as parameters and tables computed from them
+    /// at the start.
     Configuration,
-    /// E5: what lies elsewhere in its memory, such as in an entry of a table.
+    /// E5: values elsewhere in its memory, such as in an entry of a table.
     Stored,
-    /// E6: what the packet says, or what cannot be told.
+    /// E6: the contents of the packet, or an unknown value.
     Field,
-    /// E7.
+    /// E7: not known.
     Unknown,
 }
 
 impl Depends {
-    /// E1 to E7.
+    /// Returns the name of the class, E1 to E7.
     pub fn class(self) -> &'static str {
         ["E1", "E2", "E3", "E4", "E5", "E6", "E7"][self as usize]
     }

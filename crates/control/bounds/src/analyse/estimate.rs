@@ -1,8 +1,8 @@
-//! Adds up weights along the costliest path of each function, over the tree that its control flow is.
+//! Adds up weights along the costliest path of each function, over the tree of its structured control flow.
 //!
-//! Trip counts, lengths, lines of memory, and which code is reachable come from what the checker saw
+//! Trip counts, lengths, lines of memory, and reachable code come from the checker's observations
 //! (`observe`); the rules for loops and batches are the checker's own. A loop without a verified trip count
-//! has a counter: its cost has no bound. Nothing rests on these sums.
+//! has a counter: its cost has no bound. Nothing relies on these sums.
 
 use super::depends::Depends;
 use super::observe::{Records, Seen, is_import};
@@ -17,36 +17,36 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use wasmparser::Operator;
 
-/// Lines of memory that are remembered on a path.
+/// The largest number of lines of memory that are remembered on a path.
 const MAX_TOUCHED: usize = 24;
 
-/// What is asked for.
+/// The parameters of an estimate.
 #[derive(Clone, Copy)]
 pub struct Ask<'c> {
     pub weights: Weights<'c>,
-    /// Whether paths count that are marked as cold.
+    /// Whether cold paths are included.
     pub cold: bool,
     /// Whether to keep the costliest path.
     pub traces: bool,
 }
 
-/// A loop by what was seen of it, in whichever context.
+/// The sum over all observations of a loop, in any context.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopSum {
     pub function: u32,
-    /// Of one iteration.
+    /// The cost of one iteration.
     pub cost: Poly,
     pub depends: Depends,
 }
 
-/// One path to a place, the costliest.
+/// The costliest path to a place.
 #[derive(Clone)]
 struct State {
     cost: Cost,
-    /// Whether it has begun a packet since the head of the innermost loop.
+    /// Whether the path has begun a packet since the head of the innermost loop.
     marked: bool,
     path: Option<Path>,
-    /// Addresses of lines that it touched.
+    /// The addresses of lines that the path touched.
     touched: Vec<Rc<Sum>>,
     /// Weights that are still to be added to the cost.
     plain: u64,
@@ -62,13 +62,13 @@ impl State {
         self
     }
 
-    /// Returns what was spent, of a packet of typical length.
+    /// Returns the cost so far, for a packet of typical length.
     fn spent(&self) -> u64 {
         let all = self.cost.call.plus(self.cost.of_packet()).at(TYPICAL);
         all.map_or(u64::MAX, |n| u64::try_from(n).unwrap_or(u64::MAX))
     }
 
-    /// Joins two paths at the greater cost; lines and places are those of the costlier.
+    /// Joins two paths at the greater cost; lines and offsets are those of the costlier one.
     fn join(self, other: Self) -> Self {
         let cost = self.cost.max(other.cost);
         let marked = self.marked && other.marked;
@@ -78,7 +78,7 @@ impl State {
         Self { cost, marked, ..costlier }
     }
 
-    /// Whether a line was touched before; it is from here on.
+    /// Returns whether a line was touched before, and marks it as touched.
     fn touch(&mut self, line: &Rc<Sum>) -> bool {
         if self.touched.iter().any(|t| Rc::ptr_eq(t, line) || t == line) {
             return true;
@@ -91,7 +91,7 @@ impl State {
     }
 }
 
-/// What a function costs for any arguments.
+/// The cost of a function for any arguments.
 struct Summary {
     cost: Cost,
     returns: bool,
@@ -103,15 +103,15 @@ pub struct Estimate<'m, 'a> {
     returning: &'m BTreeSet<u32>,
     ask: Ask<'m>,
     summaries: HashMap<u32, Summary>,
-    /// States that have arrived at the end of each open frame, with the loop nesting at which they left.
+    /// The states that have arrived at the end of each open frame, with the loop nesting at which they left.
     frames: Vec<Vec<(usize, State)>>,
     nesting: usize,
     function: u32,
-    /// The last instruction.
+    /// The offset of the last instruction.
     at: u32,
-    /// Whether the costliest path is kept of what is walked now.
+    /// Whether the costliest path of the current walk is kept.
     traces: bool,
-    /// By place.
+    /// The loops by offset.
     pub loops: BTreeMap<u32, LoopSum>,
 }
 
@@ -131,8 +131,7 @@ impl<'m, 'a> Estimate<'m, 'a> {
         }
     }
 
-    /// Walks functions for any arguments. Those that they call and that are not walked before are without
-    /// bound.
+    /// Walks functions for any arguments. Their callees that were not walked before are without bound.
     pub fn functions(&mut self, functions: impl Iterator<Item = u32>, records: &Records) {
         for function in functions {
             let seen = records.function(function);
@@ -144,7 +143,7 @@ impl<'m, 'a> Estimate<'m, 'a> {
         }
     }
 
-    /// Returns what a call by the host costs, and the costliest path.
+    /// Returns the cost of a call by the host, and the costliest path.
     pub fn entry(&mut self, function: u32, seen: Option<&Seen>) -> (Cost, Option<Path>) {
         self.traces = self.ask.traces;
         let end = self.function(function, seen, State::NEW);
@@ -228,7 +227,7 @@ impl<'m, 'a> Estimate<'m, 'a> {
         }
     }
 
-    /// Notes that the path leads here.
+    /// Records that the path leads here.
     fn trace(&self, state: &mut State, offset: u32) {
         if self.traces {
             let place = Place { function: self.function, offset, cost: state.spent(), is_loop: false };
@@ -389,7 +388,7 @@ impl<'m, 'a> Estimate<'m, 'a> {
         end.map(adjust)
     }
 
-    /// A loop of which nothing was verified.
+    /// Returns a loop of which nothing was verified.
     fn counted(&self, about: &About) -> LoopBound {
         LoopBound {
             function: self.function,
@@ -411,8 +410,8 @@ impl<'m, 'a> Estimate<'m, 'a> {
     }
 }
 
-/// Whether an instruction only has a weight. Of others that is true as well, but these are what most code
-/// consists of.
+/// Returns whether an instruction only has a weight. That is also true of others, but most code consists of
+/// these.
 fn is_plain(operator: &Operator<'_>) -> bool {
     matches!(
         operator,

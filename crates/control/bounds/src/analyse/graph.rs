@@ -1,21 +1,21 @@
-//! Which functions call which.
+//! The call graph.
 
 use flame_meter::error::cut;
 use flame_verify::module::Module;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use wasmparser::{KnownCustom, Name, Operator, Parser, Payload};
 
-/// What a function calls, and what it takes of the stack.
+/// The calls of a function, and its use of the stack.
 #[derive(Default)]
 pub struct Calls {
-    /// Functions that it calls directly, by index.
+    /// The functions that it calls directly, by index.
     pub direct: Vec<u32>,
-    /// Types of functions that it calls through tables.
+    /// The types of functions that it calls through tables.
     pub tables: Vec<u32>,
     pub grows: bool,
-    /// Bytes it takes of the stack in memory.
+    /// The number of bytes that it takes of the stack in memory.
     pub frame: u64,
-    /// Locals, its parameters aside.
+    /// The number of locals, without parameters.
     pub locals: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct Graph {
     pub grows: bool,
 }
 
-/// Finds what compilers begin a function with: `global.get`, a constant, `i32.sub`.
+/// Recognizes the instructions with which compilers begin a function: `global.get`, a constant, `i32.sub`.
 #[derive(Default)]
 struct Frame {
     recent: [Option<u64>; 2],
@@ -108,7 +108,7 @@ impl Graph {
         known.unwrap_or_else(|| format!("function {function}"))
     }
 
-    /// Returns what functions may call, and what that may, they themselves with it; of `only` these.
+    /// Returns these functions and all that they may call, directly or not; restricted to `only` if given.
     pub fn reaches(&self, module: &Module<'_>, from: &[u32], only: Option<&BTreeSet<u32>>) -> BTreeSet<u32> {
         let (mut seen, mut kinds, mut todo) = (BTreeSet::new(), BTreeSet::new(), from.to_vec());
         while let Some(f) = todo.pop() {
@@ -140,18 +140,18 @@ impl Graph {
 
 /// The order in which functions are walked.
 pub struct Order {
-    /// Functions behind those that they call; those that are recursive are left out.
+    /// The functions, each after its callees, without the recursive ones.
     pub functions: Vec<u32>,
-    /// Functions that call each other recursively, by name.
+    /// The functions that call each other recursively, by name.
     pub cycles: Vec<Vec<String>>,
 }
 
 impl Order {
-    /// Orders by calls of functions that return: what diverges ends the call.
+    /// Orders by calls of functions that return; a function that diverges ends the call.
     pub fn of(module: &Module<'_>, graph: &Graph, returning: &BTreeSet<u32>) -> Self {
         let own = graph.own();
-        // A call through a table may reach whatever has an address and its type: one more function stands for
-        // each type.
+        // A call through a table may reach any function with an address and its type: one additional function
+        // represents each type.
         let (tables, last) = (own.end, own.end + module.types.len() as u32);
         let is_called = |f: &u32| *f >= own.start && returning.contains(f);
         let callees = |f: u32| -> Vec<u32> {
@@ -186,7 +186,7 @@ impl Order {
                 }
             }
         }
-        // What is left is recursive, or calls what is: follow calls until a function comes again.
+        // The remaining functions are recursive or call recursive ones: follow calls until a function recurs.
         let left: BTreeSet<u32> = waiting.keys().copied().collect();
         let mut cycles = Vec::new();
         let mut seen = BTreeSet::new();
@@ -205,14 +205,14 @@ impl Order {
                 cycles.push(path[from..].iter().map(name).collect());
             }
         }
-        // What merely calls a recursive function is walked after all, with that one unknown.
+        // A function that only calls a recursive one is still walked, with that one unknown.
         let recursive = |f: u32| is_recursive(f, &callees, &left);
         functions.extend(left.iter().copied().filter(|f| *f < tables && !recursive(*f)));
         Self { functions, cycles }
     }
 }
 
-/// Whether a function may call itself, through others.
+/// Returns whether a function may call itself, directly or not.
 fn is_recursive(f: u32, callees: &impl Fn(u32) -> Vec<u32>, left: &BTreeSet<u32>) -> bool {
     let (mut seen, mut todo) = (BTreeSet::new(), callees(f));
     while let Some(next) = todo.pop() {

@@ -1,15 +1,15 @@
-//! What `flame check` tells of a module: the verified bounds of its calls, and beside them estimates that
-//! nothing rests on.
+//! The contents of `flame check`'s report: the verified bounds of a module's calls, and estimates, on which
+//! nothing relies.
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `observe` | keeps what the checker sees on its walk |
+//! | `observe` | keeps the checker's observations during its walk |
 //! | `estimate` | adds up weights along the costliest paths |
-//! | `weights` | instructions, or the time that they take |
-//! | `path` | the costliest path, for people |
+//! | `weights` | instructions, or their times |
+//! | `path` | the costliest path, for reports |
 //! | `depends` | classes E1 to E7 |
-//! | `graph`, `returns`, `stack` | calls: which functions reach, return, recurse, and how deep |
-//! | `cause` | what a missing bound comes from |
+//! | `graph`, `returns`, `stack` | calls: reachability, return, recursion and depth |
+//! | `cause` | the cause of a missing bound |
 
 mod cause;
 mod depends;
@@ -42,37 +42,37 @@ use stack::Stacks;
 use std::collections::{BTreeMap, BTreeSet};
 use weights::Weights;
 
-/// What a module's calls cost at most.
+/// The maximum costs of a module's calls.
 #[derive(Clone, Debug)]
 pub struct Analysis {
     pub entries: Vec<Entry>,
-    /// Every loop that an entry reaches, by its place.
+    /// Every loop that an entry reaches, by its offset.
     pub loops: Vec<LoopReport>,
-    /// Functions that call each other recursively, by name.
+    /// The functions that call each other recursively, by name.
     pub cycles: Vec<Vec<String>>,
-    /// Whether it can ask for more memory.
+    /// Whether the module can request more memory.
     pub grows: bool,
     pub proved: Proved,
 }
 
-/// Which functions may run without counters.
+/// The functions that may run without counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proved {
-    /// Functions that need no counters: only calls that are proved to end reach them, and nothing that
-    /// diverges (a panic, or what looks like one). Calls other than batches share a budget, so that those
-    /// which may cost more than [`flame_abi::CALL_UNITS`], which each is charged, are counted.
+    /// Functions that need no counters: they are reached only by calls that are proven to end, and do not
+    /// diverge (as a panic does). Calls other than batches share a budget, so functions that may cost more
+    /// than [`flame_abi::CALL_UNITS`], which each call is charged, are counted.
     pub uncounted: BTreeSet<u32>,
-    /// Functions that the verified bounds assume not to return: they have to trap where they would.
+    /// Functions that the verified bounds assume to diverge: they must trap where they would return.
     pub diverging: BTreeSet<u32>,
 }
 
-/// What one call costs at most.
+/// The maximum cost of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
-    /// Of a call, but for what is counted by packet.
+    /// The cost of a call, without the cost of its packets.
     #[serde(with = "poly")]
     pub call: Poly,
-    /// Of one packet, in loops that say where each begins.
+    /// The cost of one packet, in loops that mark the begin of each.
     #[serde(with = "poly")]
     pub packet: Poly,
 }
@@ -84,7 +84,7 @@ impl Bound {
         self.call.is_bounded() && self.packet.is_bounded()
     }
 
-    /// Of a call with so many packets of this length, or shorter.
+    /// Returns the cost of a call with `packets` packets of this length or shorter.
     pub fn at(self, packets: u64, length: u64) -> Option<u128> {
         self.call.plus(self.packet.times(Poly::constant(packets))).at(length)
     }
@@ -100,57 +100,57 @@ impl From<Cost> for Bound {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
     pub name: String,
-    /// In executed instructions, whatever happens.
+    /// The bound in executed instructions, on all paths.
     pub bound: Bound,
-    /// An estimate of the same, of paths that return and that the author did not mark as cold (`flame.cold`).
+    /// An estimate of `bound` over paths that return and that the author did not mark as cold (`flame.cold`).
     pub common: Bound,
-    /// An estimate in picoseconds, of such paths; if costs were given.
+    /// An estimate in picoseconds over the paths of `common`, if costs were given.
     pub time: Option<Bound>,
-    /// What there is no bound for.
+    /// The reason why there is no bound.
     pub why: Option<String>,
-    /// What its work depends on, in the worst case: the class of the RBClick study.
+    /// The quantity on which its work depends, in the worst case: the class of the RBClick study.
     pub depends: Depends,
     pub stack: Stack,
-    /// Whether it can ask for more memory.
+    /// Whether it can request more memory.
     pub grows: bool,
-    /// Imports that it may call, by name.
+    /// The imports that it may call, by name.
     pub imports: Vec<String>,
-    /// The costliest path, from its beginning on.
+    /// The costliest path, from its beginning.
     pub path: Vec<Step>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoopReport {
-    /// Name or number of the function.
+    /// The name or number of the function.
     pub function: String,
-    /// In the file.
+    /// The offset in the file.
     pub offset: usize,
     pub trips: TripCount,
-    /// Of one iteration.
+    /// The cost of one iteration.
     #[serde(with = "poly")]
     pub cost: Poly,
-    /// What says how often.
+    /// The quantity on which the trip count depends.
     pub depends: Depends,
 }
 
-/// How often a loop goes back each time it is entered.
+/// The number of back edges of a loop each time it is entered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum TripCount {
     AtMost(#[serde(with = "poly")] Poly),
     /// Once for each packet.
     Packets,
-    /// Nothing that is known ends it: a counter does, that the rewriter puts in.
+    /// No known limit: the loop has a counter, which the rewriter inserts.
     Counted,
 }
 
-/// Analyses a module that may be run: what the host calls. With costs, estimates times as well.
+/// Analyses the functions of an accepted module that the host calls. With costs, also estimates times.
 pub fn analyse(wasm: &[u8], rules: &Rules, costs: Option<&Costs>) -> Result<Analysis, ModuleError> {
     crate::check(wasm, rules)?;
     let read = Read::new(wasm, is_entry).map_err(refused)?;
     Ok(read.report(costs))
 }
 
-/// Proves bounds of a module that may be run, without a report.
+/// Proves bounds of an accepted module, without a report.
 pub fn prove(wasm: &[u8], rules: &Rules) -> Result<Proved, ModuleError> {
     crate::check(wasm, rules)?;
     let read = Read::new(wasm, is_entry).map_err(refused)?;
@@ -174,18 +174,18 @@ fn refused(e: wasmparser::Error) -> ModuleError {
     ModuleError::Malformed { reason: e.message().to_owned(), place }
 }
 
-/// A module, and what was verified of it.
+/// A module and its verified properties.
 struct Read<'a> {
     module: Module<'a>,
     graph: Graph,
-    /// Names and functions, in order.
+    /// The exported names and functions, in order.
     exports: Vec<(&'a str, u32)>,
     verified: Verified,
     records: Records,
 }
 
 impl<'a> Read<'a> {
-    /// Reads a valid module, and verifies the certificate that it carries, or one that is found here.
+    /// Reads a valid module, and verifies its certificate, or one that is found here.
     fn new(wasm: &'a [u8], is_wanted: fn(&str) -> bool) -> Result<Self, wasmparser::Error> {
         let module = Module::read(wasm, flame_verify::SECTION)?;
         let graph = Graph::read(wasm, &module)?;
@@ -195,7 +195,7 @@ impl<'a> Read<'a> {
             Some((verified, recorder.into_records()))
         };
         let (verified, records) = module.certificate.and_then(verify).unwrap_or_else(|| {
-            // What the finder writes is read like any other.
+            // The finder's output is parsed like any other certificate.
             verify(&crate::find::find_in(&module, &graph, crate::Effort::NODE).to_bytes()).unwrap_or_default()
         });
         let mut exports: Vec<_> =
@@ -219,7 +219,7 @@ impl<'a> Read<'a> {
             let is_shared = [names::INIT, names::TICK, names::END, names::MESSAGE].contains(name);
             let is_covered = !is_shared || bound.at(1, MAX_LENGTH).is_some_and(|most| most <= charged);
             if bound.is_bounded() && is_covered {
-                // What diverges has no bound: it ends by a trap, or by its counters.
+                // A function that diverges has no bound: it ends by a trap, or by its counters.
                 let lost: Vec<u32> = all.intersection(diverging).copied().collect();
                 counted.extend(self.graph.reaches(&self.module, &lost, None));
                 uncounted.extend(all);

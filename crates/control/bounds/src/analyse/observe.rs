@@ -1,6 +1,6 @@
-//! What estimates take from the checker's walk: which instructions it came to, how often loops go back and by
-//! what, and which lines of memory loads touch. Everything is kept by context: an entry or function, and the
-//! calls that were walked with their arguments.
+//! The observations of the checker's walk that estimates use: the reached instructions, trip counts and their
+//! dependences, and the lines of memory that loads touch. Everything is kept by context: an entry or
+//! function, and the calls that were walked with their arguments.
 
 use super::depends::Depends;
 use super::weights::Line;
@@ -19,50 +19,50 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use wasmparser::Operator;
 
-/// What was seen of one function in one context.
+/// The observations of one function in one context.
 #[derive(Default)]
 pub struct Seen {
-    /// Offsets of instructions that the walk came to, in order.
+    /// The offsets of instructions that the walk reached, in order.
     walked: Vec<u32>,
-    /// Loads whose line may have to be fetched: the line's address, as a sum divided by its length.
+    /// Loads whose line may have to be fetched: the address of the line, as a sum divided by its length.
     pub lines: HashMap<u32, (Rc<Sum>, Line)>,
-    /// Bytes that bulk instructions move.
+    /// The number of bytes that bulk instructions move.
     pub bulk: HashMap<u32, Poly>,
-    /// By number.
+    /// The loops by number.
     pub loops: HashMap<u32, (LoopBound, Depends)>,
-    /// Calls that were walked with their arguments, by number.
+    /// The calls that were walked with their arguments, by number.
     pub calls: HashMap<u32, Seen>,
-    /// Functions that are called with any arguments.
+    /// The functions that are called with any arguments.
     called: Vec<u32>,
 }
 
 impl Seen {
-    /// Whether an execution may come to an instruction.
+    /// Returns whether an execution may reach an instruction.
     pub fn is_live(&self, offset: u32) -> bool {
         self.walked.binary_search(&offset).is_ok()
     }
 }
 
-/// What was seen of walks that nothing was refused in.
+/// The observations of walks in which nothing was refused.
 #[derive(Default)]
 pub struct Records {
-    /// By function, in the order of the walks: first for any arguments, if it was walked so, and last as an
-    /// entry.
+    /// The observations by function, in the order of the walks: first for any arguments, if it was walked so,
+    /// and last as an entry.
     of: HashMap<u32, Vec<Seen>>,
 }
 
 impl Records {
-    /// Of a function as the host calls it.
+    /// Returns the observations of a function called by the host.
     pub fn entry(&self, function: u32) -> Option<&Seen> {
         self.of.get(&function)?.last()
     }
 
-    /// Of a function for any arguments.
+    /// Returns the observations of a function for any arguments.
     pub fn function(&self, function: u32) -> Option<&Seen> {
         self.of.get(&function)?.first()
     }
 
-    /// Returns what the work of an entry depends on: the greatest class of its loops.
+    /// Returns the quantity on which the work of an entry depends: the greatest class of its loops.
     pub fn depends(&self, function: u32) -> Depends {
         let mut all = Depends::Nothing;
         let mut done = HashSet::new();
@@ -77,13 +77,13 @@ impl Records {
     }
 }
 
-/// Where a symbol comes from.
+/// The origin of a symbol.
 #[derive(Clone, Copy, Default)]
 struct Origin {
     depends: Depends,
-    /// It is an address in a packet.
+    /// Whether it is an address in a packet.
     in_packet: bool,
-    /// It was loaded from a line that is in the cache: what it points to is taken to be there as well.
+    /// Whether it was loaded from a line that is in the cache: its target is assumed to be there as well.
     near: bool,
 }
 
@@ -103,30 +103,30 @@ impl Origin {
     }
 }
 
-/// The walk that is observed.
+/// The observed walk.
 #[derive(Default)]
 struct Open {
     function: u32,
-    /// The function and the calls within which the walk is, with the numbers of these.
+    /// The functions and calls that contain the current point of the walk, with the numbers of the calls.
     seen: Vec<(u32, Seen)>,
     origins: Vec<Origin>,
-    /// Of symbols that the last instruction makes.
+    /// The origin of symbols that the last instruction creates.
     pending: Option<Origin>,
-    /// Whether what the last instruction loads is near.
+    /// Whether the value that the last instruction loads is near.
     loads_near: bool,
-    /// The last instruction: its place, and if it loads, whether that may be a pointer.
+    /// The last instruction: its offset, and if it loads, whether the value may be a pointer.
     at: (u32, Option<bool>),
-    /// Loops that the walk is in: the first symbol of each, and its class.
+    /// The enclosing loops: the first symbol of each, and its class.
     loops: Vec<(Symbol, Depends)>,
-    /// Numbers of iterations; and of those that begin a packet each, which takes one descriptor after the
-    /// other.
+    /// The symbols of iteration numbers, and of numbers of begun packets, whose descriptors are read one
+    /// after the other.
     trips: HashSet<Symbol>,
     packets: HashSet<Symbol>,
-    /// What the stack pointer holds before the call: the first global, by LLVM's convention.
+    /// The value of the stack pointer before the call: the first global, by LLVM's convention.
     stack_pointer: Option<Symbol>,
 }
 
-/// Records what is seen.
+/// Records observations.
 #[derive(Default)]
 pub struct Recorder {
     open: RefCell<Open>,
@@ -147,9 +147,9 @@ impl Observer for Recorder {
                 *open = Open { function, ..Open::default() };
                 open.seen.push((0, Seen::default()));
                 open.stack_pointer = state.globals.first().and_then(symbol);
-                // The symbols that every walk has: the length, the count, the address of the descriptors.
+                // The symbols of every walk: the length, the count, the address of the descriptors.
                 open.origins = vec![Origin::of(Depends::Length), Origin::default(), Origin::default()];
-                // What arguments point to was at hand where the call was made.
+                // The targets of arguments were near where the call was made.
                 open.pending = Some(Origin { near: true, ..Origin::UNKNOWN });
             }
             Event::End => {
@@ -221,7 +221,7 @@ impl Open {
         all.fold(Origin::default(), |a, b| a.and(b.unwrap_or(Origin::UNKNOWN)))
     }
 
-    /// Gives origins to symbols that are new: the last instruction made them, or a join or call did.
+    /// Assigns origins to new symbols: the last instruction created them, or a join or call did.
     fn settle(&mut self, walk: &Walk<'_, '_>, state: Option<&State>) {
         let pending = self.pending.take();
         for symbol in self.origins.len()..walk.values.symbols.len() {
@@ -236,7 +236,7 @@ impl Open {
         }
     }
 
-    /// Returns the origin of a value that a join made: of all that it may be.
+    /// Returns the origin of a value that a join created, from all its alternatives.
     fn chosen(&self, walk: &Walk<'_, '_>, symbol: Symbol) -> Origin {
         let chosen = &walk.values.chosen;
         let from = chosen.partition_point(|(made, _)| *made < symbol);
@@ -262,7 +262,7 @@ impl Open {
                     seen.called.extend(callees);
                 }
             }
-            // What it makes is told by the walk.
+            // The walk reports the result.
             Operator::Select => {}
             operator => match Class::of(operator) {
                 Class::Load => self.at.1 = Some(matches!(operator, Operator::I32Load { .. })),
@@ -308,10 +308,10 @@ impl Open {
         }
     }
 
-    /// Returns where the line of a load lies. Nothing if it is in the cache; `Some(None)` if the processor
-    /// foresees it.
+    /// Returns the location of a load's line: `None` if it is in the cache, `Some(None)` if the processor
+    /// prefetches it.
     fn line(&self, walk: &Walk<'_, '_>, place: &Sum) -> Option<Option<Line>> {
-        // The same in each iteration of a loop is there from the first one on.
+        // A line that is the same in each iteration of a loop is in the cache after the first one.
         let first = self.loops.last().map_or(0, |(first, _)| *first);
         let stays = place.terms.iter().all(|(s, _)| *s < first);
         let is_near = |s: Symbol| self.origins.get(s as usize).is_some_and(|o| o.near);
@@ -329,7 +329,7 @@ impl Open {
         if self.origin(place).in_packet {
             return Some(Some(Line::Packet));
         }
-        // A table is as large as what an index in it can reach.
+        // The size of a table is taken to be the range of the indexes into it.
         let (mut low, mut high) = (0i128, 0i128);
         for (s, by) in &place.terms {
             let (least, most) = walk.values.symbols.interval(*s);
@@ -362,7 +362,8 @@ impl Open {
         self.loops.push((head.trip, class));
     }
 
-    /// Returns what the number of iterations depends on: what the facts that bound it compare it with.
+    /// Returns the quantity on which the trip count depends: the one with which the bounding facts compare
+    /// it.
     fn class(&self, entry: &State, note: &LoopNote) -> Depends {
         let of_slot = |slot: u32, term: Option<u32>| match entry.slot(slot as usize) {
             Some(Value::Sum(sum)) => match term {
@@ -396,7 +397,7 @@ impl Open {
     }
 }
 
-/// Whether an import is what begins packets, or marks cold paths.
+/// Returns whether an import is the one called `name`, which begins packets or marks cold paths.
 pub fn is_import(import: Option<(&str, &str)>, name: &str) -> bool {
     import == Some((names::IMPORTS, name))
 }

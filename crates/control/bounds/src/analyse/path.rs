@@ -1,24 +1,25 @@
-//! The costliest path, kept while walking: a list that paths share up to where they part.
+//! The costliest path, kept during a walk: a list that paths share up to where they diverge.
 
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 
-/// Costs along a path are those of a packet of this length.
+/// The packet length in bytes for which costs along a path are given.
 pub const TYPICAL: u64 = 1500;
 
 /// One place on a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     pub function: String,
-    /// Offset in the file of the branch, call or loop.
+    /// The offset in the file of the branch, call or loop.
     pub offset: usize,
-    /// Spent since its function, or the iteration of its loop, began; of a packet of [`TYPICAL`] bytes.
+    /// The cost since the begin of its function or of the loop's iteration, for a packet of [`TYPICAL`]
+    /// bytes.
     pub cost: u64,
-    /// Set at the end of a loop, behind the places of its costliest iteration.
+    /// Set at the end of a loop, after the steps of its costliest iteration.
     pub is_loop: bool,
 }
 
-/// Paths in paths, and steps in all, that are told.
+/// The largest depth of nested paths, and the largest number of all steps, that are reported.
 const MAX_DEPTH: u8 = 16;
 const MAX_STEPS: usize = 4096;
 
@@ -32,7 +33,7 @@ struct Node {
 #[derive(Debug)]
 enum What {
     Place(Place),
-    /// The path through a function that is called.
+    /// The path through a called function.
     Callee(Path),
 }
 
@@ -52,7 +53,7 @@ impl Path {
         Self::with(before, What::Place(place), 0)
     }
 
-    /// Returns the path that goes through a callee, as far as calls in calls are told.
+    /// Returns the path that continues through a callee, up to the reported depth of calls.
     pub fn through(before: Option<&Self>, callee: &Self) -> Option<Self> {
         match callee.0.depth < MAX_DEPTH {
             true => Some(Self::with(before, What::Callee(callee.clone()), callee.0.depth + 1)),
@@ -86,7 +87,8 @@ impl Path {
 }
 
 impl Drop for Path {
-    /// Drops nodes one by one: a long path would need as deep a stack. Callees are nested less deep.
+    /// Drops nodes one by one, because recursion would need a stack as deep as a long path. Callees are
+    /// nested less deep.
     fn drop(&mut self) {
         let mut next = Rc::get_mut(&mut self.0).and_then(|node| node.before.take());
         while let Some(mut path) = next {

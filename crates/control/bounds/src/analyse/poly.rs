@@ -1,4 +1,4 @@
-//! Polynomials, which belong to the verifier, as they leave the child process.
+//! The serialization of polynomials, which belong to the verifier, for the child process.
 
 use flame_verify::Poly;
 use serde::{Deserialize, Deserializer, Serializer};

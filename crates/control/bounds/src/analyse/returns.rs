@@ -1,12 +1,12 @@
-//! Which functions can return: of those that diverge, such as a panic's, nothing needs to be known.
+//! The functions that can return. Nothing needs to be known of those that diverge, such as a panic's.
 
 use super::graph::Graph;
 use flame_verify::module::{Module, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use wasmparser::Operator;
 
-/// Returns the functions that return on some path, whatever their values. The least such set: of those that
-/// call each other recursively, one must return without the others.
+/// Returns the functions that return on some path, for any values. This is the least such set: of mutually
+/// recursive functions, one must return without the others.
 pub fn returning(module: &Module<'_>, graph: &Graph) -> BTreeSet<u32> {
     let mut known: BTreeSet<u32> = (0..graph.own().start).collect();
     let (mut callers, mut by_table) = (BTreeMap::<u32, Vec<u32>>::new(), Vec::new());
@@ -15,14 +15,14 @@ pub fn returning(module: &Module<'_>, graph: &Graph) -> BTreeSet<u32> {
         calls.direct.iter().for_each(|callee| callers.entry(*callee).or_default().push(function));
         by_table.extend((!calls.tables.is_empty()).then_some(function));
     }
-    // A function is looked at again when one that it calls turns out to return; through tables, the first of
+    // A function is examined again when one of its callees is found to return; through tables, the first of
     // each type.
     let mut todo: Vec<u32> = graph.own().rev().collect();
     let mut kinds = BTreeSet::new();
     while let Some(function) = todo.pop() {
         let own = module.own(function);
         let body = own.and_then(|own| own.body.as_ref());
-        // One that is not looked into may return.
+        // A function that is not examined may return.
         if known.contains(&function) || body.is_some_and(|body| !returns(module, &known, body)) {
             continue;
         }
@@ -43,7 +43,8 @@ fn returns(module: &Module<'_>, known: &BTreeSet<u32>, body: &[Node<'_>]) -> boo
     end || frames[0]
 }
 
-/// Whether the nodes' end is reached; `frames` has, for each open one, whether a branch to it is.
+/// Returns whether the end of the nodes is reached; `frames` states for each open one whether a branch to it
+/// is.
 fn nodes(module: &Module<'_>, known: &BTreeSet<u32>, all: &[Node<'_>], frames: &mut Vec<bool>) -> bool {
     for node in all {
         let goes_on = match node {

@@ -1,18 +1,18 @@
-//! How deep calls go.
+//! The depth of calls.
 
 use super::graph::{Graph, Order};
 use flame_verify::module::Module;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 
-/// What the calls that an entry makes need at once, at most.
+/// The maximum stack use of the calls that an entry makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
-    /// Calls in calls, the entry's among them.
+    /// The depth of nested calls, including the entry's.
     pub calls: u64,
-    /// Bytes of the stack that compilers keep in a module's own memory.
+    /// The number of bytes of the stack that compilers keep in a module's own memory.
     pub memory: u64,
-    /// Bytes of locals and parameters, which become the machine's stack, registers aside.
+    /// The number of bytes of locals and parameters, which become the machine's stack, except for registers.
     pub locals: u64,
 }
 
@@ -25,14 +25,14 @@ impl Stack {
         }
     }
 
-    /// Of recursive functions, and of those that call them.
+    /// The stack use of recursive functions, and of those that call them.
     pub const UNKNOWN: Self = Self { calls: u64::MAX, memory: u64::MAX, locals: u64::MAX };
 }
 
 pub struct Stacks(HashMap<u32, Stack>);
 
 impl Stacks {
-    /// Adds up what calls that return need: what leads to a panic only is left out.
+    /// Adds up the stack use of calls that return: calls that only lead to a panic are left out.
     pub fn new(module: &Module<'_>, graph: &Graph, order: &Order, returning: &BTreeSet<u32>) -> Self {
         let mut all: HashMap<u32, Stack> = HashMap::new();
         let imported = graph.own().start;

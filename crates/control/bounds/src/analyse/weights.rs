@@ -1,29 +1,29 @@
-//! What an instruction counts for: one, or the time that it takes.
+//! The weight of an instruction: one, or its time.
 
 use crate::Class;
 use flame_verify::Poly;
 use flame_verify::cost::{BULK, BULK_SHIFT, COPY, ENTRY, GROW, weight};
 use wasmparser::Operator;
 
-/// What a machine takes for instructions, in picoseconds.
+/// The times of instructions on a machine, in picoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Costs {
-    /// By class, in the order of [`Class::ALL`].
+    /// The times by class, in the order of [`Class::ALL`].
     pub classes: [u64; Class::ALL.len()],
-    /// Loading a line of memory out of so many bytes: pairs in order.
+    /// The times of loading a line from a working set of this many bytes: pairs, in ascending order.
     pub latency: Vec<(u64, u64)>,
-    /// Bytes that the module may own.
+    /// The number of bytes that the module may own.
     pub memory: u64,
-    /// Calling an entry.
+    /// The time of calling an entry.
     pub dispatch: u64,
 }
 
 impl Costs {
-    /// Of the smallest working set that was measured and is at least so large.
+    /// Returns the time for the smallest measured working set that is at least this large.
     fn line(&self, bytes: u64) -> u64 {
         let fits = self.latency.iter().find(|(size, _)| *size >= bytes.min(self.memory));
         let near = self.latency.first().map_or(0, |(_, ps)| *ps);
-        // A hit in the first cache is what a load costs anyhow.
+        // Every load already includes a hit in the first cache.
         fits.or(self.latency.last()).map_or(0, |(_, ps)| ps.saturating_sub(near))
     }
 
@@ -38,16 +38,17 @@ pub enum Weights<'c> {
     Time(&'c Costs),
 }
 
-/// Where a load reads that was not touched before.
+/// The location of a line that was not touched before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Line {
-    /// In a packet, which was written a moment ago.
+    /// In a packet, which was just written.
     Packet,
-    /// In so many bytes of the module's own.
+    /// In this many bytes of the module's own memory.
     Within(u64),
 }
 
-/// A view block of packets of usual length, which was just written: what a cache must hold.
+/// The size in bytes of a view block of packets of usual length, which was just written: it must fit in a
+/// cache.
 const BLOCK: u64 = 512 << 10;
 
 impl Weights<'_> {
@@ -58,7 +59,7 @@ impl Weights<'_> {
         }
     }
 
-    /// Of a call by the host.
+    /// Returns the weight of a call by the host.
     pub fn dispatch(self) -> Poly {
         match self {
             Self::Instructions => Poly::ZERO,
@@ -66,7 +67,7 @@ impl Weights<'_> {
         }
     }
 
-    /// Of the `if` that a frame begins with.
+    /// Returns the weight of the `if` that begins a frame.
     pub fn branch(self) -> Poly {
         Poly::constant(match self {
             Self::Instructions => 1,
@@ -74,7 +75,7 @@ impl Weights<'_> {
         })
     }
 
-    /// Of calling a function: of its entry.
+    /// Returns the weight of a function's entry.
     pub fn entry(self) -> Poly {
         match self {
             Self::Instructions => Poly::constant(ENTRY),
@@ -82,7 +83,7 @@ impl Weights<'_> {
         }
     }
 
-    /// Of a direct call, apart from what it calls.
+    /// Returns the weight of a direct call, without its callee.
     pub fn call(self) -> Poly {
         Poly::constant(match self {
             Self::Instructions => 1,
@@ -98,7 +99,7 @@ impl Weights<'_> {
         })
     }
 
-    /// Of moving so many bytes by one instruction.
+    /// Returns the weight of moving this many bytes by one instruction.
     pub fn bulk(self, bytes: Poly, is_copy: bool) -> Poly {
         match self {
             Self::Instructions if is_copy => {

@@ -1,4 +1,4 @@
-//! Guesses of facts about the head of a loop, from what holds where it goes back.
+//! Guesses of facts about the head of a loop, from the states at its back edges.
 
 use flame_verify::linear::{COUNT, Fact, LENGTH, Linear, Symbol, gcd};
 use flame_verify::loops::Iteration;
@@ -8,14 +8,14 @@ use flame_verify::walk::Walk;
 use flame_verify::{Reference, Template};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Constants beyond this are of no use to a bound.
+/// Larger constants are useless in a bound.
 const MAX_CONSTANT: i128 = 1 << 40;
 
-/// How the symbols of one look at a loop are named in a template.
+/// The names in a template for the symbols of one exploration of a loop.
 struct Names {
     references: BTreeMap<Symbol, Reference>,
     trip: Symbol,
-    /// Symbols of written locals at the head, by local.
+    /// The symbols of written locals at the head, by local.
     heads: BTreeMap<u32, Symbol>,
 }
 
@@ -39,7 +39,7 @@ impl Names {
         Self { references, trip: head.trip, heads: head.symbols.clone() }
     }
 
-    /// Whether a symbol changes from iteration to iteration, and a template can name it.
+    /// Returns whether a symbol changes from iteration to iteration and has a name in a template.
     fn changes(&self, symbol: Symbol) -> bool {
         matches!(self.references.get(&symbol), Some(Reference::Head(_) | Reference::Trip))
     }
@@ -49,7 +49,7 @@ impl Names {
         if g == 0 || !form.terms.iter().any(|t| self.changes(t.0)) {
             return None;
         }
-        // Integers: the constant may be rounded down.
+        // In integers, the constant may be rounded down.
         let constant = form.constant.div_euclid(g);
         if constant.abs() > MAX_CONSTANT {
             return None;
@@ -66,7 +66,7 @@ pub fn candidates(walk: &mut Walk<'_, '_>, entry: &State, iteration: &Iteration)
     let mut forms: Vec<Linear> = Vec::new();
     for back in &iteration.backs {
         let after = Moved::new(walk, &names, back);
-        // What is compared with 0 only: it ends where it comes to 0.
+        // A value that is only compared with 0 ends the loop when it reaches 0.
         for sum in &back.nonzero {
             let terms = sum.terms.iter().map(|(s, n)| (*s, signed(*n, sum.bits))).collect();
             let form = Linear { constant: signed(sum.constant, sum.bits), terms };
@@ -83,13 +83,13 @@ pub fn candidates(walk: &mut Walk<'_, '_>, entry: &State, iteration: &Iteration)
         }
         for fact in back.facts.iter().rev() {
             forms.extend(after.moved(walk, fact, true));
-            // Sums that would be integers if the fact that is sought were known.
+            // Sums that would be integers if the sought fact were known.
             if let Some(plain) = unwrapped(walk, fact) {
                 forms.extend(after.moved(walk, &plain, true));
             }
         }
     }
-    // Locals that only rise or only fall, by at least 1, since the loop began.
+    // Locals that only increase or only decrease, by at least 1, since the loop began.
     for (local, symbol) in &names.heads {
         let Some(Value::Sum(start)) = entry.locals.get(*local as usize) else { continue };
         let start = start.clone();
@@ -108,7 +108,7 @@ pub fn candidates(walk: &mut Walk<'_, '_>, entry: &State, iteration: &Iteration)
     let mut found = Vec::new();
     for form in forms {
         for form in weaker(walk, entry, &names, &form) {
-            // What the intervals say anyhow is no news.
+            // A fact that the intervals already imply is not needed.
             if walk.values.symbols.least(&form).is_some_and(|n| n >= 0) {
                 continue;
             }
@@ -119,13 +119,13 @@ pub fn candidates(walk: &mut Walk<'_, '_>, entry: &State, iteration: &Iteration)
             }
         }
     }
-    // What limits the number of iterations comes first.
+    // Facts that limit the number of iterations come first.
     found.sort_by_key(|t: &Template| !t.terms.iter().any(|(n, r)| *r == Reference::Trip && *n < 0));
     found
 }
 
-/// Returns a fact with the names of sums replaced by those sums, as if they could not wrap; nothing if it has
-/// none.
+/// Returns a fact in which names of sums are replaced by those sums, as if they could not wrap; `None` if it
+/// has no such names.
 fn unwrapped(walk: &Walk<'_, '_>, fact: &Linear) -> Option<Linear> {
     let (symbol, sum) = fact.terms.iter().find_map(|t| Some((t.0, walk.values.named.get(&t.0)?)))?;
     let terms = sum.terms.iter().map(|(s, n)| (*s, signed(*n, sum.bits))).collect();
@@ -133,9 +133,9 @@ fn unwrapped(walk: &Walk<'_, '_>, fact: &Linear) -> Option<Linear> {
     Some(unwrapped(walk, &plain).unwrap_or(plain))
 }
 
-/// How to say what holds after an iteration by the symbols of the head of the next.
+/// The symbols at the head of the next iteration that express facts after an iteration.
 struct Moved {
-    /// Replacements, by symbol; those without one have to be bounded away.
+    /// Replacements, by symbol; symbols without one must be eliminated by bounds.
     replace: BTreeMap<Symbol, Linear>,
     known: BTreeSet<Symbol>,
     facts: Vec<Fact>,
@@ -144,7 +144,7 @@ struct Moved {
 impl Moved {
     fn new(walk: &mut Walk<'_, '_>, names: &Names, back: &State) -> Self {
         let mut replace = BTreeMap::new();
-        // After the iteration one more is completed.
+        // After the iteration, one more is completed.
         replace.insert(names.trip, Linear { constant: -1, terms: vec![(names.trip, 1)] });
         for (local, head) in &names.heads {
             let Some(Value::Sum(sum)) = back.locals.get(*local as usize) else { continue };
@@ -200,7 +200,7 @@ fn weaker(walk: &mut Walk<'_, '_>, entry: &State, names: &Names, form: &Linear) 
         return Vec::new();
     }
     let mut all = vec![form.clone()];
-    // What is above stands for what it is at most.
+    // A value is replaced by its upper bound.
     let mut loose = form.clone();
     for (symbol, n) in &form.terms {
         if *n <= 0 || names.changes(*symbol) || *symbol == LENGTH {
@@ -234,7 +234,7 @@ fn weaker(walk: &mut Walk<'_, '_>, entry: &State, names: &Names, form: &Linear) 
     };
     let mut out = Vec::new();
     for form in all {
-        // What does not hold before the loop could contradict what does, and hide it.
+        // A fact that does not hold before the loop could contradict those that do, and hide it.
         match before(walk, &form) {
             Some(n) if n >= 0 => out.push(form),
             Some(n) if n > -(1 << 32) => out.extend(form.shifted(-n)),

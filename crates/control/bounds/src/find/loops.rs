@@ -1,4 +1,4 @@
-//! Notes for one loop: guess, let the rules drop what does not hold, repeat.
+//! Finds notes for one loop: guess, let the rules drop claims that do not hold, repeat.
 
 use super::Finder;
 use super::candidates::candidates;
@@ -8,13 +8,14 @@ use flame_verify::value::{Sum, Value, mask, signed};
 use flame_verify::walk::{LoopBody, Walk};
 use flame_verify::{Form, LoopNote, Measure, Poly};
 
-/// Loops in loops that are searched at each look at the outer ones; deeper ones take what was found before.
+/// The nesting depth up to which inner loops are searched in each exploration of the outer ones; deeper ones
+/// reuse earlier results.
 const MAX_SEARCH: u32 = 3;
-/// Rounds of guessing.
+/// The number of rounds of guessing.
 const ROUNDS: usize = 3;
-/// Rounds of dropping what does not hold.
+/// The number of rounds of dropping claims that do not hold.
 const DROPS: usize = 12;
-/// Facts of one loop.
+/// The largest number of facts of one loop.
 const MAX_FACTS: usize = 20;
 
 impl Finder {
@@ -26,7 +27,7 @@ impl Finder {
     ) -> LoopNote {
         let before = walk.notes.loops.get(&body.about.number).cloned();
         if let Some(mut note) = before {
-            // What was found in an earlier look holds again, as a rule.
+            // Earlier results usually hold again.
             if let Some(iteration) = self.reduce(walk, body, entry, &mut note)
                 && (is_useful(iteration.head.trips) || iteration.backs.is_empty() || self.depth.get() > 0)
             {
@@ -49,7 +50,7 @@ impl Finder {
         iteration.ok()
     }
 
-    /// Drops claims until the rules confirm those that are left.
+    /// Drops claims until the rules confirm the remaining ones.
     fn reduce<'a>(
         &self,
         walk: &mut Walk<'_, 'a>,
@@ -132,7 +133,7 @@ impl Finder {
         self.minimise(walk, body, entry, note, &iteration)
     }
 
-    /// Leaves out facts without which the bound is the same.
+    /// Removes facts without which the bound is the same.
     fn minimise<'a>(
         &self,
         walk: &mut Walk<'_, 'a>,
@@ -163,7 +164,7 @@ impl Finder {
     }
 }
 
-/// Whether a number of iterations is one that a budget could allow.
+/// Returns whether a budget could allow this number of iterations.
 fn is_useful(trips: Poly) -> bool {
     trips.at(1514).is_some_and(|n| n < 1 << 28)
 }
@@ -185,7 +186,7 @@ fn drop_failures(note: &mut LoopNote, failures: &[Failure]) {
     }
 }
 
-/// Returns what each iteration adds to a local, if it is always the same.
+/// Returns the summand that each iteration adds to a local, if it is always the same.
 fn step(iteration: &Iteration, local: u32, symbol: u32) -> Option<i64> {
     let of = |back: &State| match back.locals.get(local as usize)? {
         Value::Sum(after) => {
@@ -199,8 +200,8 @@ fn step(iteration: &Iteration, local: u32, symbol: u32) -> Option<i64> {
     steps.all(|s| s == Some(first)).then_some(first)
 }
 
-/// Returns the interval of a local before the loop and after iterations together, if it is less than all
-/// there is.
+/// Returns the interval of a local before the loop and after iterations together, if it is smaller than that
+/// of its type.
 fn range(
     walk: &mut Walk<'_, '_>,
     entry: &State,
@@ -213,7 +214,7 @@ fn range(
     for state in iteration.backs.iter().chain([entry]) {
         let Some(Value::Sum(sum)) = state.locals.get(local as usize) else { return None };
         bits = sum.bits;
-        // Unchanged on this path: what holds at the head.
+        // Unchanged on this path: the value at the head holds.
         if sum.terms == [(symbol, 1)] && sum.constant == 0 {
             continue;
         }

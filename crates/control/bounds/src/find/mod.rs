@@ -1,7 +1,7 @@
 //! Finds certificates: facts about loops from which bounds follow.
 //!
-//! Nothing here has to be right. The finder walks a module with the checker's own rules, guesses facts about
-//! each loop, drops those that the rules do not confirm, and writes down what is left;
+//! Nothing here has to be correct. The finder walks a module with the checker's own rules, guesses facts
+//! about each loop, drops those that the rules do not confirm, and writes the remaining ones;
 //! [`flame_verify::verify`] decides.
 
 mod candidates;
@@ -17,35 +17,35 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// How long to search: instructions walked, and steps of proofs.
+/// Limits of a search: instructions walked, and steps of proofs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// For each entry, and for all other functions together.
+    /// The limit for each entry, and for all other functions together.
     pub all: u64,
-    /// For each function that is analysed for any arguments.
+    /// The limit for each function that is analysed for any arguments.
     pub each: u64,
 }
 
 impl Effort {
-    /// For a module that comes without a certificate: fractions of a second.
+    /// The effort for a module that has no certificate: fractions of a second.
     pub const NODE: Self = Self { all: 2_000_000, each: 60_000 };
-    /// For an author who builds a module once: seconds.
+    /// The effort for an author who builds a module once: seconds.
     pub const AUTHOR: Self = Self { all: 10_000_000, each: 500_000 };
 }
 
-/// Instructions of a function that is analysed at each call although it has a bound for any arguments: first
-/// as many, and if nothing is found none, which takes less work.
+/// The size in instructions up to which a function is analysed at each call although it has a bound for any
+/// arguments: first this many, and if nothing is found none, which takes less work.
 const SMALL: [u32; 2] = [400, 0];
 
-/// What the finder keeps while it walks one function.
+/// The state of the finder while it walks one function.
 struct Finder {
-    /// Functions with a bound for any arguments.
+    /// The functions with a bound for any arguments.
     bounded: BTreeSet<u32>,
     /// One of [`SMALL`].
     small: u32,
-    /// Functions that call themselves, through others: recursion is not followed.
+    /// The functions that call themselves, directly or not: recursion is not followed.
     recursive: BTreeSet<u32>,
-    /// Explorations within explorations.
+    /// The depth of nested explorations.
     depth: Cell<u32>,
 }
 
@@ -75,7 +75,7 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
     Ok(find_in(&module, &graph, effort))
 }
 
-/// Returns a certificate for a module that was read.
+/// Returns a certificate for a parsed module.
 pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Certificate {
     let returns = returning(module, graph);
     let own = graph.own();
@@ -134,12 +134,12 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
     certificate
 }
 
-/// Whether a bound is one that a budget could allow. A larger one may be due to arguments that are not known.
+/// Returns whether a budget could allow this bound. A larger one may be due to unknown arguments.
 fn is_useful(cost: Cost) -> bool {
     cost.at(1, 1514).is_some_and(|n| n < 1 << 36)
 }
 
-/// Leaves out summaries that no entry needs.
+/// Removes summaries that no entry needs.
 fn keep_used(certificate: &mut Certificate, module: &Module<'_>) {
     let mut needed: BTreeSet<u32> = BTreeSet::new();
     let mut todo: Vec<u32> = certificate.entries.keys().copied().collect();

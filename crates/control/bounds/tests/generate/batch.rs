@@ -1,4 +1,4 @@
-//! `flame_batch`: loops over descriptors, and over what they say of packets.
+//! `flame_batch`: loops over descriptors, and over the fields of packets.
 
 use super::body::{Body, Frame};
 use super::choices::Choices;
@@ -18,13 +18,13 @@ pub fn write(
     writeln!(body.out, "(local.set $d (i32.load {header})) (local.set $count (i32.load offset=4 {header}))")
         .unwrap();
     body.frame_of_function(|body| {
-        // Some leave out the last packets, or those after some.
+        // Some omit the last packets, or those after some.
         if body.choices.chance(20) {
             body.kind("packet index from the count");
             let by = body.choices.below(4);
             writeln!(body.out, "(local.set $count (i32.sub (local.get $count) (i32.const {by})))").unwrap();
         }
-        // Many modules look at their packets in a loop, some at one only.
+        // Many modules process their packets in a loop, some only one packet.
         let shape = body.choices.weighted(&[35, 20, 15, 12, 10, 8]);
         match shape {
             5 => body.packet(shape),
@@ -89,12 +89,12 @@ pub fn write(
         own.join(" ")
     )
     .unwrap();
-    // What packets said must not look like output.
+    // Values from packets must not look like output.
     writeln!(text, "{}{}{EPILOGUE} drop (i64.const 0))", locals(), body.out).unwrap();
 }
 
 impl Body<'_> {
-    /// One packet: where its descriptor is, what it says, and a loop over its bytes.
+    /// Writes the code for one packet: the address of its descriptor, its fields, and a loop over its bytes.
     fn packet(&mut self, shape: usize) {
         let walks = matches!(shape, 3 | 4);
         let index = match self.choices.weighted(&[60, 6, 12, 5, 7, 4, 6]) {
@@ -137,7 +137,7 @@ impl Body<'_> {
         self.statements(2, 1);
     }
 
-    /// A loop over bytes of the packet.
+    /// Writes a loop over bytes of the packet.
     fn bytes(&mut self) {
         self.kind("loop over a packet");
         let end = match self.choices.weighted(&[55, 20, 10, 8, 7]) {

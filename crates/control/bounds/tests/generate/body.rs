@@ -5,10 +5,10 @@ use super::number::{I32, I64, Width};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Locals besides the parameters, of each width.
+/// The number of locals besides the parameters, of each width.
 pub const LOCALS: u64 = 6;
 
-/// What an open frame is, from outside to inside.
+/// The type of an open frame, from outside to inside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
     Block,
@@ -19,19 +19,18 @@ pub struct Body<'c> {
     pub choices: &'c mut Choices,
     pub out: String,
     pub kinds: &'c mut BTreeSet<&'static str>,
-    /// Names of open frames.
+    /// The names of open frames.
     pub frames: Vec<(String, Frame)>,
-    /// Locals that count loops which are open here.
+    /// The locals that count open loops.
     pub busy: Vec<String>,
-    /// Conditions that were found to hold on the way here, as they were written: locals may have changed
-    /// since.
+    /// The conditions that were found to hold on the path to here, as they were written: locals may have
+    /// changed since.
     pub known: Vec<String>,
-    /// Statements that may still be written.
+    /// The number of statements that may still be written.
     pub left: u32,
-    /// Whether it may trap on purpose. The half that does not shows faults that have nothing to do with
-    /// traps.
+    /// Whether it may trap on purpose. The half that does not reveals faults that are unrelated to traps.
     pub traps: bool,
-    /// Functions that may be called: those from this number on.
+    /// The range of functions that may be called.
     pub calls: (u64, u64),
     names: u32,
 }
@@ -84,7 +83,7 @@ impl<'c> Body<'c> {
         format!("${letter}{}", self.choices.below(LOCALS))
     }
 
-    /// A local to write: rarely one that counts a loop around.
+    /// Returns a local to write: rarely one that counts an enclosing loop.
     pub fn free_local(&mut self, w: Width) -> String {
         let mut local = self.any_local(w);
         for _ in 0..LOCALS {
@@ -100,7 +99,7 @@ impl<'c> Body<'c> {
         if self.choices.chance(35) { I64 } else { I32 }
     }
 
-    /// Writes what `inner` does in a frame of this kind; gives `inner` its name.
+    /// Writes the output of `inner` in a frame of this kind; passes `inner` its name.
     pub fn frame(&mut self, kind: Frame, inner: impl FnOnce(&mut Self, &str)) {
         let name = self.name();
         let head = if kind == Frame::Block { "block" } else { "loop" };
@@ -185,7 +184,7 @@ impl<'c> Body<'c> {
         }
     }
 
-    /// Stack slots: the frame pointer is in `$fp`; other pointers may point to the same slots.
+    /// Accesses stack slots: the frame pointer is in `$fp`; other pointers may point to the same slots.
     fn slot(&mut self) {
         self.kind("stack slots");
         let at = 4 * self.choices.below(5);
@@ -221,7 +220,7 @@ impl<'c> Body<'c> {
         let local = self.free_local(I64);
         if self.choices.chance(20) {
             self.kind("call_indirect");
-            // Places of other functions than those that may be called trap: they are empty.
+            // Places of functions that must not be called trap: they are empty.
             let place = match self.choices.chance(50) {
                 true => format!("(i32.const {function})"),
                 false => format!("(i32.or (i32.const {from}) (i32.and {} (i32.const 3)))", self.plain(I32)),
@@ -233,7 +232,7 @@ impl<'c> Body<'c> {
         }
     }
 
-    /// To a frame around, if it is none of those that must be left by counting; rarely back to a loop's head.
+    /// Jumps to an enclosing frame that need not be left by counting; rarely to a loop's head.
     fn jump(&mut self) {
         let back = self.choices.chance(8);
         let wanted = if back { Frame::Loop } else { Frame::Block };
@@ -259,7 +258,7 @@ impl<'c> Body<'c> {
         }
     }
 
-    /// A trap, if some condition holds; sometimes after work.
+    /// Writes a trap under some condition; sometimes after work.
     fn trap(&mut self) {
         self.kind("trap");
         let test = self.condition(1);
@@ -277,7 +276,7 @@ impl<'c> Body<'c> {
         self.line("))");
     }
 
-    /// `br_table` over frames around.
+    /// Writes a `br_table` over enclosing frames.
     fn table(&mut self) {
         let targets: Vec<String> =
             self.frames.iter().filter(|(_, k)| *k == Frame::Block).map(|(name, _)| name.clone()).collect();

@@ -1,6 +1,6 @@
-//! Where a generator's choices come from: a seed, a recorded list that can be shrunk, or a fuzzer's bytes.
+//! The choices of a generator: from a seed, a recorded list that can be shrunk, or a fuzzer's bytes.
 
-/// A source of choices. All that were made are recorded, so that a program can be made again from them.
+/// A source of choices. All choices are recorded, so that a program can be generated again from them.
 pub struct Choices {
     state: u64,
     given: Option<Vec<u64>>,
@@ -9,14 +9,14 @@ pub struct Choices {
 
 impl Choices {
     pub fn seeded(seed: u64) -> Self {
-        // Seeds in a row must not give programs alike.
+        // Consecutive seeds must not produce similar programs.
         let mut state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         Self { state: (state ^ (state >> 31)) | 1, given: None, drawn: Vec::new() }
     }
 
-    /// Makes these choices, and 0 after them.
+    /// Returns a source of these choices, and 0 after them.
     pub fn given(given: Vec<u64>) -> Self {
         Self { state: 1, given: Some(given), drawn: Vec::new() }
     }
@@ -39,12 +39,12 @@ impl Choices {
         n
     }
 
-    /// A number below `n`; 0 is the simplest choice.
+    /// Returns a number below `n`; 0 is the simplest choice.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
 
-    /// True in `percent` of 100 cases; a choice of 0 is false.
+    /// Returns true in `percent` of 100 cases; a choice of 0 is false.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) >= 100 - percent
     }
@@ -53,7 +53,7 @@ impl Choices {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// One of several, with weights; the index.
+    /// Returns the index of one of several choices with weights.
     pub fn weighted(&mut self, weights: &[u64]) -> usize {
         let mut n = self.below(weights.iter().sum());
         weights
@@ -68,7 +68,7 @@ impl Choices {
             .unwrap_or(0)
     }
 
-    /// A number of so many bits: small, near a border where something wraps or changes its sign, or any.
+    /// Returns a number of `bits` bits: small, near a border where it wraps or changes its sign, or any.
     pub fn border(&mut self, bits: u32) -> u64 {
         let near = [7, 8, 15, 16, 31, 32, 63, 64];
         let n = match self.weighted(&[30, 40, 15, 5]) {

@@ -1,4 +1,4 @@
-//! The oracle: holds bounds and counters of one module against Wasmtime's own meter.
+//! The oracle: compares bounds and counters of one module with Wasmtime's own meter.
 
 use super::choices::Choices;
 use super::packets::{Call, OWN};
@@ -11,25 +11,25 @@ use wasmtime::{
     TypedFunc, Val,
 };
 
-/// What is claimed of a module.
+/// The claims about a module.
 pub struct Claims {
     /// For each exported function its bound, if it has one.
     pub bounds: Vec<(String, Option<Bound>)>,
     /// Functions that need no counters.
     pub unmetered: BTreeSet<u32>,
-    /// Functions that count what they execute and trap where they would return: bounds do not cover what they
-    /// execute.
+    /// Functions that count their instructions and trap where they would return: bounds do not cover their
+    /// instructions.
     pub diverging: BTreeSet<u32>,
 }
 
 impl Claims {
-    /// Returns what the node's rewriter is told.
+    /// Returns the argument for the node's rewriter.
     pub fn count(&self) -> Count<'_> {
         Count::Verified { uncounted: &self.unmetered, diverging: &self.diverging }
     }
 }
 
-/// The one place that says whose bounds are tested.
+/// Returns the tested claims; the only place that chooses the analysis under test.
 pub fn bounds_of(wasm: &[u8]) -> Claims {
     let analysis = analyse_exports(wasm).expect("a valid module is analysed");
     let bounds =
@@ -37,32 +37,32 @@ pub fn bounds_of(wasm: &[u8]) -> Claims {
     Claims { bounds, unmetered: analysis.proved.uncounted, diverging: analysis.proved.diverging }
 }
 
-/// Instructions after which a call is given up.
+/// The number of instructions after which a call is abandoned.
 pub const PATIENCE: u64 = 40_000;
-/// How far a call is followed, once a module, if its bound lies above `PATIENCE`.
+/// The number of instructions that a call may execute, once per module, if its bound lies above `PATIENCE`.
 const FARTHER: u64 = 4_000_000;
-/// Fuel for counted runs that are to be cut off.
+/// The fuel of counted runs that are to be cut off.
 const BUDGET: i64 = 4_000;
-/// Instructions that counting adds for each that is charged, at most: one check is 12 instructions, the
-/// charge in front of a hoisted loop 24, and each charges at least 1, before or behind.
+/// The largest number of instructions that counting adds for each that is charged: one check is 12
+/// instructions, the charge before a hoisted loop 24, and each charges at least 1, before or after.
 const SLACK: u64 = 40;
 
-/// What was run, and what became of it.
+/// Counts of runs and their outcomes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub programs: u64,
     pub executions: u64,
     pub returned: u64,
     pub trapped: u64,
-    /// Given up after [`PATIENCE`].
+    /// Calls abandoned after [`PATIENCE`].
     pub given_up: u64,
-    /// Calls with a bound, of all.
+    /// Calls with a bound, among all calls.
     pub bounded: u64,
     /// Programs in which some entry has a bound.
     pub programs_bounded: u64,
-    /// Rewritten: the same as the original.
+    /// Rewritten calls with the same outcome as the original.
     pub same: u64,
-    /// Rewritten: cut off by its counters.
+    /// Rewritten calls that were cut off by their counters.
     pub cut_off: u64,
 }
 
@@ -80,20 +80,20 @@ impl Tally {
     }
 }
 
-/// Something that must not happen.
+/// A violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A call that returned executed more than its bound.
     Returned,
-    /// One that trapped did.
+    /// A call that trapped executed more than its bound.
     Trapped,
-    /// One that was given up had executed more.
+    /// A call that was abandoned had executed more than its bound.
     GivenUp,
-    /// The rewritten module computes something else.
+    /// The rewritten module computes a different result.
     Differs,
-    /// It charged less than was executed.
+    /// The rewritten module charged less than was executed.
     Undercharged,
-    /// Its counters did not end it.
+    /// The counters of the rewritten module did not end it.
     Endless,
 }
 
@@ -110,13 +110,13 @@ enum End {
     GivenUp,
 }
 
-/// One engine with Wasmtime's meter, and what it links.
+/// An engine with Wasmtime's meter, and its linker.
 pub struct Oracle {
     engine: Engine,
     linker: Linker<Marks>,
 }
 
-/// Packets of a batch that have begun: they must do so in order, and be of this batch.
+/// The packets of a batch that have begun: they must begin in order, and be of this batch.
 #[derive(Default)]
 struct Marks {
     packet: i32,
@@ -142,7 +142,7 @@ enum Function {
 impl Oracle {
     pub fn new() -> Self {
         let mut config = Config::new();
-        // Instructions, not the bytes that they move.
+        // Instructions count, not the bytes that they move.
         let mut costs = OperatorCost::new();
         costs.variable.memory_copy_per_byte = 0;
         costs.variable.memory_fill_per_byte = 0;
@@ -151,7 +151,7 @@ impl Oracle {
         config.memory_init_cow(false).max_wasm_stack(128 << 10);
         let engine = Engine::new(&config).expect("this machine compiles Wasm");
         let mut linker = Linker::new(&engine);
-        // What the rewriter puts in the place of a mark.
+        // The code that the rewriter inserts for a mark.
         let mark = |mut caller: Caller<'_, Marks>, index: i32| {
             let marks = caller.data_mut();
             if index <= marks.packet || index as u32 >= marks.count {
@@ -181,8 +181,8 @@ impl Oracle {
         Running { store, memory, stack, calls, meter }
     }
 
-    /// Holds one program against its claims with these calls of each export. Violations of bounds do not end
-    /// it, so that the counters are tested as well.
+    /// Compares one program with its claims in these calls of each export. Violations of bounds do not end
+    /// the comparison, so that the counters are tested as well.
     pub fn hold(
         &self,
         program: &Program,
@@ -223,7 +223,7 @@ impl Oracle {
                     found.push(Violation { kind, what: format!("{}: {what}; {call:?}", export.name()) });
                 };
                 let over = |executed: u64| bound.filter(|bound| u128::from(executed) > *bound);
-                // A call that ends in a function that diverges is held by that function's counters.
+                // A call that ends in a function that diverges is limited by that function's counters.
                 let covered = claims.diverging.is_empty();
                 match end {
                     End::Returned(_) => {
@@ -264,7 +264,7 @@ impl Oracle {
         found
     }
 
-    /// One call of a module as it is, with a bound; how it violates that.
+    /// Makes one call of an unmodified module with a bound; returns how it violates the bound.
     pub fn passes(&self, wasm: &[u8], export: Export, call: &Call, bound: u64) -> Option<Kind> {
         let (end, executed) = self.start(wasm, &[export]).call(0, call, bound + PATIENCE);
         let kind = match end {
@@ -275,8 +275,8 @@ impl Oracle {
         (executed > bound).then_some(kind)
     }
 
-    /// One call of a rewritten module with little fuel; whether it executes more than `bound` and its fuel
-    /// allow.
+    /// Makes one call of a rewritten module with little fuel; returns whether it executes more than `bound`
+    /// and its fuel allow.
     pub fn goes_on(&self, wasm: &[u8], export: Export, call: &Call, bound: u64) -> Option<Kind> {
         let mut running = self.start(wasm, &[export]);
         running.refuel(BUDGET, call);
@@ -284,7 +284,7 @@ impl Oracle {
         (running.call(0, call, most).0 == End::GivenUp).then_some(Kind::Endless)
     }
 
-    /// Rewritten, the call computes the same, charges enough, and ends.
+    /// Checks that the rewritten call computes the same, charges enough, and ends.
     #[allow(clippy::type_complexity)]
     fn counters(
         &self,
@@ -300,8 +300,8 @@ impl Oracle {
                 running.refuel(PLENTY, call);
                 let (same, _) = running.call(at, call, SLACK * (PATIENCE + 1000));
                 tally.executions += 1;
-                // Frames are larger; and a loop that would trap on its way round all numbers is cut off
-                // before it begins.
+                // Frames are larger; and a loop that would trap while it wraps around is cut off before it
+                // begins.
                 let apart =
                     end == End::Trapped(Trap::StackOverflow) || same == End::Trapped(Trap::StackOverflow);
                 let before = matches!(end, End::Trapped(_)) && running.fuel() < 0;
@@ -313,14 +313,14 @@ impl Oracle {
                 }
                 tally.same += 1;
                 let charged = (PLENTY - running.fuel()) as u64;
-                // A trap leaves fuel where it was last written back; a mark begins anew.
+                // A trap leaves fuel at its last written value; a mark resets it.
                 let tells = name == "counted" && matches!(end, End::Returned(_)) && running.packet() < 0;
                 if tells && charged + 1 < executed {
                     add(Kind::Undercharged, format!("{charged} charged, {executed} executed"));
                 }
             }
         }
-        // Calls that go on for too long are cut off, and others if there is too little fuel.
+        // Calls that run for too long are cut off, and others if there is too little fuel.
         if end == End::GivenUp || choices.chance(10) {
             counted.refuel(BUDGET, call);
             let most = BUDGET as u64 * (call.packets.len() as u64 + 1) * SLACK + 10_000;
@@ -346,7 +346,7 @@ fn function(instance: &Instance, store: &mut Store<Marks>, export: Export) -> Fu
 }
 
 impl Running {
-    /// One call, with this much of Wasmtime's fuel; how it ended, and what it executed.
+    /// Makes one call with this much of Wasmtime's fuel; returns how it ended, and the executed instructions.
     fn call(&mut self, at: usize, call: &Call, fuel: u64) -> (End, u64) {
         let store = &mut self.store;
         if let Some(memory) = &self.memory {
@@ -378,7 +378,7 @@ impl Running {
         (end, executed)
     }
 
-    /// Fills the counters as the host does.
+    /// Sets the counters as the host does.
     fn refuel(&mut self, budget: i64, call: &Call) {
         let [fuel, packet_budget, packet, count] = self.meter.as_ref().expect("counts");
         let store = &mut self.store;

@@ -1,28 +1,28 @@
-//! Loops: counted ones in every shape, most of them with an end, and others that end by what they compute.
+//! Loops: counted ones in every shape, most of them with an end, and others that end by computed values.
 
 use super::body::{Body, Frame};
 use super::number::{COMPARES, DOWN, I32, I64, UP, Width};
 use std::fmt::Write as _;
 
-/// How a counted loop is left, or goes on.
+/// The place where a counted loop exits or continues.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// `do … while`.
     Bottom,
-    /// Left at the top, with an unconditional branch back.
+    /// Exit at the top, with an unconditional branch back.
     Top,
-    /// Left in the middle.
+    /// Exit in the middle.
     Middle,
     /// `if (test) goto head`.
     If,
-    /// A table decides.
+    /// Exit by a table.
     Table,
-    /// Out of an inner block.
+    /// Exit from an inner block.
     Inner,
 }
 
 impl Body<'_> {
-    /// A loop that counts.
+    /// Writes a loop that counts.
     pub fn counted(&mut self, depth: u32) {
         let busy = self.busy.len();
         let w = self.width();
@@ -33,7 +33,7 @@ impl Body<'_> {
             0 => 1,
             1 => self.choices.pick(&[2, 3, 4, 7, 8, 16, 32]),
             2 => self.choices.below(200),
-            // Steps around the numbers once or twice.
+            // Steps that wrap around once or twice.
             _ => self.choices.border(w.bits()),
         };
         let from = match (down, self.choices.weighted(&[55, 20, 15, 10])) {
@@ -42,7 +42,7 @@ impl Body<'_> {
             (_, 2) => w.constant(self.choices.border(w.bits())),
             _ => self.number(w, 1),
         };
-        // Once or twice around all numbers, in few steps.
+        // Once or twice through all numbers, in few steps.
         let coarse = self.choices.chance(10);
         let (size, from) = match coarse {
             true => {
@@ -70,7 +70,7 @@ impl Body<'_> {
                 u64::MAX,
             ]));
         }
-        // Where it ends is usually computed before it begins.
+        // The end is usually computed before the loop begins.
         if self.choices.chance(60) {
             let end = self.free_local(w);
             if end != i {
@@ -79,7 +79,7 @@ impl Body<'_> {
                 self.busy.push(end);
             }
         } else if !self.busy.is_empty() && self.choices.chance(25) {
-            // It ends where a loop around is.
+            // The end is that of an enclosing loop.
             let letter = if w == I32 { "$i" } else { "$l" };
             if let Some(outer) = self.busy.iter().find(|b| b.starts_with(letter) && **b != i) {
                 to = format!("(local.get {outer})");
@@ -171,7 +171,7 @@ impl Body<'_> {
         self.busy.truncate(busy);
     }
 
-    /// Another way back, with a step of its own or without.
+    /// Writes another back edge, with or without a separate step.
     fn other_back_edge(&mut self, w: Width, i: &str, head: &str, coarse: bool) {
         if !self.choices.chance(if coarse { 50 } else { 12 }) {
             return;
@@ -193,7 +193,7 @@ impl Body<'_> {
         let mut compare = self.choices.pick(&COMPARES).0;
         let mut to = to;
         if coarse && self.choices.chance(60) {
-            // One half of all numbers or the other, by sign or without.
+            // One half of all numbers or the other, signed or unsigned.
             let (by_half, at) =
                 self.choices.pick(&[("lt_s", 0), ("lt_u", half), ("ge_s", 0), ("ge_u", half)]);
             (compare, to) = (by_half, w.constant(at));
@@ -210,7 +210,7 @@ impl Body<'_> {
         .unwrap();
     }
 
-    /// `a` compared with `b`, of width `w`; sometimes with the operands swapped, or in the other width.
+    /// Compares `a` with `b`, of width `w`; sometimes with the operands swapped, or in the other width.
     fn comparison(&mut self, w: Width, compare: usize, a: &str, b: &str) -> String {
         let (name, swapped, _) = COMPARES[compare];
         match self.choices.weighted(&[68, 18, 14]) {
@@ -233,7 +233,7 @@ impl Body<'_> {
         format!("({}.{} {a} {b})", w.name(), COMPARES[compare].2)
     }
 
-    /// Loops that do not count: halving, clearing bits, dividing, strides that vary, remainders.
+    /// Writes loops that do not count: halving, clearing bits, dividing, varying strides, remainders.
     pub fn other_loop(&mut self, depth: u32) {
         let busy = self.busy.len();
         let w = self.width();
@@ -253,7 +253,7 @@ impl Body<'_> {
             ),
             1 => match self.choices.chance(70) {
                 true => format!("({n}.and (local.get {x}) ({n}.sub (local.get {x}) {}))", w.constant(1)),
-                // The lowest bit taken away.
+                // Clears the lowest bit.
                 false => format!(
                     "({n}.xor (local.get {x}) ({n}.and (local.get {x}) ({n}.sub {} (local.get {x}))))",
                     w.constant(0)

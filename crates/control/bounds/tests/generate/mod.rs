@@ -1,10 +1,10 @@
 //! A generator of whole modules for the oracle of bounds and counters (`hold.rs`).
 //!
-//! It aims at what an analyser of integers gets wrong: both widths and what lies between them, numbers at
-//! every border where one wraps or changes its sign, conditions of several parts, several ways back to one
-//! loop's head, work in front of traps, stack slots that two pointers reach, arguments that bound the
+//! It generates code that an analyser of integers is likely to get wrong: both widths and conversions between
+//! them, numbers at every border where one wraps or changes its sign, conditions of several parts, several
+//! back edges of one loop, work before traps, stack slots that two pointers reach, arguments that bound the
 //! callee's loop, and batches of packets. Most loops end, and about half of the modules have a bound, so that
-//! a bound that is too low shows.
+//! a bound that is too low is detected.
 #![allow(dead_code)] // Each test uses a part.
 
 mod batch;
@@ -22,11 +22,11 @@ use std::fmt::Write as _;
 
 /// A module, as text.
 pub struct Program {
-    /// With the memory that it declares to the checker.
+    /// The module's text, with the memory that it declares to the checker.
     pub text: String,
-    /// What the host calls.
+    /// The functions that the host calls.
     pub exports: Vec<Export>,
-    /// What is in it, of what the oracle wants to reach.
+    /// The constructs in the module, among those that the oracle should reach.
     pub kinds: BTreeSet<&'static str>,
 }
 
@@ -50,9 +50,9 @@ impl Export {
     }
 }
 
-/// What the module says of its memory; [`Program::with_window`] changes it.
+/// The module's declaration of its memory; [`Program::with_window`] changes it.
 const MEMORY: &str = "(memory (export \"memory\") 1)";
-/// Where the stack begins, downwards.
+/// The address where the stack begins, downwards.
 pub const STACK: u64 = 4096;
 
 impl Program {
@@ -93,7 +93,7 @@ impl Program {
         }
         for f in 0..functions {
             let statements = if f == 0 { 14 } else { 7 };
-            // Rarely one calls itself, and one never returns.
+            // Rarely one calls itself, and one diverges.
             let from = if traps && choices.chance(4) { f } else { f + 1 };
             let mut body = Body::new(choices, &mut kinds, statements, traps, (from, functions));
             body.frame_of_function(|body| {
@@ -117,15 +117,15 @@ impl Program {
         Self { text, exports, kinds }
     }
 
-    /// The same module with memory where the host's window would be: what the host writes there, it reads,
-    /// and no store of the generator's goes there. Nothing else differs.
+    /// Returns the module with memory where the host's window would be: it reads data that the host writes
+    /// there, and none of the generator's stores goes there. Nothing else differs.
     pub fn with_window(&self) -> String {
         let pages = packets::END / 65_536;
         self.text.replacen(MEMORY, &format!("(memory (export \"memory\") {pages})"), 1)
     }
 }
 
-/// Locals of a function, and its frame on the stack.
+/// Returns the locals of a function, and its frame on the stack.
 fn locals() -> String {
     let mut out = String::from("(local $fp i32)");
     for n in 0..LOCALS {
@@ -139,7 +139,7 @@ const EPILOGUE: &str = "(global.set $sp (i32.add (local.get $fp) (i32.const 32))
 (i64.xor (i64.extend_i32_u (i32.add (local.get $i0) (i32.mul (local.get $i1) (local.get $i2)))) (i64.add (local.get $l0) (local.get $q)))";
 
 impl Body<'_> {
-    /// The block that all of a function is in.
+    /// Writes the block that contains a whole function.
     fn frame_of_function(&mut self, inner: impl FnOnce(&mut Self)) {
         self.line("(block $body");
         self.frames.push(("$body".to_owned(), Frame::Block));

@@ -2,7 +2,7 @@
 
 use super::body::Body;
 
-/// Width of an integer.
+/// The width of an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     I32,
@@ -24,7 +24,7 @@ impl Width {
         }
     }
 
-    /// A constant, from its bits.
+    /// Returns a constant, from its bits.
     pub fn constant(self, n: u64) -> String {
         match self {
             Self::I32 => format!("(i32.const {})", n as u32 as i32),
@@ -35,7 +35,7 @@ impl Width {
 
 pub use Width::{I32, I64};
 
-/// Comparisons, each with what it is with its operands swapped, and its opposite.
+/// Comparisons, each with its equivalent for swapped operands, and its opposite.
 pub const COMPARES: [(&str, &str, &str); 10] = [
     ("lt_u", "gt_u", "ge_u"),
     ("ne", "ne", "eq"),
@@ -49,12 +49,12 @@ pub const COMPARES: [(&str, &str, &str); 10] = [
     ("eq", "eq", "ne"),
 ];
 
-/// Of these, what one means that counts up to a border or down to it, and `ne`.
+/// The comparisons that are useful for counting up to a border or down to it, and `ne`.
 pub const UP: [usize; 5] = [0, 1, 2, 3, 6];
 pub const DOWN: [usize; 5] = [1, 4, 7, 5, 8];
 
 impl Body<'_> {
-    /// A number that is below some hundred, whatever the arguments are.
+    /// Returns a number that is below some hundred for any arguments.
     pub fn small(&mut self, w: Width) -> String {
         let n = w.name();
         match self.choices.weighted(&[30, 25, 12, 8, 8, 6, 6, 5, 18]) {
@@ -97,14 +97,14 @@ impl Body<'_> {
         }
     }
 
-    /// What a rule that is nearly right takes for a small number.
+    /// Returns a number that an almost correct rule takes for a small one.
     fn small_at_a_glance(&mut self, w: Width) -> String {
         let n = w.name();
         self.kind("small at a glance");
         match self.choices.below(3) {
-            // Moved, extended, and moved back.
+            // Shifted, extended, and shifted back.
             0 if w == I64 => self.biased(),
-            // The lesser of two, if something else holds as well.
+            // The lesser of two, if another condition holds as well.
             0 | 1 => {
                 let (a, b) = (w.constant(self.choices.below(60)), self.plain(w));
                 let compare = self.choices.pick(&["lt_u", "le_u", "lt_s"]);
@@ -112,7 +112,7 @@ impl Body<'_> {
                 let how = self.choices.pick(&["and", "and", "and", "or", "xor"]);
                 format!("(select {a} {b} (i32.{how} ({n}.{compare} {a} {b}) {also}))")
             }
-            // A choice that seems to be made already, for a part of it is known here.
+            // A choice that seems to be decided, because a part of it is known here.
             _ => {
                 let (a, b) = (w.constant(self.choices.below(60)), self.plain(w));
                 let (p, q, known) = (self.condition(0), self.condition(0), self.known_condition());
@@ -123,7 +123,7 @@ impl Body<'_> {
         }
     }
 
-    /// A condition that is known to hold here, if there is one.
+    /// Returns a condition that is known to hold here, if there is one.
     fn known_condition(&mut self) -> String {
         match self.known.len() {
             0 => format!("(i32.ne {} (i32.const 0))", self.plain(I32)),
@@ -131,7 +131,7 @@ impl Body<'_> {
         }
     }
 
-    /// A constant or something that can be read twice.
+    /// Returns a constant or an expression that can be read twice.
     pub fn plain(&mut self, w: Width) -> String {
         match self.choices.weighted(&[40, 35, 15, 10]) {
             0 => format!("(local.get {})", self.parameter(w)),
@@ -148,7 +148,7 @@ impl Body<'_> {
         }
     }
 
-    /// Any number, of at most `depth` operations.
+    /// Returns any number, of at most `depth` operations.
     pub fn number(&mut self, w: Width, depth: u32) -> String {
         if depth == 0 {
             return self.plain(w);
@@ -240,7 +240,7 @@ impl Body<'_> {
         }
     }
 
-    /// A small number moved by a constant, extended, and moved back by the same constant, as it would be if
+    /// Returns a small number shifted by a constant, extended, and shifted back by the same constant, as if
     /// extending it changed nothing.
     fn biased(&mut self) -> String {
         self.kind("extended constant");
@@ -252,7 +252,7 @@ impl Body<'_> {
         )
     }
 
-    /// A condition; any i32, where 0 is false.
+    /// Returns a condition; any i32, where 0 is false.
     pub fn condition(&mut self, depth: u32) -> String {
         if self.choices.chance(10) {
             return self.known_condition();
@@ -284,8 +284,8 @@ impl Body<'_> {
         }
     }
 
-    /// A condition that holds only if `test` does, or that is the same in other words; rarely one that looks
-    /// so and is not. `opposite` is what holds if `test` does not.
+    /// Returns a condition that holds only if `test` does, or an equivalent one; rarely one that seems so and
+    /// is not. `opposite` holds if `test` does not.
     pub fn dressed(&mut self, test: String, opposite: &str) -> String {
         let dress = self.choices.weighted(&[56, 9, 6, 4, 6, 5, 4, 4, 6]);
         if dress > 2 {
@@ -300,7 +300,7 @@ impl Body<'_> {
             5 => format!("(i32.and (i32.and {test} {}) {})", self.condition(0), self.condition(0)),
             6 => format!("(select {test} (i32.const 0) {})", self.condition(0)),
             7 => format!("(select {} (i32.const 0) {test})", self.condition(0)),
-            // Not sound to take `test` from.
+            // It is not sound to conclude `test` from these.
             _ => match self.choices.below(4) {
                 0 => format!("(i32.or {test} {})", self.condition(0)),
                 1 => format!("(i32.xor {test} {})", self.condition(0)),

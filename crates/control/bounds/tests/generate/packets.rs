@@ -1,26 +1,27 @@
-//! What the host lays out for a call: the module's own memory, the control area, descriptors and packets.
+//! The memory that the host prepares for a call: the module's own memory, the control area, descriptors and
+//! packets.
 
 use super::choices::Choices;
 use flame_abi::{BatchHeader, Descriptor, layout};
 use std::fmt;
 
-/// Behind the last byte that is laid out: whole pages.
+/// The address after the last prepared byte: whole pages.
 pub const END: u64 = layout::VIEW as u64 + (2 << 20);
-/// Own memory that calls may change and that is laid out anew for each.
+/// The size in bytes of the module's own memory that calls may change and that is prepared anew for each.
 pub const OWN: usize = super::STACK as usize + 256;
 
-/// Junk around the descriptors, so that one that is not of this batch says anything.
+/// The size in bytes of junk around the descriptors, so that a descriptor outside this batch has any value.
 const AROUND: u32 = 8192;
 const DESCRIPTORS: u32 = layout::VIEW + AROUND;
 const PACKETS: u32 = DESCRIPTORS + 256 * 32 + AROUND;
 
-/// One call's arguments and what is in memory then.
+/// The arguments of one call and the memory contents.
 #[derive(Clone)]
 pub struct Call {
     pub a: u32,
     pub b: u32,
     pub q: u64,
-    /// Of the first bytes of memory, and of junk.
+    /// The contents of the first bytes of memory, and of junk.
     pub fill: u64,
     pub packets: Vec<Descriptor>,
 }
@@ -70,12 +71,12 @@ impl Call {
         call
     }
 
-    /// The longest packet.
+    /// Returns the length of the longest packet.
     pub fn length(&self) -> u64 {
         self.packets.iter().map(|p| p.cap_len.into()).max().unwrap_or(0)
     }
 
-    /// What `flame_init` is told: data of at least the header, at most what fits.
+    /// Returns the data for `flame_init`: at least the header, at most as much as fits.
     pub fn data(&self) -> (u32, u32) {
         (layout::WINDOW + layout::DATA_OFFSET, 32 + self.b % (layout::MAX_DATA - 31))
     }
@@ -87,7 +88,7 @@ impl Call {
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
-                // All ones, small ones, any.
+                // All ones, small values, any.
                 let n = [u64::MAX, state & 0x0f0f_0f0f_0f0f_0f0f, state][(state >> 60) as usize % 3];
                 word.copy_from_slice(&n.to_le_bytes());
             }

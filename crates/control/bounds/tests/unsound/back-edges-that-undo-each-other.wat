@@ -1,4 +1,5 @@
-;; Fault 1. Each way back alone would end the loop; one of the two is always open, so together they never do.
+;; Fault 1. Each back edge alone would end the loop; one of the two can always be taken, so together they
+;; never do.
 (module
   (func (export "f") (param i32 i32 i64) (result i64) (local $i i32)
     (loop $head

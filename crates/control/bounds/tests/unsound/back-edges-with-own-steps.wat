@@ -1,4 +1,4 @@
-;; Fault 1. One way back counts up to a border, the other back down from it.
+;; Fault 1. One back edge counts up to a border, the other back down from it.
 (module
   (func (export "f") (param i32 i32 i64) (result i64) (local $i i32)
     (block $out (loop $head

@@ -1,4 +1,4 @@
-;; Fault 2. A callee that never returns, and works for long before it traps.
+;; Fault 2. A callee that diverges, and works for long before it traps.
 (module
   (func $panics (param $n i32) (local $i i32)
     (loop $l (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 20000))))

@@ -1,4 +1,4 @@
-;; Fault 4, first form. `(p | q) & f` does not say that p holds, but a fact of p alone is used: q keeps the loop going.
+;; Fault 4, first form. `(p | q) & f` does not imply p, but a fact of p alone is used: q keeps the loop going.
 (module
   (func (export "f") (param $q i32) (param i32 i64) (result i64) (local $i i32)
     (loop $l

@@ -1,4 +1,4 @@
-;; Fault 2. A loop whose only way out is a trap that never comes, in a branch that ends in one.
+;; Fault 2. A loop whose only exit is a trap that never occurs, in a branch that ends in one.
 (module
   (func (export "f") (param i32 i32 i64) (result i64)
     (if (local.get 0) (then

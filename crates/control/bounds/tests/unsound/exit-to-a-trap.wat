@@ -1,4 +1,5 @@
-;; Fault 2. The loop's only exit leads to a trap; what it counts never comes there. It is entered in one case only.
+;; Fault 2. The loop's only exit leads to a trap, which its counter never reaches. It is entered in one case
+;; only.
 (module
   (func (export "f") (param i32 i32 i64) (result i64) (local $i i32)
     (block $done

@@ -1,4 +1,5 @@
-;; Fault 5. `do { d[i] } while (++i < count - 1)` looks at d[0] alone if count is 1, but d[i + k] lies behind the last.
+;; Fault 5. `do { d[i] } while (++i < count - 1)` reads d[0] alone if count is 1, but d[i + k] lies after the
+;; last descriptor.
 (module
   (memory (export "memory") 1)
   (func (export "flame_batch") (param $batch i32) (result i64)

@@ -1,4 +1,4 @@
-;; Fault 5. With one packet, count - 2 is -1: what lies before the descriptors is read as a captured length.
+;; Fault 5. With one packet, count - 2 is -1: memory before the descriptors is read as a captured length.
 (module
   (memory (export "memory") 1)
   (func (export "flame_batch") (param $batch i32) (result i64)

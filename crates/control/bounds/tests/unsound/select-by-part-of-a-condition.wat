@@ -1,4 +1,5 @@
-;; Fault 4, first form. `(p | q) & f` does not hold because f does: where neither p nor q does, x is chosen, not 10.
+;; Fault 4, first form. `(p | q) & f` does not hold merely because f does: where neither p nor q does, x is
+;; chosen, not 10.
 (module
   (func (export "f") (param $x i32) (param i32 i64) (result i64) (local $i i32) (local $end i32)
     (if (i32.ne (local.get $x) (i32.const 0)) (then

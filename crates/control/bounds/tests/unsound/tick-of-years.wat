@@ -1,5 +1,5 @@
-;; Fault 6. A finite bound of a tick, far above any budget: 65,535^5 iterations. Whoever runs it without counters because
-;; it has a bound waits for years.
+;; Fault 6. A finite bound of a tick, far above any budget: 65,535^5 iterations. A host that runs it without
+;; counters because it has a bound waits for years.
 (module
   (memory (export "memory") 1)
   (func $f1 (local $i i32)

@@ -1,5 +1,5 @@
-;; Fault 7. It ends like a counted loop whose end is 0, but goes back whatever the count is: a charge in front pays for
-;; seven iterations, and then it runs for ever.
+;; Fault 7. It ends like a counted loop whose end is 0, but takes its back edge for any count: a charge in
+;; advance covers seven iterations, and then it runs forever.
 (module
   (func (export "f") (param i32 i32 i64) (result i64) (local $i i32)
     (local.set $i (i32.const -7))

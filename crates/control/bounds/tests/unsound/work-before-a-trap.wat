@@ -1,4 +1,4 @@
-;; Fault 2. What is done before a trap costs as much as anything else: 60,000 instructions.
+;; Fault 2. Work before a trap costs as much as any other: 60,000 instructions.
 (module
   (func (export "f") (param i32 i32 i64) (result i64) (local $i i32)
     (if (i32.eq (local.get 0) (i32.const 1)) (then

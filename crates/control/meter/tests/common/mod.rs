@@ -1,14 +1,15 @@
-//! Runs original and rewritten modules side by side.
+//! Runs original and rewritten modules next to each other.
 #![allow(dead_code)] // Each test file uses a part.
 
 use flame_meter::{Count, rewrite};
 use std::sync::OnceLock;
 use wasmtime::{Config, Engine, Instance, Linker, Module, OperatorCost, Store, Val, WasmFeatures};
 
-/// Fuel that no terminating test uses up.
+/// An amount of fuel that no terminating test uses up.
 pub const PLENTY: i64 = 1 << 40;
 
-/// One engine with Wasmtime's own meter and one without: making one takes longer than a test's run.
+/// Returns an engine with or without Wasmtime's own meter; there is one of each, because creating one takes
+/// longer than a test's run.
 pub fn engine(fuel: bool) -> Engine {
     static ENGINES: [OnceLock<Engine>; 2] = [OnceLock::new(), OnceLock::new()];
     ENGINES[usize::from(fuel)].get_or_init(|| new_engine(fuel)).clone()
@@ -28,7 +29,7 @@ fn new_engine(fuel: bool) -> Engine {
             | WasmFeatures::FLOATS,
         true,
     );
-    // Instructions, not the bytes that they move.
+    // Instructions count, not the bytes that they move.
     let mut costs = OperatorCost::new();
     costs.variable.memory_copy_per_byte = 0;
     costs.variable.memory_fill_per_byte = 0;
@@ -46,10 +47,10 @@ pub struct Run {
     pub instance: Instance,
 }
 
-/// What one call did.
+/// The outcome of one call.
 #[derive(Debug, PartialEq)]
 pub struct Outcome {
-    /// Results as text (NaN equals itself), or the trap.
+    /// The results as text (NaN equals itself), or the trap.
     pub results: Result<Vec<String>, String>,
     pub memory: Vec<u8>,
 }
@@ -65,7 +66,7 @@ impl Run {
         Self { store, instance }
     }
 
-    /// The rewritten module, with plenty of fuel.
+    /// Returns the rewritten module, with plenty of fuel.
     pub fn metered(wasm: &[u8]) -> Self {
         let mut run = Self::new(&engine(false), &metered(wasm));
         run.set("flame:fuel", PLENTY);
@@ -105,7 +106,7 @@ impl Run {
         Outcome { results, memory }
     }
 
-    /// As `call`, for a function that returns one i32.
+    /// Calls a function that returns one i32.
     pub fn i32(&mut self, name: &str, args: &[i32]) -> Result<i32, String> {
         let args: Vec<Val> = args.iter().map(|v| Val::I32(*v)).collect();
         let results = self.call(name, &args).results?;
@@ -113,8 +114,8 @@ impl Run {
     }
 }
 
-/// Fuel that the original spent by Wasmtime's own meter, and what the rewritten module charged, for one call
-/// whose outcome must be the same.
+/// Makes one call in both modules, whose outcomes must be the same. Returns the original's fuel by Wasmtime's
+/// own meter, and the rewritten module's charge.
 pub fn compare(wasm: &[u8], name: &str, args: &[Val]) -> (u64, u64, Outcome) {
     let mut original = Run::new(&engine(true), wasm);
     let expected = original.call(name, args);

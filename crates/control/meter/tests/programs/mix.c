@@ -1,4 +1,4 @@
-// Built by tests/programs.rs: the shapes of loops that modules have, over a megabyte of its own.
+// Built by tests/programs.rs: the shapes of loops that modules have, over one megabyte of memory.
 typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;

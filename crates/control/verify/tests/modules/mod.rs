@@ -1,4 +1,4 @@
-//! Modules with what they execute at most, and certificates for them.
+//! Modules with their maximum executed instructions, and certificates for them.
 
 use flame_abi::layout::MAX_DATA;
 use flame_verify::{Certificate, Form, LoopNote, Measure, Notes, Reference, Template, Verified};
@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Sample {
     pub text: &'static str,
     pub certificate: Certificate,
-    /// What an entry point executes at most for so many packets of this length.
+    /// The maximum number of instructions of an entry point for this many packets of this length.
     pub executed: fn(&str, u128, u128) -> u128,
-    /// Bounds under the certificate, in order of the exports.
+    /// The bounds under the certificate, in order of the exports.
     pub bounds: &'static [&'static str],
 }
 
@@ -19,12 +19,12 @@ impl Sample {
     }
 }
 
-/// Packets of a call, and their length.
+/// The packets of a call, and their length.
 const CALLS: [(u64, u64); 5] = [(1, 0), (1, 60), (256, 0), (256, 1514), (33, 262_144)];
 
-/// Returns the entry point that executes more than its bound, if there is one.
+/// Returns an entry point that executes more than its bound, if there is one.
 pub fn exceeded(sample: &Sample, verified: &Verified) -> Option<String> {
-    // What traps instead of returning executes less.
+    // A module that traps instead of returning executes less.
     let entries = verified.entries.iter().filter(|_| verified.diverging.is_empty());
     let mut bounded = entries.filter_map(|entry| Some((&entry.name, entry.bound.ok()?)));
     bounded.find_map(|(name, cost)| {
@@ -99,8 +99,8 @@ fn packets() -> Sample {
     }
 }
 
-/// Loops that halve, that clear bits, and with a step of 3; calls of what has a bound for any arguments, and
-/// of what has not.
+/// Loops that halve, that clear bits, and with a step of 3; calls of a function that has a bound for any
+/// arguments, and of one that has not.
 fn calls() -> Sample {
     let measured = |measure| LoopNote { measure: Some(measure), ..LoopNote::default() };
     let halved = || loops(vec![measured(Measure::Halved(0))]);

@@ -1,4 +1,4 @@
-//! Executes programs, counting what each instruction weighs.
+//! Executes programs, counting the weight of each instruction.
 
 use super::{Access, Bulk, CALLEES, GLOBALS, LOCALS, Operand, Random, Step, UNARIES, bits, compute};
 use flame_abi::{Descriptor, MAX_BATCH, layout};
@@ -40,7 +40,7 @@ pub fn plan<'a>(steps: &'a [Step], next: &mut u32) -> Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Calls `each` with every loop that is no probe, and its number.
+    /// Calls `each` with every loop that is not a probe, and its number.
     pub fn loops(&self, each: &mut impl FnMut(u32, &'a [Step])) {
         for planned in &self.steps {
             if let Step::Loop(body) = planned.step {
@@ -51,23 +51,23 @@ impl<'a> Body<'a> {
     }
 }
 
-/// What is told of an execution.
+/// Receives the events of an execution.
 pub trait Observer {
     fn probe(&mut self, number: u32, machine: &Machine);
-    /// An iteration begins, after so many.
+    /// Called when an iteration begins, after `iteration` others.
     fn head(&mut self, number: u32, iteration: u64, machine: &Machine);
-    /// A loop is left.
+    /// Called when a loop is left.
     fn left(&mut self);
 }
 
 pub enum Flow {
     Next,
     Branch(u32),
-    /// Returned, trapped, or out of fuel.
+    /// The program returned, trapped, or ran out of fuel.
     Over,
 }
 
-/// What the host wrote: a batch of packets.
+/// The host's data: a batch of packets.
 pub struct Batch {
     pub place: u32,
     pub count: u32,
@@ -111,19 +111,19 @@ impl Batch {
     }
 }
 
-/// Steps of an execution, at most.
+/// The largest number of steps of an execution.
 pub const FUEL: u64 = 4_000;
 
-/// Bytes of memory.
+/// The size of memory in bytes.
 pub const MEMORY: usize = 65_536;
 
 pub struct Machine<'m> {
     pub locals: [u64; LOCALS],
     pub globals: [u64; 4],
     pub memory: &'m mut [u8],
-    /// Nothing in calls without packets.
+    /// The batch, or `None` in calls without packets.
     pub batch: Option<&'m Batch>,
-    /// The last packet that was begun, and how many were.
+    /// The last packet that was begun, and the number of begun packets.
     last: Option<u32>,
     pub begun: u64,
     pub executed: u64,
@@ -179,7 +179,7 @@ impl<'m> Machine<'m> {
         Flow::Next
     }
 
-    /// Nothing if it traps.
+    /// Executes a step; returns `None` if it traps.
     fn step(&mut self, planned: &Planned<'_>, observer: &mut impl Observer) -> Option<Flow> {
         self.fuel = self.fuel.checked_sub(1)?;
         let out = |flow: Flow| match flow {
@@ -241,7 +241,7 @@ impl<'m> Machine<'m> {
             Step::Table(at, targets) => {
                 let at = self.operand(*at);
                 self.executed += 1;
-                // The last is the default.
+                // The last target is the default.
                 let last = targets.len() - 1;
                 return Some(Flow::Branch(targets[usize::try_from(at).map_or(last, |at| at.min(last))]));
             }

@@ -1,4 +1,4 @@
-//! Random small programs: what they are, how they are written as WebAssembly, and how they are executed.
+//! Random small programs: their representation, their form in WebAssembly, and their execution.
 
 pub mod execute;
 pub mod random;
@@ -10,7 +10,7 @@ pub use write::wasm;
 
 macro_rules! binaries {
     ($($name:ident $text:literal $of:expr;)*) => {
-        /// Operations of two operands: their names, and what they compute; nothing if they trap.
+        /// Operations of two operands: their names, and their results, which are `None` if they trap.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Binary { $($name),* }
         pub const BINARIES: &[Binary] = &[$(Binary::$name),*];
@@ -66,7 +66,7 @@ impl Binary {
     }
 }
 
-/// Operations of one operand: name, bits taken, bits given, what they compute.
+/// Operations of one operand: name, bits of the operand, bits of the result, function.
 pub type Unary = (&'static str, u8, u8, fn(u64) -> u64);
 pub const UNARIES: &[Unary] = &[
     ("i32.eqz", 32, 32, |a| u64::from(a == 0)),
@@ -87,8 +87,8 @@ pub const UNARIES: &[Unary] = &[
     ("i64.extend32_s", 64, 64, |a| i64::from(a as i32) as u64),
 ];
 
-/// Local 0 is the address of the batch; 0..6 are `i32`, 6..12 `i64`; of each the last four are written at
-/// random.
+/// The number of locals. Local 0 is the address of the batch; 0..6 are `i32`, 6..12 `i64`; of each the last
+/// four are written at random.
 pub const LOCALS: usize = 12;
 /// The local that holds the address of the descriptors or of one.
 pub const PLACE: usize = 1;
@@ -105,7 +105,7 @@ pub enum Operand {
     Constant(u64),
 }
 
-/// What a load or store moves: bits of its value, bytes, whether it extends the sign.
+/// The properties of a load or store: bits of its value, bytes, whether it extends the sign.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     pub bits: u8,
@@ -137,7 +137,7 @@ pub enum Step {
     Table(Operand, Vec<u32>),
     Load(Access, Operand, usize),
     Store(Access, Operand, Operand),
-    /// Sixteen bytes from the second place to the first.
+    /// Moves sixteen bytes from the second place to the first.
     Move(Operand, u32, Operand, u32),
     GlobalGet(usize, usize),
     GlobalSet(usize, Operand),
@@ -148,8 +148,8 @@ pub enum Step {
     Unreachable,
 }
 
-/// Functions that may be called, of one `i32` to one: their text, and what they return, what they execute and
-/// whether they set the first global.
+/// Functions that may be called, from one `i32` to one: their text, their result, their executed
+/// instructions, and whether they set the first global.
 pub struct Callee {
     pub text: &'static str,
     pub of: fn(u64) -> Option<u64>,
@@ -175,7 +175,7 @@ pub const CALLEES: &[Callee] = &[
 
 pub struct Generator<'r> {
     pub r: &'r mut Random,
-    /// Frames that are open, the innermost last: whether each is a loop.
+    /// The open frames, the innermost last: whether each is a loop.
     frames: Vec<bool>,
 }
 
@@ -213,7 +213,7 @@ impl Generator<'_> {
         body
     }
 
-    /// A frame further out that is no loop, by its depth; one more is the function.
+    /// Returns a frame further out that is not a loop, by its depth; one more is the function.
     fn target(&mut self) -> u32 {
         let outward: Vec<u32> =
             self.frames.iter().rev().enumerate().filter(|(_, l)| !**l).map(|(n, _)| n as u32).collect();
@@ -254,7 +254,7 @@ impl Generator<'_> {
                 let targets = (0..1 + self.r.below(4)).map(|_| self.target()).collect();
                 self.frames.pop();
                 let at = self.operand(32);
-                // Behind it nothing is reached.
+                // The code after it is not reached.
                 all.push(Step::Block(vec![
                     Step::BranchIf(0, Local(self.local(32, false))),
                     Step::Table(at, targets),
@@ -273,7 +273,7 @@ impl Generator<'_> {
             }
             25 => {
                 let at = self.r.below(CALLEES.len() * 2);
-                // Those that do not return end the program: seldom.
+                // Functions that do not return end the program, so they are rare.
                 let at = if at >= CALLEES.len() { 3 } else { at };
                 all.push(Step::Call(at, self.operand(32), self.local(32, true)));
             }
@@ -324,7 +324,7 @@ impl Generator<'_> {
         }
     }
 
-    /// `while c < n { c += step; … }` in one of its forms.
+    /// Generates `while c < n { c += step; … }` in one of its forms.
     fn counted(&mut self, all: &mut Vec<Step>, depth: usize) {
         use Operand::{Constant, Local};
         let width = self.r.one(&[32, 32, 64]);
@@ -359,7 +359,7 @@ impl Generator<'_> {
         if self.r.below(2) == 0 {
             body.extend([add, test, Step::BranchIf(0, Local(flag))]);
         } else {
-            // The test at the head, and perhaps a second way back.
+            // The test at the head, and perhaps a second back edge.
             let mut whole =
                 vec![test, Step::Unary(0, Local(flag), flag), Step::BranchIf(1, Local(flag)), add];
             let at = self.r.below(body.len() + 1);
@@ -378,7 +378,7 @@ impl Generator<'_> {
         all.push(Step::Loop(body));
     }
 
-    /// A loop over the bits of a local, or one that halves it.
+    /// Generates a loop over the bits of a local, or one that halves it.
     fn shrinking(&mut self, all: &mut Vec<Step>, depth: usize) {
         use Operand::{Constant, Local};
         let width = self.r.one(&[32, 64]);
@@ -413,7 +413,7 @@ impl Generator<'_> {
         Access { bits: width, bytes, signed, offset: self.r.one(&[0, 0, 0, 0, 4, 8, 16, u32::MAX]) }
     }
 
-    /// More often one of two places, so that stores and loads meet.
+    /// Returns a place, more often one of two, so that stores and loads meet.
     fn place(&mut self) -> Operand {
         match self.r.below(6) {
             0 => Operand::Constant(self.r.one(&[4, 12, 16, 60_000])),
@@ -449,7 +449,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Loads from the batch: its header, one of its descriptors, or a copy of one.
+    /// Generates loads from the batch: its header, one of its descriptors, or a copy of one.
     fn descriptor(&mut self, all: &mut Vec<Step>, depth: usize) {
         use Operand::{Constant, Local};
         let word = Access { bits: 32, bytes: 4, signed: false, offset: 0 };

@@ -1,4 +1,4 @@
-//! Numbers that are the same every time.
+//! A deterministic pseudorandom generator.
 #![allow(dead_code)] // Each test uses a part.
 
 pub struct Random(pub u64);
@@ -16,7 +16,7 @@ impl Random {
     pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
-    /// A number, more often one at a boundary.
+    /// Returns a number, more often one at a boundary.
     pub fn number(&mut self) -> u64 {
         let near = (self.next() % 5).wrapping_sub(2);
         match self.below(7) {

@@ -1,5 +1,5 @@
-//! Programs as WebAssembly. An empty loop stands before and behind each step: a place where what the checker
-//! knows is seen.
+//! Programs as WebAssembly. An empty loop stands before and after each step, as a probe of the checker's
+//! knowledge.
 
 use super::{Access, Bulk, CALLEES, GLOBALS, LOCALS, Operand, Step, UNARIES, bits, text};
 use std::fmt::Write;
@@ -22,7 +22,7 @@ fn suffix(of: Access, loads: bool) -> String {
     if narrow { format!("{}{sign}", of.bytes * 8) } else { String::new() }
 }
 
-/// Writes steps with a probe before the first and behind each.
+/// Writes steps with a probe before the first and after each.
 fn steps(out: &mut String, all: &[Step]) {
     out.push_str("(loop)");
     for one in all {
@@ -117,7 +117,7 @@ fn step(out: &mut String, of: &Step) {
     };
 }
 
-/// Function 0 is `packet`, then come the callees, then the program.
+/// Returns a module: function 0 is `packet`, then come the callees, then the program.
 pub fn wasm(program: &[Step]) -> Vec<u8> {
     let mut out =
         String::from("(module (import \"flame\" \"packet\" (func $packet (param i32))) (memory 1)\n");

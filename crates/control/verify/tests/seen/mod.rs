@@ -1,4 +1,4 @@
-//! What the checker knows of one local where a small program ends.
+//! The checker's knowledge of one local at the end of a small program.
 #![allow(dead_code)] // Each test uses a part.
 
 use flame_verify::linear::{COUNT, Linear};
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Sees the state at each loop that is entered.
+/// Records the state at each loop that is entered.
 #[derive(Default)]
 struct Seen {
     ranges: RefCell<Vec<(u64, u64)>>,
@@ -20,7 +20,7 @@ struct Seen {
 
 impl Guide for Seen {
     fn note<'a>(&self, walk: &mut Walk<'_, 'a>, _: &LoopBody<'_, 'a>, entry: &State) -> LoopNote {
-        // The result is the local behind the parameters: of 32 or of 64 bits.
+        // The result is the local after the parameters: of 32 or of 64 bits.
         let range = |walk: &mut Walk<'_, 'a>, at: usize| match &entry.locals[at] {
             Value::Sum(sum) => walk.values.range(sum, &entry.facts),
             Value::Condition(_) => (0, 1),
@@ -50,7 +50,7 @@ pub const ARGUMENTS: [(&str, u8, u64, u64); 8] = [
     ("batch", 32, 0x8000_0000, 0x8000_0000),
 ];
 
-/// Replaces names by `local.get`, and numbers by constants of so many bits.
+/// Replaces names by `local.get`, and numbers by constants of `bits` bits.
 pub fn operands(text: &str, bits: u8) -> String {
     let mut out = String::new();
     for token in text.split_inclusive([' ', ')', '(']) {
@@ -89,12 +89,12 @@ pub fn walk(body: &str) -> (Vec<(u64, u64)>, Vec<bool>) {
     (seen.ranges.borrow().clone(), seen.begun.borrow().clone())
 }
 
-/// Of the last loop that is entered; nothing if its place is not reached.
+/// Returns the range at the last loop that is entered, or `None` if it is not reached.
 pub fn known(body: &str) -> Option<(u64, u64)> {
     walk(body).0.last().copied()
 }
 
-/// Of an expression, which has the width that it is named by.
+/// Returns the range of an expression, whose name states its width.
 pub fn of(text: &str) -> (u64, u64) {
     let bits = if text.trim_start_matches('(').starts_with("i64") { 64 } else { 32 };
     let set = if bits == 64 { "$s" } else { "$r" };

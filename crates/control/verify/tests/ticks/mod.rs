@@ -5,8 +5,8 @@ use super::modules::{fact, note};
 use flame_verify::{Certificate, Cost, Form, LoopNote, Notes, Reference, Refused, verify};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Functions 2 to 8: a leaf of 9, what calls it, what never returns, what recurses, two
-/// that are called through tables, and one without a bound.
+/// Functions 2 to 8: a leaf of 9, its caller, one that diverges, a recursive one, two that are called through
+/// tables, and one without a bound.
 pub const HEAD: &str = r#"(type $t (func (param i32) (result i32))) (type $v (func))
     (import "flame" "packet" (func $packet (param i32))) (import "flame" "cold" (func $cold))
     (memory (export "memory") 1) (table 5 5 funcref) (elem (i32.const 0) func $leaf $middle $cold $long)
@@ -36,7 +36,7 @@ pub fn bound(text: &str, notes: Notes) -> Result<Cost, Refused> {
     verify(&wasm, &certificate(notes).to_bytes()).unwrap().entries[0].bound
 }
 
-/// What a tick with this body costs besides its entry and its result.
+/// Returns the cost of a tick with this body, without its entry and its result.
 pub fn tick(body: &str, notes: Notes) -> String {
     let text = format!(
         r#"(func (export "flame_tick") (param i64) (result i64) (local $i i32) (local $j i32) (local $k i64) (local $x i32)
@@ -55,7 +55,8 @@ pub fn plain(body: &str) -> String {
     tick(body, Notes::default())
 }
 
-/// Of a batch, besides its entry and its result: of the call, of loops over the batch, and of each packet.
+/// Returns the costs of a batch without its entry and its result: of the call, of loops over the batch, and
+/// of each packet.
 pub fn batch(body: &str, notes: Notes) -> (String, String, String) {
     let text = format!(
         r#"(func (export "flame_batch") (param $b i32) (result i64) (local $n i32) (local $i i32) (local $d i32) (local $l i32) (local $j i32)
