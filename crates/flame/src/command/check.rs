@@ -17,8 +17,8 @@ use std::path::PathBuf;
 
 /// Show upper bounds on the cost of a module's calls, found without running it
 ///
-/// Bounds are numbers of executed instructions. L is the captured length of a packet. Calls without a bound are
-/// metered at run time and stopped at their budget. Times are estimates for this machine, after `flame
+/// Bounds are numbers of executed instructions. L is the captured length of a packet. Calls without a bound
+/// are metered at run time and stopped at their budget. Times are estimates for this machine, after `flame
 /// calibrate`.
 #[derive(Args)]
 pub struct Check {

@@ -80,8 +80,8 @@ impl State {
         if first.is_null() || layout.align() > 1 << LEAST {
             return (self.fresh(bytes, layout.align().max(1 << LEAST)), true);
         }
-        // SAFETY: a free block has at least 16 bytes, which begin with the address of the next one, and nothing
-        // else refers to it.
+        // SAFETY: a free block has at least 16 bytes, which begin with the address of the next one, and
+        // nothing else refers to it.
         self.free[class] = unsafe { first.cast::<*mut u8>().read() };
         (first, false)
     }
