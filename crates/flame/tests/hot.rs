@@ -370,6 +370,15 @@ fn a_plan_survives_serialization() {
     view.select_shown.extend(flame_plan::ShownFilter::parse("host 10.0.0.1").unwrap());
     view.key = Some(flame_plan::ViewKey([7; 32]));
     view.transforms = flame_transform::parse("ip=prefix,mac=zero").unwrap();
+    // A manifest that is longer in the plan than in its module.
+    let table = |t: usize| {
+        let columns: String = (0..100).map(|c| format!("{{name=\"c{c}\",type=\"u8\"}},")).collect();
+        format!("[[tables]]\nname=\"t{t}\"\ncolumns=[{columns}]\n")
+    };
+    let tables: String = (0..25).map(table).collect();
+    let text = format!("abi=1\nname=\"m\"\nversion=\"1\"\ndescription=\"d\"\n{tables}");
+    plan.modules[0].manifest = Arc::new(flame_abi::manifest::Manifest::parse(text.as_bytes()).unwrap());
+    assert!(plan.modules[0].manifest.to_toml().unwrap().len() > flame_abi::manifest::MAX_BYTES);
     let bytes = postcard::to_stdvec(&plan).unwrap();
     assert_eq!(postcard::from_bytes::<Plan>(&bytes).unwrap(), plan);
     assert!((0..bytes.len().min(400)).all(|n| postcard::from_bytes::<Plan>(&bytes[..n]).is_err()));
