@@ -201,6 +201,159 @@ fn commands_that_cannot_be_followed_are_refused() {
     assert!(matches!(handle.remove(ModuleId(1)), Err(RunError::Ended)));
 }
 
+/// The end of a source after a few blocks.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Panics,
+    Fails,
+    Ends,
+}
+
+/// A source of `blocks` blocks of 50 packets.
+struct Brief {
+    blocks: usize,
+    fate: Fate,
+    is_live: bool,
+}
+
+impl Source for Brief {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        if self.blocks > 0 {
+            self.blocks -= 1;
+            return Memory { per_block: 50, ..Memory::tcp(50, 16) }.next(block);
+        }
+        match self.fate {
+            Fate::Panics => panic!("as planned"),
+            Fate::Fails => {
+                Err(SourceError::Io { place: "here".to_owned(), error: std::io::Error::other("as planned") })
+            }
+            Fate::Ends => Ok(Next::End),
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn is_live(&self) -> bool {
+        self.is_live
+    }
+}
+
+/// Spawns a run of `count0` on two workers with a source each, of which one never ends by itself.
+fn with_endless(brief: Brief, stop: &Arc<AtomicBool>, delivered: &Arc<AtomicU64>, sums: &Sums) -> Worker {
+    let plan =
+        Plan { modules: vec![counter(0, Protection::Auto)], workers: 2, interval_ns: 3_600_000_000_000 };
+    let run = Run::new(&plan, &[], &Engines::new().unwrap(), options(stop.clone())).unwrap();
+    let endless = Endless { stop: stop.clone(), delivered: delivered.clone(), is_live: brief.is_live };
+    let input = Input::PerWorker(vec![Box::new(endless), Box::new(brief)]);
+    Worker::spawn(run, input, Box::new(sums.clone()), Box::new(Silent)).unwrap()
+}
+
+// Without the stop in `collect` and `run_parallel` this hangs: the other worker reads on, and no tick is due.
+#[test]
+fn a_worker_that_panics_or_fails_ends_the_run() {
+    for blocks in [0, 3] {
+        let brief = Brief { blocks, fate: Fate::Panics, is_live: true };
+        let worker = with_endless(brief, &Arc::default(), &Arc::default(), &Sums::default());
+        assert!(matches!(worker.join(), Err(RunError::Broken)), "{blocks}");
+    }
+    let brief = Brief { blocks: 0, fate: Fate::Fails, is_live: true };
+    let worker = with_endless(brief, &Arc::default(), &Arc::default(), &Sums::default());
+    assert!(matches!(worker.join(), Err(RunError::Source(_))));
+}
+
+#[test]
+fn sources_that_fail_at_once_are_an_error_in_any_order() {
+    for _ in 0..50 {
+        let plan = Plan { modules: vec![counter(0, Protection::Auto)], workers: 2, interval_ns: 0 };
+        let run = Run::new(&plan, &[], &Engines::new().unwrap(), options(Arc::default())).unwrap();
+        let source =
+            || -> Box<dyn Source> { Box::new(Brief { blocks: 0, fate: Fate::Fails, is_live: true }) };
+        let input = Input::PerWorker(vec![source(), source()]);
+        let worker = Worker::spawn(run, input, Box::new(Sums::default()), Box::new(Silent)).unwrap();
+        assert!(matches!(worker.join(), Err(RunError::Source(_))));
+    }
+}
+
+#[test]
+fn commands_reach_the_workers_that_are_left() {
+    let (stop, delivered, sums) =
+        (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Sums::default());
+    let brief = Brief { blocks: 3, fate: Fate::Ends, is_live: false };
+    let worker = with_endless(brief, &stop, &delivered, &sums);
+    let handle = worker.handle();
+    let run_on = || {
+        let before = delivered.load(Ordering::Relaxed);
+        while delivered.load(Ordering::Relaxed) < before + 1000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    while handle.snapshot().is_ok() {
+        run_on();
+    }
+    // One worker has ended. What runs on the other can still be evicted and removed.
+    assert!(matches!(handle.add(&module(1, Protection::Auto)), Err(RunError::Ended)));
+    handle.evict(ModuleId(1), Reason::Narrowed).unwrap();
+    assert!(matches!(handle.remove(ModuleId(0)), Err(RunError::Ended)));
+    run_on();
+    handle.stop();
+    let (report, _) = worker.join().unwrap();
+    let total = delivered.load(Ordering::Relaxed) + 150;
+    assert_eq!(report.packets, total);
+    let base = &report.accounts[0].1;
+    assert!(base.adds_up() && base.offered < total, "removed where packets still flow: {base:?}");
+    assert!(base.offered > 150, "the part of the worker that removed it counts: {base:?}");
+    assert_eq!(base.processed, sums.0.lock().unwrap()["count0"]);
+    assert!(report.accounts[1].1.shed_by(Shed::Evicted) > 0, "{:?}", report.accounts[1].1);
+}
+
+/// A sink that was opened for `count0` only, as those of CSV, Parquet and tables.
+struct Planned(Sums);
+
+impl Sink for Planned {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        if module != "count0" {
+            return Err(SinkError::Unplanned { module: module.to_owned(), table: table.name.clone() });
+        }
+        self.0.write(module, table, batch)
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn records_that_no_file_is_open_for_are_lost_and_end_nothing() {
+    let (stop, delivered, sums) =
+        (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Sums::default());
+    let plan = Plan { modules: vec![counter(0, Protection::Auto)], workers: 1, interval_ns: 0 };
+    let run = Run::new(&plan, &[], &Engines::new().unwrap(), options(stop.clone())).unwrap();
+    let source = Endless { stop, delivered: delivered.clone(), is_live: true };
+    let sink = Box::new(Planned(sums.clone()));
+    let worker = Worker::spawn(run, Input::Shared(Box::new(source)), sink, Box::new(Silent)).unwrap();
+    let handle = worker.handle();
+    handle.add(&module(1, Protection::Auto)).unwrap();
+    let account = handle.remove(ModuleId(1)).unwrap();
+    assert_eq!((account.records, account.records_lost), (0, 1), "{account:?}");
+    handle.stop();
+    worker.join().unwrap();
+    assert_eq!(sums.0.lock().unwrap()["count0"], delivered.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_granted_module_without_its_meters_does_not_run() {
+    let mut plan = Plan { modules: vec![counter(0, Protection::Auto)], workers: 1, interval_ns: 0 };
+    plan.modules[0].terms.granted = true;
+    let run = Run::new(&plan, &[], &Engines::new().unwrap(), options(Arc::default()));
+    assert!(matches!(run, Err(RunError::NoMeters(name)) if name == "count0"));
+}
+
 #[test]
 fn a_plan_survives_serialization() {
     let mut plan = Plan::new(vec![counter(0, Protection::Auto), counter(1, Protection::Metered)], 3, 7);
@@ -209,6 +362,15 @@ fn a_plan_survives_serialization() {
     view.select_shown.extend(flame_plan::ShownFilter::parse("host 10.0.0.1").unwrap());
     view.key = Some(flame_plan::ViewKey([7; 32]));
     view.transforms = flame_transform::parse("ip=prefix,mac=zero").unwrap();
+    // A manifest that is longer in the plan than in its module.
+    let table = |t: usize| {
+        let columns: String = (0..100).map(|c| format!("{{name=\"c{c}\",type=\"u8\"}},")).collect();
+        format!("[[tables]]\nname=\"t{t}\"\ncolumns=[{columns}]\n")
+    };
+    let tables: String = (0..25).map(table).collect();
+    let text = format!("abi=1\nname=\"m\"\nversion=\"1\"\ndescription=\"d\"\n{tables}");
+    plan.modules[0].manifest = Arc::new(flame_abi::manifest::Manifest::parse(text.as_bytes()).unwrap());
+    assert!(plan.modules[0].manifest.to_toml().unwrap().len() > flame_abi::manifest::MAX_BYTES);
     let bytes = postcard::to_stdvec(&plan).unwrap();
     assert_eq!(postcard::from_bytes::<Plan>(&bytes).unwrap(), plan);
     assert!((0..bytes.len().min(400)).all(|n| postcard::from_bytes::<Plan>(&bytes[..n]).is_err()));

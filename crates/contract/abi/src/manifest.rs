@@ -152,7 +152,7 @@ pub enum ManifestError {
 }
 
 impl Manifest {
-    /// Parses and checks an untrusted manifest. There is no other entry point.
+    /// Parses and checks an untrusted manifest. The only other entry point is [`Manifest::from_toml`].
     ///
     /// # Errors
     ///
@@ -162,7 +162,10 @@ impl Manifest {
         if bytes.len() > MAX_BYTES {
             return Err(ManifestError::TooLarge(bytes.len()));
         }
-        let text = std::str::from_utf8(bytes).map_err(|e| ManifestError::NotText(e.valid_up_to()))?;
+        Self::checked(std::str::from_utf8(bytes).map_err(|e| ManifestError::NotText(e.valid_up_to()))?)
+    }
+
+    fn checked(text: &str) -> Result<Self, ManifestError> {
         // The version comes first: another version may have other keys.
         #[derive(Deserialize)]
         struct Version {
@@ -178,7 +181,20 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Returns the manifest as TOML, which [`Manifest::parse`] can read.
+    /// Parses and checks a text of [`Manifest::to_toml`]. It may be longer than the module's own, which can
+    /// have a column in 21 bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Manifest::parse`].
+    pub fn from_toml(text: &str) -> Result<Self, ManifestError> {
+        if text.len() > 8 * MAX_BYTES {
+            return Err(ManifestError::TooLarge(text.len()));
+        }
+        Self::checked(text)
+    }
+
+    /// Returns the manifest as TOML, which [`Manifest::from_toml`] can read.
     pub fn to_toml(&self) -> Result<String, ManifestError> {
         toml::to_string(self).map_err(|e| ManifestError::Syntax(e.to_string()))
     }

@@ -351,6 +351,13 @@ fn read(text: &str, most: usize) -> Result<Words, String> {
         words.push(operator);
         rest = rest[operator.len()..].trim_start();
     }
+    // The normal form is parsed again where a plan arrives, within the same limit.
+    if words.text.len() > most {
+        return Err(format!(
+            "it has {} bytes with spaces and whole addresses, at most {most} are compiled: split it over several modules",
+            words.text.len()
+        ));
+    }
     Ok(words)
 }
 
@@ -494,5 +501,9 @@ mod tests {
         assert!(shown(&format!("{}ip", "!".repeat(MAX_SHOWN_WORDS))).unwrap_err().contains("words"));
         assert!(shown(&" ".repeat(MAX_SHOWN_FILTER + 1)).unwrap_err().contains("bytes"));
         assert!(TrustedFilter::parse(&hosts(1000)).is_ok());
+        // Short as it is written, too long in its normal form.
+        let short = format!("{}host ::1", "icmp6-echo host ::1||".repeat(60));
+        assert!(short.len() < MAX_SHOWN_FILTER && shown(&short).unwrap_err().contains("whole addresses"));
+        assert!(normalize_filter(&"!".repeat(MAX_FILTER)).is_err());
     }
 }

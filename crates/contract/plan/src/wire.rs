@@ -46,6 +46,6 @@ pub(crate) mod manifest {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Manifest>, D::Error> {
         let text = String::deserialize(from)?;
-        Manifest::parse(text.as_bytes()).map(Arc::new).map_err(de::Error::custom)
+        Manifest::from_toml(&text).map(Arc::new).map_err(de::Error::custom)
     }
 }

@@ -5,10 +5,10 @@ use crate::outlet::{Event, Origin, Outlet, Removed};
 use crate::report::{FaultReport, Report};
 use crate::stop::{Quantum, Stop};
 use crate::wiring::{Ends, QUEUE};
-use crossbeam_channel::{Receiver, TryRecvError};
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use flame_output::{Frame, Gate, frames};
 use flame_plan::{Account, ModuleId, quantize};
-use flame_record::{Rows, Sink};
+use flame_record::{Rows, Sink, SinkError};
 use flame_run::{Allowance, Call, Fault, Output, Role};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,8 +26,9 @@ const ENTRY: usize = 64;
 pub struct Collector<'a> {
     shape: Shape,
     modules: Vec<Collected>,
-    /// The modules being removed: their accounts, and the number of workers on which they have not ended.
-    leaving: BTreeMap<ModuleId, (Account, usize)>,
+    /// The modules being removed: their accounts, the number of workers on which they have not ended, and the
+    /// latest packet time at which they ended.
+    leaving: BTreeMap<ModuleId, (Account, usize, u64)>,
     ended: BTreeMap<ModuleId, (String, Account)>,
     /// The names of the modules that ran under a grant.
     granted: BTreeSet<String>,
@@ -65,6 +66,18 @@ struct Collected {
     worker: usize,
     granted: bool,
     account: Account,
+    /// The rest of its removal, once its fast instances have ended on all workers.
+    last: Option<Last>,
+}
+
+/// The removal of a module whose fast instances have ended.
+struct Last {
+    /// The account of its fast instances.
+    account: Account,
+    now_ns: u64,
+    reply: Sender<Account>,
+    /// Whether the last call of the slow instance has begun.
+    is_ending: bool,
 }
 
 /// A waiting call of a slow instance.
@@ -123,6 +136,7 @@ impl<'a> Collector<'a> {
             worker: 0,
             granted: module.meters.granted(),
             account: Account::default(),
+            last: None,
         };
         if collected.granted {
             self.granted.insert(p.name.clone());
@@ -151,23 +165,58 @@ impl<'a> Collector<'a> {
     /// Removes a module that has ended on one worker. Its slow instance ends after the last.
     pub(crate) fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
         let Removed { module, account, now_ns, reply } = removed;
-        let (total, left) = self.leaving.entry(module).or_insert((Account::default(), self.shape.workers));
+        let (total, left, latest) =
+            self.leaving.entry(module).or_insert((Account::default(), self.shape.workers, 0));
         total.add(&account);
+        // The workers end it in any order, which must not show in its last call.
+        *latest = now_ns.max(*latest);
         *left = left.saturating_sub(1);
         if *left > 0 {
             return Ok(());
         }
-        let (mut total, _) = self.leaving.remove(&module).unwrap_or_default();
-        if let Some(at) = self.place(module) {
-            let mut m = self.modules.remove(at);
-            m.end(now_ns, &Quantum::whole(self.stop), self.sink, &mut self.faults)?;
-            m.flush(self.sink)?;
-            total.add(&m.account);
-            self.ended.insert(module, (m.name, total.clone()));
+        let (account, _, now_ns) = self.leaving.remove(&module).unwrap_or_default();
+        match self.place(module) {
+            Some(at) => {
+                self.modules[at].last = Some(Last { account, now_ns, reply, is_ending: false });
+                self.drain(at).map(drop)
+            }
+            None => {
+                let _ = reply.send(account);
+                Ok(())
+            }
         }
+    }
+
+    /// Gives a quantum to a module whose fast instances have ended, and returns whether it is gone. Other
+    /// modules do not wait for it on live sources: a slow instance may have many messages left.
+    fn drain(&mut self, at: usize) -> Result<bool, RunError> {
+        let quantum = match self.is_live {
+            true => Quantum::slice(self.stop).ending(),
+            false => Quantum::whole(self.stop),
+        };
+        let m = &mut self.modules[at];
+        m.go(&quantum, self.sink, &mut self.faults)?;
+        let now_ns = match &mut m.last {
+            Some(last) if !m.slow.as_ref().is_some_and(|slow| slow.is_busy() || !m.queue.is_empty()) => {
+                (!std::mem::replace(&mut last.is_ending, true)).then_some(last.now_ns)
+            }
+            _ => return Ok(false),
+        };
+        if let (Some(now_ns), Some(slow)) = (now_ns, &mut m.slow) {
+            slow.start(Call::End { now_ns: quantize(now_ns, m.resolution_ns) }, slow.allowance());
+            m.go(&quantum, self.sink, &mut self.faults)?;
+            if m.slow.as_ref().is_some_and(Caller::is_busy) {
+                return Ok(false);
+            }
+        }
+        let mut m = self.modules.remove(at);
+        m.flush(self.sink)?;
+        let Some(Last { account: mut total, reply, .. }) = m.last else { return Ok(true) };
+        total.add(&m.account);
+        self.ended.insert(m.id, (m.name, total.clone()));
         // This fails only if nobody waits for the reply any more.
         let _ = reply.send(total);
-        Ok(())
+        Ok(true)
     }
 
     /// Processes checked output of a fast instance.
@@ -230,6 +279,9 @@ impl<'a> Collector<'a> {
     /// Returns whether a quantum would advance a slow instance.
     pub(crate) fn can_progress(&mut self) -> bool {
         self.modules.iter_mut().any(|m| {
+            if m.last.is_some() {
+                return true;
+            }
             let waits = !m.queue.is_empty();
             m.slow.as_mut().is_some_and(|slow| (waits || slow.is_busy()) && slow.may_begin())
         })
@@ -237,7 +289,16 @@ impl<'a> Collector<'a> {
 
     /// Gives one quantum to each slow instance with waiting calls.
     pub(crate) fn resume(&mut self) -> Result<(), RunError> {
-        (0..self.modules.len()).try_for_each(|module| self.go(module))
+        let mut at = 0;
+        while at < self.modules.len() {
+            if self.modules[at].last.is_none() {
+                self.go(at)?;
+            } else if self.drain(at)? {
+                continue;
+            }
+            at += 1;
+        }
+        Ok(())
     }
 
     fn go(&mut self, module: usize) -> Result<(), RunError> {
@@ -247,6 +308,9 @@ impl<'a> Collector<'a> {
 
     /// Ends the slow instances and returns the report of the modules. `accounts` are those of the pipelines.
     pub(crate) fn end(mut self, now_ns: u64, accounts: Vec<(ModuleId, Account)>) -> Result<Report, RunError> {
+        while self.modules.iter().any(|m| m.last.is_some()) {
+            self.resume()?;
+        }
         let quantum = Quantum::whole(self.stop);
         for m in &mut self.modules {
             m.end(now_ns, &quantum, self.sink, &mut self.faults)?;
@@ -256,7 +320,9 @@ impl<'a> Collector<'a> {
         }
         let mut all = self.ended;
         all.extend(self.modules.into_iter().map(|m| (m.id, (m.name, m.account))));
-        for (id, account) in accounts {
+        // A module may have been removed on some workers while others had ended already.
+        let leaving = self.leaving.into_iter().map(|(id, (account, ..))| (id, account));
+        for (id, account) in accounts.into_iter().chain(leaving) {
             if let Some((_, total)) = all.get_mut(&id) {
                 total.add(&account);
             }
@@ -367,7 +433,7 @@ impl Collected {
             Frame::Record { table, row } if self.gate.lets(table, row) => {
                 self.account.records += 1;
                 if let Some((table, batch)) = self.rows.push(table, row) {
-                    sink.write(&self.name, table, &batch)?;
+                    written(sink.write(&self.name, table, &batch), batch.num_rows(), &mut self.account)?;
                 }
             }
             Frame::Packet(_) | Frame::Record { .. } => self.account.withheld += 1,
@@ -379,7 +445,7 @@ impl Collected {
 
     fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), RunError> {
         for (table, batch) in self.rows.drain() {
-            sink.write(&self.name, table, &batch)?;
+            written(sink.write(&self.name, table, &batch), batch.num_rows(), &mut self.account)?;
         }
         Ok(())
     }
@@ -395,6 +461,18 @@ impl Collected {
         let text = fault.text(self.granted);
         let (id, module) = (self.id, self.name.clone());
         FaultReport { id, module, worker: None, packet: None, text, evicted: None, restarted: false }
+    }
+}
+
+/// Counts the records of a module that was added after the sink fixed its files as lost, which ends no run.
+fn written(result: Result<(), SinkError>, rows: usize, account: &mut Account) -> Result<(), RunError> {
+    match result {
+        Err(SinkError::Unplanned { .. }) => {
+            account.records = account.records.saturating_sub(rows as u64);
+            account.records_lost = account.records_lost.saturating_add(rows as u64);
+            Ok(())
+        }
+        result => Ok(result?),
     }
 }
 
@@ -468,6 +546,8 @@ pub(crate) fn collect(
             }
             // The first specific error takes precedence over workers that only found the queue closed.
             Event::Failed(RunError::Broken) => {
+                // Workers with sources of their own would otherwise continue as long as these do.
+                collector.stop.set();
                 broken = true;
                 ended += 1;
             }

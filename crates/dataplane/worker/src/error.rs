@@ -19,6 +19,8 @@ pub enum RunError {
     Sources { expected: usize, found: usize },
     #[error("module number {} was used in this run: give each module a number of its own", .0.0)]
     Duplicate(ModuleId),
+    #[error("{0} runs under a grant, and the meters of its credential are missing")]
+    NoMeters(String),
     #[error("no module has number {}", .0.0)]
     Unknown(ModuleId),
     /// Ticks fall only on times that every view shows, and their period was fixed when the run began.

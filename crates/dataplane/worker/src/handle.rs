@@ -104,8 +104,11 @@ impl Handle {
         self.0.modules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sends a command to every pipeline. If one has ended, the others execute it nevertheless: a module must
+    /// not continue on some workers because the source of another one ended.
     fn send(&self, command: &Command) -> Result<(), RunError> {
-        self.0.pipelines.iter().try_for_each(|p| p.send(command.clone()).map_err(|_| RunError::Ended))
+        let ended = self.0.pipelines.iter().filter(|p| p.send(command.clone()).is_err()).count();
+        if ended == 0 { Ok(()) } else { Err(RunError::Ended) }
     }
 
     /// Adds a module, which receives packets from the next block on. Its code is loaded on the caller's
@@ -139,9 +142,10 @@ impl Handle {
             collector.send(event).map_err(|_| RunError::Ended)?;
             wait.recv().map_err(|_| RunError::Ended)?;
         }
-        self.send(&Command::Add(Box::new(loaded)))?;
+        let sent = self.send(&Command::Add(Box::new(loaded)));
+        // Known even if a pipeline has ended: on the others it runs, and can be evicted.
         self.modules().insert(id, entry);
-        Ok(())
+        sent
     }
 
     /// Ends a module after the blocks that it already has, waits until it has ended on all workers, and

@@ -29,6 +29,10 @@ pub(crate) struct LoadedModule {
 
 impl LoadedModule {
     pub(crate) fn new(engines: &Engines, module: &Module) -> Result<Self, RunError> {
+        // A plan has no meters, and without them nothing of a grant would be limited.
+        if module.plan.terms.granted && !module.meters.granted() {
+            return Err(RunError::NoMeters(module.plan.name.clone()));
+        }
         let eviction = Eviction::default();
         let loaded = Loaded::under(engines, &module.plan, &module.meters, &eviction)?;
         Ok(Self { plan: Arc::new(module.plan.clone()), loaded, meters: module.meters.clone(), eviction })

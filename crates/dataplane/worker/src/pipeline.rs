@@ -5,6 +5,7 @@ use crate::handle::Command;
 use crate::module::LoadedModule;
 use crate::outlet::{Outlet, Removed};
 use crate::read::Chunk;
+use crate::report::FaultReport;
 use crate::runner::{Blocks, ModuleRunner};
 use crate::stage::{PipelineOptions, ViewStage, blocks, is_alone};
 use crossbeam_channel::Sender;
@@ -58,7 +59,19 @@ impl<'a> Pipeline<'a> {
         outlet: &mut dyn Outlet,
     ) -> Result<(), RunError> {
         match command {
-            Command::Add(module) => self.add(&module, outlet),
+            Command::Add(module) => match self.add(&module, outlet) {
+                // No memory or descriptor is left for its blocks. It does not run here; the others continue.
+                Err(RunError::Block(e)) => outlet.fault(FaultReport {
+                    id: module.plan.id,
+                    module: module.plan.name.clone(),
+                    worker: Some(self.options.worker),
+                    packet: None,
+                    text: e.to_string(),
+                    evicted: None,
+                    restarted: false,
+                }),
+                added => added,
+            },
             Command::Remove(id, reply) => self.remove(id, now_ns, reply, outlet),
             Command::Accounts(reply) => {
                 let leaving = self.leaving.iter().map(|l| &l.view);
@@ -83,7 +96,10 @@ impl<'a> Pipeline<'a> {
             self.views.iter().enumerate().find_map(|(at, view)| {
                 Some((at, view.runners.iter().position(|runner| runner.module == id)?))
             });
-        let Some((at, runner)) = place else { return Ok(()) };
+        let Some((at, runner)) = place else {
+            // It could not be added on this worker.
+            return outlet.removed(Removed { module: id, account: Account::default(), now_ns, reply });
+        };
         self.views[at].publish((batch, stop), outlet)?;
         if self.views[at].runners.len() == 1 {
             let view = self.views.remove(at);

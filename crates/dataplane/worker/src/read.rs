@@ -67,7 +67,9 @@ pub fn read_loop(
             }
             closed = true;
         }
-        while !source.is_ready() && !options.stop.load(Ordering::Relaxed) && consumer.resume()? {}
+        while !source.is_ready() && !options.stop.load(Ordering::Relaxed) && consumer.resume()? {
+            consumer.commands(clock.now)?;
+        }
         match source.next(&mut block) {
             Ok(Next::Packets) => {}
             Ok(Next::End) => break,

@@ -8,7 +8,7 @@ use crate::pipeline::Pipeline;
 use crate::read::{Chunk, Consumer, ReadStats, read_loop};
 use crate::report::{Observer, Report, Silent};
 use crate::stage::PipelineOptions;
-use crate::stop::SLICE;
+use crate::stop::{SLICE, Stop};
 use crate::wiring::{Ends, QUEUE, Wiring};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, never, select};
@@ -147,14 +147,35 @@ pub(crate) fn run_dispatched(
         let key = wiring.options.dispatch_key.as_ref().map(FlowHash::new);
         let reader =
             scope.spawn(move || read_loop(source, &mut Dispatcher { pipelines, key }, observer, &options));
-        let ends = collect(&inbox, &mut collector, workers);
-        drop(inbox);
+        let ends = collect_all(wiring, inbox, &mut collector);
         (reader.join().unwrap_or(Err(RunError::Broken)), ends)
     });
     let (accounts, now) = ends?;
     let mut report = collector.end(now, accounts)?;
     add_source(&mut report, stats?, &*source);
     Ok(report)
+}
+
+/// Collects until every worker has ended or one has failed. If that fails, even by a panic, stops the run: a
+/// source without packets would notice the closed queue at the next tick, which may be hours away.
+fn collect_all(
+    wiring: &Wiring<'_>,
+    inbox: Receiver<Event>,
+    collector: &mut Collector<'_>,
+) -> Result<Ends, RunError> {
+    struct StopUnless<'a>(&'a Stop<'a>, bool);
+    impl Drop for StopUnless<'_> {
+        fn drop(&mut self) {
+            if !self.1 {
+                self.0.set();
+            }
+        }
+    }
+    let mut stopping = StopUnless(wiring.stop, false);
+    let ends = collect(&inbox, collector, wiring.shape.workers);
+    stopping.1 = ends.is_ok();
+    drop(inbox);
+    ends
 }
 
 /// Reports a worker that ended before its work, even by a panic, because the collector waits for each
@@ -338,23 +359,27 @@ pub(crate) fn run_parallel(
                     read_loop(&mut **source, &mut consumer, observer, &wiring.read_options())
                 };
                 let (stats, ended) = match run() {
-                    Ok(stats) => (stats, Ok(())),
-                    Err(e) => (ReadStats::default(), Err(e)),
+                    Ok(stats) => (Ok(stats), Ok(())),
+                    // The worker's end was sent before, so the collector may not wait for another event.
+                    Err(e @ RunError::Source(_)) => {
+                        wiring.stop.set();
+                        (Err(e), Ok(()))
+                    }
+                    Err(e) => (Ok(ReadStats::default()), Err(e)),
                 };
                 guard.end(ended);
                 stats
             }));
         }
         drop(events);
-        let ends = collect(&inbox, &mut collector, workers);
-        drop(inbox);
-        let stats: Vec<ReadStats> = threads.into_iter().map(|t| t.join().unwrap_or_default()).collect();
+        let ends = collect_all(wiring, inbox, &mut collector);
+        let stats: Vec<_> = threads.into_iter().map(|t| t.join().unwrap_or(Err(RunError::Broken))).collect();
         (stats, ends)
     });
     let (accounts, now) = ends?;
     let mut report = collector.end(now, accounts)?;
     for (stats, source) in all_stats.into_iter().zip(&sources) {
-        add_source(&mut report, stats, &**source);
+        add_source(&mut report, stats?, &**source);
     }
     Ok(report)
 }

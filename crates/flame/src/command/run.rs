@@ -230,10 +230,10 @@ impl Run {
             None => Box::new(Silent),
         };
         let run = flame_worker::Run::new(&plan, &meters, &engine, options)?;
-        let worker = Worker::spawn(run, input, sink, observer)?;
+        // Before packets flow: the policy may have changed while modules were compiled.
         let warn = |text: &str| complain!("flame: warning: {text}");
-        let watch = node.map(|node| Watch::start(node, admitted, worker.handle(), warn));
-        let ended = worker.join();
+        let watch = node.map(|node| Watch::start(node, admitted, run.handle(), warn));
+        let ended = Worker::spawn(run, input, sink, observer)?.join();
         drop(watch);
         let (report, sink) = ended?;
         for module in &entered {
