@@ -125,7 +125,6 @@ pub(crate) fn run_dispatched(
     inboxes: Inboxes,
     (events, inbox): (Sender<Event>, Receiver<Event>),
 ) -> Result<Report, RunError> {
-    let workers = wiring.shape.workers;
     let (stats, ends) = std::thread::scope(|scope| {
         let mut pipelines = Vec::new();
         for (worker, commands) in inboxes.pipelines.into_iter().enumerate() {
