@@ -99,6 +99,9 @@ pub fn read_loop(
             Descriptor { ts_ns: p.ts_ns, addr: p.offset, ..d }
         }));
         stats.packets += wanted as u64;
+        // Before any pipeline can count them as offered.
+        let source_progress = source.progress();
+        options.progress.add(wanted as u64, stats.bytes - before, source_progress.kernel_drops);
         let mut start = 0;
         let ticking = if clock.quiet(latest) { 0..0 } else { 0..wanted };
         for i in ticking {
@@ -109,8 +112,6 @@ pub fn read_loop(
             }
         }
         send(consumer, &block, &descriptors, start..wanted)?;
-        let source_progress = source.progress();
-        options.progress.add(wanted as u64, stats.bytes - before, source_progress.kernel_drops);
         observer.progress(stats.packets, source_progress);
     }
     consumer.end(clock.now)?;

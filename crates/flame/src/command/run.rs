@@ -214,7 +214,7 @@ impl Run {
             count: self.count.unwrap_or(u64::MAX),
             batch: self.batch.into(),
             key: self.key.as_deref().map(Key::from_file).transpose()?,
-            dispatch_key: secret.map(|secret| Key::new(secret.derive("dispatch_key key", b""))),
+            dispatch_key: secret.map(|secret| Key::new(secret.derive("dealing key", b""))),
             stop: stop.clone(),
         };
         let input = self.input()?;
