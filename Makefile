@@ -38,7 +38,7 @@ fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)
 
 soak: ## Hold bounds and counters against Wasmtime's meter: 30 million calls of generated modules; PROGRAMS=n for fewer
-	@FLAME_PROGRAMS=$(or $(PROGRAMS),400000) FLAME_ARGUMENTS=48 FLAME_THREADS=$$(nproc) cargo test --release -p flame-bounds --test oracle -- --nocapture
+	@FLAME_PROGRAMS=$(or $(PROGRAMS),8000) FLAME_ARGUMENTS=2000 FLAME_THREADS=$$(nproc) cargo test --release -p flame-bounds --test oracle -- --nocapture
 	@FLAME_PROGRAMS=$(or $(PROGRAMS),60000) FLAME_ARGUMENTS=40 cargo test --release -p flame-bounds --test bounds -- --nocapture
 	@FLAME_PROGRAMS=$(or $(MODULES_MADE_UP),60000) FLAME_ARGUMENTS=8 cargo test --release -p flame-bounds --test smith -- --nocapture
 
