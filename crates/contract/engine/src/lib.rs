@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use flame_plan::ModuleClass;
-use wasmtime::{Config, Inlining, WasmBacktraceDetails, WasmFeatures};
+use wasmtime::{Config, Engine, Inlining, WasmBacktraceDetails, WasmFeatures};
 
 /// The native stack of one call in bytes. A call that needs more traps.
 pub const STACK_BYTES: usize = 512 << 10;
@@ -57,4 +57,54 @@ pub fn count_instructions(config: &mut Config) {
     costs.variable.memory_fill_per_byte = 0;
     costs.variable.memory_init_per_byte = 0;
     config.consume_fuel(true).operator_cost(costs);
+}
+
+/// An engine for each class of modules.
+#[derive(Clone)]
+pub struct Engines {
+    bounded: Engine,
+    metered: Engine,
+}
+
+impl Engines {
+    /// Creates the engines from [`config`], to which `add` adds what one side needs.
+    ///
+    /// # Errors
+    ///
+    /// Wasmtime does not support the machine.
+    pub fn new(add: impl Fn(&mut Config)) -> Result<Self, wasmtime::Error> {
+        Self::of_configs(|class| {
+            let mut config = config(class);
+            add(&mut config);
+            config
+        })
+    }
+
+    /// Creates engines that [count](count_instructions) the executed instructions of bounded modules.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engines::new`].
+    pub fn counting(add: impl Fn(&mut Config)) -> Result<Self, wasmtime::Error> {
+        Self::of_configs(|class| {
+            let mut config = config(class);
+            add(&mut config);
+            if class == ModuleClass::Bounded {
+                count_instructions(&mut config);
+            }
+            config
+        })
+    }
+
+    fn of_configs(config: impl Fn(ModuleClass) -> Config) -> Result<Self, wasmtime::Error> {
+        let engine = |class| Engine::new(&config(class));
+        Ok(Self { bounded: engine(ModuleClass::Bounded)?, metered: engine(ModuleClass::Metered)? })
+    }
+
+    pub fn of(&self, class: ModuleClass) -> &Engine {
+        match class {
+            ModuleClass::Bounded => &self.bounded,
+            ModuleClass::Metered => &self.metered,
+        }
+    }
 }

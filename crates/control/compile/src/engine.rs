@@ -5,10 +5,7 @@ use wasmtime::{Config, Engine, OptLevel};
 
 /// Compilers for the engines that run modules (`flame_run::Engines`).
 #[derive(Clone)]
-pub struct Engines {
-    bounded: Engine,
-    metered: Engine,
-}
+pub struct Engines(flame_engine::Engines);
 
 impl Engines {
     /// Creates compilers for this machine.
@@ -17,22 +14,20 @@ impl Engines {
     ///
     /// Returns an error only if Wasmtime does not support the machine.
     pub fn new() -> Result<Self, wasmtime::Error> {
-        let engine = |class| Engine::new(&config(class));
-        Ok(Self { bounded: engine(ModuleClass::Bounded)?, metered: engine(ModuleClass::Metered)? })
+        flame_engine::Engines::new(generate_code).map(Self)
     }
 
     /// Creates compilers for `flame_run::Engines::counting`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engines::new`].
     pub fn counting() -> Result<Self, wasmtime::Error> {
-        let mut counting = config(ModuleClass::Bounded);
-        flame_engine::count_instructions(&mut counting);
-        Ok(Self { bounded: Engine::new(&counting)?, ..Self::new()? })
+        flame_engine::Engines::counting(generate_code).map(Self)
     }
 
     pub fn of(&self, class: ModuleClass) -> &Engine {
-        match class {
-            ModuleClass::Bounded => &self.bounded,
-            ModuleClass::Metered => &self.metered,
-        }
+        self.0.of(class)
     }
 
     /// Compiles Wasm that was rewritten for `class` to machine code.
@@ -41,13 +36,11 @@ impl Engines {
     }
 }
 
-fn config(class: ModuleClass) -> Config {
-    let mut config = flame_engine::config(class);
+fn generate_code(config: &mut Config) {
     config
         .cranelift_opt_level(OptLevel::Speed)
         // All NaNs are one value, so that results are the same on every machine.
         .cranelift_nan_canonicalization(true);
-    config
 }
 
 #[cfg(test)]

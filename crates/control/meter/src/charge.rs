@@ -1,37 +1,14 @@
-//! Weights of instructions, and the functions that are small enough to be charged by their callers.
+//! Charges of regions by the weights that the checker uses, and the functions that are small enough to be charged by their callers.
 
 use crate::hoist::{Hoist, Scan};
 use crate::unroll::{self, Tight};
+use flame_verify::cost::{ENTRY, weight};
 use std::collections::BTreeSet;
 use wasmparser::{FunctionBody, Operator};
 
 /// The largest weight of a small function, including its callees. Larger ones count themselves, which then
 /// costs less than 5 %; a call of a small one in a branch not taken is charged too.
 pub(crate) const SMALL: u64 = 128;
-/// The charge for entering a function. It is not 0, so recursion always costs something.
-pub(crate) const ENTRY: u64 = 1;
-/// The charge of `memory.grow` in addition to its 1: about a system call.
-pub(crate) const GROW: u64 = 1024;
-/// The charge of a bulk memory instruction in addition to its length.
-pub(crate) const BULK: i64 = 8;
-/// A bulk memory instruction charges its length in bytes shifted right by this.
-pub(crate) const BULK_SHIFT: i64 = 4;
-
-/// Returns the weight of one instruction, without callees and loop bodies.
-pub(crate) fn weight(operator: &Operator<'_>) -> u64 {
-    match operator {
-        Operator::Nop
-        | Operator::Drop
-        | Operator::Block { .. }
-        | Operator::Loop { .. }
-        | Operator::Else
-        | Operator::End
-        | Operator::Return
-        | Operator::Unreachable => 0,
-        _ => 1,
-    }
-}
-
 /// The result of the first pass over a function.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Summary {

@@ -1,9 +1,10 @@
 //! Rewrites one function: its own bytes, with charges and replacements between them.
 
-use crate::charge::{GROW, Regions};
+use crate::charge::Regions;
 use crate::hoist::Hoist;
 use crate::unroll;
 use flame_abi::layout::{POLL, POLL_BYTES};
+use flame_verify::cost::GROW;
 use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
 use wasmparser::{FunctionBody, Operator};
 

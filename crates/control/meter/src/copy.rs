@@ -1,7 +1,7 @@
 //! The functions that the rewriter adds.
 
-use crate::charge::{BULK, BULK_SHIFT};
 use flame_abi::layout::WINDOW;
+use flame_verify::cost::{BULK, BULK_SHIFT};
 use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
 
 /// Returns `(dst, src, n)`: a `memory.copy` that may also read from the window, without its length in the
@@ -90,8 +90,8 @@ pub(crate) fn charge_length(fuel: u32) -> Vec<u8> {
 
 /// Charges for the length in local `n`, with local `temporary`.
 fn charge(code: &mut InstructionSink<'_>, n: u32, temporary: u32, fuel: u32) {
-    code.global_get(fuel).local_get(n).i64_extend_i32_u().i64_const(BULK_SHIFT).i64_shr_u();
-    code.i64_const(BULK).i64_add().i64_sub().local_tee(temporary).global_set(fuel);
+    code.global_get(fuel).local_get(n).i64_extend_i32_u().i64_const(BULK_SHIFT.into()).i64_shr_u();
+    code.i64_const(BULK as i64).i64_add().i64_sub().local_tee(temporary).global_set(fuel);
     code.local_get(temporary).i64_const(0).i64_lt_s();
     code.if_(BlockType::Empty).unreachable().end();
 }

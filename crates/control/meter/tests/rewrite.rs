@@ -130,21 +130,7 @@ const CONSTRUCTS: &[(&str, &str)] = &[
     ),
     (
         "tight loop with every way out: its end, outer blocks, the function, return, tables",
-        "(func (export \"f\") (param i32) (result i32) (local $i i32) (local $j i32)
-          (block $out (loop $o (block $b
-            (local.set $i (i32.const 0))
-            (drop (loop $t (result i32)
-              (local.set $i (i32.add (local.get $i) (i32.const 1)))
-              (br_if $t (i32.eq (local.get $i) (i32.const 2)))
-              (block $x (block $y (br_table $x $y $t $b $x (i32.sub (local.get $i) (local.get $j)))) (br_if $t (local.get $j)))
-              (br_if $out (i32.eq (local.get $i) (local.get 0)))
-              (if (i32.gt_u (local.get $i) (i32.const 18)) (then (return (i32.const 77))))
-              (drop (br_if 4 (i32.const 88) (i32.eq (local.get $j) (i32.const 9))))
-              (br_if $t (i32.lt_u (local.get $i) (local.get $j)))
-              (i32.const 5))))
-            (local.set $j (i32.add (local.get $j) (i32.const 1)))
-            (br_if $o (i32.lt_u (local.get $j) (local.get 0)))))
-          (i32.add (i32.mul (local.get $j) (i32.const 1000)) (local.get $i)))",
+        common::EXITS,
     ),
     (
         "references and SIMD",

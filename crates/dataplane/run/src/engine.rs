@@ -9,8 +9,7 @@ use wasmtime::{Config, Engine};
 /// An engine for each class, and the watchdog over calls that run without counters.
 #[derive(Clone)]
 pub struct Engines {
-    bounded: Engine,
-    metered: Engine,
+    engines: flame_engine::Engines,
     watchdog: Watchdog,
 }
 
@@ -21,27 +20,21 @@ impl Engines {
     ///
     /// Returns an error only if Wasmtime does not support the machine.
     pub fn new() -> Result<Self, wasmtime::Error> {
-        let engine = |class| Engine::new(&config(class));
-        Ok(Self {
-            bounded: engine(ModuleClass::Bounded)?,
-            metered: engine(ModuleClass::Metered)?,
-            watchdog: Watchdog::new(),
-        })
+        Ok(Self { engines: flame_engine::Engines::new(place_memories)?, watchdog: Watchdog::new() })
     }
 
     /// Creates engines that count the executed instructions of bounded modules
     /// ([`crate::Instance::executed`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Engines::new`].
     pub fn counting() -> Result<Self, wasmtime::Error> {
-        let mut counting = config(ModuleClass::Bounded);
-        flame_engine::count_instructions(&mut counting);
-        Ok(Self { bounded: Engine::new(&counting)?, ..Self::new()? })
+        Ok(Self { engines: flame_engine::Engines::counting(place_memories)?, watchdog: Watchdog::new() })
     }
 
     pub fn of(&self, class: ModuleClass) -> &Engine {
-        match class {
-            ModuleClass::Bounded => &self.bounded,
-            ModuleClass::Metered => &self.metered,
-        }
+        self.engines.of(class)
     }
 
     pub fn watchdog(&self) -> &Watchdog {
@@ -50,12 +43,10 @@ impl Engines {
 
     /// Ends the slice of every metered call that is running.
     pub fn end_slice(&self) {
-        self.metered.increment_epoch();
+        self.of(ModuleClass::Metered).increment_epoch();
     }
 }
 
-fn config(class: ModuleClass) -> Config {
-    let mut config = flame_engine::config(class);
+fn place_memories(config: &mut Config) {
     config.with_host_memory(Arc::new(WindowMemory));
-    config
 }

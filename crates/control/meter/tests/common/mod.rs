@@ -3,7 +3,24 @@
 
 use flame_meter::{Count, rewrite};
 use std::sync::OnceLock;
-use wasmtime::{Config, Engine, Instance, Linker, Module, OperatorCost, Store, Val, WasmFeatures};
+use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val, WasmFeatures};
+
+/// A tight loop that is left by its end, to outer blocks, out of the function, by return and by tables.
+pub const EXITS: &str = "(func (export \"f\") (param i32) (result i32) (local $i i32) (local $j i32)
+          (block $out (loop $o (block $b
+            (local.set $i (i32.const 0))
+            (drop (loop $t (result i32)
+              (local.set $i (i32.add (local.get $i) (i32.const 1)))
+              (br_if $t (i32.eq (local.get $i) (i32.const 2)))
+              (block $x (block $y (br_table $x $y $t $b $x (i32.sub (local.get $i) (local.get $j)))) (br_if $t (local.get $j)))
+              (br_if $out (i32.eq (local.get $i) (local.get 0)))
+              (if (i32.gt_u (local.get $i) (i32.const 18)) (then (return (i32.const 77))))
+              (drop (br_if 4 (i32.const 88) (i32.eq (local.get $j) (i32.const 9))))
+              (br_if $t (i32.lt_u (local.get $i) (local.get $j)))
+              (i32.const 5))))
+            (local.set $j (i32.add (local.get $j) (i32.const 1)))
+            (br_if $o (i32.lt_u (local.get $j) (local.get 0)))))
+          (i32.add (i32.mul (local.get $j) (i32.const 1000)) (local.get $i)))";
 
 /// An amount of fuel that no terminating test uses up.
 pub const PLENTY: i64 = 1 << 40;
@@ -18,23 +35,11 @@ pub fn engine(fuel: bool) -> Engine {
 fn new_engine(fuel: bool) -> Engine {
     let mut config = Config::new();
     config.wasm_features(WasmFeatures::all(), false);
-    config.wasm_features(
-        WasmFeatures::MUTABLE_GLOBAL
-            | WasmFeatures::SIGN_EXTENSION
-            | WasmFeatures::SATURATING_FLOAT_TO_INT
-            | WasmFeatures::MULTI_VALUE
-            | WasmFeatures::BULK_MEMORY
-            | WasmFeatures::REFERENCE_TYPES
-            | WasmFeatures::SIMD
-            | WasmFeatures::FLOATS,
-        true,
-    );
-    // Instructions count, not the bytes that they move.
-    let mut costs = OperatorCost::new();
-    costs.variable.memory_copy_per_byte = 0;
-    costs.variable.memory_fill_per_byte = 0;
-    costs.variable.memory_init_per_byte = 0;
-    config.consume_fuel(fuel).operator_cost(costs).cranelift_nan_canonicalization(true);
+    config.wasm_features(flame_engine::features(), true);
+    if fuel {
+        flame_engine::count_instructions(&mut config);
+    }
+    config.cranelift_nan_canonicalization(true);
     Engine::new(&config).expect("this machine compiles Wasm")
 }
 
