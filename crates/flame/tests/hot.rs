@@ -377,3 +377,80 @@ fn a_plan_survives_serialization() {
     let json = serde_json::to_string(&plan.modules[1].view).unwrap();
     assert_eq!(serde_json::from_str::<flame_plan::ViewSpec>(&json).unwrap(), plan.modules[1].view);
 }
+
+/// Reports the size of each batch.
+const BATCHES: &str = r#"(module (memory (export "memory") 1)
+    (data (i32.const 0) "\08\00\00\00\00\00\00\00")
+    (func (export "flame_batch") (param i32) (result i64)
+        (i64.store (i32.const 8) (i64.load32_u offset=4 (local.get 0))) (i64.const 0x1000000000)))"#;
+
+/// The rows of one module, in order.
+#[derive(Clone, Default)]
+struct Sizes(Arc<Mutex<Vec<u64>>>);
+
+impl Sink for Sizes {
+    fn write(&mut self, module: &str, _: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        use arrow::array::{AsArray, types::UInt64Type};
+        if module == "base" {
+            self.0.lock().unwrap().extend(batch.column(0).as_primitive::<UInt64Type>().values());
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// Packets in blocks of 50, a millisecond after each other.
+struct Slow(Memory);
+
+impl Source for Slow {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        std::thread::sleep(Duration::from_millis(1));
+        self.0.next(block)
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+}
+
+/// Batch edges of a view that hides something depend on what is shown, not on the modules that share it.
+#[test]
+fn nobody_sees_in_a_confined_view_when_others_come_and_go() {
+    let wasm = with_manifest(wat::parse_str(BATCHES).unwrap(), common::MANIFEST.as_bytes());
+    let mut plan = install(&wasm, &request()).unwrap();
+    plan.name = "base".to_owned();
+    plan.view.key = Some(flame_plan::ViewKey([7; 32]));
+    plan.view.expose = flame_plan::Expose::None;
+    let sizes = |changes: bool| {
+        let sizes = Sizes::default();
+        let one = Plan::new(vec![plan.clone()], 1, 0);
+        let run = Run::new(&one, &[], &Engines::new().unwrap(), options(Arc::default())).unwrap();
+        let source = Slow(Memory { per_block: 50, ..Memory::tcp(5000, 3) });
+        let input = Input::Shared(Box::new(source));
+        let worker = Worker::spawn(run, input, Box::new(sizes.clone()), Box::new(Silent)).unwrap();
+        let handle = worker.handle();
+        let mut changed = 0;
+        for id in (1..).take_while(|_| changes) {
+            let other = ModulePlan { id: ModuleId(id), name: format!("other{id}"), ..plan.clone() };
+            let other = Module { plan: other, meters: Meters::default() };
+            let Ok(()) = handle.add(&other) else { break };
+            std::thread::sleep(Duration::from_millis(2));
+            let Ok(account) = handle.remove(ModuleId(id)) else { break };
+            assert!(account.adds_up(), "{account:?}");
+            changed += 1;
+        }
+        assert!(!changes || changed > 5, "{changed}");
+        let (report, _) = worker.join().unwrap();
+        assert_eq!(report.accounts[0].1.processed, 5000);
+        let all = sizes.0.lock().unwrap().clone();
+        all
+    };
+    assert_eq!(sizes(true), sizes(false));
+}

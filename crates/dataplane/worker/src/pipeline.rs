@@ -9,7 +9,7 @@ use crate::report::FaultReport;
 use crate::runner::{Blocks, ModuleRunner};
 use crate::stage::{PipelineOptions, ViewStage, blocks, is_alone};
 use crossbeam_channel::Sender;
-use flame_plan::{Account, ModuleId};
+use flame_plan::{Account, ModuleId, Shed};
 
 pub(crate) struct Pipeline<'a> {
     views: Vec<ViewStage>,
@@ -46,8 +46,6 @@ impl<'a> Pipeline<'a> {
                 self.views.len() - 1
             }
         };
-        // A block that is being filled belongs to the modules that were present at its beginning.
-        self.views[at].publish((self.options.batch, self.options.stop), outlet)?;
         self.views[at].add(module, &self.options, outlet)
     }
 
@@ -100,14 +98,17 @@ impl<'a> Pipeline<'a> {
             // It could not be added on this worker.
             return outlet.removed(Removed { module: id, account: Account::default(), now_ns, reply });
         };
-        self.views[at].publish((batch, stop), outlet)?;
         if self.views[at].runners.len() == 1 {
+            self.views[at].publish((batch, stop), outlet)?;
             let view = self.views.remove(at);
             self.leaving.push(Leaving { view, now_ns, reply });
             return self.drain_leaving(outlet);
         }
-        // The calls of a module that shares its blocks run to their end, within their bound.
+        // The calls of a module that shares its blocks run to their end, within their bound. It gives up the block
+        // that is being filled, which must not end for the others because this one leaves.
         let view = &mut self.views[at];
+        let staged = view.staged_packets();
+        view.runners[runner].account.shed(Shed::Stopped, staged);
         let (runners, links) = view.split();
         let blocks = Blocks { is_last: true, ..blocks(batch, links, stop) };
         while !runners[runner].leave(now_ns, blocks, outlet)? {}

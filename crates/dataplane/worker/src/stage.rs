@@ -95,10 +95,18 @@ impl ViewStage {
         })
     }
 
-    /// Returns whether a module with view `spec` can share this one. The number of readers of a pool is
-    /// limited; for more modules the view is computed again.
+    /// Returns whether a module with view `spec` can share this one; otherwise the view is computed again.
+    /// The number of readers of a pool is limited. A block that is being filled must not end because a module
+    /// comes: the others would see its edge.
     pub(crate) fn has_room_for(&self, spec: &ViewSpec) -> bool {
-        self.spec.as_ref() == Some(spec) && self.runners.len() < flame_block::MAX_READERS
+        self.spec.as_ref() == Some(spec)
+            && self.staged.is_none()
+            && self.runners.len() < flame_block::MAX_READERS
+    }
+
+    /// Returns the number of packets in the block that is being filled.
+    pub(crate) fn staged_packets(&self) -> u64 {
+        self.staged.map_or(0, |staged| staged.packets as u64)
     }
 
     /// Creates an instance that reads this view's blocks, and starts it.
