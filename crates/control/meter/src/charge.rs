@@ -1,5 +1,5 @@
-//! Charges of regions by the weights that the checker uses, and the functions that are small enough to be charged
-//! by their callers.
+//! Charges of regions by the weights that the checker uses, and the functions that are small enough to be
+//! charged by their callers.
 
 use crate::hoist::{Hoist, Scan};
 use crate::unroll::{self, Tight};

@@ -104,8 +104,8 @@ impl<'a> Pipeline<'a> {
             self.leaving.push(Leaving { view, now_ns, reply });
             return self.drain_leaving(outlet);
         }
-        // The calls of a module that shares its blocks run to their end, within their bound. It gives up the block
-        // that is being filled, which must not end for the others because this one leaves.
+        // The calls of a module that shares its blocks run to their end, within their bound. It gives up the
+        // block that is being filled, which must not end for the others because this one leaves.
         let view = &mut self.views[at];
         let staged = view.staged_packets();
         view.runners[runner].account.shed(Shed::Stopped, staged);
