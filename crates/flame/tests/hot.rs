@@ -12,7 +12,7 @@ use flame_quota::Meters;
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
-use flame_worker::{Input, Module, Run, RunError, Silent, Worker};
+use flame_worker::{Input, LoadError, Module, Run, RunError, Silent, Worker};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -351,7 +351,7 @@ fn a_granted_module_without_its_meters_does_not_run() {
     let mut plan = Plan { modules: vec![counter(0, Protection::Auto)], workers: 1, interval_ns: 0 };
     plan.modules[0].terms.granted = true;
     let run = Run::new(&plan, &[], &Engines::new().unwrap(), options(Arc::default()));
-    assert!(matches!(run, Err(RunError::NoMeters(name)) if name == "count0"));
+    assert!(matches!(run, Err(RunError::Load(LoadError::NoMeters(name))) if name == "count0"));
 }
 
 #[test]
@@ -449,8 +449,7 @@ fn nobody_sees_in_a_confined_view_when_others_come_and_go() {
         assert!(!changes || changed > 5, "{changed}");
         let (report, _) = worker.join().unwrap();
         assert_eq!(report.accounts[0].1.processed, 5000);
-        let all = sizes.0.lock().unwrap().clone();
-        all
+        sizes.0.lock().unwrap().clone()
     };
     assert_eq!(sizes(true), sizes(false));
 }

@@ -242,7 +242,7 @@ fn reason(status: ExitStatus, used: Usage, errors: &str, limits: &Limits, bytes:
             Stopped::Memory { mib: limits.memory >> 20, bytes }
         }
         Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP) => Stopped::Interrupted,
-        Some(libc::SIGSYS) => Stopped::Ended("it artifact a system call that it has no use for".to_owned()),
+        Some(libc::SIGSYS) => Stopped::Ended("it made a system call that it has no use for".to_owned()),
         Some(signal) => Stopped::Ended(format!("signal {signal} {errors}")),
         None if status.code() == Some(child::NOT_CONFINED.into()) => {
             Stopped::Start(format!("it could not be confined: {errors}"))

@@ -3,7 +3,8 @@
 //! A [`Pool`] has slots for blocks. The writer claims a free slot, fills it and publishes it to all readers;
 //! each [`Reader`] takes slots in order and releases them in the same order. A reader that already holds as
 //! many slots as its depth allows loses the next block as a whole, which is counted. The writer never waits
-//! for a reader. Readers are added and removed at any time.
+//! for a reader. Readers are added and removed at any time. Between blocks the writer publishes ticks; of
+//! several between the same two blocks a reader may see only the last.
 //!
 //! # Layout
 //!
@@ -20,10 +21,12 @@
 //! | 16 | blocks published so far | writer |
 //! | 24 | packets lost so far | writer |
 //! | 32 | non-zero once removed | writer |
+//! | 40 | the last tick, in nanoseconds | writer |
 //! | 128 | blocks released so far | reader |
 //! | 136 | state: 0 awake, 1 sleeping, 2 closed | reader; the writer turns 1 into 0 |
 //! | 144 | blocks taken so far | reader |
-//! | 256 | 16 entries, block k at k modulo 16: slot in the upper half, packets in the lower | writer |
+//! | 256 | 16 entries, block k at k modulo 16: slot (bits 32 to 63), link type (16 to 31), packets | writer |
+//! | 384 | 16 words, the last tick before block k at k modulo 16 | writer |
 //!
 //! For a reader in the writer's own process the queue is plain memory. For a reader in another process it is
 //! a separate memfd, sealed in size, and a socket wakes the reader.
@@ -58,7 +61,8 @@ mod reader;
 pub use error::BlockError;
 pub use memfd::SharedMemory;
 pub use pool::{Backlog, Pool, Published, ReaderFds, ReaderId};
-pub use reader::{Reader, Wake};
+pub use queue::Block;
+pub use reader::{Item, Reader, Wake};
 
 use flame_abi::{Descriptor, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
 

@@ -1,5 +1,5 @@
 use crate::memfd::{ControlPage, SharedMemory};
-use crate::queue::{AWAKE, CLOSED, Control, ENTRIES, MAGIC, Queue, SLEEPING, entry};
+use crate::queue::{AWAKE, Block, CLOSED, Control, ENTRIES, MAGIC, Queue, SLEEPING};
 use crate::reader::Reader;
 use crate::{BlockError, MAX_READERS, MAX_SLOTS, SLOT_BYTES, SLOT_DATA};
 use flame_abi::Descriptor;
@@ -72,6 +72,8 @@ struct Peer {
     /// The number of blocks freed so far. The reader holds those from here up to `published`.
     freed: u64,
     lost: u64,
+    /// The last tick.
+    tick: u64,
     /// The slot of block k, at index k modulo `ENTRIES`.
     slots: [u8; ENTRIES],
     control: Control,
@@ -193,8 +195,8 @@ impl Pool {
         self.numbers |= bit;
         self.remote += usize::from(signal.is_some());
         let depth = depth.clamp(1, ENTRIES) as u64;
-        let (published, freed, lost, slots) = (0, 0, 0, [0; ENTRIES]);
-        self.peers.push(Peer { id, bit, depth, published, freed, lost, slots, control, signal });
+        let (published, freed, lost, tick, slots) = (0, 0, 0, 0, [0; ENTRIES]);
+        self.peers.push(Peer { id, bit, depth, published, freed, lost, tick, slots, control, signal });
         Some(id)
     }
 
@@ -257,6 +259,11 @@ impl Pool {
         Some(Backlog { held: peer.published - peer.freed, waiting, lost: peer.lost })
     }
 
+    /// Returns the number of packets that a reader has lost so far, or `None` if it was removed.
+    pub fn lost(&self, id: ReaderId) -> Option<u64> {
+        self.peers.iter().find(|peer| peer.id == id).map(|peer| peer.lost)
+    }
+
     /// Returns the lowest slot that no reader holds, as its bytes are the most likely to be cached. Returns
     /// `None` if readers hold all slots.
     pub fn claim(&mut self) -> Option<usize> {
@@ -285,14 +292,15 @@ impl Pool {
         self.holders[..self.slots].get(slot) == Some(&0)
     }
 
-    /// Publishes a claimed and filled slot with `packets` packets to every reader that has room.
+    /// Publishes a claimed and filled slot to every reader that has room.
     ///
     /// # Panics
     ///
     /// Panics if a reader holds the slot, or there is no such slot.
-    pub fn publish(&mut self, slot: usize, packets: u32) -> Published {
+    pub fn publish(&mut self, block: Block) -> Published {
+        let Block { slot, packets, .. } = block;
         assert!(self.is_free(slot), "a reader holds slot {slot}, or there is none of that number");
-        let entry = entry(slot, packets);
+        let entry = block.entry();
         let mut mask = 0u64;
         for peer in &mut self.peers {
             if peer.published - peer.freed >= peer.depth {
@@ -309,7 +317,8 @@ impl Pool {
             peer.slots[place] = slot as u8;
             peer.published += 1;
             // The previous entry belongs to a block that this reader has released.
-            words.entries.0[place].store(entry, Ordering::Relaxed);
+            words.entries.blocks[place].store(entry, Ordering::Relaxed);
+            words.entries.ticks[place].store(peer.tick, Ordering::Relaxed);
             // Pairs with the reader's `Acquire`: the entry and the block's bytes are visible to it.
             words.writer.published.store(peer.published, Ordering::Release);
         }
@@ -320,6 +329,18 @@ impl Pool {
             self.wake();
         }
         published
+    }
+
+    /// Publishes a tick at packet time `now_ns`, after the blocks published so far. Ticks ascend.
+    pub fn tick(&mut self, now_ns: u64) {
+        for peer in &mut self.peers {
+            peer.tick = now_ns;
+            // Pairs with the reader's `Acquire`: it sees the blocks before the tick.
+            peer.control.queue().writer.tick.store(now_ns, Ordering::Release);
+        }
+        if self.remote > 0 {
+            self.wake();
+        }
     }
 
     /// Wakes the readers that sleep.

@@ -1,6 +1,7 @@
 //! The queue between the writer and one reader, as it lies at the start of a control page.
 
 use crate::memfd::ControlPage;
+use flame_abi::LinkType;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -8,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 pub(crate) const ENTRIES: usize = 16;
 
 /// The first word of a queue. Its last two digits are the version of the layout.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FLAMEQ01");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FLAMEQ02");
 
 /// The values of [`ReaderWords::state`]. The writer treats any other value as `AWAKE`.
 pub(crate) const AWAKE: u64 = 0;
@@ -39,6 +40,8 @@ pub(crate) struct WriterWords {
     pub(crate) lost: AtomicU64,
     /// Non-zero once the reader is removed.
     pub(crate) removed: AtomicU64,
+    /// The last tick in nanoseconds, 0 before the first. It follows all blocks published before it.
+    pub(crate) tick: AtomicU64,
 }
 
 /// Words that the reader writes. The writer checks every value it reads here.
@@ -53,11 +56,15 @@ pub(crate) struct ReaderWords {
     pub(crate) taken: AtomicU64,
 }
 
-/// The entries: block k as `slot << 32 | packets`, at index k modulo [`ENTRIES`]. Only the writer writes
-/// them.
+/// The entries: block k at index k modulo [`ENTRIES`]. Only the writer writes them.
 #[repr(C, align(128))]
 #[derive(Default)]
-pub(crate) struct Entries(pub(crate) [AtomicU64; ENTRIES]);
+pub(crate) struct Entries {
+    /// `slot << 32 | link type << 16 | packets`.
+    pub(crate) blocks: [AtomicU64; ENTRIES],
+    /// The last tick before the block, in nanoseconds.
+    pub(crate) ticks: [AtomicU64; ENTRIES],
+}
 
 /// The memory that holds a queue.
 pub(crate) enum Control {
@@ -76,11 +83,22 @@ impl Control {
     }
 }
 
-pub(crate) fn entry(slot: usize, packets: u32) -> u64 {
-    (slot as u64) << 32 | u64::from(packets)
+/// A published block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub slot: usize,
+    pub packets: u32,
+    /// The link type of its packets.
+    pub link: LinkType,
 }
 
-/// Splits an entry into the slot and the number of packets.
-pub(crate) fn parts(entry: u64) -> (usize, u32) {
-    ((entry >> 32) as usize, entry as u32)
+impl Block {
+    pub(crate) fn entry(self) -> u64 {
+        (self.slot as u64) << 32 | u64::from(self.link.0) << 16 | u64::from(self.packets as u16)
+    }
+
+    pub(crate) fn from_entry(entry: u64) -> Self {
+        let link = LinkType((entry >> 16) as u16);
+        Self { slot: (entry >> 32) as usize, packets: u32::from(entry as u16), link }
+    }
 }

@@ -1,7 +1,7 @@
 use crate::BlockError;
 use crate::memfd::{ControlPage, Slots};
 use crate::pool::ReaderId;
-use crate::queue::{AWAKE, CLOSED, Control, ENTRIES, MAGIC, Queue, SLEEPING, parts};
+use crate::queue::{AWAKE, Block, CLOSED, Control, ENTRIES, MAGIC, Queue, SLEEPING};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -16,7 +16,18 @@ pub struct Reader {
     taken: u64,
     released: u64,
     lost: u64,
+    /// The last tick that was returned.
+    ticked: u64,
     remote: Option<Remote>,
+}
+
+/// A step of the writer, in the order of publishing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A tick at this packet time in nanoseconds.
+    Tick(u64),
+    /// A block, which does not change until [`Reader::release`], unless the reader is removed.
+    Block(Block),
 }
 
 /// The part of a reader that exists only outside the writer's process.
@@ -28,8 +39,8 @@ struct Remote {
 /// The reason why [`Reader::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// A block waits.
-    Blocks,
+    /// A block or a tick waits.
+    Ready,
     /// The time has passed, or a signal arrived.
     Nothing,
     /// The reader was removed or the writer is gone, so no further block will arrive.
@@ -38,7 +49,7 @@ pub enum Wake {
 
 impl Reader {
     pub(crate) fn local(queue: Arc<Queue>) -> Self {
-        Self { control: Control::Local(queue), taken: 0, released: 0, lost: 0, remote: None }
+        Self { control: Control::Local(queue), taken: 0, released: 0, lost: 0, ticked: 0, remote: None }
     }
 
     /// Creates the reader's end from the descriptors in [`ReaderFds`](crate::ReaderFds) alone. The slots are
@@ -59,7 +70,7 @@ impl Reader {
         // Blocks that an earlier end on this page took but did not release are delivered again.
         let released = page.queue().reader.released.load(Ordering::Relaxed);
         let remote = Some(Remote { slots, event });
-        Ok(Self { control: Control::Shared(page), taken: released, released, lost: 0, remote })
+        Ok(Self { control: Control::Shared(page), taken: released, released, lost: 0, ticked: 0, remote })
     }
 
     fn queue(&self) -> &Queue {
@@ -76,18 +87,49 @@ impl Reader {
         self.queue().writer.removed.load(Ordering::Acquire) != 0
     }
 
-    /// Takes the next block and returns its slot and number of packets. The block does not change until
-    /// [`Reader::release`], unless the reader is removed.
-    pub fn take(&mut self) -> Option<(usize, u32)> {
+    /// Takes the next tick or block. Each tick is returned once.
+    pub fn next(&mut self) -> Option<Item> {
         let queue = self.control.queue();
-        // Pairs with the writer's `Release`: the entry and the block's bytes are visible.
-        if queue.writer.published.load(Ordering::Acquire) == self.taken || self.is_removed() {
+        if self.is_removed() {
             return None;
         }
-        let entry = queue.entries.0[self.taken as usize % ENTRIES].load(Ordering::Relaxed);
+        // Pairs with the writer's `Release`: the entry and the block's bytes are visible.
+        while queue.writer.published.load(Ordering::Acquire) == self.taken {
+            // Blocks that were published before the tick are visible after this load.
+            let tick = queue.writer.tick.load(Ordering::Acquire);
+            if tick <= self.ticked {
+                return None;
+            }
+            if queue.writer.published.load(Ordering::Acquire) == self.taken {
+                self.ticked = tick;
+                return Some(Item::Tick(tick));
+            }
+        }
+        let place = self.taken as usize % ENTRIES;
+        let tick = queue.entries.ticks[place].load(Ordering::Relaxed);
+        if tick > self.ticked {
+            self.ticked = tick;
+            return Some(Item::Tick(tick));
+        }
+        let entry = queue.entries.blocks[place].load(Ordering::Relaxed);
         self.taken += 1;
         queue.reader.taken.store(self.taken, Ordering::Relaxed);
-        Some(parts(entry))
+        Some(Item::Block(Block::from_entry(entry)))
+    }
+
+    /// Takes the next block, and passes over the ticks before it.
+    pub fn take(&mut self) -> Option<Block> {
+        loop {
+            if let Item::Block(block) = self.next()? {
+                return Some(block);
+            }
+        }
+    }
+
+    /// Returns whether a block or a tick is ready to be taken.
+    pub fn is_ready(&self) -> bool {
+        self.waiting() > 0
+            || self.queue().writer.tick.load(Ordering::Acquire) > self.ticked && !self.is_removed()
     }
 
     /// Returns the number of blocks that are ready to be taken.
@@ -104,9 +146,9 @@ impl Reader {
     /// publishing.
     pub fn release(&mut self, slot: usize) {
         let queue = self.control.queue();
-        let oldest = queue.entries.0[self.released as usize % ENTRIES].load(Ordering::Relaxed);
+        let oldest = queue.entries.blocks[self.released as usize % ENTRIES].load(Ordering::Relaxed);
         assert!(
-            self.released < self.taken && parts(oldest).0 == slot,
+            self.released < self.taken && Block::from_entry(oldest).slot == slot,
             "slots are released in the order in which they were taken"
         );
         self.released += 1;
@@ -138,8 +180,8 @@ impl Reader {
         self.remote.as_ref().map(|remote| remote.event.as_fd())
     }
 
-    /// Requests that the writer wake this reader at the next block, before the caller polls
-    /// [`Reader::event`]. If it returns false, the caller must not sleep: a block is ready already, or this
+    /// Requests that the writer wake this reader at the next block or tick, before the caller polls
+    /// [`Reader::event`]. If it returns false, the caller must not sleep: something is ready already, or this
     /// is the writer's process. Call [`Reader::disarm`] afterwards in either case.
     pub fn arm(&mut self) -> bool {
         if self.remote.is_none() {
@@ -148,7 +190,7 @@ impl Reader {
         self.queue().reader.state.store(SLEEPING, Ordering::Relaxed);
         // See `Pool::wake`.
         fence(Ordering::SeqCst);
-        self.waiting() == 0
+        !self.is_ready()
     }
 
     /// Withdraws the request of [`Reader::arm`] and drains the event.
@@ -160,21 +202,21 @@ impl Reader {
         }
     }
 
-    /// Sleeps until a block is ready, or for `timeout`. In the writer's process it returns at once.
+    /// Sleeps until a block or a tick is ready, or for `timeout`. In the writer's process it returns at once.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, BlockError> {
-        if self.waiting() > 0 {
-            return Ok(Wake::Blocks);
+        if self.is_ready() {
+            return Ok(Wake::Ready);
         }
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         loop {
             let polled = if self.arm() { self.poll(deadline) } else { Ok(Wake::Nothing) };
             self.disarm();
             let polled = polled.map_err(|e| descriptor("event", "poll", e));
-            if self.waiting() > 0 {
-                return Ok(Wake::Blocks);
+            if self.is_ready() {
+                return Ok(Wake::Ready);
             }
             // Otherwise the byte belongs to an earlier sleep.
-            if !matches!(polled, Ok(Wake::Blocks)) {
+            if !matches!(polled, Ok(Wake::Ready)) {
                 return polled;
             }
         }
@@ -189,7 +231,7 @@ impl Reader {
         match poll(&mut fds, left.as_ref()) {
             Ok(0) | Err(Errno::INTR) => Ok(Wake::Nothing),
             Ok(_) if fds[0].revents().contains(PollFlags::HUP) => Ok(Wake::Closed),
-            Ok(_) => Ok(Wake::Blocks),
+            Ok(_) => Ok(Wake::Ready),
             Err(e) => Err(e),
         }
     }

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{PACKETS, Window, fill};
-use flame_block::{Pool, Reader, ReaderFds};
+use common::{PACKETS, Window, block, fill};
+use flame_block::{Block, Pool, Reader, ReaderFds};
 use proptest::prelude::*;
 use rustix::fs::{FallocateFlags, OFlags};
 use std::collections::VecDeque;
@@ -69,7 +69,7 @@ proptest! {
                     value = value.wrapping_add(1);
                     let slot = fill(&mut pool, value).expect("a slot is free");
                     prop_assert!(held.iter().all(|(s, _)| *s != slot), "slot {slot} is recycled");
-                    pool.publish(slot, PACKETS);
+                    pool.publish(block(slot, PACKETS));
                     if queued.len() + held.len() < DEPTH {
                         queued.push_back(value);
                     } else {
@@ -79,7 +79,7 @@ proptest! {
                 Step::Take => {
                     let taken = honest.take();
                     prop_assert_eq!(taken.is_some(), !queued.is_empty());
-                    if let Some((slot, packets)) = taken {
+                    if let Some(Block { slot, packets, .. }) = taken {
                         prop_assert_eq!(packets, PACKETS);
                         held.push_back((slot, queued.pop_front().unwrap()));
                     }
@@ -125,8 +125,8 @@ fn the_wake_up_never_blocks() {
         for _ in 0..5000 {
             scribble(&control, STATE, 1);
             let slot = fill(&mut pool, 1).unwrap();
-            pool.publish(slot, 1);
-            let slot = other.take().unwrap().0;
+            pool.publish(block(slot, 1));
+            let slot = other.take().unwrap().slot;
             other.release(slot);
         }
         done.send(pool.readers().count()).unwrap();
@@ -193,7 +193,7 @@ fn a_sleeper_that_has_gone_is_removed_by_its_wake_up() {
     drop(fds);
     assert_eq!(pool.readers().count(), 1);
     let slot = fill(&mut pool, 1).unwrap();
-    pool.publish(slot, 1);
+    pool.publish(block(slot, 1));
     assert_eq!(pool.readers().count(), 0);
     assert_eq!(pool.claim(), Some(slot), "what it held is free");
 }

@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{PACKETS, Window, fill};
-use flame_block::{Backlog, Pool, Reader};
+use common::{PACKETS, Window, block, fill};
+use flame_abi::LinkType;
+use flame_block::{Backlog, Block, Item, Pool, Reader};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -69,7 +70,7 @@ proptest! {
                         continue;
                     };
                     prop_assert!(!in_use(slot), "slot {slot} is recycled under a reader");
-                    let published = pool.publish(slot, PACKETS);
+                    let published = pool.publish(block(slot, PACKETS));
                     let mut taken = 0;
                     for model in &mut readers {
                         if model.queued.len() + model.held.len() < model.depth {
@@ -85,7 +86,7 @@ proptest! {
                     prop_assert_eq!(model.reader.waiting(), model.queued.len() as u64);
                     let taken = model.reader.take();
                     prop_assert_eq!(taken.is_some(), !model.queued.is_empty());
-                    if let Some((slot, packets)) = taken {
+                    if let Some(Block { slot, packets, .. }) = taken {
                         prop_assert_eq!(packets, PACKETS);
                         model.held.push_back((slot, model.queued.pop_front().unwrap()));
                     }
@@ -134,7 +135,7 @@ proptest! {
         pool.reader(4).unwrap();
         for _ in 0..4 {
             let slot = pool.claim().unwrap();
-            pool.publish(slot, 1);
+            pool.publish(block(slot, 1));
         }
     }
 }
@@ -148,11 +149,11 @@ fn numbers_are_used_again() {
     assert!(matches!(pool.remote_reader(1), Err(flame_block::BlockError::TooManyReaders)));
     for round in 0..200 {
         let slot = fill(&mut pool, 1).unwrap();
-        assert_eq!(pool.publish(slot, 1).taken, 64);
+        assert_eq!(pool.publish(block(slot, 1)).taken, 64);
         // All but one reader are done; the last one ends while it holds its block.
         let leaves = round % readers.len();
         for (i, reader) in readers.iter_mut().enumerate() {
-            let (slot, _) = reader.take().unwrap();
+            let Block { slot, .. } = reader.take().unwrap();
             if i != leaves {
                 reader.release(slot);
             }
@@ -175,11 +176,11 @@ fn room_made_after_the_claim_is_used() {
     let mut pool = Pool::new(2).unwrap();
     let mut reader = pool.reader(1).unwrap();
     let slot = fill(&mut pool, 1).unwrap();
-    pool.publish(slot, 1);
+    pool.publish(block(slot, 1));
     let next = fill(&mut pool, 2).unwrap();
-    let (taken, _) = reader.take().unwrap();
+    let Block { slot: taken, .. } = reader.take().unwrap();
     reader.release(taken);
-    assert_eq!((pool.publish(next, 1).taken, reader.lost()), (1, 0));
+    assert_eq!((pool.publish(block(next, 1)).taken, reader.lost()), (1, 0));
 }
 
 #[test]
@@ -189,10 +190,10 @@ fn releases_come_in_order() {
     let mut reader = pool.reader(2).unwrap();
     for _ in 0..2 {
         let slot = pool.claim().unwrap();
-        pool.publish(slot, 1);
+        pool.publish(block(slot, 1));
     }
     reader.take();
-    let second = reader.take().unwrap().0;
+    let second = reader.take().unwrap().slot;
     reader.release(second);
 }
 
@@ -206,7 +207,7 @@ fn readers_in_threads_see_whole_blocks() {
             let (mut seen, mut lost) = (0u64, 0u64);
             while seen + lost < 2000 {
                 lost += reader.lost();
-                let Some((slot, packets)) = reader.take() else {
+                let Some(Block { slot, packets, .. }) = reader.take() else {
                     std::thread::yield_now();
                     continue;
                 };
@@ -227,7 +228,7 @@ fn readers_in_threads_see_whole_blocks() {
             }
             std::thread::yield_now();
         };
-        pool.publish(slot, 1);
+        pool.publish(block(slot, 1));
         if let Some(reader) = &mut passing {
             assert!(reader.take().is_some());
         }
@@ -235,4 +236,59 @@ fn readers_in_threads_see_whole_blocks() {
     for thread in threads {
         assert_eq!(thread.join().unwrap(), 2000);
     }
+}
+
+/// Publishes blocks and ticks while another thread takes them: every block is there, in order, and between two
+/// blocks the last tick that was published between them.
+#[test]
+fn ticks_keep_their_place_between_blocks() {
+    let mut pool = Pool::new(8).unwrap();
+    let mut reader = pool.reader(8).unwrap();
+    const STEPS: u64 = 200_000;
+    let taken = std::thread::spawn(move || {
+        let mut taken = Vec::new();
+        let mut ticked = 0;
+        while ticked < STEPS {
+            match reader.next() {
+                None => std::hint::spin_loop(),
+                Some(Item::Tick(at)) => {
+                    ticked = at;
+                    taken.push(Item::Tick(at));
+                }
+                Some(item @ Item::Block(block)) => {
+                    taken.push(item);
+                    reader.release(block.slot);
+                }
+            }
+        }
+        taken
+    });
+    let mut published = Vec::new();
+    for step in 1..=STEPS {
+        if step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 == 0 || step == STEPS {
+            pool.tick(step);
+            published.push(Item::Tick(step));
+            continue;
+        }
+        let slot = loop {
+            if let Some(slot) = pool.claim() {
+                break slot;
+            }
+        };
+        // The packets number the blocks, so that a lost or repeated one shows.
+        let next = Block { slot, packets: step as u32 % 1024, link: LinkType(step as u16) };
+        pool.publish(next);
+        published.push(Item::Block(next));
+    }
+    let taken = taken.join().unwrap();
+    let blocks =
+        |items: &[Item]| items.iter().copied().filter(|i| matches!(i, Item::Block(_))).collect::<Vec<_>>();
+    assert_eq!(blocks(&taken), blocks(&published));
+    let last = |items: &[Item]| {
+        items
+            .chunk_by(|a, b| matches!((a, b), (Item::Tick(_), Item::Tick(_))))
+            .map(|c| c[c.len() - 1])
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(last(&taken), last(&published));
 }

@@ -1,7 +1,10 @@
 //! Readers in separate processes: this binary again, with inherited descriptors.
 #![allow(unsafe_code)] // Takes over inherited descriptors; maps memory that must not be mapped.
 
-use flame_block::{Pool, Reader, ReaderFds, ReaderId, SLOT_BYTES, SLOT_DESCRIPTORS, Wake};
+mod common;
+
+use common::block;
+use flame_block::{Block, Pool, Reader, ReaderFds, ReaderId, SLOT_BYTES, SLOT_DESCRIPTORS, Wake};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -48,7 +51,7 @@ fn ended(child: Child) -> Output {
 fn write(pool: &mut Pool, number: u64) -> usize {
     let slot = pool.claim().expect("there are more slots than may be held");
     pool.slot(slot).1[..800].chunks_mut(8).for_each(|word| word.copy_from_slice(&number.to_ne_bytes()));
-    pool.publish(slot, 1);
+    pool.publish(block(slot, 1));
     slot
 }
 
@@ -78,7 +81,7 @@ fn read_all([data, control, event]: [OwnedFd; 3]) {
     let mut reader = Reader::from_fds(data, control, event).unwrap();
     let (mut seen, mut lost, mut slept, mut last) = (0u64, 0, 0u64, None);
     loop {
-        while let Some((slot, packets)) = reader.take() {
+        while let Some(Block { slot, packets, .. }) = reader.take() {
             let number = read(&reader, slot);
             assert!(last < Some(number) && packets == 1);
             last = Some(number);
@@ -88,7 +91,7 @@ fn read_all([data, control, event]: [OwnedFd; 3]) {
         slept += 1;
         match reader.wait(None).unwrap() {
             Wake::Closed => break,
-            Wake::Blocks | Wake::Nothing => {}
+            Wake::Ready | Wake::Nothing => {}
         }
     }
     lost += reader.lost();
@@ -115,7 +118,7 @@ fn another_process_reads_while_blocks_are_written() {
     let mut local = pool.reader(3).unwrap();
     for number in 0..BLOCKS {
         write(&mut pool, number);
-        let (slot, _) = local.take().unwrap();
+        let Block { slot, .. } = local.take().unwrap();
         local.release(slot);
         if number % 500 == 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -173,7 +176,7 @@ fn a_killed_reader_costs_the_others_nothing() {
     let mut next = |pool: &mut Pool| {
         let written = write(pool, number);
         number += 1;
-        let (slot, _) = local.take().expect("nothing is lost");
+        let Block { slot, .. } = local.take().expect("nothing is lost");
         assert_eq!(slot, written);
         local.release(slot);
         assert_eq!(local.lost(), 0);

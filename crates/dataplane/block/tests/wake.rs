@@ -1,6 +1,9 @@
 //! The wake-up of readers: its time, and the cases without a system call.
 
-use flame_block::{Pool, Reader, ReaderId, Wake};
+mod common;
+
+use common::block;
+use flame_block::{Block, Pool, Reader, ReaderId, Wake};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,11 +22,11 @@ fn is_readable(event: impl AsFd) -> bool {
 
 fn publish(pool: &mut Pool) {
     let slot = pool.claim().unwrap();
-    pool.publish(slot, 1);
+    pool.publish(block(slot, 1));
 }
 
 fn take_all(reader: &mut Reader) -> usize {
-    std::iter::from_fn(|| reader.take().map(|(slot, _)| reader.release(slot))).count()
+    std::iter::from_fn(|| reader.take().map(|Block { slot, .. }| reader.release(slot))).count()
 }
 
 #[test]
@@ -56,7 +59,7 @@ fn only_a_reader_that_sleeps_is_woken_and_once() {
     assert_eq!(reader.wait(Some(Duration::from_millis(50))).unwrap(), Wake::Nothing);
     assert!(start.elapsed() >= Duration::from_millis(50));
     publish(&mut pool);
-    assert_eq!(reader.wait(None).unwrap(), Wake::Blocks);
+    assert_eq!(reader.wait(None).unwrap(), Wake::Ready);
 }
 
 /// A reader that is about to sleep and a writer that publishes at that moment: one of them must notice the
@@ -97,7 +100,7 @@ fn a_block_published_while_the_reader_arms_is_noticed() {
         let slot = pool.claim().unwrap();
         start.store(2 * round - 1, Ordering::Release);
         (0..round % 61).for_each(|_| std::hint::spin_loop());
-        pool.publish(slot, 1);
+        pool.publish(block(slot, 1));
         start.store(2 * round, Ordering::Release);
         reached(&end, 2 * round);
     }
@@ -119,7 +122,7 @@ fn the_end_wakes_a_reader_that_sleeps() {
     assert_eq!(sleeps.join().unwrap(), Wake::Closed);
     // Blocks published before the end are read first.
     drop(pool);
-    assert_eq!(last.wait(None).unwrap(), Wake::Blocks);
+    assert_eq!(last.wait(None).unwrap(), Wake::Ready);
     assert_eq!(take_all(&mut last), 1);
     assert_eq!(last.wait(None).unwrap(), Wake::Closed);
 }
@@ -134,13 +137,13 @@ fn a_second_end_begins_with_what_was_not_released() {
     for _ in 0..3 {
         publish(&mut pool);
     }
-    let slots: Vec<_> = std::iter::from_fn(|| first.take().map(|(slot, _)| slot)).collect();
+    let slots: Vec<_> = std::iter::from_fn(|| first.take().map(|Block { slot, .. }| slot)).collect();
     first.release(slots[0]);
     // This is the state after a process was killed.
     std::mem::forget(first);
     let [data, control, event] = again;
     let mut second = Reader::from_fds(data, control, event).unwrap();
-    let rest: Vec<_> = std::iter::from_fn(|| second.take().map(|(slot, _)| slot)).collect();
+    let rest: Vec<_> = std::iter::from_fn(|| second.take().map(|Block { slot, .. }| slot)).collect();
     assert_eq!(rest, slots[1..]);
     rest.into_iter().for_each(|slot| second.release(slot));
     assert_eq!(pool.backlog(second.id()).unwrap().held, 0);

@@ -1,23 +1,14 @@
-use crate::caller::{Caller, Ended};
 use crate::error::RunError;
-use crate::module::{LoadedModule, Shape};
-use crate::outlet::{Event, Origin, Outlet, Removed};
-use crate::report::{FaultReport, Report};
-use crate::stop::{Quantum, Stop};
+use crate::outlet::{Event, PipelineOutlet, Removed};
+use crate::report::Report;
 use crate::wiring::{Ends, QUEUE};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use flame_execute::{LoadedModule, Origin, Outlet, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
-use flame_plan::{Account, ModuleId, quantize};
+use flame_plan::{Account, FaultReport, ModuleId};
 use flame_record::{Rows, Sink, SinkError};
-use flame_run::{Allowance, Call, Fault, Output, Role};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// The maximum number of bytes of messages that wait for a slow instance, on live sources. Further ones are
-/// lost, and counted.
-const QUEUED: usize = 64 << 20;
-
-/// The number of bytes that a waiting message takes in addition to its own.
-const ENTRY: usize = 64;
+use flame_run::Output;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The last step of the pipeline: passes messages to the slow instances and rows to the sink.
 ///
@@ -47,23 +38,7 @@ struct Collected {
     name: String,
     rows: Rows,
     gate: Gate,
-    resolution_ns: u64,
-    /// The last tick, at the module's resolution.
-    ticked: u64,
-    /// The last tick that the pipelines of all workers passed.
-    due: u64,
-    /// The last tick that was passed on to the slow instance.
-    done: u64,
-    /// The last tick that each worker's fast instance passed.
-    passed: Vec<u64>,
-    /// The rest of the allowance for the messages of each fast instance's current call.
-    allowances: Vec<Option<Allowance>>,
-    slow: Option<Caller>,
-    queue: VecDeque<Task>,
-    /// The number of bytes of the messages in `queue`.
-    queued: usize,
-    /// The worker whose message the slow instance processes.
-    worker: usize,
+    slow: Option<SlowLoop>,
     granted: bool,
     account: Account,
     /// The rest of its removal, once its fast instances have ended on all workers.
@@ -78,17 +53,6 @@ struct Last {
     reply: Sender<Account>,
     /// Whether the last call of the slow instance has begun.
     is_ending: bool,
-}
-
-/// A waiting call of a slow instance.
-enum Task {
-    Message {
-        worker: usize,
-        /// Whether this is the first message of its fast call.
-        is_first: bool,
-        bytes: Vec<u8>,
-    },
-    Tick(u64),
 }
 
 impl<'a> Collector<'a> {
@@ -124,16 +88,7 @@ impl<'a> Collector<'a> {
             name: p.name.clone(),
             rows: Rows::new(&p.catalog_entry()),
             gate: Gate::new(&p.manifest, &p.terms, &module.meters),
-            resolution_ns: p.view.resolution_ns,
-            ticked: 0,
-            due: self.ticked,
-            done: self.ticked,
-            passed: vec![0; self.shape.workers],
-            allowances: vec![None; self.shape.workers],
             slow: None,
-            queue: VecDeque::new(),
-            queued: 0,
-            worker: 0,
             granted: module.meters.granted(),
             account: Account::default(),
             last: None,
@@ -143,11 +98,9 @@ impl<'a> Collector<'a> {
         }
         collected.gate.tick(self.ticked);
         if module.loaded.has_slow_path() {
-            let mut slow = Caller::new(self.shape, module, Role::Slow, self.is_live);
-            match slow.launch(false) {
-                Ok(()) => collected.slow = Some(slow),
-                Err(fault) => self.faults.push(collected.ended(&fault)),
-            }
+            let (slow, fault) = SlowLoop::new(self.shape, module, self.is_live, self.ticked);
+            collected.slow = Some(slow);
+            collected.fault(fault, &mut self.faults);
         }
         self.modules.push(collected);
         self.go(self.modules.len() - 1)
@@ -196,16 +149,15 @@ impl<'a> Collector<'a> {
         };
         let m = &mut self.modules[at];
         m.go(&quantum, self.sink, &mut self.faults)?;
-        let now_ns = match &mut m.last {
-            Some(last) if !m.slow.as_ref().is_some_and(|slow| slow.is_busy() || !m.queue.is_empty()) => {
-                (!std::mem::replace(&mut last.is_ending, true)).then_some(last.now_ns)
-            }
-            _ => return Ok(false),
-        };
-        if let (Some(now_ns), Some(slow)) = (now_ns, &mut m.slow) {
-            slow.start(Call::End { now_ns: quantize(now_ns, m.resolution_ns) }, slow.allowance());
+        if m.is_busy() {
+            return Ok(false);
+        }
+        if let (Some(last), Some(slow)) = (&mut m.last, &mut m.slow)
+            && !std::mem::replace(&mut last.is_ending, true)
+        {
+            slow.start_end(last.now_ns);
             m.go(&quantum, self.sink, &mut self.faults)?;
-            if m.slow.as_ref().is_some_and(Caller::is_busy) {
+            if m.is_busy() {
                 return Ok(false);
             }
         }
@@ -229,13 +181,11 @@ impl<'a> Collector<'a> {
                 m.take(frame, self.sink)?;
                 continue;
             };
-            if m.slow.is_none() || (self.is_live && m.queued + message.len() + ENTRY > QUEUED) {
+            let Some(slow) = &mut m.slow else {
                 m.account.messages_lost += 1;
                 continue;
-            }
-            let is_first = std::mem::take(&mut is_first);
-            m.queued += message.len() + ENTRY;
-            m.queue.push_back(Task::Message { worker: from.worker, is_first, bytes: message.to_vec() });
+            };
+            slow.message(from.worker, std::mem::take(&mut is_first), message);
             if !self.is_live {
                 self.go(at)?;
             }
@@ -251,9 +201,9 @@ impl<'a> Collector<'a> {
             self.modules.iter_mut().for_each(|m| m.gate.tick(all));
             self.ticked = all;
             for module in 0..self.modules.len() {
-                let m = &mut self.modules[module];
-                m.due = all;
-                m.tick();
+                if let Some(slow) = &mut self.modules[module].slow {
+                    slow.tick(all);
+                }
                 self.go(module)?;
             }
             for m in &mut self.modules {
@@ -270,21 +220,16 @@ impl<'a> Collector<'a> {
     /// Records that a module's fast instance has passed the tick.
     pub(crate) fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
         let Some(at) = self.place(module) else { return Ok(()) };
-        let m = &mut self.modules[at];
-        m.passed[worker] = now_ns;
-        m.tick();
+        if let Some(slow) = &mut self.modules[at].slow {
+            slow.passed(worker, now_ns);
+        }
         self.go(at)
     }
 
     /// Returns whether a quantum would advance a slow instance.
     pub(crate) fn can_progress(&mut self) -> bool {
-        self.modules.iter_mut().any(|m| {
-            if m.last.is_some() {
-                return true;
-            }
-            let waits = !m.queue.is_empty();
-            m.slow.as_mut().is_some_and(|slow| (waits || slow.is_busy()) && slow.may_begin())
-        })
+        let can = |m: &mut Collected| m.last.is_some() || m.slow.as_mut().is_some_and(SlowLoop::can_progress);
+        self.modules.iter_mut().any(can)
     }
 
     /// Gives one quantum to each slow instance with waiting calls.
@@ -344,31 +289,18 @@ impl Collected {
         faults: &mut Vec<FaultReport>,
     ) -> Result<(), RunError> {
         self.go(quantum, sink, faults)?;
-        let now_ns = quantize(now_ns, self.resolution_ns);
         if let Some(slow) = &mut self.slow {
-            slow.start(Call::End { now_ns }, slow.allowance());
+            slow.start_end(now_ns);
             self.go(quantum, sink, faults)?;
         }
         Ok(())
     }
 
-    /// Queues a tick of the slow instance if all workers have passed the tick that is due.
-    fn tick(&mut self) {
-        if self.due <= self.done || self.passed.iter().any(|passed| *passed < self.due) {
-            return;
-        }
-        self.done = self.due;
-        let now_ns = quantize(self.due, self.resolution_ns);
-        if now_ns <= std::mem::replace(&mut self.ticked, now_ns) || self.slow.is_none() {
-            return;
-        }
-        match self.queue.back_mut() {
-            Some(Task::Tick(due)) => *due = now_ns,
-            _ => self.queue.push_back(Task::Tick(now_ns)),
-        }
+    fn is_busy(&self) -> bool {
+        self.slow.as_ref().is_some_and(SlowLoop::is_busy)
     }
 
-    /// Makes waiting calls until none is left or the quantum is over.
+    /// Makes waiting calls of the slow instance until none is left or the quantum is over.
     fn go(
         &mut self,
         quantum: &Quantum<'_>,
@@ -376,49 +308,17 @@ impl Collected {
         faults: &mut Vec<FaultReport>,
     ) -> Result<(), RunError> {
         let Some(mut slow) = self.slow.take() else { return Ok(()) };
-        while slow.is_busy() || self.start_next(&mut slow) {
-            match slow.go(quantum, &mut |output| self.rows_of(output, sink))? {
-                Ended::Paused => break,
-                Ended::Done(Call::Message(_), allowance) => self.allowances[self.worker] = Some(allowance),
-                Ended::Done(..) => {}
-                Ended::Faulted(call, fault) => {
-                    self.gone(&call);
-                    faults.push(self.ended(&fault));
-                    return Ok(());
-                }
-                // The fast instances report the reason.
-                Ended::Evicted(call, _) => {
-                    self.gone(&call);
-                    return Ok(());
-                }
-            }
-            if quantum.is_over() {
-                break;
-            }
-        }
+        let fault = slow.go(quantum, &mut |output| self.rows_of(output, sink));
+        self.account.messages_lost += slow.take_lost();
         self.slow = Some(slow);
+        self.fault(fault?, faults);
         Ok(())
     }
 
-    fn start_next(&mut self, slow: &mut Caller) -> bool {
-        match self.queue.pop_front() {
-            None => return false,
-            Some(Task::Tick(now_ns)) => slow.start(Call::Tick { now_ns }, slow.allowance()),
-            Some(Task::Message { worker, is_first, bytes }) => {
-                self.queued = self.queued.saturating_sub(bytes.len() + ENTRY);
-                self.worker = worker;
-                let left = self.allowances[worker].filter(|_| !is_first);
-                slow.start(Call::Message(bytes), left.unwrap_or_else(|| slow.allowance()));
-            }
-        }
-        true
-    }
-
-    /// Counts the messages that are lost with the slow instance: the current one and those that wait.
-    fn gone(&mut self, call: &Call) {
-        let waiting = self.queue.drain(..).filter(|task| matches!(task, Task::Message { .. })).count() as u64;
-        self.account.messages_lost += waiting + u64::from(matches!(call, Call::Message(_)));
-        self.queued = 0;
+    /// Records the fault with which the slow instance ended.
+    fn fault(&mut self, fault: Option<FaultReport>, faults: &mut Vec<FaultReport>) {
+        self.account.faults += u64::from(fault.is_some());
+        faults.extend(fault);
     }
 
     fn take(&mut self, frame: Frame<'_>, sink: &mut dyn Sink) -> Result<(), RunError> {
@@ -453,15 +353,6 @@ impl Collected {
     fn rows_of(&mut self, output: Output<'_>, sink: &mut dyn Sink) -> Result<(), RunError> {
         frames(output.bytes).try_for_each(|frame| self.take(frame, sink))
     }
-
-    /// Records that the slow instance is gone. Later messages to it are lost.
-    fn ended(&mut self, fault: &Fault) -> FaultReport {
-        self.slow = None;
-        self.account.faults += 1;
-        let text = fault.text(self.granted);
-        let (id, module) = (self.id, self.name.clone());
-        FaultReport { id, module, worker: None, packet: None, text, evicted: None, restarted: false }
-    }
 }
 
 /// Counts the records of a module that was added after the sink fixed its files as lost, which ends no run.
@@ -477,7 +368,7 @@ fn written(result: Result<(), SinkError>, rows: usize, account: &mut Account) ->
 }
 
 /// With one worker, the output of the pipeline needs no queue.
-impl Outlet for Collector<'_> {
+impl Outlet<RunError> for Collector<'_> {
     fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
         Collector::output(self, from, output.bytes)
     }
@@ -490,7 +381,9 @@ impl Outlet for Collector<'_> {
     fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
         Collector::passed(self, module, worker, now_ns)
     }
+}
 
+impl PipelineOutlet for Collector<'_> {
     fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
         Collector::removed(self, removed)
     }

@@ -11,16 +11,14 @@ pub enum RunError {
     Block(#[from] flame_block::BlockError),
     #[error(transparent)]
     Sink(#[from] flame_record::SinkError),
-    #[error("engine: {0}")]
-    Engine(#[from] flame_run::EngineError),
+    #[error(transparent)]
+    Load(#[from] flame_execute::LoadError),
     #[error("more than {} modules share a view: run them in two commands", flame_block::MAX_READERS)]
     TooManyModules,
     #[error("a live source for each of {expected} workers, found {found}")]
     Sources { expected: usize, found: usize },
     #[error("module number {} was used in this run: give each module a number of its own", .0.0)]
     Duplicate(ModuleId),
-    #[error("{0} runs under a grant, and the meters of its credential are missing")]
-    NoMeters(String),
     #[error("no module has number {}", .0.0)]
     Unknown(ModuleId),
     /// Ticks fall only on times that every view shows, and their period was fixed when the run began.

@@ -1,10 +1,10 @@
 //! Commands to a run that is in progress.
 
 use crate::error::RunError;
-use crate::module::{LoadedModule, Module, Shape};
 use crate::outlet::Event;
 use crate::report::Snapshot;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use flame_execute::{LoadedModule, Module, Shape};
 use flame_plan::{Account, ModuleClass, ModuleId, Reason};
 use flame_run::{Engines, Eviction};
 use flame_view::{Key, View};

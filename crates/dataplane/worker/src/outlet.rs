@@ -1,20 +1,10 @@
 //! The output of pipelines, and the queue between their threads and the collector.
 
 use crate::error::RunError;
-use crate::module::LoadedModule;
-use crate::report::FaultReport;
 use crossbeam_channel::Sender;
-use flame_plan::{Account, ModuleId};
+use flame_execute::{LoadedModule, Origin, Outlet};
+use flame_plan::{Account, FaultReport, ModuleId};
 use flame_run::Output;
-
-/// The origin of output.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
-    pub(crate) module: ModuleId,
-    pub(crate) worker: usize,
-    /// Whether this is the first output of its call, not that of a continuation.
-    pub(crate) is_first: bool,
-}
 
 /// A module that was removed from one pipeline.
 pub(crate) struct Removed {
@@ -27,11 +17,7 @@ pub(crate) struct Removed {
 }
 
 /// The destination of a pipeline's output.
-pub(crate) trait Outlet {
-    fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError>;
-    fn fault(&mut self, report: FaultReport) -> Result<(), RunError>;
-    /// Records that the module has completed the tick at `now_ns`, and all calls before it, on this worker.
-    fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError>;
+pub(crate) trait PipelineOutlet: Outlet<RunError> {
     fn removed(&mut self, removed: Removed) -> Result<(), RunError>;
 }
 
@@ -60,7 +46,7 @@ impl Queue<'_> {
     }
 }
 
-impl Outlet for Queue<'_> {
+impl Outlet<RunError> for Queue<'_> {
     fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
         self.send(Event::Output { from, bytes: output.bytes.to_vec() })
     }
@@ -72,7 +58,9 @@ impl Outlet for Queue<'_> {
     fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
         self.send(Event::Passed { module, worker, now_ns })
     }
+}
 
+impl PipelineOutlet for Queue<'_> {
     fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
         self.send(Event::Removed(removed))
     }

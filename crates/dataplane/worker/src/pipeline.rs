@@ -2,14 +2,12 @@
 
 use crate::error::RunError;
 use crate::handle::Command;
-use crate::module::LoadedModule;
-use crate::outlet::{Outlet, Removed};
+use crate::outlet::{PipelineOutlet, Removed};
 use crate::read::Chunk;
-use crate::report::FaultReport;
-use crate::runner::{Blocks, ModuleRunner};
-use crate::stage::{PipelineOptions, ViewStage, blocks, is_alone};
+use crate::stage::{PipelineOptions, ViewStage, conditions, is_alone};
 use crossbeam_channel::Sender;
-use flame_plan::{Account, ModuleId, Shed};
+use flame_execute::{BatchLoop, Conditions, LoadedModule, Stop};
+use flame_plan::{Account, FaultReport, ModuleId, Shed};
 
 pub(crate) struct Pipeline<'a> {
     views: Vec<ViewStage>,
@@ -29,7 +27,7 @@ impl<'a> Pipeline<'a> {
     pub(crate) fn new(
         modules: &[LoadedModule],
         options: PipelineOptions<'a>,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn PipelineOutlet,
     ) -> Result<Self, RunError> {
         let options = PipelineOptions { batch: options.batch.clamp(1, flame_abi::MAX_BATCH), ..options };
         let mut pipeline = Self { views: Vec::new(), leaving: Vec::new(), options };
@@ -37,7 +35,11 @@ impl<'a> Pipeline<'a> {
         Ok(pipeline)
     }
 
-    fn add(&mut self, module: &LoadedModule, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    fn how(&self) -> (usize, &'a Stop<'a>) {
+        (self.options.batch, self.options.stop)
+    }
+
+    fn add(&mut self, module: &LoadedModule, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
         let shares = |view: &ViewStage| view.has_room_for(&module.plan.view);
         let at = match self.views.iter().position(shares).filter(|_| !is_alone(module, &self.options)) {
             Some(at) => at,
@@ -54,7 +56,7 @@ impl<'a> Pipeline<'a> {
         &mut self,
         command: Command,
         now_ns: u64,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn PipelineOutlet,
     ) -> Result<(), RunError> {
         match command {
             Command::Add(module) => match self.add(&module, outlet) {
@@ -73,8 +75,8 @@ impl<'a> Pipeline<'a> {
             Command::Remove(id, reply) => self.remove(id, now_ns, reply, outlet),
             Command::Accounts(reply) => {
                 let leaving = self.leaving.iter().map(|l| &l.view);
-                let runners = self.views.iter().chain(leaving).flat_map(|v| &v.runners);
-                let accounts = runners.map(|r| (r.module, r.account.clone())).collect();
+                let loops = self.views.iter().chain(leaving).flat_map(|v| &v.loops);
+                let accounts = loops.map(|l| (l.module(), l.account().clone())).collect();
                 // This fails only if nobody waits for the reply any more.
                 let _ = reply.send(accounts);
                 Ok(())
@@ -87,19 +89,19 @@ impl<'a> Pipeline<'a> {
         id: ModuleId,
         now_ns: u64,
         reply: Sender<Account>,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn PipelineOutlet,
     ) -> Result<(), RunError> {
-        let PipelineOptions { batch, stop, .. } = self.options;
+        let how = self.how();
         let place =
             self.views.iter().enumerate().find_map(|(at, view)| {
-                Some((at, view.runners.iter().position(|runner| runner.module == id)?))
+                Some((at, view.loops.iter().position(|batches| batches.module() == id)?))
             });
-        let Some((at, runner)) = place else {
+        let Some((at, place)) = place else {
             // It could not be added on this worker.
             return outlet.removed(Removed { module: id, account: Account::default(), now_ns, reply });
         };
-        if self.views[at].runners.len() == 1 {
-            self.views[at].publish((batch, stop), outlet)?;
+        if self.views[at].loops.len() == 1 {
+            self.views[at].publish(how, outlet)?;
             let view = self.views.remove(at);
             self.leaving.push(Leaving { view, now_ns, reply });
             return self.drain_leaving(outlet);
@@ -108,36 +110,39 @@ impl<'a> Pipeline<'a> {
         // block that is being filled, which must not end for the others because this one leaves.
         let view = &mut self.views[at];
         let staged = view.staged_packets();
-        view.runners[runner].account.shed(Shed::Stopped, staged);
-        let (runners, links) = view.split();
-        let blocks = Blocks { is_last: true, ..blocks(batch, links, stop) };
-        while !runners[runner].leave(now_ns, blocks, outlet)? {}
-        let ModuleRunner { module, account, .. } = view.remove(runner);
-        outlet.removed(Removed { module, account, now_ns, reply })
+        let batches = &mut view.loops[place];
+        batches.shed(Shed::Stopped, staged);
+        let conditions = Conditions { is_last: true, ..conditions(how) };
+        while !batches.leave(now_ns, conditions, outlet)? {}
+        let account = view.remove(place).into_account();
+        outlet.removed(Removed { module: id, account, now_ns, reply })
     }
 
     /// Gives one quantum to each module that is being removed.
-    fn drain_leaving(&mut self, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        let PipelineOptions { batch, stop, .. } = self.options;
+    fn drain_leaving(&mut self, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
+        let conditions = Conditions { is_last: true, ..conditions(self.how()) };
         let mut at = 0;
         while at < self.leaving.len() {
             let Leaving { view, now_ns, .. } = &mut self.leaving[at];
-            let (runners, links) = view.split();
-            let blocks = Blocks { is_last: true, ..blocks(batch, links, stop) };
-            let Some(runner) = runners.first_mut() else { break };
-            if !runner.leave(*now_ns, blocks, outlet)? {
+            let Some(batches) = view.loops.first_mut() else { break };
+            if !batches.leave(*now_ns, conditions, outlet)? {
                 at += 1;
                 continue;
             }
             let Leaving { mut view, now_ns, reply } = self.leaving.remove(at);
-            let ModuleRunner { module, account, .. } = view.remove(0);
+            let batches = view.remove(0);
+            let (module, account) = (batches.module(), batches.into_account());
             outlet.removed(Removed { module, account, now_ns, reply })?;
         }
         Ok(())
     }
 
-    pub(crate) fn chunk(&mut self, chunk: Chunk<'_>, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        let how = (self.options.batch, self.options.stop);
+    pub(crate) fn chunk(
+        &mut self,
+        chunk: Chunk<'_>,
+        outlet: &mut dyn PipelineOutlet,
+    ) -> Result<(), RunError> {
+        let how = self.how();
         // A batch has one link type. Nearly every source has only one.
         let mut start = 0;
         for same in chunk.packets.chunk_by(|a, b| a.link == b.link) {
@@ -155,39 +160,36 @@ impl<'a> Pipeline<'a> {
         self.drain_leaving(outlet)
     }
 
-    fn runners(&mut self) -> impl Iterator<Item = &mut ModuleRunner> {
-        self.views.iter_mut().flat_map(|v| &mut v.runners)
+    fn loops(&mut self) -> impl Iterator<Item = &mut BatchLoop> {
+        self.views.iter_mut().flat_map(|v| &mut v.loops)
     }
 
     /// Returns whether another quantum would advance a paused call.
     pub(crate) fn can_progress(&mut self) -> bool {
-        !self.leaving.is_empty() || self.runners().any(ModuleRunner::can_progress)
+        !self.leaving.is_empty() || self.loops().any(BatchLoop::can_progress)
     }
 
-    /// Gives one quantum to each runner with waiting work.
-    pub(crate) fn resume(&mut self, is_last: bool, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        let PipelineOptions { batch, stop, .. } = self.options;
-        for view in &mut self.views {
-            let (runners, links) = view.split();
-            let blocks = Blocks { is_last, ..blocks(batch, links, stop) };
-            runners.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))?;
-        }
+    /// Gives one quantum to each loop with waiting work.
+    pub(crate) fn resume(&mut self, is_last: bool, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
+        let conditions = Conditions { is_last, ..conditions(self.how()) };
+        self.loops()
+            .filter(|batches| batches.is_busy())
+            .try_for_each(|batches| batches.go(conditions, outlet))?;
         self.drain_leaving(outlet)
     }
 
     /// Publishes the blocks that are being filled.
-    fn flush(&mut self, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        let how = (self.options.batch, self.options.stop);
+    fn flush(&mut self, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
+        let how = self.how();
         self.views.iter_mut().try_for_each(|view| view.publish(how, outlet))
     }
 
-    pub(crate) fn tick(&mut self, now_ns: u64, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    pub(crate) fn tick(&mut self, now_ns: u64, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
         self.flush(outlet)?;
-        let PipelineOptions { batch, stop, .. } = self.options;
+        let conditions = conditions(self.how());
         for view in &mut self.views {
-            let (runners, links) = view.split();
-            let blocks = blocks(batch, links, stop);
-            runners.iter_mut().try_for_each(|m| m.tick(now_ns, blocks, outlet))?;
+            view.tick(now_ns);
+            view.loops.iter_mut().try_for_each(|batches| batches.go(conditions, outlet))?;
         }
         Ok(())
     }
@@ -196,16 +198,16 @@ impl<'a> Pipeline<'a> {
     pub(crate) fn end(
         &mut self,
         now_ns: u64,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn PipelineOutlet,
     ) -> Result<Vec<(ModuleId, Account)>, RunError> {
         self.flush(outlet)?;
-        while !self.leaving.is_empty() || self.runners().any(|m| m.is_busy()) {
+        while !self.leaving.is_empty() || self.loops().any(|m| m.is_busy()) {
             self.resume(true, outlet)?;
         }
         let mut accounts = Vec::new();
-        for mut runner in self.views.drain(..).flat_map(|v| v.runners) {
-            runner.end(now_ns, self.options.stop, outlet)?;
-            accounts.push((runner.module, runner.account));
+        for mut batches in self.views.drain(..).flat_map(|v| v.loops) {
+            batches.end(now_ns, self.options.stop, outlet)?;
+            accounts.push((batches.module(), batches.into_account()));
         }
         Ok(accounts)
     }

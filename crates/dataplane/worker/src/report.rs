@@ -1,4 +1,4 @@
-use flame_plan::{Account, ModuleId, Reason};
+use flame_plan::{Account, FaultReport, ModuleId};
 use flame_source::{Damage, Progress};
 
 /// The outcome of a run.
@@ -31,22 +31,6 @@ pub struct Snapshot {
     /// The account of each running module over all workers. Packets in blocks that a module has not taken yet
     /// only count as offered.
     pub accounts: Vec<(ModuleId, String, Account)>,
-}
-
-/// The end of an instance by a fault or an eviction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FaultReport {
-    pub id: ModuleId,
-    pub module: String,
-    /// The worker of the instance, or `None` for the slow instance.
-    pub worker: Option<usize>,
-    /// The index of the packet among those offered to this module on this worker.
-    pub packet: Option<u64>,
-    /// A description of the fault.
-    pub text: String,
-    /// The reason for the eviction, if the module was evicted.
-    pub evicted: Option<Reason>,
-    pub restarted: bool,
 }
 
 /// Receives progress from the reading thread after each block. Implementations limit their own rate.

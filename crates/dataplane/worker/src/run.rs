@@ -3,14 +3,13 @@
 use crate::collect::Collector;
 use crate::error::RunError;
 use crate::handle::{Handle, Inboxes};
-use crate::module::{LoadedModule, Module, Shape};
 use crate::options::Options;
 use crate::outlet::Event;
 use crate::report::{Observer, Report};
-use crate::stop::Stop;
 use crate::threads;
 use crate::wiring::{QUEUE, Wiring};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use flame_execute::{LoadedModule, Module, Shape, Stop};
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::Sink;

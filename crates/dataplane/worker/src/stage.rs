@@ -1,13 +1,10 @@
-//! One view and the modules that share it: packets are shown once, in blocks that all its runners read.
+//! One view and the modules that share it: packets are shown once, in blocks that all its loops read.
 
 use crate::error::RunError;
-use crate::module::{LoadedModule, Shape};
-use crate::outlet::Outlet;
 use crate::read::Chunk;
-use crate::runner::{Blocks, ModuleRunner};
-use crate::stop::Stop;
 use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
-use flame_block::{Pool, SLOT_DESCRIPTORS};
+use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
+use flame_execute::{BatchLoop, Conditions, LoadedModule, Outlet, Shape, Stop};
 use flame_plan::{ModuleClass, Shed, ViewSpec};
 use flame_run::Mapping;
 use flame_source::{RawPacket, Shared};
@@ -37,9 +34,7 @@ pub(crate) struct ViewStage {
     pool: Pool,
     /// Whether the packets' own memory is mapped in the window, so that only descriptors are written.
     mapped: bool,
-    /// The link type of the packets in each slot.
-    links: [LinkType; SLOTS],
-    pub(crate) runners: Vec<ModuleRunner>,
+    pub(crate) loops: Vec<BatchLoop>,
     /// Whether a grant hides something. If so, the ends of blocks reveal only shown data.
     pub(crate) confined: bool,
     /// The block that is being filled, for a confined view.
@@ -58,8 +53,8 @@ struct Staged {
     bytes: usize,
 }
 
-pub(crate) fn blocks<'a>(batch: usize, links: &'a [LinkType], stop: &'a Stop<'a>) -> Blocks<'a> {
-    Blocks { batch: batch as u32, links, stop, is_last: false }
+pub(crate) fn conditions<'a>((batch, stop): (usize, &'a Stop<'a>)) -> Conditions<'a> {
+    Conditions { batch: batch as u32, stop, is_last: false }
 }
 
 /// Returns whether the source's memory fits after the pool in a window.
@@ -88,8 +83,7 @@ impl ViewStage {
             view,
             pool,
             mapped,
-            links: [LinkType::default(); SLOTS],
-            runners: Vec::new(),
+            loops: Vec::new(),
             staged: None,
             first: Vec::new(),
         })
@@ -101,7 +95,7 @@ impl ViewStage {
     pub(crate) fn has_room_for(&self, spec: &ViewSpec) -> bool {
         self.spec.as_ref() == Some(spec)
             && self.staged.is_none()
-            && self.runners.len() < flame_block::MAX_READERS
+            && self.loops.len() < flame_block::MAX_READERS
     }
 
     /// Returns the number of packets in the block that is being filled.
@@ -114,7 +108,7 @@ impl ViewStage {
         &mut self,
         module: &LoadedModule,
         options: &PipelineOptions<'_>,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let (fd, offset, bytes) = self.pool.window();
         let mut windows = vec![Mapping { fd, offset, bytes, at: layout::VIEW }];
@@ -127,40 +121,40 @@ impl ViewStage {
             granted => granted.min(SLOTS),
         };
         let reader = self.pool.reader(slots).ok_or(RunError::TooManyModules)?;
-        let mut runner =
-            ModuleRunner::new(options.shape, module, (options.worker, options.live), windows, reader);
-        runner.launch(false, outlet)?;
-        runner.go(blocks(options.batch, &self.links, options.stop), outlet)?;
-        self.runners.push(runner);
+        let mut batches =
+            BatchLoop::new(options.shape, module, (options.worker, options.live), windows, reader);
+        batches.launch(false, outlet)?;
+        batches.go(conditions((options.batch, options.stop)), outlet)?;
+        self.loops.push(batches);
         Ok(())
     }
 
-    pub(crate) fn split(&mut self) -> (&mut Vec<ModuleRunner>, &[LinkType]) {
-        (&mut self.runners, &self.links)
+    /// Publishes a tick. The loops make it after the blocks before it.
+    pub(crate) fn tick(&mut self, now_ns: u64) {
+        self.pool.tick(now_ns);
     }
 
-    /// Removes a runner that has ended, and its reader from the pool.
-    pub(crate) fn remove(&mut self, at: usize) -> ModuleRunner {
-        let runner = self.runners.remove(at);
-        self.pool.remove(runner.reader.id());
-        runner
+    /// Removes a loop that has ended, and its reader from the pool.
+    pub(crate) fn remove(&mut self, at: usize) -> BatchLoop {
+        let batches = self.loops.remove(at);
+        self.pool.remove(batches.reader());
+        batches
     }
 
     pub(crate) fn chunk(
         &mut self,
         chunk: Chunk<'_>,
         (batch, stop): (usize, &Stop<'_>),
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let offered = chunk.packets.len() as u64;
         let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
         let Some(slot) = self.pool.claim() else {
-            let blocks = blocks(batch, &self.links, stop);
-            for runner in &mut self.runners {
-                runner.account.offered += offered;
-                runner.account.shed(Shed::Overrun, offered);
-                runner.lost += offered;
-                runner.go(blocks, outlet)?;
+            let conditions = conditions((batch, stop));
+            for batches in &mut self.loops {
+                batches.offer(offered, 0);
+                batches.shed(Shed::Overrun, offered);
+                batches.go(conditions, outlet)?;
             }
             return Ok(());
         };
@@ -185,18 +179,12 @@ impl ViewStage {
             )?,
         };
         let filtered = offered - u64::from(written.packets);
-        if let Some(place) = self.links.get_mut(slot) {
-            *place = link;
-        }
-        self.pool.publish(slot, written.packets);
-        let blocks = blocks(batch, &self.links, stop);
-        for runner in &mut self.runners {
-            runner.account.offered += offered;
-            runner.account.filtered += filtered;
-            let behind = runner.reader.lost();
-            runner.account.shed(Shed::Overrun, behind);
-            runner.lost += behind;
-            runner.go(blocks, outlet)?;
+        self.pool.publish(Block { slot, packets: written.packets, link });
+        let conditions = conditions((batch, stop));
+        for batches in &mut self.loops {
+            batches.offer(offered, filtered);
+            batches.count_lost();
+            batches.go(conditions, outlet)?;
         }
         Ok(())
     }
@@ -206,7 +194,7 @@ impl ViewStage {
         &mut self,
         chunk: Chunk<'_>,
         (batch, stop): (usize, &Stop<'_>),
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
         let mut rest = chunk.descriptors;
@@ -232,12 +220,11 @@ impl ViewStage {
             else {
                 // Of the lost packets, only those that would have been eligible count.
                 let eligible = u64::from(self.view.eligible(rest, |_| link, &chunk.block.data)?);
-                let (blocks, first) = (blocks(batch, &self.links, stop), u64::from(first.is_some()));
-                for runner in &mut self.runners {
-                    runner.account.offered += eligible;
-                    runner.account.shed(Shed::Overrun, eligible + first);
-                    runner.lost += eligible + first;
-                    runner.go(blocks, outlet)?;
+                let (conditions, first) = (conditions((batch, stop)), u64::from(first.is_some()));
+                for batches in &mut self.loops {
+                    batches.offer(eligible, 0);
+                    batches.shed(Shed::Overrun, eligible + first);
+                    batches.go(conditions, outlet)?;
                 }
                 return Ok(());
             };
@@ -271,16 +258,15 @@ impl ViewStage {
             }
         }
         // Paused batches continue meanwhile.
-        let blocks = blocks(batch, &self.links, stop);
-        self.runners.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(blocks, outlet))
+        let conditions = conditions((batch, stop));
+        self.loops.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(conditions, outlet))
     }
 
     /// Counts the packets that passed trusted filters and sampling. Others are hidden, and so is their
     /// number.
     fn offer(&mut self, written: Written) {
-        for runner in &mut self.runners {
-            runner.account.offered += u64::from(written.eligible);
-            runner.account.filtered += u64::from(written.eligible - written.packets);
+        for batches in &mut self.loops {
+            batches.offer(u64::from(written.eligible), u64::from(written.eligible - written.packets));
         }
     }
 
@@ -288,22 +274,18 @@ impl ViewStage {
     pub(crate) fn publish(
         &mut self,
         (batch, stop): (usize, &Stop<'_>),
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
         let Some(staged) = self.staged.take() else { return Ok(()) };
         if staged.packets == 0 {
             return Ok(());
         }
-        if let Some(place) = self.links.get_mut(staged.slot) {
-            *place = staged.link;
-        }
-        self.pool.publish(staged.slot, staged.packets as u32);
-        let blocks = blocks(batch, &self.links, stop);
-        for runner in &mut self.runners {
-            let behind = runner.reader.lost();
-            runner.account.shed(Shed::Overrun, behind);
-            runner.lost += behind;
-            runner.go(blocks, outlet)?;
+        let Staged { slot, link, packets, .. } = staged;
+        self.pool.publish(Block { slot, packets: packets as u32, link });
+        let conditions = conditions((batch, stop));
+        for batches in &mut self.loops {
+            batches.count_lost();
+            batches.go(conditions, outlet)?;
         }
         Ok(())
     }

@@ -1,11 +1,10 @@
 //! What the threads of a run share.
 
 use crate::handle::Handle;
-use crate::module::{LoadedModule, Shape};
 use crate::options::Options;
 use crate::read::ReadOptions;
 use crate::stage::PipelineOptions;
-use crate::stop::Stop;
+use flame_execute::{LoadedModule, Shape, Stop};
 use flame_plan::{Account, ModuleId};
 use flame_source::Source;
 

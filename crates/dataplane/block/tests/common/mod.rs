@@ -1,6 +1,7 @@
 #![allow(dead_code)] // Each test uses some of it.
 
-use flame_block::{Pool, SLOT_DESCRIPTORS};
+use flame_abi::LinkType;
+use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -8,6 +9,10 @@ use std::os::unix::fs::FileExt;
 pub const PACKETS: u32 = 7;
 /// The bytes of a block that are written and checked.
 pub const BYTES: usize = 64;
+
+pub fn block(slot: usize, packets: u32) -> Block {
+    Block { slot, packets, link: LinkType::ETHERNET }
+}
 
 /// Claims a slot and fills it with a value.
 pub fn fill(pool: &mut Pool, value: u8) -> Option<usize> {

@@ -8,7 +8,6 @@
 //! | budget | inside calls, between calls | each packet, each init | one common [`Allowance`] |
 //! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all |
 
-use crate::error::RunError;
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
 use crate::stop::{GRACE, Quantum};
@@ -20,7 +19,7 @@ use flame_run::{Slice, Suspended};
 use std::time::{Duration, Instant};
 
 /// An instance and its current call.
-pub(crate) struct Caller {
+pub struct Caller {
     loaded: Loaded,
     windows: Vec<Mapping>,
     init: Call,
@@ -51,7 +50,7 @@ struct Current {
 }
 
 /// The outcome of a call, including all its continuations.
-pub(crate) enum Ended {
+pub enum Ended {
     /// The call continues in another quantum.
     Paused,
     Done(Call, Allowance),
@@ -64,7 +63,7 @@ pub(crate) enum Ended {
 impl Caller {
     /// Creates a caller without an instance. `is_live` states that the source loses packets that are not
     /// taken in time.
-    pub(crate) fn new(shape: Shape, module: &LoadedModule, role: Role, is_live: bool) -> Self {
+    pub fn new(shape: Shape, module: &LoadedModule, role: Role, is_live: bool) -> Self {
         let Shape { workers, tick_ns, interval_ns } = shape;
         let time_limit = module.plan.terms.time_limit.filter(|_| is_live);
         Self {
@@ -80,12 +79,12 @@ impl Caller {
         }
     }
 
-    pub(crate) fn with_windows(self, windows: Vec<Mapping>) -> Self {
+    pub fn with_windows(self, windows: Vec<Mapping>) -> Self {
         Self { windows, ..self }
     }
 
     /// Creates an instance and starts its first call.
-    pub(crate) fn launch(&mut self, restarted: bool) -> Result<(), Fault> {
+    pub fn launch(&mut self, restarted: bool) -> Result<(), Fault> {
         self.current = None;
         self.state = RunState::Empty;
         self.state = RunState::Idle(Box::new(Instance::new(&self.loaded, &self.windows, restarted)?));
@@ -94,56 +93,60 @@ impl Caller {
     }
 
     /// Returns the allowance of a call without packets.
-    pub(crate) fn allowance(&self) -> Allowance {
+    pub fn allowance(&self) -> Allowance {
         Allowance::new(self.loaded.limits().call_budget)
     }
 
-    pub(crate) fn loaded(&self) -> &Loaded {
+    pub fn loaded(&self) -> &Loaded {
         &self.loaded
     }
 
     /// Returns whether the instance is gone.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         matches!(self.state, RunState::Empty)
     }
 
     /// Returns whether the instance has used up its time after the run was stopped.
-    pub(crate) fn is_overdue(&self) -> bool {
+    pub fn is_overdue(&self) -> bool {
         self.overtime >= GRACE
     }
 
-    pub(crate) fn is_evicted(&self) -> bool {
+    pub fn is_evicted(&self) -> bool {
         self.eviction.reason().is_some()
     }
 
     /// Returns whether a call has not ended.
-    pub(crate) fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         self.current.is_some()
     }
 
     /// Returns whether the call that has not ended is a tick.
-    pub(crate) fn is_in_tick(&self) -> bool {
+    pub fn is_in_tick(&self) -> bool {
         matches!(&self.current, Some(Current { call: Call::Tick { .. }, .. }))
     }
 
     /// Returns whether the module's share of time is not used up.
-    pub(crate) fn may_begin(&mut self) -> bool {
+    pub fn may_begin(&mut self) -> bool {
         self.cpu.may_begin()
     }
 
     /// Sets the next call, which [`Caller::go`] makes. Does nothing if the instance is gone.
-    pub(crate) fn start(&mut self, call: Call, allowance: Allowance) {
+    pub fn start(&mut self, call: Call, allowance: Allowance) {
         if !self.is_gone() {
             self.current = Some(Current { call, allowance, continuations: 0 });
         }
     }
 
     /// Continues the call that was started until it ends or a rule pauses it. `each` receives its output.
-    pub(crate) fn go(
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `each`.
+    pub fn go<E>(
         &mut self,
         quantum: &Quantum<'_>,
-        each: &mut dyn FnMut(Output<'_>) -> Result<(), RunError>,
-    ) -> Result<Ended, RunError> {
+        each: &mut dyn FnMut(Output<'_>) -> Result<(), E>,
+    ) -> Result<Ended, E> {
         loop {
             let Some(mut current) = self.current.take() else { return Ok(Ended::Paused) };
             if let Some(reason) = self.eviction.reason() {

@@ -4,34 +4,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The time that an instance has before its worker runs the others.
-pub(crate) const SLICE: Duration = Duration::from_micros(500);
+pub const SLICE: Duration = Duration::from_micros(500);
 
 /// The time that each instance has, after the run was stopped, for its current batch or init and for waiting
 /// blocks. Other calls have a budget instead ([`flame_run::Allowance::last`]), so that a slow machine does
 /// not cause the loss of a module's state.
-pub(crate) const GRACE: Duration = Duration::from_secs(1);
+pub const GRACE: Duration = Duration::from_secs(1);
 
 /// The flag that stops a run, shared by all workers.
-pub(crate) struct Stop<'a>(&'a AtomicBool);
+pub struct Stop<'a>(&'a AtomicBool);
 
 impl<'a> Stop<'a> {
-    pub(crate) fn new(flag: &'a AtomicBool) -> Self {
+    pub fn new(flag: &'a AtomicBool) -> Self {
         Self(flag)
     }
 
-    pub(crate) fn set(&self) {
+    pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_set(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// The time that an instance may take before others run.
 #[derive(Clone, Copy)]
-pub(crate) struct Quantum<'a> {
-    pub(crate) stop: &'a Stop<'a>,
+pub struct Quantum<'a> {
+    pub stop: &'a Stop<'a>,
     /// The beginning of the slice, or `None` if nobody waits.
     began: Option<Instant>,
     /// Whether no more packets arrive, so that shares no longer matter.
@@ -40,29 +40,29 @@ pub(crate) struct Quantum<'a> {
 
 impl<'a> Quantum<'a> {
     /// Creates a quantum without limit.
-    pub(crate) fn whole(stop: &'a Stop<'a>) -> Self {
+    pub fn whole(stop: &'a Stop<'a>) -> Self {
         Self { stop, began: None, is_ending: false }
     }
 
     /// Creates a quantum of one slice.
-    pub(crate) fn slice(stop: &'a Stop<'a>) -> Self {
+    pub fn slice(stop: &'a Stop<'a>) -> Self {
         Self { began: Some(Instant::now()), ..Self::whole(stop) }
     }
 
-    pub(crate) fn ending(self) -> Self {
+    pub fn ending(self) -> Self {
         Self { is_ending: true, ..self }
     }
 
-    pub(crate) fn is_whole(&self) -> bool {
+    pub fn is_whole(&self) -> bool {
         self.began.is_none()
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.began.is_some_and(|began| began.elapsed() >= SLICE)
     }
 
     /// Returns whether an instance whose share is used up must wait.
-    pub(crate) fn keeps_shares(&self) -> bool {
+    pub fn keeps_shares(&self) -> bool {
         !self.is_whole() && !self.is_ending
     }
 }

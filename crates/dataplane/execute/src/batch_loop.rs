@@ -1,20 +1,21 @@
-//! A module on one worker: its instance, its blocks, and its account.
-
 use crate::caller::{Caller, Ended};
-use crate::error::RunError;
 use crate::module::{LoadedModule, Shape};
 use crate::outlet::{Origin, Outlet};
-use crate::report::FaultReport;
 use crate::stop::{Quantum, Stop};
-use flame_abi::{Descriptor, LinkType, layout};
-use flame_block::{Pool, Reader};
-use flame_plan::{Account, ModuleClass, ModuleId, OnFault, Reason, Shed, quantize};
+use flame_abi::{Descriptor, layout};
+use flame_block::{Block, Item, Pool, Reader, ReaderId};
+use flame_plan::{Account, FaultReport, ModuleClass, ModuleId, OnFault, Reason, Shed, quantize};
 use flame_quota::Meters;
 use flame_run::{Call, Fault, Mapping, Role};
-use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 
-pub(crate) struct ModuleRunner {
-    pub(crate) module: ModuleId,
+/// The maximum number of blocks of one quantum. In another process the writer continues meanwhile, and others
+/// would wait for ever.
+const BLOCKS: u32 = 16;
+
+/// A module on one worker: its fast instance, its blocks, and its account.
+pub struct BatchLoop {
+    module: ModuleId,
     name: String,
     worker: usize,
     caller: Caller,
@@ -22,13 +23,13 @@ pub(crate) struct ModuleRunner {
     /// others, which would wait for it if it kept them.
     is_whole: bool,
     restarts: u32,
-    pub(crate) reader: Reader,
+    reader: Reader,
     /// The current block.
     work: Option<Work>,
-    /// The number of blocks taken so far.
-    taken: u64,
-    /// Ticks that wait for earlier blocks, or for a share of time.
-    ticks: VecDeque<Due>,
+    /// The number of further blocks that may be taken in this quantum.
+    blocks: u32,
+    /// The tick to make before the next block is taken.
+    due: Option<u64>,
     /// Whether the current call has not produced output yet.
     is_fresh: bool,
     meters: Meters,
@@ -36,44 +37,37 @@ pub(crate) struct ModuleRunner {
     resolution_ns: u64,
     /// The last tick, at that resolution.
     ticked: u64,
-    /// The last tick of the pipeline.
+    /// The last tick that was taken.
     told: u64,
     /// The last tick that was reported as passed.
     passed: u64,
-    pub(crate) account: Account,
+    account: Account,
     /// The number of packets lost since the last batch.
-    pub(crate) lost: u64,
+    lost: u64,
     /// Whether the last call has begun.
     is_ending: bool,
 }
 
-struct Work {
-    slot: usize,
-    packets: u32,
-    next: u32,
-    link: LinkType,
-}
-
-/// A tick that follows when `after` blocks have been taken.
-struct Due {
-    after: u64,
-    now_ns: u64,
-}
-
-/// The state of a view's blocks.
+/// A block that is being processed.
 #[derive(Clone, Copy)]
-pub(crate) struct Blocks<'a> {
-    /// The maximum number of packets in a batch.
-    pub(crate) batch: u32,
-    /// The link type of each slot.
-    pub(crate) links: &'a [LinkType],
-    pub(crate) stop: &'a Stop<'a>,
-    /// Whether no more blocks follow.
-    pub(crate) is_last: bool,
+struct Work {
+    block: Block,
+    next: u32,
 }
 
-impl ModuleRunner {
-    pub(crate) fn new(
+/// The conditions under which a loop works.
+#[derive(Clone, Copy)]
+pub struct Conditions<'a> {
+    /// The maximum number of packets in a batch.
+    pub batch: u32,
+    pub stop: &'a Stop<'a>,
+    /// Whether no more blocks follow.
+    pub is_last: bool,
+}
+
+impl BatchLoop {
+    /// Creates a loop without an instance. Its blocks are those of `reader`, which `windows` map.
+    pub fn new(
         shape: Shape,
         module: &LoadedModule,
         (worker, is_live): (usize, bool),
@@ -94,8 +88,8 @@ impl ModuleRunner {
             },
             reader,
             work: None,
-            taken: 0,
-            ticks: VecDeque::new(),
+            blocks: 0,
+            due: None,
             is_fresh: true,
             meters: module.meters.clone(),
             resolution_ns: p.view.resolution_ns,
@@ -108,18 +102,68 @@ impl ModuleRunner {
         }
     }
 
+    pub fn module(&self) -> ModuleId {
+        self.module
+    }
+
+    /// Returns the account of the packets so far.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    pub fn into_account(self) -> Account {
+        self.account
+    }
+
+    pub fn reader(&self) -> ReaderId {
+        self.reader.id()
+    }
+
+    /// Counts packets that were offered, and those of them that the view's filters did not select.
+    pub fn offer(&mut self, offered: u64, filtered: u64) {
+        self.account.offered += offered;
+        self.account.filtered += filtered;
+    }
+
+    /// Counts packets that the module does not process. It learns their number with its next batch.
+    pub fn shed(&mut self, cause: Shed, packets: u64) {
+        self.account.shed(cause, packets);
+        self.lost += packets;
+    }
+
+    /// Counts the packets of blocks that the reader lost.
+    pub fn count_lost(&mut self) {
+        let lost = self.reader.lost();
+        self.shed(Shed::Overrun, lost);
+    }
+
+    /// Prepares to sleep until [`BatchLoop::event`] is readable, as [`Reader::arm`].
+    pub fn arm(&mut self) -> bool {
+        self.reader.arm()
+    }
+
+    /// Ends the sleep, as [`Reader::disarm`].
+    pub fn disarm(&mut self) {
+        self.reader.disarm();
+    }
+
+    /// Returns the descriptor that wakes the loop, or `None` in the writer's process.
+    pub fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.reader.event()
+    }
+
     /// Returns whether work waits: a call that has not ended, a tick or a block.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.caller.is_busy() || !self.ticks.is_empty() || self.work.is_some() || self.reader.waiting() > 0
+    pub fn is_busy(&self) -> bool {
+        self.caller.is_busy() || self.due.is_some() || self.work.is_some() || self.reader.is_ready()
     }
 
     /// Returns whether work waits only for a quantum.
-    pub(crate) fn can_progress(&mut self) -> bool {
+    pub fn can_progress(&mut self) -> bool {
         self.is_busy() && self.caller.may_begin()
     }
 
     /// Creates an instance. If that fails, the module stays stopped.
-    pub(crate) fn launch(&mut self, restarted: bool, outlet: &mut dyn Outlet) -> Result<(), RunError> {
+    pub fn launch<E>(&mut self, restarted: bool, outlet: &mut dyn Outlet<E>) -> Result<(), E> {
         match self.caller.launch(restarted) {
             Ok(()) => Ok(()),
             Err(fault) => {
@@ -130,15 +174,17 @@ impl ModuleRunner {
     }
 
     /// Does waiting work until none is left or the quantum is over.
-    pub(crate) fn go(&mut self, blocks: Blocks<'_>, outlet: &mut dyn Outlet) -> Result<(), RunError> {
-        let quantum = if self.is_whole { Quantum::whole(blocks.stop) } else { Quantum::slice(blocks.stop) };
-        let quantum = if blocks.is_last { quantum.ending() } else { quantum };
-        while self.caller.is_busy() || self.start_next(blocks) {
+    pub fn go<E>(&mut self, conditions: Conditions<'_>, outlet: &mut dyn Outlet<E>) -> Result<(), E> {
+        let quantum =
+            if self.is_whole { Quantum::whole(conditions.stop) } else { Quantum::slice(conditions.stop) };
+        let quantum = if conditions.is_last { quantum.ending() } else { quantum };
+        self.blocks = BLOCKS;
+        while self.caller.is_busy() || self.start_next(conditions) {
             if !self.call(&quantum, outlet)? {
                 break;
             }
         }
-        if self.ticks.is_empty() && !self.caller.is_in_tick() && self.passed < self.told {
+        if self.due.is_none() && !self.caller.is_in_tick() && self.passed < self.told {
             self.passed = self.told;
             outlet.passed(self.module, self.worker, self.told)?;
         }
@@ -146,55 +192,64 @@ impl ModuleRunner {
     }
 
     /// Starts the next call. Returns false if no work waits or the instance is gone.
-    fn start_next(&mut self, blocks: Blocks<'_>) -> bool {
+    fn start_next(&mut self, conditions: Conditions<'_>) -> bool {
         loop {
-            let overtaken = self.ticks.front().is_some_and(|due| due.after < self.taken);
-            if let Some(work) = &mut self.work {
-                let left = work.packets - work.next;
+            if let Some(Work { block, next }) = self.work {
+                let left = block.packets - next;
                 let cause = match () {
                     () if left == 0 => None,
                     () if self.caller.is_gone() && self.caller.is_evicted() => Some(Shed::Evicted),
                     () if self.caller.is_gone() || self.caller.is_overdue() => Some(Shed::Stopped),
                     // No batch precedes a tick that waits for its share.
-                    () if overtaken || !self.caller.may_begin() => Some(Shed::Share),
+                    () if self.due.is_some() || !self.caller.may_begin() => Some(Shed::Share),
                     () => {
-                        let (count, lost) = (blocks.batch.min(left), std::mem::take(&mut self.lost));
-                        let descriptors = layout::VIEW
-                            + Pool::offset(work.slot) as u32
-                            + work.next * Descriptor::SIZE as u32;
-                        let call = Call::Batch { descriptors, count, lost, link: work.link };
+                        let (count, lost) = (conditions.batch.min(left), std::mem::take(&mut self.lost));
+                        let descriptors =
+                            layout::VIEW + Pool::offset(block.slot) as u32 + next * Descriptor::SIZE as u32;
+                        let call = Call::Batch { descriptors, count, lost, link: block.link };
                         self.caller.start(call, self.caller.allowance());
                         return true;
                     }
                 };
                 if let Some(cause) = cause {
-                    self.account.shed(cause, u64::from(left));
-                    self.lost += u64::from(left);
+                    self.shed(cause, u64::from(left));
                 }
-                let slot = work.slot;
                 self.work = None;
-                self.reader.release(slot);
+                self.reader.release(block.slot);
                 continue;
             }
             if self.caller.is_gone() {
-                self.ticks.clear();
+                self.due = None;
             }
-            if self.ticks.front().is_some_and(|due| due.after <= self.taken)
-                && (blocks.is_last || self.caller.may_begin())
-                && let Some(due) = self.ticks.pop_front()
+            if let Some(now_ns) = self.due
+                && (conditions.is_last || self.caller.may_begin())
             {
-                self.caller.start(Call::Tick { now_ns: due.now_ns }, self.caller.allowance());
+                self.due = None;
+                self.caller.start(Call::Tick { now_ns }, self.caller.allowance());
                 return true;
             }
-            let Some((slot, packets)) = self.reader.take() else { return false };
-            self.taken += 1;
-            let link = blocks.links.get(slot).copied().unwrap_or_default();
-            self.work = Some(Work { slot, packets, next: 0, link });
+            if self.blocks == 0 {
+                return false;
+            }
+            match self.reader.next() {
+                None => return false,
+                Some(Item::Block(block)) => {
+                    self.blocks -= 1;
+                    self.work = Some(Work { block, next: 0 });
+                }
+                Some(Item::Tick(now_ns)) => {
+                    self.told = now_ns;
+                    let now_ns = quantize(now_ns, self.resolution_ns);
+                    if now_ns > std::mem::replace(&mut self.ticked, now_ns) {
+                        self.due = Some(now_ns);
+                    }
+                }
+            }
         }
     }
 
     /// Continues the call that was started and returns whether it has ended.
-    fn call(&mut self, quantum: &Quantum<'_>, outlet: &mut dyn Outlet) -> Result<bool, RunError> {
+    fn call<E>(&mut self, quantum: &Quantum<'_>, outlet: &mut dyn Outlet<E>) -> Result<bool, E> {
         let (module, worker) = (self.module, self.worker);
         let is_fresh = &mut self.is_fresh;
         let ended = self.caller.go(quantum, &mut |output| {
@@ -240,13 +295,13 @@ impl ModuleRunner {
     }
 
     /// Updates the account for a batch that ended in a fault.
-    fn batch_fault(
+    fn batch_fault<E>(
         &mut self,
         fault: &Fault,
         count: u32,
         quantum: &Quantum<'_>,
-        outlet: &mut dyn Outlet,
-    ) -> Result<(), RunError> {
+        outlet: &mut dyn Outlet<E>,
+    ) -> Result<(), E> {
         let cause = fault.cause();
         // Invalid output voids the batch; otherwise the packets before the marked one were processed.
         let marked = fault.packet.filter(|p| cause != Shed::Output && *p < count);
@@ -258,13 +313,13 @@ impl ModuleRunner {
         self.on_fault(fault, number, quantum, outlet)
     }
 
-    fn on_fault(
+    fn on_fault<E>(
         &mut self,
         fault: &Fault,
         packet: Option<u64>,
         quantum: &Quantum<'_>,
-        outlet: &mut dyn Outlet,
-    ) -> Result<(), RunError> {
+        outlet: &mut dyn Outlet<E>,
+    ) -> Result<(), E> {
         // A new instance would run the same code, which only its bound limits.
         if fault.violates_bound() {
             self.restarts = 0;
@@ -279,13 +334,13 @@ impl ModuleRunner {
         Ok(())
     }
 
-    fn report(
+    fn report<E>(
         &mut self,
         fault: &Fault,
         packet: Option<u64>,
         restarted: bool,
-        outlet: &mut dyn Outlet,
-    ) -> Result<(), RunError> {
+        outlet: &mut dyn Outlet<E>,
+    ) -> Result<(), E> {
         self.account.faults += 1;
         outlet.fault(self.fault_report(fault.text(self.meters.granted()), packet, None, restarted))
     }
@@ -301,35 +356,15 @@ impl ModuleRunner {
         FaultReport { id, module, worker: Some(self.worker), packet, text, evicted, restarted }
     }
 
-    /// Adds a tick of the pipeline after the blocks that wait. Of several ticks at the same place the last
-    /// one counts.
-    pub(crate) fn tick(
-        &mut self,
-        now_ns: u64,
-        blocks: Blocks<'_>,
-        outlet: &mut dyn Outlet,
-    ) -> Result<(), RunError> {
-        self.told = now_ns;
-        let now_ns = quantize(now_ns, self.resolution_ns);
-        if now_ns > std::mem::replace(&mut self.ticked, now_ns) {
-            let after = self.taken + self.reader.waiting();
-            match self.ticks.back_mut() {
-                Some(due) if due.after == after => due.now_ns = now_ns,
-                _ => self.ticks.push_back(Due { after, now_ns }),
-            }
-        }
-        self.go(blocks, outlet)
-    }
-
     /// Advances a module that receives no more blocks towards its end, for a quantum. Returns whether it has
     /// ended.
-    pub(crate) fn leave(
+    pub fn leave<E>(
         &mut self,
         now_ns: u64,
-        blocks: Blocks<'_>,
-        outlet: &mut dyn Outlet,
-    ) -> Result<bool, RunError> {
-        self.go(blocks, outlet)?;
+        conditions: Conditions<'_>,
+        outlet: &mut dyn Outlet<E>,
+    ) -> Result<bool, E> {
+        self.go(conditions, outlet)?;
         if self.is_busy() {
             return Ok(false);
         }
@@ -337,18 +372,13 @@ impl ModuleRunner {
             self.restarts = 0;
             let now_ns = quantize(now_ns, self.resolution_ns);
             self.caller.start(Call::End { now_ns }, self.caller.allowance());
-            self.go(blocks, outlet)?;
+            self.go(conditions, outlet)?;
         }
         Ok(!self.caller.is_busy())
     }
 
     /// Makes the last call. No work waits any more.
-    pub(crate) fn end(
-        &mut self,
-        now_ns: u64,
-        stop: &Stop<'_>,
-        outlet: &mut dyn Outlet,
-    ) -> Result<(), RunError> {
+    pub fn end<E>(&mut self, now_ns: u64, stop: &Stop<'_>, outlet: &mut dyn Outlet<E>) -> Result<(), E> {
         self.restarts = 0;
         let now_ns = quantize(now_ns, self.resolution_ns);
         self.caller.start(Call::End { now_ns }, self.caller.allowance());

@@ -1,8 +1,16 @@
-use crate::error::RunError;
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_run::{Engines, Eviction, Loaded};
 use std::sync::Arc;
+
+/// The reason why a module cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("engine: {0}")]
+    Engine(#[from] flame_run::EngineError),
+    #[error("{0} runs under a grant, and the meters of its credential are missing")]
+    NoMeters(String),
+}
 
 /// A module to run: its plan, and the meters of its credential.
 #[derive(Clone)]
@@ -20,18 +28,18 @@ impl From<ModulePlan> for Module {
 
 /// A module with its code, which is loaded once for all its instances.
 #[derive(Clone)]
-pub(crate) struct LoadedModule {
-    pub(crate) plan: Arc<ModulePlan>,
-    pub(crate) loaded: Loaded,
-    pub(crate) meters: Meters,
-    pub(crate) eviction: Eviction,
+pub struct LoadedModule {
+    pub plan: Arc<ModulePlan>,
+    pub loaded: Loaded,
+    pub meters: Meters,
+    pub eviction: Eviction,
 }
 
 impl LoadedModule {
-    pub(crate) fn new(engines: &Engines, module: &Module) -> Result<Self, RunError> {
+    pub fn new(engines: &Engines, module: &Module) -> Result<Self, LoadError> {
         // A plan has no meters, and without them nothing of a grant would be limited.
         if module.plan.terms.granted && !module.meters.granted() {
-            return Err(RunError::NoMeters(module.plan.name.clone()));
+            return Err(LoadError::NoMeters(module.plan.name.clone()));
         }
         let eviction = Eviction::default();
         let loaded = Loaded::under(engines, &module.plan, &module.meters, &eviction)?;
@@ -41,14 +49,14 @@ impl LoadedModule {
 
 /// Properties that all modules of a run share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) workers: usize,
-    pub(crate) tick_ns: u64,
-    pub(crate) interval_ns: u64,
+pub struct Shape {
+    pub workers: usize,
+    pub tick_ns: u64,
+    pub interval_ns: u64,
 }
 
 impl Shape {
-    pub(crate) fn of(plan: &Plan) -> Self {
+    pub fn of(plan: &Plan) -> Self {
         Self { workers: plan.workers, tick_ns: plan.tick_ns(), interval_ns: plan.interval_ns }
     }
 }

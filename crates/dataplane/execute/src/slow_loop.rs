@@ -1,0 +1,209 @@
+use crate::caller::{Caller, Ended};
+use crate::module::{LoadedModule, Shape};
+use crate::stop::Quantum;
+use flame_plan::{FaultReport, ModuleId, quantize};
+use flame_run::{Allowance, Call, Fault, Output, Role};
+use std::collections::VecDeque;
+
+/// The maximum number of bytes of messages that wait for a slow instance, on live sources. Further ones are
+/// lost, and counted.
+const QUEUED: usize = 64 << 20;
+
+/// The number of bytes that a waiting message takes in addition to its own.
+const ENTRY: usize = 64;
+
+/// The slow instance of a module: its waiting messages and ticks.
+///
+/// It ticks only when the fast instances have passed the tick on every worker, so that its reports do not
+/// depend on the scheduling of workers.
+pub struct SlowLoop {
+    id: ModuleId,
+    name: String,
+    granted: bool,
+    is_live: bool,
+    resolution_ns: u64,
+    /// The last tick, at the module's resolution.
+    ticked: u64,
+    /// The last tick that the pipelines of all workers passed.
+    due: u64,
+    /// The last tick that was queued.
+    done: u64,
+    /// The last tick that each worker's fast instance passed.
+    passed: Vec<u64>,
+    /// The rest of the allowance for the messages of each fast instance's current call.
+    allowances: Vec<Option<Allowance>>,
+    caller: Option<Caller>,
+    queue: VecDeque<Task>,
+    /// The number of bytes of the messages in `queue`.
+    queued: usize,
+    /// The worker whose message is processed.
+    worker: usize,
+    lost: u64,
+}
+
+/// A waiting call.
+enum Task {
+    Message {
+        worker: usize,
+        /// Whether this is the first message of its fast call.
+        is_first: bool,
+        bytes: Vec<u8>,
+    },
+    Tick(u64),
+}
+
+impl SlowLoop {
+    /// Creates the slow instance of `module` after the tick at `ticked`, and starts it. Returns the report of
+    /// the fault if that fails; all messages are lost then.
+    pub fn new(
+        shape: Shape,
+        module: &LoadedModule,
+        is_live: bool,
+        ticked: u64,
+    ) -> (Self, Option<FaultReport>) {
+        let p = &module.plan;
+        let mut slow = Self {
+            id: p.id,
+            name: p.name.clone(),
+            granted: module.meters.granted(),
+            is_live,
+            resolution_ns: p.view.resolution_ns,
+            ticked: 0,
+            due: ticked,
+            done: ticked,
+            passed: vec![0; shape.workers],
+            allowances: vec![None; shape.workers],
+            caller: None,
+            queue: VecDeque::new(),
+            queued: 0,
+            worker: 0,
+            lost: 0,
+        };
+        let mut caller = Caller::new(shape, module, Role::Slow, is_live);
+        let fault = caller.launch(false).err().map(|fault| slow.report(&fault));
+        slow.caller = fault.is_none().then_some(caller);
+        (slow, fault)
+    }
+
+    /// Returns the number of messages lost since the last call of this function.
+    pub fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Queues a message of worker `worker`. If `is_first`, its fast call has sent none before.
+    pub fn message(&mut self, worker: usize, is_first: bool, message: &[u8]) {
+        if self.caller.is_none() || (self.is_live && self.queued + message.len() + ENTRY > QUEUED) {
+            self.lost += 1;
+            return;
+        }
+        self.queued += message.len() + ENTRY;
+        self.queue.push_back(Task::Message { worker, is_first, bytes: message.to_vec() });
+    }
+
+    /// Records that the pipelines of all workers have passed the tick at `now_ns`.
+    pub fn tick(&mut self, now_ns: u64) {
+        self.due = now_ns;
+        self.queue_tick();
+    }
+
+    /// Records that the fast instance of worker `worker` has passed the tick at `now_ns`.
+    pub fn passed(&mut self, worker: usize, now_ns: u64) {
+        self.passed[worker] = now_ns;
+        self.queue_tick();
+    }
+
+    fn queue_tick(&mut self) {
+        if self.due <= self.done || self.passed.iter().any(|passed| *passed < self.due) {
+            return;
+        }
+        self.done = self.due;
+        let now_ns = quantize(self.due, self.resolution_ns);
+        if now_ns <= std::mem::replace(&mut self.ticked, now_ns) || self.caller.is_none() {
+            return;
+        }
+        match self.queue.back_mut() {
+            Some(Task::Tick(due)) => *due = now_ns,
+            _ => self.queue.push_back(Task::Tick(now_ns)),
+        }
+    }
+
+    /// Returns whether a call has not ended or waits.
+    pub fn is_busy(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| caller.is_busy() || !self.queue.is_empty())
+    }
+
+    /// Returns whether a quantum would advance it.
+    pub fn can_progress(&mut self) -> bool {
+        self.is_busy() && self.caller.as_mut().is_some_and(Caller::may_begin)
+    }
+
+    /// Starts the last call, when no other waits. Does nothing if the instance is gone.
+    pub fn start_end(&mut self, now_ns: u64) {
+        let now_ns = quantize(now_ns, self.resolution_ns);
+        if let Some(caller) = &mut self.caller {
+            caller.start(Call::End { now_ns }, caller.allowance());
+        }
+    }
+
+    /// Makes waiting calls until none is left or the quantum is over. `each` receives their output. Returns
+    /// the report of the fault with which the instance ended, if it did.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `each`.
+    pub fn go<E>(
+        &mut self,
+        quantum: &Quantum<'_>,
+        each: &mut dyn FnMut(Output<'_>) -> Result<(), E>,
+    ) -> Result<Option<FaultReport>, E> {
+        let Some(mut caller) = self.caller.take() else { return Ok(None) };
+        while caller.is_busy() || self.start_next(&mut caller) {
+            match caller.go(quantum, each)? {
+                Ended::Paused => break,
+                Ended::Done(Call::Message(_), allowance) => self.allowances[self.worker] = Some(allowance),
+                Ended::Done(..) => {}
+                Ended::Faulted(call, fault) => {
+                    self.lose(&call);
+                    return Ok(Some(self.report(&fault)));
+                }
+                // The fast instances report the reason.
+                Ended::Evicted(call, _) => {
+                    self.lose(&call);
+                    return Ok(None);
+                }
+            }
+            if quantum.is_over() {
+                break;
+            }
+        }
+        self.caller = Some(caller);
+        Ok(None)
+    }
+
+    fn start_next(&mut self, caller: &mut Caller) -> bool {
+        match self.queue.pop_front() {
+            None => return false,
+            Some(Task::Tick(now_ns)) => caller.start(Call::Tick { now_ns }, caller.allowance()),
+            Some(Task::Message { worker, is_first, bytes }) => {
+                self.queued = self.queued.saturating_sub(bytes.len() + ENTRY);
+                self.worker = worker;
+                let left = self.allowances[worker].filter(|_| !is_first);
+                caller.start(Call::Message(bytes), left.unwrap_or_else(|| caller.allowance()));
+            }
+        }
+        true
+    }
+
+    /// Counts the messages that are lost with the instance: the current one and those that wait.
+    fn lose(&mut self, call: &Call) {
+        let waiting = self.queue.drain(..).filter(|task| matches!(task, Task::Message { .. })).count() as u64;
+        self.lost += waiting + u64::from(matches!(call, Call::Message(_)));
+        self.queued = 0;
+    }
+
+    fn report(&self, fault: &Fault) -> FaultReport {
+        let text = fault.text(self.granted);
+        let (id, module) = (self.id, self.name.clone());
+        FaultReport { id, module, worker: None, packet: None, text, evicted: None, restarted: false }
+    }
+}
