@@ -17,6 +17,8 @@ setup: ## Install what is missing: system packages, Rust, the wasm32 target
 
 build: setup ## Build the command and the standard modules
 	@cargo build --release -p flame
+	@# Apart, so that no feature of other packages brings the compiler into it.
+	@cargo build --release -p flame-runner --target-dir $(TARGET)/runner
 	@for m in modules/*/; do $(FLAME) build $$m --output $(MODULES) || exit 1; done
 
 demo: build ## Run the standard modules over the recorded capture
@@ -63,6 +65,7 @@ deny: ## Check licences and advisories of dependencies (cargo install cargo-deny
 
 install: build ## Install to PREFIX (default /usr/local)
 	install -D $(FLAME) $(or $(PREFIX),/usr/local)/bin/flame
+	install -D $(TARGET)/runner/release/flame-runner $(or $(PREFIX),/usr/local)/bin/flame-runner
 	mkdir -p $(or $(PREFIX),/usr/local)/share/flame/modules $(or $(PREFIX),/usr/local)/share/flame/sdk
 	cp $(MODULES)/*.wasm $(or $(PREFIX),/usr/local)/share/flame/modules/
 	cp -r sdk/c sdk/rust sdk/rust-macros crates/contract/abi $(or $(PREFIX),/usr/local)/share/flame/sdk/

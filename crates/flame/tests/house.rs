@@ -159,10 +159,10 @@ fn the_runtime_has_no_compiler() {
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     };
-    let (runtime, all) = (tree("flame-run"), tree("flame"));
+    let (runtime, all) = (tree("flame-runner"), tree("flame"));
     for heavy in ["cranelift-codegen ", "wasmtime-internal-cranelift ", "arrow-array ", "parquet "] {
         assert!(all.contains(heavy), "the test knows nothing of {heavy}");
-        assert!(!runtime.contains(heavy), "flame-run depends on {heavy}");
+        assert!(!runtime.contains(heavy), "flame-runner depends on {heavy}");
     }
 }
 

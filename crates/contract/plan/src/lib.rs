@@ -6,6 +6,7 @@
 
 mod account;
 mod catalog;
+mod fault;
 mod filter;
 mod name;
 mod reason;
@@ -15,6 +16,7 @@ mod wire;
 
 pub use account::{Account, Shed};
 pub use catalog::{Catalog, CatalogEntry};
+pub use fault::FaultReport;
 pub use filter::{
     MAX_FILTER, MAX_SHOWN_FILTER, MAX_SHOWN_FILTERS, MAX_SHOWN_TOTAL, MAX_SHOWN_VALUES, MAX_SHOWN_WORDS,
     ShownFilter, TrustedFilter, normalize_filter,
@@ -102,6 +104,9 @@ pub struct ModulePlan {
     pub on_fault: OnFault,
     pub terms: Terms,
     pub class: ModuleClass,
+    /// The name of the process in which the module runs with others of its principal, or `None` to run in the
+    /// worker's own.
+    pub process: Option<String>,
 }
 
 impl ModulePlan {

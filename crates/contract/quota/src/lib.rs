@@ -257,6 +257,14 @@ impl Meters {
         self.granted
     }
 
+    /// Returns the limits of time and memory that all meters of the chain allow.
+    pub fn limits(&self) -> (Option<Share>, u64) {
+        let shares = self.chain.iter().filter_map(|m| m.quota.share);
+        let part = |s: &Share| s.slice_ns as f64 / s.period_ns.max(1) as f64;
+        let least = shares.min_by(|a, b| part(a).total_cmp(&part(b)));
+        (least, self.chain.iter().map(|m| m.quota.memory).min().unwrap_or(u64::MAX))
+    }
+
     /// Takes the amounts from every meter and returns whether that succeeded. If not, takes nothing.
     pub fn take(&self, amounts: Amounts) -> bool {
         for (n, meter) in self.chain.iter().enumerate() {

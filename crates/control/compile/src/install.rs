@@ -100,6 +100,7 @@ impl Compiler<'_> {
             on_fault: request.on_fault,
             terms: request.terms.clone(),
             class: verdict.class,
+            process: None,
         };
         Ok(Installed { plan, verdict, cached: compiled.cached, notes })
     }

@@ -1,9 +1,10 @@
 use crate::error::RunError;
 use crate::outlet::{Event, PipelineOutlet, Removed};
+use crate::placed::Placed;
 use crate::report::Report;
 use crate::wiring::{Ends, QUEUE};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
-use flame_execute::{LoadedModule, Origin, Outlet, Quantum, Shape, SlowLoop, Stop};
+use flame_execute::{Origin, Outlet, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
 use flame_plan::{Account, FaultReport, ModuleId};
 use flame_record::{Rows, Sink, SinkError};
@@ -39,6 +40,8 @@ struct Collected {
     rows: Rows,
     gate: Gate,
     slow: Option<SlowLoop>,
+    /// Whether it runs in a process, which has its slow instance.
+    is_remote: bool,
     granted: bool,
     account: Account,
     /// The rest of its removal, once its fast instances have ended on all workers.
@@ -58,7 +61,7 @@ struct Last {
 impl<'a> Collector<'a> {
     pub(crate) fn new(
         shape: Shape,
-        modules: &[LoadedModule],
+        modules: &[Placed],
         sink: &'a mut dyn Sink,
         stop: &'a Stop<'a>,
         is_live: bool,
@@ -81,15 +84,16 @@ impl<'a> Collector<'a> {
     }
 
     /// Adds a module, before any pipeline sends output of it.
-    pub(crate) fn add(&mut self, module: &LoadedModule) -> Result<(), RunError> {
-        let p = &module.plan;
+    pub(crate) fn add(&mut self, module: &Placed) -> Result<(), RunError> {
+        let p = module.plan();
         let mut collected = Collected {
             id: p.id,
             name: p.name.clone(),
             rows: Rows::new(&p.catalog_entry()),
-            gate: Gate::new(&p.manifest, &p.terms, &module.meters),
+            gate: Gate::new(&p.manifest, &p.terms, module.meters()),
             slow: None,
-            granted: module.meters.granted(),
+            is_remote: matches!(module, Placed::There(_)),
+            granted: module.meters().granted(),
             account: Account::default(),
             last: None,
         };
@@ -97,7 +101,9 @@ impl<'a> Collector<'a> {
             self.granted.insert(p.name.clone());
         }
         collected.gate.tick(self.ticked);
-        if module.loaded.has_slow_path() {
+        if let Placed::Here(module) = module
+            && module.loaded.has_slow_path()
+        {
             let (slow, fault) = SlowLoop::new(self.shape, module, self.is_live, self.ticked);
             collected.slow = Some(slow);
             collected.fault(fault, &mut self.faults);
@@ -181,7 +187,11 @@ impl<'a> Collector<'a> {
                 m.take(frame, self.sink)?;
                 continue;
             };
+            // A process passes messages to its own slow instance.
             let Some(slow) = &mut m.slow else {
+                if m.is_remote {
+                    continue;
+                }
                 m.account.messages_lost += 1;
                 continue;
             };

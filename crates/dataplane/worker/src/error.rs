@@ -27,6 +27,10 @@ pub enum RunError {
          choose a resolution that does, or start the run with this module"
     )]
     Resolution { resolution_ns: u64, tick_ns: u64 },
+    #[error("{0}: {1} (the program in which modules of others run; it is installed beside `flame`)")]
+    Process(String, std::io::Error),
+    #[error("{0} needs a process of its own, and this run has none: set the program for processes")]
+    NoProcess(String),
     #[error("the run has ended")]
     Ended,
     /// A worker ended before its work did. If it has its own error, that is reported instead.

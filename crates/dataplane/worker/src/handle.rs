@@ -2,11 +2,13 @@
 
 use crate::error::RunError;
 use crate::outlet::Event;
+use crate::placed::{Evictor, Placed};
+use crate::remote::Processes;
 use crate::report::Snapshot;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use flame_execute::{LoadedModule, Module, Shape};
 use flame_plan::{Account, ModuleClass, ModuleId, Reason};
-use flame_run::{Engines, Eviction};
+use flame_run::Engines;
 use flame_view::{Key, View};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A command that every pipeline executes between two blocks.
 #[derive(Clone)]
 pub(crate) enum Command {
-    Add(Box<LoadedModule>),
+    Add(Box<Placed>),
     Remove(ModuleId, Sender<Account>),
     Accounts(Sender<Vec<(ModuleId, Account)>>),
 }
@@ -44,6 +46,7 @@ pub struct Handle(Arc<Shared>);
 
 pub(crate) struct Shared {
     engines: Engines,
+    processes: Option<Arc<Processes>>,
     key: Option<Key>,
     shape: Shape,
     pub(crate) stop: Arc<AtomicBool>,
@@ -53,7 +56,7 @@ pub(crate) struct Shared {
     pipelines: Vec<Sender<Command>>,
     /// The queue of the collector, or `None` if the only pipeline's thread also collects.
     collector: Option<Sender<Event>>,
-    modules: Mutex<BTreeMap<ModuleId, (String, Eviction)>>,
+    modules: Mutex<BTreeMap<ModuleId, (String, Evictor)>>,
     /// The numbers of all modules of this run, those that were removed included.
     used: Mutex<BTreeSet<ModuleId>>,
 }
@@ -69,20 +72,22 @@ impl Handle {
         key: Option<Key>,
         shape: Shape,
         stop: Arc<AtomicBool>,
-        modules: &[LoadedModule],
+        modules: &[Placed],
         collector: Option<Sender<Event>>,
+        processes: Option<Arc<Processes>>,
     ) -> Result<(Self, Inboxes), RunError> {
         let (pipelines, inboxes) = (0..shape.workers).map(|_| unbounded()).unzip();
         let mut known = BTreeMap::new();
         for m in modules {
-            let entry = (m.plan.name.clone(), m.eviction.clone());
-            if known.insert(m.plan.id, entry).is_some() {
-                return Err(RunError::Duplicate(m.plan.id));
+            let (id, entry) = (m.plan().id, (m.plan().name.clone(), m.evictor()));
+            if known.insert(id, entry).is_some() {
+                return Err(RunError::Duplicate(id));
             }
         }
-        let has_metered = modules.iter().any(|m| m.plan.class == ModuleClass::Metered);
+        let has_metered = modules.iter().any(|m| m.plan().class == ModuleClass::Metered);
         let shared = Shared {
             engines: engines.clone(),
+            processes,
             key,
             shape,
             stop,
@@ -100,7 +105,15 @@ impl Handle {
         &self.0
     }
 
-    fn modules(&self) -> MutexGuard<'_, BTreeMap<ModuleId, (String, Eviction)>> {
+    /// Lets go of the processes of a run that has ended. They end with their modules.
+    pub(crate) fn let_go(&self) {
+        if let Some(processes) = &self.0.processes {
+            processes.clear();
+        }
+        self.modules().values_mut().for_each(|(_, evictor)| evictor.let_go());
+    }
+
+    fn modules(&self) -> MutexGuard<'_, BTreeMap<ModuleId, (String, Evictor)>> {
         self.0.modules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -126,7 +139,7 @@ impl Handle {
         }
         // Reported here, because in a pipeline it would end the run.
         View::new(&module.plan.view, self.0.key.as_ref())?;
-        let loaded = LoadedModule::new(&self.0.engines, module)?;
+        let placed = place(&self.0.engines, self.0.processes.as_deref(), module, self.0.shape)?;
         // Nothing is locked while other threads are waited for: they may command the run as well.
         if !self.0.used.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
             return Err(RunError::Duplicate(id));
@@ -134,15 +147,15 @@ impl Handle {
         if module.plan.class == ModuleClass::Metered {
             self.0.has_metered.store(true, Ordering::Relaxed);
         }
-        let entry = (module.plan.name.clone(), loaded.eviction.clone());
+        let entry = (module.plan.name.clone(), placed.evictor());
         // The collector must know a module before any pipeline sends output of it.
         if let Some(collector) = &self.0.collector {
             let (done, wait) = bounded(1);
-            let event = Event::Add(Box::new(loaded.clone()), done);
+            let event = Event::Add(Box::new(placed.clone()), done);
             collector.send(event).map_err(|_| RunError::Ended)?;
             wait.recv().map_err(|_| RunError::Ended)?;
         }
-        let sent = self.send(&Command::Add(Box::new(loaded)));
+        let sent = self.send(&Command::Add(Box::new(placed)));
         // Known even if a pipeline has ended: on the others it runs, and can be evicted.
         self.modules().insert(id, entry);
         sent
@@ -184,8 +197,8 @@ impl Handle {
     /// Returns an error if no module has this number.
     pub fn evict(&self, id: ModuleId, reason: Reason) -> Result<(), RunError> {
         match self.modules().get(&id) {
-            Some((_, eviction)) => {
-                eviction.evict(reason);
+            Some((_, evictor)) => {
+                evictor.evict(reason);
                 Ok(())
             }
             None => Err(RunError::Unknown(id)),
@@ -227,5 +240,19 @@ impl Handle {
     /// Ends the run. All packets that were read are still processed and reported.
     pub fn stop(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Loads a module here, or starts it in its process.
+pub(crate) fn place(
+    engines: &Engines,
+    processes: Option<&Processes>,
+    module: &Module,
+    shape: Shape,
+) -> Result<Placed, RunError> {
+    match (&module.plan.process, processes) {
+        (None, _) => Ok(Placed::Here(LoadedModule::new(engines, module)?)),
+        (Some(name), Some(processes)) => Ok(Placed::There(processes.install(name, module, shape)?)),
+        (Some(_), None) => Err(RunError::NoProcess(module.plan.name.clone())),
     }
 }

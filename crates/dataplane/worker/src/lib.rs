@@ -9,6 +9,7 @@
 //! removes and evicts modules and reads accounts while packets flow.
 #![forbid(unsafe_code)]
 
+mod batches;
 mod clock;
 mod collect;
 mod error;
@@ -17,7 +18,9 @@ mod handle;
 mod options;
 mod outlet;
 mod pipeline;
+mod placed;
 mod read;
+mod remote;
 mod report;
 mod run;
 mod stage;

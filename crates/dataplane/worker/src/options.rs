@@ -1,4 +1,5 @@
 use flame_view::Key;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -17,4 +18,7 @@ pub struct Options {
     /// The flag that ends the run when it is set. All packets that were read are still processed and
     /// reported.
     pub stop: Arc<AtomicBool>,
+    /// The program for modules in processes of their own ([`flame_plan::ModulePlan::process`]), or `None` if
+    /// there are no such modules.
+    pub runner: Option<PathBuf>,
 }

@@ -1,8 +1,9 @@
 //! The output of pipelines, and the queue between their threads and the collector.
 
 use crate::error::RunError;
+use crate::placed::Placed;
 use crossbeam_channel::Sender;
-use flame_execute::{LoadedModule, Origin, Outlet};
+use flame_execute::{Origin, Outlet};
 use flame_plan::{Account, FaultReport, ModuleId};
 use flame_run::Output;
 
@@ -27,7 +28,7 @@ pub(crate) enum Event {
     Fault(FaultReport),
     Passed { module: ModuleId, worker: usize, now_ns: u64 },
     Tick { worker: usize, now_ns: u64 },
-    Add(Box<LoadedModule>, Sender<()>),
+    Add(Box<Placed>, Sender<()>),
     Removed(Removed),
     Accounts(Sender<Vec<(ModuleId, Account)>>),
     End { accounts: Vec<(ModuleId, Account)>, now_ns: u64 },

@@ -1,12 +1,14 @@
 //! The pipeline of one worker: computes every view once, and then runs the fast instances that share it.
 
+use crate::batches::Batches;
 use crate::error::RunError;
 use crate::handle::Command;
 use crate::outlet::{PipelineOutlet, Removed};
+use crate::placed::Placed;
 use crate::read::Chunk;
 use crate::stage::{PipelineOptions, ViewStage, conditions, is_alone};
 use crossbeam_channel::Sender;
-use flame_execute::{BatchLoop, Conditions, LoadedModule, Stop};
+use flame_execute::{Conditions, Stop};
 use flame_plan::{Account, FaultReport, ModuleId, Shed};
 
 pub(crate) struct Pipeline<'a> {
@@ -25,7 +27,7 @@ struct Leaving {
 
 impl<'a> Pipeline<'a> {
     pub(crate) fn new(
-        modules: &[LoadedModule],
+        modules: &[Placed],
         options: PipelineOptions<'a>,
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<Self, RunError> {
@@ -39,8 +41,8 @@ impl<'a> Pipeline<'a> {
         (self.options.batch, self.options.stop)
     }
 
-    fn add(&mut self, module: &LoadedModule, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
-        let shares = |view: &ViewStage| view.has_room_for(&module.plan.view);
+    fn add(&mut self, module: &Placed, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
+        let shares = |view: &ViewStage| view.has_room_for(module);
         let at = match self.views.iter().position(shares).filter(|_| !is_alone(module, &self.options)) {
             Some(at) => at,
             None => {
@@ -62,8 +64,8 @@ impl<'a> Pipeline<'a> {
             Command::Add(module) => match self.add(&module, outlet) {
                 // No memory or descriptor is left for its blocks. It does not run here; the others continue.
                 Err(RunError::Block(e)) => outlet.fault(FaultReport {
-                    id: module.plan.id,
-                    module: module.plan.name.clone(),
+                    id: module.plan().id,
+                    module: module.plan().name.clone(),
                     worker: Some(self.options.worker),
                     packet: None,
                     text: e.to_string(),
@@ -76,7 +78,7 @@ impl<'a> Pipeline<'a> {
             Command::Accounts(reply) => {
                 let leaving = self.leaving.iter().map(|l| &l.view);
                 let loops = self.views.iter().chain(leaving).flat_map(|v| &v.loops);
-                let accounts = loops.map(|l| (l.module(), l.account().clone())).collect();
+                let accounts = loops.map(|l| (l.module(), l.account())).collect();
                 // This fails only if nobody waits for the reply any more.
                 let _ = reply.send(accounts);
                 Ok(())
@@ -160,13 +162,13 @@ impl<'a> Pipeline<'a> {
         self.drain_leaving(outlet)
     }
 
-    fn loops(&mut self) -> impl Iterator<Item = &mut BatchLoop> {
+    fn loops(&mut self) -> impl Iterator<Item = &mut Batches> {
         self.views.iter_mut().flat_map(|v| &mut v.loops)
     }
 
     /// Returns whether another quantum would advance a paused call.
     pub(crate) fn can_progress(&mut self) -> bool {
-        !self.leaving.is_empty() || self.loops().any(BatchLoop::can_progress)
+        !self.leaving.is_empty() || self.loops().any(Batches::can_progress)
     }
 
     /// Gives one quantum to each loop with waiting work.
@@ -204,6 +206,8 @@ impl<'a> Pipeline<'a> {
         while !self.leaving.is_empty() || self.loops().any(|m| m.is_busy()) {
             self.resume(true, outlet)?;
         }
+        let stop = self.options.stop;
+        self.loops().for_each(|batches| batches.begin_end(now_ns, stop));
         let mut accounts = Vec::new();
         for mut batches in self.views.drain(..).flat_map(|v| v.loops) {
             batches.end(now_ns, self.options.stop, outlet)?;

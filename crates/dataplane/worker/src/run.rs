@@ -2,19 +2,22 @@
 
 use crate::collect::Collector;
 use crate::error::RunError;
-use crate::handle::{Handle, Inboxes};
+use crate::handle::{Handle, Inboxes, place};
 use crate::options::Options;
 use crate::outlet::Event;
+use crate::placed::Placed;
+use crate::remote::Processes;
 use crate::report::{Observer, Report};
 use crate::threads;
 use crate::wiring::{QUEUE, Wiring};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use flame_execute::{LoadedModule, Module, Shape, Stop};
+use flame_execute::{Module, Shape, Stop};
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_record::Sink;
 use flame_run::Engines;
 use flame_source::Source;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// The sources of a run.
@@ -37,7 +40,7 @@ impl Input {
 /// A prepared run: its modules are loaded, and its [`Handle`] takes commands.
 pub struct Run {
     pub(crate) shape: Shape,
-    modules: Vec<LoadedModule>,
+    modules: Vec<Placed>,
     engines: Engines,
     pub(crate) options: Options,
     handle: Handle,
@@ -60,14 +63,18 @@ impl Run {
     ) -> Result<Self, RunError> {
         let shape = Shape::of(plan);
         let meters = meters.iter().cloned().chain(std::iter::repeat_with(Meters::default));
+        let has_collector = shape.workers > 1 || options.runner.is_some();
+        let events = has_collector.then(|| bounded(QUEUE * shape.workers));
+        let sender = events.as_ref().map(|(sender, _)| sender.clone());
+        let processes = options.runner.as_deref().zip(sender.clone());
+        let processes =
+            processes.map(|(program, events)| Arc::new(Processes::new(program, options.batch, events)));
         let load = |(plan, meters): (&ModulePlan, Meters)| {
-            LoadedModule::new(engines, &Module { plan: plan.clone(), meters })
+            place(engines, processes.as_deref(), &Module { plan: plan.clone(), meters }, shape)
         };
         let modules = plan.modules.iter().zip(meters).map(load).collect::<Result<Vec<_>, _>>()?;
-        let events = (shape.workers > 1).then(|| bounded(QUEUE * shape.workers));
-        let sender = events.as_ref().map(|(sender, _)| sender.clone());
         let (key, stop) = (options.key.clone(), options.stop.clone());
-        let (handle, inboxes) = Handle::new(engines, key, shape, stop, &modules, sender)?;
+        let (handle, inboxes) = Handle::new(engines, key, shape, stop, &modules, sender, processes)?;
         Ok(Self { shape, modules, engines: engines.clone(), options, handle, inboxes, events })
     }
 
@@ -95,12 +102,16 @@ impl Run {
             Input::PerWorker(sources) if self.events.is_none() => {
                 return Err(RunError::Sources { expected: 1, found: sources.len() });
             }
+            // The reading thread also computes the views: the modules have processors of their own.
+            Input::Shared(source) if self.events.is_some() && self.shape.workers == 1 => {
+                Input::PerWorker(vec![source])
+            }
             input => input,
         };
         let Self { shape, modules, engines, options, handle, inboxes, events } = self;
         let stop = Stop::new(&options.stop);
         let wiring = Wiring { shape, modules: &modules, options: &options, handle: &handle, stop: &stop };
-        threads::with_slices(&engines, &handle.shared().has_metered, || {
+        let report = threads::with_slices(&engines, &handle.shared().has_metered, || {
             let collector = Collector::new(shape, &modules, sink, &stop, is_live)?;
             match (input, events) {
                 (Input::Shared(source), None) => {
@@ -114,7 +125,9 @@ impl Run {
                 }
                 (Input::PerWorker(_), None) => Err(RunError::Broken),
             }
-        })
+        });
+        handle.let_go();
+        report
     }
 }
 

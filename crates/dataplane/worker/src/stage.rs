@@ -1,17 +1,29 @@
 //! One view and the modules that share it: packets are shown once, in blocks that all its loops read.
 
+use crate::batches::Batches;
 use crate::error::RunError;
+use crate::placed::Placed;
 use crate::read::Chunk;
+use crate::remote::RemoteBatches;
 use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
-use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
-use flame_execute::{BatchLoop, Conditions, LoadedModule, Outlet, Shape, Stop};
-use flame_plan::{ModuleClass, Shed, ViewSpec};
+use flame_block::{Block, Pool, ReaderFds, SLOT_DESCRIPTORS};
+use flame_execute::{BatchLoop, Conditions, Outlet, Shape, Stop};
+use flame_plan::{ModuleClass, ModulePlan, Shed, ViewSpec};
+use flame_remote::Command;
 use flame_run::Mapping;
 use flame_source::{RawPacket, Shared};
 use flame_view::{Key, View, Written};
+use std::time::Duration;
 
 /// The number of blocks of one view. A module has an overrun when it holds all of them.
 const SLOTS: usize = 4;
+
+/// The number of blocks of a view whose modules run in a process. What one of them holds takes nothing from
+/// the others: the sum of their buffers is less. Only the memory of slots in use is ever touched.
+const REMOTE_SLOTS: usize = flame_block::MAX_SLOTS;
+
+/// The interval at which a pipeline that reads a capture checks whether a process has room for a block.
+const ROOM: Duration = Duration::from_micros(20);
 
 /// Options of a pipeline.
 #[derive(Clone, Copy)]
@@ -30,11 +42,16 @@ pub(crate) struct PipelineOptions<'a> {
 pub(crate) struct ViewStage {
     /// The view to share, or `None` for a module with separate blocks.
     spec: Option<ViewSpec>,
+    /// The process of its modules, or `None` for this one. Packets of a pool are seen by one principal.
+    process: Option<String>,
+    /// The sum of the buffers of its modules, in blocks.
+    buffers: usize,
     view: View,
     pool: Pool,
     /// Whether the packets' own memory is mapped in the window, so that only descriptors are written.
     mapped: bool,
-    pub(crate) loops: Vec<BatchLoop>,
+    pub(crate) loops: Vec<Batches>,
+    is_live: bool,
     /// Whether a grant hides something. If so, the ends of blocks reveal only shown data.
     pub(crate) confined: bool,
     /// The block that is being filled, for a confined view.
@@ -63,39 +80,55 @@ fn fits_window(shared: Shared, pool: &Pool) -> bool {
 }
 
 /// Returns whether a module has separate blocks, because a metered one may keep them for long.
-pub(crate) fn is_alone(module: &LoadedModule, options: &PipelineOptions<'_>) -> bool {
-    options.live && module.plan.class == ModuleClass::Metered
+pub(crate) fn is_alone(module: &Placed, options: &PipelineOptions<'_>) -> bool {
+    options.live && module.plan().class == ModuleClass::Metered && module.plan().process.is_none()
+}
+
+/// Returns the number of blocks that may wait for a module.
+fn depth(plan: &ModulePlan) -> usize {
+    match plan.terms.buffer as usize {
+        0 => SLOTS,
+        granted => granted.min(SLOTS),
+    }
 }
 
 impl ViewStage {
-    pub(crate) fn new(module: &LoadedModule, options: &PipelineOptions<'_>) -> Result<Self, RunError> {
-        let spec = &module.plan.view;
+    pub(crate) fn new(module: &Placed, options: &PipelineOptions<'_>) -> Result<Self, RunError> {
+        let spec = &module.plan().view;
         let view = View::new(spec, options.key)?;
-        let pool = Pool::new(SLOTS)?;
+        let process = module.plan().process.clone();
+        let pool = Pool::new(if process.is_some() { REMOTE_SLOTS } else { SLOTS })?;
         let is_alone = is_alone(module, options);
         let is_open = view.hides_nothing() && view.selects_all();
         // A filter hides packets that lie in the same ring, so only a view of all packets is mapped. A paused
         // batch may outlast the ring's block, which returns to the kernel.
-        let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && !is_alone && is_open;
+        let is_mappable = is_open && !is_alone && process.is_none();
+        let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && is_mappable;
         Ok(Self {
+            process,
+            buffers: 0,
             spec: (!is_alone).then(|| spec.clone()),
             confined: spec.key.is_some() && !is_open,
             view,
             pool,
             mapped,
+            is_live: options.live,
             loops: Vec::new(),
             staged: None,
             first: Vec::new(),
         })
     }
 
-    /// Returns whether a module with view `spec` can share this one; otherwise the view is computed again.
-    /// The number of readers of a pool is limited. A block that is being filled must not end because a module
-    /// comes: the others would see its edge.
-    pub(crate) fn has_room_for(&self, spec: &ViewSpec) -> bool {
-        self.spec.as_ref() == Some(spec)
+    /// Returns whether a module can share this view; otherwise the view is computed again. The number of
+    /// readers of a pool is limited. A block that is being filled must not end because a module comes: the
+    /// others would see its edge.
+    pub(crate) fn has_room_for(&self, module: &Placed) -> bool {
+        let plan = module.plan();
+        self.spec.as_ref() == Some(&plan.view)
+            && self.process == plan.process
             && self.staged.is_none()
             && self.loops.len() < flame_block::MAX_READERS
+            && (self.process.is_none() || self.buffers + depth(plan) < REMOTE_SLOTS)
     }
 
     /// Returns the number of packets in the block that is being filled.
@@ -106,27 +139,47 @@ impl ViewStage {
     /// Creates an instance that reads this view's blocks, and starts it.
     pub(crate) fn add(
         &mut self,
-        module: &LoadedModule,
+        module: &Placed,
         options: &PipelineOptions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
+        let depth = depth(module.plan());
+        self.buffers += depth;
+        let module = match module {
+            Placed::Here(module) => module,
+            Placed::There(module) => {
+                let ReaderFds { id, data, control, event } = self.pool.remote_reader(depth)?;
+                let (worker, is_live) = (options.worker, options.live);
+                let command = Command::Attach { module: module.plan.id, worker, is_live };
+                module.process.send(command, vec![data, control, event]);
+                let batches = RemoteBatches::new(module.clone(), worker, id, depth);
+                self.loops.push(Batches::There(batches));
+                return Ok(());
+            }
+        };
         let (fd, offset, bytes) = self.pool.window();
         let mut windows = vec![Mapping { fd, offset, bytes, at: layout::VIEW }];
         if let (true, Some(shared)) = (self.mapped, options.shared) {
             let at = layout::VIEW + bytes as u32;
             windows.push(Mapping { fd: shared.fd, offset: 0, bytes: shared.bytes, at });
         }
-        let slots = match module.plan.terms.buffer as usize {
-            0 => SLOTS,
-            granted => granted.min(SLOTS),
-        };
-        let reader = self.pool.reader(slots).ok_or(RunError::TooManyModules)?;
+        let reader = self.pool.reader(depth).ok_or(RunError::TooManyModules)?;
         let mut batches =
             BatchLoop::new(options.shape, module, (options.worker, options.live), windows, reader);
         batches.launch(false, outlet)?;
         batches.go(conditions((options.batch, options.stop)), outlet)?;
-        self.loops.push(batches);
+        self.loops.push(Batches::Here(Box::new(batches)));
         Ok(())
+    }
+
+    /// Waits until no module in a process would lose a block. A capture is read as fast as they take it.
+    fn wait_for_room(&mut self) {
+        if self.process.is_none() || self.is_live {
+            return;
+        }
+        while !self.loops.iter().all(|batches| batches.has_room(&mut self.pool)) {
+            std::thread::sleep(ROOM);
+        }
     }
 
     /// Publishes a tick. The loops make it after the blocks before it.
@@ -135,7 +188,7 @@ impl ViewStage {
     }
 
     /// Removes a loop that has ended, and its reader from the pool.
-    pub(crate) fn remove(&mut self, at: usize) -> BatchLoop {
+    pub(crate) fn remove(&mut self, at: usize) -> Batches {
         let batches = self.loops.remove(at);
         self.pool.remove(batches.reader());
         batches
@@ -149,6 +202,7 @@ impl ViewStage {
     ) -> Result<(), RunError> {
         let offered = chunk.packets.len() as u64;
         let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
+        self.wait_for_room();
         let Some(slot) = self.pool.claim() else {
             let conditions = conditions((batch, stop));
             for batches in &mut self.loops {
@@ -180,10 +234,11 @@ impl ViewStage {
         };
         let filtered = offered - u64::from(written.packets);
         self.pool.publish(Block { slot, packets: written.packets, link });
+        let packets = u64::from(written.packets);
         let conditions = conditions((batch, stop));
         for batches in &mut self.loops {
             batches.offer(offered, filtered);
-            batches.count_lost();
+            batches.published(&mut self.pool, packets);
             batches.go(conditions, outlet)?;
         }
         Ok(())
@@ -280,11 +335,13 @@ impl ViewStage {
         if staged.packets == 0 {
             return Ok(());
         }
+        self.wait_for_room();
         let Staged { slot, link, packets, .. } = staged;
         self.pool.publish(Block { slot, packets: packets as u32, link });
+        let packets = packets as u64;
         let conditions = conditions((batch, stop));
         for batches in &mut self.loops {
-            batches.count_lost();
+            batches.published(&mut self.pool, packets);
             batches.go(conditions, outlet)?;
         }
         Ok(())

@@ -2,9 +2,10 @@
 
 use crate::handle::Handle;
 use crate::options::Options;
+use crate::placed::Placed;
 use crate::read::ReadOptions;
 use crate::stage::PipelineOptions;
-use flame_execute::{LoadedModule, Shape, Stop};
+use flame_execute::{Shape, Stop};
 use flame_plan::{Account, ModuleId};
 use flame_source::Source;
 
@@ -19,7 +20,7 @@ pub(crate) type Ends = (Vec<(ModuleId, Account)>, u64);
 /// The data that the threads of a run share.
 pub(crate) struct Wiring<'a> {
     pub(crate) shape: Shape,
-    pub(crate) modules: &'a [LoadedModule],
+    pub(crate) modules: &'a [Placed],
     pub(crate) options: &'a Options,
     pub(crate) handle: &'a Handle,
     pub(crate) stop: &'a Stop<'a>,

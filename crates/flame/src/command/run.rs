@@ -158,6 +158,10 @@ pub struct Run {
     #[command(flatten)]
     admission: AdmissionArgs,
 
+    /// Run the modules in a process of their own, which has no files, no network and no compiler
+    #[arg(long, conflicts_with = "unchecked")]
+    isolate: bool,
+
     /// Maximum number of packets in one call of a module
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
     batch: u16,
@@ -204,7 +208,10 @@ impl Run {
                 return Err("--decapsulate shows headers in what may be hidden payload, and the policy does not let it: decapsulate = true in [node] does".into());
             }
         }
-        let Built { plan, meters, admitted, entered, notes } = self.build(node.as_ref(), stop)?;
+        let Built { mut plan, meters, admitted, entered, notes } = self.build(node.as_ref(), stop)?;
+        if self.isolate {
+            plan.modules.iter_mut().for_each(|module| module.process = Some("modules".to_owned()));
+        }
         if !self.quiet {
             notes.iter().for_each(|note| complain!("flame: note: {note}"));
         }
@@ -216,6 +223,7 @@ impl Run {
             key: self.key.as_deref().map(Key::from_file).transpose()?,
             dispatch_key: secret.map(|secret| Key::new(secret.derive("dealing key", b""))),
             stop: stop.clone(),
+            runner: self.isolate.then(paths::runner).transpose()?,
         };
         let input = self.input()?;
         let mut sink = self.sink(&plan)?;

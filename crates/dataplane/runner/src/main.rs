@@ -1,0 +1,39 @@
+//! The process in which the modules of one principal run. A worker starts it with a socket as its standard
+//! input; it is not for people. It gives up everything but that socket and memory before it receives any
+//! module, and contains no compiler.
+
+mod confine;
+mod module;
+mod serve;
+
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+/// The exit status of a runner that could not confine itself.
+const NOT_CONFINED: u8 = 70;
+
+fn main() -> ExitCode {
+    let Some(parent) = std::env::args().nth(1).and_then(|id| id.parse().ok()) else {
+        eprintln!("this is not for people: `flame run` and `flame node` start it");
+        return ExitCode::from(NOT_CONFINED);
+    };
+    let engines = match confine::begin(parent).and_then(|()| serve::engines()) {
+        Ok(engines) => engines,
+        Err(reason) => {
+            eprintln!("{reason}");
+            return ExitCode::from(NOT_CONFINED);
+        }
+    };
+    if let Err(reason) = confine::end() {
+        eprintln!("{reason}");
+        return ExitCode::from(NOT_CONFINED);
+    }
+    let socket = std::io::stdin().as_fd().try_clone_to_owned();
+    match socket.map_err(|e| e.to_string()).and_then(|socket| serve::serve(socket, &engines)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}

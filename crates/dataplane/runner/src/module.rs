@@ -1,0 +1,284 @@
+use flame_block::Reader;
+use flame_execute::{
+    BatchLoop, Conditions, LoadedModule, Module, Origin, Outlet, Quantum, Shape, SlowLoop, Stop,
+};
+use flame_output::{Frame, frames};
+use flame_plan::{Account, FaultReport, ModuleId, Reason};
+use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun};
+use flame_remote::{ChannelError, Install, Report, Sender};
+use flame_run::{Engines, Eviction, Mapping, Output};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The shortest time between two reports of an account.
+const REPORTS: Duration = Duration::from_millis(20);
+
+/// A module: its fast instance for each worker, and its slow instance.
+pub struct Installed {
+    id: ModuleId,
+    module: LoadedModule,
+    shape: Shape,
+    loops: Vec<Place>,
+    loops_started: usize,
+    /// The packet time of the end on each worker, once it was requested.
+    ends: Vec<Option<u64>>,
+    slow: Slow,
+    eviction: Eviction,
+    batch: u32,
+    /// The accounts that were reported last.
+    reported: Vec<Account>,
+    at: Instant,
+    is_ending: bool,
+}
+
+/// The fast instance for one worker.
+enum Place {
+    /// The worker has not attached a reader yet.
+    Empty,
+    Running(Box<BatchLoop>),
+    Ended,
+}
+
+impl Place {
+    fn running(&mut self) -> Option<&mut BatchLoop> {
+        match self {
+            Self::Running(batches) => Some(batches),
+            Self::Empty | Self::Ended => None,
+        }
+    }
+}
+
+/// The slow side of a module.
+struct Slow {
+    instance: Option<SlowLoop>,
+    is_live: bool,
+    /// The last tick that the fast instance on each worker passed.
+    passed: Vec<u64>,
+    messages_lost: u64,
+}
+
+/// Passes the output of fast instances on: messages to the slow instance, all else to the worker.
+struct Out<'a> {
+    id: ModuleId,
+    slow: &'a mut Slow,
+    sender: &'a mut Sender,
+    stop: &'a Stop<'a>,
+}
+
+impl Outlet<ChannelError> for Out<'_> {
+    fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), ChannelError> {
+        let mut is_first = from.is_first;
+        let messages = frames(output.bytes).filter_map(|frame| match frame {
+            Frame::Message(message) => Some(message),
+            _ => None,
+        });
+        for message in messages.take(output.counts.messages as usize) {
+            let Some(slow) = &mut self.slow.instance else {
+                self.slow.messages_lost += 1;
+                continue;
+            };
+            slow.message(from.worker, std::mem::take(&mut is_first), message);
+            if !self.slow.is_live {
+                self.slow.go(self.id, &Quantum::whole(self.stop), self.sender)?;
+            }
+        }
+        let counts = output.counts;
+        if counts.records > 0 || counts.packets > 0 || counts.lost > 0 {
+            let head = Report::Output { module: self.id, worker: Some(from.worker) };
+            self.sender.send(&head, output.bytes)?;
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, report: FaultReport) -> Result<(), ChannelError> {
+        self.sender.send(&Report::Fault(report), &[])
+    }
+
+    fn passed(&mut self, _: ModuleId, worker: usize, now_ns: u64) -> Result<(), ChannelError> {
+        self.slow.passed[worker] = now_ns;
+        let all = self.slow.passed.iter().copied().min().unwrap_or(0);
+        if let Some(slow) = &mut self.slow.instance {
+            slow.passed(worker, now_ns);
+            slow.tick(all);
+        }
+        match self.slow.is_live {
+            true => Ok(()),
+            false => self.slow.go(self.id, &Quantum::whole(self.stop), self.sender),
+        }
+    }
+}
+
+impl Slow {
+    fn go(&mut self, id: ModuleId, quantum: &Quantum<'_>, sender: &mut Sender) -> Result<(), ChannelError> {
+        let Some(slow) = &mut self.instance else { return Ok(()) };
+        let head = Report::Output { module: id, worker: None };
+        let fault = slow.go(quantum, &mut |output| sender.send(&head, output.bytes))?;
+        self.messages_lost += slow.take_lost();
+        fault.map_or(Ok(()), |report| sender.send(&Report::Fault(report), &[]))
+    }
+}
+
+/// Returns the meters of a module. They limit its time and memory; the worker limits its records.
+fn meters(granted: Option<(Option<flame_plan::Share>, u64)>) -> Meters {
+    let Some((share, memory)) = granted else { return Meters::default() };
+    let quota = Quota { per_second: Amounts::MAX, per_packet: Amounts::MAX, share, memory };
+    Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ThisRun::new(quota))))])
+}
+
+impl Installed {
+    /// Loads a module.
+    pub fn new(engines: &Engines, install: Install) -> Result<Self, String> {
+        let Install { plan, workers, tick_ns, interval_ns, batch, granted } = install;
+        let shape = Shape { workers, tick_ns, interval_ns };
+        let id = plan.id;
+        let module = Module { plan, meters: meters(granted) };
+        let module = LoadedModule::new(engines, &module).map_err(|e| e.to_string())?;
+        let slow = Slow { instance: None, is_live: false, passed: vec![0; workers], messages_lost: 0 };
+        Ok(Self {
+            id,
+            shape,
+            loops: (0..workers).map(|_| Place::Empty).collect(),
+            loops_started: 0,
+            ends: vec![None; workers],
+            slow,
+            eviction: module.eviction.clone(),
+            module,
+            batch,
+            reported: vec![Account::default(); workers],
+            at: Instant::now(),
+            is_ending: false,
+        })
+    }
+
+    pub fn id(&self) -> ModuleId {
+        self.id
+    }
+
+    /// Starts the fast instance for a worker.
+    pub fn attach(
+        &mut self,
+        (worker, is_live): (usize, bool),
+        reader: Reader,
+        stop: &Stop<'_>,
+        sender: &mut Sender,
+    ) -> Result<(), ChannelError> {
+        let (Some((fd, offset, bytes)), Some(place @ Place::Empty)) =
+            (reader.window(), self.loops.get_mut(worker))
+        else {
+            return Ok(());
+        };
+        let window = Mapping { fd, offset, bytes, at: flame_abi::layout::VIEW };
+        if self.loops_started == 0 && self.module.loaded.has_slow_path() {
+            self.slow.is_live = is_live;
+            let (instance, fault) = SlowLoop::new(self.shape, &self.module, is_live, 0);
+            self.slow.instance = Some(instance);
+            fault.map_or(Ok(()), |report| sender.send(&Report::Fault(report), &[]))?;
+        }
+        self.loops_started += 1;
+        let mut batches = BatchLoop::new(self.shape, &self.module, (worker, is_live), vec![window], reader);
+        let mut out = Out { id: self.id, slow: &mut self.slow, sender, stop };
+        batches.launch(false, &mut out)?;
+        *place = Place::Running(Box::new(batches));
+        Ok(())
+    }
+
+    pub fn evict(&self, reason: Reason) {
+        self.eviction.evict(reason);
+    }
+
+    /// Ends the module on one worker after the blocks that wait there.
+    pub fn end(&mut self, worker: usize, now_ns: u64) {
+        if let Some(end) = self.ends.get_mut(worker) {
+            *end = Some(now_ns);
+        }
+    }
+
+    /// Gives one quantum to each instance with work. Returns whether the module has ended.
+    pub fn step(&mut self, stop: &Stop<'_>, sender: &mut Sender) -> Result<bool, ChannelError> {
+        let conditions = Conditions { batch: self.batch, stop, is_last: false };
+        for worker in 0..self.loops.len() {
+            let place = &mut self.loops[worker];
+            let Some(batches) = place.running() else {
+                if self.ends[worker].is_some() {
+                    *place = Place::Ended;
+                }
+                continue;
+            };
+            batches.count_lost();
+            let mut out = Out { id: self.id, slow: &mut self.slow, sender, stop };
+            match self.ends[worker] {
+                None if batches.is_busy() => batches.go(conditions, &mut out)?,
+                None => {}
+                Some(now_ns) => {
+                    if batches.leave(now_ns, Conditions { is_last: true, ..conditions }, &mut out)? {
+                        batches.count_lost();
+                        let account = batches.account().clone();
+                        sender.send(&Report::Account { module: self.id, worker, account }, &[])?;
+                        *place = Place::Ended;
+                    }
+                }
+            }
+        }
+        let is_last = self.loops.iter().all(|place| matches!(place, Place::Ended));
+        let quantum = Quantum::slice(stop);
+        let quantum = if is_last { quantum.ending() } else { quantum };
+        self.slow.go(self.id, &quantum, sender)?;
+        if is_last && !self.is_slow_busy() && !std::mem::replace(&mut self.is_ending, true) {
+            let now_ns = self.ends.iter().flatten().copied().max().unwrap_or(0);
+            if let Some(slow) = &mut self.slow.instance {
+                slow.start_end(now_ns);
+            }
+            self.slow.go(self.id, &quantum, sender)?;
+        }
+        let has_ended = self.is_ending && !self.is_slow_busy();
+        if has_ended {
+            let messages_lost = self.slow.messages_lost;
+            sender.send(&Report::Ended { module: self.id, messages_lost }, &[])?;
+        }
+        Ok(has_ended)
+    }
+
+    fn is_slow_busy(&self) -> bool {
+        self.slow.instance.as_ref().is_some_and(SlowLoop::is_busy)
+    }
+
+    /// Reports the accounts that have changed, unless they were reported a moment ago. Returns whether all
+    /// are reported.
+    pub fn report(&mut self, sender: &mut Sender) -> Result<bool, ChannelError> {
+        let is_due = self.at.elapsed() >= REPORTS;
+        let mut all = true;
+        for (worker, reported) in self.reported.iter_mut().enumerate() {
+            let Some(batches) = self.loops[worker].running() else { continue };
+            if batches.account() == reported {
+                continue;
+            }
+            all = is_due;
+            if is_due {
+                *reported = batches.account().clone();
+                let account = reported.clone();
+                sender.send(&Report::Account { module: self.id, worker, account }, &[])?;
+            }
+        }
+        if is_due {
+            self.at = Instant::now();
+        }
+        Ok(all)
+    }
+
+    /// Returns whether a quantum would advance it.
+    pub fn can_progress(&mut self) -> bool {
+        let is_ending = self.ends.iter().any(Option::is_some) && !self.is_ending;
+        is_ending
+            || self.loops().any(BatchLoop::can_progress)
+            || self.slow.instance.as_mut().is_some_and(SlowLoop::can_progress)
+    }
+
+    /// Returns whether work waits, for a share of time perhaps.
+    pub fn is_busy(&mut self) -> bool {
+        self.is_slow_busy() || self.loops().any(|batches| batches.is_busy())
+    }
+
+    pub fn loops(&mut self) -> impl Iterator<Item = &mut BatchLoop> {
+        self.loops.iter_mut().filter_map(Place::running)
+    }
+}

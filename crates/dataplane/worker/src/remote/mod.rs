@@ -1,0 +1,12 @@
+//! Modules that run in a process of their principal: the process, and its modules on one worker.
+//!
+//! The worker computes their views and writes the blocks; the process maps them read-only. Commands go to the
+//! process through a queue and a thread, because nothing that a process does may stop a worker. Its reports
+//! are untrusted: output is checked against the manifest again, and its numbers of packets count only within
+//! the number that was delivered.
+
+mod batches;
+mod process;
+
+pub(crate) use batches::RemoteBatches;
+pub(crate) use process::{Processes, RemoteModule};
