@@ -238,8 +238,8 @@ fn readers_in_threads_see_whole_blocks() {
     }
 }
 
-/// Publishes blocks and ticks while another thread takes them: every block is there, in order, and between two
-/// blocks the last tick that was published between them.
+/// Publishes blocks and ticks while another thread takes them: every block is there, in order, and between
+/// two blocks the last tick that was published between them.
 #[test]
 fn ticks_keep_their_place_between_blocks() {
     let mut pool = Pool::new(8).unwrap();

@@ -1,5 +1,5 @@
-//! Executes modules over the blocks of their views: which call is next, how long it may take, and what follows
-//! its end. The same code runs in the worker's thread and in a separate process.
+//! Executes modules over the blocks of their views: which call is next, how long it may take, and what
+//! follows its end. The same code runs in the worker's thread and in a separate process.
 //!
 //! A [`BatchLoop`] holds the fast instance of a module on one worker, a [`SlowLoop`] its slow instance. Both
 //! make their calls through a [`Caller`], under the same rules. Output goes to an [`Outlet`].

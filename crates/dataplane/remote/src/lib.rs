@@ -1,7 +1,7 @@
 //! The connection between a worker and a runner, the process in which modules of one principal run.
 //!
-//! Packets do not pass through it: they lie in shared blocks (`flame_block`). It carries commands to the runner
-//! and output back. A [`Sender`] and a [`Receiver`] are the ends of one Unix stream socket.
+//! Packets do not pass through it: they lie in shared blocks (`flame_block`). It carries commands to the
+//! runner and output back. A [`Sender`] and a [`Receiver`] are the ends of one Unix stream socket.
 //!
 //! # Trust
 //!

@@ -7,8 +7,8 @@ pub enum Command {
     /// Loads a module.
     Install(Box<Install>),
     /// Starts the module's fast instance for a worker, and its slow instance with the first. `is_live` states
-    /// that the source loses packets that are not taken in time. Three descriptors come with the frame: data, control and
-    /// event of its reader.
+    /// that the source loses packets that are not taken in time. Three descriptors come with the frame: data,
+    /// control and event of its reader.
     Attach { module: ModuleId, worker: usize, is_live: bool },
     /// Ends the module on one worker, after the blocks that wait there. Packet time is `now_ns`. The slow
     /// instance ends when the module has ended on all workers.

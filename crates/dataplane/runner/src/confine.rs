@@ -129,7 +129,8 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         libc::SYS_fcntl,
         any(1, &[libc::F_GETFL, libc::F_GETFD, libc::F_GET_SEALS, libc::F_ADD_SEALS, libc::F_DUPFD_CLOEXEC])?,
     );
-    // The standard input is the connection to the worker; its copy and the readers' events have other numbers.
+    // The standard input is the connection to the worker; its copy and the readers' events have other
+    // numbers.
     for call in [libc::SYS_read, libc::SYS_recvmsg, libc::SYS_sendto, libc::SYS_recvfrom] {
         rules.insert(call, Vec::new());
     }
