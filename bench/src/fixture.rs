@@ -3,11 +3,13 @@
 use flame_abi::{Descriptor, LinkType, layout};
 use flame_admit::Protection;
 use flame_block::{Pool, SLOT_DESCRIPTORS};
-use flame_compile::{Compiler, InstallRequest};
-use flame_plan::{Expose, Limits, ModulePlan, OnFault, Terms, ViewSpec};
+use flame_compile::Compiler;
+use flame_node::{RunRequest, Submission};
+use flame_plan::{Expose, Limits, ModulePlan, ViewSpec};
 use flame_run::{Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 pub type Error = Box<dyn std::error::Error>;
@@ -58,20 +60,30 @@ pub fn view_into(pool: &mut Pool, slot: usize, view: &mut View, of: &Decoded) ->
     Ok(written.packets as usize)
 }
 
+/// Returns the plan of a module, as `flame run` builds it.
 pub fn plan(wasm: &[u8], protection: Protection, settings: &[(&str, &str)]) -> Result<ModulePlan, Error> {
-    let request = InstallRequest {
+    const NAME: &str = "module";
+    let values = settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let (name, file) = (NAME.to_owned(), format!("{NAME}.wasm"));
+    let request = RunRequest {
+        submissions: vec![Submission { name, file, wasm: wasm.to_vec(), signers: Vec::new() }],
+        workers: 1,
+        interval_ns: 0,
+        is_live: false,
         // With this view, the manifest's needs decide.
         view: ViewSpec { expose: Expose::All, ..ViewSpec::default() },
-        settings: settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
-        on_fault: OnFault::Stop,
+        narrower: Vec::new(),
+        settings: BTreeMap::from([(NAME.to_owned(), values)]),
+        restarts: 0,
         // As in `flame run`, a manifest gets the limits that it requests.
         limits: Limits { packet_budget: 100_000_000, ..Limits::default() },
         protection,
         costs: None,
         time_limit: None,
-        terms: Terms::default(),
     };
-    Ok(Compiler::in_process(flame_compile::Engines::new()?, None).install(wasm, &request)?.plan)
+    let compiler = Compiler::in_process(flame_compile::Engines::new()?, None);
+    let mut built = flame_node::build(&request, None, &compiler)?;
+    built.plan.modules.pop().ok_or_else(|| "a plan without modules".into())
 }
 
 /// Returns a started fast instance that maps the pool.

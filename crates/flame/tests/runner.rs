@@ -374,3 +374,35 @@ fn modules_come_and_go_in_a_process() {
     assert_eq!(report.accounts[0].1.processed, 50_000);
     assert!(report.faults.is_empty(), "{:?}", report.faults);
 }
+
+/// `flame run --isolate` prints what `flame run` prints.
+#[test]
+fn the_command_isolates() {
+    if module("flow").is_none() {
+        return;
+    }
+    let cache = std::env::temp_dir().join(format!("flame-isolate-{}", std::process::id()));
+    let run = |more: &[&str], program: &Path| {
+        Command::new(env!("CARGO_BIN_EXE_flame"))
+            .args(["run", "flow,count", "--format", "json", "--stats", "json", "-r"])
+            .arg(root().join("demo/demo.pcap"))
+            .args(more)
+            .env("FLAME_RUNNER", program)
+            .env("FLAME_CACHE", &cache)
+            .output()
+            .unwrap()
+    };
+    let lines = |out: &[u8]| {
+        let mut lines: Vec<_> = String::from_utf8_lossy(out).lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let (here, there) = (run(&[], Path::new("/nowhere")), run(&["--isolate"], &runner()));
+    assert!(here.status.success() && there.status.success(), "{}", String::from_utf8_lossy(&there.stderr));
+    assert!(here.stdout.len() > 1000 && lines(&here.stdout) == lines(&there.stdout));
+    assert_eq!(String::from_utf8_lossy(&here.stderr), String::from_utf8_lossy(&there.stderr));
+    let none = run(&["--isolate"], Path::new("/nowhere/flame-runner"));
+    let text = String::from_utf8_lossy(&none.stderr);
+    assert!(!none.status.success() && text.contains("/nowhere/flame-runner: No such file"), "{text}");
+    let _ = fs::remove_dir_all(cache);
+}
