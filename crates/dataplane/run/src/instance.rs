@@ -166,6 +166,7 @@ pub struct Instance {
     tick: Option<TypedFunc<i64, i64>>,
     end: Option<TypedFunc<i64, i64>>,
     message: Option<TypedFunc<(i32, i32), i64>>,
+    rest: Option<TypedFunc<(), i64>>,
     meter: Option<Meter>,
     panic_text: Option<u32>,
     pub(crate) loaded: Loaded,
@@ -251,6 +252,7 @@ impl Instance {
         let tick = instance.get_typed_func(&mut store, names::TICK).ok();
         let end = instance.get_typed_func(&mut store, names::END).ok();
         let message = instance.get_typed_func(&mut store, names::MESSAGE).ok();
+        let rest = instance.get_typed_func(&mut store, names::REST).ok();
         let loaded = loaded.clone();
         Ok(Self {
             watch,
@@ -262,6 +264,7 @@ impl Instance {
             tick,
             end,
             message,
+            rest,
             meter,
             panic_text,
             loaded,
@@ -309,6 +312,7 @@ impl Instance {
             },
             Call::Tick { now_ns } => self.tick.clone().map(|f| Function::Time(f, *now_ns as i64)),
             Call::End { now_ns } => self.end.clone().map(|f| Function::Time(f, *now_ns as i64)),
+            Call::Rest => self.rest.clone().map(Function::Rest),
         };
         let Some(meter) = &self.meter else { return Ok(function) };
         let store = &mut self.store;
@@ -374,12 +378,15 @@ impl Instance {
         call: &'static str,
         result: wasmtime::Result<i64>,
         allowance: &Allowance,
-    ) -> Result<(Output<'_>, bool), Fault> {
+    ) -> Result<(Output<'_>, output::Value), Fault> {
         let value = match result {
-            Ok(value) => value as u64,
+            Ok(value) => output::unpack(value as u64),
             Err(error) => return Err(self.trapped(call, &error, allowance)),
         };
-        let (address, bytes, more) = output::unpack(value);
+        let output::Value { address, bytes, rest, .. } = value;
+        if rest && self.rest.is_none() {
+            return Err(self.fault(call, FaultKind::NoRest));
+        }
         let Limits { output_per_call: limit, messages, .. } = self.loaded.limits;
         let size = self.memory.data_size(&self.store);
         let outside = u64::from(address) + u64::from(bytes) > size as u64;
@@ -395,7 +402,7 @@ impl Instance {
             Ok(counts) if counts.messages > u64::from(messages) => {
                 Err(self.fault(call, FaultKind::Messages { found: counts.messages, limit: messages }))
             }
-            Ok(counts) => Ok((Output { bytes: &self.memory.data(&self.store)[range], counts }, more)),
+            Ok(counts) => Ok((Output { bytes: &self.memory.data(&self.store)[range], counts }, value)),
             Err(error) => Err(self.fault(call, FaultKind::Output(Box::new(error)))),
         }
     }

@@ -12,7 +12,7 @@ use flame_run::Output;
 pub(crate) struct Origin {
     pub(crate) module: ModuleId,
     pub(crate) worker: usize,
-    /// Whether this is the first output of its call, not that of a continuation.
+    /// Whether this is the first output of its call that has messages.
     pub(crate) is_first: bool,
 }
 

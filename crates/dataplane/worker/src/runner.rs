@@ -29,7 +29,7 @@ pub(crate) struct ModuleRunner {
     taken: u64,
     /// Ticks that wait for earlier blocks, or for a share of time.
     ticks: VecDeque<Due>,
-    /// Whether the current call has not produced output yet.
+    /// Whether the current call has not sent messages yet.
     is_fresh: bool,
     meters: Meters,
     /// The resolution of the view: ticks and the end are no finer than packets.
@@ -198,8 +198,10 @@ impl ModuleRunner {
         let (module, worker) = (self.module, self.worker);
         let is_fresh = &mut self.is_fresh;
         let ended = self.caller.go(quantum, &mut |output| {
-            // Messages of a call, including those of its continuations, share one budget.
-            let from = Origin { module, worker, is_first: std::mem::take(is_fresh) };
+            // Messages of a call, including those of its continuations, share one budget, which begins with
+            // the first of them.
+            let is_first = output.counts.messages > 0 && std::mem::take(is_fresh);
+            let from = Origin { module, worker, is_first };
             outlet.output(from, output)
         })?;
         self.is_fresh |= !matches!(ended, Ended::Paused);

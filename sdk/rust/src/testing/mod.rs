@@ -96,7 +96,7 @@ impl<F: Module, S: Slow> Native<F, S> {
         Self {
             fast: F::new(&Init::new(&bytes(role::FAST))),
             slow: slow(&bytes(role::SLOW)),
-            out: Out::roomy(),
+            out: Out::default(),
             rows: Vec::new(),
             lost: 0,
         }
