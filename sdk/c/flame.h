@@ -272,6 +272,42 @@ static inline void *flame_take(uint64_t size) {
 
 static inline uint64_t flame_since(uint64_t now, uint64_t then) { return now > then ? now - then : 0; }
 
+/* A timer in packet time, for the times of packets and ticks. Time that goes back is ignored.
+ *
+ *   static struct flame_timer timer = FLAME_EVERY(1000000000);   at multiples of a second since 1970
+ *   static struct flame_timer idle = FLAME_AFTER(1000000000);    once, a second after its first poll or restart
+ *   uint64_t at;
+ *   if (flame_poll(&timer, p->ts_ns, &at)) …                     `at` is the latest time that was due
+ *
+ * FLAME_EVERY is due at the same times on every worker. flame_poll returns how many times were due since the last
+ * poll, and has a constant cost. */
+struct flame_timer {
+  uint64_t ns;
+  uint64_t due; /* 0: not begun; UINT64_MAX: never */
+  int periodic;
+};
+#define FLAME_EVERY(nanoseconds) {(nanoseconds), 0, 1}
+#define FLAME_AFTER(nanoseconds) {(nanoseconds), 0, 0}
+
+/* Begins again at `now`. */
+static inline void flame_restart(struct flame_timer *t, uint64_t now) {
+  uint64_t ns = t->ns ? t->ns : 1, from = t->periodic ? now - now % ns : now;
+  t->due = from > UINT64_MAX - ns ? UINT64_MAX : from + ns;
+}
+
+static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t *at) {
+  if (t->due == 0) {
+    flame_restart(t, now);
+    return 0;
+  }
+  if (now < t->due || t->due == UINT64_MAX) return 0;
+  flame_cold();
+  uint64_t due = t->due, ns = t->ns ? t->ns : 1, more = t->periodic ? (now - due) / ns : 0;
+  *at = due + more * ns;
+  t->due = t->periodic && *at <= UINT64_MAX - ns ? *at + ns : UINT64_MAX;
+  return more + 1;
+}
+
 /* FLAME_FLOWS(flows, struct flow, last_ns) defines `struct flows`, a table of fixed size with state of flows,
  * found by the packets' flow hash. Sets have eight entries, in which a new entry replaces the least recently
  * used one. last_ns is the entry's field with the time of its last use. An entry expires `timeout` ns after
@@ -469,6 +505,20 @@ static inline void flame_put_text(const char *text, uint32_t len) {
   }
   flame_u16((uint16_t)len);
   flame_put(text, len);
+}
+
+/* Sends a text of UTF-8 to the operator: `flame run` prints it on standard error after the module's name.
+ * module.toml needs `log = true`, and under a grant the text needs the right `log`. At most 512 bytes are taken.
+ * The host delivers 32 texts a second of packet time, drops the others and counts them. */
+static inline void flame_log(const char *text, uint32_t len) {
+  if (len > 512) {
+    len = 512;
+    /* Do not cut within a character. */
+    for (int i = 0; i < 3 && ((uint8_t)text[len] & 0xc0) == 0x80; i++) len--;
+  }
+  flame_begin_frame(0xfffc);
+  flame_put(text, len);
+  flame_finish();
 }
 
 /* Sends bytes to the slow instance; the host takes at most 4,096 messages from one area. */

@@ -6,11 +6,11 @@ mod common;
 use common::root;
 use flame_module::testing::Traffic;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const EXAMPLES: [&str; 5] = ["dns", "handshakes", "lengths", "scans", "talkers"];
+const EXAMPLES: [&str; 6] = ["bursts", "dns", "handshakes", "lengths", "scans", "talkers"];
 
 fn kept() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples")
@@ -46,7 +46,7 @@ fn sum(rows: &[Value], column: &str) -> u64 {
 }
 
 #[test]
-fn the_five_examples_find_what_is_there() {
+fn the_examples_find_what_is_there() {
     let folder = root().join("sdk/rust/examples");
     let there: BTreeSet<_> = std::fs::read_dir(&folder)
         .unwrap()
@@ -56,10 +56,26 @@ fn the_five_examples_find_what_is_there() {
     assert!(there.iter().eq(EXAMPLES.iter()), "{there:?}");
     let demo = root().join("demo/demo.pcap");
     let built = EXAMPLES.map(|name| build(&folder.join(name)));
-    let [dns, handshakes, lengths, scans, talkers] = built.each_ref();
+    let [bursts, dns, handshakes, lengths, scans, talkers] = built.each_ref();
     // What `count` finds in the recorded capture.
     assert_eq!(sum(&rows(lengths, &demo, "length", &[]), "packets"), 1244);
     assert_eq!(sum(&rows(lengths, &demo, "length", &["--interval", "100ms"]), "packets"), 1244);
+    // Each packet is in one window, the same on any number of workers.
+    let windows = |workers: &str| {
+        let mut windows = BTreeMap::new();
+        for row in rows(bursts, &demo, "burst", &["--workers", workers, "--set", "bursts.least=1"]) {
+            *windows.entry(row["end_ns"].to_string()).or_insert(0) += row["packets"].as_u64().unwrap();
+        }
+        windows
+    };
+    let alone = windows("1");
+    assert!(alone.len() > 20 && alone.values().sum::<u64>() == 1244, "{alone:?}");
+    assert_eq!(windows("3"), alone);
+    // The plot that its manifest declares, by name.
+    let plot = ["--set", "bursts.least=1", "--plot", "bursts"];
+    let drawn =
+        text(&flame(&[&["run", bursts, "-r", demo.to_str().unwrap(), "-q"][..], &plot].concat()).stdout);
+    assert!(drawn.contains("Packets in busy windows") && drawn.contains("a point each 100"), "{drawn}");
     let bytes = sum(&rows(talkers, &demo, "host", &["--set", "talkers.least=0"]), "bytes");
     assert!(bytes > 925_000 && bytes < 925_946, "all but what is not IP: {bytes}");
     let found = rows(scans, &demo, "scan", &["--set", "scans.ports=2"]);
@@ -77,7 +93,7 @@ fn the_five_examples_find_what_is_there() {
     assert_eq!(asked, [("demo.test", 1), ("demo.test", 28), ("nothing.test", 1)]);
 
     // Tables of fixed size are why.
-    for wasm in [handshakes, lengths, scans, talkers] {
+    for wasm in [bursts, handshakes, lengths, scans, talkers] {
         let out = flame(&["check", wasm, "--format", "json"]);
         let last: Value = serde_json::from_str(text(&out.stdout).lines().last().unwrap()).unwrap();
         assert_eq!(last["bounded"], true, "{wasm}: {last}");
@@ -525,6 +541,11 @@ fn build_names_the_line_and_the_remedy() {
             "name = \"bytes\"",
             "name = \"packets\"",
             "line 21: tables.total.packets: appears twice: choose another name",
+        ),
+        (
+            "[[tables]]",
+            "[[plot]]\nname = \"p\"\nkind = \"line\"\ntable = \"total\"\nx = \"packets\"\ny = [\"bits\"]\n[[tables]]",
+            "line 23: plot.p.y: table total has no column \"bits\": choose one of packets, bytes",
         ),
     ] {
         let text = good.replacen(old, new, 1);

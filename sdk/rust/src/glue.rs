@@ -55,11 +55,12 @@ impl<F: Module, S: Slow> Slot<F, S> {
         Self { path: Path::None, out: None }
     }
 
-    pub fn init(&mut self, bytes: &[u8]) {
+    pub fn init(&mut self, bytes: &[u8]) -> u64 {
         let init = Init::new(bytes);
         self.path = if init.is_slow() { Path::Slow(S::new(&init)) } else { Path::Fast(F::new(&init)) };
         // The area is allocated after the module's own memory, so it takes no more than is left.
         self.out = Some(Out::default());
+        self.call(|_, _| Progress::Done)
     }
 
     pub fn batch(&mut self, batch: &Batch) -> u64 {
@@ -105,6 +106,7 @@ impl<F: Module, S: Slow> Slot<F, S> {
     fn call(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out) -> Progress) -> u64 {
         let Some(out) = &mut self.out else { return 0 };
         let progress = call(&mut self.path, out);
+        crate::log::flush(out);
         pack(out.hand(), progress)
     }
 }
@@ -166,8 +168,7 @@ macro_rules! export {
                 }));
                 // SAFETY: the host passes `len` readable bytes at `at` for the time of this call.
                 let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
-                slot().init(bytes);
-                0
+                slot().init(bytes)
             }
 
             #[unsafe(no_mangle)]

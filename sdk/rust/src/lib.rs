@@ -32,6 +32,8 @@ mod heap;
 #[path = "heap/class.rs"]
 mod heap_class;
 mod init;
+#[doc(hidden)]
+pub mod log;
 mod out;
 #[doc(hidden)]
 pub mod record;

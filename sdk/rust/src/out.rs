@@ -141,6 +141,14 @@ impl Out {
         self.messages += 1;
     }
 
+    /// Appends whole frames, fewer than the smallest area holds.
+    pub(crate) fn frames(&mut self, bytes: &[u8]) {
+        if let Some(start) = self.place(bytes.len()) {
+            self.area[start..start + bytes.len()].copy_from_slice(bytes);
+            self.len = start + bytes.len();
+        }
+    }
+
     /// Writes a packet to the capture file that the user named (`module.toml` needs `packets = true`). A
     /// packet longer than 65,520 bytes is truncated to that length.
     pub fn packet(&mut self, ts_ns: u64, wire_len: u32, link: LinkType, bytes: &[u8]) -> bool {

@@ -9,15 +9,15 @@
 /// let mut every = Timer::every(100);
 /// assert_eq!(every.poll(1_234), None, "begins");
 /// assert_eq!(every.poll(1_299), None);
-/// assert_eq!(every.poll(1_350), Some(Due { at_ns: 1_300, periods: 1 }));
+/// assert_eq!(every.poll(1_350), Some(Due { first_ns: 1_300, at_ns: 1_300, periods: 1 }));
 /// // Nobody polled for some time: the last time that was due, and how many there were.
-/// assert_eq!(every.poll(1_680), Some(Due { at_ns: 1_600, periods: 3 }));
+/// assert_eq!(every.poll(1_680), Some(Due { first_ns: 1_400, at_ns: 1_600, periods: 3 }));
 ///
 /// let mut idle = Timer::after(100);
 /// assert_eq!(idle.poll(1_000), None, "begins");
 /// idle.restart(1_050);
 /// assert_eq!(idle.poll(1_149), None);
-/// assert_eq!(idle.poll(1_200), Some(Due { at_ns: 1_150, periods: 1 }));
+/// assert_eq!(idle.poll(1_200), Some(Due { first_ns: 1_150, at_ns: 1_150, periods: 1 }));
 /// assert_eq!(idle.poll(9_000), None, "once");
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -36,12 +36,14 @@ enum State {
     Expired,
 }
 
-/// A time at which a [`Timer`] was due.
+/// The times at which a [`Timer`] was due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// The latest of the times that were due.
+    /// The first of these times.
+    pub first_ns: u64,
+    /// The last of them.
     pub at_ns: u64,
-    /// The number of times that were due since the last poll, at least 1.
+    /// The number of them, at least 1.
     pub periods: u64,
 }
 
@@ -83,12 +85,12 @@ impl Timer {
         crate::cold();
         if !self.is_periodic {
             self.state = State::Expired;
-            return Due { at_ns: due, periods: 1 };
+            return Due { first_ns: due, at_ns: due, periods: 1 };
         }
         let more = (now_ns - due) / self.ns;
         let at_ns = due + more * self.ns;
         self.state = State::Due(at_ns.saturating_add(self.ns));
-        Due { at_ns, periods: more + 1 }
+        Due { first_ns: due, at_ns, periods: more + 1 }
     }
 }
 
@@ -109,7 +111,8 @@ mod tests {
             for step in steps {
                 now = now.saturating_add_signed(step);
                 let due = timer.poll(now);
-                if let Some(Due { at_ns, periods: n }) = due {
+                if let Some(Due { first_ns, at_ns, periods: n }) = due {
+                    prop_assert_eq!(first_ns + (n - 1) * ns, at_ns);
                     prop_assert!(at_ns % ns == 0 && at_ns > latest - latest % ns && at_ns <= now);
                     periods += n;
                 }
@@ -141,11 +144,11 @@ mod tests {
     #[test]
     fn the_ends_of_time_are_no_trouble() {
         let mut timer = Timer::every(0);
-        assert_eq!((timer.poll(5), timer.poll(6)), (None, Some(Due { at_ns: 6, periods: 1 })));
+        assert_eq!((timer.poll(5), timer.poll(6)), (None, Some(Due { first_ns: 6, at_ns: 6, periods: 1 })));
         let mut timer = Timer::every(u64::MAX);
         assert_eq!((timer.poll(5), timer.poll(u64::MAX - 1)), (None, None));
         let mut timer = Timer::after(u64::MAX);
         assert_eq!((timer.poll(5), timer.poll(u64::MAX - 1)), (None, None));
-        assert_eq!(timer.poll(u64::MAX), Some(Due { at_ns: u64::MAX, periods: 1 }));
+        assert_eq!(timer.poll(u64::MAX), Some(Due { first_ns: u64::MAX, at_ns: u64::MAX, periods: 1 }));
     }
 }

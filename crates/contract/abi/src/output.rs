@@ -46,6 +46,13 @@ pub const LOST: u16 = 0xfffe;
 /// only if the manifest has `packets = true`.
 pub const PACKET: u16 = 0xfffd;
 
+/// The kind of a frame whose payload is a text for the operator: UTF-8 of at most [`MAX_LOG`] bytes. Allowed
+/// only if the manifest has `log = true`.
+pub const LOG: u16 = 0xfffc;
+
+/// The largest text for the operator in bytes.
+pub const MAX_LOG: usize = 512;
+
 /// The size in bytes of the head before a packet's bytes.
 pub const PACKET_HEAD: usize = 16;
 

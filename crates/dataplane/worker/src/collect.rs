@@ -32,7 +32,7 @@ pub struct Collector<'a> {
     ended: BTreeMap<ModuleId, (String, Account)>,
     /// The names of the modules that ran under a grant.
     granted: BTreeSet<String>,
-    sink: &'a mut dyn Sink,
+    outputs: Outputs<'a>,
     stop: &'a Stop<'a>,
     /// Whether the source loses packets that are not taken in time. If so, messages wait for their quantum.
     is_live: bool,
@@ -40,6 +40,13 @@ pub struct Collector<'a> {
     /// The last tick that each worker passed.
     passed: Vec<u64>,
     ticked: u64,
+}
+
+/// The destinations of output.
+struct Outputs<'a> {
+    sink: &'a mut dyn Sink,
+    /// Receives the name of a module and its text for the operator.
+    log: &'a dyn Fn(&str, &str),
 }
 
 struct Collected {
@@ -95,7 +102,7 @@ impl<'a> Collector<'a> {
     pub(crate) fn new(
         shape: Shape,
         modules: &[LoadedModule],
-        sink: &'a mut dyn Sink,
+        (sink, log): (&'a mut dyn Sink, &'a dyn Fn(&str, &str)),
         stop: &'a Stop<'a>,
         is_live: bool,
     ) -> Result<Self, RunError> {
@@ -105,7 +112,7 @@ impl<'a> Collector<'a> {
             leaving: BTreeMap::new(),
             ended: BTreeMap::new(),
             granted: BTreeSet::new(),
-            sink,
+            outputs: Outputs { sink, log },
             stop,
             is_live,
             faults: Vec::new(),
@@ -195,7 +202,7 @@ impl<'a> Collector<'a> {
             false => Quantum::whole(self.stop),
         };
         let m = &mut self.modules[at];
-        m.go(&quantum, self.sink, &mut self.faults)?;
+        m.go(&quantum, &mut self.outputs, &mut self.faults)?;
         let now_ns = match &mut m.last {
             Some(last) if !m.slow.as_ref().is_some_and(|slow| slow.is_busy() || !m.queue.is_empty()) => {
                 (!std::mem::replace(&mut last.is_ending, true)).then_some(last.now_ns)
@@ -204,13 +211,13 @@ impl<'a> Collector<'a> {
         };
         if let (Some(now_ns), Some(slow)) = (now_ns, &mut m.slow) {
             slow.start(Call::End { now_ns: quantize(now_ns, m.resolution_ns) }, slow.allowance());
-            m.go(&quantum, self.sink, &mut self.faults)?;
+            m.go(&quantum, &mut self.outputs, &mut self.faults)?;
             if m.slow.as_ref().is_some_and(Caller::is_busy) {
                 return Ok(false);
             }
         }
         let mut m = self.modules.remove(at);
-        m.flush(self.sink)?;
+        m.flush(&mut self.outputs)?;
         let Some(Last { account: mut total, reply, .. }) = m.last else { return Ok(true) };
         total.add(&m.account);
         self.ended.insert(m.id, (m.name, total.clone()));
@@ -226,7 +233,7 @@ impl<'a> Collector<'a> {
         for frame in frames(bytes) {
             let m = &mut self.modules[at];
             let Frame::Message(message) = frame else {
-                m.take(frame, self.sink)?;
+                m.take(frame, &mut self.outputs)?;
                 continue;
             };
             if m.slow.is_none() || (self.is_live && m.queued + message.len() + ENTRY > QUEUED) {
@@ -257,10 +264,10 @@ impl<'a> Collector<'a> {
                 self.go(module)?;
             }
             for m in &mut self.modules {
-                m.flush(self.sink)?;
+                m.flush(&mut self.outputs)?;
             }
-            self.sink.flush()?;
-            if self.sink.closed() {
+            self.outputs.sink.flush()?;
+            if self.outputs.sink.closed() {
                 self.stop.set();
             }
         }
@@ -303,7 +310,7 @@ impl<'a> Collector<'a> {
 
     fn go(&mut self, module: usize) -> Result<(), RunError> {
         let quantum = if self.is_live { Quantum::slice(self.stop) } else { Quantum::whole(self.stop) };
-        self.modules[module].go(&quantum, self.sink, &mut self.faults)
+        self.modules[module].go(&quantum, &mut self.outputs, &mut self.faults)
     }
 
     /// Ends the slow instances and returns the report of the modules. `accounts` are those of the pipelines.
@@ -313,10 +320,10 @@ impl<'a> Collector<'a> {
         }
         let quantum = Quantum::whole(self.stop);
         for m in &mut self.modules {
-            m.end(now_ns, &quantum, self.sink, &mut self.faults)?;
+            m.end(now_ns, &quantum, &mut self.outputs, &mut self.faults)?;
         }
         for m in &mut self.modules {
-            m.flush(self.sink)?;
+            m.flush(&mut self.outputs)?;
         }
         let mut all = self.ended;
         all.extend(self.modules.into_iter().map(|m| (m.id, (m.name, m.account))));
@@ -340,14 +347,14 @@ impl Collected {
         &mut self,
         now_ns: u64,
         quantum: &Quantum<'_>,
-        sink: &mut dyn Sink,
+        outputs: &mut Outputs<'_>,
         faults: &mut Vec<FaultReport>,
     ) -> Result<(), RunError> {
-        self.go(quantum, sink, faults)?;
+        self.go(quantum, outputs, faults)?;
         let now_ns = quantize(now_ns, self.resolution_ns);
         if let Some(slow) = &mut self.slow {
             slow.start(Call::End { now_ns }, slow.allowance());
-            self.go(quantum, sink, faults)?;
+            self.go(quantum, outputs, faults)?;
         }
         Ok(())
     }
@@ -372,12 +379,12 @@ impl Collected {
     fn go(
         &mut self,
         quantum: &Quantum<'_>,
-        sink: &mut dyn Sink,
+        outputs: &mut Outputs<'_>,
         faults: &mut Vec<FaultReport>,
     ) -> Result<(), RunError> {
         let Some(mut slow) = self.slow.take() else { return Ok(()) };
         while slow.is_busy() || self.start_next(&mut slow) {
-            match slow.go(quantum, &mut |output| self.rows_of(output, sink))? {
+            match slow.go(quantum, &mut |output| self.rows_of(output, outputs))? {
                 Ended::Paused => break,
                 Ended::Done(Call::Message(_), allowance) => self.allowances[self.worker] = Some(allowance),
                 Ended::Done(..) => {}
@@ -421,37 +428,46 @@ impl Collected {
         self.queued = 0;
     }
 
-    fn take(&mut self, frame: Frame<'_>, sink: &mut dyn Sink) -> Result<(), RunError> {
+    fn take(&mut self, frame: Frame<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         match frame {
             Frame::Lost(records) => {
                 self.account.records_lost = self.account.records_lost.saturating_add(records)
             }
             Frame::Packet(packet) if self.gate.lets_packet(packet.bytes.len() as u64) => {
                 self.account.written += 1;
-                sink.packet(packet)?;
+                outputs.sink.packet(packet)?;
             }
             Frame::Record { table, row } if self.gate.lets(table, row) => {
                 self.account.records += 1;
                 if let Some((table, batch)) = self.rows.push(table, row) {
-                    written(sink.write(&self.name, table, &batch), batch.num_rows(), &mut self.account)?;
+                    written(
+                        outputs.sink.write(&self.name, table, &batch),
+                        batch.num_rows(),
+                        &mut self.account,
+                    )?;
                 }
             }
             Frame::Packet(_) | Frame::Record { .. } => self.account.withheld += 1,
+            Frame::Log(text) if self.gate.lets_log(text.len() as u64) => {
+                self.account.logged += 1;
+                (outputs.log)(&self.name, text);
+            }
+            Frame::Log(_) => self.account.logs_dropped += 1,
             // Messages of a slow instance have no receiver.
             Frame::Message(_) => {}
         }
         Ok(())
     }
 
-    fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), RunError> {
+    fn flush(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         for (table, batch) in self.rows.drain() {
-            written(sink.write(&self.name, table, &batch), batch.num_rows(), &mut self.account)?;
+            written(outputs.sink.write(&self.name, table, &batch), batch.num_rows(), &mut self.account)?;
         }
         Ok(())
     }
 
-    fn rows_of(&mut self, output: Output<'_>, sink: &mut dyn Sink) -> Result<(), RunError> {
-        frames(output.bytes).try_for_each(|frame| self.take(frame, sink))
+    fn rows_of(&mut self, output: Output<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+        frames(output.bytes).try_for_each(|frame| self.take(frame, outputs))
     }
 
     /// Records that the slow instance is gone. Later messages to it are lost.

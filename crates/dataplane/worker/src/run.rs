@@ -6,7 +6,7 @@ use crate::handle::{Handle, Inboxes};
 use crate::module::{LoadedModule, Module, Shape};
 use crate::options::Options;
 use crate::outlet::Event;
-use crate::report::{Observer, Report};
+use crate::report::{Observer, Report, Shared};
 use crate::stop::Stop;
 use crate::threads;
 use crate::wiring::{QUEUE, Wiring};
@@ -101,8 +101,11 @@ impl Run {
         let Self { shape, modules, engines, options, handle, inboxes, events } = self;
         let stop = Stop::new(&options.stop);
         let wiring = Wiring { shape, modules: &modules, options: &options, handle: &handle, stop: &stop };
+        let shared = Shared::new(observer);
+        let log = |module: &str, text: &str| shared.log(module, text);
+        let observer: &mut dyn Observer = &mut &shared;
         threads::with_slices(&engines, &handle.shared().has_metered, || {
-            let collector = Collector::new(shape, &modules, sink, &stop, is_live)?;
+            let collector = Collector::new(shape, &modules, (sink, &log), &stop, is_live)?;
             match (input, events) {
                 (Input::Shared(source), None) => {
                     threads::run_inline(&wiring, source, collector, observer, inboxes)
