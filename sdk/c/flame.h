@@ -424,7 +424,7 @@ struct flame_area {
 };
 static uint8_t flame_first[FLAME_AREA];
 /* Area flame_current is being written, those before it are full, and those after it are left from earlier calls. */
-static struct flame_area flame_areas[FLAME_AREAS] = {{flame_first, FLAME_AREA, 0}};
+static struct flame_area flame_areas[FLAME_AREAS];
 static uint32_t flame_current, flame_given;
 static uint8_t *flame_at = flame_first;
 static uint32_t flame_size = FLAME_AREA, flame_used, flame_row_start, flame_messages;
@@ -447,7 +447,7 @@ static inline void flame_next_area(void) {
     next->at = (uint8_t *)(pages * 65536);
     next->size = FLAME_FURTHER;
   }
-  flame_areas[flame_current++].used = flame_used;
+  flame_areas[flame_current++] = (struct flame_area){flame_at, flame_size, flame_used};
   flame_at = next->at;
   flame_size = next->size;
   flame_used = flame_messages = 0;

@@ -20,7 +20,8 @@ fn flame(folder: &Path, args: &[&str]) -> Output {
     out
 }
 
-/// Logs a text with a terminal's controls and a line in another's name when it begins, and one for each packet.
+/// Logs a text with a terminal's controls and a line in another's name when it begins, and one for each
+/// packet.
 const TALK: &str = r#"
 use flame_module::{Batch, Init, Module, Out, log};
 
@@ -116,6 +117,29 @@ fn texts_reach_the_operator_escaped_and_few() {
         assert!(run(folder, &wasm, &["-q"]).0.is_empty());
         // The same run says the same.
         assert_eq!(Some(run(folder, &wasm, &[]).0), first);
+    }
+}
+
+/// Formatting has no bound, but a text without values has one, and so have timers in C.
+#[test]
+fn a_text_without_values_leaves_a_module_bounded() {
+    let temporary = tempfile::tempdir().unwrap();
+    let plain = TALK.replace("\"{} bytes\", packet.wire_len", "\"a packet\"");
+    let timed =
+        TALK_C.replace("flame_packet(batch, i);", "uint64_t at = flame_packet(batch, i)->ts_ns;").replace(
+            "flame_log(\"some bytes\", 10);",
+            "static struct flame_timer timer = FLAME_EVERY(100000000);\n    \
+         if (flame_poll(&timer, at, &at)) flame_log(\"some bytes\", 10);",
+        );
+    for (name, sources, expected) in [
+        ("plain", ("rust", "src/lib.rs", &plain[..]), true),
+        ("talk", ("rust", "src/lib.rs", TALK), false),
+        ("timed", ("c", "module.c", &timed[..]), true),
+    ] {
+        let wasm = build(temporary.path(), name, sources, "log = true");
+        let out = flame(temporary.path(), &["check", &wasm, "--format", "json"]);
+        let last: Value = serde_json::from_str(text(&out.stdout).lines().last().unwrap()).unwrap();
+        assert_eq!(last["bounded"], expected, "{name}: {last}");
     }
 }
 

@@ -5,8 +5,11 @@ use flame_abi::output::{FRAME, LOG, MAX_LOG};
 use std::cell::RefCell;
 use std::fmt::{self, Write};
 
-/// Bytes of the texts that wait until the call returns.
-const BYTES: usize = 8 * (FRAME + MAX_LOG);
+/// Bytes of the texts that wait until the call returns, and of the note of those that were dropped.
+const BYTES: usize = 9 * (FRAME + MAX_LOG);
+
+/// Frames of texts.
+pub(crate) type Bytes = Option<Box<[u8; BYTES]>>;
 
 /// Sends a text to the operator, formatted as by `format!`: `log!("{} rules", rules.len())`. `flame run`
 /// prints it on standard error after the module's name.
@@ -43,16 +46,18 @@ pub const fn is_plain(text: &str) -> bool {
 }
 
 struct Texts {
-    /// Frames.
-    bytes: [u8; BYTES],
+    /// Allocated with the first text.
+    bytes: Bytes,
     len: usize,
     /// The number of texts for which there was no room.
-    dropped: u64,
+    dropped: u32,
+    /// The size of the frame after `len` that tells their number.
+    note: usize,
 }
 
 thread_local! {
     static TEXTS: RefCell<Texts> =
-        const { RefCell::new(Texts { bytes: [0; BYTES], len: 0, dropped: 0 }) };
+        const { RefCell::new(Texts { bytes: None, len: 0, dropped: 0, note: 0 }) };
 }
 
 /// The text that is being written.
@@ -95,12 +100,25 @@ impl Write for Line<'_> {
 }
 
 impl Texts {
+    /// Adds a text.
     fn write(&mut self, write: impl FnOnce(&mut Line<'_>)) {
-        let start = self.len;
-        let Some(frame) = self.bytes.get_mut(start..start + FRAME + MAX_LOG) else {
-            self.dropped += 1;
+        if self.len <= LAST {
+            self.len += self.frame(write);
             return;
-        };
+        }
+        // Told here, so that the end of a call costs nothing.
+        self.dropped = self.dropped.saturating_add(1);
+        let dropped = self.dropped;
+        self.note = self.frame(|line| {
+            push_number(line, dropped);
+            line.push(" more texts of this call were dropped: eight of the longest fit");
+        });
+    }
+
+    /// Writes a frame after those that are there, and returns its size.
+    fn frame(&mut self, write: impl FnOnce(&mut Line<'_>)) -> usize {
+        let bytes = self.bytes.get_or_insert_with(|| Box::new([0; BYTES]));
+        let Some(frame) = bytes.get_mut(self.len..self.len + FRAME + MAX_LOG) else { return 0 };
         let (head, to) = frame.split_at_mut(FRAME);
         let mut line = Line { to, len: 0 };
         write(&mut line);
@@ -108,7 +126,7 @@ impl Texts {
         head[..4].copy_from_slice(&(len as u32).to_le_bytes());
         head[4..6].copy_from_slice(&LOG.to_le_bytes());
         head[6..].fill(0);
-        self.len = start + FRAME + len;
+        FRAME + len
     }
 }
 
@@ -128,7 +146,11 @@ pub fn formatted(arguments: fmt::Arguments<'_>) {
     TEXTS.with_borrow_mut(|texts| texts.write(|line| line.bytes(&bytes[..len])));
 }
 
-/// Moves the texts that wait to the output of a call.
+/// The last offset at which a text may begin, so that a note has room after it.
+const LAST: usize = BYTES - 2 * (FRAME + MAX_LOG);
+
+/// Hands the texts that wait over to the output of a call. Only two addresses are exchanged, so a call in
+/// which nothing is logged costs no more than before.
 #[inline]
 pub(crate) fn flush(out: &mut Out) {
     TEXTS.with_borrow_mut(|texts| {
@@ -141,18 +163,8 @@ pub(crate) fn flush(out: &mut Out) {
 #[cold]
 fn flush_texts(texts: &mut Texts, out: &mut Out) {
     crate::cold();
-    out.frames(&texts.bytes[..texts.len.min(BYTES)]);
-    let dropped = std::mem::take(&mut texts.dropped);
-    texts.len = 0;
-    if dropped > 0 {
-        let number = u32::try_from(dropped).unwrap_or(u32::MAX);
-        texts.write(|line| {
-            push_number(line, number);
-            line.push(" more texts of this call were dropped: eight of the longest fit");
-        });
-        out.frames(&texts.bytes[..texts.len.min(BYTES)]);
-        texts.len = 0;
-    }
+    out.exchange_texts(&mut texts.bytes, texts.len + texts.note);
+    (texts.len, texts.dropped, texts.note) = (0, 0, 0);
 }
 
 /// Writes a number in decimal with a constant cost.
@@ -172,8 +184,11 @@ mod tests {
 
     fn texts(out: &mut Out) -> Vec<String> {
         flush(out);
-        let (mut rest, more) = out.hand();
-        assert!(!more);
+        let all = out.hand().0.to_vec();
+        let mut rest = &all[..];
+        if !rest.is_empty() {
+            assert_eq!(out.hand(), (&[][..], false));
+        }
         let mut all = Vec::new();
         while let Some((head, behind)) = rest.split_first_chunk::<FRAME>() {
             let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;

@@ -24,8 +24,8 @@ const RESERVE: usize = FRAME + 8;
 /// it is full, the next one begins, and the host takes them one after the other when the call has returned.
 ///
 /// Until then all output of a call is in the instance's memory (`limits.memory_mib`). What no longer fits
-/// there, and rows longer than 65,536 bytes, are lost and counted. [`Out::write_all`] needs memory for one area
-/// only.
+/// there, and rows longer than 65,536 bytes, are lost and counted. [`Out::write_all`] needs memory for one
+/// area only.
 pub struct Out {
     /// The current area.
     area: Area,
@@ -33,11 +33,14 @@ pub struct Out {
     /// The number of messages in the current area.
     messages: u32,
     /// The full areas, of which the first `count` wait for the host. The others are kept for later calls.
-    full: [Full; AREAS],
+    full: Box<[Full]>,
     count: usize,
     /// The number of full areas that were handed over.
     given: usize,
     lost: u64,
+    /// The texts for the operator.
+    texts: crate::log::Bytes,
+    texts_len: usize,
 }
 
 /// An area that is full.
@@ -56,8 +59,8 @@ impl Default for Out {
 
 impl Out {
     fn new(area: Area) -> Self {
-        let full = [const { Full { area: None, len: 0 } }; AREAS];
-        Self { area, len: 0, messages: 0, full, count: 0, given: 0, lost: 0 }
+        let full = (0..AREAS).map(|_| Full { area: None, len: 0 }).collect();
+        Self { area, len: 0, messages: 0, full, count: 0, given: 0, lost: 0, texts: None, texts_len: 0 }
     }
 
     /// Returns an output whose first area has `bytes` bytes.
@@ -83,8 +86,8 @@ impl Out {
     }
 
     /// Writes a row, for example `out.write(&Total { packets, bytes })` with a type of [`crate::manifest!`].
-    /// Returns whether it was written. A row is lost, and counted, if the instance has no memory left for it or
-    /// it is longer than 65,536 bytes.
+    /// Returns whether it was written. A row is lost, and counted, if the instance has no memory left for it
+    /// or it is longer than 65,536 bytes.
     #[inline]
     pub fn write<'a, R: Record<'a>>(&mut self, row: &R) -> bool {
         let size = row.size();
@@ -99,8 +102,8 @@ impl Out {
     }
 
     /// Writes any number of rows, from [`Module::tick`] or [`Module::end`], one area at a time. Return the
-    /// result of this method, and the rest follows in further calls. The rows are kept in between, for example
-    /// in a field of the module.
+    /// result of this method, and the rest follows in further calls. The rows are kept in between, for
+    /// example in a field of the module.
     ///
     /// [`Module::tick`]: crate::Module::tick
     /// [`Module::end`]: crate::Module::end
@@ -141,12 +144,10 @@ impl Out {
         self.messages += 1;
     }
 
-    /// Appends whole frames, fewer than the smallest area holds.
-    pub(crate) fn frames(&mut self, bytes: &[u8]) {
-        if let Some(start) = self.place(bytes.len()) {
-            self.area[start..start + bytes.len()].copy_from_slice(bytes);
-            self.len = start + bytes.len();
-        }
+    /// Takes the texts of this call, `len` bytes of `texts`, and gives back what held those of another.
+    pub(crate) fn exchange_texts(&mut self, texts: &mut crate::log::Bytes, len: usize) {
+        std::mem::swap(&mut self.texts, texts);
+        self.texts_len = len;
     }
 
     /// Writes a packet to the capture file that the user named (`module.toml` needs `packets = true`). A
@@ -207,8 +208,8 @@ impl Out {
         self.len = start + FRAME + payload;
     }
 
-    /// Returns the next area of the output for the host, and whether another one follows. The bytes are valid
-    /// until the next write.
+    /// Returns the next part of the output for the host, and whether another one follows: the full areas, the
+    /// texts, and the last area. The bytes are valid until the next write.
     #[doc(hidden)]
     pub fn hand(&mut self) -> (&[u8], bool) {
         let given = self.given;
@@ -217,6 +218,12 @@ impl Out {
         {
             self.given += 1;
             return (&area[..*len], true);
+        }
+        if self.texts_len > 0
+            && let Some(texts) = &self.texts
+        {
+            let len = std::mem::take(&mut self.texts_len);
+            return (&texts[..len.min(texts.len())], true);
         }
         let end = self.len + note(std::mem::take(&mut self.lost), &mut self.area[self.len..]);
         (self.len, self.messages, self.count, self.given) = (0, 0, 0, 0);

@@ -3,12 +3,12 @@
 //! All calls during a run begin with [`Instance::begin`]. [`Instance::call`] is for measurements and tests.
 
 use crate::fault::{Fault, FaultKind};
-use crate::instance::{Instance, Output, Quota, Role, block_on};
+use crate::instance::{Instance, Output, Quota, Role};
 use flame_abi::layout::names;
 use flame_abi::output::Value;
 use flame_abi::{CALL_UNITS, LinkType};
 use flame_plan::ModuleClass;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use wasmtime::{Store, TypedFunc};
 
@@ -225,5 +225,16 @@ impl Instance {
         let allowance = Allowance::new(self.loaded.limits().call_budget);
         let called = self.call_now(call, allowance);
         self.finish(called)
+    }
+}
+
+/// Polls a future until it is done. The future only waits for its next slice.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return done;
+        }
     }
 }

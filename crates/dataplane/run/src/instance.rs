@@ -1,4 +1,4 @@
-use crate::call::{Allowance, Call, Function};
+use crate::call::{Allowance, Call, Function, block_on};
 use crate::engine::Engines;
 use crate::eviction::Eviction;
 use crate::fault::{Fault, FaultKind, Frame};
@@ -10,9 +10,7 @@ use flame_block::SharedMemory;
 use flame_output::{FrameCounts, Schema};
 use flame_plan::{Limits, ModuleClass, ModulePlan};
 use flame_quota::Meters;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use wasmtime::{
     Engine, Extern, Global, Linker, Memory, Module, ResourceLimiter, Store, Trap, TypedFunc, Val,
     WasmBacktrace,
@@ -473,17 +471,6 @@ pub(crate) struct Watching(pub(crate) Arc<Watch>);
 impl Drop for Watching {
     fn drop(&mut self) {
         self.0.retire();
-    }
-}
-
-/// Polls a future until it is done. The future only waits for its next slice.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
-            return done;
-        }
     }
 }
 

@@ -125,8 +125,8 @@ pub struct Run {
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 
-    /// Draw the plots that modules declare: FILE.svg, FILE.png, or term for the terminal; NAME=FILE draws one of
-    /// them, NAME in the terminal
+    /// Draw the plots that modules declare: FILE.svg, FILE.png, or term for the terminal; NAME=FILE draws one
+    /// of them, NAME in the terminal
     #[arg(long, value_name = "TARGET", value_parser = PlotArg::parse)]
     plot: Option<PlotArg>,
 

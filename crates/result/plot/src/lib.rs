@@ -1,4 +1,5 @@
-//! Pictures of records. The charts for tables are in [`chart`], one file each; manifests declare most of them.
+//! Pictures of records. The charts for tables are in [`chart`], one file each; manifests declare most of
+//! them.
 //!
 //! ```text
 //! RecordBatch or JSON → Plotter (columns that a chart needs) → chart → Picture → svg, png or term
@@ -139,8 +140,8 @@ pub struct Plotter {
 }
 
 impl Plotter {
-    /// Creates a plotter for modules: their names in a plan, as `rtt`, or `rtt#2` for the second of that name,
-    /// and their manifests, which declare plots.
+    /// Creates a plotter for modules: their names in a plan, as `rtt`, or `rtt#2` for the second of that
+    /// name, and their manifests, which declare plots.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The charts for tables: those that manifests declare, by kind, and those of one table each, which have a line
-//! in [`ALL`].
+//! The charts for tables: those that manifests declare, by kind, and those of one table each, which have a
+//! line in [`ALL`].
 
 mod declared;
 mod delay;
