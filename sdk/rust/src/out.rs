@@ -191,11 +191,11 @@ impl Out {
     #[inline]
     fn place(&mut self, payload: usize) -> Option<usize> {
         let fits = |out: &Self| out.len + FRAME + payload + RESERVE <= out.area.len();
-        if !fits(self) && !(self.next_area() && fits(self)) {
-            self.lost += 1;
-            return None;
+        if fits(self) || (self.next_area() && fits(self)) {
+            return Some(self.len);
         }
-        Some(self.len)
+        self.lost += 1;
+        None
     }
 
     /// Ends a frame that [`Out::place`] began.

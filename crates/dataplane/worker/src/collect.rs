@@ -43,10 +43,10 @@ pub struct Collector<'a> {
 }
 
 /// The destinations of output.
-struct Outputs<'a> {
-    sink: &'a mut dyn Sink,
+pub(crate) struct Outputs<'a> {
+    pub(crate) sink: &'a mut dyn Sink,
     /// Receives the name of a module and its text for the operator.
-    log: &'a dyn Fn(&str, &str),
+    pub(crate) log: &'a dyn Fn(&str, &str),
 }
 
 struct Collected {
@@ -102,7 +102,7 @@ impl<'a> Collector<'a> {
     pub(crate) fn new(
         shape: Shape,
         modules: &[LoadedModule],
-        (sink, log): (&'a mut dyn Sink, &'a dyn Fn(&str, &str)),
+        outputs: Outputs<'a>,
         stop: &'a Stop<'a>,
         is_live: bool,
     ) -> Result<Self, RunError> {
@@ -112,7 +112,7 @@ impl<'a> Collector<'a> {
             leaving: BTreeMap::new(),
             ended: BTreeMap::new(),
             granted: BTreeSet::new(),
-            outputs: Outputs { sink, log },
+            outputs,
             stop,
             is_live,
             faults: Vec::new(),

@@ -1,6 +1,6 @@
 //! Connects sources, views, modules and a sink, and selects the arrangement of threads.
 
-use crate::collect::Collector;
+use crate::collect::{Collector, Outputs};
 use crate::error::RunError;
 use crate::handle::{Handle, Inboxes};
 use crate::module::{LoadedModule, Module, Shape};
@@ -105,7 +105,7 @@ impl Run {
         let log = |module: &str, text: &str| shared.log(module, text);
         let observer: &mut dyn Observer = &mut &shared;
         threads::with_slices(&engines, &handle.shared().has_metered, || {
-            let collector = Collector::new(shape, &modules, (sink, &log), &stop, is_live)?;
+            let collector = Collector::new(shape, &modules, Outputs { sink, log: &log }, &stop, is_live)?;
             match (input, events) {
                 (Input::Shared(source), None) => {
                     threads::run_inline(&wiring, source, collector, observer, inboxes)
