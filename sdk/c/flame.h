@@ -7,10 +7,10 @@
  *   FLAME_EXPORT(flame_end)   uint64_t flame_end(uint64_t now_ns)
  *   FLAME_EXPORT(flame_message) uint64_t flame_message(const uint8_t *bytes, uint32_t len)
  *
- * Each returns flame_output(FLAME_DONE). A call has room for 1 MiB of output (FLAME_AREA). If flame_room()
- * becomes short, flame_tick and flame_end return flame_output(FLAME_MORE) and are called again. A module that
- * exports flame_message gets one additional instance, whose init->role is FLAME_SLOW, and to which the others
- * send messages. */
+ * Each returns flame_output(FLAME_DONE). A call may write any number of rows: they wait in the instance's memory
+ * until it returns. To take less memory, flame_tick and flame_end return flame_output(FLAME_MORE) when
+ * flame_room() becomes short, and are called again. A module that exports flame_message gets one additional
+ * instance, whose init->role is FLAME_SLOW, and to which the others send messages. */
 #ifndef FLAME_H
 #define FLAME_H
 
@@ -272,6 +272,42 @@ static inline void *flame_take(uint64_t size) {
 
 static inline uint64_t flame_since(uint64_t now, uint64_t then) { return now > then ? now - then : 0; }
 
+/* A timer in packet time, for the times of packets and ticks. Time that goes back is ignored.
+ *
+ *   static struct flame_timer timer = FLAME_EVERY(1000000000);   at multiples of a second since 1970
+ *   static struct flame_timer idle = FLAME_AFTER(1000000000);    once, a second after its first poll or restart
+ *   uint64_t at;
+ *   if (flame_poll(&timer, p->ts_ns, &at)) …                     `at` is the latest time that was due
+ *
+ * FLAME_EVERY is due at the same times on every worker. flame_poll returns how many times were due since the last
+ * poll, and has a constant cost. */
+struct flame_timer {
+  uint64_t ns;
+  uint64_t due; /* 0: not begun; UINT64_MAX: never */
+  int periodic;
+};
+#define FLAME_EVERY(nanoseconds) {(nanoseconds), 0, 1}
+#define FLAME_AFTER(nanoseconds) {(nanoseconds), 0, 0}
+
+/* Begins again at `now`. */
+static inline void flame_restart(struct flame_timer *t, uint64_t now) {
+  uint64_t ns = t->ns ? t->ns : 1, from = t->periodic ? now - now % ns : now;
+  t->due = from > UINT64_MAX - ns ? UINT64_MAX : from + ns;
+}
+
+static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t *at) {
+  if (t->due == 0) {
+    flame_restart(t, now);
+    return 0;
+  }
+  if (now < t->due || t->due == UINT64_MAX) return 0;
+  flame_cold();
+  uint64_t due = t->due, ns = t->ns ? t->ns : 1, more = t->periodic ? (now - due) / ns : 0;
+  *at = due + more * ns;
+  t->due = t->periodic && *at <= UINT64_MAX - ns ? *at + ns : UINT64_MAX;
+  return more + 1;
+}
+
 /* FLAME_FLOWS(flows, struct flow, last_ns) defines `struct flows`, a table of fixed size with state of flows,
  * found by the packets' flow hash. Sets have eight entries, in which a new entry replaces the least recently
  * used one. last_ns is the entry's field with the time of its last use. An entry expires `timeout` ns after
@@ -373,45 +409,78 @@ static inline uint32_t flame_hash(const void *bytes, uint32_t len) {
   return (uint32_t)(h ^ h >> 32);
 }
 
-/* The output area: rows and messages collect here until the call returns. */
+/* The output area: rows and messages collect here until the call returns. When it is full, the next one begins;
+ * the host takes them one after the other by flame_rest(), which is below. */
 #ifndef FLAME_AREA
-#define FLAME_AREA (1024 * 1024) /* for more, define it before this include; at most 17 MiB */
+#define FLAME_AREA (1024 * 1024) /* the first area, at least 128 KiB and at most 17 MiB */
 #endif
-static uint8_t flame_area[FLAME_AREA];
-static uint32_t flame_used, flame_row_start, flame_messages;
+_Static_assert(FLAME_AREA >= 128 * 1024 && FLAME_AREA <= 17 * 1024 * 1024, "FLAME_AREA: 128 KiB to 17 MiB");
+#define FLAME_FURTHER (512 * 1024) /* each further area */
+#define FLAME_AREAS 1024           /* of which so many may wait for the host */
+#define FLAME_LONGEST 65536        /* a row or message */
+struct flame_area {
+  uint8_t *at;
+  uint32_t size, used;
+};
+static uint8_t flame_first[FLAME_AREA];
+/* Area flame_current is being written, those before it are full, and those after it are left from earlier calls. */
+static struct flame_area flame_areas[FLAME_AREAS];
+static uint32_t flame_current, flame_given;
+static uint8_t *flame_at = flame_first;
+static uint32_t flame_size = FLAME_AREA, flame_used, flame_row_start, flame_messages;
 static uint64_t flame_lost;
 static int flame_full;
 
-/* Returns the number of payload bytes that certainly still fit. */
+/* Returns the number of payload bytes that fit into the current area. */
 static inline uint32_t flame_room(void) {
-  return flame_used + 24 > FLAME_AREA ? 0 : FLAME_AREA - flame_used - 24;
+  return flame_used + 24 > flame_size ? 0 : flame_size - flame_used - 24;
+}
+
+/* Begins the next area, unless there is no memory for it. */
+static inline void flame_next_area(void) {
+  flame_cold();
+  if (flame_current >= FLAME_AREAS - 1) return;
+  struct flame_area *next = &flame_areas[flame_current + 1];
+  if (!next->at) {
+    size_t pages = __builtin_wasm_memory_grow(0, FLAME_FURTHER / 65536);
+    if (pages == (size_t)-1) return;
+    next->at = (uint8_t *)(pages * 65536);
+    next->size = FLAME_FURTHER;
+  }
+  flame_areas[flame_current++] = (struct flame_area){flame_at, flame_size, flame_used};
+  flame_at = next->at;
+  flame_size = next->size;
+  flame_used = flame_messages = 0;
 }
 
 static inline void flame_put(const void *bytes, uint32_t len) {
-  if (flame_full || len > FLAME_AREA - 16 || flame_used > FLAME_AREA - 16 - len) {
+  if (flame_full || len > FLAME_LONGEST || flame_used > flame_size - 16 - len) {
     flame_full = 1;
     return;
   }
-  __builtin_memcpy(flame_area + flame_used, bytes, len);
+  __builtin_memcpy(flame_at + flame_used, bytes, len);
   flame_used += len;
 }
 
 static inline void flame_begin_frame(uint16_t kind) {
   uint16_t head[4] = {0, 0, kind, 0};
+  /* Its size is not known yet, so there must be room for the longest. */
+  if (flame_room() < FLAME_LONGEST) flame_next_area();
   flame_row_start = flame_used;
   flame_full = 0;
   flame_put(head, 8);
 }
 
-/* Ends a row or message; returns 0 if it did not fit and was counted as lost. */
+/* Ends a row or message; returns 0 if it is longer than 65,536 bytes or there is no memory left for it. It is then
+ * counted as lost. */
 static inline int flame_finish(void) {
   uint32_t len = flame_used - flame_row_start - 8;
-  if (flame_full || len > 65536) {
+  if (flame_full || len > FLAME_LONGEST) {
     flame_used = flame_row_start;
     flame_lost++;
     return 0;
   }
-  __builtin_memcpy(flame_area + flame_row_start, &len, 4);
+  __builtin_memcpy(flame_at + flame_row_start, &len, 4);
   return 1;
 }
 
@@ -438,8 +507,23 @@ static inline void flame_put_text(const char *text, uint32_t len) {
   flame_put(text, len);
 }
 
-/* Sends bytes to the slow instance; the host takes at most 4,096 messages from one call. */
+/* Sends a text of UTF-8 to the operator: `flame run` prints it on standard error after the module's name.
+ * module.toml needs `log = true`, and under a grant the text needs the right `log`. At most 512 bytes are taken.
+ * The host delivers 32 texts a second of packet time, drops the others and counts them. */
+static inline void flame_log(const char *text, uint32_t len) {
+  if (len > 512) {
+    len = 512;
+    /* Do not cut within a character. */
+    for (int i = 0; i < 3 && ((uint8_t)text[len] & 0xc0) == 0x80; i++) len--;
+  }
+  flame_begin_frame(0xfffc);
+  flame_put(text, len);
+  flame_finish();
+}
+
+/* Sends bytes to the slow instance; the host takes at most 4,096 messages from one area. */
 static inline int flame_send(const void *bytes, uint32_t len) {
+  if (flame_messages == 4096) flame_next_area();
   flame_begin_frame(0xffff);
   flame_put(bytes, len);
   if (flame_messages == 4096) flame_full = 1;
@@ -447,19 +531,32 @@ static inline int flame_send(const void *bytes, uint32_t len) {
   return flame_finish();
 }
 
-/* Returns the result of a call: the address and length of its output. */
-static inline uint64_t flame_output(int progress) {
-  if (flame_lost && flame_used <= FLAME_AREA - 16) {
+/* Returns the address and length of the next area of output, and whether another one follows. */
+static inline uint64_t flame_hand(void) {
+  if (flame_given < flame_current && flame_given < FLAME_AREAS) {
+    const struct flame_area *area = &flame_areas[flame_given++];
+    return (uint64_t)(uintptr_t)area->at | (uint64_t)area->used << 32 | UINT64_C(1) << 30;
+  }
+  if (flame_lost && flame_used <= flame_size - 16) {
     uint16_t head[4] = {8, 0, 0xfffe, 0};
-    __builtin_memcpy(flame_area + flame_used, head, 8);
-    __builtin_memcpy(flame_area + flame_used + 8, &flame_lost, 8);
+    __builtin_memcpy(flame_at + flame_used, head, 8);
+    __builtin_memcpy(flame_at + flame_used + 8, &flame_lost, 8);
     flame_used += 16;
     flame_lost = 0;
   }
-  uint64_t more = progress == FLAME_MORE ? UINT64_C(1) << 31 : 0, used = flame_used;
-  flame_used = 0;
-  flame_messages = 0;
-  return used ? (uint64_t)(uintptr_t)flame_area | used << 32 | more : more;
+  uint64_t output = flame_used ? (uint64_t)(uintptr_t)flame_at | (uint64_t)flame_used << 32 : 0;
+  flame_current = flame_given = flame_used = flame_messages = 0;
+  flame_at = flame_first;
+  flame_size = FLAME_AREA;
+  return output;
 }
+
+/* Returns the result of a call: its output and whether to call again. */
+static inline uint64_t flame_output(int progress) {
+  return flame_hand() | (progress == FLAME_MORE ? UINT64_C(1) << 31 : 0);
+}
+
+/* The host calls this for the rest of a call's output. */
+FLAME_EXPORT(flame_rest) uint64_t flame_rest(void) { return flame_hand(); }
 
 #endif

@@ -3,8 +3,8 @@
 
 use crate::console::complain;
 use crate::error::Error;
-use flame_abi::manifest::Table;
-use flame_plot::{Format, Plotter};
+use flame_abi::manifest::{Manifest, Table};
+use flame_plot::{Format, PlotError, Plotter};
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use std::fs::File;
 use std::io::{BufReader, IsTerminal, Write};
@@ -19,12 +19,45 @@ pub enum Target {
 }
 
 impl Target {
-    pub fn parse(text: &str) -> Result<Self, flame_plot::PlotError> {
+    pub fn parse(text: &str) -> Result<Self, PlotError> {
         if text == "term" {
             return Ok(Self::Terminal);
         }
         let path = PathBuf::from(text);
         Format::of(&path).map(|format| Self::File(path, format))
+    }
+}
+
+/// The value of `--plot`: a target, with or without the name of a plot.
+#[derive(Clone)]
+pub struct PlotArg {
+    /// The plot to draw; all if there is none.
+    pub only: Option<String>,
+    pub target: Target,
+}
+
+impl PlotArg {
+    /// Parses `TARGET`, `NAME=TARGET`, or `NAME` for the terminal.
+    pub fn parse(text: &str) -> Result<Self, PlotError> {
+        let is_name = |text: &str| {
+            let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+            !text.is_empty() && text.bytes().all(plain)
+        };
+        match text.split_once('=') {
+            Some((name, target)) if is_name(name) => {
+                Ok(Self { only: Some(name.to_owned()), target: Target::parse(target)? })
+            }
+            None if text != "term" && is_name(text) => {
+                Ok(Self { only: Some(text.to_owned()), target: Target::Terminal })
+            }
+            _ => Target::parse(text).map(Self::from),
+        }
+    }
+}
+
+impl From<Target> for PlotArg {
+    fn from(target: Target) -> Self {
+        Self { only: None, target }
     }
 }
 
@@ -36,14 +69,18 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// Creates a plot of the modules with these names, next to the records in file `beside` from an earlier
-    /// run.
+    /// Creates a plot of these modules, next to the records in file `beside` from an earlier run.
     pub fn new<'a>(
-        target: &Target,
-        modules: impl IntoIterator<Item = &'a str> + Clone,
+        plot: &PlotArg,
+        modules: impl IntoIterator<Item = (&'a str, Option<&'a Manifest>)>,
         beside: Option<&Path>,
     ) -> Result<Self, Error> {
-        let mut plotter = Plotter::new(modules).map_err(|e| format!("--plot: {e}"))?;
+        let PlotArg { only, target } = plot;
+        let all = Plotter::new(modules).and_then(|all| match only {
+            Some(name) => all.only(name),
+            None => Ok(all),
+        });
+        let mut plotter = all.map_err(|e| format!("--plot: {e}"))?;
         if let Some(path) = beside {
             let file = File::open(path).map_err(|e| format!("--compare {}: {e}", path.display()))?;
             let label = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());

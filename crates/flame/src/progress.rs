@@ -1,8 +1,38 @@
+use crate::console::complain;
+use flame_record::escape;
 use flame_source::Progress;
 use flame_worker::Observer;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
+
+/// What a run tells its operator on standard error: progress, and the texts of modules.
+pub struct Console {
+    /// None if progress is not shown.
+    pub terminal: Option<Terminal>,
+    /// Whether the texts of modules are shown.
+    pub logs: bool,
+}
+
+impl Observer for Console {
+    fn progress(&mut self, packets: u64, progress: Progress) {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.progress(packets, progress);
+        }
+    }
+
+    fn log(&mut self, module: &str, text: &str) {
+        if !self.logs {
+            return;
+        }
+        // A line end would let a module write lines in the name of another.
+        let print = || complain!("{module}: {}", escape::line(text));
+        match &self.terminal {
+            Some(terminal) => terminal.bar.suspend(print),
+            None => print(),
+        }
+    }
+}
 
 /// A progress line on standard error: packets, rate, drops, time left. It is drawn five times per second at
 /// most, and only if standard error is a terminal.

@@ -137,6 +137,62 @@ fn a_tick_has_one_budget_with_all_of_its_continuations() {
     }
 }
 
+/// Batches, ticks and an end that write an empty packet each, whose rest never ends.
+const ENDLESS_REST: &str = r#"(module (memory (export "memory") 1)
+    (data (i32.const 0) "\10\00\00\00\fd\ff\00\00")
+    (func (export "flame_batch") (param i32) (result i64) (i64.const 0x1840000000))
+    (func (export "flame_end") (param i64) (result i64) (i64.const 0x18c0000000))
+    (func (export "flame_rest") (result i64) (i64.const 0x1840000000)))"#;
+
+#[test]
+fn the_rest_of_an_output_has_a_budget_too() {
+    let engines = Engines::new().unwrap();
+    for protection in [Protection::Auto, Protection::Metered] {
+        let request = InstallRequest { protection, on_fault: OnFault::Restart(1), ..limited(100 * UNITS) };
+        let plan = module(ENDLESS_REST, &request);
+        let stop = Arc::default();
+        let source = Box::new(Memory::tcp(300, 5));
+        let report = run(&engines, vec![plan], (1, source), &stop, Box::new(|_| {}));
+        // Each batch is written, then its rest, which has a budget of its own.
+        let account = expected(300, |a| {
+            (a.written, a.faults, a.processed) = (202, 2, 0);
+            a.shed(Shed::Budget, 300);
+        });
+        assert_eq!(report.accounts[0].1, account, "{protection:?}");
+        let said = "flame_rest: cut off: used up its budget of 104800 in 100 calls together";
+        assert!(report.faults.iter().all(|f| f.text.starts_with(said)), "{:?}", report.faults);
+    }
+}
+
+/// A module whose end has three areas, then begins again once.
+const AREAS: &str = r#"(module (memory (export "memory") 1)
+    (data (i32.const 0) "\10\00\00\00\fd\ff\00\00")
+    (global $left (mut i32) (i32.const 0)) (global $again (mut i64) (i64.const 0x80000000))
+    (func $hand (result i64)
+        (global.set $left (i32.sub (global.get $left) (i32.const 1)))
+        (if (result i64) (global.get $left) (then (i64.const 0x1840000000)) (else (i64.const 0x1800000000))))
+    (func (export "flame_rest") (result i64) (call $hand))
+    (func (export "flame_batch") (param i32) (result i64)
+        (global.set $left (i32.const 2)) (call $hand))
+    (func (export "flame_end") (param i64) (result i64) (local $again i64)
+        (global.set $left (i32.const 3))
+        (local.set $again (global.get $again)) (global.set $again (i64.const 0))
+        (i64.or (call $hand) (local.get $again))))"#;
+
+#[test]
+fn the_rest_of_an_output_comes_before_the_same_call_again() {
+    let engines = Engines::new().unwrap();
+    for (protection, workers) in [(Protection::Auto, 1), (Protection::Metered, 2)] {
+        let plan = module(AREAS, &InstallRequest { protection, ..limited(SECOND) });
+        let stop = Arc::default();
+        let source = Box::new(Memory::tcp(workers * 10, 1));
+        let report = run(&engines, vec![plan], (workers, source), &stop, Box::new(|_| {}));
+        // All packets are one flow, so one worker has the batch.
+        let written = 2 + workers as u64 * (3 + 3);
+        assert_eq!(report.accounts[0].1, expected(workers as u64 * 10, |a| a.written = written));
+    }
+}
+
 #[test]
 fn continuations_are_limited_in_number_too() {
     let engines = Engines::new().unwrap();

@@ -1,8 +1,13 @@
 #![allow(unsafe_code)] // Memory from the allocator.
 
-use std::alloc::{self, Layout};
+#[cfg(not(target_family = "wasm"))]
+use std::alloc;
+use std::alloc::Layout;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+
+#[cfg(all(target_family = "wasm", not(feature = "heap")))]
+const PAGE: usize = 65_536;
 
 /// Memory for output. Unlike a `Vec`, it is not cleared, so no page is touched before it is written, and a
 /// failed allocation is reported.
@@ -15,9 +20,14 @@ impl Area {
     /// Returns an area of `size` bytes, or `None` if the instance may not have that much more memory.
     pub fn new(size: usize) -> Option<Self> {
         let layout = Layout::from_size_align(size.max(1), 16).ok()?;
-        #[cfg(target_family = "wasm")]
-        // SAFETY: the layout's size is not 0. Bytes of a Wasm memory always have a value.
-        let start = unsafe { alloc::alloc(layout) };
+        #[cfg(all(target_family = "wasm", feature = "heap"))]
+        let start = crate::heap::fresh(layout);
+        // Other allocators must expect that memory grows without them, and their own cost has no bound.
+        #[cfg(all(target_family = "wasm", not(feature = "heap")))]
+        let start = match core::arch::wasm32::memory_grow(0, layout.size().div_ceil(PAGE)) {
+            usize::MAX => std::ptr::null_mut(),
+            pages => (pages * PAGE) as *mut u8,
+        };
         #[cfg(not(target_family = "wasm"))]
         // SAFETY: the layout's size is not 0.
         let start = unsafe { alloc::alloc_zeroed(layout) };
@@ -43,6 +53,8 @@ impl DerefMut for Area {
     }
 }
 
+// Memory of a Wasm module is not given back: areas live as long as the instance.
+#[cfg(not(target_family = "wasm"))]
 impl Drop for Area {
     fn drop(&mut self) {
         // SAFETY: it came from the allocator with this layout.

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)] // The exports, and the imports.
 
 use crate::{Batch, Init, Module, Out, Progress, Slow};
-use flame_abi::output::MORE;
+use flame_abi::output::{MORE, REST};
 
 /// Informs the host that packet `index` begins. The host replaces the call with about a dozen instructions.
 #[inline(always)]
@@ -42,8 +42,6 @@ pub fn cold() {
 pub struct Slot<F, S> {
     path: Path<F, S>,
     out: Option<Out>,
-    /// The result of the call whose output is still being handed over.
-    said: Option<Progress>,
 }
 
 enum Path<F, S> {
@@ -54,86 +52,74 @@ enum Path<F, S> {
 
 impl<F: Module, S: Slow> Slot<F, S> {
     pub const fn new() -> Self {
-        Self { path: Path::None, out: None, said: None }
+        Self { path: Path::None, out: None }
     }
 
-    pub fn init(&mut self, bytes: &[u8]) {
+    pub fn init(&mut self, bytes: &[u8]) -> u64 {
         let init = Init::new(bytes);
         self.path = if init.is_slow() { Path::Slow(S::new(&init)) } else { Path::Fast(F::new(&init)) };
         // The area is allocated after the module's own memory, so it takes no more than is left.
         self.out = Some(Out::default());
+        self.call(|_, _| Progress::Done)
     }
 
     pub fn batch(&mut self, batch: &Batch) -> u64 {
-        pack(self.once(|path, out| {
+        self.call(|path, out| {
             if let Path::Fast(fast) = path {
                 fast.batch(batch, out);
             }
-        }))
+            Progress::Done
+        })
     }
 
     pub fn tick(&mut self, now_ns: u64) -> u64 {
-        pack(self.call(|path, out| match path {
+        self.call(|path, out| match path {
             Path::Fast(fast) => fast.tick(now_ns, out),
             Path::Slow(slow) => slow.tick(now_ns, out),
             Path::None => Progress::Done,
-        }))
+        })
     }
 
     pub fn end(&mut self, now_ns: u64) -> u64 {
-        pack(self.call(|path, out| {
-            out.make_room(true);
-            match path {
-                Path::Fast(fast) => fast.end(now_ns, out),
-                Path::Slow(slow) => slow.end(now_ns, out),
-                Path::None => Progress::Done,
-            }
-        }))
+        self.call(|path, out| match path {
+            Path::Fast(fast) => fast.end(now_ns, out),
+            Path::Slow(slow) => slow.end(now_ns, out),
+            Path::None => Progress::Done,
+        })
     }
 
     pub fn message(&mut self, bytes: &[u8]) -> u64 {
-        pack(self.once(|path, out| {
+        self.call(|path, out| {
             if let Path::Slow(slow) = path {
                 slow.message(bytes, out);
             }
-        }))
+            Progress::Done
+        })
     }
 
-    /// Makes a call that the host does not repeat for more output: output that does not fit waits for the
-    /// next call.
-    #[inline]
-    fn once(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out)) -> (&[u8], bool) {
-        let Some(out) = &mut self.out else { return (&[], false) };
-        call(&mut self.path, out);
-        (out.hand().0, false)
+    /// Returns the rest of the output of the call before, which the host requests until there is no more.
+    pub fn rest(&mut self) -> u64 {
+        self.out.as_mut().map_or(0, |out| pack(out.hand(), Progress::Done))
     }
 
-    /// Makes a call that the host repeats. The module is called again only after all its output has been
-    /// handed over.
     #[inline]
-    fn call(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out) -> Progress) -> (&[u8], bool) {
-        let Some(out) = &mut self.out else { return (&[], false) };
-        if self.said.is_none() {
-            out.make_room(false);
-        }
-        let progress = match self.said.take() {
-            Some(said) => said,
-            None => call(&mut self.path, out),
-        };
-        let (bytes, pending) = out.hand();
-        self.said = pending.then_some(progress);
-        (bytes, pending || progress == Progress::More)
+    fn call(&mut self, call: impl FnOnce(&mut Path<F, S>, &mut Out) -> Progress) -> u64 {
+        let Some(out) = &mut self.out else { return 0 };
+        let progress = call(&mut self.path, out);
+        crate::log::flush(out);
+        pack(out.hand(), progress)
     }
 }
 
-/// Returns the address and length of the output, and whether there is more.
+/// Returns the address and length of output, whether more of it waits, and whether to call again.
 #[inline]
-fn pack((bytes, more): (&[u8], bool)) -> u64 {
-    let more = if more { MORE } else { 0 };
+fn pack((bytes, rest): (&[u8], bool), progress: Progress) -> u64 {
+    let rest = if rest { REST } else { 0 };
+    let more = if progress == Progress::More { MORE } else { 0 };
     if bytes.is_empty() {
-        return more;
+        return more | rest;
     }
-    bytes.as_ptr() as u64 | (bytes.len() as u64) << 32 | more
+    bytes.as_ptr() as u64 | (bytes.len() as u64) << 32 | more | rest
 }
 
 impl<F: Module, S: Slow> Default for Slot<F, S> {
@@ -182,8 +168,7 @@ macro_rules! export {
                 }));
                 // SAFETY: the host passes `len` readable bytes at `at` for the time of this call.
                 let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
-                slot().init(bytes);
-                0
+                slot().init(bytes)
             }
 
             #[unsafe(no_mangle)]
@@ -201,6 +186,11 @@ macro_rules! export {
             extern "C" fn flame_end(now_ns: u64) -> u64 {
                 slot().end(now_ns)
             }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_rest() -> u64 {
+                slot().rest()
+            }
         };
     };
 }
@@ -208,54 +198,16 @@ macro_rules! export {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NoSlow;
-    use flame_abi::BatchHeader;
-
-    /// A module that sends more messages than a host takes from one call, without ever asking for room.
-    struct Many(u32);
-
-    impl Module for Many {
-        fn new(_: &Init) -> Self {
-            Self(0)
-        }
-
-        fn batch(&mut self, _: &Batch, out: &mut Out) {
-            (0..5000u64).for_each(|n| out.message(&n.to_le_bytes()));
-        }
-
-        fn end(&mut self, _: u64, out: &mut Out) -> Progress {
-            self.0 += 1;
-            (0..5000u64).for_each(|n| out.message(&n.to_le_bytes()));
-            if self.0 < 3 { Progress::More } else { Progress::Done }
-        }
-    }
 
     #[test]
-    fn the_rest_comes_with_the_calls_that_the_host_repeats() {
-        let mut slot = Slot::<Many, NoSlow>::new();
-        slot.init(&[0; 32]);
-        let batch = Batch::new(&[], &[], 0, &BatchHeader::default());
-        let (bytes, more) = slot.once(|path, out| {
-            if let Path::Fast(fast) = path {
-                fast.batch(&batch, out);
-            }
-        });
-        assert_eq!((bytes.len() / 16, more), (4096, false), "no batch is repeated");
-        let mut ended = 0;
-        let mut calls = Vec::new();
-        while calls.last().is_none_or(|(_, more)| *more) {
-            let (bytes, more) = slot.call(|path, out| match path {
-                Path::Fast(fast) => {
-                    ended += 1;
-                    fast.end(0, out)
-                }
-                _ => Progress::Done,
-            });
-            calls.push((bytes.len() / 16, more));
-        }
-        // This includes the output of the batch. The module is called again only when all of it is handed
-        // over.
-        let expected = [(4096, true), (1808, true), (4096, true), (904, true), (4096, true), (904, false)];
-        assert_eq!((calls, ended), (expected.to_vec(), 3));
+    fn a_result_says_where_output_is_and_what_follows() {
+        let bytes = &[0; 5][..];
+        // The address has more bits natively.
+        let at = bytes.as_ptr() as u64 & 0x3fff_ffff;
+        let packed = |bytes, rest, progress| pack((bytes, rest), progress);
+        let flags = |value: u64| (value & MORE != 0, value & REST != 0);
+        assert_eq!(packed(&[], false, Progress::Done), 0);
+        assert_eq!(flags(packed(&[], true, Progress::More)), (true, true));
+        assert_eq!(packed(bytes, false, Progress::Done) & 0x3fff_ffff, at);
     }
 }

@@ -32,6 +32,8 @@ mod heap;
 #[path = "heap/class.rs"]
 mod heap_class;
 mod init;
+#[doc(hidden)]
+pub mod log;
 mod out;
 #[doc(hidden)]
 pub mod record;
@@ -39,6 +41,7 @@ mod scan;
 mod table;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
+mod timer;
 mod view;
 
 pub use batch::{Batch, Ip, Packet};
@@ -133,21 +136,22 @@ pub use out::{Out, Row};
 pub use record::Record;
 pub use scan::Scan;
 pub use table::{Entry, FlowTable, Key, Map};
+pub use timer::{Due, Timer};
 pub use view::{Ipv4, Ipv6, Tcp, Udp, proto};
 
 /// Whether a call is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Done,
-    /// Take the output so far and call again: for more output than fits ([`Out::write_all`]).
+    /// Take the output so far and call again: for output that need not all be in memory at once
+    /// ([`Out::write_all`]).
     More,
 }
 
 /// The fast path: one instance per worker, which processes the packets.
 pub trait Module: Sized {
     fn new(init: &Init) -> Self;
-    /// Processes up to 256 packets. There is room for at least 1 MiB of output, see [`Out`]. Output beyond
-    /// that is lost and counted.
+    /// Processes up to 256 packets. It may write any number of rows, see [`Out`].
     fn batch(&mut self, batch: &Batch, out: &mut Out);
     /// Called once per interval of packet time (see [`Init::tick_ns`]).
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {

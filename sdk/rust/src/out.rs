@@ -6,40 +6,47 @@ use flame_abi::LinkType;
 use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
 use std::iter::Peekable;
 
-/// The initial size of the output area in bytes: 4 KiB for each packet of a batch. Only the written part of
-/// an area is touched.
+/// The size of the first area in bytes: 4 KiB for each packet of a batch. Only the written part of an area is
+/// touched.
 const AREA: usize = 1 << 20;
-/// The largest size of the area in bytes, a little less than a host takes from one call: one packet of the
-/// largest size for each packet of a batch.
-const MOST: usize = 256 * (FRAME + MAX_PAYLOAD) + (256 << 10) + RESERVE;
 /// The smallest size, in bytes, with which an instance with little memory begins.
 const LEAST: usize = 128 << 10;
-/// The number of messages that a host takes from one call.
+/// The size of each further area in bytes. The longest packet fits.
+const FURTHER: usize = 512 << 10;
+/// The largest number of areas that wait for the host: half a GiB.
+const AREAS: usize = 1024;
+/// The number of messages that a host takes from one area.
 const MESSAGES: u32 = 4096;
-/// The largest number of places at which output is cut because of that limit.
-const CUTS: usize = 64;
 /// Bytes that are kept free for the frame that reports lost records.
 const RESERVE: usize = FRAME + 8;
 
-/// The output of a call: rows and messages. There is room for 1 MiB. If a call used half of it, there is room
-/// for twice as much from the next tick on, up to 17 MiB. The last call, [`crate::Module::end`], has 17 MiB
-/// at once if the instance may have that much memory. Output beyond the room is lost and counted; see
-/// [`Out::write_all`] for more output. The area grows only between calls, so a row always costs the same few
-/// instructions.
+/// The output of a call: rows, messages and packets, as many as are written. The first area holds 1 MiB. When
+/// it is full, the next one begins, and the host takes them one after the other when the call has returned.
+///
+/// Until then all output of a call is in the instance's memory (`limits.memory_mib`). What no longer fits
+/// there, and rows longer than 65,536 bytes, are lost and counted. [`Out::write_all`] needs memory for one
+/// area only.
 pub struct Out {
+    /// The current area.
     area: Area,
-    /// The range of output that waits: `from` is the end of the part that was handed over.
-    from: usize,
     len: usize,
-    /// The number of messages since the last cut.
+    /// The number of messages in the current area.
     messages: u32,
-    /// The offsets at which output is cut: `cut` of them, of which `given` are done.
-    cuts: [usize; CUTS],
-    cut: usize,
+    /// The full areas, of which the first `count` wait for the host. The others are kept for later calls.
+    full: Box<[Full]>,
+    count: usize,
+    /// The number of full areas that were handed over.
     given: usize,
     lost: u64,
-    /// The size that the area shall have, in bytes.
-    wanted: usize,
+    /// The texts for the operator.
+    texts: crate::log::Bytes,
+    texts_len: usize,
+}
+
+/// An area that is full.
+struct Full {
+    area: Option<Area>,
+    len: usize,
 }
 
 impl Default for Out {
@@ -52,50 +59,35 @@ impl Default for Out {
 
 impl Out {
     fn new(area: Area) -> Self {
-        Self { area, from: 0, len: 0, messages: 0, cuts: [0; CUTS], cut: 0, given: 0, lost: 0, wanted: 0 }
+        let full = (0..AREAS).map(|_| Full { area: None, len: 0 }).collect();
+        Self { area, len: 0, messages: 0, full, count: 0, given: 0, lost: 0, texts: None, texts_len: 0 }
     }
 
-    /// Returns an output with the largest area, for tests.
-    #[cfg(not(target_family = "wasm"))]
-    pub(crate) fn roomy() -> Self {
-        let mut out = Self::default();
-        out.make_room(true);
-        out
-    }
-
-    /// Enlarges the area: before a tick as earlier calls require, and before the last call as far as
-    /// possible.
-    pub(crate) fn make_room(&mut self, end: bool) {
-        let wanted = if end { MOST } else { self.wanted };
-        // Output that a batch left is not moved, because its size is not bounded.
-        if wanted > self.area.len() && self.len == 0 {
-            self.wanted = 0;
-            self.area = match larger(wanted, self.area.len()) {
-                Some(area) => area,
-                None => return,
-            };
-        }
-    }
-
-    /// Moves the output to an area of `bytes` bytes, or of fewer if there is too little memory.
-    #[cold]
-    fn enlarge(&mut self, bytes: usize) {
-        crate::cold();
-        if let Some(mut area) = larger(bytes, self.area.len()) {
-            area[..self.len].copy_from_slice(&self.area[..self.len]);
-            self.area = area;
-        }
-    }
-
-    /// Returns an output with an area of `bytes` bytes.
+    /// Returns an output whose first area has `bytes` bytes.
     #[cfg(test)]
     pub(crate) fn with_area(bytes: usize) -> Self {
         Self::new(Area::new(bytes).expect("there is memory"))
     }
 
+    /// Begins the next area. Returns false if there is no memory for it.
+    ///
+    /// Its cost is constant, and so is that of each row.
+    #[cold]
+    #[inline(never)]
+    fn next_area(&mut self) -> bool {
+        crate::cold();
+        let Some(full) = self.full.get_mut(self.count) else { return false };
+        // The areas of earlier calls come first.
+        let Some(area) = full.area.take().or_else(|| Area::new(FURTHER)) else { return false };
+        *full = Full { area: Some(std::mem::replace(&mut self.area, area)), len: self.len };
+        self.count += 1;
+        (self.len, self.messages) = (0, 0);
+        true
+    }
+
     /// Writes a row, for example `out.write(&Total { packets, bytes })` with a type of [`crate::manifest!`].
-    /// Returns whether it was written. A row is lost, and counted, if there is no room left or it is longer
-    /// than 65,536 bytes.
+    /// Returns whether it was written. A row is lost, and counted, if the instance has no memory left for it
+    /// or it is longer than 65,536 bytes.
     #[inline]
     pub fn write<'a, R: Record<'a>>(&mut self, row: &R) -> bool {
         let size = row.size();
@@ -109,16 +101,15 @@ impl Out {
         true
     }
 
-    /// Writes any number of rows, from [`Module::tick`] or [`Module::end`]. Return the result of this method,
-    /// and the rest follows in further calls. The rows are kept in between, for example in a field of the
-    /// module.
+    /// Writes any number of rows, from [`Module::tick`] or [`Module::end`], one area at a time. Return the
+    /// result of this method, and the rest follows in further calls. The rows are kept in between, for
+    /// example in a field of the module.
     ///
     /// [`Module::tick`]: crate::Module::tick
     /// [`Module::end`]: crate::Module::end
     pub fn write_all<'a, R: Record<'a>>(&mut self, rows: &mut Peekable<impl Iterator<Item = R>>) -> Progress {
         while let Some(row) = rows.peek() {
-            // A row that no area holds would otherwise block the rows after it.
-            if row.size() > self.room() && self.len > self.from {
+            if row.size() > self.room() && (self.len > 0 || self.count > 0) {
                 return Progress::More;
             }
             self.write(row);
@@ -131,6 +122,10 @@ impl Out {
     /// [`Row::finish`]. [`Out::write`] does this with names and types that the compiler checks.
     #[inline]
     pub fn row(&mut self, table: u16) -> Row<'_> {
+        // Its size is not known yet, so there must be room for the longest.
+        if self.len + FRAME + MAX_PAYLOAD + RESERVE > self.area.len() && self.len > 0 {
+            self.next_area();
+        }
         let start = self.len;
         let full = start + FRAME + RESERVE > self.area.len();
         let at = if full { start } else { start + FRAME };
@@ -139,7 +134,7 @@ impl Out {
 
     /// Sends at most 65,536 bytes to the slow instance.
     pub fn message(&mut self, bytes: &[u8]) {
-        if bytes.len() > MAX_PAYLOAD || (self.messages == MESSAGES && !self.cut()) {
+        if bytes.len() > MAX_PAYLOAD || (self.messages == MESSAGES && !self.next_area()) {
             self.lost += 1;
             return;
         }
@@ -149,19 +144,14 @@ impl Out {
         self.messages += 1;
     }
 
-    /// Cuts here, so that the host takes the output so far separately. Returns whether another cut was
-    /// possible.
-    fn cut(&mut self) -> bool {
-        let Some(place) = self.cuts.get_mut(self.cut) else { return false };
-        *place = self.len;
-        self.cut += 1;
-        self.messages = 0;
-        true
+    /// Takes the texts of this call, `len` bytes of `texts`, and gives back what held those of another.
+    pub(crate) fn exchange_texts(&mut self, texts: &mut crate::log::Bytes, len: usize) {
+        std::mem::swap(&mut self.texts, texts);
+        self.texts_len = len;
     }
 
     /// Writes a packet to the capture file that the user named (`module.toml` needs `packets = true`). A
-    /// packet longer than 65,520 bytes is truncated to that length. The area grows until it holds a batch of
-    /// such packets.
+    /// packet longer than 65,520 bytes is truncated to that length.
     pub fn packet(&mut self, ts_ns: u64, wire_len: u32, link: LinkType, bytes: &[u8]) -> bool {
         self.packet_changed(ts_ns, wire_len, link, bytes, |bytes| bytes.len())
     }
@@ -177,10 +167,6 @@ impl Out {
         bytes: &[u8],
         change: impl FnOnce(&mut [u8]) -> usize,
     ) -> bool {
-        let needed = self.len + FRAME + PACKET_HEAD + bytes.len() + RESERVE;
-        if needed > self.area.len() && needed <= MOST {
-            self.enlarge(needed.next_power_of_two().min(MOST));
-        }
         let Some(start) = self.place(PACKET_HEAD + bytes.len()) else { return false };
         let frame = &mut self.area[start + FRAME..start + FRAME + PACKET_HEAD + bytes.len()];
         let (head, copy) = frame.split_at_mut(PACKET_HEAD);
@@ -194,7 +180,9 @@ impl Out {
         true
     }
 
-    /// Returns the number of payload bytes that certainly still fit.
+    /// Returns the number of payload bytes that fit into the current area. Returning
+    /// [`Progress::More`](crate::Progress::More) from a tick or the end, when this becomes short, takes less
+    /// memory than further areas.
     pub fn room(&self) -> usize {
         self.area.len().saturating_sub(self.len + FRAME + RESERVE)
     }
@@ -202,11 +190,12 @@ impl Out {
     /// Returns the start of a frame with `payload` bytes of payload, or `None`, which is counted as a loss.
     #[inline]
     fn place(&mut self, payload: usize) -> Option<usize> {
-        if self.len + FRAME + payload + RESERVE > self.area.len() {
-            self.lost += 1;
-            return None;
+        let fits = |out: &Self| out.len + FRAME + payload + RESERVE <= out.area.len();
+        if fits(self) || (self.next_area() && fits(self)) {
+            return Some(self.len);
         }
-        Some(self.len)
+        self.lost += 1;
+        None
     }
 
     /// Ends a frame that [`Out::place`] began.
@@ -219,28 +208,27 @@ impl Out {
         self.len = start + FRAME + payload;
     }
 
-    /// Returns the next part of the output for the host, and whether more was written. The bytes are valid
-    /// until the next write.
+    /// Returns the next part of the output for the host, and whether another one follows: the full areas, the
+    /// texts, and the last area. The bytes are valid until the next write.
     #[doc(hidden)]
     pub fn hand(&mut self) -> (&[u8], bool) {
-        let from = self.from;
-        if self.given < self.cut {
-            self.from = self.cuts[self.given];
+        let given = self.given;
+        if given < self.count
+            && let Some(Full { area: Some(area), len }) = self.full.get(given)
+        {
             self.given += 1;
-            return (&self.area[from..self.from], true);
+            return (&area[..*len], true);
+        }
+        if self.texts_len > 0
+            && let Some(texts) = &self.texts
+        {
+            let len = std::mem::take(&mut self.texts_len);
+            return (&texts[..len.min(texts.len())], true);
         }
         let end = self.len + note(std::mem::take(&mut self.lost), &mut self.area[self.len..]);
-        if end > self.area.len() / 2 {
-            self.wanted = (self.area.len() * 2).min(MOST);
-        }
-        (self.from, self.len, self.messages, self.cut, self.given) = (0, 0, 0, 0, 0);
-        (&self.area[from..end], false)
+        (self.len, self.messages, self.count, self.given) = (0, 0, 0, 0);
+        (&self.area[..end], false)
     }
-}
-
-/// Returns an area of `wanted` bytes or, as memory permits, of fewer, but more than `least`.
-fn larger(wanted: usize, least: usize) -> Option<Area> {
-    (0..4).map(|halves| wanted >> halves).filter(|size| *size > least).find_map(Area::new)
 }
 
 /// Writes the number of lost records, if there are any, and returns the bytes that it took.
@@ -374,35 +362,57 @@ mod tests {
         }
     }
 
+    /// Returns the numbers in frames of table 1.
+    fn numbers(frames: &[(u16, Vec<u8>)]) -> Vec<u64> {
+        let number = |(kind, row): &(u16, Vec<u8>)| (*kind == 1).then(|| Number::read(row))?;
+        frames.iter().map(|frame| number(frame).map_or(u64::MAX, |n| n.0)).collect()
+    }
+
     #[test]
-    fn a_tiny_area_is_drained_by_the_sdks_own_loop() {
+    fn write_all_takes_one_area_at_a_time() {
         // There is room for three rows and the note of lost records.
         let mut out = Out::with_area(3 * 16 + RESERVE);
         let mut rows = (0..10_000).map(Number).peekable();
         let (mut all, mut calls) = (Vec::new(), 0);
         loop {
             let progress = out.write_all(&mut rows);
+            assert_eq!(out.count, 0);
             all.extend(frames(&mut out));
             calls += 1;
             if progress == Progress::Done {
                 break;
             }
         }
-        assert_eq!((all.len(), calls), (10_000, 3334));
-        let numbers = all.iter().map(|(kind, row)| (*kind, Number::read(row).map_or(u64::MAX, |n| n.0)));
-        assert!(numbers.eq((0..10_000).map(|n| (1, n))));
-        // A row that no area holds is skipped and counted, not tried forever.
-        let mut none = Out::with_area(20);
-        assert_eq!(none.write_all(&mut [Number(1), Number(2)].into_iter().peekable()), Progress::Done);
-        assert_eq!(frames(&mut none), [(LOST, 2u64.to_le_bytes().to_vec())]);
+        assert_eq!((numbers(&all), calls), ((0..10_000).collect(), 3334));
+        // A row that the first area does not hold goes to the next.
+        let mut small = Out::with_area(20);
+        assert_eq!(small.write_all(&mut [Number(1), Number(2)].into_iter().peekable()), Progress::Done);
+        assert_eq!(numbers(&frames(&mut small)), [1, 2]);
     }
 
     #[test]
-    fn a_full_area_counts_what_it_loses() {
+    fn a_full_area_is_followed_by_another() {
         let mut out = Out::with_area(3 * 16 + RESERVE);
+        for round in 0..3 {
+            for n in 0..200_000 {
+                let is_written = if n % 2 == 0 { out.write(&Number(n)) } else { out.row(1).u64(n).finish() };
+                assert!(is_written, "{round} {n}");
+            }
+            assert!(numbers(&frames(&mut out)).into_iter().eq(0..200_000), "{round}");
+            // All areas but the current one are kept for the next call.
+            assert_eq!((out.full.iter().filter(|full| full.area.is_some()).count(), out.count), (7, 0));
+        }
+        assert_eq!(out.hand(), (&[][..], false));
+    }
+
+    #[test]
+    fn what_no_memory_is_left_for_is_counted() {
+        let mut out = Out::with_area(3 * 16 + RESERVE);
+        out.count = AREAS;
         let written = (0..5).filter(|n| out.write(&Number(*n))).count();
         assert!(!out.row(1).u64(5).finish());
         out.message(&[0; 8]);
+        out.count = 0;
         let frames = frames(&mut out);
         assert_eq!((written, frames.len()), (3, 4));
         assert_eq!(frames[3], (LOST, 4u64.to_le_bytes().to_vec()));
@@ -414,27 +424,12 @@ mod tests {
         for n in 0..256 {
             assert!(out.packet(n, 262_144, LinkType::ETHERNET, &[7; 262_144]), "{n}");
         }
-        let (bytes, more) = out.hand();
-        assert!(MOST < 17 << 20 && bytes.len() == 256 * (FRAME + MAX_PAYLOAD) && !more);
+        let frames = frames(&mut out);
+        assert!(frames.len() == 256 && frames.iter().all(|(_, bytes)| bytes.len() == MAX_PAYLOAD));
     }
 
     #[test]
-    fn room_is_made_between_calls() {
-        let mut out = Out::default();
-        let many = |out: &mut Out, n: u64| (0..n).filter(|n| out.write(&Number(*n))).count();
-        assert_eq!(many(&mut out, 40_000), 40_000);
-        out.hand();
-        out.make_room(false);
-        assert_eq!((many(&mut out, 100_000), out.area.len()), (100_000, 2 * AREA));
-        out.hand();
-        out.make_room(false);
-        out.make_room(true);
-        assert_eq!((many(&mut out, 1_000_000), out.area.len()), (1_000_000, MOST));
-        assert_eq!(frames(&mut out).len(), 1_000_000);
-    }
-
-    #[test]
-    fn one_call_gets_no_more_messages_than_a_host_takes() {
+    fn one_area_has_no_more_messages_than_a_host_takes() {
         let mut out = Out::default();
         (0..10_000).for_each(|_| out.message(b"x"));
         let calls = [0; 4].map(|_| {

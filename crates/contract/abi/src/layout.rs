@@ -49,6 +49,8 @@ pub mod names {
     pub const END: &str = "flame_end";
     /// `(ptr: i32, len: i32) -> i64`, optional: a module that exports it has a slow instance.
     pub const MESSAGE: &str = "flame_message";
+    /// `() -> i64`, optional: returns the rest of the output of the call before it.
+    pub const REST: &str = "flame_rest";
     /// An immutable exported global with the address of a NUL-terminated text that explains a trap, optional.
     pub const PANIC: &str = "flame_panic_text";
 

@@ -5,8 +5,10 @@
 
 mod check;
 mod place;
+mod plot;
 
 pub use place::{Step, line};
+pub use plot::{MAX_PLOTS, Plot, PlotKind};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,12 +37,18 @@ pub struct Manifest {
     /// Whether the module emits packets, which go to a capture file (`flame run -w FILE`).
     #[serde(default)]
     pub packets: bool,
+    /// Whether the module emits texts for the operator, which `flame run` prints on standard error.
+    #[serde(default)]
+    pub log: bool,
     /// The parameters by name. `--set NAME.PARAMETER=VALUE` sets one.
     #[serde(default)]
     pub parameters: BTreeMap<String, Parameter>,
     /// The tables, in the order of their indices in output frames.
     #[serde(default)]
     pub tables: Vec<Table>,
+    /// The pictures of these tables.
+    #[serde(default, rename = "plot")]
+    pub plots: Vec<Plot>,
 }
 
 /// The needs of a module. It never receives more than this.
@@ -212,7 +220,7 @@ fn syntax(error: toml::de::Error) -> ManifestError {
 }
 
 /// Of every key that must be there.
-const EXAMPLES: [(&str, &str); 7] = [
+const EXAMPLES: [(&str, &str); 10] = [
     ("abi", "1"),
     ("name", "\"my-module\""),
     ("version", "\"0.1.0\""),
@@ -220,6 +228,9 @@ const EXAMPLES: [(&str, &str); 7] = [
     ("type", "\"integer\" in a parameter, \"u64\" in a column"),
     ("default", "0"),
     ("columns", "[{ name = \"packets\", type = \"u64\" }]"),
+    ("kind", "\"line\""),
+    ("table", "\"total\""),
+    ("x", "\"ts_ns\""),
 ];
 
 impl Parameter {
@@ -441,6 +452,8 @@ mod tests {
             ("{ name = \"src\"", "{ x = 1, name = \"src\""),
             ("type = \"integer\"", "type = \"x\""),
             ("type = \"ip\"", "type = \"x\""),
+            ("x = \"ts_ns\"", "z = 1"),
+            ("kind = \"events\"", "kind = \"x\""),
         ] {
             let text = example.replacen(old, new, 1);
             assert_ne!(text, example, "{old}");
@@ -451,7 +464,7 @@ mod tests {
                 known += 1;
             }
         }
-        assert_eq!(known, 9 + 2 + 3 + 5 + 3 + 4 + 5 + 13);
+        assert_eq!(known, 11 + 2 + 3 + 5 + 3 + 4 + 5 + 13 + 12 + 4);
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! The return value of a call, and the records and messages to which it refers.
 //!
-//! A call returns `address | length << 32` of its output in the module's own memory. Bit 31 is [`MORE`]; it
-//! is free because an address with this bit would lie in the window. If it is set, the host calls the same
-//! export again for the rest. Only `flame_tick` and `flame_end` may set it. 0 means no output.
+//! A call returns `address | length << 32` of its output in the module's own memory. Bits 30 and 31 are
+//! [`REST`] and [`MORE`]; they are free because a module owns at most 1 GiB. 0 means no output.
+//!
+//! - With [`REST`], which any call may set, the host calls `flame_rest` for the rest of the output, until its
+//!   result is without this bit.
+//! - With [`MORE`], which has a meaning for `flame_tick` and `flame_end` only, the host then makes the same
+//!   call again.
 //!
 //! The output is a sequence of frames:
 //!
@@ -23,8 +27,10 @@
 //! | ip | 17: family (4 or 6), then 16 bytes (IPv4 in the first four, the others 0) |
 //! | text | u16 length, then UTF-8 |
 
-/// The flag in a returned value that there is more output.
+/// The flag in a returned value that the host shall make the same call again.
 pub const MORE: u64 = 1 << 31;
+/// The flag in a returned value that `flame_rest` returns more output of this call.
+pub const REST: u64 = 1 << 30;
 
 /// The size of a frame's head in bytes.
 pub const FRAME: usize = 8;
@@ -40,13 +46,36 @@ pub const LOST: u16 = 0xfffe;
 /// only if the manifest has `packets = true`.
 pub const PACKET: u16 = 0xfffd;
 
+/// The kind of a frame whose payload is a text for the operator: UTF-8 of at most [`MAX_LOG`] bytes. Allowed
+/// only if the manifest has `log = true`.
+pub const LOG: u16 = 0xfffc;
+
+/// The largest text for the operator in bytes.
+pub const MAX_LOG: usize = 512;
+
 /// The size in bytes of the head before a packet's bytes.
 pub const PACKET_HEAD: usize = 16;
 
 /// The largest payload of a frame in bytes.
 pub const MAX_PAYLOAD: usize = 65_536;
 
-/// Splits a returned value into the address, the length and whether there is more output.
-pub fn unpack(value: u64) -> (u32, u32, bool) {
-    (value as u32 & !(MORE as u32), (value >> 32) as u32, value & MORE != 0)
+/// A returned value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    pub address: u32,
+    pub bytes: u32,
+    /// Whether [`MORE`] is set.
+    pub more: bool,
+    /// Whether [`REST`] is set.
+    pub rest: bool,
+}
+
+/// Splits a returned value.
+pub fn unpack(value: u64) -> Value {
+    Value {
+        address: (value & !(MORE | REST)) as u32,
+        bytes: (value >> 32) as u32,
+        more: value & MORE != 0,
+        rest: value & REST != 0,
+    }
 }

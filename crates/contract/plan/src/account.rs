@@ -67,6 +67,10 @@ pub struct Account {
     pub withheld: u64,
     /// Packets that the module wrote to the capture file.
     pub written: u64,
+    /// Texts for the operator that were delivered.
+    pub logged: u64,
+    /// Texts for the operator that were too many, or that the module's grant did not let out.
+    pub logs_dropped: u64,
     /// Instances that a fault ended.
     pub faults: u64,
 }
@@ -98,6 +102,8 @@ impl Account {
         self.written += other.written;
         self.withheld += other.withheld;
         self.messages_lost += other.messages_lost;
+        self.logged += other.logged;
+        self.logs_dropped += other.logs_dropped;
         // The module reports this number, so it may have any value.
         self.records_lost = self.records_lost.saturating_add(other.records_lost);
         self.faults += other.faults;

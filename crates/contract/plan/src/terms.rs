@@ -25,11 +25,17 @@ pub struct Release {
     pub bytes: u64,
     /// The bytes of written packets per second.
     pub transmit: u64,
+    /// The texts for the operator per second.
+    pub logs: u64,
 }
+
+/// The texts for the operator per second of packet time of a module that may log.
+pub const LOGS_PER_SECOND: u64 = 32;
 
 impl Default for Release {
     fn default() -> Self {
-        Self { group: 0, records: u64::MAX, bytes: u64::MAX, transmit: u64::MAX }
+        let (records, bytes, transmit) = (u64::MAX, u64::MAX, u64::MAX);
+        Self { group: 0, records, bytes, transmit, logs: LOGS_PER_SECOND }
     }
 }
 

@@ -36,6 +36,7 @@ pub struct Exports {
     pub tick: bool,
     pub end: bool,
     pub message: bool,
+    pub rest: bool,
     pub panic_text: bool,
 }
 
@@ -110,6 +111,7 @@ const FUNCTIONS: &[(&str, &[ValType], &str)] = &[
     (names::TICK, &[ValType::I64], "(func (param i64) (result i64))"),
     (names::END, &[ValType::I64], "(func (param i64) (result i64))"),
     (names::MESSAGE, &[ValType::I32, ValType::I32], "(func (param i32 i32) (result i64))"),
+    (names::REST, &[], "(func (result i64))"),
 ];
 
 impl<'a> Check<'a> {
@@ -413,6 +415,7 @@ impl<'a> Check<'a> {
                 names::TICK => exports.tick = true,
                 names::END => exports.end = true,
                 names::MESSAGE => exports.message = true,
+                names::REST => exports.rest = true,
                 _ => continue,
             }
             self.is_function(export, types)?;

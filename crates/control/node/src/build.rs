@@ -62,6 +62,8 @@ pub struct Built {
 pub enum Note {
     /// The module's view is narrower than its needs.
     Reduced(String),
+    /// The module logs, and its grant does not let that out.
+    Silenced(String),
     /// The module is metered, although a time limit or an earlier run says that it should not have to be.
     Metered { module: String, why: Why },
 }
@@ -70,6 +72,10 @@ impl std::fmt::Display for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Reduced(text) => f.write_str(text),
+            Self::Silenced(module) => write!(
+                f,
+                "{module} logs, and its grant does not let that out: its texts are dropped (calls = \"…, log\" lets them)"
+            ),
             Self::Metered { module, why } => write!(f, "{module} is metered: {why}"),
         }
     }
@@ -140,6 +146,9 @@ impl Building {
             self.admitted.push((self.plans.len(), admitted, entered));
         }
         self.notes.extend(installed.notes.into_iter().map(Note::Reduced));
+        if info.manifest.log && installed.plan.terms.release.logs == 0 {
+            self.notes.push(Note::Silenced(name.clone()));
+        }
         let is_unexpected = request.time_limit.is_some() || compiler.is_violated(&info.hash);
         if is_unexpected && installed.plan.class == ModuleClass::Metered {
             self.notes.push(Note::Metered { module: name.clone(), why: installed.verdict.why });

@@ -78,7 +78,7 @@ impl Field {
             ),
             Self::Resolution => ("resolution", "time stamps are rounded down to it: 1us, 10ms, 1s"),
             Self::Sample => ("sample", "one packet in N is shown"),
-            Self::Calls => ("calls", "records, messages, packets, separated by commas; empty for none"),
+            Self::Calls => ("calls", "records, messages, packets, log, separated by commas; empty for none"),
             Self::Memory => ("memory", "of all instances together: 64MiB"),
             Self::PacketBudget => ("packet_budget", "units of work of one packet"),
             Self::RecordsPerSecond => ("records_per_second", "records out, in packet time"),

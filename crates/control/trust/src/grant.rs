@@ -11,7 +11,7 @@ use crate::time;
 use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
 use flame_abi::manifest::Manifest;
-use flame_plan::{Expose, Limits, Release, ShownFilter, Terms, ViewKey, ViewSpec};
+use flame_plan::{Expose, LOGS_PER_SECOND, Limits, Release, ShownFilter, Terms, ViewKey, ViewSpec};
 use flame_quota::{Amounts, Quota};
 use std::collections::BTreeSet;
 
@@ -59,6 +59,7 @@ impl ModuleRequest {
         calls.extend((!manifest.tables.is_empty()).then_some(Call::Records));
         calls.extend(messages.then_some(Call::Messages));
         calls.extend(manifest.packets.then_some(Call::Packets));
+        // A module whose texts are dropped does its work all the same, so `log` is not asked for.
         Ok(Self { name: manifest.name.clone(), hash, signers, fields, calls })
     }
 }
@@ -473,6 +474,7 @@ impl Grant {
                 records: rights.records_per_second,
                 bytes: rights.bytes_per_second,
                 transmit: rights.transmit,
+                logs: if rights.calls.contains(&Call::Log) { LOGS_PER_SECOND } else { 0 },
             },
             time_limit: None,
             buffer: if rights.buffer == u32::MAX { 0 } else { rights.buffer },

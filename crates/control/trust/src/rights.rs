@@ -15,16 +15,19 @@ pub enum Call {
     Messages,
     /// Write packets to a capture file.
     Packets,
+    /// Send texts to the operator.
+    Log,
 }
 
 impl Call {
-    pub const ALL: [Self; 3] = [Self::Records, Self::Messages, Self::Packets];
+    pub const ALL: [Self; 4] = [Self::Records, Self::Messages, Self::Packets, Self::Log];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Records => "records",
             Self::Messages => "messages",
             Self::Packets => "packets",
+            Self::Log => "log",
         }
     }
 }

@@ -155,6 +155,22 @@ fn without_a_credential_there_are_packet_counts() {
     let grant = world.policy().unwrap().grant(&request).unwrap();
     assert_eq!((grant.rights.expose, grant.rights.resolution_ns), (Expose::Count, 1_000_000_000));
     assert!(!grant.rights.calls.contains(&Call::Packets));
+    assert!(!grant.rights.calls.contains(&Call::Log));
+}
+
+/// Texts leave the sandbox, so policy and credential must both let them out, and the operator's own modules
+/// may log.
+#[test]
+fn a_grant_lets_texts_out_only_if_it_says_so() {
+    let mut world = World::new();
+    let logs = |world: &World, fields: &[(&str, &str)]| {
+        world.grant(&world.mint(fields)).unwrap().terms().release.logs
+    };
+    assert_eq!(flame_plan::Terms::default().release.logs, flame_plan::LOGS_PER_SECOND);
+    assert_eq!(logs(&world, &[]), 0, "the policy leaves it out");
+    world.calls = "records, log";
+    assert_eq!(logs(&world, &[]), flame_plan::LOGS_PER_SECOND);
+    assert_eq!(logs(&world, &[("calls", "records")]), 0, "the credential leaves it out");
 }
 
 /// Returns a field with a valid value.
@@ -176,8 +192,14 @@ fn stated() -> impl Strategy<Value = (Field, String)> {
             .prop_map(|(f, a)| (Field::Transform, format!("{f}={a}"))),
         small.clone().prop_map(|n| (Field::Resolution, format!("{n}us"))),
         small.clone().prop_map(|n| (Field::Sample, n.to_string())),
-        prop_oneof![text("records"), text("records,messages"), text("packets"), text("")]
-            .prop_map(|v| (Field::Calls, v)),
+        prop_oneof![
+            text("records"),
+            text("records,messages"),
+            text("packets"),
+            text("log,records"),
+            text("")
+        ]
+        .prop_map(|v| (Field::Calls, v)),
         small.clone().prop_map(|n| (Field::Memory, format!("{n}MiB"))),
         small.clone().prop_map(|n| (Field::PacketBudget, n.to_string())),
         small.clone().prop_map(|n| (Field::RecordsPerSecond, n.to_string())),

@@ -30,7 +30,7 @@ pub struct BatchLoop {
     blocks: u32,
     /// The tick to make before the next block is taken.
     due: Option<u64>,
-    /// Whether the current call has not produced output yet.
+    /// Whether the current call has not sent messages yet.
     is_fresh: bool,
     meters: Meters,
     /// The resolution of the view: ticks and the end are no finer than packets.
@@ -253,8 +253,10 @@ impl BatchLoop {
         let (module, worker) = (self.module, self.worker);
         let is_fresh = &mut self.is_fresh;
         let ended = self.caller.go(quantum, &mut |output| {
-            // Messages of a call, including those of its continuations, share one budget.
-            let from = Origin { module, worker, is_first: std::mem::take(is_fresh) };
+            // Messages of a call, including those of its continuations, share one budget, which begins with
+            // the first of them.
+            let is_first = output.counts.messages > 0 && std::mem::take(is_fresh);
+            let from = Origin { module, worker, is_first };
             outlet.output(from, output)
         })?;
         self.is_fresh |= !matches!(ended, Ended::Paused);

@@ -11,6 +11,7 @@
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
 use crate::stop::{GRACE, Quantum};
+use flame_abi::layout::names;
 use flame_plan::Reason;
 use flame_run::{
     Allowance, Call, Eviction, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role,
@@ -47,6 +48,10 @@ struct Current {
     call: Call,
     allowance: Allowance,
     continuations: u32,
+    /// Whether the next call is for the rest of the output.
+    is_rest: bool,
+    /// Whether `call` is made again after that.
+    again: bool,
 }
 
 /// The outcome of a call, including all its continuations.
@@ -133,7 +138,7 @@ impl Caller {
     /// Sets the next call, which [`Caller::go`] makes. Does nothing if the instance is gone.
     pub fn start(&mut self, call: Call, allowance: Allowance) {
         if !self.is_gone() {
-            self.current = Some(Current { call, allowance, continuations: 0 });
+            self.current = Some(Current { call, allowance, continuations: 0, is_rest: false, again: false });
         }
     }
 
@@ -169,16 +174,20 @@ impl Caller {
                     return Ok(Ended::Faulted(current.call, fault));
                 }
                 RunState::Busy(running) => running.resume(),
+                RunState::Idle(_) if is_timed && current.is_rest && self.is_overdue() => {
+                    let fault = Fault::between(names::REST, FaultKind::Interrupted(self.overtime));
+                    return Ok(Ended::Faulted(current.call, fault));
+                }
                 RunState::Idle(instance) => {
                     if is_stopped && !is_timed && !current.allowance.is_last() {
                         let limit = self.loaded.limits().call_budget;
                         current.allowance = self.last.unwrap_or(Allowance::last(limit));
                     }
                     if let Some(kind) = current.refused(self.loaded.limits().continuations) {
-                        let fault = Fault::between(current.call.name(), kind);
+                        let fault = Fault::between(current.next().name(), kind);
                         return Ok(Ended::Faulted(current.call, fault));
                     }
-                    instance.begin(&current.call, current.allowance)
+                    instance.begin(current.next(), current.allowance)
                 }
                 RunState::Empty => return Ok(Ended::Paused),
             };
@@ -195,7 +204,7 @@ impl Caller {
                     return Ok(Ended::Paused);
                 }
             };
-            let Returned { output, more, allowance } = match instance.finish(called) {
+            let Returned { output, more, rest, allowance } = match instance.finish(called) {
                 Ok(returned) => returned,
                 Err(fault) => {
                     self.monitor(&current.call);
@@ -212,7 +221,11 @@ impl Caller {
                 self.cpu.charge(started, false);
             }
             self.state = RunState::Idle(instance);
-            if !more || !matches!(current.call, Call::Tick { .. } | Call::End { .. }) {
+            if !current.is_rest {
+                current.again = more && matches!(current.call, Call::Tick { .. } | Call::End { .. });
+            }
+            current.is_rest = rest;
+            if !rest && !current.again {
                 self.monitor(&current.call);
                 return Ok(Ended::Done(current.call, allowance));
             }
@@ -235,10 +248,14 @@ impl Caller {
 }
 
 impl Current {
+    fn next(&self) -> &Call {
+        if self.is_rest { &Call::Rest } else { &self.call }
+    }
+
     /// Returns the reason why the next call may not begin, or `None` if it may.
     fn refused(&self, continuations: u32) -> Option<FaultKind> {
         match self.call {
-            Call::Batch { .. } => None,
+            Call::Batch { .. } if !self.is_rest => None,
             _ if self.continuations > continuations => Some(FaultKind::Continuations(continuations)),
             _ => self.allowance.refuses(),
         }

@@ -6,7 +6,7 @@ use flame_run::Output;
 pub struct Origin {
     pub module: ModuleId,
     pub worker: usize,
-    /// Whether this is the first output of its call, not that of a continuation.
+    /// Whether this is the first output of its call that has messages.
     pub is_first: bool,
 }
 

@@ -3,13 +3,14 @@
 use crate::error::{Fault, OutputError};
 use flame_abi::LinkType;
 use flame_abi::manifest::{ColumnType, Manifest};
-use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
+use flame_abi::output::{FRAME, LOG, LOST, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
 
 /// The permitted output of one module: its tables, compiled to the few checks that a row needs.
 #[derive(Debug, Clone)]
 pub struct Schema {
     tables: Vec<Shape>,
     packets: bool,
+    log: bool,
 }
 
 /// The contents of an output.
@@ -18,6 +19,8 @@ pub struct FrameCounts {
     pub records: u64,
     pub messages: u64,
     pub packets: u64,
+    /// Texts for the operator.
+    pub logs: u64,
     /// The number of records that the module reports as dropped. It saturates, because the module may report
     /// any number.
     pub lost: u64,
@@ -59,7 +62,8 @@ impl Schema {
             }
             Shape { name: table.name.clone(), columns, steps }
         };
-        Self { tables: manifest.tables.iter().map(shape).collect(), packets: manifest.packets }
+        let tables = manifest.tables.iter().map(shape).collect();
+        Self { tables, packets: manifest.packets, log: manifest.log }
     }
 
     /// Checks `output`, the bytes that one call returned, and counts its frames. Afterwards [`frames`] and
@@ -95,6 +99,11 @@ impl Schema {
                 PACKET => match packet(payload) {
                     Some(_) => counts.packets += 1,
                     None => return Err(fail(FRAME, Fault::Packet { length: payload.len() })),
+                },
+                LOG if !self.log => return Err(fail(4, Fault::Log)),
+                LOG => match log(payload) {
+                    Ok(_) => counts.logs += 1,
+                    Err(fault) => return Err(fail(FRAME, fault)),
                 },
                 LOST => match payload.try_into() {
                     Ok(n) => counts.lost = counts.lost.saturating_add(u64::from_le_bytes(n)),
@@ -217,9 +226,14 @@ fn split_head(head: &[u8; FRAME]) -> (u32, u16, u16) {
 /// One frame of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
-    Record { table: u16, row: &'a [u8] },
+    Record {
+        table: u16,
+        row: &'a [u8],
+    },
     Message(&'a [u8]),
     Packet(Packet<'a>),
+    /// A text for the operator, which has any characters.
+    Log(&'a str),
     Lost(u64),
 }
 
@@ -245,6 +259,14 @@ fn packet(payload: &[u8]) -> Option<Packet<'_>> {
     })
 }
 
+fn log(payload: &[u8]) -> Result<&str, Fault> {
+    let length = payload.len();
+    if length > MAX_LOG {
+        return Err(Fault::LongLog { length });
+    }
+    std::str::from_utf8(payload).map_err(|e| Fault::LogText { valid: e.valid_up_to(), length })
+}
+
 /// Returns the frames of an output that passed [`Schema::check`], in order. For other bytes it ends early.
 pub fn frames(output: &[u8]) -> Frames<'_> {
     Frames { rest: output }
@@ -266,6 +288,7 @@ impl<'a> Iterator for Frames<'a> {
         Some(match kind {
             MESSAGE => Frame::Message(payload),
             PACKET => Frame::Packet(packet(payload)?),
+            LOG => Frame::Log(log(payload).ok()?),
             LOST => Frame::Lost(u64::from_le_bytes(payload.try_into().ok()?)),
             table => Frame::Record { table, row: payload },
         })
@@ -317,7 +340,7 @@ mod tests {
         output.extend(frame(MESSAGE, b"hello"));
         output.extend(frame(LOST, &7u64.to_le_bytes()));
         output.extend(frame(LOST, &u64::MAX.to_le_bytes()));
-        let counts = FrameCounts { records: 1, messages: 1, packets: 0, lost: u64::MAX };
+        let counts = FrameCounts { records: 1, messages: 1, lost: u64::MAX, ..FrameCounts::default() };
         assert_eq!(s.check(&output, true), Ok(counts));
         assert_eq!(s.check(&[], true), Ok(FrameCounts::default()));
         let row = row();
@@ -372,6 +395,25 @@ mod tests {
             let error = schema().check(&output, false).unwrap_err().to_string();
             assert!(error.starts_with(&format!("output {expected}")), "{expected}\n{error}");
         }
+    }
+
+    #[test]
+    fn texts_for_the_operator_are_declared_short_and_utf8() {
+        let manifest = "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\nlog = true";
+        let logs = Schema::new(&Manifest::parse(manifest.as_bytes()).unwrap());
+        let output = [frame(LOG, "é\n\u{1b}".as_bytes()), frame(LOG, &[b'x'; MAX_LOG])].concat();
+        assert_eq!(logs.check(&output, false).unwrap().logs, 2);
+        assert_eq!(frames(&output).next(), Some(Frame::Log("é\n\u{1b}")));
+        for (bytes, expected) in [
+            (&[b'x'; MAX_LOG + 1][..], "a text for the operator is at most 512 bytes, found 513"),
+            (b"ab\xff", "a text for the operator is not UTF-8 from byte 2 of 3"),
+        ] {
+            let error = logs.check(&frame(LOG, bytes), false).unwrap_err().to_string();
+            assert!(error.ends_with(expected), "{error}");
+            assert_eq!(frames(&frame(LOG, bytes)).count(), 0);
+        }
+        let error = schema().check(&frame(LOG, b"x"), false).unwrap_err().to_string();
+        assert!(error.ends_with("but the manifest does not say `log = true`"), "{error}");
     }
 
     #[test]

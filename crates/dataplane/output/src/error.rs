@@ -1,6 +1,6 @@
 //! Faults in a module's output, for which the module alone is responsible.
 
-use flame_abi::output::{FRAME, MAX_PAYLOAD, PACKET_HEAD};
+use flame_abi::output::{FRAME, MAX_LOG, MAX_PAYLOAD, PACKET_HEAD};
 
 /// The first fault in the output of one call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +34,12 @@ pub enum Fault {
         "a packet begins with {PACKET_HEAD} bytes: time, length, link type, 0; found {length} bytes that do not"
     )]
     Packet { length: usize },
+    #[error("a text for the operator, but the manifest does not say `log = true`")]
+    Log,
+    #[error("a text for the operator is at most {MAX_LOG} bytes, found {length}")]
+    LongLog { length: usize },
+    #[error("a text for the operator is not UTF-8 from byte {valid} of {length}")]
+    LogText { valid: usize, length: usize },
     #[error("a count of lost records is 8 bytes, found {length}")]
     Lost { length: usize },
     #[error("{at}: needs {needs} bytes, {left} are left in the row: does it match the manifest?")]

@@ -11,6 +11,8 @@ pub struct Gate {
     /// The columns of each table, and whether they count packets.
     tables: Vec<Vec<(ColumnType, bool)>>,
     left: Amounts,
+    /// The texts for the operator that are left in this second.
+    left_logs: u64,
     /// The last second of packet time.
     second: u64,
     /// The bytes that a record of each table takes in addition, where column names are written with it.
@@ -35,6 +37,7 @@ impl Gate {
             meters: meters.clone(),
             tables,
             left: Amounts::default(),
+            left_logs: 0,
             second: 0,
             names,
         };
@@ -43,8 +46,9 @@ impl Gate {
     }
 
     fn fill(&mut self) {
-        let Release { records, bytes, transmit, .. } = self.release;
+        let Release { records, bytes, transmit, logs, .. } = self.release;
         self.left = Amounts { records, bytes, transmit };
+        self.left_logs = logs;
     }
 
     /// Advances packet time to `now_ns`. However large the step, it adds the amounts of one second.
@@ -71,6 +75,19 @@ impl Gate {
     #[inline]
     pub fn lets_packet(&mut self, bytes: u64) -> bool {
         self.take(Amounts { transmit: bytes, ..Amounts::default() })
+    }
+
+    /// Returns whether a text of `bytes` bytes for the operator is released, and counts it if so. Under a
+    /// grant it counts as a record, too, and as one that represents no packets.
+    pub fn lets_log(&mut self, bytes: u64) -> bool {
+        let Some(left) = self.left_logs.checked_sub(1).filter(|_| self.release.group == 0) else {
+            return false;
+        };
+        if self.meters.granted() && !self.take(Amounts { records: 1, bytes, transmit: 0 }) {
+            return false;
+        }
+        self.left_logs = left;
+        true
     }
 
     fn take(&mut self, amounts: Amounts) -> bool {
@@ -170,6 +187,23 @@ mod tests {
             gate.lets(0, &row)
         });
         assert_eq!(let_out.count(), 3, "two with the tenth, one with the last");
+    }
+
+    #[test]
+    fn texts_for_the_operator_are_few() {
+        let of = |gate: &mut Gate| (0..100).filter(|_| gate.lets_log(5)).count();
+        let release = Release { records: 20, ..Release::default() };
+        let mut granted = gate(release);
+        // Under a grant a text is a record, too.
+        assert_eq!((of(&mut granted), granted.lets(1, &[0; 8])), (20, false));
+        granted.tick(SECOND_NS);
+        assert_eq!(of(&mut granted), 20);
+        let mut many = gate(Release::default());
+        assert_eq!((of(&mut many), many.lets(1, &[0; 8])), (32, true));
+        many.tick(SECOND_NS / 2);
+        assert_eq!(of(&mut many), 0);
+        assert_eq!(of(&mut gate(Release { logs: 0, ..release })), 0);
+        assert_eq!(of(&mut gate(Release { group: 1, ..release })), 0, "a text stands for no packets");
     }
 
     /// Regression: one packet once filled 975 MB of JSON.

@@ -24,8 +24,8 @@ pub fn json(
     writeln!(out, "{}", escape::json(&all.to_string()))
 }
 
-/// Returns an account as JSON. Counts are packets, except `records`, `records_lost`, `messages_lost` and
-/// `faults`.
+/// Returns an account as JSON. Counts are packets, except `records`, `records_lost`, `messages_lost`,
+/// `logged`, `logs_dropped` and `faults`.
 pub fn object(account: &Account) -> Value {
     let shed: Map<String, Value> =
         Shed::ALL.into_iter().map(|cause| (cause.name().to_owned(), account.shed_by(cause).into())).collect();
@@ -39,6 +39,8 @@ pub fn object(account: &Account) -> Value {
         "messages_lost": account.messages_lost,
         "withheld": account.withheld,
         "written": account.written,
+        "logged": account.logged,
+        "logs_dropped": account.logs_dropped,
         "faults": account.faults,
         "adds_up": account.adds_up(),
     })
@@ -60,6 +62,7 @@ pub fn table(
     let sum = |of: fn(&Account) -> u64| accounts.iter().any(|(_, a)| of(a) > 0);
     let (lost, faults) = (sum(|a| a.records_lost), sum(|a| a.faults));
     let (withheld, messages) = (sum(|a| a.withheld), sum(|a| a.messages_lost));
+    let logs = sum(|a| a.logs_dropped);
 
     let mut header = vec!["module".to_owned(), "offered".into(), "= processed".into(), "+ filtered".into()];
     match causes.is_empty() {
@@ -70,6 +73,7 @@ pub fn table(
     header.extend(lost.then(|| "records lost".into()));
     header.extend(messages.then(|| "messages lost".into()));
     header.extend(withheld.then(|| "withheld".into()));
+    header.extend(logs.then(|| "logs dropped".into()));
     header.extend(faults.then(|| "faults".into()));
 
     let number = |n: u64| Cell::new(grouped(n)).set_alignment(CellAlignment::Right);
@@ -89,6 +93,7 @@ pub fn table(
         row.extend(lost.then(|| number(a.records_lost)));
         row.extend(messages.then(|| number(a.messages_lost)));
         row.extend(withheld.then(|| number(a.withheld)));
+        row.extend(logs.then(|| number(a.logs_dropped)));
         row.extend(faults.then(|| number(a.faults)));
         table.add_row(row);
     }
@@ -133,7 +138,7 @@ mod tests {
         let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {
             "offered": 12345, "processed": 12000, "filtered": 300,
             "shed": {"trap": 40, "budget": 0, "bound": 0, "output": 0, "stopped": 5, "overrun": 0, "share": 0, "evicted": 0},
-            "records": 7, "records_lost": 0, "messages_lost": 0, "withheld": 0, "written": 0, "faults": 1, "adds_up": true,
+            "records": 7, "records_lost": 0, "messages_lost": 0, "withheld": 0, "written": 0, "logged": 0, "logs_dropped": 0, "faults": 1, "adds_up": true,
         }}});
         assert_eq!(value, expected);
     }

@@ -3,11 +3,12 @@
 //! All calls during a run begin with [`Instance::begin`]. [`Instance::call`] is for measurements and tests.
 
 use crate::fault::{Fault, FaultKind};
-use crate::instance::{Instance, Output, Quota, Role, block_on};
+use crate::instance::{Instance, Output, Quota, Role};
 use flame_abi::layout::names;
+use flame_abi::output::Value;
 use flame_abi::{CALL_UNITS, LinkType};
 use flame_plan::ModuleClass;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use wasmtime::{Store, TypedFunc};
 
@@ -37,6 +38,8 @@ pub enum Call {
     },
     /// A call with bytes that another instance of this module sent.
     Message(Vec<u8>),
+    /// A call for the rest of the output of the call before it.
+    Rest,
 }
 
 impl Call {
@@ -48,6 +51,7 @@ impl Call {
             Self::Tick { .. } => names::TICK,
             Self::End { .. } => names::END,
             Self::Message(_) => names::MESSAGE,
+            Self::Rest => names::REST,
         }
     }
 }
@@ -100,6 +104,7 @@ pub(crate) enum Function {
     Batch(TypedFunc<i32, i64>, i32),
     Data(TypedFunc<(i32, i32), i64>, (i32, i32)),
     Time(TypedFunc<i64, i64>, i64),
+    Rest(TypedFunc<(), i64>),
 }
 
 impl Function {
@@ -108,6 +113,7 @@ impl Function {
             Self::Batch(function, at) => function.call(store, at),
             Self::Data(function, place) => function.call(store, place),
             Self::Time(function, now) => function.call(store, now),
+            Self::Rest(function) => function.call(store, ()),
         }
     }
 
@@ -116,6 +122,7 @@ impl Function {
             Self::Batch(function, at) => function.call_async(store, at).await,
             Self::Data(function, place) => function.call_async(store, place).await,
             Self::Time(function, now) => function.call_async(store, now).await,
+            Self::Rest(function) => function.call_async(store, ()).await,
         }
     }
 }
@@ -140,8 +147,10 @@ pub enum Slice {
 #[derive(Debug)]
 pub struct Returned<'a> {
     pub output: Output<'a>,
-    /// Whether the module requests another call for more output.
+    /// Whether the module requests the same call again.
     pub more: bool,
+    /// Whether the module requests [`Call::Rest`], before any other call.
+    pub rest: bool,
     /// The allowance of the call, reduced by its cost.
     pub allowance: Allowance,
 }
@@ -182,11 +191,11 @@ impl Instance {
         let Called { call, mut allowance, result } = called;
         let result = result?;
         let units = self.counted(allowance.left);
-        let (output, more) = self.output(call, result, &allowance)?;
+        let (output, Value { more, rest, .. }) = self.output(call, result, &allowance)?;
         if call != names::BATCH {
             allowance.charge(units.max(CALL_UNITS).saturating_add(output.bytes.len() as u64));
         }
-        Ok(Returned { output, more, allowance })
+        Ok(Returned { output, more, rest, allowance })
     }
 
     fn call_now(&mut self, call: &Call, allowance: Allowance) -> Called {
@@ -216,5 +225,16 @@ impl Instance {
         let allowance = Allowance::new(self.loaded.limits().call_budget);
         let called = self.call_now(call, allowance);
         self.finish(called)
+    }
+}
+
+/// Polls a future until it is done. The future only waits for its next slice.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return done;
+        }
     }
 }

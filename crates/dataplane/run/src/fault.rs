@@ -43,6 +43,8 @@ pub enum FaultKind {
     OutputPlace { address: u32, bytes: u32, memory: usize, limit: u32 },
     /// The module requested further calls for output more often than allowed.
     Continuations(u32),
+    /// The module requested `flame_rest`, which it does not export.
+    NoRest,
     /// The instance could not be created, or a call could not be prepared.
     Start(String),
 }
@@ -95,6 +97,7 @@ impl Fault {
             FaultKind::Output(_) => "its output does not fit its manifest".to_owned(),
             FaultKind::OutputPlace { .. } => "its output lies outside its memory or is too large".to_owned(),
             FaultKind::Continuations(limit) => format!("asked for more than {limit} further calls"),
+            FaultKind::NoRest => "asked for flame_rest, which it does not export".to_owned(),
         };
         let place = self.backtrace.first().map_or(String::new(), |f| format!(", in function {}", f.index));
         format!("{}: {what}{place}", self.call)
@@ -110,7 +113,8 @@ impl Fault {
             FaultKind::Output(_)
             | FaultKind::OutputPlace { .. }
             | FaultKind::Messages { .. }
-            | FaultKind::Continuations(_) => Shed::Output,
+            | FaultKind::Continuations(_)
+            | FaultKind::NoRest => Shed::Output,
         }
     }
 }
@@ -151,6 +155,11 @@ impl fmt::Display for Fault {
                 "output of {bytes} bytes at {address:#x}: expected at most {limit} bytes inside its {memory} bytes of memory"
             )?,
             FaultKind::Continuations(limit) => write!(f, "asked for more than {limit} further calls")?,
+            FaultKind::NoRest => write!(
+                f,
+                "bit 30 of its result asks for {}, which it does not export",
+                flame_abi::layout::names::REST
+            )?,
             FaultKind::Start(text) => f.write_str(text)?,
         }
         if let Some(panic_message) = &self.panic_message {

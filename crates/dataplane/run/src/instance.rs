@@ -1,4 +1,4 @@
-use crate::call::{Allowance, Call, Function};
+use crate::call::{Allowance, Call, Function, block_on};
 use crate::engine::Engines;
 use crate::eviction::Eviction;
 use crate::fault::{Fault, FaultKind, Frame};
@@ -10,9 +10,7 @@ use flame_block::SharedMemory;
 use flame_output::{FrameCounts, Schema};
 use flame_plan::{Limits, ModuleClass, ModulePlan};
 use flame_quota::Meters;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use wasmtime::{
     Engine, Extern, Global, Linker, Memory, Module, ResourceLimiter, Store, Trap, TypedFunc, Val,
     WasmBacktrace,
@@ -166,6 +164,7 @@ pub struct Instance {
     tick: Option<TypedFunc<i64, i64>>,
     end: Option<TypedFunc<i64, i64>>,
     message: Option<TypedFunc<(i32, i32), i64>>,
+    rest: Option<TypedFunc<(), i64>>,
     meter: Option<Meter>,
     panic_text: Option<u32>,
     pub(crate) loaded: Loaded,
@@ -251,6 +250,7 @@ impl Instance {
         let tick = instance.get_typed_func(&mut store, names::TICK).ok();
         let end = instance.get_typed_func(&mut store, names::END).ok();
         let message = instance.get_typed_func(&mut store, names::MESSAGE).ok();
+        let rest = instance.get_typed_func(&mut store, names::REST).ok();
         let loaded = loaded.clone();
         Ok(Self {
             watch,
@@ -262,6 +262,7 @@ impl Instance {
             tick,
             end,
             message,
+            rest,
             meter,
             panic_text,
             loaded,
@@ -309,6 +310,7 @@ impl Instance {
             },
             Call::Tick { now_ns } => self.tick.clone().map(|f| Function::Time(f, *now_ns as i64)),
             Call::End { now_ns } => self.end.clone().map(|f| Function::Time(f, *now_ns as i64)),
+            Call::Rest => self.rest.clone().map(Function::Rest),
         };
         let Some(meter) = &self.meter else { return Ok(function) };
         let store = &mut self.store;
@@ -374,12 +376,15 @@ impl Instance {
         call: &'static str,
         result: wasmtime::Result<i64>,
         allowance: &Allowance,
-    ) -> Result<(Output<'_>, bool), Fault> {
+    ) -> Result<(Output<'_>, output::Value), Fault> {
         let value = match result {
-            Ok(value) => value as u64,
+            Ok(value) => output::unpack(value as u64),
             Err(error) => return Err(self.trapped(call, &error, allowance)),
         };
-        let (address, bytes, more) = output::unpack(value);
+        let output::Value { address, bytes, rest, .. } = value;
+        if rest && self.rest.is_none() {
+            return Err(self.fault(call, FaultKind::NoRest));
+        }
         let Limits { output_per_call: limit, messages, .. } = self.loaded.limits;
         let size = self.memory.data_size(&self.store);
         let outside = u64::from(address) + u64::from(bytes) > size as u64;
@@ -395,7 +400,7 @@ impl Instance {
             Ok(counts) if counts.messages > u64::from(messages) => {
                 Err(self.fault(call, FaultKind::Messages { found: counts.messages, limit: messages }))
             }
-            Ok(counts) => Ok((Output { bytes: &self.memory.data(&self.store)[range], counts }, more)),
+            Ok(counts) => Ok((Output { bytes: &self.memory.data(&self.store)[range], counts }, value)),
             Err(error) => Err(self.fault(call, FaultKind::Output(Box::new(error)))),
         }
     }
@@ -466,17 +471,6 @@ pub(crate) struct Watching(pub(crate) Arc<Watch>);
 impl Drop for Watching {
     fn drop(&mut self) {
         self.0.retire();
-    }
-}
-
-/// Polls a future until it is done. The future only waits for its next slice.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
-            return done;
-        }
     }
 }
 

@@ -81,6 +81,7 @@ pub(crate) struct Deadlines {
     tick: Option<u64>,
     end: Option<u64>,
     message: Option<u64>,
+    rest: Option<u64>,
 }
 
 impl Deadlines {
@@ -93,6 +94,7 @@ impl Deadlines {
             tick: call(names::TICK),
             end: call(names::END),
             message: call(names::MESSAGE),
+            rest: call(names::REST),
         }
     }
 
@@ -104,12 +106,13 @@ impl Deadlines {
             names::TICK => self.tick,
             names::END => self.end,
             names::MESSAGE => self.message,
+            names::REST => self.rest,
             _ => None,
         }
     }
 
     pub(crate) fn shortest(&self) -> Option<u64> {
-        [self.init, self.batch, self.tick, self.end, self.message].into_iter().flatten().min()
+        [self.init, self.batch, self.tick, self.end, self.message, self.rest].into_iter().flatten().min()
     }
 }
 

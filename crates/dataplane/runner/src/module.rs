@@ -83,7 +83,7 @@ impl Outlet<ChannelError> for Out<'_> {
             }
         }
         let counts = output.counts;
-        if counts.records > 0 || counts.packets > 0 || counts.lost > 0 {
+        if counts.records > 0 || counts.packets > 0 || counts.logs > 0 || counts.lost > 0 {
             let head = Report::Output { module: self.id, worker: Some(from.worker) };
             self.sender.send(&head, output.bytes)?;
         }

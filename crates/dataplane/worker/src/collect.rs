@@ -24,7 +24,7 @@ pub struct Collector<'a> {
     ended: BTreeMap<ModuleId, (String, Account)>,
     /// The names of the modules that ran under a grant.
     granted: BTreeSet<String>,
-    sink: &'a mut dyn Sink,
+    outputs: Outputs<'a>,
     stop: &'a Stop<'a>,
     /// Whether the source loses packets that are not taken in time. If so, messages wait for their quantum.
     is_live: bool,
@@ -32,6 +32,13 @@ pub struct Collector<'a> {
     /// The last tick that each worker passed.
     passed: Vec<u64>,
     ticked: u64,
+}
+
+/// The destinations of output.
+pub(crate) struct Outputs<'a> {
+    pub(crate) sink: &'a mut dyn Sink,
+    /// Receives the name of a module and its text for the operator.
+    pub(crate) log: &'a dyn Fn(&str, &str),
 }
 
 struct Collected {
@@ -62,7 +69,7 @@ impl<'a> Collector<'a> {
     pub(crate) fn new(
         shape: Shape,
         modules: &[Placed],
-        sink: &'a mut dyn Sink,
+        outputs: Outputs<'a>,
         stop: &'a Stop<'a>,
         is_live: bool,
     ) -> Result<Self, RunError> {
@@ -72,7 +79,7 @@ impl<'a> Collector<'a> {
             leaving: BTreeMap::new(),
             ended: BTreeMap::new(),
             granted: BTreeSet::new(),
-            sink,
+            outputs,
             stop,
             is_live,
             faults: Vec::new(),
@@ -154,7 +161,7 @@ impl<'a> Collector<'a> {
             false => Quantum::whole(self.stop),
         };
         let m = &mut self.modules[at];
-        m.go(&quantum, self.sink, &mut self.faults)?;
+        m.go(&quantum, &mut self.outputs, &mut self.faults)?;
         if m.is_busy() {
             return Ok(false);
         }
@@ -162,13 +169,13 @@ impl<'a> Collector<'a> {
             && !std::mem::replace(&mut last.is_ending, true)
         {
             slow.start_end(last.now_ns);
-            m.go(&quantum, self.sink, &mut self.faults)?;
+            m.go(&quantum, &mut self.outputs, &mut self.faults)?;
             if m.is_busy() {
                 return Ok(false);
             }
         }
         let mut m = self.modules.remove(at);
-        m.flush(self.sink)?;
+        m.flush(&mut self.outputs)?;
         let Some(Last { account: mut total, reply, .. }) = m.last else { return Ok(true) };
         total.add(&m.account);
         self.ended.insert(m.id, (m.name, total.clone()));
@@ -184,7 +191,7 @@ impl<'a> Collector<'a> {
         for frame in frames(bytes) {
             let m = &mut self.modules[at];
             let Frame::Message(message) = frame else {
-                m.take(frame, self.sink)?;
+                m.take(frame, &mut self.outputs)?;
                 continue;
             };
             // A process passes messages to its own slow instance.
@@ -217,10 +224,10 @@ impl<'a> Collector<'a> {
                 self.go(module)?;
             }
             for m in &mut self.modules {
-                m.flush(self.sink)?;
+                m.flush(&mut self.outputs)?;
             }
-            self.sink.flush()?;
-            if self.sink.closed() {
+            self.outputs.sink.flush()?;
+            if self.outputs.sink.closed() {
                 self.stop.set();
             }
         }
@@ -258,7 +265,7 @@ impl<'a> Collector<'a> {
 
     fn go(&mut self, module: usize) -> Result<(), RunError> {
         let quantum = if self.is_live { Quantum::slice(self.stop) } else { Quantum::whole(self.stop) };
-        self.modules[module].go(&quantum, self.sink, &mut self.faults)
+        self.modules[module].go(&quantum, &mut self.outputs, &mut self.faults)
     }
 
     /// Ends the slow instances and returns the report of the modules. `accounts` are those of the pipelines.
@@ -268,10 +275,10 @@ impl<'a> Collector<'a> {
         }
         let quantum = Quantum::whole(self.stop);
         for m in &mut self.modules {
-            m.end(now_ns, &quantum, self.sink, &mut self.faults)?;
+            m.end(now_ns, &quantum, &mut self.outputs, &mut self.faults)?;
         }
         for m in &mut self.modules {
-            m.flush(self.sink)?;
+            m.flush(&mut self.outputs)?;
         }
         let mut all = self.ended;
         all.extend(self.modules.into_iter().map(|m| (m.id, (m.name, m.account))));
@@ -295,13 +302,13 @@ impl Collected {
         &mut self,
         now_ns: u64,
         quantum: &Quantum<'_>,
-        sink: &mut dyn Sink,
+        outputs: &mut Outputs<'_>,
         faults: &mut Vec<FaultReport>,
     ) -> Result<(), RunError> {
-        self.go(quantum, sink, faults)?;
+        self.go(quantum, outputs, faults)?;
         if let Some(slow) = &mut self.slow {
             slow.start_end(now_ns);
-            self.go(quantum, sink, faults)?;
+            self.go(quantum, outputs, faults)?;
         }
         Ok(())
     }
@@ -314,11 +321,11 @@ impl Collected {
     fn go(
         &mut self,
         quantum: &Quantum<'_>,
-        sink: &mut dyn Sink,
+        outputs: &mut Outputs<'_>,
         faults: &mut Vec<FaultReport>,
     ) -> Result<(), RunError> {
         let Some(mut slow) = self.slow.take() else { return Ok(()) };
-        let fault = slow.go(quantum, &mut |output| self.rows_of(output, sink));
+        let fault = slow.go(quantum, &mut |output| self.rows_of(output, outputs));
         self.account.messages_lost += slow.take_lost();
         self.slow = Some(slow);
         self.fault(fault?, faults);
@@ -331,37 +338,46 @@ impl Collected {
         faults.extend(fault);
     }
 
-    fn take(&mut self, frame: Frame<'_>, sink: &mut dyn Sink) -> Result<(), RunError> {
+    fn take(&mut self, frame: Frame<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         match frame {
             Frame::Lost(records) => {
                 self.account.records_lost = self.account.records_lost.saturating_add(records)
             }
             Frame::Packet(packet) if self.gate.lets_packet(packet.bytes.len() as u64) => {
                 self.account.written += 1;
-                sink.packet(packet)?;
+                outputs.sink.packet(packet)?;
             }
             Frame::Record { table, row } if self.gate.lets(table, row) => {
                 self.account.records += 1;
                 if let Some((table, batch)) = self.rows.push(table, row) {
-                    written(sink.write(&self.name, table, &batch), batch.num_rows(), &mut self.account)?;
+                    written(
+                        outputs.sink.write(&self.name, table, &batch),
+                        batch.num_rows(),
+                        &mut self.account,
+                    )?;
                 }
             }
             Frame::Packet(_) | Frame::Record { .. } => self.account.withheld += 1,
+            Frame::Log(text) if self.gate.lets_log(text.len() as u64) => {
+                self.account.logged += 1;
+                (outputs.log)(&self.name, text);
+            }
+            Frame::Log(_) => self.account.logs_dropped += 1,
             // Messages of a slow instance have no receiver.
             Frame::Message(_) => {}
         }
         Ok(())
     }
 
-    fn flush(&mut self, sink: &mut dyn Sink) -> Result<(), RunError> {
+    fn flush(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         for (table, batch) in self.rows.drain() {
-            written(sink.write(&self.name, table, &batch), batch.num_rows(), &mut self.account)?;
+            written(outputs.sink.write(&self.name, table, &batch), batch.num_rows(), &mut self.account)?;
         }
         Ok(())
     }
 
-    fn rows_of(&mut self, output: Output<'_>, sink: &mut dyn Sink) -> Result<(), RunError> {
-        frames(output.bytes).try_for_each(|frame| self.take(frame, sink))
+    fn rows_of(&mut self, output: Output<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+        frames(output.bytes).try_for_each(|frame| self.take(frame, outputs))
     }
 }
 

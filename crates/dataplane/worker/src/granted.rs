@@ -34,6 +34,7 @@ pub(crate) fn reduce(granted: &BTreeSet<String>, report: &mut Report) {
         account.records_lost = 0;
         account.messages_lost = rounded(account.messages_lost);
         account.withheld = rounded(account.withheld);
+        account.logs_dropped = rounded(account.logs_dropped);
     }
     // The kernel also drops packets that no grant shows.
     report.kernel_drops = rounded(report.kernel_drops);

@@ -1,5 +1,6 @@
 use flame_plan::{Account, FaultReport, ModuleId};
 use flame_source::{Damage, Progress};
+use std::sync::{Mutex, PoisonError};
 
 /// The outcome of a run.
 #[derive(Clone, Debug, Default)]
@@ -33,10 +34,34 @@ pub struct Snapshot {
     pub accounts: Vec<(ModuleId, String, Account)>,
 }
 
-/// Receives progress from the reading thread after each block. Implementations limit their own rate.
+/// Receives the events of a run, one at a time.
 pub trait Observer: Send {
     /// Called after each block with the number of packets so far and the progress of this source.
+    /// Implementations limit their own rate.
     fn progress(&mut self, packets: u64, progress: Progress);
+
+    /// Called with each text that a module has for the operator, within the rate of its terms. The text may
+    /// contain any characters.
+    fn log(&mut self, _module: &str, _text: &str) {}
+}
+
+/// An observer that the threads of a run share.
+pub(crate) struct Shared<'a>(Mutex<&'a mut dyn Observer>);
+
+impl<'a> Shared<'a> {
+    pub(crate) fn new(observer: &'a mut dyn Observer) -> Self {
+        Self(Mutex::new(observer))
+    }
+
+    pub(crate) fn log(&self, module: &str, text: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).log(module, text);
+    }
+}
+
+impl Observer for &Shared<'_> {
+    fn progress(&mut self, packets: u64, progress: Progress) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).progress(packets, progress);
+    }
 }
 
 /// An observer that shows nothing.

@@ -1,13 +1,13 @@
 //! Connects sources, views, modules and a sink, and selects the arrangement of threads.
 
-use crate::collect::Collector;
+use crate::collect::{Collector, Outputs};
 use crate::error::RunError;
 use crate::handle::{Handle, Inboxes, place};
 use crate::options::Options;
 use crate::outlet::Event;
 use crate::placed::Placed;
 use crate::remote::Processes;
-use crate::report::{Observer, Report};
+use crate::report::{Observer, Report, Shared};
 use crate::threads;
 use crate::wiring::{QUEUE, Wiring};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -111,8 +111,11 @@ impl Run {
         let Self { shape, modules, engines, options, handle, inboxes, events } = self;
         let stop = Stop::new(&options.stop);
         let wiring = Wiring { shape, modules: &modules, options: &options, handle: &handle, stop: &stop };
+        let shared = Shared::new(observer);
+        let log = |module: &str, text: &str| shared.log(module, text);
+        let observer: &mut dyn Observer = &mut &shared;
         let report = threads::with_slices(&engines, &handle.shared().has_metered, || {
-            let collector = Collector::new(shape, &modules, sink, &stop, is_live)?;
+            let collector = Collector::new(shape, &modules, Outputs { sink, log: &log }, &stop, is_live)?;
             match (input, events) {
                 (Input::Shared(source), None) => {
                     threads::run_inline(&wiring, source, collector, observer, inboxes)

@@ -98,7 +98,7 @@ fn size(bytes: u64) -> String {
 fn kept(calibration: &Calibration) -> Result<Plotter, Error> {
     let record = |l: &flame_calibrate::Latency| json!({"module": "calibrate", "table": "latency", "bytes": l.bytes, "picoseconds": l.picoseconds});
     let lines: String = calibration.latency.iter().map(|l| format!("{}\n", record(l))).collect();
-    let mut plotter = Plotter::new(["calibrate"])?;
+    let mut plotter = Plotter::new([("calibrate", None)])?;
     plotter.beside(&calibration.cpu, lines.as_bytes())?;
     Ok(plotter)
 }

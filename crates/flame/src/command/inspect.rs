@@ -25,6 +25,9 @@ impl Inspect {
         say!("abi      {}", m.abi);
         say!("expose   {}", m.needs.expose.as_deref().unwrap_or("headers"));
         say!("select   {}", m.needs.select.as_deref().unwrap_or("(every packet)"));
+        if m.log {
+            say!("log      texts for the operator");
+        }
         for (name, p) in &m.parameters {
             let kind = format!("{:?}", p.kind).to_lowercase();
             say!("\nparameter {name} ({kind}, default {})\n  {}", p.default, p.description);

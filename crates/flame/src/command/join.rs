@@ -77,7 +77,8 @@ impl Join {
         }
         let catalog = catalog()?;
         let mut out = Output::open(&self, &catalog)?;
-        let plot = self.plot.as_ref().map(|target| Plot::new(target, ["join"], None)).transpose()?;
+        let plot =
+            self.plot.clone().map(|target| Plot::new(&target.into(), [("join", None)], None)).transpose()?;
         if let Some(plot) = &plot {
             out.sink = plot.tee(out.sink);
         }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::exit::Status;
 use crate::files::read_module;
 use crate::format::FormatArg;
-use crate::plot::{Plot, Target};
+use crate::plot::{Plot, PlotArg, Target};
 use crate::settings::settings;
 use crate::signals::Signals;
 use crate::trust_args::{TrustArgs, signers};
@@ -20,7 +20,7 @@ use flame_source::live::{self, LiveOptions};
 use flame_source::{FileOptions, Source};
 use flame_transform::Key;
 use flame_trust::{Field, Layer, Origin};
-use flame_worker::{Input, Observer, Options, Report, Silent, Worker};
+use flame_worker::{Input, Observer, Options, Report, Worker};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -125,9 +125,10 @@ pub struct Run {
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 
-    /// Draw the charts that fit the records: FILE.svg, FILE.png, or term for the terminal
-    #[arg(long, value_name = "TARGET", value_parser = Target::parse)]
-    plot: Option<Target>,
+    /// Draw the plots that modules declare: FILE.svg, FILE.png, or term for the terminal; NAME=FILE draws one
+    /// of them, NAME in the terminal
+    #[arg(long, value_name = "TARGET", value_parser = PlotArg::parse)]
+    plot: Option<PlotArg>,
 
     /// Draw the records of an earlier run (FILE in JSON) next to those of this one
     #[arg(long, value_name = "FILE", requires = "plot")]
@@ -166,7 +167,7 @@ pub struct Run {
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=256))]
     batch: u16,
 
-    /// Print no progress and no statistics, only errors
+    /// Print no progress, no texts of modules and no statistics, only errors
     #[arg(short, long)]
     quiet: bool,
 
@@ -233,10 +234,8 @@ impl Run {
         }
         sink = signals.guard(sink);
         // Progress counts all packets of the source, including those that a grant hides.
-        let observer: Box<dyn Observer> = match progress::Terminal::new(self.quiet || node.is_some()) {
-            Some(terminal) => Box::new(terminal),
-            None => Box::new(Silent),
-        };
+        let terminal = progress::Terminal::new(self.quiet || node.is_some());
+        let observer: Box<dyn Observer> = Box::new(progress::Console { terminal, logs: !self.quiet });
         let run = flame_worker::Run::new(&plan, &meters, &engine, options)?;
         // Before packets flow: the policy may have changed while modules were compiled.
         let warn = |text: &str| complain!("flame: warning: {text}");
@@ -270,7 +269,7 @@ impl Run {
         let file = |path: &PathBuf| path.as_os_str() != "-";
         if self.output.as_ref().is_some_and(file)
             || self.write.as_ref().is_some_and(file)
-            || matches!(self.plot, Some(Target::File(..)))
+            || matches!(self.plot, Some(PlotArg { target: Target::File(..), .. }))
         {
             caller.may_name("-o, -w or --plot with a FILE", "leave it out and redirect: > FILE")?;
         }
@@ -431,13 +430,13 @@ impl Run {
     }
 
     fn plot(&self, plan: &Plan) -> Result<Option<Plot>, Error> {
-        let Some(target) = &self.plot else { return Ok(None) };
+        let Some(plot) = &self.plot else { return Ok(None) };
         let on_stdout = self.output.as_deref().is_none_or(|path| path.as_os_str() == "-");
-        if matches!(target, Target::Terminal) && on_stdout && !matches!(self.format, FormatArg::Table) {
+        if matches!(plot.target, Target::Terminal) && on_stdout && !matches!(self.format, FormatArg::Table) {
             return Err("--plot term and records would both go to standard output: add -o FILE".into());
         }
-        let modules = plan.modules.iter().map(|m| m.name.as_str());
-        Plot::new(target, modules, self.compare.as_deref()).map(Some)
+        let modules = plan.modules.iter().map(|m| (m.name.as_str(), Some(&*m.manifest)));
+        Plot::new(plot, modules, self.compare.as_deref()).map(Some)
     }
 
     /// Prints faults and the account of all packets on standard error.

@@ -23,15 +23,16 @@ pub enum Values {
 
 #[derive(Debug)]
 pub struct Frame {
-    columns: Vec<(&'static str, Values)>,
+    columns: Vec<(String, Values)>,
     pub rows: usize,
     /// The number of rows beyond [`ROWS`].
     pub dropped: u64,
 }
 
 impl Frame {
-    pub fn new(columns: &[&'static str]) -> Self {
-        Self { columns: columns.iter().map(|c| (*c, Values::None)).collect(), rows: 0, dropped: 0 }
+    pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>) -> Self {
+        let columns = columns.into_iter().map(|c| (c.to_owned(), Values::None)).collect();
+        Self { columns, rows: 0, dropped: 0 }
     }
 
     /// Returns column `name` as numbers. The result is empty if the column holds words.
@@ -52,7 +53,7 @@ impl Frame {
     }
 
     fn column(&self, name: &str) -> Option<&Values> {
-        self.columns.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
+        self.columns.iter().find(|(n, _)| n == name).map(|(_, v)| v)
     }
 
     /// Adds a batch.
@@ -80,7 +81,7 @@ impl Frame {
         }
         // A record is added completely or not at all, so that columns have equal lengths.
         for (name, values) in &self.columns {
-            let value = record.get(*name).ok_or_else(|| format!("there is no column {name}"))?;
+            let value = record.get(name).ok_or_else(|| format!("there is no column {name}"))?;
             let fits = match values {
                 Values::None => value.is_number() || value.is_null() || value.is_string(),
                 Values::Numbers(_) => value.is_number() || value.is_null(),
@@ -91,7 +92,7 @@ impl Frame {
             }
         }
         for (name, values) in &mut self.columns {
-            match &record[*name] {
+            match &record[name.as_str()] {
                 Value::String(word) => values.word(word),
                 value => values.number(value.as_f64().unwrap_or(f64::NAN)),
             };
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_wrong_record_leaves_the_columns_as_they_were() {
-        let mut frame = Frame::new(&["a", "b"]);
+        let mut frame = Frame::new(["a", "b"]);
         frame.record(&record(r#"{"a":1,"b":"x","c":[]}"#)).unwrap();
         for wrong in [r#"{"a":1}"#, r#"{"a":"x","b":"y"}"#, r#"{"a":2,"b":3}"#, r#"{"a":2,"b":{}}"#] {
             assert!(frame.record(&record(wrong)).unwrap_err().contains("column"), "{wrong}");
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn rows_beyond_the_limit_are_counted() {
-        let mut frame = Frame::new(&["a"]);
+        let mut frame = Frame::new(["a"]);
         let one = record(r#"{"a":1}"#);
         (0..ROWS + 5).for_each(|_| frame.record(&one).unwrap());
         assert_eq!((frame.rows, frame.dropped), (ROWS, 5));

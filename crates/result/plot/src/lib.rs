@@ -1,4 +1,5 @@
-//! Pictures of records. The charts for tables are in [`chart`], one file each.
+//! Pictures of records. The charts for tables are in [`chart`], one file each; manifests declare most of
+//! them.
 //!
 //! ```text
 //! RecordBatch or JSON → Plotter (columns that a chart needs) → chart → Picture → svg, png or term
@@ -24,6 +25,8 @@ pub use frame::{Frame, Values};
 pub use picture::{Axis, Picture, Scale, Series, Shape};
 
 use arrow_array::RecordBatch;
+use chart::Declared;
+use flame_abi::manifest::Manifest;
 use std::io::BufRead;
 
 /// Maximum number of rows of one table that are kept.
@@ -33,8 +36,12 @@ pub const ROWS: usize = 1_000_000;
 pub enum PlotError {
     #[error("{0:?} is no picture: expected a name that ends in .svg or .png, or term")]
     Target(String),
-    #[error("nothing to draw from {given}; what can be drawn: {}", chart::list())]
+    #[error(
+        "nothing to draw from {given}: no module declares a plot ([[plot]] in module.toml), and none has a chart of its own"
+    )]
     NoChart { given: String },
+    #[error("there is no plot {name:?}; there are {known}")]
+    NoPlot { name: String, known: String },
     #[error("{place}: {reason}")]
     Record { place: String, reason: String },
     #[error("drawing failed: {0} (a bug: please report it)")]
@@ -61,10 +68,62 @@ impl Format {
 
 /// A chart with the data collected for it, of this run and of those drawn next to it.
 struct Plot {
-    /// The module's name in the plan. For the first module of its name, it is that of the chart.
+    /// The module's name in the plan.
     module: String,
-    chart: &'static Chart,
+    chart: Source,
     runs: Vec<Run>,
+}
+
+/// The origin of a chart.
+enum Source {
+    Fixed(&'static Chart),
+    /// A manifest declares it.
+    Declared(Box<Declared>),
+}
+
+impl Source {
+    fn name(&self) -> &str {
+        match self {
+            Self::Fixed(chart) => chart.name,
+            Self::Declared(declared) => &declared.plot.name,
+        }
+    }
+
+    /// Returns the names of its tables.
+    fn tables(&self) -> Vec<&str> {
+        match self {
+            Self::Fixed(chart) => chart.tables.iter().map(|table| table.name).collect(),
+            Self::Declared(declared) => vec![&declared.plot.table],
+        }
+    }
+
+    fn index(&self, table: &str) -> Option<usize> {
+        self.tables().iter().position(|name| *name == table)
+    }
+
+    fn run(&self, label: &str) -> Run {
+        let frames = match self {
+            Self::Fixed(chart) => {
+                chart.tables.iter().map(|table| Frame::new(table.columns.iter().copied())).collect()
+            }
+            Self::Declared(declared) => vec![Frame::new(declared.columns().iter().map(String::as_str))],
+        };
+        Run { label: label.to_owned(), frames }
+    }
+
+    fn hint(&self) -> &str {
+        match self {
+            Self::Fixed(chart) => chart.hint,
+            Self::Declared(declared) => declared.plot.hint.as_deref().unwrap_or_default(),
+        }
+    }
+
+    fn draw(&self, runs: &[Run]) -> Option<Picture> {
+        match self {
+            Self::Fixed(chart) => (chart.draw)(runs),
+            Self::Declared(declared) => declared.draw(runs),
+        }
+    }
 }
 
 /// The tables of one run, in the order of the chart.
@@ -81,25 +140,44 @@ pub struct Plotter {
 }
 
 impl Plotter {
-    /// Creates a plotter for modules, named as in a plan: `rtt`, or `rtt#2` for the second of that name.
-    pub fn new<'a>(modules: impl IntoIterator<Item = &'a str> + Clone) -> Result<Self, PlotError> {
-        let plots: Vec<_> = modules
-            .clone()
-            .into_iter()
-            .flat_map(|module| {
-                let bare = module.split('#').next().unwrap_or(module);
-                chart::ALL.iter().filter(move |c| c.module == bare).map(move |chart| Plot {
-                    module: module.to_owned(),
-                    chart,
-                    runs: vec![Run::of(chart, "")],
-                })
-            })
-            .collect();
-        if plots.is_empty() {
-            let given: Vec<_> = modules.into_iter().collect();
-            return Err(PlotError::NoChart { given: given.join(", ") });
+    /// Creates a plotter for modules: their names in a plan, as `rtt`, or `rtt#2` for the second of that
+    /// name, and their manifests, which declare plots.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is nothing to draw from these modules.
+    pub fn new<'a>(
+        modules: impl IntoIterator<Item = (&'a str, Option<&'a Manifest>)>,
+    ) -> Result<Self, PlotError> {
+        let (mut plots, mut given) = (Vec::new(), Vec::new());
+        for (module, manifest) in modules {
+            let bare = module.split('#').next().unwrap_or(module);
+            let declared = manifest.into_iter().flat_map(Declared::all).map(Box::new).map(Source::Declared);
+            let fixed = chart::ALL.iter().filter(|c| c.module == bare).map(Source::Fixed);
+            plots.extend(declared.chain(fixed).map(|chart| {
+                let runs = vec![chart.run("")];
+                Plot { module: module.to_owned(), chart, runs }
+            }));
+            given.push(module);
         }
-        Ok(Self { plots })
+        match plots.is_empty() {
+            true => Err(PlotError::NoChart { given: given.join(", ") }),
+            false => Ok(Self { plots }),
+        }
+    }
+
+    /// Keeps only the plots of this name.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is none.
+    pub fn only(mut self, name: &str) -> Result<Self, PlotError> {
+        let known: Vec<_> = self.plots.iter().map(|p| p.chart.name().to_owned()).collect();
+        self.plots.retain(|p| p.chart.name() == name);
+        match self.plots.is_empty() {
+            true => Err(PlotError::NoPlot { name: name.to_owned(), known: known.join(", ") }),
+            false => Ok(self),
+        }
     }
 
     /// Adds records of any table. Those that no chart needs are ignored.
@@ -117,7 +195,8 @@ impl Plotter {
     /// this run.
     pub fn beside(&mut self, label: &str, records: impl BufRead) -> Result<(), PlotError> {
         for plot in &mut self.plots {
-            plot.runs.push(Run::of(plot.chart, label));
+            let run = plot.chart.run(label);
+            plot.runs.push(run);
         }
         let mut line = String::new();
         let mut records = records;
@@ -154,11 +233,11 @@ impl Plotter {
         for plot in &mut self.plots {
             plot.runs.retain(|run| run.frames.first().is_some_and(|f| f.rows > 0));
             let dropped: u64 = plot.runs.iter().flat_map(|r| &r.frames).map(|f| f.dropped).sum();
-            let drawn = if plot.runs.is_empty() { None } else { (plot.chart.draw)(&plot.runs) };
+            let drawn = if plot.runs.is_empty() { None } else { plot.chart.draw(&plot.runs) };
             let Some(mut picture) = drawn else {
-                let hint = if plot.chart.hint.is_empty() { "" } else { ": " };
-                let table = plot.chart.tables[0].name;
-                missing.push(format!("{}.{table} has no records{hint}{}", plot.module, plot.chart.hint));
+                let hint = if plot.chart.hint().is_empty() { "" } else { ": " };
+                let table = plot.chart.tables().first().copied().unwrap_or_default();
+                missing.push(format!("{}.{table} has no records{hint}{}", plot.module, plot.chart.hint()));
                 continue;
             };
             if dropped > 0 {
@@ -169,13 +248,6 @@ impl Plotter {
             pictures.push(picture);
         }
         (pictures, missing)
-    }
-}
-
-impl Run {
-    fn of(chart: &Chart, label: &str) -> Self {
-        let frames = chart.tables.iter().map(|t| Frame::new(t.columns)).collect();
-        Self { label: label.to_owned(), frames }
     }
 }
 

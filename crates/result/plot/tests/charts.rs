@@ -1,13 +1,77 @@
 //! Tests of every chart, with records of any values, for every target. Pictures must show the records'
 //! values.
 
+use flame_abi::manifest::Manifest;
 use flame_plot::{Format, Plotter, ROWS, chart, render, text};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+/// A module with a plot of each kind, with and without what is optional.
+const KINDS: &str = r#"
+    abi = 1
+    name = "kinds"
+    version = "1"
+    description = "d"
+    [[tables]]
+    name = "t"
+    description = "of all kinds"
+    columns = [{ name = "ts_ns", type = "time" }, { name = "path", type = "text" },
+      { name = "n", type = "u64", unit = "bytes" }, { name = "m", type = "f64" }, { name = "d", type = "duration" }]
+    [[plot]]
+    name = "grouped"
+    kind = "line"
+    table = "t"
+    x = "ts_ns"
+    y = ["d"]
+    group = "path"
+    unit = "delay"
+    [[plot]]
+    name = "points"
+    kind = "points"
+    table = "t"
+    x = "d"
+    y = ["n", "m"]
+    [[plot]]
+    name = "events"
+    kind = "events"
+    table = "t"
+    x = "ts_ns"
+    [[plot]]
+    name = "sizes"
+    kind = "histogram"
+    table = "t"
+    x = "n"
+    x_end = "m"
+    y = ["m"]
+    [[plot]]
+    name = "numbers"
+    kind = "histogram"
+    table = "t"
+    x = "m"
+    x_end = "n"
+    y = ["n"]
+"#;
+
+/// Returns the manifest of a module that declares plots.
+fn manifest(module: &str) -> Option<Manifest> {
+    let text = match module {
+        "rtt" => include_str!("../../../../modules/rtt/module.toml"),
+        "count" => include_str!("../../../../modules/count/module.toml"),
+        "worm" => include_str!("../../../../modules/worm/module.toml"),
+        "ids" => include_str!("../../../../modules/ids/module.toml"),
+        "kinds" => KINDS,
+        _ => return None,
+    };
+    Some(Manifest::parse(text.as_bytes()).unwrap())
+}
+
+fn plotter(module: &str) -> Plotter {
+    Plotter::new([(module, manifest(module).as_ref())]).unwrap()
+}
+
 /// Returns the pictures of JSON records of one module, drawn next to an empty run.
 fn pictures(module: &str, records: &[Value]) -> (Vec<flame_plot::Picture>, Vec<String>) {
-    let mut plotter = Plotter::new([module]).unwrap();
+    let mut plotter = plotter(module);
     let lines: String = records.iter().map(|r| format!("{r}\n")).collect();
     plotter.beside("run", lines.as_bytes()).unwrap();
     plotter.pictures()
@@ -70,11 +134,13 @@ fn a_terminal_is_never_overrun() {
 
 #[test]
 fn what_cannot_be_drawn_is_said() {
-    let error = Plotter::new(["http", "anonymize"]).err().unwrap().to_string();
-    assert!(error.contains("http, anonymize") && error.contains("rtt.histogram"), "{error}");
+    let error = Plotter::new([("http", None), ("anonymize", None)]).err().unwrap().to_string();
+    assert!(error.contains("http, anonymize") && error.contains("[[plot]] in module.toml"), "{error}");
+    let error = plotter("kinds").only("pie").err().unwrap().to_string();
+    assert_eq!(error, "there is no plot \"pie\"; there are grouped, points, events, sizes, numbers");
     let (none, missing) = pictures("count", &[]);
     assert!(none.is_empty() && missing[0].contains("--interval"), "{missing:?}");
-    let mut plotter = Plotter::new(["rtt"]).unwrap();
+    let mut plotter = plotter("rtt");
     let wrong = "{\"module\":\"rtt\",\"table\":\"histogram\",\"lower_ns\":\"x\"}\n";
     let error = plotter.beside("old", wrong.as_bytes()).unwrap_err().to_string();
     assert!(error.starts_with("old:1: "), "{error}");
@@ -84,10 +150,38 @@ fn what_cannot_be_drawn_is_said() {
 #[test]
 fn more_rows_than_are_kept_are_counted_in_the_picture() {
     let line = format!("{}\n", json!({"module": "worm", "table": "first", "ts_ns": 1, "worm": "w"}));
-    let mut plotter = Plotter::new(["worm"]).unwrap();
+    let mut plotter = plotter("worm");
     plotter.beside("run", line.repeat(ROWS + 3).as_bytes()).unwrap();
     let (all, _) = plotter.pictures();
     assert!(all[0].notes.iter().any(|n| n.contains("3 more")), "{:?}", all[0].notes);
+}
+
+#[test]
+fn a_declared_line_has_its_columns_its_words_and_its_groups() {
+    let row = |end_ns: u64, tcp: u64| {
+        json!({"module": "count", "table": "interval", "end_ns": end_ns * 1_000_000_000, "packets": 5,
+            "tcp": tcp, "udp": 0, "icmp": 0, "sctp": 0})
+    };
+    let (all, _) = pictures("count", &[row(10, 0), row(20, 3), row(30, 4)]);
+    let names: Vec<_> = all[0].series.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["all", "TCP"], "protocols without packets need no line");
+    assert_eq!((&all[0].title[..], &all[0].y.label[..]), ("Packets over time", "packets"));
+    assert!(all[0].notes[0].starts_with("a point each 10"), "{:?}", all[0].notes);
+    let row = |ts_ns: u64, path: &str| {
+        let (n, m) = (3, 10.0);
+        json!({"module": "kinds", "table": "t", "ts_ns": ts_ns, "path": path, "n": n, "m": m, "d": 2_000_000})
+    };
+    let rows: Vec<_> = (0..16).map(|n| row(n, &format!("p{}", n % 8))).collect();
+    let (all, missing) = pictures("kinds", &rows);
+    assert_eq!((all.len(), missing.len()), (4, 1), "bins from 10 to 3 are none: {missing:?}");
+    assert_eq!((all[0].series.len(), &all[0].y.label[..]), (6, "delay (ms)"));
+    assert!(all[0].notes.contains(&"the 6 with most records; 2 more are not in the picture".to_owned()));
+    assert_eq!((all[1].series.len(), &all[1].x.label[..], &all[1].title[..]), (2, "d (ms)", "of all kinds"));
+    assert_eq!(all[2].series[0].name, "t: 16");
+    assert_eq!((&all[3].x.label[..], &all[3].series[0].name[..]), ("bytes", "run: 160 m, median about 5.5"));
+    let mut plotter = plotter("kinds").only("events").unwrap();
+    plotter.beside("run", format!("{}\n", rows[0]).as_bytes()).unwrap();
+    assert_eq!(plotter.pictures().0.len(), 1);
 }
 
 /// Returns numbers as records have them, and others.
@@ -107,23 +201,35 @@ proptest! {
     /// Numbers of any size and texts of any kind give a picture or none, and never a panic.
     #[test]
     fn any_records_are_drawn(
-        which in 0usize..chart::ALL.len(),
+        which in 0usize..chart::ALL.len() + 5,
         rows in prop::collection::vec((prop::collection::vec(any_number(), 12), "\\PC{0,12}"), 0..12),
         columns in 0usize..200,
     ) {
-        let chart = &chart::ALL[which];
+        let declared = which.checked_sub(chart::ALL.len()).map(|n| ["rtt", "count", "worm", "ids", "kinds"][n]);
+        let module = declared.unwrap_or_else(|| chart::ALL[which].module);
+        let tables: Vec<(String, Vec<String>)> = match declared.and_then(manifest) {
+            Some(m) => {
+                let columns = |t: &flame_abi::manifest::Table| t.columns.iter().map(|c| c.name.clone()).collect();
+                m.tables.iter().map(|t| (t.name.clone(), columns(t))).collect()
+            }
+            None => {
+                let columns = |t: &chart::Table| t.columns.iter().map(|c| (*c).to_owned()).collect();
+                chart::ALL[which].tables.iter().map(|t| (t.name.to_owned(), columns(t))).collect()
+            }
+        };
         let words = ["path", "worm", "msg", "series", "src", "dst", "end"];
         let records: Vec<Value> = rows
             .iter()
-            .flat_map(|(numbers, word)| chart.tables.iter().map(move |table| {
-                let mut row = json!({"module": chart.module, "table": table.name});
-                for (column, number) in table.columns.iter().zip(numbers) {
-                    row[*column] = if words.contains(column) { word.as_str().into() } else { number.clone() };
+            .flat_map(|(numbers, word)| tables.iter().map(move |(table, columns)| {
+                let mut row = json!({"module": module, "table": table});
+                for (column, number) in columns.iter().zip(numbers.iter().cycle()) {
+                    let is_word = words.contains(&column.as_str());
+                    row[column] = if is_word { word.as_str().into() } else { number.clone() };
                 }
                 row
             }))
             .collect();
-        let (all, _) = pictures(chart.module, &records);
+        let (all, _) = pictures(module, &records);
         let picture = String::from_utf8(render(&all, Format::Svg).unwrap()).unwrap();
         prop_assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"));
         prop_assert!(!picture.contains("NaN") && !picture.contains("inf\""));

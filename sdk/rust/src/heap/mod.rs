@@ -43,8 +43,10 @@ unsafe extern "C" {
 }
 
 impl State {
-    /// Returns new memory of `bytes` bytes at a multiple of `align`, all 0.
-    fn fresh(&mut self, bytes: usize, align: usize) -> *mut u8 {
+    /// Returns new memory of `bytes` bytes at a multiple of `align`, all 0. `reach` extends memory to an
+    /// address.
+    #[inline]
+    fn fresh(&mut self, bytes: usize, align: usize, reach: impl Fn(&mut Self, usize) -> bool) -> *mut u8 {
         if self.next == 0 {
             self.next = (&raw const __heap_base) as usize;
             self.end = memory_size(0) * PAGE;
@@ -53,7 +55,7 @@ impl State {
             return null_mut();
         };
         let Some(after) = start.checked_add(bytes) else { return null_mut() };
-        if !self.reach(after) {
+        if !reach(self, after) {
             return null_mut();
         }
         self.next = after;
@@ -68,9 +70,16 @@ impl State {
         let pages = (after - self.end).div_ceil(PAGE);
         // Memory grows by a little more than is needed, so that growth is rare; near the limit, by exactly as
         // much.
-        let grown = [pages.max(GROW), pages].into_iter().find(|n| memory_grow(0, *n) != usize::MAX);
-        self.end += grown.unwrap_or(0) * PAGE;
-        grown.is_some()
+        self.grow(pages.max(GROW)) || self.grow(pages)
+    }
+
+    #[inline]
+    fn grow(&mut self, pages: usize) -> bool {
+        let is_grown = memory_grow(0, pages) != usize::MAX;
+        if is_grown {
+            self.end += pages * PAGE;
+        }
+        is_grown
     }
 
     fn take(&mut self, layout: Layout) -> (*mut u8, bool) {
@@ -78,13 +87,23 @@ impl State {
         let first = self.free[class];
         // Blocks in a list are only known to be aligned to 16 bytes.
         if first.is_null() || layout.align() > 1 << LEAST {
-            return (self.fresh(bytes, layout.align().max(1 << LEAST)), true);
+            return (self.fresh(bytes, layout.align().max(1 << LEAST), Self::reach), true);
         }
         // SAFETY: a free block has at least 16 bytes, which begin with the address of the next one, and
         // nothing else refers to it.
         self.free[class] = unsafe { first.cast::<*mut u8>().read() };
         (first, false)
     }
+}
+
+/// Returns new memory that is never freed, or null. Unlike a request to the allocator, it executes
+/// `memory.grow` at most once.
+pub fn fresh(layout: Layout) -> *mut u8 {
+    // SAFETY: one thread, and no call into this from within it.
+    let state = unsafe { &mut *HEAP.0.get() };
+    state.fresh(layout.size(), layout.align(), |state, after| {
+        after <= state.end || state.grow((after - state.end).div_ceil(PAGE))
+    })
 }
 
 // SAFETY: blocks come from memory that is the module's own, do not overlap, and are given out once until they

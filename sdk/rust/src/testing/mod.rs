@@ -6,7 +6,7 @@ mod traffic;
 pub use traffic::{PacketBuilder, Traffic};
 
 use crate::{Batch, Init, Module, Out, Progress, Record, Slow};
-use flame_abi::output::{FRAME, LOST, MESSAGE};
+use flame_abi::output::{FRAME, LOG, LOST, MESSAGE};
 use flame_abi::{BatchHeader, Descriptor, InitHeader, role};
 use std::collections::BTreeMap;
 
@@ -75,6 +75,8 @@ pub struct Native<F, S = crate::NoSlow> {
     pub rows: Vec<RowBytes>,
     /// The number of rows for which the module had no room.
     pub lost: u64,
+    /// The texts that the module logged.
+    pub logs: Vec<String>,
 }
 
 impl<F: Module> Native<F> {
@@ -96,9 +98,10 @@ impl<F: Module, S: Slow> Native<F, S> {
         Self {
             fast: F::new(&Init::new(&bytes(role::FAST))),
             slow: slow(&bytes(role::SLOW)),
-            out: Out::roomy(),
+            out: Out::default(),
             rows: Vec::new(),
             lost: 0,
+            logs: Vec::new(),
         }
     }
 
@@ -154,6 +157,7 @@ impl<F: Module, S: Slow> Native<F, S> {
 
     fn drain(&mut self, messages: bool) {
         let mut output = Vec::new();
+        crate::log::flush(&mut self.out);
         loop {
             let (bytes, more) = self.out.hand();
             output.extend(bytes);
@@ -176,6 +180,7 @@ impl<F: Module, S: Slow> Native<F, S> {
                     }
                 }
                 MESSAGE => {}
+                LOG => self.logs.push(String::from_utf8(payload.to_vec()).expect("a text is UTF-8")),
                 LOST => self.lost += u64::from_le_bytes(payload.try_into().expect("LOST holds a u64")),
                 table => self.rows.push(RowBytes { table, bytes: payload.to_vec() }),
             }

@@ -22,9 +22,13 @@ impl Fault<'_> {
     }
 }
 
-type Checked<'a> = Result<(), Fault<'a>>;
+pub(super) type Checked<'a> = Result<(), Fault<'a>>;
 
-fn fault<'a>(path: &[Step<'a>], place: impl Into<String>, reason: impl Into<String>) -> Checked<'a> {
+pub(super) fn fault<'a>(
+    path: &[Step<'a>],
+    place: impl Into<String>,
+    reason: impl Into<String>,
+) -> Checked<'a> {
     Err(Fault { path: path.to_vec(), place: place.into(), reason: reason.into() })
 }
 
@@ -36,6 +40,10 @@ const MAX_MIB: u32 = MAX_MEMORY >> 20;
 impl Manifest {
     pub(super) fn check(&self) -> Checked<'_> {
         name(&[Step::Key("name")], "name", &self.name)?;
+        // What a module logs begins with its name, and what `flame` itself says with this one.
+        if self.name == "flame" {
+            return fault(&[Step::Key("name")], "name", "this name is taken: choose another");
+        }
         if self.version.is_empty() || self.version.len() > 64 {
             let found = if self.version.is_empty() { "is empty" } else { "is too long" };
             return fault(
@@ -62,7 +70,7 @@ impl Manifest {
             }
             table.check(index)?;
         }
-        Ok(())
+        self.check_plots()
     }
 
     fn check_limits(&self) -> Checked<'_> {
@@ -159,14 +167,20 @@ impl Column {
     }
 }
 
-fn at_most<'a>(path: &[Step<'a>], place: &str, found: usize, limit: usize, what: &str) -> Checked<'a> {
+pub(super) fn at_most<'a>(
+    path: &[Step<'a>],
+    place: &str,
+    found: usize,
+    limit: usize,
+    what: &str,
+) -> Checked<'a> {
     match found > limit {
         true => fault(path, place, format!("{found} {what}, at most {limit} are allowed")),
         false => Ok(()),
     }
 }
 
-fn one_line<'a>(path: &[Step<'a>], place: &str, text: &str) -> Checked<'a> {
+pub(super) fn one_line<'a>(path: &[Step<'a>], place: &str, text: &str) -> Checked<'a> {
     match text.chars().any(char::is_control) {
         true => fault(path, place, "has control characters: write one line"),
         false => Ok(()),
@@ -174,7 +188,7 @@ fn one_line<'a>(path: &[Step<'a>], place: &str, text: &str) -> Checked<'a> {
 }
 
 /// Names become file names, JSON keys and column names, so they are plain.
-fn name<'a>(path: &[Step<'a>], place: &str, found: &str) -> Checked<'a> {
+pub(super) fn name<'a>(path: &[Step<'a>], place: &str, found: &str) -> Checked<'a> {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
     let begins = found.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
     if begins && found.len() <= 32 && found.bytes().all(plain) {

@@ -165,8 +165,11 @@ pub fn analyse_exports(wasm: &[u8]) -> Result<Analysis, ModuleError> {
     Ok(read.report(None))
 }
 
+/// The calls that share budgets, of which each is charged at least [`flame_abi::CALL_UNITS`].
+const SHARED: [&str; 5] = [names::INIT, names::TICK, names::END, names::MESSAGE, names::REST];
+
 fn is_entry(name: &str) -> bool {
-    [names::INIT, names::BATCH, names::TICK, names::END, names::MESSAGE].contains(&name)
+    name == names::BATCH || SHARED.contains(&name)
 }
 
 fn refused(e: wasmparser::Error) -> ModuleError {
@@ -216,7 +219,7 @@ impl<'a> Read<'a> {
             let bound = self.bound(name);
             let all = self.graph.reaches(&self.module, &[*function], None);
             let charged = u128::from(flame_abi::CALL_UNITS);
-            let is_shared = [names::INIT, names::TICK, names::END, names::MESSAGE].contains(name);
+            let is_shared = SHARED.contains(name);
             let is_covered = !is_shared || bound.at(1, MAX_LENGTH).is_some_and(|most| most <= charged);
             if bound.is_bounded() && is_covered {
                 // A function that diverges has no bound: it ends by a trap, or by its counters.

@@ -15,6 +15,8 @@ pub struct World {
     pub alice: Secret,
     pub bob: Secret,
     pub node: String,
+    /// The calls of the role `researcher`.
+    pub calls: &'static str,
     pub manifest: String,
     pub asked_hash: [u8; 32],
     pub now: u64,
@@ -32,6 +34,7 @@ impl World {
             alice: Secret::generate(),
             bob: Secret::generate(),
             node: String::new(),
+            calls: "records",
             manifest: MANIFEST.to_owned(),
             asked_hash: HASH,
             now: NOW,
@@ -48,12 +51,13 @@ impl World {
              [roots]\noperator = \"{}\"\nguest = \"{}\"\n\
              [cosigners]\nprivacy = \"{}\"\n\
              [roles.researcher]\nroots = [\"operator\"]\nselect = \"ip or ip6\"\nexpose = \"payload:64\"\n\
-             calls = \"records\"\ncode = \"any\"\nmemory = \"64MiB\"\n\
+             calls = \"{}\"\ncode = \"any\"\nmemory = \"64MiB\"\n\
              [roles.reader]\nselect = \"\"\nexpose = \"all\"\ncalls = \"records, messages\"\ncode = \"any\"\n\
              cosigned = [\"privacy\"]\n{}\n",
             self.root.public(),
             self.other.public(),
             self.privacy.public(),
+            self.calls,
             self.node
         )
     }

@@ -136,6 +136,8 @@ pub fn every_row() -> Vec<Vec<Value>> {
 pub fn module(name: &str, tables: Vec<Table>) -> CatalogEntry {
     let manifest = Manifest {
         packets: false,
+        log: false,
+        plots: Vec::new(),
         abi: 1,
         name: name.into(),
         version: "1.2.3".into(),

@@ -5,7 +5,7 @@
 //! Gives:    mean, median and 99th percentile if there is one path; otherwise the means of the six paths with
 //!           most packets, and the number of paths left out.
 //! Example:  flame join here.json there.json --plot delay.png
-//! Related:  trajectory (module), rtt
+//! Related:  trajectory (module), histogram
 
 use super::{Chart, Table, largest, time_unit};
 use crate::Run;
@@ -13,12 +13,12 @@ use crate::picture::{Axis, Picture, Scale, Series, Shape};
 use std::collections::BTreeMap;
 
 pub const CHART: Chart = Chart {
+    name: "delay",
     module: "join",
     tables: &[Table {
         name: "delay",
         columns: &["start_ns", "path", "packets", "mean_ns", "p50_ns", "p99_ns"],
     }],
-    about: "one-way delay over time",
     hint: "",
     draw,
 };

@@ -12,9 +12,9 @@ use crate::Run;
 use crate::picture::{Axis, Picture, Scale, Series, Shape};
 
 pub const CHART: Chart = Chart {
+    name: "latency",
     module: "calibrate",
     tables: &[Table { name: "latency", columns: &["bytes", "picoseconds"] }],
-    about: "latency of memory by working set",
     hint: "",
     draw,
 };

@@ -12,12 +12,12 @@ use crate::Run;
 use crate::picture::{Axis, Picture, Scale, Series, Shape};
 
 pub const CHART: Chart = Chart {
+    name: "logscale",
     module: "lrd",
     tables: &[
         Table { name: "octave", columns: &["end_ns", "series", "octave", "energy", "low", "high", "fit"] },
         Table { name: "estimate", columns: &["end_ns", "series", "h", "h_low", "h_high"] },
     ],
-    about: "logscale diagram",
     hint: "the capture is shorter than two intervals (lrd.interval)",
     draw,
 };

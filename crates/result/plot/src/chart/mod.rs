@@ -1,34 +1,37 @@
-//! The charts for tables. Each has one file, and one line in [`ALL`].
+//! The charts for tables: those that manifests declare, by kind, and those of one table each, which have a
+//! line in [`ALL`].
 
-mod alerts;
+mod declared;
 mod delay;
+mod events;
+mod histogram;
 mod latency;
+mod line;
 mod logscale;
-mod packets;
-mod rtt;
 mod talkers;
+
+pub(crate) use declared::Declared;
 
 /// The sources of the charts, which begin with their manuals.
 pub const MANUALS: &[&str] = &[
-    include_str!("alerts.rs"),
     include_str!("delay.rs"),
+    include_str!("events.rs"),
+    include_str!("histogram.rs"),
     include_str!("latency.rs"),
+    include_str!("line.rs"),
     include_str!("logscale.rs"),
-    include_str!("packets.rs"),
-    include_str!("rtt.rs"),
     include_str!("talkers.rs"),
 ];
 
 use crate::Run;
 use crate::picture::Picture;
 
-/// A chart of the records of one module.
+/// A chart of the records of one module that no kind of declared plots draws.
 pub struct Chart {
+    pub name: &'static str,
     pub module: &'static str,
     /// The tables of the chart. It is drawn only if the first has records.
     pub tables: &'static [Table],
-    /// A short description for people.
-    pub about: &'static str,
     /// The remedy if there are no records.
     pub hint: &'static str,
     /// Draws the chart, or returns `None` if the records contain nothing to show. Each run has the tables in
@@ -41,28 +44,7 @@ pub struct Table {
     pub columns: &'static [&'static str],
 }
 
-pub static ALL: [Chart; 8] = [
-    rtt::CHART,
-    delay::CHART,
-    logscale::CHART,
-    talkers::CHART,
-    alerts::WORM,
-    alerts::IDS,
-    packets::CHART,
-    latency::CHART,
-];
-
-impl Chart {
-    pub(crate) fn index(&self, table: &str) -> Option<usize> {
-        self.tables.iter().position(|t| t.name == table)
-    }
-}
-
-/// Returns a list of all charts, for people.
-pub fn list() -> String {
-    let one = |c: &Chart| format!("{}.{} ({})", c.module, c.tables[0].name, c.about);
-    ALL.iter().map(one).collect::<Vec<_>>().join(", ")
-}
+pub static ALL: [Chart; 4] = [delay::CHART, logscale::CHART, talkers::CHART, latency::CHART];
 
 /// Formats a whole number for people.
 fn count(n: f64) -> String {

@@ -4,7 +4,7 @@
 //! Expects:  flow.flow (src, dst, bytes_fwd, bytes_rev).
 //! Gives:    two bars a host, bytes sent and received, in the order of their sum.
 //! Example:  flame run flow -r FILE --plot talkers.svg
-//! Related:  flow (module), packets
+//! Related:  flow (module), line
 
 use super::{Chart, Table, largest};
 use crate::Run;
@@ -12,9 +12,9 @@ use crate::picture::{Axis, Picture, Scale, Series, Shape};
 use std::collections::HashMap;
 
 pub const CHART: Chart = Chart {
+    name: "talkers",
     module: "flow",
     tables: &[Table { name: "flow", columns: &["src", "dst", "bytes_fwd", "bytes_rev"] }],
-    about: "top talkers",
     hint: "",
     draw,
 };

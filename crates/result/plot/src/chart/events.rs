@@ -1,40 +1,26 @@
-//! alerts: draws events over time, stacked by kind.
+//! events: draws the rows of a table over time, stacked by a word.
 //!
-//! Usage:    --plot FILE.svg, FILE.png or term
-//! Expects:  worm.first (ts_ns, worm) or ids.alert (ts_ns, msg).
-//! Gives:    60 stacked bars over the time of the events; if there are more than seven kinds,
+//! Usage:    [[plot]] of module.toml with kind = "events"; --plot FILE.svg, FILE.png, term or NAME
+//! Expects:  a table with a column x of times and, with a group, a column of words.
+//! Gives:    60 stacked bars over the time of the rows; if there are more than seven words,
 //!           all but the six most frequent ones share a colour.
 //! Example:  flame run ids -r FILE --expose all --plot alerts.svg
-//! Related:  worm, ids (modules), packets
+//! Related:  line, histogram, docs/manifest.md
 
-use super::{Chart, Table, count};
+use super::count;
+use super::declared::Declared;
 use crate::Run;
 use crate::picture::{Axis, Picture, Scale, Series, Shape};
 use std::collections::BTreeMap;
-
-pub const WORM: Chart = Chart {
-    module: "worm",
-    tables: &[Table { name: "first", columns: &["ts_ns", "worm"] }],
-    about: "new infections over time",
-    hint: "nothing was found",
-    draw: |runs| draw(runs, "worm", "New infections", "sources and targets"),
-};
-
-pub const IDS: Chart = Chart {
-    module: "ids",
-    tables: &[Table { name: "alert", columns: &["ts_ns", "msg"] }],
-    about: "alerts over time",
-    hint: "nothing was found",
-    draw: |runs| draw(runs, "msg", "Alerts", "alerts"),
-};
 
 /// Maximum number of kinds with their own colours.
 const KINDS: usize = 6;
 const BINS: usize = 60;
 
-fn draw(runs: &[Run], word: &str, title: &str, what: &str) -> Option<Picture> {
+pub(super) fn draw(declared: &Declared, runs: &[Run]) -> Option<Picture> {
+    let plot = &declared.plot;
     let frame = &runs.first()?.frames[0];
-    let times = frame.numbers("ts_ns");
+    let times = frame.numbers(&plot.x);
     let (first, last) = times.iter().fold((f64::INFINITY, 0.0f64), |(a, b), t| (a.min(*t), b.max(*t)));
     if !first.is_finite() {
         return None;
@@ -42,10 +28,15 @@ fn draw(runs: &[Run], word: &str, title: &str, what: &str) -> Option<Picture> {
     let (first, last) = (first / 1e9, last / 1e9);
     // If all events have the same time, the box is one second wide.
     let width = ((last - first) / BINS as f64).max(1.0 / BINS as f64);
+    let what = plot.unit.clone().unwrap_or_else(|| plot.table.clone());
     let mut kinds: BTreeMap<&str, [f64; BINS]> = BTreeMap::new();
-    for (time, kind) in times.iter().zip(frame.words(word)) {
+    let mut add = |time: &f64, kind| {
         let bin = ((time / 1e9 - first) / width) as usize;
         kinds.entry(kind).or_insert([0.0; BINS])[bin.min(BINS - 1)] += 1.0;
+    };
+    match &plot.group {
+        Some(group) => times.iter().zip(frame.words(group)).for_each(|(time, kind)| add(time, kind)),
+        None => times.iter().for_each(|time| add(time, what.as_str())),
     }
     let sum = |bins: &[f64; BINS]| bins.iter().sum::<f64>();
     let mut kinds: Vec<_> = kinds.into_iter().map(|(name, bins)| (name.to_owned(), bins)).collect();
@@ -69,10 +60,10 @@ fn draw(runs: &[Run], word: &str, title: &str, what: &str) -> Option<Picture> {
     let series = series.collect();
     let each = flame_record::human::duration((width * 1e9) as i64);
     Some(Picture {
-        title: format!("{title} over time"),
+        title: declared.title(),
         notes: vec![format!("{} in all, each bar {each}", count(times.len() as f64))],
-        x: Axis { label: "time".into(), scale: Scale::Time },
-        y: Axis { label: what.into(), scale: Scale::FromZero },
+        x: Axis { label: plot.x_label.clone().unwrap_or_else(|| "time".into()), scale: Scale::Time },
+        y: Axis { label: what, scale: Scale::FromZero },
         series,
     })
 }

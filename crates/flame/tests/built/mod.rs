@@ -1,0 +1,48 @@
+//! Modules that a test builds by `flame build`, and what they find.
+
+use flame_module::testing::Traffic;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn kept() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples")
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub fn flame(args: &[&str]) -> Output {
+    let mut flame = Command::new(env!("CARGO_BIN_EXE_flame"));
+    // A target folder of its own: this cargo must not wait for the one that runs the test.
+    let out = flame.args(args).env("CARGO_TARGET_DIR", kept().join("target")).output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "flame {args:?}: {}", text(&out.stderr));
+    out
+}
+
+pub fn build(folder: &Path) -> String {
+    flame(&["build", folder.to_str().unwrap(), "--output", kept().to_str().unwrap()]);
+    let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+    kept().join(name + ".wasm").display().to_string()
+}
+
+/// Rows of one table.
+pub fn rows(wasm: &str, capture: &Path, table: &str, more: &[&str]) -> Vec<Value> {
+    let usual = ["run", wasm, "-r", capture.to_str().unwrap(), "-q", "--format", "json", "--table", table];
+    let out = flame(&[&usual[..], more].concat());
+    text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A capture file of microseconds (libpcap's first format).
+pub fn pcap(traffic: &Traffic) -> Vec<u8> {
+    let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    for d in traffic.descriptors() {
+        let bytes = &traffic.memory()[d.addr as usize..][..d.cap_len as usize];
+        for word in [0, (d.ts_ns / 1000) as u32, d.cap_len, d.wire_len] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(bytes);
+    }
+    file
+}
