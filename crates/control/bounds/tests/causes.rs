@@ -133,8 +133,8 @@ fn every_reason_has_a_case() {
     }
     let all = [
         "Allocator",
-        "Calls",
         "Caller",
+        "Calls",
         "Diverges",
         "Equality",
         "Limit",

@@ -34,13 +34,15 @@ impl Reason {
                 "compute the limit once, before the loop: `n = count < 256 ? count : 256`",
             ),
             Self::Limit { .. } => (
-                "`for i in 0..n.min(256)`, or `.take(256)` on the iterator, or a slice of at most that length: \
-                 `&items[..items.len().min(256)]`",
-                "`if (n > 256) n = 256;` before the loop, or a constant table size as the limit",
+                "`for i in 0..256 { let Some(item) = items.get(i) else { break }; … }`, or `.take(256)` on the \
+                 iterator, or `for i in 0..n.min(256)`",
+                "`for (i = 0; i < 256; i++) { if (i >= n) break; … }`, or a constant table size as the limit",
             ),
             Self::Equality => (
-                "`while i < n` in place of `while i != n`, or `for i in (0..n).step_by(3)`",
-                "`i < n` in place of `i != n`",
+                "`i < n` in place of `i != n`; where the compiler unrolled or vectorised a `for`, give it a second \
+                 exit: `for i in 0..256 { let Some(item) = items.get(i) else { break }; … }`",
+                "`i < n` in place of `i != n`; where the compiler unrolled or vectorised the loop, give it a second \
+                 exit: `for (i = 0; i < 256; i++) { if (i >= n) break; … }`",
             ),
             Self::Allocator => (
                 "the allocator of `flame-module` (feature `heap`), whose requests take constant time; or reserve \
