@@ -8,7 +8,7 @@ use crate::paths;
 use crate::remedies::{self, Advice, readable};
 use clap::Args;
 use flame_abi::layout::names;
-use flame_admit::{Admission, Protection, Verdict, Why};
+use flame_admit::{Admission, PacketTimeLimit, Protection, Verdict, Why};
 use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, TripCount};
 use flame_compile::{Analysed, Cache, Report};
 use flame_plan::{Limits, ModuleClass};
@@ -54,6 +54,9 @@ struct Found {
     visible: u64,
     verdict: Verdict,
     advice: Vec<Advice>,
+    /// Instructions that a packet and a call may take.
+    budgets: (u64, u64),
+    time_limit: Option<PacketTimeLimit>,
 }
 
 impl Found {
@@ -104,7 +107,9 @@ impl Check {
         // A batch of 256 packets within the limit: this much for each.
         let limit = self.limit.map(|limit| limit / flame_abi::MAX_BATCH as u64);
         let advice = remedies::advice(&analysis, &verdict, &lines, visible, limit);
-        let found = Found { analysis, lines, visible, verdict, advice };
+        let asked = examined.manifest.limits.call_budget;
+        let budgets = (admission.packet_budget, asked.unwrap_or(Limits::default().call_budget));
+        let found = Found { analysis, lines, visible, verdict, advice, budgets, time_limit };
         match self.format {
             OutputFormat::Json => self.json(&found),
             OutputFormat::Table => self.table(&found),
@@ -191,12 +196,10 @@ impl Check {
             analysis.bounded_loops,
             analysis.counted_loops
         );
-        let budget = Limits::default();
-        say!(
-            "budgets        {} a packet, {} a call, unless the manifest asks for more",
-            budget.packet_budget,
-            budget.call_budget
-        );
+        let (packet, call) = found.budgets;
+        say!("budgets        {packet} a packet, {call} a call");
+        let limit = found.time_limit.map_or("none".to_owned(), |limit| time(limit.most_ns()));
+        say!("time limit     {limit}");
         say!(
             "verdict        {}: {}",
             if found.is_bounded() { "bounded" } else { "metered" },
