@@ -34,15 +34,16 @@ impl Reason {
                 "compute the limit once, before the loop: `n = count < 256 ? count : 256`",
             ),
             Self::Limit { .. } => (
-                "`for i in 0..256 { let Some(item) = items.get(i) else { break }; … }`, or `.take(256)` on the \
-                 iterator, or `for i in 0..n.min(256)`",
-                "`for (i = 0; i < 256; i++) { if (i >= n) break; … }`, or a constant table size as the limit",
+                "a constant number of iterations: `for i in 0..256 { if let Some(item) = items.get(i) { … } }`, or \
+                 `.take(256)` on the iterator",
+                "a constant number of iterations: `for (i = 0; i < 256; i++) if (i < n) …`, or a constant table size \
+                 as the limit",
             ),
             Self::Equality => (
-                "`i < n` in place of `i != n`; where the compiler unrolled or vectorised a `for`, give it a second \
-                 exit: `for i in 0..256 { let Some(item) = items.get(i) else { break }; … }`",
-                "`i < n` in place of `i != n`; where the compiler unrolled or vectorised the loop, give it a second \
-                 exit: `for (i = 0; i < 256; i++) { if (i >= n) break; … }`",
+                "`i < n` in place of `i != n`; where the compiler unrolled or vectorised a `for` over a limited \
+                 length, a constant number of iterations: `for i in 0..256 { if let Some(item) = items.get(i) { … } }`",
+                "`i < n` in place of `i != n`; where the compiler unrolled or vectorised a loop with a limited length, \
+                 a constant number of iterations: `for (i = 0; i < 256; i++) if (i < n) …`",
             ),
             Self::Allocator => (
                 "the allocator of `flame-module` (feature `heap`), whose requests take constant time; or reserve \
