@@ -62,6 +62,7 @@ doc: ## Build the documentation of the crates; warnings are errors
 
 deny: ## Check licences and advisories of dependencies (cargo install cargo-deny)
 	@cargo deny --workspace check
+	@cd tests/foreign && cargo deny --config ../../deny.toml check licenses bans sources
 
 install: build ## Install to PREFIX (default /usr/local)
 	install -D $(FLAME) $(or $(PREFIX),/usr/local)/bin/flame

@@ -15,6 +15,7 @@ mod grant_args;
 mod paths;
 mod plot;
 mod progress;
+mod remedies;
 mod settings;
 mod signals;
 mod trust_args;

@@ -74,6 +74,27 @@ fn every_licence_is_on_the_list() {
     }
 }
 
+/// What is built and tested here is what Cargo.toml promises: an older compiler is refused, and code that
+/// needs a newer one does not compile.
+#[test]
+fn the_toolchain_is_the_promised_rust_version() {
+    let table = |file: &str| -> toml::Table {
+        toml::from_str(&std::fs::read_to_string(root().join(file)).unwrap()).unwrap()
+    };
+    let cargo = table("Cargo.toml");
+    let promised = cargo["workspace"]["package"]["rust-version"].as_str().unwrap();
+    let toolchain = table("rust-toolchain.toml");
+    let channel = toolchain["toolchain"]["channel"].as_str().unwrap();
+    let minor = |version: &str| version.split('.').take(2).collect::<Vec<_>>().join(".");
+    assert_eq!(minor(channel), minor(promised), "channel of rust-toolchain.toml, rust-version of Cargo.toml");
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec().unwrap();
+    for package in metadata.packages {
+        let version = package.rust_version.map(|v| v.to_string());
+        let is_promised = version.as_deref().is_none_or(|v| minor(v) == minor(promised));
+        assert!(is_promised, "{}: rust-version {version:?}", package.name);
+    }
+}
+
 fn files(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();

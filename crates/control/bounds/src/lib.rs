@@ -16,8 +16,8 @@ mod rules;
 mod work;
 
 pub use analyse::{
-    Analysis, Bound, Costs, Depends, Entry, LoopReport, MAX_LENGTH, Poly, Proved, Stack, Step, TYPICAL,
-    TripCount, analyse, analyse_exports, prove,
+    Analysis, Bound, Cause, Costs, Depends, Dominant, Entry, Kind, LoopReport, MAX_LENGTH, Poly, Proved,
+    Reason, Remedy, Stack, Step, TYPICAL, TripCount, analyse, analyse_exports, prove,
 };
 pub use check::check;
 pub use check::{Checked, Exports};

@@ -1,7 +1,7 @@
 //! The analyser's findings, as they leave the child process.
 
 use flame_admit::BatchBounds;
-use flame_bounds::{Analysis, Bound, Entry, LoopReport, TripCount};
+use flame_bounds::{Analysis, Bound, Cause, Dominant, Entry, LoopReport, Reason, TripCount};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of loops that are listed.
@@ -23,15 +23,18 @@ pub struct Report {
     pub cycles: Vec<Vec<String>>,
     /// Whether the module can ask for more memory.
     pub grows: bool,
+    /// The part of the bound of batches that costs most.
+    pub dominant: Option<Dominant>,
 }
 
 impl From<Analysis> for Report {
     fn from(analysis: Analysis) -> Self {
-        let Analysis { entries, mut loops, cycles, grows, proved: _ } = analysis;
+        let Analysis { entries, mut loops, cycles, grows, proved: _, dominant } = analysis;
         let counted = loops.iter().filter(|l| l.trips == TripCount::Counted).count();
         let bounded = loops.len() - counted;
         loops.truncate(MAX_LOOPS);
-        Self { entries, loops, bounded_loops: bounded as u64, counted_loops: counted as u64, cycles, grows }
+        let (bounded_loops, counted_loops) = (bounded as u64, counted as u64);
+        Self { entries, loops, bounded_loops, counted_loops, cycles, grows, dominant }
     }
 }
 
@@ -40,12 +43,27 @@ impl Report {
     pub(crate) fn clean(&mut self) {
         for e in &mut self.entries {
             clean(&mut e.name);
-            e.why.iter_mut().for_each(clean);
+            if let Some(Cause { reason, function, offset: _ }) = &mut e.why {
+                clean(function);
+                clean_reason(reason);
+            }
             e.imports.iter_mut().for_each(clean);
             e.path.iter_mut().for_each(|step| clean(&mut step.function));
         }
-        self.loops.iter_mut().for_each(|l| clean(&mut l.function));
+        for l in &mut self.loops {
+            clean(&mut l.function);
+            l.why.iter_mut().for_each(clean_reason);
+        }
+        self.dominant.iter_mut().for_each(|d| clean(&mut d.function));
         self.cycles.iter_mut().flatten().for_each(clean);
+    }
+}
+
+fn clean_reason(reason: &mut Reason) {
+    match reason {
+        Reason::Recursion(names) => names.iter_mut().for_each(clean),
+        Reason::Table(name) | Reason::Calls(name) => clean(name),
+        _ => {}
     }
 }
 

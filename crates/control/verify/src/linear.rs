@@ -48,38 +48,45 @@ impl Linear {
 
     /// Returns `a × self + b × other`.
     pub fn combined(&self, a: i128, other: &Self, b: i128) -> Option<Self> {
-        let constant = self.constant.checked_mul(a)?.checked_add(other.constant.checked_mul(b)?)?;
-        let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
-        let (mut left, mut right) = (self.terms.iter().peekable(), other.terms.iter().peekable());
+        let mut out = Self::default();
+        self.combine_into(a, other, b, &mut out).then_some(out)
+    }
+
+    /// Writes `a × self + b × other` to `out`, whose memory is used again. Returns false if it exceeds a
+    /// limit.
+    fn combine_into(&self, a: i128, other: &Self, b: i128, out: &mut Self) -> bool {
+        out.terms.clear();
+        self.combine(a, other, b, out).is_some()
+    }
+
+    fn combine(&self, a: i128, other: &Self, b: i128, out: &mut Self) -> Option<()> {
+        out.constant = product(self.constant, a)?.checked_add(product(other.constant, b)?)?;
+        let (mut left, mut right) = (&self.terms[..], &other.terms[..]);
+        out.terms.reserve(left.len() + right.len());
         loop {
-            let (symbol, n) = match (left.peek(), right.peek()) {
-                (Some(l), Some(r)) if l.0 == r.0 => {
-                    let n = l.1.checked_mul(a)?.checked_add(r.1.checked_mul(b)?)?;
-                    let symbol = l.0;
-                    left.next();
-                    right.next();
-                    (symbol, n)
+            let (symbol, n) = match (left, right) {
+                ([l, rest @ ..], [r, others @ ..]) if l.0 == r.0 => {
+                    (left, right) = (rest, others);
+                    (l.0, product(l.1, a)?.checked_add(product(r.1, b)?)?)
                 }
-                (Some(l), r) if r.is_none_or(|r| l.0 < r.0) => {
-                    let term = (l.0, l.1.checked_mul(a)?);
-                    left.next();
-                    term
+                ([l, rest @ ..], _) if right.first().is_none_or(|r| l.0 < r.0) => {
+                    left = rest;
+                    (l.0, product(l.1, a)?)
                 }
-                (_, Some(r)) => {
-                    let term = (r.0, r.1.checked_mul(b)?);
-                    right.next();
-                    term
+                (_, [r, others @ ..]) => {
+                    right = others;
+                    (r.0, product(r.1, b)?)
                 }
-                (_, None) => break,
+                (_, []) => break,
             };
             if n.abs() > MAX_COEFFICIENT {
                 return None;
             }
             if n != 0 {
-                terms.push((symbol, n));
+                out.terms.push((symbol, n));
             }
         }
-        (terms.len() <= MAX_TERMS).then_some(Self { constant, terms })
+        (out.terms.len() <= MAX_TERMS).then_some(())
     }
 
     pub fn minus(&self, other: &Self) -> Option<Self> {
@@ -120,10 +127,21 @@ impl Linear {
     /// over the integers: `g × x + c ≥ 0` follows from `g × x + (g × ⌊c / g⌋ + g - 1) ≥ 0`.
     #[must_use]
     pub fn relaxed(mut self) -> Self {
-        let g = self.divisor();
-        let spare = g - 1 - self.constant.rem_euclid(g);
-        self.constant = self.constant.saturating_add(spare);
+        self.relax();
         self
+    }
+
+    fn relax(&mut self) {
+        let g = self.divisor();
+        if g > 1 {
+            let spare = g - 1 - self.constant.rem_euclid(g);
+            self.constant = self.constant.saturating_add(spare);
+        }
+    }
+
+    /// Returns a set that contains all symbols of the form, and perhaps others: the bits of [`bit`].
+    fn symbols(&self) -> u64 {
+        self.terms.iter().fold(0, |all, term| all | bit(term.0))
     }
 
     /// Returns the form with `symbol` replaced by `by`.
@@ -138,8 +156,40 @@ impl Linear {
     }
 }
 
+fn bit(symbol: Symbol) -> u64 {
+    1 << (symbol % 64)
+}
+
+/// Returns `|d| / g` and `|c| / g`, with `g` the greatest common divisor.
+fn ratio(c: i128, d: i128) -> (i128, i128) {
+    let (c, d) = (c.abs(), d.abs());
+    if d == 1 {
+        return (1, c);
+    }
+    match gcd(c, d) {
+        1 => (d, c),
+        g => (d / g, c / g),
+    }
+}
+
+/// Returns a product unless it overflows. Most factors are short, and such products cannot.
+fn product(a: i128, b: i128) -> Option<i128> {
+    match (i64::try_from(a), i64::try_from(b)) {
+        (Ok(a), Ok(b)) => Some(i128::from(a) * i128::from(b)),
+        _ => a.checked_mul(b),
+    }
+}
+
 /// Returns the greatest common divisor; 0 for two zeros.
 pub fn gcd(mut a: i128, mut b: i128) -> i128 {
+    // Division of short numbers is far faster.
+    if let (Ok(short), Ok(other)) = (u64::try_from(a.unsigned_abs()), u64::try_from(b.unsigned_abs())) {
+        let (mut short, mut other) = (short, other);
+        while other != 0 {
+            (short, other) = (other, short % other);
+        }
+        return short.into();
+    }
     while b != 0 {
         (a, b) = (b, a % b);
     }
@@ -220,7 +270,7 @@ impl Symbols {
     pub fn least(&self, form: &Linear) -> Option<i128> {
         form.terms.iter().try_fold(form.constant, |sum, (symbol, n)| {
             let (low, high) = self.interval(*symbol);
-            sum.checked_add(n.checked_mul(if *n > 0 { low.into() } else { high.into() })?)
+            sum.checked_add(product(*n, if *n > 0 { low.into() } else { high.into() })?)
         })
     }
 
@@ -228,7 +278,7 @@ impl Symbols {
     pub fn greatest(&self, form: &Linear) -> Option<i128> {
         form.terms.iter().try_fold(form.constant, |sum, (symbol, n)| {
             let (low, high) = self.interval(*symbol);
-            sum.checked_add(n.checked_mul(if *n > 0 { high.into() } else { low.into() })?)
+            sum.checked_add(product(*n, if *n > 0 { high.into() } else { low.into() })?)
         })
     }
 
@@ -266,19 +316,24 @@ impl Symbols {
         if depth == 0 || goal.terms.is_empty() {
             return false;
         }
+        let (symbols, mut rest) = (goal.symbols(), Linear::default());
         facts.iter().rev().any(|fact| {
             fact.terms.iter().any(|(symbol, d)| {
+                if symbols & bit(*symbol) == 0 {
+                    return false;
+                }
                 let c = goal.coefficient(*symbol);
                 if c == 0 || (c > 0) != (*d > 0) || !self.step(steps) {
                     return false;
                 }
-                let g = gcd(c, *d);
-                let (p, q) = (d.abs() / g, c.abs() / g);
-                let rest = goal.combined(p, fact, -q).and_then(|mut rest| {
-                    rest.constant = rest.constant.checked_add(p - 1)?;
-                    Some(rest.relaxed())
-                });
-                rest.is_some_and(|rest| self.eliminates(&rest, facts, depth - 1, steps))
+                let (p, q) = ratio(c, *d);
+                if !goal.combine_into(p, fact, -q, &mut rest) {
+                    return false;
+                }
+                let Some(constant) = rest.constant.checked_add(p - 1) else { return false };
+                rest.constant = constant;
+                rest.relax();
+                self.eliminates(&rest, facts, depth - 1, steps)
             })
         })
     }
@@ -337,8 +392,12 @@ impl Symbols {
         if depth == 0 || form.terms.is_empty() {
             return;
         }
+        let (symbols, mut next) = (form.symbols(), Linear::default());
         for fact in facts.iter().rev() {
             for (symbol, d) in &fact.terms {
+                if symbols & bit(*symbol) == 0 {
+                    continue;
+                }
                 let c = form.coefficient(*symbol);
                 if c == 0 || (c > 0) == (*d > 0) || (by_length && *symbol == LENGTH) {
                     continue;
@@ -346,9 +405,10 @@ impl Symbols {
                 if !self.step(steps) {
                     return;
                 }
-                let g = gcd(c, *d);
-                let (p, q) = (d.abs() / g, c.abs() / g);
-                if let (Some(next), Some(divisor)) = (form.combined(p, fact, q), divisor.checked_mul(p)) {
+                let (p, q) = ratio(c, *d);
+                if form.combine_into(p, fact, q, &mut next)
+                    && let Some(divisor) = divisor.checked_mul(p)
+                {
                     self.search(&next, divisor, facts, (depth - 1, steps), by_length, best);
                 }
             }

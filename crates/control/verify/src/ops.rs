@@ -63,6 +63,22 @@ pub fn keeps_memory(operator: &Operator<'_>) -> bool {
     | O::I32And
     | O::I32Load { .. }
     | O::I32Load8U { .. }
+    | O::LocalSet { .. }
+    | O::LocalTee { .. }
+    | O::I64Const { .. }
+    | O::I32Eq
+    | O::I32Ne
+    | O::I32Eqz
+    | O::I32LtU
+    | O::I32GtU
+    | O::I32Shl
+    | O::I32ShrU
+    | O::I32Or
+    | O::Select
+    | O::GlobalGet { .. }
+    | O::GlobalSet { .. }
+    | O::I64Load { .. }
+    | O::I32Load16U { .. }
     | O::BrIf { .. }
     | O::Br { .. } = operator
     {

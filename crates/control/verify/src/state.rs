@@ -248,14 +248,18 @@ pub fn choose(
         if bound.terms.is_empty() {
             continue;
         }
-        // Whether the difference is at least this much, on both paths.
-        let holds = |least: i128| {
-            [(a, left), (b, right)].into_iter().all(|(value, facts)| {
-                let distance = bound.combined(sign, value, -sign).and_then(|mut distance| {
-                    distance.constant = distance.constant.checked_sub(least)?;
-                    Some(distance)
-                });
-                distance.is_some_and(|d| values.symbols.proves_nearly(&d, facts))
+        // The differences on both paths, and whether they are at least this much.
+        let distance = |value: &Linear| bound.combined(sign, value, -sign);
+        let mut distances = [(distance(a), left), (distance(b), right)];
+        let mut holds = |least: i128| {
+            distances.iter_mut().all(|(distance, facts)| {
+                let Some(distance) = distance else { return false };
+                let whole = distance.constant;
+                let Some(constant) = whole.checked_sub(least) else { return false };
+                distance.constant = constant;
+                let proved = values.symbols.proves_nearly(distance, facts);
+                distance.constant = whole;
+                proved
             })
         };
         if holds(0)

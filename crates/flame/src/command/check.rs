@@ -5,9 +5,10 @@ use crate::exit::Status;
 use crate::files::read;
 use crate::format::OutputFormat;
 use crate::paths;
+use crate::remedies::{self, Advice, readable};
 use clap::Args;
 use flame_abi::layout::names;
-use flame_admit::{Admission, Protection, Verdict, Why};
+use flame_admit::{Admission, PacketTimeLimit, Protection, Verdict, Why};
 use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, TripCount};
 use flame_compile::{Analysed, Cache, Report};
 use flame_plan::{Limits, ModuleClass};
@@ -51,7 +52,17 @@ struct Found {
     lines: BTreeMap<usize, String>,
     /// Bytes of a packet that the module requests.
     visible: u64,
-    verdict: (bool, String),
+    verdict: Verdict,
+    advice: Vec<Advice>,
+    /// Instructions that a packet and a call may take.
+    budgets: (u64, u64),
+    time_limit: Option<PacketTimeLimit>,
+}
+
+impl Found {
+    fn is_bounded(&self) -> bool {
+        self.verdict.class == ModuleClass::Bounded
+    }
 }
 
 impl Check {
@@ -71,12 +82,13 @@ impl Check {
             Analysed::Report(report) => *report,
             Analysed::Exceeded(why) => return self.exceeded(&why),
         };
-        let lines = match self.explain {
-            true => compiler.lines(&wasm, &examined, offsets(&analysis)).unwrap_or_else(|e| {
+        let shown = if self.explain { offsets(&analysis) } else { remedies::offsets(&analysis) };
+        let lines = match shown.is_empty() {
+            false => compiler.lines(&wasm, &examined, shown).unwrap_or_else(|e| {
                 complain!("flame: note: {}: {e}", path.display());
                 BTreeMap::new()
             }),
-            false => BTreeMap::new(),
+            true => BTreeMap::new(),
         };
         let needed = examined.manifest.needs.expose.as_deref().unwrap_or("headers");
         let expose = needed.parse().map_err(|e| format!("{}: needs.expose: {e}", path.display()))?;
@@ -91,15 +103,21 @@ impl Check {
             Some(file) => Verdict::metered(Why::Violated(file)),
             None => flame_admit::admit(analysis.batches(), expose, &admission),
         };
-        let verdict = (verdict.class == ModuleClass::Bounded, verdict.why.to_string());
         let visible = admission.visible(expose);
-        let found = Found { analysis, lines, visible, verdict };
+        // A batch of 256 packets within the limit: this much for each.
+        let limit = self.limit.map(|limit| limit / flame_abi::MAX_BATCH as u64);
+        let advice = remedies::advice(&analysis, &verdict, &lines, visible, limit);
+        let asked = examined.manifest.limits.call_budget;
+        let budgets = (admission.packet_budget, asked.unwrap_or(Limits::default().call_budget));
+        let found = Found { analysis, lines, visible, verdict, advice, budgets, time_limit };
         match self.format {
             OutputFormat::Json => self.json(&found),
             OutputFormat::Table => self.table(&found),
         }
         match self.limit {
-            None => Ok(if time_limit.is_none() || found.verdict.0 { Status::Done } else { Status::Failed }),
+            None => {
+                Ok(if time_limit.is_none() || found.is_bounded() { Status::Done } else { Status::Failed })
+            }
             Some(limit) => within(&found.analysis, limit, self.snaplen),
         }
     }
@@ -129,7 +147,7 @@ impl Check {
                     "packet": e.bound.packet.to_string(), "packet_most": at(e.bound.packet),
                     "common_call": e.common.call.to_string(), "common_packet": e.common.packet.to_string(),
                     "call_ns": e.time.and_then(|t| ns(t.call)), "packet_ns": e.time.and_then(|t| ns(t.packet)),
-                    "proved": e.bound.is_bounded(), "class": e.depends.class(), "why": e.why.as_deref().map(plain),
+                    "proved": e.bound.is_bounded(), "class": e.depends.class(), "why": e.why.as_ref().map(|why| readable(&why.to_string())),
                     "calls_deep": depth(e.stack.calls), "stack_bytes": depth(e.stack.memory),
                     "locals_bytes": depth(e.stack.locals), "grows": e.grows, "imports": e.imports});
         }
@@ -137,7 +155,8 @@ impl Check {
             let (trips, cost) = (trips(l), l.cost.to_string());
             let line = found.lines.get(&l.offset);
             say_json!({"function": name(&l.function), "offset": l.offset, "line": line, "trip_count": trips,
-                    "iteration_cost": cost, "class": l.depends.class()});
+                    "iteration_cost": cost, "class": l.depends.class(),
+                    "why": l.why.as_ref().map(|why| readable(&why.to_string()))});
         }
         for step in self.path(found) {
             say_json!({"step": step.place, "cost": step.cost, "loop": step.is_loop});
@@ -145,8 +164,8 @@ impl Check {
         for cycle in &found.analysis.cycles {
             say_json!({"recursion": cycle.iter().map(|f| name(f)).collect::<Vec<_>>()});
         }
-        let (bounded, why) = &found.verdict;
-        say_json!({"bounded": bounded, "why": why});
+        found.advice.iter().for_each(|advice| say_json!(advice.json()));
+        say_json!({"bounded": found.is_bounded(), "why": found.verdict.why.to_string()});
     }
 
     fn table(&self, found: &Found) {
@@ -177,14 +196,22 @@ impl Check {
             analysis.bounded_loops,
             analysis.counted_loops
         );
-        let budget = Limits::default();
+        let (packet, call) = found.budgets;
+        say!("budgets        {packet} a packet, {call} a call");
+        let limit = found.time_limit.map_or("none".to_owned(), |limit| time(limit.most_ns()));
+        say!("time limit     {limit}");
         say!(
-            "budgets        {} a packet, {} a call, unless the manifest asks for more",
-            budget.packet_budget,
-            budget.call_budget
+            "verdict        {}: {}",
+            if found.is_bounded() { "bounded" } else { "metered" },
+            found.verdict.why
         );
-        let (bounded, why) = &found.verdict;
-        say!("verdict        {}: {why}", if *bounded { "bounded" } else { "metered" });
+        if !found.advice.is_empty() {
+            say!();
+            found.advice.iter().for_each(Advice::say);
+            if !found.advice.iter().any(|advice| advice.is_in(&[".rs:", ".c:", ".h:"])) {
+                say!("`flame build --lines` keeps the source lines of these places.");
+            }
+        }
         for cycle in analysis.cycles.iter().filter(|_| self.explain) {
             let names: Vec<_> = cycle.iter().map(|f| name(f)).collect();
             say!("recursion      {}", names.join(" > "));
@@ -199,10 +226,10 @@ impl Check {
             if e.name == names::BATCH { "a packet's budget for each packet" } else { "the budget of a call" };
         let verdict = match &e.why {
             None if e.bound.is_bounded() => "proved".to_owned(),
-            why => format!(
-                "counted, cut off at {most}: {}",
-                plain(why.as_deref().unwrap_or("no bound was found"))
-            ),
+            Some(why) => {
+                format!("counted, cut off at {most}: {}", readable(&why.to_string()))
+            }
+            None => format!("counted, cut off at {most}"),
         };
         let ns = |p: flame_bounds::Poly| {
             let ps = e.time.filter(|t| t.is_bounded()).and_then(|_| p.at(visible));
@@ -224,8 +251,9 @@ impl Check {
         for l in &found.analysis.loops {
             let line = found.lines.get(&l.offset).map_or("", String::as_str);
             let (trips, cost) = (trips(l), l.cost.to_string());
+            let why = l.why.as_ref().map_or(String::new(), |why| format!(": {}", readable(&why.to_string())));
             say!(
-                "loop at byte {:<8} {trips:<14} {} iterations of {cost:<16} {} {line}",
+                "loop at byte {:<8} {trips:<14} {} iterations of {cost:<16} {} {line}{why}",
                 l.offset,
                 l.depends.class(),
                 name(&l.function)
@@ -289,8 +317,8 @@ fn within(analysis: &Report, limit: u64, snaplen: u64) -> Result<Status, Error> 
         Some(most) if most <= u128::from(limit) => Ok(Status::Done),
         Some(most) => Err(format!("flame_batch may cost {most} instructions, more than {limit}").into()),
         None => {
-            Err(format!("flame_batch has no bound: {}", plain(batch.why.as_deref().unwrap_or("unknown")))
-                .into())
+            let why = batch.why.as_ref().map_or("unknown".to_owned(), |why| readable(&why.to_string()));
+            Err(format!("flame_batch has no bound: {why}").into())
         }
     }
 }
@@ -331,9 +359,4 @@ fn time(ns: f64) -> String {
 
 fn name(function: &str) -> String {
     format!("{:#}", demangle(function))
-}
-
-/// Returns a reason with names in the form of their source.
-fn plain(text: &str) -> String {
-    text.split(' ').map(name).collect::<Vec<_>>().join(" ")
 }

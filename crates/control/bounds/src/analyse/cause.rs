@@ -1,103 +1,204 @@
-//! The reason why a function has no bound, for reports. Nothing relies on it.
+//! The causes of missing bounds, for reports. Nothing relies on them.
 
 use super::graph::Graph;
-use flame_verify::module::Module;
+use crate::find::{Diagnosing, Effort, diagnosing};
+use flame_verify::module::{Module, Node};
 use flame_verify::walk::{Summary, Walk};
-use flame_verify::{Notes, Refused, Rule, Verified};
+use flame_verify::{Notes, Refused, Rule, Verified, arguments};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use wasmparser::Operator;
 
-/// The largest depth of calls that are followed.
-const MAX_DEPTH: usize = 16;
-/// The largest number of walks for all questions together, and of instructions of each.
-const MAX_WALKS: u32 = 128;
-const WORK: u64 = 1 << 14;
+/// The largest number of walks for all entries together.
+const MAX_WALKS: usize = 64;
+/// The limit of each walk: instructions, and steps of proofs.
+const WORK: u64 = Effort::NODE.all / 8;
 
-/// A rule that does not hold, or a function that is mutually recursive.
-#[derive(Clone, Copy)]
+/// The cause of a missing bound: a reason, and its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    pub refused: Refused,
-    pub recursion: Option<u32>,
+    pub reason: Reason,
+    /// The name or number of the function.
+    pub function: String,
+    /// The offset in the file, of the loop or call; 0 if it concerns the function as a whole.
+    pub offset: usize,
 }
 
-/// Follows calls from functions without a bound to a loop, or to recursion.
+/// The reason why a loop has no trip count, or a call no bound. [`Reason::remedy`] names a change of the
+/// source that gives it one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reason {
+    /// No branch leaves the loop.
+    NoExit,
+    /// The loop ends by values that are loaded or computed in each iteration; none of them is a counter.
+    NoCounter,
+    /// A variable changes by an amount that may be 0, or that may make it wrap around.
+    Step,
+    /// A counter is compared with a value that changes in the loop.
+    LimitChanges,
+    /// A counter is compared with a value from before the loop, of which only this maximum is known.
+    Limit { most: u64 },
+    /// The loop ends if a counter equals its limit, which it may skip.
+    Equality,
+    /// A loop of an allocator, over lists in memory.
+    Allocator,
+    /// The loop has a trip count; times the cost of an iteration it exceeds any budget.
+    Product,
+    /// The functions that call each other, by name, from the first one back to it.
+    Recursion(Vec<String>),
+    /// A call through a table may reach this function, which has no bound.
+    Table(String),
+    /// A call of a function that has no bound: calls are nested too deep to follow.
+    Calls(String),
+    /// Frames or loops are nested too deep, or a function has exceptions or too many locals.
+    Nesting,
+    /// The analysis takes more work than is allowed.
+    Work,
+    /// The function never returns.
+    Diverges,
+    /// An instruction without a rule.
+    Unsupported,
+    /// The loop has a trip count, but the call that executes it has no bound.
+    Caller,
+}
+
+/// Diagnoses entries without a bound.
 pub struct Causes<'m, 'a> {
     module: &'m Module<'a>,
+    graph: &'m Graph,
     diverging: &'m BTreeSet<u32>,
-    /// Functions that do have a bound, although the certificate leaves them out.
+    recursive: &'m BTreeSet<u32>,
+    /// Functions with a bound for any arguments: those of the certificate, and others that were found.
     summaries: BTreeMap<u32, Summary>,
-    known: BTreeMap<u32, Cause>,
-    /// The functions whose calls are being followed.
-    open: Vec<u32>,
-    walks_left: u32,
+    /// The reasons why loops have no trip count, by offset; none for those that have one.
+    loops: BTreeMap<u32, Option<Reason>>,
+    walks_left: usize,
 }
 
 impl<'m, 'a> Causes<'m, 'a> {
-    pub fn new(module: &'m Module<'a>, verified: &'m Verified) -> Self {
+    pub fn new(
+        module: &'m Module<'a>,
+        graph: &'m Graph,
+        verified: &'m Verified,
+        recursive: &'m BTreeSet<u32>,
+    ) -> Self {
         let Verified { diverging, summaries, .. } = verified;
-        let (known, open) = (BTreeMap::new(), Vec::new());
-        Self { module, diverging, summaries: summaries.clone(), known, open, walks_left: MAX_WALKS }
+        let summaries = summaries.iter().filter(|(_, s)| s.cost.is_bounded());
+        let summaries = summaries.map(|(f, s)| (*f, s.clone())).collect();
+        Self { module, graph, diverging, recursive, summaries, loops: BTreeMap::new(), walks_left: MAX_WALKS }
     }
 
-    /// Returns the reason why an entry has no bound, as text: the cause to which its calls lead.
-    pub fn tell(&mut self, names: &Graph, function: u32, refused: Refused) -> String {
-        let followed = match refused.rule {
-            Rule::Unsummarised(_) => self.of(function),
-            _ => None,
-        };
-        let Cause { refused, recursion } = followed.unwrap_or(Cause { refused, recursion: None });
-        let rule = match (recursion, refused.rule) {
-            (Some(callee), _) => format!("it is recursive, through {}", names.name(callee)),
-            (None, Rule::Unsummarised(callee)) => {
-                format!("it calls {}, which has no bound", names.name(callee))
-            }
-            (None, rule) => rule.to_string(),
-        };
-        let place = if refused.offset > 0 { format!(", at byte {}", refused.offset) } else { String::new() };
-        format!("{rule} (in {}{place})", names.name(refused.function))
-    }
-
-    /// Returns `None` if the function has a bound for any arguments, without a certificate.
-    pub fn of(&mut self, function: u32) -> Option<Cause> {
-        if let Some(known) = self.known.get(&function) {
-            return Some(*known);
+    /// Returns the cause why an entry has no bound: the first one on its way through its calls.
+    pub fn of(&mut self, entry: &str, function: u32) -> Cause {
+        if self.diverging.contains(&function) {
+            return self.cause(Reason::Diverges, function, 0);
         }
-        self.open.push(function);
-        let why = self.follow(function);
-        self.open.pop();
-        self.known.extend(why.map(|why| (function, why)));
-        why
-    }
-
-    fn follow(&mut self, function: u32) -> Option<Cause> {
+        let (mut at, mut name) = (function, Some(entry));
         loop {
-            let why = match self.walk(function) {
-                Ok(summary) => {
-                    self.summaries.insert(function, summary);
-                    return None;
-                }
-                Err(why) => why,
+            let Err(Refused { rule, function, offset }) = self.walk(name, at) else {
+                // The search for its certificate was given up.
+                return self.cause(Reason::Work, at, 0);
             };
-            let Rule::Unsummarised(callee) = why.rule else {
-                return Some(Cause { refused: why, recursion: None });
-            };
-            let is_open = self.open.contains(&callee);
-            if is_open || self.open.len() == MAX_DEPTH || self.walks_left == 0 {
-                return Some(Cause { refused: why, recursion: is_open.then_some(callee) });
+            let Rule::Unsummarised(callee) = rule else { return self.refused(rule, function, offset) };
+            if self.walks_left == 0 {
+                return self.cause(Reason::Calls(self.graph.name(callee)), function, offset);
             }
-            if let Some(cause) = self.of(callee) {
-                return Some(cause);
+            if self.recursive.contains(&callee) {
+                let cycle = self.graph.cycle(self.module, callee);
+                let names = cycle.into_iter().map(|f| self.graph.name(f)).collect();
+                return self.cause(Reason::Recursion(names), function, offset);
+            }
+            // Functions that are called through tables are not followed with their arguments, and no others
+            // below a depth: they must have a bound for any arguments.
+            let kind = self.table_type(function, offset);
+            let callees = kind.map_or(vec![callee], |kind| self.module.through_tables(kind).to_vec());
+            for callee in callees {
+                let is_known = self.summaries.contains_key(&callee) || self.diverging.contains(&callee);
+                if is_known || self.module.own(callee).is_none() {
+                    continue;
+                }
+                match self.walk(None, callee) {
+                    Ok(summary) => drop(self.summaries.insert(callee, summary)),
+                    Err(_) if kind.is_some() => {
+                        return self.cause(Reason::Table(self.graph.name(callee)), function, offset);
+                    }
+                    Err(_) => (at, name) = (callee, None),
+                }
             }
         }
     }
 
-    fn walk(&mut self, function: u32) -> Result<Summary, Refused> {
+    /// Walks a function as the finder does. Returns its bound or the first obstacle.
+    fn walk(&mut self, entry: Option<&str>, function: u32) -> Result<Summary, Refused> {
         self.walks_left = self.walks_left.saturating_sub(1);
-        let mut walk = Walk::new(self.module, (&self.summaries, self.diverging), Notes::default(), WORK);
-        let arguments = walk.any_arguments(function);
-        let outcome = walk.entry(function, arguments)?;
-        match outcome.cost.is_bounded() {
-            true => Ok(Summary { cost: outcome.cost, returns: outcome.returns }),
-            false => Err(walk.why.unwrap_or(Refused { rule: Rule::NoBound, function, offset: 0 })),
+        let bounded = self.summaries.keys().copied().collect();
+        let guide: Rc<Diagnosing> = Rc::new(diagnosing(bounded, self.recursive.clone()));
+        let known = (&self.summaries, self.diverging);
+        let mut walk = Walk::new(self.module, known, Notes::default(), WORK).guided(guide.clone());
+        let arguments = match entry {
+            Some(name) => arguments(&mut walk, name, function),
+            None => walk.any_arguments(function),
+        };
+        let outcome = walk.entry(function, arguments);
+        let first = walk.why;
+        drop(walk);
+        for (offset, reason) in guide.loops.take() {
+            let known = self.loops.entry(offset).or_default();
+            *known = known.take().or(reason);
+        }
+        // A loop that was found before the walk was given up is a cause of its own.
+        match (first, outcome) {
+            (Some(refused), _) | (None, Err(refused)) => Err(refused),
+            (None, Ok(outcome)) if outcome.cost.is_bounded() => {
+                Ok(Summary { cost: outcome.cost, returns: outcome.returns })
+            }
+            (None, Ok(_)) => Err(Refused { rule: Rule::NoBound, function, offset: 0 }),
         }
     }
+
+    fn refused(&self, rule: Rule, function: u32, offset: u32) -> Cause {
+        let reason = match rule {
+            Rule::NoBound => self.obstacle(function, offset).unwrap_or(Reason::Product),
+            Rule::TooDeep => Reason::Nesting,
+            Rule::Work => Reason::Work,
+            _ => Reason::Unsupported,
+        };
+        self.cause(reason, function, offset)
+    }
+
+    fn cause(&self, reason: Reason, function: u32, offset: u32) -> Cause {
+        Cause { reason, function: self.graph.name(function), offset: offset as usize }
+    }
+
+    /// Returns why a loop is counted, if it was diagnosed.
+    pub fn of_loop(&self, function: u32, offset: u32) -> Option<Reason> {
+        self.loops.get(&offset)?;
+        Some(self.obstacle(function, offset).unwrap_or(Reason::Caller))
+    }
+
+    fn obstacle(&self, function: u32, offset: u32) -> Option<Reason> {
+        let reason = self.loops.get(&offset)?.clone()?;
+        Some(if self.is_allocator(function) { Reason::Allocator } else { reason })
+    }
+
+    /// Returns whether a function asks for memory, or is one of the allocator that Rust uses by default.
+    fn is_allocator(&self, function: u32) -> bool {
+        self.graph.of(function).is_some_and(|calls| calls.grows)
+            || self.graph.name(function).to_lowercase().contains("malloc")
+    }
+
+    /// Returns the type of the functions that the call at an offset reaches through a table.
+    fn table_type(&self, function: u32, offset: u32) -> Option<u32> {
+        table_type(self.module.own(function)?.body.as_deref()?, offset)
+    }
+}
+
+fn table_type(nodes: &[Node<'_>], offset: u32) -> Option<u32> {
+    nodes.iter().find_map(|node| match node {
+        Node::Op(Operator::CallIndirect { type_index, .. }, at) => (*at == offset).then_some(*type_index),
+        Node::Op(..) | Node::Call(..) => None,
+        Node::Block { body, .. } | Node::Loop { body, .. } => table_type(body, offset),
+        Node::If { then, or, .. } => table_type(then, offset).or_else(|| table_type(or, offset)),
+    })
 }

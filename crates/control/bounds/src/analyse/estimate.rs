@@ -28,6 +28,8 @@ pub struct Ask<'c> {
     pub cold: bool,
     /// Whether to keep the costliest path.
     pub traces: bool,
+    /// The loop that goes back no more, or the instruction that moves no bytes, by offset.
+    pub without: Option<u32>,
 }
 
 /// The sum over all observations of a loop, in any context.
@@ -275,7 +277,12 @@ impl<'m, 'a> Estimate<'m, 'a> {
             Operator::MemoryCopy { .. } | Operator::MemoryFill { .. } | Operator::MemoryInit { .. } => {
                 let bytes = seen.and_then(|seen| seen.bulk.get(&offset)).copied();
                 let is_copy = matches!(operator, Operator::MemoryCopy { .. });
-                state.cost = state.cost.and(weights.bulk(bytes.unwrap_or(Poly::UNBOUNDED), is_copy));
+                let bytes = if self.ask.without == Some(offset) {
+                    Poly::ZERO
+                } else {
+                    bytes.unwrap_or(Poly::UNBOUNDED)
+                };
+                state.cost = state.cost.and(weights.bulk(bytes, is_copy));
             }
             _ => {
                 if let Weights::Time(_) = weights
@@ -359,7 +366,8 @@ impl<'m, 'a> Estimate<'m, 'a> {
         let backs = self.frames.pop().unwrap_or_default();
         self.nesting -= 1;
         let iteration = backs.iter().map(|(_, back)| back.cost).reduce(Cost::max).unwrap_or(Cost::ZERO);
-        let trips = if backs.is_empty() { Poly::ZERO } else { verified.trips };
+        let ends = backs.is_empty() || self.ask.without == Some(about.offset);
+        let trips = if ends { Poly::ZERO } else { verified.trips };
         let bound = LoopBound { iteration, trips, ..verified };
         self.note_loop(&bound, depends);
         let worst = match self.traces {

@@ -2,7 +2,7 @@
 
 use flame_meter::error::cut;
 use flame_verify::module::Module;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use wasmparser::{KnownCustom, Name, Operator, Parser, Payload};
 
 /// The calls of a function, and its use of the stack.
@@ -122,6 +122,30 @@ impl Graph {
             }
         }
         seen
+    }
+
+    /// Returns the shortest cycle of calls through a recursive function, from it back to it.
+    pub fn cycle(&self, module: &Module<'_>, function: u32) -> Vec<u32> {
+        let mut callers: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut todo = VecDeque::from([function]);
+        while let Some(at) = todo.pop_front() {
+            let Some(calls) = self.of(at) else { continue };
+            let tables = calls.tables.iter().flat_map(|kind| module.through_tables(*kind));
+            for callee in calls.direct.iter().chain(tables) {
+                if *callee == function {
+                    let before = |f: &u32| callers.get(f).copied();
+                    let mut cycle: Vec<u32> = std::iter::successors(Some(at), before).collect();
+                    cycle.reverse();
+                    cycle.push(function);
+                    return cycle;
+                }
+                if !callers.contains_key(callee) {
+                    callers.insert(*callee, at);
+                    todo.push_back(*callee);
+                }
+            }
+        }
+        vec![function]
     }
 
     /// Returns the names of the imports that these functions may call.

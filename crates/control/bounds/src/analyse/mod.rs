@@ -9,23 +9,29 @@
 //! | `path` | the costliest path, for reports |
 //! | `depends` | classes E1 to E7 |
 //! | `graph`, `returns`, `stack` | calls: reachability, return, recursion and depth |
-//! | `cause` | the cause of a missing bound |
+//! | `cause`, `remedy` | the cause of a missing bound, and the change that would give one |
+//! | `dominant` | the loop that costs most |
 
 mod cause;
 mod depends;
+mod dominant;
 mod estimate;
 pub(crate) mod graph;
 mod observe;
 mod path;
 mod poly;
+mod remedy;
 pub(crate) mod returns;
 mod stack;
 mod weights;
 
+pub use cause::{Cause, Reason};
 pub use depends::Depends;
+pub use dominant::{Dominant, Kind};
 pub use flame_verify::Poly;
 pub use flame_verify::abi::MAX_LENGTH;
 pub use path::{Step, TYPICAL};
+pub use remedy::Remedy;
 pub use stack::Stack;
 pub use weights::Costs;
 
@@ -53,6 +59,8 @@ pub struct Analysis {
     /// Whether the module can request more memory.
     pub grows: bool,
     pub proved: Proved,
+    /// The part of the bound of batches that costs most.
+    pub dominant: Option<Dominant>,
 }
 
 /// The functions that may run without counters.
@@ -106,8 +114,8 @@ pub struct Entry {
     pub common: Bound,
     /// An estimate in picoseconds over the paths of `common`, if costs were given.
     pub time: Option<Bound>,
-    /// The reason why there is no bound.
-    pub why: Option<String>,
+    /// The cause why there is no bound.
+    pub why: Option<Cause>,
     /// The quantity on which its work depends, in the worst case: the class of the RBClick study.
     pub depends: Depends,
     pub stack: Stack,
@@ -131,6 +139,8 @@ pub struct LoopReport {
     pub cost: Poly,
     /// The quantity on which the trip count depends.
     pub depends: Depends,
+    /// The reason why it is counted.
+    pub why: Option<Reason>,
 }
 
 /// The number of back edges of a loop each time it is entered.
@@ -239,38 +249,50 @@ impl<'a> Read<'a> {
         let returning = returns::returning(module, graph);
         let order = Order::of(module, graph, &returning);
         let stacks = Stacks::new(module, graph, &order, &returning);
-        let mut causes = cause::Causes::new(module, verified);
+        let recursion: BTreeSet<u32> = {
+            let ordered: BTreeSet<u32> = order.functions.iter().copied().collect();
+            graph.own().filter(|f| returning.contains(f) && !ordered.contains(f)).collect()
+        };
+        let mut causes = cause::Causes::new(module, graph, verified, &recursion);
         let estimate = |ask| Estimate::new(module, &returning, ask);
         let entered: Vec<u32> = exports.iter().map(|(_, function)| *function).collect();
         let reached = graph.reaches(module, &entered, None);
         let recursive = reached.iter().filter(|f| !order.functions.contains(f));
 
-        let mut hard = estimate(Ask { weights: Weights::Instructions, cold: true, traces: true });
+        let mut hard =
+            estimate(Ask { weights: Weights::Instructions, cold: true, traces: true, without: None });
         hard.functions(
             order.functions.iter().chain(recursive).copied().filter(|f| reached.contains(f)),
             records,
         );
         let has_bound = || order.functions.iter().copied().filter(|f| records.function(*f).is_some());
         let has_cold = (0..graph.own().start).any(|f| observe::is_import(module.import(f), names::COLD));
-        let mut common =
-            has_cold.then(|| estimate(Ask { weights: Weights::Instructions, cold: false, traces: false }));
-        let mut time =
-            costs.map(|costs| estimate(Ask { weights: Weights::Time(costs), cold: false, traces: false }));
+        let mut common = has_cold.then(|| {
+            estimate(Ask { weights: Weights::Instructions, cold: false, traces: false, without: None })
+        });
+        let mut time = costs.map(|costs| {
+            estimate(Ask { weights: Weights::Time(costs), cold: false, traces: false, without: None })
+        });
         for estimate in [&mut common, &mut time].into_iter().flatten() {
             estimate.functions(has_bound(), records);
         }
 
-        let mut entries = Vec::new();
+        let (mut entries, mut dominant) = (Vec::new(), None);
         for (name, function) in exports {
             let returned = graph.reaches(module, &[*function], Some(&returning));
             let found = verified.entries.iter().find(|e| e.name == *name).map(|e| e.bound);
             let (bound, why) = match found {
                 Some(Ok(cost)) => (Bound::from(cost), None),
-                Some(Err(refused)) => (Bound::UNBOUNDED, Some(causes.tell(graph, *function, refused))),
-                None => (Bound::UNBOUNDED, Some("it was not verified".to_owned())),
+                Some(Err(_)) | None => (Bound::UNBOUNDED, Some(causes.of(name, *function))),
             };
             let seen = records.entry(*function).filter(|_| bound.is_bounded());
             let (_, path) = hard.entry(*function, seen);
+            if *name == names::BATCH && bound.is_bounded() {
+                let called = graph.reaches(module, &[*function], None);
+                let functions: Vec<u32> =
+                    order.functions.iter().copied().filter(|f| called.contains(f)).collect();
+                dominant = dominant::dominant((module, graph), records, &returning, &functions, *function);
+            }
             let sum = |estimate: &mut Option<Estimate<'_, '_>>| {
                 Some(Bound::from(estimate.as_mut()?.entry(*function, Some(seen?)).0))
             };
@@ -287,12 +309,13 @@ impl<'a> Read<'a> {
                 path: path.map_or_else(Vec::new, |p| p.steps(|f| graph.name(f))),
             });
         }
-        let loops = self.loops(hard.loops);
-        Analysis { entries, loops, cycles: order.cycles, grows: graph.grows, proved: self.proved() }
+        let loops = self.loops(hard.loops, &causes);
+        let (cycles, grows, proved) = (order.cycles, graph.grows, self.proved());
+        Analysis { entries, loops, cycles, grows, proved, dominant }
     }
 
     /// Returns loops with their verified trip counts. A loop that no verified call enters has a counter.
-    fn loops(&self, sums: BTreeMap<u32, LoopSum>) -> Vec<LoopReport> {
+    fn loops(&self, sums: BTreeMap<u32, LoopSum>, causes: &cause::Causes<'_, '_>) -> Vec<LoopReport> {
         let mut known: BTreeMap<u32, (TripCount, Poly)> = BTreeMap::new();
         for found in &self.verified.loops {
             let trips = match (found.packets, found.trips.is_bounded()) {
@@ -311,13 +334,15 @@ impl<'a> Read<'a> {
         }
         let report = |(offset, sum): (u32, LoopSum)| {
             let (trips, cost) = known.remove(&offset).unwrap_or((TripCount::Counted, sum.cost));
-            let depends = if trips == TripCount::Counted { Depends::Unknown } else { sum.depends };
+            let is_counted = trips == TripCount::Counted;
+            let depends = if is_counted { Depends::Unknown } else { sum.depends };
             LoopReport {
                 function: self.graph.name(sum.function),
                 offset: offset as usize,
                 trips,
                 cost,
                 depends,
+                why: causes.of_loop(sum.function, offset).filter(|_| is_counted),
             }
         };
         sums.into_iter().map(report).collect()

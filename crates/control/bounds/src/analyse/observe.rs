@@ -64,14 +64,20 @@ impl Records {
 
     /// Returns the quantity on which the work of an entry depends: the greatest class of its loops.
     pub fn depends(&self, function: u32) -> Depends {
-        let mut all = Depends::Nothing;
+        let all = self.reached(function).into_iter().flat_map(|seen| seen.loops.values());
+        all.map(|(_, by)| *by).fold(Depends::Nothing, Depends::max)
+    }
+
+    /// Returns the observations of an entry and of all that it calls, once for each context.
+    pub fn reached(&self, function: u32) -> Vec<&Seen> {
         let mut done = HashSet::new();
-        let mut todo: Vec<&Seen> = self.entry(function).into_iter().collect();
-        while let Some(seen) = todo.pop() {
-            all = seen.loops.values().map(|(_, by)| *by).fold(all, Depends::max);
-            todo.extend(seen.calls.values());
+        let mut all: Vec<&Seen> = self.entry(function).into_iter().collect();
+        let mut at = 0;
+        while let Some(seen) = all.get(at).copied() {
+            at += 1;
+            all.extend(seen.calls.values());
             let new = seen.called.iter().filter(|callee| done.insert(**callee));
-            todo.extend(new.filter_map(|callee| self.function(*callee)));
+            all.extend(new.filter_map(|callee| self.function(*callee)));
         }
         all
     }

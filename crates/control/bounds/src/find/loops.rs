@@ -37,7 +37,7 @@ impl Finder {
         if self.depth.get() >= MAX_SEARCH { LoopNote::default() } else { self.search(walk, body, entry) }
     }
 
-    fn explore<'a>(
+    pub(super) fn explore<'a>(
         &self,
         walk: &mut Walk<'_, 'a>,
         body: &LoopBody<'_, 'a>,
@@ -165,7 +165,7 @@ impl Finder {
 }
 
 /// Returns whether a budget could allow this number of iterations.
-fn is_useful(trips: Poly) -> bool {
+pub(super) fn is_useful(trips: Poly) -> bool {
     trips.at(1514).is_some_and(|n| n < 1 << 28)
 }
 

@@ -5,7 +5,10 @@
 //! [`flame_verify::verify`] decides.
 
 mod candidates;
+mod diagnose;
 mod loops;
+
+pub use diagnose::Diagnosing;
 
 use crate::analyse::graph::{Graph, Order};
 use crate::analyse::returns::returning;
@@ -73,6 +76,12 @@ pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Erro
     let module = Module::read(wasm, SECTION)?;
     let graph = Graph::read(wasm, &module)?;
     Ok(find_in(&module, &graph, effort))
+}
+
+/// Returns a finder that keeps the obstacles it meets. Functions with a bound for any arguments are not
+/// followed, nor are recursive ones.
+pub(crate) fn diagnosing(bounded: BTreeSet<u32>, recursive: BTreeSet<u32>) -> Diagnosing {
+    Diagnosing::new(Finder { bounded, small: 0, recursive, depth: Cell::new(0) })
 }
 
 /// Returns a certificate for a parsed module.

@@ -74,7 +74,7 @@ pub trait Sink: Send {
 /// A fault of an output: in the command line, in the file system, or in this program.
 #[derive(Debug, thiserror::Error)]
 pub enum SinkError {
-    #[error("{0:?} is no format: expected table, json, csv, parquet or eve")]
+    #[error("{0:?} is no format: expected {list}", list = Format::ALL.map(Format::name).join(", "))]
     Format(String),
     #[error("parquet is not written to a terminal or pipe: add -o NAME.parquet or -o FOLDER")]
     NeedsPath,
@@ -128,6 +128,11 @@ impl Format {
             Self::Parquet => "parquet",
             Self::Eve => "eve",
         }
+    }
+
+    /// Returns a remark for help, where the name is not enough.
+    pub fn about(self) -> Option<&'static str> {
+        (self == Self::Eve).then_some("Alerts in the format of Suricata")
     }
 }
 

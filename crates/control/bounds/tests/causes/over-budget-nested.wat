@@ -1,0 +1,15 @@
+;; Two nested loops: the inner one has the most iterations.
+(module (import "flame" "packet" (func $packet (param i32))) (memory (export "memory") 1)
+  (func (export "flame_batch") (param $b i32) (result i64)
+    (local $i i32) (local $k i32) (local $n i32) (local $count i32)
+    (local.set $count (i32.load offset=4 (local.get $b)))
+    (loop $packets
+      (call $packet (local.get $i))
+      (local.set $n (i32.const 0))
+      (loop $rows
+        (local.set $k (i32.const 0))
+        (loop $columns (br_if $columns (i32.lt_u (local.tee $k (i32.add (local.get $k) (i32.const 1))) (i32.const 100000))))
+        (br_if $rows (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1))) (i32.const 16))))
+      (br_if $packets (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (local.get $count))))
+    (i64.const 0))
+  (@custom "flame.manifest" "abi = 1\0aname = \22m\22\0aversion = \221\22\0adescription = \22d\22"))

@@ -1,0 +1,6 @@
+;; Options of a header are skipped by their length, which may be 0.
+(module (memory 1)
+  (func (export "f") (param $a i32) (local $i i32) (local $n i32)
+    (loop $l
+      (local.set $i (i32.add (local.get $i) (i32.load8_u (local.get $i))))
+      (br_if $l (i32.lt_u (local.get $i) (i32.const 1000))))))
