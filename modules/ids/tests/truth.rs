@@ -6,8 +6,7 @@ use flame_module::testing::{Native, Parameters};
 use std::collections::BTreeMap;
 
 fn parameters() -> Parameters {
-    let room = Parameters::default().integer("max_connections", 1 << 20).integer("max_tracked", 1 << 16);
-    room.with("rules", b"")
+    Parameters::of(flame_ids::DEFAULTS).integer("max_connections", 1 << 20)
 }
 
 fn expected() -> BTreeMap<String, BTreeMap<u32, u64>> {

@@ -66,12 +66,11 @@ fn signed<'a, K: Kind>(
             Some(name) => match look(name) {
                 Some(set) => set,
                 None => {
-                    return wrong(
-                        word.at,
-                        format!(
-                            "a variable that an earlier line defines (add `ipvar {name} …` or `portvar {name} …`)"
-                        ),
-                    );
+                    return Err(Wrong {
+                        at: word.at,
+                        expected: format!("variable {name} is not defined"),
+                        kind: Some(format!("undefined variable {name}")),
+                    });
                 }
             },
             None => K::single(word)?,

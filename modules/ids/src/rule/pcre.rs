@@ -76,14 +76,14 @@ pub fn read(piece: Piece<'_>) -> Result<Result<Pcre, String>, Wrong> {
             // there are no limits to override (O).
             'E' | 'B' | 'O' => {}
             'U' | 'I' | 'P' | 'H' | 'D' | 'M' | 'C' | 'K' | 'S' | 'Y' | 'V' | 'W' | 'Q' => {
-                return Ok(Err(format!("pcre flag {flag}: a part of an HTTP message")));
+                return Ok(Err(format!("pcre flag {flag} (needs HTTP buffers)")));
             }
             _ => return wrong(body.at + end + 1 + i, "flags of i s m x A E G R B O"),
         }
     }
     Ok(match syntax::parse_with(&pcre.pattern, &pcre.syntax()) {
         Ok(_) => Ok(pcre),
-        Err(e) => Err(format!("pcre: {}", last_line(&e.to_string()))),
+        Err(e) => Err(format!("pcre syntax: {}", last_line(&e.to_string()))),
     })
 }
 
