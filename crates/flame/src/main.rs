@@ -13,6 +13,7 @@ mod files;
 mod format;
 mod grant_args;
 mod paths;
+mod notice;
 mod plot;
 mod progress;
 mod settings;

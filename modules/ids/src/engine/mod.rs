@@ -279,10 +279,8 @@ impl Engine {
     #[inline]
     pub fn packet(&mut self, f: &Facts<'_>, mut alert: impl FnMut(&Rule, Option<App>)) {
         self.counts.packets += 1;
-        let app = match app::of_start(f) {
-            None if self.asks_dns && self.names.read(f) => Some(App::Dns),
-            app => app,
-        };
+        let is_dns = self.asks_dns && self.names.read(f);
+        let app = app::of_start(f).or(is_dns.then_some(App::Dns));
         let known = match &mut self.flows {
             Some(flows) => flows.see(f, app),
             None => Known { app, ..Known::default() },

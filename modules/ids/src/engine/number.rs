@@ -22,6 +22,14 @@ impl Search<'_> {
             Num::Var(i) => i64::try_from(self.vars[usize::from(i)]).unwrap_or(i64::MAX),
         }
     }
+
+    /// Returns a number that is not negative, of any size.
+    pub fn unsigned(&self, n: Num) -> u64 {
+        match n {
+            Num::Is(n) => n.max(0) as u64,
+            Num::Var(i) => self.vars[usize::from(i)],
+        }
+    }
 }
 
 /// Returns the number at a field, and the offset after the bytes that were read.

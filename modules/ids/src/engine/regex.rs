@@ -69,12 +69,18 @@ impl Regex {
         Ok(Self { dfa, number })
     }
 
-    /// Returns the end of the first match in `payload`, which if `anchored` begins at its start. The error is
-    /// that the search would take too long.
-    pub fn find(&self, payload: &[u8], anchored: bool, caches: &mut Caches) -> Result<Option<usize>, ()> {
+    /// Returns the end of the first match in `payload` from `start` on, at which it begins if `anchored`. The
+    /// error is that the search would take too long.
+    pub fn find(
+        &self,
+        payload: &[u8],
+        start: usize,
+        anchored: bool,
+        caches: &mut Caches,
+    ) -> Result<Option<usize>, ()> {
         let cache = caches.of(self);
         let anchored = if anchored { Anchored::Yes } else { Anchored::No };
-        let input = Input::new(payload).anchored(anchored);
+        let input = Input::new(payload).span(start..payload.len()).anchored(anchored);
         match self.dfa.try_search_fwd(cache, &input) {
             Ok(found) => Ok(found.map(|m| m.offset())),
             // No bytes are configured at which it would quit, so it gave up.

@@ -138,7 +138,7 @@ fn run(parts: &[Part], cursor: usize, search: &mut Search<'_>) -> bool {
         }
         Kind::Regex { regex, relative, anchored } => {
             let from = if *relative { cursor.min(payload.len()) } else { 0 };
-            let Some(found) = find_regex(regex, &payload[from..], *anchored, search) else {
+            let Some(found) = find_regex(regex, &payload[from..], 0, *anchored, search) else {
                 return part.not && *search.work > 0 && run(rest, cursor, search);
             };
             if part.not {
@@ -151,14 +151,14 @@ fn run(parts: &[Part], cursor: usize, search: &mut Search<'_>) -> bool {
                 return false;
             }
             // Each start position may have another end.
-            (from..=payload.len()).any(|start| {
-                let end = find_regex(regex, &payload[start..], true, search);
-                end.is_some_and(|end| run(rest, start + end, search))
+            (0..=payload.len() - from).any(|start| {
+                let end = find_regex(regex, &payload[from..], start, true, search);
+                end.is_some_and(|end| run(rest, from + end, search))
             })
         }
         Kind::Test(test) => {
             let Some((found, _)) = read(&test.field, cursor, search) else { return false };
-            let value = search.value(test.value) as u64;
+            let value = search.unsigned(test.value);
             compare(test.compare, found, value) != test.not && run(rest, cursor, search)
         }
         Kind::Jump(to) => jump(to, cursor, search).is_some_and(|cursor| run(rest, cursor, search)),
@@ -172,7 +172,7 @@ fn run(parts: &[Part], cursor: usize, search: &mut Search<'_>) -> bool {
         Kind::Math(math) => {
             let field = bytes::Field { mask: None, ..math.field };
             let Some((found, end)) = read(&field, cursor, search) else { return false };
-            let Some(value) = change(math, found, search.value(math.right) as u64) else { return false };
+            let Some(value) = change(math, found, search.unsigned(math.right)) else { return false };
             search.vars[usize::from(math.var)] = value;
             run(rest, end, search)
         }
@@ -216,12 +216,18 @@ pub fn spend(work: &mut u32, bytes: usize) -> bool {
     left.is_some()
 }
 
-/// Returns the end of the first match.
-fn find_regex(regex: &Regex, payload: &[u8], anchored: bool, search: &mut Search<'_>) -> Option<usize> {
-    if !spend(search.work, payload.len()) {
+/// Returns the end of the first match from `start` on.
+fn find_regex(
+    regex: &Regex,
+    payload: &[u8],
+    start: usize,
+    anchored: bool,
+    search: &mut Search<'_>,
+) -> Option<usize> {
+    if !spend(search.work, payload.len() - start) {
         return None;
     }
-    match regex.find(payload, anchored, search.caches) {
+    match regex.find(payload, start, anchored, search.caches) {
         Ok(found) => found,
         Err(()) => {
             *search.work = 0;

@@ -109,6 +109,7 @@ impl Parts {
     }
 
     /// Applies one word that several of the options share; returns whether it is one.
+    #[inline(never)]
     fn word(&mut self, part: Piece<'_>) -> Result<bool, Wrong> {
         let (name, value) = part.word(&[' ']);
         let value = value.trim();
@@ -159,6 +160,7 @@ impl Parts {
 }
 
 /// Parses `BYTES, [!]OPERATOR, VALUE, OFFSET[, WORD …]`.
+#[inline(never)]
 pub fn test(piece: Piece<'_>, names: &Names) -> Parsed<Test> {
     let mut all = piece.parts(',');
     let (Some(len), Some(operator), Some(value), Some(at)) = (all.next(), all.next(), all.next(), all.next())
@@ -189,6 +191,7 @@ pub fn test(piece: Piece<'_>, names: &Names) -> Parsed<Test> {
 }
 
 /// Parses `BYTES, OFFSET[, WORD …]`.
+#[inline(never)]
 pub fn jump(piece: Piece<'_>, names: &Names) -> Parsed<Jump> {
     let mut all = piece.parts(',');
     let (Some(len), Some(at)) = (all.next(), all.next()) else {
@@ -223,6 +226,7 @@ pub fn jump(piece: Piece<'_>, names: &Names) -> Parsed<Jump> {
 }
 
 /// Parses `BYTES, OFFSET, NAME[, WORD …]`.
+#[inline(never)]
 pub fn extract(piece: Piece<'_>, names: &mut Names) -> Parsed<Extract> {
     let mut all = piece.parts(',');
     let (Some(len), Some(at), Some(name)) = (all.next(), all.next(), all.next()) else {
@@ -244,6 +248,7 @@ pub fn extract(piece: Piece<'_>, names: &mut Names) -> Parsed<Extract> {
 }
 
 /// Parses `bytes N, offset N, oper OPERATOR, rvalue N, result NAME[, WORD …]`.
+#[inline(never)]
 pub fn math(piece: Piece<'_>, names: &mut Names) -> Parsed<Math> {
     let mut parts = Parts::new(Num::Is(0), Num::Is(0));
     let (mut operator, mut right, mut result) = (None, None, None);

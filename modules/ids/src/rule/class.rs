@@ -84,6 +84,7 @@ impl Classes {
     }
 
     /// Returns the display name of a class, and its priority.
+    #[inline(never)]
     pub fn find(&mut self, name: &str) -> (Arc<str>, u8) {
         if let Some(own) = self.own.get(name) {
             return own.clone();

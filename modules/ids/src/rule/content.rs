@@ -34,6 +34,7 @@ pub struct Content {
 }
 
 /// Parses `[!]"TEXT"[,MODIFIER …]`.
+#[inline(never)]
 pub fn read(piece: Piece<'_>, names: &Names) -> Result<Content, Wrong> {
     let piece = piece.trim();
     let (not, piece) = piece.strip("!").map_or((false, piece), |p| (true, p.trim()));
@@ -71,6 +72,7 @@ pub fn read(piece: Piece<'_>, names: &Names) -> Result<Content, Wrong> {
 }
 
 /// Returns the offset of the first quote that no backslash escapes.
+#[inline(never)]
 fn closing(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|b| {
@@ -81,6 +83,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// Returns the bytes of `text|68 65 78|\;`.
+#[inline(never)]
 fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Wrong> {
     let mut out = Vec::with_capacity(piece.text.len());
     let (mut hex, mut high, mut opened) = (false, None, piece.at);
@@ -119,6 +122,7 @@ fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Wrong> {
 
 impl Content {
     /// Applies the modifier `name` and returns whether there is one of that name.
+    #[inline(never)]
     pub fn modify(&mut self, name: Piece<'_>, value: Piece<'_>, names: &Names) -> Result<bool, Wrong> {
         match name.text {
             "nocase" | "rawbytes" => {
@@ -152,6 +156,7 @@ impl Content {
         Ok(true)
     }
 
+    #[inline(never)]
     fn place(&mut self, name: Piece<'_>, relative: bool) -> Result<(), Wrong> {
         if relative && self.absolute || !relative && self.window.relative {
             return wrong(name.at, "either offset and depth or distance and within, not both");
@@ -161,6 +166,7 @@ impl Content {
         Ok(())
     }
 
+    #[inline(never)]
     fn fast_pattern(&mut self, name: Piece<'_>, value: Piece<'_>) -> Result<(), Wrong> {
         if self.not {
             return wrong(name.at, "fast_pattern only at a content that is not negated");

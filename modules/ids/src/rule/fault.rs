@@ -9,8 +9,15 @@ pub struct Wrong {
     pub kind: Option<String>,
 }
 
-pub fn wrong<T>(at: usize, expected: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong { at, expected: expected.into(), kind: None })
+pub fn wrong<T>(at: usize, expected: impl AsRef<str>) -> Result<T, Wrong> {
+    Err(fault(at, expected.as_ref()))
+}
+
+/// Keeps the callers small: under a budget, a function pays for all its instructions.
+#[cold]
+#[inline(never)]
+fn fault(at: usize, expected: &str) -> Wrong {
+    Wrong { at, expected: expected.to_owned(), kind: None }
 }
 
 impl Wrong {

@@ -74,12 +74,14 @@ const STREAMS: &[&str] = &[
 const OTHERS: &[&str] =
     &["sip", "snmp", "dhcp", "ike", "ikev2", "krb5", "tftp", "ntp", "quic", "mdns", "arp", "ether", "pkthdr"];
 
+#[inline(never)]
 pub fn is_action(word: &str) -> bool {
     ACTIONS.contains(&word)
 }
 
 /// Parses the header and returns it with the text after it. Reasons why the rule cannot be used go to
 /// `unsupported`.
+#[inline(never)]
 pub fn read<'a>(
     piece: Piece<'a>,
     vars: &mut Variables,
@@ -154,19 +156,20 @@ pub fn read<'a>(
 }
 
 /// Returns one field: the text up to white space, or a list including the white space in it.
+#[inline(never)]
 fn field<'a>(piece: Piece<'a>, expected: &str) -> Result<(Piece<'a>, Piece<'a>), Wrong> {
     let piece = piece.skip_space();
     let mut depth = 0usize;
     let mut end = piece.text.len();
-    for (i, c) in piece.text.char_indices() {
-        match c {
-            '[' => depth += 1,
-            ']' => depth = depth.saturating_sub(1),
-            '(' | '\n' => {
+    for (i, b) in piece.text.bytes().enumerate() {
+        match b {
+            b'[' => depth += 1,
+            b']' => depth = depth.saturating_sub(1),
+            b'(' | b'\n' => {
                 end = i;
                 break;
             }
-            c if c.is_whitespace() && depth == 0 && piece.text[..i] != *"!" => {
+            b' ' | b'\t' | b'\r' if depth == 0 && piece.text.as_bytes()[..i] != *b"!" => {
                 end = i;
                 break;
             }

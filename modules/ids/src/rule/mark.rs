@@ -46,6 +46,7 @@ pub struct Mark {
 pub struct Numbers(BTreeMap<String, u32>);
 
 impl Numbers {
+    #[inline(never)]
     fn of(&mut self, name: Piece<'_>) -> Result<u32, Wrong> {
         if name.is_empty() || name.text.contains(char::is_whitespace) {
             return wrong(name.at, "a name");
@@ -55,6 +56,7 @@ impl Numbers {
     }
 }
 
+#[inline(never)]
 fn action(piece: Piece<'_>) -> Option<Action> {
     Some(match piece.text {
         "set" => Action::Set,
@@ -67,6 +69,7 @@ fn action(piece: Piece<'_>) -> Option<Action> {
 }
 
 /// Parses `noalert` or `ACTION,NAME[|NAME …]`; `noalert` gives nothing.
+#[inline(never)]
 pub fn flowbits(piece: Piece<'_>, numbers: &mut Numbers) -> Result<Option<Mark>, Wrong> {
     let mut parts = piece.parts(',');
     let first = parts.next().unwrap_or(piece);
@@ -85,6 +88,7 @@ pub fn flowbits(piece: Piece<'_>, numbers: &mut Numbers) -> Result<Option<Mark>,
 }
 
 /// Parses `ACTION,NAME,track ip_src|ip_dst|ip_pair[,expire SECONDS]`; `noalert` gives nothing.
+#[inline(never)]
 pub fn xbits(piece: Piece<'_>, numbers: &mut Numbers) -> Result<Result<Option<Mark>, String>, Wrong> {
     let mut parts = piece.parts(',');
     let first = parts.next().unwrap_or(piece);

@@ -29,6 +29,7 @@ pub struct Names(Vec<String>);
 
 impl Names {
     /// Parses a number in `min..=max` or the name of a variable.
+    #[inline(never)]
     pub fn read(&self, piece: Piece<'_>, min: i64, max: i64) -> Result<Num, Wrong> {
         if piece.text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             return match self.0.iter().position(|name| name == piece.text) {
@@ -40,6 +41,7 @@ impl Names {
     }
 
     /// Returns the index of a variable, which is new unless it has been set before.
+    #[inline(never)]
     pub fn define(&mut self, piece: Piece<'_>) -> Result<u8, Wrong> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
         if !piece.text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

@@ -24,6 +24,7 @@ pub struct Context<'a> {
 }
 
 /// Parses `NAME[:VALUE]; …)`; `piece` begins after the parenthesis and ends at the end of the rule.
+#[inline(never)]
 pub fn read(piece: Piece<'_>, context: &mut Context<'_>) -> Result<Options, Wrong> {
     let mut options = Options::default();
     let mut names = Names::default();
@@ -55,17 +56,25 @@ pub fn read(piece: Piece<'_>, context: &mut Context<'_>) -> Result<Options, Wron
 }
 
 /// Returns the offset of the `;` that ends an option: not in quotes and not after a backslash.
+#[inline(never)]
 fn end(text: &str) -> Option<usize> {
-    let (mut quoted, mut escaped) = (false, false);
-    text.bytes().position(|b| {
-        let plain = !escaped;
-        escaped = plain && b == b'\\';
-        quoted ^= plain && b == b'"';
-        plain && !quoted && b == b';'
-    })
+    let bytes = text.as_bytes();
+    let (mut quoted, mut from) = (false, 0);
+    loop {
+        let at = from + memchr::memchr3(b'"', b'\\', b';', bytes.get(from..)?)?;
+        match bytes[at] {
+            b'\\' => from = at + 2,
+            b';' if !quoted => return Some(at),
+            found => {
+                quoted ^= found == b'"';
+                from = at + 1;
+            }
+        }
+    }
 }
 
 impl Options {
+    #[inline(never)]
     fn option(
         &mut self,
         name: Piece<'_>,
@@ -144,6 +153,7 @@ impl Options {
     }
 
     /// Parses an option about the payload or a buffer.
+    #[inline(never)]
     fn payload(
         &mut self,
         name: Piece<'_>,
@@ -216,6 +226,7 @@ impl Options {
     }
 
     /// Parses an option that compares a field with a number.
+    #[inline(never)]
     fn number(&mut self, name: Piece<'_>, value: Piece<'_>, context: &mut Context<'_>) -> Result<(), Wrong> {
         let (field, limit, proto) = match name.text {
             "dsize" => (Field::PayloadLength, 65_535, None),
@@ -245,6 +256,7 @@ impl Options {
     }
 
     /// Parses `[!<>]PROTOCOL`, by name or number.
+    #[inline(never)]
     fn ip_proto(&mut self, value: Piece<'_>) -> Result<(), Wrong> {
         let name = value.text.trim_start_matches(['!', '<', '>', ' ']);
         let range = match proto::number(name) {
@@ -261,6 +273,7 @@ impl Options {
         Ok(())
     }
 
+    #[inline(never)]
     fn flow(&mut self, value: Piece<'_>, context: &mut Context<'_>) -> Result<(), Wrong> {
         for part in value.parts(',') {
             match part.text {
@@ -284,6 +297,7 @@ impl Options {
 }
 
 /// Parses `[!]N[,relative][,rawbytes]`.
+#[inline(never)]
 fn isdataat(value: Piece<'_>, names: &Names) -> Result<Step, Wrong> {
     let (not, value) = value.strip("!").map_or((false, value), |v| (true, v.trim()));
     let mut parts = value.parts(',');
@@ -300,6 +314,7 @@ fn isdataat(value: Piece<'_>, names: &Names) -> Result<Step, Wrong> {
 }
 
 /// Notes why the rule cannot be used, and reads on.
+#[inline(never)]
 fn unused(context: &mut Context<'_>, reason: String) -> Result<(), Wrong> {
     context.unsupported.push(reason);
     Ok(())
@@ -313,6 +328,7 @@ fn once<T>(place: &mut Option<T>, name: Piece<'_>, value: T) -> Result<(), Wrong
     }
 }
 
+#[inline(never)]
 fn need(header: &Header, proto: Proto, name: Piece<'_>) -> Result<(), Wrong> {
     if header.proto == proto {
         Ok(())
@@ -321,7 +337,11 @@ fn need(header: &Header, proto: Proto, name: Piece<'_>) -> Result<(), Wrong> {
     }
 }
 
+#[inline(never)]
 fn unescape(text: &str) -> String {
+    if !text.contains('\\') {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

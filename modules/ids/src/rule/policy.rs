@@ -34,6 +34,7 @@ pub fn is_line(word: &str) -> bool {
 
 impl Policies {
     /// Parses the line of kind `kind`, after that word. The inner result is a reason why it is not supported.
+    #[inline(never)]
     pub fn define(
         &mut self,
         kind: Piece<'_>,
@@ -80,6 +81,7 @@ impl Policies {
 
     /// Returns the rate and the suppressions of a rule, which has the rate `own` itself. A rate for one rule
     /// replaces its own; a rate for all rules does not.
+    #[inline(never)]
     pub fn of(&self, gid: u32, sid: u32, own: Option<Rate>) -> (Option<Rate>, Vec<Suppression>) {
         let (mut rate, mut suppressed) = (own, Vec::new());
         for key in [(gid, sid), (gid, 0), (0, 0)] {

@@ -1,6 +1,7 @@
 //! Names of protocols above IP, as the registry of IANA and Suricata have them.
 
 /// Returns the number of a protocol, given by its name or number.
+#[inline(never)]
 pub fn number(name: &str) -> Option<u8> {
     if let Ok(number) = name.parse() {
         return Some(number);

@@ -20,6 +20,7 @@ impl Range {
 
 /// Parses a range of numbers up to `limit`; `ends` is whether `3<>5` includes 3 and 5, and `dash` whether
 /// `3-5` does.
+#[inline(never)]
 pub fn read(piece: Piece<'_>, limit: u32, ends: bool, dash: bool) -> Result<Range, Wrong> {
     let piece = piece.trim();
     let (not, piece) = piece.strip("!").map_or((false, piece), |p| (true, p.trim()));

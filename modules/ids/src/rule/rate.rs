@@ -35,6 +35,7 @@ pub struct Rate {
 }
 
 /// Parses `type T, track by_src, count N, seconds N`; a `detection_filter` has no type.
+#[inline(never)]
 pub fn read(piece: Piece<'_>, detection: bool) -> Result<Rate, Wrong> {
     let (mut kind, mut track, mut count, mut seconds) =
         (detection.then_some(Kind::Detection), None, None, None);

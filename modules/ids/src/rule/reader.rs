@@ -41,6 +41,7 @@ pub fn load(source: &Source<'_>) -> RuleSet {
 
 /// Returns the offset after the newline that ends this line: the first without a backslash before it.
 /// Comments cannot be continued.
+#[inline(never)]
 fn line_end(text: &str) -> usize {
     let comment = text.trim_start_matches([' ', '\t']).starts_with('#');
     let mut from = 0;
@@ -94,6 +95,7 @@ impl Reader {
         }
     }
 
+    #[inline(never)]
     fn name(&mut self, name: &str) {
         self.file = match self.set.files.iter().rposition(|f| f == name) {
             Some(i) => i as u32,
@@ -105,12 +107,14 @@ impl Reader {
     }
 
     /// Notes that a line other than a rule has no effect.
+    #[inline(never)]
     fn refuse(&mut self, line: u32, sid: u32, kind: &str, reason: String) {
         let found = Unsupported { file: self.file, line, sid, kind: kind.to_owned(), reason };
         self.set.refuse(false, found);
     }
 
     /// Reads a line. A fault tells whether the line is a rule.
+    #[inline(never)]
     fn line(&mut self, line: Piece<'_>, number: u32) -> Result<(), (bool, Wrong)> {
         let line = line.trim();
         if line.is_empty() || line.text.starts_with('#') {
@@ -158,6 +162,7 @@ impl Reader {
         }
     }
 
+    #[inline(never)]
     fn rule(&mut self, line: Piece<'_>, number: u32) -> Result<(), Wrong> {
         let mut reasons = Vec::new();
         let (header, rest) = header::read(line, &mut self.vars, &mut reasons)?;
@@ -242,6 +247,7 @@ impl Reader {
 }
 
 /// Returns the number after `sid:` in a line that could not be read, or 0.
+#[inline(never)]
 fn sid_of(line: &str) -> u32 {
     let Some(at) = line.rfind("sid:") else { return 0 };
     let digits = line[at + 4..].trim_start();

@@ -31,6 +31,7 @@ const KEPT: usize = 256;
 
 impl Variables {
     /// Parses `NAME VALUE` after the word `kind`.
+    #[inline(never)]
     pub fn define(&mut self, kind: &str, piece: Piece<'_>) -> Result<(), Wrong> {
         let (name, value) = piece.trim().word(&[]);
         let sort = match kind {
@@ -41,6 +42,7 @@ impl Variables {
         self.set(sort, name, value.trim())
     }
 
+    #[inline(never)]
     pub fn set(&mut self, sort: Sort, name: Piece<'_>, value: Piece<'_>) -> Result<(), Wrong> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty() || !name.text.chars().all(plain) {
@@ -108,6 +110,7 @@ impl Variables {
     }
 }
 
+#[inline(never)]
 fn find<K: list::Kind>(
     read: &mut BTreeMap<String, Arc<K>>,
     defined: &BTreeMap<String, Arc<K>>,

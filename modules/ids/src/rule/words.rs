@@ -195,6 +195,7 @@ fn is_known_elsewhere(word: &str) -> bool {
 }
 
 /// Returns the reason why a rule with this option is not supported, if the option is one of other engines.
+#[inline(never)]
 pub fn reason(word: &str) -> Option<String> {
     let streams = STREAMS.iter().any(|prefix| word.starts_with(prefix));
     let needs = if streams { " (needs streams)" } else { "" };
