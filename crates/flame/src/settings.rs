@@ -138,7 +138,9 @@ mod tests {
         assert_eq!(set(&[("rules", format!("@{}", folder.path().display()))]).unwrap()["rules"], all);
         assert_eq!(set(&[("x", "@@a".into()), ("y", "1".into()), ("y", "2".into())]).unwrap()["y"], "2");
         assert_eq!(set(&[("x", "@@a".into())]).unwrap()["x"], "@a");
-        for wrong in [[("x", "1".to_owned()), ("x", at("c.txt"))], [("x", at("c.txt")), ("x", "1".to_owned())]] {
+        for wrong in
+            [[("x", "1".to_owned()), ("x", at("c.txt"))], [("x", at("c.txt")), ("x", "1".to_owned())]]
+        {
             assert!(set(&wrong).unwrap_err().contains("either a value or files"));
         }
         std::fs::remove_dir_all(folder.path()).unwrap();

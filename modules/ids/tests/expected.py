@@ -432,7 +432,7 @@ def decode(link, ts, b):
         head, total = (ip[0] & 15) * 4, u16(2)
         if head < 20 or len(ip) < head:
             return None
-        end = total if total >= head else len(ip)
+        end = max(total, head) if total else len(ip)
         p |= dict(src=ip[12:16], dst=ip[16:20], ttl=ip[8], id=u16(4), fragbits=ip[6] >> 5, fragoffset=u16(6) & 0x1FFF)
         proto, later = ip[9], u16(6) & 0x1FFF != 0
         if proto == 51 and not later and head + 8 <= len(ip):

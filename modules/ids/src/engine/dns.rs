@@ -54,8 +54,8 @@ impl Names {
         }
     }
 
-    /// Reads a message: `None` if it is not DNS. Only the names of queries are kept.
-    fn message(&mut self, message: &[u8]) -> Option<()> {
+    /// Adds the names of a message if it is a query; `None` if it is not DNS.
+    pub fn message(&mut self, message: &[u8]) -> Option<()> {
         let header = message.first_chunk::<12>()?;
         let is_query = header[2] & 0x80 == 0;
         // Opcodes up to 6 are assigned; the bit after the flags must be zero.

@@ -41,7 +41,7 @@ pub fn read(piece: Piece<'_>, limit: u32, ends: bool, dash: bool) -> Result<Rang
     } else if let Some(p) = piece.strip("<=") {
         (0, number(p)?)
     } else if let Some(p) = piece.strip(">=") {
-        (number(p)?, limit)
+        (number(p)?, u32::MAX)
     } else if let Some(p) = piece.strip("<") {
         match number(p)? {
             0 => return nothing(),
@@ -50,13 +50,14 @@ pub fn read(piece: Piece<'_>, limit: u32, ends: bool, dash: bool) -> Result<Rang
     } else if let Some(p) = piece.strip(">") {
         match number(p)? {
             n if n == limit => return nothing(),
-            n => (n + 1, limit),
+            // A payload may be longer than its length field can say.
+            n => (n + 1, u32::MAX),
         }
     } else if let Some((a, b)) = between("-") {
         if a.trim().is_empty() {
             (0, number(b)?)
         } else if b.trim().is_empty() {
-            (number(a)?, limit)
+            (number(a)?, u32::MAX)
         } else {
             match inside(number(a)?, number(b)?, dash) {
                 Some(range) => range,

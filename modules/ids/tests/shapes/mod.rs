@@ -24,7 +24,9 @@ impl Random {
 
     /// Returns a word of `n` letters.
     fn word(&mut self, n: usize) -> String {
-        (0..n).map(|i| char::from(*self.pick(if i % 2 == 0 { b"bcdfghklmnprstvwxz" } else { b"aeiouy" }))).collect()
+        (0..n)
+            .map(|i| char::from(*self.pick(if i % 2 == 0 { b"bcdfghklmnprstvwxz" } else { b"aeiouy" })))
+            .collect()
     }
 
     fn pick<'a>(&mut self, of: &'a [u8]) -> &'a u8 {
@@ -71,7 +73,11 @@ pub fn rules(count: usize, streams: usize) -> String {
             1 + r.below(9)
         );
         if r.below(6) == 0 {
-            let _ = writeln!(text, "# alert tcp any any -> any any (msg:\"switched off\"; sid:{};)", sid + 1_000_000);
+            let _ = writeln!(
+                text,
+                "# alert tcp any any -> any any (msg:\"switched off\"; sid:{};)",
+                sid + 1_000_000
+            );
         }
     }
     text
@@ -86,7 +92,9 @@ fn in_packets(r: &mut Random) -> (String, String) {
             let method = r.one(&["GET", "POST"]);
             let more = match r.below(3) {
                 0 => format!(" pcre:\"/{name}=[a-f0-9]{{{n}}}(&|\\s)/Ri\";"),
-                1 => format!(" content:!\"Referer|3a|\"; content:\"|0d 0a|{}|3a 20|\"; distance:0;", r.word(7)),
+                1 => {
+                    format!(" content:!\"Referer|3a|\"; content:\"|0d 0a|{}|3a 20|\"; distance:0;", r.word(7))
+                }
                 _ => String::new(),
             };
             let file = r.one(&["php", "asp", "jsp", "exe"]);
@@ -145,12 +153,19 @@ fn in_packets(r: &mut Random) -> (String, String) {
             let (name, content) = (r.word(6), r.word(12));
             let mark = r.one(&["set", "isset", "isnotset"]);
             let quiet = if mark == "set" { " flowbits:noalert;" } else { "" };
-            (out.to_owned(), format!("{server} flowbits:{mark},MADE.{name};{quiet} content:\"{content}\"; fast_pattern;"))
+            (
+                out.to_owned(),
+                format!("{server} flowbits:{mark},MADE.{name};{quiet} content:\"{content}\"; fast_pattern;"),
+            )
         }
         _ => {
             let list: Vec<_> = (0..50).map(|_| r.address()).collect();
             let header = format!("ip [{}] any -> $HOME_NET any", list.join(","));
-            (header, "threshold:type limit, track by_src, count 1, seconds 3600; flowbits:set,MADE.evil;".to_owned())
+            (
+                header,
+                "threshold:type limit, track by_src, count 1, seconds 3600; flowbits:set,MADE.evil;"
+                    .to_owned(),
+            )
         }
     }
 }
@@ -158,7 +173,9 @@ fn in_packets(r: &mut Random) -> (String, String) {
 fn in_a_stream(r: &mut Random) -> (String, String) {
     let (a, b) = (r.word(9), r.host());
     let body = match r.below(4) {
-        0 => format!("flow:established,to_server; http.uri; content:\"/{a}.php\"; endswith; http.host; content:\"{b}\";"),
+        0 => format!(
+            "flow:established,to_server; http.uri; content:\"/{a}.php\"; endswith; http.host; content:\"{b}\";"
+        ),
         1 => format!("flow:established,to_server; content:\"{a}\"; http_uri; content:\"{b}\"; http_header;"),
         2 => format!("flow:established,to_client; file.data; content:\"{a}\"; fast_pattern;"),
         _ => format!("flow:established,to_server; http.user_agent; content:\"{a}\"; bsize:9;"),
