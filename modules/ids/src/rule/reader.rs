@@ -10,6 +10,21 @@ use std::collections::BTreeMap;
 /// The beginning of a line that names the file of the lines after it.
 pub const FILE: &str = "#!file ";
 
+/// The work that a start has time for, in units of the budget, as far as it can be told from lengths. The rest
+/// of `limits.call_budget` is for tables and for counting the lines after that.
+const MOST_WORK: u64 = 8_500_000_000;
+/// Why later rules are not in use.
+const BEYOND: &str = "beyond what the start has time for";
+
+/// Returns about how much work it takes to read a line and to use it if it is a rule.
+fn work_of(line: &str, is_used: bool) -> u64 {
+    let bytes = line.len() as u64;
+    if !is_used {
+        return 3_000 + 100 * bytes;
+    }
+    40_000 + 400 * bytes + 600_000 * line.matches("pcre:").count() as u64
+}
+
 /// Parses rules of one file, without variables and thresholds.
 pub fn parse(rules: &str) -> RuleSet {
     load(&Source { rules, ..Source::default() })
@@ -24,6 +39,8 @@ pub fn load(source: &Source<'_>) -> RuleSet {
         marks: mark::Numbers::default(),
         seen: BTreeMap::new(),
         file: 0,
+        work: 0,
+        beyond: 0,
         set: RuleSet { files: vec![String::new()], dialect: source.dialect, ..RuleSet::default() },
     };
     for (line, reason) in reader.vars.read(source.vars) {
@@ -64,6 +81,9 @@ struct Reader {
     seen: BTreeMap<(u32, u32), (u32, u32)>,
     /// The current file.
     file: u32,
+    /// The work so far, and the number of rules after there was too much.
+    work: u64,
+    beyond: u64,
     set: RuleSet,
 }
 
@@ -79,7 +99,10 @@ impl Reader {
                 number = 1;
                 continue;
             }
-            if let Err((is_rule, fault)) = self.line(Piece::new(line, 0), number) {
+            let rules = self.set.rules.len();
+            if self.work > MOST_WORK {
+                self.skip(line, number);
+            } else if let Err((is_rule, fault)) = self.line(Piece::new(line, 0), number) {
                 self.set.total += u64::from(is_rule);
                 let kind = fault.kind.as_deref().unwrap_or("malformed");
                 let found = Unsupported {
@@ -90,6 +113,9 @@ impl Reader {
                     reason: fault.describe(line),
                 };
                 self.set.refuse(is_rule, found);
+            }
+            if !line.starts_with('#') {
+                self.work += work_of(line, self.set.rules.len() > rules);
             }
             number += line.bytes().filter(|b| *b == b'\n').count() as u32;
         }
@@ -104,6 +130,21 @@ impl Reader {
                 (self.set.files.len() - 1) as u32
             }
         };
+    }
+
+    /// Counts a line that there is no time for. The first one is listed.
+    fn skip(&mut self, line: &str, number: u32) {
+        if !line.trim_ascii_start().starts_with(|c| c != '#') {
+            return;
+        }
+        self.set.total += 1;
+        self.beyond += 1;
+        if self.beyond > 1 {
+            self.set.unlisted += 1;
+            return;
+        }
+        let (kind, reason) = (BEYOND.to_owned(), format!("{BEYOND}, as all lines after it"));
+        self.set.refuse(false, Unsupported { file: self.file, line: number, sid: 0, kind, reason });
     }
 
     /// Notes that a line other than a rule has no effect.
@@ -238,6 +279,9 @@ impl Reader {
     }
 
     fn finish(mut self) -> RuleSet {
+        if self.beyond > 0 {
+            self.set.kinds.insert(BEYOND.to_owned(), self.beyond);
+        }
         for rule in &mut self.set.rules {
             let (rate, suppressed) = self.policies.of(rule.gid, rule.sid, rule.rate);
             (rule.rate, rule.suppressed) = (rate, suppressed.into());

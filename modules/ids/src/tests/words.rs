@@ -359,3 +359,16 @@ fn a_strict_run_names_the_first_line() {
     let text = *started.unwrap_err().downcast::<String>().unwrap();
     assert!(text.contains("1 of 2 rules run; by reason: 1 malformed; the first: line 2: "), "{text}");
 }
+
+#[test]
+fn rules_that_there_is_no_time_for_are_counted() {
+    let long = "x".repeat(30_000);
+    let rules: String = (1..=1000)
+        .map(|sid| format!("alert tcp any any -> any any (msg:\"{long}\"; sid:{sid};)\n# no rule\n\n"))
+        .collect();
+    let set = parse(&rules);
+    let (used, beyond) = (set.rules.len() as u64, set.kinds["beyond what the start has time for"]);
+    assert!(used > 500 && used < 900 && used + beyond == 1000 && set.total == 1000, "{used} {beyond}");
+    assert_eq!((set.unsupported.len() as u64, set.unlisted), (1, beyond - 1));
+    assert_eq!(u64::from(set.unsupported[0].line), used * 3 + 1);
+}
