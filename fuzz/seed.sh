@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,policy,credential,analyser,programs,certificate,view}
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,names,policy,credential,analyser,programs,certificate,view}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -93,7 +93,20 @@ cp ../modules/worm/worms.txt $corpus/signatures/
 # The definitions with each rule, and a packet that some match.
 head='\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00\x45\x00\x00\x38\x00\x01\x40\x00\x40\x06\x00\x00\x0a\x00\x00\x01\x0a\x00\x00\x02'
 tcp='\x04\x00\x00\x50\x00\x00\x00\x01\x00\x00\x00\x02\x50\x18\x01\x00\x00\x00\x00\x00GET /../../etc HT'
-grep '^alert' ../modules/ids/rules/flame.rules | split -l 1 - $corpus/rules/one.
+python3 - $corpus/names <<'PY'
+import pathlib, struct, sys
+target = pathlib.Path(sys.argv[1])
+name = b"\3www\7example\3com\0"
+query = struct.pack(">6H", 1, 0x100, 2, 0, 0, 0) + name + b"\0\1\0\1" + b"\4mail\xc0\x10" + b"\0\1\0\1"
+entry = b"\0\0\x0cwww.test.org"
+sni = b"\0\0" + struct.pack(">HH", len(entry) + 2, len(entry)) + entry
+extensions = b"\0\x17\0\0" + sni
+hello = b"\3\3" + bytes(32) + b"\0" + b"\0\2\x13\1" + b"\1\0" + struct.pack(">H", len(extensions)) + extensions
+record = b"\x16\3\1" + struct.pack(">H", len(hello) + 4) + b"\1\0" + struct.pack(">H", len(hello)) + hello
+for i, seed in enumerate((query, record)):
+    (target / str(i)).write_bytes(b"\xff" + seed)
+PY
+grep -h '^alert' ../modules/ids/rules/flame.rules ../modules/ids/tests/words.rules | split -l 1 - $corpus/rules/one.
 for file in $corpus/rules/one.*; do
     { grep -E '^(ipvar|portvar|config)' ../modules/ids/rules/flame.rules; cat "$file"; printf '\x00%b' "$head$tcp"; } > "$file.new"
     mv "$file.new" "$file"

@@ -260,7 +260,15 @@ static inline double flame_number(const struct flame_init *init, uint32_t len, c
 
 /* Returns a text of `*size` bytes without a terminating 0. It is valid until flame_init returns. */
 static inline const char *flame_text(const struct flame_init *init, uint32_t len, const char *name, uint32_t *size) {
-  return (const char *)flame_parameter(init, len, name, size);
+  const uint8_t *p = flame_parameter(init, len, name, size);
+  uint32_t place[2];
+  uint32_t name_len = 0;
+  while (name[name_len]) name_len++;
+  /* A large text, which has `max` in module.toml, lies elsewhere: the value is its address and length. */
+  if (p[-6 - (int32_t)name_len] != 1) return (const char *)p;
+  __builtin_memcpy(place, p, 8);
+  *size = place[1];
+  return (const char *)place[0];
 }
 
 /* Returns `size` bytes of new memory, all 0. It cannot be freed, so call this in flame_init. */

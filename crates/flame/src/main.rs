@@ -12,6 +12,7 @@ mod exit;
 mod files;
 mod format;
 mod grant_args;
+mod notice;
 mod paths;
 mod plot;
 mod progress;

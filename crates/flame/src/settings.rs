@@ -1,38 +1,151 @@
 //! Parameters of modules from the command line.
 
-use crate::caller;
+use crate::caller::{self, Caller};
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::path::{Path, PathBuf};
 
-/// Returns the values of `MODULE.PARAMETER=VALUE` by module. The value `@FILE` stands for that file's text,
-/// and `@@…` for a value that begins with one `@`.
+/// The beginning of a line that names the file of the lines after it, where a text is made of several files.
+const FILE: &str = "#!file ";
+/// The extension of the files of a folder, and of files whose lines are always preceded by their name.
+const RULES: &str = "rules";
+
+/// Returns the values of `MODULE.PARAMETER=VALUE` by module. The value `@PATH` stands for the text of a file
+/// or of the files `*.rules` of a folder, and `@@…` for a value that begins with one `@`. A parameter that is
+/// given several files has the text of all of them.
 pub fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
     let mut settings: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    let mut files: BTreeMap<(String, String), Vec<PathBuf>> = BTreeMap::new();
     for text in set {
         let parsed = text.split_once('=').and_then(|(k, v)| Some((k.split_once('.')?, v)));
         let Some(((module, name), value)) = parsed else {
             return Err(format!("--set {text}: expected MODULE.PARAMETER=VALUE").into());
         };
-        let value = match value.strip_prefix('@') {
-            Some(rest) if rest.starts_with('@') => rest.to_owned(),
-            Some(file) => text_of(file).map_err(|e| format!("--set {text}: {e}"))?,
-            None => value.to_owned(),
-        };
-        settings.entry(module.to_owned()).or_default().insert(name.to_owned(), value);
+        let key = (module.to_owned(), name.to_owned());
+        let file = value.strip_prefix('@').filter(|rest| !rest.starts_with('@'));
+        let of_module = settings.entry(module.to_owned()).or_default();
+        if file.is_some() != files.contains_key(&key) && of_module.contains_key(name) {
+            return Err(format!("--set {text}: {module}.{name} is either a value or files, not both").into());
+        }
+        match file {
+            Some(path) => files.entry(key).or_default().push(path.into()),
+            None if value.starts_with("@@") => drop(of_module.insert(name.to_owned(), value[1..].to_owned())),
+            None => drop(of_module.insert(name.to_owned(), value.to_owned())),
+        }
+        // The text of files replaces this.
+        of_module.entry(name.to_owned()).or_default();
+    }
+    for ((module, name), paths) in files {
+        let text = text_of(&paths).map_err(|e| format!("--set {module}.{name}=@…: {e}"))?;
+        settings.entry(module).or_default().insert(name, text);
     }
     Ok(settings)
 }
 
-/// Returns a file's text, up to the size that fits a module's parameters.
-fn text_of(file: &str) -> Result<String, Error> {
-    let limit = u64::from(flame_abi::layout::MAX_DATA);
-    let mut text = Vec::new();
-    let read = caller::open(file.as_ref())?.take(limit + 1).read_to_end(&mut text);
-    read.map_err(|e| format!("{file}: {e}"))?;
-    if text.len() as u64 > limit {
-        return Err(format!("{file}: more than {limit} bytes, which is what fits parameters").into());
+/// Returns the text of files, and of the files `*.rules` of folders in the order of their names, up to the
+/// size that fits a module's parameters. A line with its name precedes each file, unless there is only one,
+/// which may be no list of rules.
+pub fn text_of(paths: &[PathBuf]) -> Result<String, Error> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            files.extend(files_of(path)?);
+        } else {
+            files.push(path.clone());
+        }
     }
-    String::from_utf8(text)
-        .map_err(|e| format!("{file}: byte {} is not UTF-8", e.utf8_error().valid_up_to()).into())
+    if let [file] = &files[..]
+        && file.extension().is_none_or(|e| e != RULES)
+    {
+        return read(file, flame_abi::layout::MAX_TEXTS as usize);
+    }
+    let mut text = String::new();
+    for file in files {
+        let name = file.to_string_lossy().replace(char::is_control, " ");
+        text += &format!("{FILE}{name}\n");
+        let room = (flame_abi::layout::MAX_TEXTS as usize).saturating_sub(text.len() + 1);
+        text += &read(&file, room)?;
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+/// Returns the files `*.rules` of a folder.
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    Caller::here().may_name("a folder", "name its files")?;
+    let fail = |reason: String| -> Error { format!("{}: {reason}", folder.display()).into() };
+    let entries = std::fs::read_dir(folder).map_err(|e| fail(e.to_string()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|e| fail(e.to_string()))?.path();
+        if path.extension().is_some_and(|e| e == RULES) && path.is_file() {
+            files.push(path);
+        }
+    }
+    if files.is_empty() {
+        return Err(fail("no files *.rules in this folder".to_owned()));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Returns a file's text of at most `limit` bytes.
+fn read(file: &Path, limit: usize) -> Result<String, Error> {
+    let mut text = Vec::new();
+    let read = caller::open(file)?.take(limit as u64 + 1).read_to_end(&mut text);
+    let name = file.display();
+    read.map_err(|e| format!("{name}: {e}"))?;
+    if text.len() > limit {
+        let most = flame_abi::layout::MAX_TEXTS >> 20;
+        return Err(format!("{name}: more than fits: all texts together are at most {most} MiB").into());
+    }
+    // Rule files in Latin-1 exist; what is not UTF-8 in them is in comments and messages.
+    match String::from_utf8(text) {
+        Ok(text) => Ok(text),
+        Err(e) if file.extension().is_some_and(|e| e == RULES) => {
+            Ok(String::from_utf8_lossy(e.as_bytes()).into_owned())
+        }
+        Err(e) => Err(format!("{name}: byte {} is not UTF-8", e.utf8_error().valid_up_to()).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_folders_make_one_text_that_names_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for (name, text) in [("b.rules", "two\n"), ("a.rules", "one"), ("c.txt", "three"), ("d.rules", "")] {
+            let bytes: Vec<u8> = if name == "d.rules" { vec![0xe9] } else { text.into() };
+            std::fs::write(path(name), bytes).unwrap();
+        }
+        let set = |values: &[(&str, String)]| {
+            let set: Vec<_> = values.iter().map(|(name, value)| format!("ids.{name}={value}")).collect();
+            settings(&set).map(|mut s| s.remove("ids").unwrap()).map_err(|e| e.to_string())
+        };
+        let at = |name: &str| format!("@{}", path(name).display());
+        let line = |name: &str| format!("#!file {}\n", path(name).display());
+        assert_eq!(set(&[("rules", at("c.txt"))]).unwrap()["rules"], "three");
+        assert_eq!(set(&[("rules", at("a.rules"))]).unwrap()["rules"], line("a.rules") + "one\n");
+        let both = line("c.txt") + "three\n" + &line("b.rules") + "two\n";
+        assert_eq!(set(&[("rules", at("c.txt")), ("rules", at("b.rules"))]).unwrap()["rules"], both);
+        let all = line("a.rules") + "one\n" + &line("b.rules") + "two\n" + &line("d.rules") + "\u{fffd}\n";
+        assert_eq!(set(&[("rules", format!("@{}", folder.path().display()))]).unwrap()["rules"], all);
+        assert_eq!(set(&[("x", "@@a".into()), ("y", "1".into()), ("y", "2".into())]).unwrap()["y"], "2");
+        assert_eq!(set(&[("x", "@@a".into())]).unwrap()["x"], "@a");
+        for wrong in
+            [[("x", "1".to_owned()), ("x", at("c.txt"))], [("x", at("c.txt")), ("x", "1".to_owned())]]
+        {
+            assert!(set(&wrong).unwrap_err().contains("either a value or files"));
+        }
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        std::fs::create_dir(folder.path()).unwrap();
+        let error = set(&[("rules", format!("@{}", folder.path().display()))]).unwrap_err();
+        assert!(error.contains("no files *.rules"), "{error}");
+    }
 }

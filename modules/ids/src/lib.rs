@@ -1,4 +1,4 @@
-//! Intrusion detection by rules in Snort's language, packet by packet.
+//! Intrusion detection by rules in the language of Suricata and Snort, packet by packet.
 //!
 //! [`rule`] parses the rules, [`engine`] evaluates them. The README lists the supported options and the cost
 //! of a packet.
@@ -7,15 +7,24 @@
 pub mod engine;
 pub mod rule;
 
-use engine::{Engine, Facts, Limits};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use engine::{Engine, Facts, Group, Limits};
 use flame_module::{Batch, Init, Module, Out, Progress};
+use rule::{Dialect, RuleSet, Source, Target};
 
 mod tables {
     flame_module::manifest!();
 }
 
 /// More bytes than the longest row of `unsupported`.
-const ROW: usize = 4096;
+const ROW: usize = 8192;
+/// The largest number of bytes of a payload that a row holds, as in Suricata.
+const PAYLOAD: usize = 4096;
+
+/// The defaults of all parameters, for tests.
+#[cfg(not(target_family = "wasm"))]
+pub const DEFAULTS: &[(&str, &[u8])] = tables::Params::DEFAULTS;
 
 /// The rules that are shipped.
 pub const SHIPPED: &str = include_str!("../rules/flame.rules");
@@ -23,33 +32,84 @@ pub const SHIPPED: &str = include_str!("../rules/flame.rules");
 pub struct Ids {
     engine: Engine,
     worker: u32,
+    /// Whether packets are numbered: with several workers, none sees all.
+    numbered: bool,
+    with_payload: bool,
+    /// The number of packets so far.
+    packets: u64,
+    /// Whether the summary was written, or another worker writes it.
+    is_summed_up: bool,
     /// The number of rows of `unsupported` that were written.
     told: usize,
     /// The number of packets with a payload that is entirely hidden.
     without_payload: u64,
 }
 
+/// Reads the rules that parameters give, or those that are shipped.
+pub fn load(source: &Source<'_>) -> RuleSet {
+    let rules = if source.rules.is_empty() { SHIPPED } else { source.rules };
+    rule::load(&Source { rules, ..*source })
+}
+
+/// Returns the dialect of this name.
+pub fn dialect(name: &str) -> Option<Dialect> {
+    match name {
+        "suricata" => Some(Dialect::Suricata),
+        "snort" => Some(Dialect::Snort),
+        _ => None,
+    }
+}
+
 impl Module for Ids {
     fn new(init: &Init) -> Self {
         let params = tables::Params::from(init);
-        let text = match params.rules {
-            "" => SHIPPED,
-            text => text,
+        let Some(dialect) = dialect(params.dialect) else {
+            panic!("parameter dialect: {:?}: expected suricata or snort", params.dialect);
         };
-        let set = rule::parse(text).unwrap_or_else(|fault| panic!("parameter rules: {fault}"));
+        let source =
+            Source { rules: params.rules, vars: params.vars, thresholds: params.thresholds, dialect };
         let limits =
             Limits { connections: params.max_connections as usize, tracked: params.max_tracked as usize };
-        let engine = Engine::new(set, limits);
+        let engine = Engine::new(load(&source), limits);
+        if params.strict
+            && let Some(first) = engine.set.unsupported.first()
+        {
+            let place = engine.set.place(first);
+            panic!("parameter strict: {}; the first: {place}: {}", engine.summary(), first.reason);
+        }
         // Only worker 0 reports unsupported rules.
-        let told = if init.worker == 0 { 0 } else { usize::MAX };
-        Self { engine, worker: init.worker, told, without_payload: 0 }
+        let is_first = init.worker == 0;
+        Self {
+            engine,
+            worker: init.worker,
+            numbered: init.workers <= 1,
+            with_payload: params.payload,
+            packets: 0,
+            is_summed_up: !is_first,
+            told: if is_first { 0 } else { usize::MAX },
+            without_payload: 0,
+        }
     }
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
+        self.sum_up(out);
         for packet in batch.packets() {
+            self.packets += 1;
             let Some(facts) = Facts::of(&packet) else { continue };
             self.without_payload += u64::from(facts.payload.is_empty() && facts.payload_len > 0);
-            self.engine.packet(&facts, |rule| {
+            let number = if self.numbered { self.packets } else { 0 };
+            let mut encoded = None;
+            self.engine.packet(&facts, |rule, app| {
+                let payload = match self.with_payload {
+                    true => encoded.get_or_insert_with(|| {
+                        STANDARD.encode(&facts.payload[..facts.payload.len().min(PAYLOAD)])
+                    }),
+                    false => "",
+                };
+                let icmp = |at: usize| match facts.group {
+                    Group::Icmp => facts.l4.get(at).copied().unwrap_or(0),
+                    _ => 0,
+                };
                 out.write(&tables::Alert {
                     ts_ns: facts.ts_ns,
                     gid: rule.gid,
@@ -65,6 +125,17 @@ impl Module for Ids {
                     dport: facts.ports.1,
                     flow: facts.hash,
                     wire_len: facts.wire_len,
+                    packet: number,
+                    icmp_type: icmp(0),
+                    icmp_code: icmp(1),
+                    app: app.map_or("", engine::name),
+                    metadata: &rule.metadata,
+                    target: match rule.target {
+                        None => "",
+                        Some(Target::Source) => "src",
+                        Some(Target::Destination) => "dst",
+                    },
+                    payload,
                 });
             });
         }
@@ -79,10 +150,12 @@ impl Module for Ids {
             return Progress::More;
         }
         let (c, (connections, rates)) = (self.engine.counts, self.engine.evicted());
+        let (running, set) = (self.engine.rules(), &self.engine.set);
         out.write(&tables::State {
             worker: self.worker,
-            rules: self.engine.rules() as u32,
-            unsupported: self.engine.unsupported.len() as u32,
+            rules: running as u32,
+            unsupported: (set.total - running as u64) as u32,
+            unlisted: set.unlisted,
             packets: c.packets,
             alerts: c.alerts,
             held_back: c.held_back,
@@ -96,14 +169,25 @@ impl Module for Ids {
 }
 
 impl Ids {
-    /// Reports the unsupported rules, once.
+    /// Reports how many rules run, once.
+    fn sum_up(&mut self, out: &mut Out) {
+        if !std::mem::replace(&mut self.is_summed_up, true) {
+            out.write(&tables::Notice { text: &self.engine.summary() });
+        }
+    }
+
+    /// Reports the summary and the unsupported rules, once.
     fn tell(&mut self, out: &mut Out) -> Progress {
-        while let Some(u) = self.engine.unsupported.get(self.told) {
+        self.sum_up(out);
+        let set = &self.engine.set;
+        while let Some(u) = set.unsupported.get(self.told) {
             if out.room() < ROW {
                 return Progress::More;
             }
-            let reason: String = u.reason.chars().take(1000).collect();
-            out.write(&tables::Unsupported { line: u.line, sid: u.sid, reason: &reason });
+            let short = |text: &str| text.chars().take(1000).collect::<String>();
+            let file = short(set.files.get(u.file as usize).map_or("", String::as_str));
+            let reason = short(&u.reason);
+            out.write(&tables::Unsupported { file: &file, line: u.line, sid: u.sid, reason: &reason });
             self.told += 1;
         }
         Progress::Done

@@ -1,18 +1,33 @@
 #!/usr/bin/env python3
-"""Alerts that the shipped rules must give on the shared captures, found without any code of the module.
+"""Alerts that rules must give on the shared captures, found without any code of the module.
 
     FLAME_TRACES=FOLDER tests/expected.py > tests/expected.tsv
+    FLAME_TRACES=FOLDER tests/expected.py --snort > tests/expected-snort.tsv
+    FLAME_TRACES=FOLDER tests/expected.py --rules FILE [--only CAPTURE]
 
-Slow and plain: every rule is tried on every packet, contents at every place with full backtracking, regular
-expressions by Python's re. What the language means here:
+The rules are the shipped ones and those of words.rules, or those of FILE. Slow and plain: every rule is tried
+on every packet, contents at every place with full backtracking, regular expressions by Python's re. What the
+language means here:
 
 - The outermost IP header counts; nothing is reassembled. A payload ends where the datagram does, or the capture.
 - tcp, udp and icmp rules need the whole transport header; a later fragment has none and can match ip rules only.
-- depth counts from offset; distance and within count from the end of the content or pcre before. A negated
-  content or pcre moves nothing. isdataat:N asks for a byte at N, from 0 or from there.
-- dsize is the payload's length by the headers. `$` of a pcre without m is the very end.
-- flow: a SYN begins a connection (its sender is the client), established is what comes behind the server's
-  SYN-ACK, a RST ends it. UDP: the first packet begins it, established is what comes once both were heard.
+- depth counts from offset; distance and within count from the end of the content, pcre, byte_jump, byte_extract
+  or byte_math before. A negated content or pcre moves nothing.
+- isdataat:N asks for a byte at N from the start. Relative, Snort asks for a byte at N from there, Suricata only
+  that N bytes are left.
+- dsize is the payload's length by the headers. `3<>5` leaves its ends out; Snort's dsize includes them, and its
+  `3-5` does. `$` of a pcre without m is the very end.
+- byte_jump ends in the payload or fails; before its start, it is the start. bitmask: and, then to the right.
+- dns.query: each name of a query in a packet of port 53, without a dot at its end; tls.sni: the name in a
+  ClientHello that a packet begins with. dns and tls rules: packets of connections in which one was seen.
+- flow in Suricata: any IP packet belongs to a connection, whose client sent its first packet. TCP is established
+  behind the client's ACK of the SYN-ACK; a SYN begins a new one behind FIN or RST, or before that unless it
+  repeats the first. Others are established with the first packet of the second side.
+- flow in Snort: a SYN begins a connection (its sender is the client), or a SYN-ACK without one (its sender is the
+  server). Established is what comes behind the SYN-ACK, a RST ends it. UDP: the first packet begins it,
+  established is what comes once both were heard. Others have none.
+- Rules that set marks come before those that ask for them. A mark set by a match holds from there on.
+- In Suricata, a rule of addresses alone matches the first packet of each direction of a connection.
 - Rates count a rule's matches by address in periods: a match at or behind `seconds` begins the next one. limit:
   the first `count`; threshold: each `count`-th; both: the `count`-th; detection_filter: those behind the `count`-th.
 """
@@ -27,6 +42,7 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).parent
+SNORT = "--snort" in sys.argv
 TRACES = Path(os.environ.get("FLAME_TRACES", HERE / "../../../../shared/traces")) / "open"
 
 # --- rules ---------------------------------------------------------------------------------------------------
@@ -65,6 +81,10 @@ def content_bytes(text):
     return out
 
 
+def EVERYTHING(_):
+    return True
+
+
 class Lists:
     """Addresses or ports: a function that says whether one is in it."""
 
@@ -90,7 +110,7 @@ class Lists:
             no = [self.parse(p[1:]) for p in parts if p.startswith("!")]
             return lambda x: (not yes or any(f(x) for f in yes)) and not any(f(x) for f in no)
         if text == "any":
-            return lambda x: True
+            return EVERYTHING
         if text.startswith("$"):
             return self.names[text[1:]]
         return self.single(text)
@@ -117,7 +137,7 @@ def number(text, ends=False):
         return lambda n: low <= n <= high if ends else low < n < high
     if m := re.fullmatch(r"(\d+)-(\d+)", text):
         low, high = map(int, m.groups())
-        return lambda n: low <= n <= high
+        return lambda n: low <= n <= high if SNORT else low < n < high
     if m := re.fullmatch(r"(<=|>=|<|>)(\d+)", text):
         op, limit = m.group(1), int(m.group(2))
         return lambda n: {"<": n < limit, ">": n > limit, "<=": n <= limit, ">=": n >= limit}[op]
@@ -152,12 +172,79 @@ def parse_pcre(text):
     body, flags = text[1 : text.rindex(text[0])], text[text.rindex(text[0]) + 1 :]
     body = re.sub(r"(?<!\\)\$", r"\\Z", body) if "m" not in flags else body
     f = sum({"i": re.I, "s": re.S, "m": re.M, "x": re.X}.get(c, 0) for c in flags)
-    return dict(kind="pcre", re=re.compile(body.encode("latin-1"), f), no=negated, relative="R" in flags)
+    return dict(re=re.compile(body.encode("latin-1"), f), no=negated, relative="R" in flags)
 
 
-def parse_rules(path):
+PROTOCOLS = {"tcp": 6, "udp": 17, "icmp": 1, "igmp": 2, "gre": 47, "esp": 50, "ah": 51, "ospf": 89, "pim": 103}
+
+
+def constant(text):
+    """A number, or the name of a variable."""
+    text = text.strip()
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    return int(text, 16) if text.startswith("0x") else text
+
+
+def parse_field(words):
+    """What the options about numbers share."""
+    f = dict(relative=False, order="big", base=None, mask=None, multiplier=1, align=1, origin=None, post=0)
+    for word in words:
+        name, _, value = word.partition(" ")
+        if name == "endian":
+            f["order"] = value
+        elif name in ("big", "little"):
+            f["order"] = name
+        elif name == "relative":
+            f["relative"] = True
+        elif name in ("string", "hex", "dec", "oct"):
+            f["base"] = {"hex": 16, "oct": 8}.get(value or name, 10) if name != "string" or value else f["base"] or 10
+        elif name == "bitmask":
+            f["mask"] = int(value, 16)
+        elif name == "multiplier":
+            f["multiplier"] = int(value)
+        elif name == "align":
+            f["align"] = int(value or 4)
+        elif name in ("from_beginning", "from_end"):
+            f["origin"] = name
+        elif name == "post_offset":
+            f["post"] = constant(value)
+        else:
+            raise ValueError(word)
+    return f
+
+
+def parse_step(name, value):
+    words = [w.strip() for w in value.split(",")]
+    if name == "content":
+        no = value.startswith("!")
+        step = dict(bytes=content_bytes(value.lstrip("!").strip('"')), no=no, nocase=False, ends=False)
+        return step | dict(start=0, length=None, relative=False)
+    if name == "pcre":
+        return parse_pcre(value)
+    if name == "isdataat":
+        return dict(at=constant(words[0].lstrip("!")), no=value.startswith("!"), relative="relative" in words)
+    if name == "byte_test":
+        sign = words[1].lstrip("!") or "="
+        step = dict(no=words[1].startswith("!"), sign=sign, value=constant(words[2]))
+        return parse_field(words[4:]) | step | dict(size=constant(words[0]), at=constant(words[3]))
+    if name == "byte_jump":
+        return parse_field(words[2:]) | dict(size=constant(words[0]), at=constant(words[1]))
+    if name == "byte_extract":
+        return parse_field(words[3:]) | dict(size=constant(words[0]), at=constant(words[1]), name=words[2])
+    named = dict(w.split(None, 1) for w in words if w.split()[0] in ("bytes", "offset", "oper", "rvalue", "result"))
+    step = parse_field([w for w in words if w.split()[0] not in named])
+    step |= dict(size=constant(named["bytes"]), at=constant(named["offset"]), name=named["result"])
+    return step | dict(sign=named["oper"], value=constant(named["rvalue"]))
+
+
+STEPS = ("content", "pcre", "isdataat", "byte_test", "byte_jump", "byte_extract", "byte_math")
+BUFFERS = {"dns.query": "dns", "dns_query": "dns", "tls.sni": "sni", "tls_sni": "sni", "pkt_data": "payload"}
+
+
+def parse_rules(paths):
     addresses, ports, rules = Lists(address), Lists(port), []
-    for line in path.read_text().splitlines():
+    for line in "\n".join(path.read_text() for path in paths).splitlines():
         line = line.strip()
         if not line or line.startswith(("#", "config")):
             continue
@@ -169,45 +256,71 @@ def parse_rules(path):
             continue
         head, body = line.split("(", 1)
         _, proto, src, sport, arrow, dst, dport = head.split()
-        r = dict(proto=proto, both=arrow == "<>", steps=[], checks=[], flow=set(), rate=None)
+        r = dict(proto=proto, both=arrow == "<>", parts=[], checks=[], flow=set(), rate=None, marks=[], silent=False)
         r["ends"] = (addresses.parse(src), ports.parse(sport), addresses.parse(dst), ports.parse(dport))
         for name, value in split_options(body.rsplit(")", 1)[0]):
             value = value.strip()
-            last = r["steps"][-1] if r["steps"] else None
+            last = r["parts"][-1]["steps"][-1] if r["parts"] and r["parts"][-1]["steps"] else None
             if name == "sid":
                 r["sid"] = int(value)
-            elif name == "content":
-                no = value.startswith("!")
-                step = dict(kind="content", bytes=content_bytes(value.lstrip("!").strip('"')), no=no, nocase=False)
-                r["steps"].append(step | dict(start=0, length=None, relative=False))
+            elif name in BUFFERS:
+                r["parts"].append(dict(buffer=BUFFERS[name], steps=[], sizes=[], dot=False))
+            elif name == "dotprefix":
+                r["parts"][-1]["dot"] = True
+            elif name == "bsize":
+                r["parts"][-1]["sizes"].append(number(value))
+            elif name in STEPS:
+                if not r["parts"]:
+                    r["parts"].append(dict(buffer="payload", steps=[], sizes=[], dot=False))
+                r["parts"][-1]["steps"].append(dict(kind=name) | parse_step(name, value))
             elif name == "nocase":
                 last["nocase"] = True
             elif name in ("offset", "distance"):
-                last["start"], last["relative"] = int(value), last["relative"] or name == "distance"
+                last["start"], last["relative"] = constant(value), last["relative"] or name == "distance"
             elif name in ("depth", "within"):
-                last["length"], last["relative"] = int(value), last["relative"] or name == "within"
-            elif name == "pcre":
-                r["steps"].append(parse_pcre(value))
-            elif name == "isdataat":
-                at, *rest = value.lstrip("!").split(",")
-                r["steps"].append(dict(kind="data", at=int(at), no=value.startswith("!"), relative="relative" in rest))
+                last["length"], last["relative"] = constant(value), last["relative"] or name == "within"
+            elif name == "startswith":
+                last["length"] = len(last["bytes"])
+            elif name == "endswith":
+                last["ends"] = True
             elif name == "flow":
                 r["flow"] = {w.strip() for w in value.split(",")}
             elif name in ("threshold", "detection_filter"):
                 rate = dict(w.split() for w in value.split(","))
                 r["rate"] = (rate.get("type", "detection"), rate["track"], int(rate["count"]), int(rate["seconds"]))
-            elif name == "flags":
+            elif name == "noalert" or (name, value) == ("flowbits", "noalert"):
+                r["silent"] = True
+            elif name in ("flowbits", "xbits"):
+                action, marks, *rest = [w.strip() for w in value.split(",")]
+                rest = dict(w.split() for w in rest)
+                expire = int(rest.get("expire", 30)) if name == "xbits" else None
+                r["marks"].append((rest.get("track", "flow"), action, marks.split("|"), expire))
+            elif name in ("flags", "tcp.flags"):
                 r["checks"].append(("flags", flag_bits(value, TCP_FLAGS)))
             elif name == "fragbits":
                 r["checks"].append(("fragbits", flag_bits(value, IP_FLAGS)))
             elif name == "sameip":
                 r["checks"].append(("sameip", bool))
-            elif name in ("dsize", "ttl", "itype", "icode", "fragoffset", "ip_proto", "id"):
-                r["checks"].append((name, number(value, name == "dsize")))
+            elif name == "ip_proto":
+                plain = value.lstrip("!")
+                r["checks"].append((name, number(value.replace(plain, str(PROTOCOLS.get(plain, plain))))))
+            elif name in ("dsize", "ttl", "itype", "icode", "fragoffset", "id"):
+                r["checks"].append((name, number(value, SNORT and name == "dsize")))
             else:
-                assert name in ("msg", "rev", "classtype", "reference", "fast_pattern", "priority"), name
+                known = ("msg", "rev", "classtype", "reference", "fast_pattern", "priority", "metadata", "target")
+                assert name in (*known, "prefilter"), name
+        src, sport, dst, dport = r["ends"]
+        alone = not (r["parts"] or r["checks"] or r["flow"] - {"stateless"} or proto in ("icmp", "icmpv6", "dns", "tls"))
+        alone = alone and sport is EVERYTHING and dport is EVERYTHING and not (src is EVERYTHING and dst is EVERYTHING)
+        r["once"] = not SNORT and alone and all(m[1] == "set" for m in r["marks"])
         rules.append(r)
-    return rules
+
+    def stage(r):
+        asks = any(m[1].startswith("is") for m in r["marks"])
+        leaves = any(not m[1].startswith("is") for m in r["marks"])
+        return [(True, False), (True, True), (False, True), (False, False)].index((leaves, asks))
+
+    return sorted(rules, key=stage)
 
 
 # --- captures ------------------------------------------------------------------------------------------------
@@ -319,7 +432,7 @@ def decode(link, ts, b):
         head, total = (ip[0] & 15) * 4, u16(2)
         if head < 20 or len(ip) < head:
             return None
-        end = total if total >= head else len(ip)
+        end = max(total, head) if total else len(ip)
         p |= dict(src=ip[12:16], dst=ip[16:20], ttl=ip[8], id=u16(4), fragbits=ip[6] >> 5, fragoffset=u16(6) & 0x1FFF)
         proto, later = ip[9], u16(6) & 0x1FFF != 0
         if proto == 51 and not later and head + 8 <= len(ip):
@@ -351,64 +464,283 @@ def decode(link, ts, b):
     return p
 
 
+# --- names ---------------------------------------------------------------------------------------------------
+
+
+def dns_message(m):
+    """Whether these bytes are a DNS message, and the names that it asks for."""
+    if len(m) < 12 or (m[2] >> 3) & 15 > 6 or m[3] & 0x40:
+        return False, []
+    count = int.from_bytes(m[4:6], "big")
+    if not 1 <= count <= 256:
+        return False, []
+    names, at = [], 12
+    try:
+        for _ in range(min(count, 16)):
+            labels, i, end, jumps = [], at, None, 0
+            while m[i]:
+                if m[i] >= 0xC0:
+                    end = end or i + 2
+                    to = (m[i] & 0x3F) << 8 | m[i + 1]
+                    jumps += 1
+                    if to >= i or jumps > 8:
+                        return False, []
+                    i = to
+                    continue
+                label = m[i + 1 : i + 1 + m[i]]
+                if m[i] > 63 or len(label) < m[i]:
+                    return False, []
+                labels.append(label)
+                if len(b".".join(labels)) > 254:
+                    return False, []
+                i += 1 + m[i]
+            at = (end or i + 1) + 4
+            if at > len(m):
+                return False, []
+            names.append(b".".join(labels))
+    except IndexError:
+        return False, []
+    return True, names if m[2] < 0x80 else []
+
+
+def dns(p):
+    if 53 not in p["ports"] or p["group"] not in ("tcp", "udp"):
+        return False, []
+    if p["group"] == "udp":
+        return dns_message(p["payload"])
+    rest, found, messages = p["payload"], [], 0
+    while len(rest) >= 2 and messages < 16:
+        size = int.from_bytes(rest[:2], "big")
+        good, names = dns_message(rest[2 : 2 + size]) if len(rest) >= 2 + size else (False, [])
+        if not good:
+            break
+        found, messages, rest = found + names, messages + 1, rest[2 + size :]
+    return messages > 0, found
+
+
+def sni(b):
+    """The server name in a ClientHello at the beginning of these bytes."""
+    take = lambda data, n: (data[n : n + int.from_bytes(data[:n], "big")], data[n + int.from_bytes(data[:n], "big") :])
+    whole = lambda data, n: len(data) >= n and len(data) >= n + int.from_bytes(data[:n], "big")
+    record = b[5 : 5 + int.from_bytes(b[3:5], "big")]
+    if len(record) < 4 or record[0] != 1:
+        return None
+    hello = record[4 : 4 + int.from_bytes(record[1:4], "big")][34:]
+    for n in (1, 2, 1):
+        if not whole(hello, n):
+            return None
+        hello = take(hello, n)[1]
+    if len(hello) < 2:
+        return None
+    extensions = hello[2 : 2 + int.from_bytes(hello[:2], "big")]
+    while len(extensions) >= 4:
+        kind, data = extensions[:2], extensions[2:]
+        if not whole(data, 2):
+            return None
+        data, extensions = take(data, 2)
+        if kind == b"\0\0":
+            if not whole(data, 2):
+                return None
+            names = take(data, 2)[0]
+            while names:
+                if not whole(names[1:], 2):
+                    return None
+                name, rest = take(names[1:], 2)
+                if names[0] == 0:
+                    return name
+                names = rest
+            return None
+    return None
+
+
+def app_of(p):
+    b = p["payload"]
+    if p["group"] == "tcp":
+        if len(b) >= 6 and b[0] == 22 and b[1] == 3 and b[2] <= 4 and b[5] in (1, 2):
+            return "tls"
+        if b.startswith(b"SSH-"):
+            return "ssh"
+        methods = (b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"CONNECT ", b"PATCH ", b"HTTP/1.")
+        if b.startswith(methods):
+            return "http"
+    return "dns" if p["dns"][0] else None
+
+
 # --- matching ------------------------------------------------------------------------------------------------
 
 
-def steps_fit(steps, payload, cursor):
+def read_number(step, payload, cursor, names, mask=True):
+    """The number at a step's field and the offset behind it, or nothing."""
+    at = names.get(step["at"], step["at"]) + (cursor if step["relative"] else 0)
+    size = names.get(step["size"], step["size"])
+    if at < 0 or size > (23 if step["base"] else 8) or at + size > len(payload):
+        return None
+    data = payload[at : at + size]
+    if step["base"]:
+        digits = {8: rb"[0-7]+", 10: rb"[0-9]+", 16: rb"(?:0[xX](?=[0-9a-fA-F]))?[0-9a-fA-F]+"}[step["base"]]
+        m = re.match(rb"[ \t\n\r\f]*(" + digits + rb")", data)
+        if not m or int(m.group(1), step["base"]) >= 1 << 64:
+            return None
+        value, end = int(m.group(1), step["base"]), at + m.end()
+    else:
+        value, end = int.from_bytes(data, step["order"]), at + size
+    return (masked(value, step["mask"]) if mask else value), end
+
+
+def masked(value, mask):
+    return value if mask is None else (value & mask) >> (mask & -mask).bit_length() - 1
+
+
+def scaled(value, step):
+    value = value * step["multiplier"] % (1 << 64)
+    return (value + step["align"] - 1) // step["align"] * step["align"]
+
+
+def steps_fit(steps, payload, cursor, names=None):
+    names = {} if names is None else names
     if not steps:
         return True
     step, rest = steps[0], steps[1:]
     base = cursor if step["relative"] else 0
-    if step["kind"] == "data":
-        return (base + step["at"] < len(payload)) != step["no"] and steps_fit(rest, payload, cursor)
+    known = lambda n: names.get(n, n)
+    if step["kind"] == "isdataat":
+        end = base + known(step["at"]) + (0 if step["relative"] and not SNORT else 1)
+        return (end <= len(payload)) != step["no"] and steps_fit(rest, payload, cursor, names)
+    if step["kind"].startswith("byte_"):
+        found = read_number(step, payload, cursor, names, mask=step["kind"] != "byte_math")
+        if found is None:
+            return False
+        value, end = found
+        if step["kind"] == "byte_test":
+            other, sign = known(step["value"]), step["sign"]
+            fits = {"<": value < other, ">": value > other, "<=": value <= other, ">=": value >= other}
+            fits |= {"=": value == other, "==": value == other, "&": value & other != 0, "^": value ^ other != 0}
+            return fits[sign] != step["no"] and steps_fit(rest, payload, cursor, names)
+        if step["kind"] == "byte_jump":
+            start = {None: end, "from_beginning": 0, "from_end": len(payload)}[step["origin"]]
+            to = max(start + scaled(value, step) + known(step["post"]), 0)
+            return to < len(payload) and steps_fit(rest, payload, to, names)
+        if step["kind"] == "byte_extract":
+            names = names | {step["name"]: scaled(value, step)}
+        else:
+            other, sign = known(step["value"]), step["sign"]
+            if sign == "/" and other == 0:
+                return False
+            results = {"+": lambda: value + other, "-": lambda: value - other, "*": lambda: value * other}
+            results |= {"/": lambda: value // other, "<<": lambda: value << other if other < 64 else 0}
+            results |= {">>": lambda: value >> other if other < 64 else 0}
+            names = names | {step["name"]: masked(results[sign]() % (1 << 64), step["mask"])}
+        return steps_fit(rest, payload, end, names)
     if step["kind"] == "content":
-        low = base + step["start"]
-        high = len(payload) if step["length"] is None else min(len(payload), low + step["length"])
+        low = base + known(step["start"])
+        high = len(payload) if step["length"] is None else min(len(payload), low + known(step["length"]))
         found, wanted = payload, step["bytes"]
         if step["nocase"]:
             found, wanted = payload.lower(), wanted.lower()
         ends, at = [], max(low, 0)
         while (at := found.find(wanted, at, max(high, 0))) >= 0:
-            ends.append(at + len(wanted))
+            if not step["ends"] or at + len(wanted) == len(payload):
+                ends.append(at + len(wanted))
             at += 1
     else:
         ends, rest_of = [], payload[base:]
         m = step["re"].search(rest_of)
+        more = any(later["relative"] for later in rest)
         while m:
             ends.append(base + m.end())
+            # As if each place were the first of the payload, since `^` means where the search begins.
             m = next((x for s in range(m.start() + 1, len(rest_of) + 1) if (x := step["re"].match(rest_of, s))), None) \
-                if rest and rest[0]["relative"] else None
+                if more else None
     if step["no"]:
-        return not ends and steps_fit(rest, payload, cursor)
-    return any(steps_fit(rest, payload, end) for end in ends)
+        return not ends and steps_fit(rest, payload, cursor, names)
+    return any(steps_fit(rest, payload, end, names) for end in ends)
 
 
 class Connections:
-    def __init__(self):
-        self.known = {}
+    """The side of each packet, whether its connection is established, whether it is the first of its side, the
+    protocol above, and a number of the connection."""
 
-    def see(self, p):
-        if p["group"] not in ("tcp", "udp"):
-            return None, False
+    def __init__(self):
+        self.known, self.count = {}, 0
+
+    def begin(self, key, client, app, **more):
+        self.count += 1
+        self.known[key] = dict(client=client, app=app, number=self.count, seen={client}) | more
+        return self.known[key]
+
+    def see(self, p, app):
         a, b = (p["src"].packed, p["ports"][0]), (p["dst"].packed, p["ports"][1])
         key = (p["proto"], *sorted([a, b]))
-        syn, ack, rst = p["flags"] & 2, p["flags"] & 16, p["flags"] & 4
+        syn, fin, rst, ack = p["flags"] & 2, p["flags"] & 1, p["flags"] & 4, p["flags"] & 16
+        return (self.snort if SNORT else self.suricata)(p, app, a, b, key, syn, fin, rst, ack)
+
+    def suricata(self, p, app, a, b, key, syn, fin, rst, ack):
+        c, tcp = self.known.get(key), p["proto"] == 6
+        if c is None or tcp and syn and not ack and (
+            c.get("closed") or not c.get("established") and not (c.get("syn") and c["client"] == a)
+        ):
+            c = self.begin(key, a, app, syn=bool(tcp and syn and not ack))
+            return "to_server", False, True, app, c["number"]
+        side, first = ("to_server" if c["client"] == a else "to_client"), a not in c["seen"]
+        c["seen"].add(a)
+        c["app"] = c["app"] or app
+        established = c.get("established", False) if tcp else len(c["seen"]) == 2
+        if tcp and (rst or fin):
+            c["closed"] = True
+        elif tcp and syn and ack and side == "to_client" and c["syn"]:
+            c["answered"] = True
+        elif tcp and ack and not syn and side == "to_server" and c.get("answered"):
+            c["established"] = True
+        return side, established, first, c["app"], c["number"]
+
+    def snort(self, p, app, a, b, key, syn, fin, rst, ack):
+        if p["group"] not in ("tcp", "udp"):
+            return None, False, False, app, None
         if (p["group"] == "tcp" and syn and not ack) or (p["group"] == "udp" and key not in self.known):
-            self.known[key] = [a, False]
-            return "to_server", False
-        if key not in self.known:
-            return None, False
-        client, answered = self.known[key]
-        side = "to_server" if client == a else "to_client"
+            return "to_server", False, False, app, self.begin(key, a, app)["number"]
+        if p["group"] == "tcp" and syn and key not in self.known:
+            return "to_client", False, False, app, self.begin(key, b, app, answered=True)["number"]
+        c = self.known.get(key)
+        if c is None:
+            return None, False, False, app, None
+        side, established = ("to_server" if c["client"] == a else "to_client"), c.get("answered", False)
+        c["app"] = c["app"] or app
         if side == "to_client" and (p["group"] == "udp" or syn and ack):
-            self.known[key][1] = True
+            c["answered"] = True
         if p["group"] == "tcp" and rst:
             del self.known[key]
-        return side, answered
+        return side, established, False, c["app"], c["number"]
 
 
-def rule_fits(r, p, side, established):
-    if r["proto"] != "ip" and r["proto"] != p["group"]:
+def proto_fits(proto, p, app):
+    if proto in ("tcp", "tcp-pkt", "udp", "icmp"):
+        return p["group"] == proto.removesuffix("-pkt")
+    if proto == "icmpv6":
+        return p["group"] == "icmp" and p["proto"] == 58
+    if proto in ("dns", "tls"):
+        return p["group"] in (("tcp", "udp") if proto == "dns" else ("tcp",)) and app == proto
+    if proto in ("ip4", "ipv4", "ip6", "ipv6"):
+        return p["src"].version == int(proto[-1])
+    return proto == "ip" or p["proto"] == PROTOCOLS[proto]
+
+
+def part_fits(part, p, app, names):
+    if part["buffer"] == "payload":
+        buffers = [p["payload"]]
+    elif part["buffer"] == "dns":
+        buffers = p["dns"][1] if app == "dns" else []
+    else:
+        name = sni(p["payload"]) if app_of(p) == "tls" else None
+        buffers = [] if name is None else [name]
+    for buffer in buffers:
+        buffer = b"." + buffer if part["dot"] else buffer
+        if all(size(len(buffer)) for size in part["sizes"]) and steps_fit(part["steps"], buffer, 0):
+            return True
+    return False
+
+
+def rule_fits(r, p, side, established, first, app):
+    if not proto_fits(r["proto"], p, app) or r["once"] and not first:
         return False
     src, sport, dst, dport = r["ends"]
     one = lambda s, sp, d, dp: src(s) and sport(sp) and dst(d) and dport(dp)
@@ -418,24 +750,68 @@ def rule_fits(r, p, side, established):
     if any(p[name] is None or not check(p[name]) for name, check in r["checks"]):
         return False
     for word in r["flow"]:
-        if word == "established" and not established or word in ("to_server", "to_client") and word != side:
+        if word in ("to_server", "to_client") and word != side:
             return False
-    return steps_fit(r["steps"], p["payload"], 0)
+        if word == "established" and not established or word == "not_established" and established:
+            return False
+    return all(part_fits(part, p, app, {}) for part in r["parts"])
+
+
+class Marks:
+    def __init__(self):
+        self.until = {}
+
+    def key(self, track, name, p, number):
+        if track == "flow":
+            return None if number is None else ("flow", number, name)
+        pair = tuple(sorted([p["src"].packed, p["dst"].packed]))
+        return ("host", {"ip_src": p["src"].packed, "ip_dst": p["dst"].packed, "ip_pair": pair}[track], name)
+
+    def has(self, key, ts):
+        return self.until.get(key, 0) > ts
+
+    def fit(self, marks, p, number):
+        for track, action, names, _ in marks:
+            if action.startswith("is"):
+                keys = [key for key in (self.key(track, n, p, number) for n in names) if key]
+                if not any(self.has(key, p["ts"]) == (action == "isset") for key in keys):
+                    return False
+        return True
+
+    def leave(self, marks, p, number):
+        for track, action, names, expire in marks:
+            for key in (self.key(track, n, p, number) for n in names):
+                if key is None or action.startswith("is"):
+                    continue
+                if action == "set" or action == "toggle" and not self.has(key, p["ts"]):
+                    self.until[key] = float("inf") if expire is None else p["ts"] + expire * 10**9
+                else:
+                    self.until.pop(key, None)
 
 
 def alerts(path, rules):
-    connections, periods, found = Connections(), {}, Counter()
+    connections, periods, found, marks = Connections(), {}, Counter(), Marks()
     for link, ts, data in packets(path):
         p = decode(link, ts, data)
         if p is None:
             continue
-        side, established = connections.see(p)
+        p["dns"] = dns(p)
+        side, established, first, app, number = connections.see(p, app_of(p))
         for r in rules:
-            if not rule_fits(r, p, side, established):
+            if not rule_fits(r, p, side, established, first, app):
+                continue
+            if r["marks"]:
+                if not marks.fit(r["marks"], p, number):
+                    continue
+                marks.leave(r["marks"], p, number)
+            if r["silent"]:
                 continue
             if r["rate"]:
                 kind, track, count, seconds = r["rate"]
-                key = (r["sid"], p["src"] if track == "by_src" else p["dst"])
+                ends = sorted([(p["src"].packed, p["ports"][0]), (p["dst"].packed, p["ports"][1])])
+                by = {"by_src": p["src"], "by_dst": p["dst"], "by_rule": None}
+                by |= {"by_both": tuple(sorted([p["src"].packed, p["dst"].packed])), "by_flow": (p["proto"], *ends)}
+                key = (r["sid"], by[track])
                 start, events = periods.get(key, (None, 0))
                 if start is None or ts >= start + seconds * 10**9:
                     start, events = ts, 0
@@ -449,10 +825,15 @@ def alerts(path, rules):
 
 
 def main():
-    rules = parse_rules(HERE / "../rules/flame.rules")
+    option = lambda name: sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
+    own = option("--rules")
+    rules = parse_rules([Path(own)] if own else [HERE / "../rules/flame.rules", HERE / "words.rules"])
+    only = option("--only")
     print("capture\tsid\talerts")
     for line in (TRACES / "TRUTH.tsv").read_text().splitlines()[1:]:
         name = line.split("\t")[0]
+        if only and only != name:
+            continue
         try:
             found = alerts(TRACES / "files" / name, rules)
         except (OSError, EOFError, struct.error) as error:

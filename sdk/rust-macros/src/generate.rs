@@ -203,6 +203,7 @@ fn parameter_type(parameter: &Parameter) -> (&'static str, &'static str) {
         (ParameterType::Duration, ..) => ("::core::primitive::u64", "duration_ns"),
         (ParameterType::Number, ..) => ("::core::primitive::f64", "number"),
         (ParameterType::Boolean, ..) => ("::core::primitive::bool", "boolean"),
+        (ParameterType::Text, ..) if parameter.max.is_some() => ("&'a ::core::primitive::str", "large_text"),
         (ParameterType::Text, ..) => ("&'a ::core::primitive::str", "text"),
     }
 }

@@ -20,6 +20,18 @@ pub fn begin_packet(index: u32) {
     let _ = index;
 }
 
+/// Returns a large text among the parameters, which the host maps for as long as the instance lives.
+pub fn text_of_host<'a>(address: u32, len: u32) -> &'a [u8] {
+    #[cfg(target_family = "wasm")]
+    // SAFETY: the host wrote address and length, and keeps `len` bytes there that nobody writes.
+    unsafe {
+        std::slice::from_raw_parts(address as usize as *const u8, len as usize)
+    }
+    // Natively, tests pass every text in its place.
+    #[cfg(not(target_family = "wasm"))]
+    panic!("text at {address:#x} of {len} bytes: only a host maps one")
+}
+
 /// Marks the path from here on as cold, for example first packets, errors and full tables. Estimates of time,
 /// and therefore admission, leave cold paths out. Bounds include them, and a module that takes them too often
 /// is evicted when its batches exceed their time. The call costs nothing.

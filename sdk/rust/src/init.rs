@@ -1,3 +1,4 @@
+use crate::glue;
 use flame_abi::{InitHeader, config, role};
 
 /// The values that an instance receives at its start.
@@ -56,6 +57,15 @@ impl<'a> Init<'a> {
 
     pub fn text(&self, name: &str) -> &'a str {
         let bytes = config::find(self.parameters, name).expect("parameter is in module.toml");
+        std::str::from_utf8(bytes).expect("the host passes text as UTF-8")
+    }
+
+    /// Returns the parameter `name`, a text that has `max` in the manifest.
+    pub fn large_text(&self, name: &str) -> &'a str {
+        let bytes = match config::find_text(self.parameters, name).expect("parameter is in module.toml") {
+            config::Text::Here(bytes) => bytes,
+            config::Text::Elsewhere { address, len } => glue::text_of_host(address, len),
+        };
         std::str::from_utf8(bytes).expect("the host passes text as UTF-8")
     }
 

@@ -4,6 +4,7 @@
 //! 0                 memory the module owns (data, stack, heap), at most MAX_MEMORY
 //! WINDOW            control area: the host's side of every call, CONTROL_BYTES; its last page is POLL
 //! VIEW              view blocks, then (zero copy) the source's own ring
+//! TEXTS             large texts among the parameters, MAX_TEXTS
 //! 4 GiB             end
 //! ```
 //!
@@ -18,6 +19,12 @@ pub const CONTROL_BYTES: u32 = 1 << 20;
 pub const VIEW: u32 = WINDOW + CONTROL_BYTES;
 /// The number of bytes from [`VIEW`] on that a view may map.
 pub const VIEW_BYTES: u32 = 0x7000_0000;
+/// The address of the large texts among the parameters (see [`crate::config`]). The gap after the view is
+/// more than the length of a packet.
+pub const TEXTS: u32 = VIEW + VIEW_BYTES + (1 << 20);
+/// The largest size of all of them together, in bytes.
+pub const MAX_TEXTS: u32 = 128 << 20;
+const _: () = assert!(TEXTS as u64 + MAX_TEXTS as u64 <= 1 << 32);
 /// The largest memory that a module can own, in bytes.
 pub const MAX_MEMORY: u32 = 0x4000_0000;
 

@@ -84,6 +84,7 @@ pub struct Parameter {
     pub description: String,
     #[serde(default)]
     pub min: Option<i64>,
+    /// For a text, the largest size in bytes.
     #[serde(default)]
     pub max: Option<i64>,
 }
@@ -261,7 +262,13 @@ impl Parameter {
             (ParameterType::Number, toml::Value::Float(x)) => number(*x),
             (ParameterType::Number, toml::Value::Integer(n)) => number(*n as f64),
             (ParameterType::Boolean, toml::Value::Boolean(b)) => Ok(u64::from(*b).to_le_bytes().to_vec()),
-            (ParameterType::Text, toml::Value::String(s)) => Ok(s.as_bytes().to_vec()),
+            (ParameterType::Text, toml::Value::String(s)) => {
+                let most = self.max.unwrap_or(crate::layout::MAX_DATA.into());
+                if s.len() as i64 > most {
+                    return Err(format!("a text of {} bytes, at most {most} fit", s.len()));
+                }
+                Ok(s.as_bytes().to_vec())
+            }
             (kind, value) => Err(format!("expected {kind:?}, found {value}").to_lowercase()),
         }
     }

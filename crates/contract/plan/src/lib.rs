@@ -101,6 +101,8 @@ pub struct ModulePlan {
     pub limits: Limits,
     /// The encoded parameters (see [`flame_abi::config`]).
     pub parameters: Vec<u8>,
+    /// The large texts among the parameters, as they lie from [`flame_abi::layout::TEXTS`] on.
+    pub texts: Vec<u8>,
     pub on_fault: OnFault,
     pub terms: Terms,
     pub class: ModuleClass,

@@ -1,7 +1,8 @@
 //! Installation: from a module file and the operator's request to a place in the plan.
 
 use crate::{Artifact, CompileError, Compiler, ModuleInfo};
-use flame_abi::manifest::Manifest;
+use flame_abi::manifest::{Manifest, ParameterType};
+use flame_abi::{config, layout};
 use flame_admit::{Admission, PacketTimeLimit, Protection, Verdict};
 use flame_bounds::Costs;
 use flame_plan::ShownFilter;
@@ -86,7 +87,7 @@ impl Compiler<'_> {
             (_, ModuleClass::Metered) => Artifact::Metered,
         };
         let compiled = self.compile(wasm, examined, artifact)?;
-        let parameters = parameters(&manifest, &request.settings)?;
+        let Parameters { encoded: parameters, texts } = parameters(&manifest, &request.settings)?;
         let plan = ModulePlan {
             // The plan assigns the id.
             id: ModuleId::default(),
@@ -97,6 +98,7 @@ impl Compiler<'_> {
             code: compiled.code,
             view,
             parameters,
+            texts,
             on_fault: request.on_fault,
             terms: request.terms.clone(),
             class: verdict.class,
@@ -155,29 +157,50 @@ fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
     }
 }
 
-/// Returns all parameters of the manifest, set or default, in the layout of `flame_abi::config`.
-fn parameters(manifest: &Manifest, settings: &BTreeMap<String, String>) -> Result<Vec<u8>, InstallError> {
+/// Parameters in the layout of `flame_abi::config`, and the large texts among them.
+#[derive(Debug, Default)]
+struct Parameters {
+    encoded: Vec<u8>,
+    texts: Vec<u8>,
+}
+
+/// The size from which on a text that may be large lies outside of the control area.
+const LARGE: usize = 64 << 10;
+
+/// Returns all parameters of the manifest, set or default.
+fn parameters(manifest: &Manifest, settings: &BTreeMap<String, String>) -> Result<Parameters, InstallError> {
     let module = || manifest.name.clone();
     if let Some(name) = settings.keys().find(|name| !manifest.parameters.contains_key(*name)) {
         let known: Vec<_> = manifest.parameters.keys().map(String::as_str).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         return Err(InstallError::UnknownParameter { module: module(), name: name.clone(), known });
     }
-    let mut encoded = Vec::new();
+    let Parameters { mut encoded, mut texts } = Parameters::default();
     for (name, parameter) in &manifest.parameters {
         let wrong = |reason| InstallError::Parameter { module: module(), name: name.clone(), reason };
         let value = match settings.get(name) {
             Some(text) => parameter.parse(text).map_err(wrong)?,
             None => parameter.default.clone(),
         };
-        let bytes = parameter.encode(&value).map_err(wrong)?;
+        let mut bytes = parameter.encode(&value).map_err(wrong)?;
+        let is_large =
+            parameter.kind == ParameterType::Text && parameter.max.is_some() && bytes.len() > LARGE;
+        if is_large {
+            let address = layout::TEXTS + texts.len() as u32;
+            if texts.len() + bytes.len() > layout::MAX_TEXTS as usize {
+                return Err(wrong(format!("all texts together are at most {} bytes", layout::MAX_TEXTS)));
+            }
+            texts.extend(&bytes);
+            bytes = [address.to_le_bytes(), (bytes.len() as u32).to_le_bytes()].concat();
+        }
+        let kind = if is_large { config::ELSEWHERE } else { config::HERE };
         encoded.extend((name.len() as u16).to_le_bytes());
-        encoded.extend([0; 2]);
+        encoded.extend(kind.to_le_bytes());
         encoded.extend((bytes.len() as u32).to_le_bytes());
         encoded.extend(name.as_bytes());
         encoded.extend(bytes);
     }
-    Ok(encoded)
+    Ok(Parameters { encoded, texts })
 }
 
 #[cfg(test)]
@@ -218,9 +241,36 @@ mod tests {
         let m = manifest("");
         let set = |name: &str, value: &str| parameters(&m, &[(name.into(), value.into())].into());
         let port = |bytes: &[u8]| flame_abi::config::find(bytes, "port").map(<[u8]>::to_vec);
-        assert_eq!(port(&parameters(&m, &BTreeMap::new()).unwrap()), Some(80i64.to_le_bytes().to_vec()));
-        assert_eq!(port(&set("port", "443").unwrap()), Some(443i64.to_le_bytes().to_vec()));
+        assert_eq!(
+            port(&parameters(&m, &BTreeMap::new()).unwrap().encoded),
+            Some(80i64.to_le_bytes().to_vec())
+        );
+        assert_eq!(port(&set("port", "443").unwrap().encoded), Some(443i64.to_le_bytes().to_vec()));
         assert!(set("port", "65536").unwrap_err().to_string().contains("65535"));
         assert!(set("prot", "1").unwrap_err().to_string().contains("it has port"));
+    }
+
+    #[test]
+    fn large_texts_lie_outside_of_the_control_area() {
+        let text = "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n\
+                    [parameters.a]\ntype = \"text\"\ndefault = \"\"\nmax = 3_000_000\ndescription = \"d\"\n\
+                    [parameters.b]\ntype = \"text\"\ndefault = \"\"\nmax = 100_000\ndescription = \"d\"\n\
+                    [parameters.c]\ntype = \"text\"\ndefault = \"\"\ndescription = \"d\"\n";
+        let m = Manifest::parse(text.as_bytes()).unwrap();
+        let set = |a: usize, b: usize, c: usize| {
+            let of = |name: &str, n: usize| (name.to_owned(), name.repeat(n));
+            parameters(&m, &[of("a", a), of("b", b), of("c", c)].into())
+        };
+        let found = set(3_000_000, 70_000, 70_000).unwrap();
+        let at = |name| config::find_text(&found.encoded, name).unwrap();
+        assert_eq!(at("a"), config::Text::Elsewhere { address: layout::TEXTS, len: 3_000_000 });
+        let address = layout::TEXTS + 3_000_000;
+        assert_eq!(at("b"), config::Text::Elsewhere { address, len: 70_000 });
+        assert_eq!(at("c"), config::Text::Here("c".repeat(70_000).as_bytes()));
+        assert_eq!(found.texts, ["a".repeat(3_000_000), "b".repeat(70_000)].concat().as_bytes());
+        assert!(set(10, 0, 0).unwrap().texts.is_empty());
+        for (a, b, c) in [(3_000_001, 0, 0), (0, 100_001, 0), (0, 0, 2_000_000)] {
+            assert!(set(a, b, c).unwrap_err().to_string().contains("at most"), "{a} {b} {c}");
+        }
     }
 }

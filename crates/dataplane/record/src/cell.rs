@@ -39,6 +39,16 @@ pub(crate) fn cells(batch: &RecordBatch) -> Result<Vec<Cells<'_>>, SinkError> {
         .collect()
 }
 
+/// Returns the values of a text column; none if there is no such column.
+pub fn texts<'a>(batch: &'a RecordBatch, column: &str) -> Vec<&'a str> {
+    let found = batch.column_by_name(column).and_then(open);
+    let text = |cells: &Cells<'a>, row| match cells.get(row) {
+        Cell::Text(text) => Some(text),
+        _ => None,
+    };
+    found.map_or_else(Vec::new, |cells| (0..batch.num_rows()).filter_map(|row| text(&cells, row)).collect())
+}
+
 fn open(array: &std::sync::Arc<dyn Array>) -> Option<Cells<'_>> {
     Some(match array.data_type() {
         DataType::Boolean => Cells::Bool(array.as_boolean_opt()?),

@@ -25,12 +25,15 @@
 
 pub mod account;
 mod cell;
+pub mod community;
 pub mod escape;
 pub mod human;
+mod protocols;
 pub mod rows;
 pub mod sink;
 
 pub use arrow_array::RecordBatch;
+pub use cell::texts;
 pub use flame_output::Packet;
 pub use rows::Rows;
 pub use sink::{Format, Options, Sink, SinkError, capture, open};

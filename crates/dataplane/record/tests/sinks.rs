@@ -260,6 +260,13 @@ fn eve_has_alerts_alone() {
         ("dst", ColumnType::Ip),
         ("dport", ColumnType::U16),
         ("flow", ColumnType::U32),
+        ("packet", ColumnType::U64),
+        ("icmp_type", ColumnType::U8),
+        ("icmp_code", ColumnType::U8),
+        ("app", ColumnType::Text),
+        ("metadata", ColumnType::Text),
+        ("target", ColumnType::Text),
+        ("payload", ColumnType::Text),
     ];
     let alert = table("alert", columns.map(|(name, ty)| column(name, ty, None)).into());
     let other = table("n", vec![column("n", ColumnType::U32, None)]);
@@ -288,18 +295,39 @@ fn eve_has_alerts_alone() {
         Value::U16(80),
         Value::U32(42),
     ];
-    record(&mut output, 1, &row);
+    let more = |packet, icmp: (u8, u8), texts: [&str; 4]| {
+        let texts = texts.map(|text| Value::Text(text.into()));
+        [vec![Value::U64(packet), Value::U8(icmp.0), Value::U8(icmp.1)], texts.into()].concat()
+    };
+    let metadata = "created_at 2020_01_02, tag a b, tag c";
+    record(&mut output, 1, &[&row[..], &more(7, (0, 0), ["tls", metadata, "dst", "aGk="])].concat());
+    for proto in [1, 58, 47, 200] {
+        let row = [&row[..7], &[Value::U8(proto)], &row[8..]].concat();
+        record(&mut output, 1, &[row, more(0, (8, 3), ["", "", "", ""])].concat());
+    }
     send(&with.modules[0], &output, &mut *sink);
     sink.finish().unwrap();
     let text = fs::read_to_string(path).unwrap();
     let events: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let expected = serde_json::json!({
         "timestamp": "2023-11-14T22:13:20.123456+0000", "event_type": "alert", "flow_id": 42, "proto": "TCP",
-        "src_ip": "192.0.2.1", "src_port": 4321, "dest_ip": "192.0.2.7", "dest_port": 80,
+        "src_ip": "192.0.2.1", "src_port": 4321, "dest_ip": "192.0.2.7", "dest_port": 80, "pcap_cnt": 7,
+        "app_proto": "tls", "payload": "aGk=", "community_id": events[0]["community_id"],
         "alert": {"action": "allowed", "gid": 1, "signature_id": 1_000_001, "rev": 2,
-                  "signature": "a \"scan\"", "category": "recon", "severity": 3},
+                  "signature": "a \"scan\"", "category": "recon", "severity": 3,
+                  "source": {"ip": "192.0.2.1", "port": 4321}, "target": {"ip": "192.0.2.7", "port": 80},
+                  "metadata": {"created_at": ["2020_01_02"], "tag": ["a b", "c"]}},
     });
-    assert_eq!(events, [expected]);
+    assert_eq!(events[0], expected);
+    assert!(events.iter().all(|e| e["community_id"].as_str().is_some_and(|id| id.starts_with("1:"))));
+    let names: Vec<_> = events.iter().map(|e| e["proto"].as_str().unwrap()).collect();
+    assert_eq!(names, ["TCP", "ICMP", "IPv6-ICMP", "GRE", "200"]);
+    for event in &events[1..] {
+        let keys: Vec<_> = event.as_object().unwrap().keys().map(String::as_str).collect();
+        assert!(!keys.iter().any(|k| matches!(*k, "src_port" | "pcap_cnt" | "app_proto" | "payload")), "{keys:?}");
+        assert_eq!(keys.contains(&"icmp_type"), event["proto"].as_str().unwrap().contains("ICMP"));
+    }
+    assert_eq!((&events[1]["icmp_type"], &events[1]["icmp_code"]), (&8.into(), &3.into()));
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub struct Loaded {
     schema: Arc<Schema>,
     limits: Limits,
     parameters: Arc<[u8]>,
+    /// The large texts among the parameters, in memory that all instances share.
+    texts: Option<Arc<SharedMemory>>,
     meters: Meters,
     has_slow_path: bool,
     marks_packets: bool,
@@ -72,6 +74,14 @@ impl Loaded {
         let has_slow_path = module.get_export(names::MESSAGE).is_some();
         let marks_packets = module.imports().any(|i| i.name() == names::PACKET);
         let polled = |call: &str| module.get_export(&format!("{}{call}", names::POLLED)).is_some();
+        let texts = match plan.texts.len() {
+            0 => None,
+            bytes => {
+                let mut memory = SharedMemory::new(bytes)?;
+                memory.slice_mut(0, bytes).copy_from_slice(&plan.texts);
+                Some(Arc::new(memory))
+            }
+        };
         let deadlines = Deadlines::new(polled, &plan.limits);
         if deadlines.shortest().is_some() {
             engines.watchdog().enter(plan.hash, eviction.clone());
@@ -84,6 +94,7 @@ impl Loaded {
             schema: Arc::new(Schema::new(&plan.manifest)),
             limits: plan.limits,
             parameters: plan.parameters.as_slice().into(),
+            texts,
             class: plan.class,
             hash: plan.hash,
             deadlines,
@@ -215,7 +226,9 @@ impl Instance {
         let base = memory.data_ptr(&store);
         let control = SharedMemory::new(layout::CONTROL_BYTES as usize).map_err(|e| start(e.to_string()))?;
         let own = Mapping { fd: control.fd(), offset: 0, bytes: control.bytes(), at: layout::WINDOW };
-        for window in [own, polling_page().map_err(start)?].iter().chain(windows) {
+        let texts = loaded.texts.as_ref();
+        let texts = texts.map(|t| Mapping { fd: t.fd(), offset: 0, bytes: t.bytes(), at: layout::TEXTS });
+        for window in [own, polling_page().map_err(start)?].iter().chain(&texts).chain(windows) {
             map_window(base, *window).map_err(|e| start(format!("mapping a window: {e}")))?;
         }
         let watch = loaded.deadlines.shortest().map(|shortest| {

@@ -7,6 +7,7 @@ mod check;
 mod explain;
 mod grant;
 mod help;
+mod ids;
 mod inspect;
 mod join;
 mod key;
@@ -32,6 +33,7 @@ pub enum Command {
     Check(check::Check),
     Calibrate(calibrate::Calibrate),
     Audit(audit::Audit),
+    Ids(ids::Ids),
     Help(help::Help),
 }
 
@@ -50,6 +52,7 @@ impl Command {
             Self::Check(c) => c.run(),
             Self::Calibrate(c) => c.run(),
             Self::Audit(c) => c.run(),
+            Self::Ids(c) => c.run(),
             Self::Help(c) => c.run(),
         }
     }

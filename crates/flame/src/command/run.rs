@@ -9,7 +9,7 @@ use crate::plot::{Plot, PlotArg, Target};
 use crate::settings::settings;
 use crate::signals::Signals;
 use crate::trust_args::{TrustArgs, signers};
-use crate::{paths, progress};
+use crate::{notice, paths, progress};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_admit::Protection;
@@ -101,7 +101,8 @@ pub struct Run {
     #[arg(long, value_name = "TIME")]
     interval: Option<String>,
 
-    /// Set a module's parameter (see `flame inspect`); @FILE stands for the file's text
+    /// Set a module's parameter (see `flame inspect`); @FILE stands for the file's text, @FOLDER for that of
+    /// its files *.rules. Repeated, the texts of all files make one
     #[arg(long, value_name = "MODULE.PARAMETER=VALUE")]
     set: Vec<String>,
 
@@ -228,6 +229,9 @@ impl Run {
         };
         let input = self.input()?;
         let mut sink = self.sink(&plan)?;
+        if !self.quiet && node.is_none() {
+            sink = notice::tee(sink);
+        }
         let plot = self.plot(&plan)?;
         if let Some(plot) = &plot {
             sink = plot.tee(sink);

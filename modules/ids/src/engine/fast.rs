@@ -1,25 +1,32 @@
-//! A prefilter for rules with contents: one automaton over a fast pattern of each rule (Aho and Corasick
-//! 1975), after the SDK's vector scan. Case does not matter here; the check of the rule itself is exact.
+//! A prefilter for rules with contents: a search for one pattern of each rule. Case does not matter here; the
+//! check of the rule itself is exact.
+//!
+//! A few patterns, and those of less than four bytes, form an automaton (Aho and Corasick 1975) after the
+//! SDK's vector scan; many are searched by [`Grams`].
 
 use super::gate::{self, Gate};
-use crate::rule::{Rule, Step};
+use super::grams::{GRAM, Grams};
+use crate::rule::Step;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::Automaton;
 use aho_corasick::dfa::DFA;
-use aho_corasick::nfa::contiguous::NFA;
 use flame_module::Scan;
 use std::collections::BTreeMap;
 
 /// The number of bytes of a pattern that are searched for.
-const MOST: usize = 16;
-/// The total size of all patterns, in bytes, up to which the automaton is a table, of at most 1 KiB for each
-/// byte.
-const TABLE: usize = 16_384;
+const MOST: usize = 64;
+/// The number of those that an automaton takes.
+const MOST_TABLE: usize = 16;
+/// The total size of patterns, in bytes, up to which they form an automaton, of at most 1 KiB for each byte.
+const TABLE: usize = 4096;
 
-/// Returns the part of a rule's contents to search for, or `None` if its gate is more selective or all
-/// contents are negated.
-pub fn pattern(rule: &Rule, gate: &Gate) -> Option<Vec<u8>> {
-    let contents = rule.steps.iter().filter_map(|s| match s {
+/// Returns the part of contents to search for, or `None` if the gate of the rule is more selective, all
+/// contents are negated, or a buffer of their own holds the contents (then there is no gate).
+pub fn pattern<'a>(
+    steps: impl DoubleEndedIterator<Item = &'a Step> + Clone,
+    gate: Option<&Gate>,
+) -> Option<Vec<u8>> {
+    let contents = steps.filter_map(|s| match s {
         Step::Content(c) if !c.not => Some(c),
         _ => None,
     });
@@ -27,14 +34,14 @@ pub fn pattern(rule: &Rule, gate: &Gate) -> Option<Vec<u8>> {
         Some(chosen) => chosen,
         // The longest one, and the first among equals.
         None => {
-            let anywhere = contents.filter(|c| !gate::holds(c));
-            anywhere.rev().max_by_key(|c| c.bytes.len()).filter(|c| c.bytes.len() > gate.bytes as usize)?
+            let anywhere = contents.filter(|c| gate.is_none() || !gate::holds(c));
+            let least = gate.map_or(0, |gate| gate.bytes as usize);
+            anywhere.rev().max_by_key(|c| c.bytes.len()).filter(|c| c.bytes.len() > least)?
         }
     };
     let (from, len) = chosen.fast.unwrap_or((0, chosen.bytes.len()));
     let bytes = chosen.bytes.get(from..from + len)?;
-    let start = if chosen.fast.is_some() { 0 } else { rarest(bytes) };
-    Some(bytes[start..bytes.len().min(start + MOST)].to_ascii_lowercase())
+    Some(bytes[..bytes.len().min(MOST)].to_ascii_lowercase())
 }
 
 /// Returns the offset in a content at which the scan should begin: its three bytes there should be rare, and
@@ -54,54 +61,90 @@ fn rarest(bytes: &[u8]) -> usize {
     (0..=last).rev().max_by_key(|at| score(*at)).unwrap_or(0)
 }
 
-enum Search {
-    Table(DFA),
-    Links(NFA),
+/// The patterns that form an automaton.
+struct Table {
+    scan: Scan,
+    automaton: DFA,
+    /// The rules by pattern: a range of [`Fast::rules`].
+    patterns: Vec<(u32, u32)>,
 }
 
-/// The rules with contents of one group.
+/// The patterns that [`Grams`] searches.
+struct Many {
+    grams: Grams,
+    patterns: Vec<(u32, u32)>,
+}
+
+/// The rules with contents of one group or buffer.
+#[derive(Default)]
 pub struct Fast {
-    scan: Scan,
-    search: Option<Search>,
-    /// The numbers of the rules, by pattern.
-    rules: Vec<Vec<u16>>,
+    table: Option<Table>,
+    many: Option<Many>,
+    rules: Vec<u32>,
 }
 
 impl Fast {
     /// Creates the prefilter of rules, each given by its number and pattern.
-    pub fn new(rules: impl IntoIterator<Item = (u16, Vec<u8>)>) -> Self {
-        let mut by_pattern: BTreeMap<Vec<u8>, Vec<u16>> = BTreeMap::new();
+    pub fn new(rules: impl IntoIterator<Item = (u32, Vec<u8>)>) -> Self {
+        let mut by_pattern: BTreeMap<Vec<u8>, Vec<u32>> = BTreeMap::new();
         for (rule, pattern) in rules {
             by_pattern.entry(pattern).or_default().push(rule);
         }
-        let patterns = || by_pattern.keys().map(Vec::as_slice);
-        let bytes: usize = patterns().map(<[u8]>::len).sum();
-        let search = if by_pattern.is_empty() {
-            None
-        } else if bytes <= TABLE {
-            DFA::builder().ascii_case_insensitive(true).build(patterns()).ok().map(Search::Table)
-        } else {
-            NFA::builder().ascii_case_insensitive(true).build(patterns()).ok().map(Search::Links)
-        };
-        let scan = Scan::new(patterns().map(|p| (p, true)));
-        assert!(
-            search.is_some() || by_pattern.is_empty(),
-            "the limits of a rule file keep the automaton small"
-        );
-        Self { scan, search, rules: by_pattern.into_values().collect() }
+        let bytes: usize = by_pattern.keys().map(|p| p.len().min(MOST_TABLE)).sum();
+        let mut fast = Self::default();
+        let (mut few, mut few_rules) = (Vec::new(), Vec::new());
+        let (mut many, mut many_rules) = (Vec::new(), Vec::new());
+        for (pattern, rules) in by_pattern {
+            let start = fast.rules.len() as u32;
+            fast.rules.extend(rules);
+            let range = (start, fast.rules.len() as u32);
+            if bytes > TABLE && pattern.len() >= GRAM {
+                many.push(pattern);
+                many_rules.push(range);
+            } else {
+                let start = rarest(&pattern);
+                few.push(pattern[start..pattern.len().min(start + MOST_TABLE)].to_vec());
+                few_rules.push(range);
+            }
+        }
+        if !few.is_empty() {
+            // At most 16 KiB of patterns, or all patterns of up to three bytes: neither is beyond its limits.
+            let automaton = DFA::builder().ascii_case_insensitive(true).build(&few);
+            let scan = Scan::new(few.iter().map(|p| (p.as_slice(), true)));
+            fast.table = automaton.ok().map(|automaton| Table { scan, automaton, patterns: few_rules });
+            assert!(fast.table.is_some(), "the automaton of so few patterns is small");
+        }
+        if !many.is_empty() {
+            let grams = Grams::new(many.iter().map(Vec::as_slice));
+            fast.many = Some(Many { grams, patterns: many_rules });
+        }
+        fast
     }
 
-    /// Calls `hit` with the number of each rule whose pattern occurs, with some more than once.
+    /// Calls `hit` with the number of each rule whose pattern occurs, with some more than once. Ends early
+    /// if no `work` is left.
     #[inline]
-    pub fn find(&self, payload: &[u8], hit: impl FnMut(u16)) {
-        match &self.search {
-            Some(Search::Table(a)) => self.run(a, payload, hit),
-            Some(Search::Links(a)) => self.run(a, payload, hit),
-            None => {}
+    pub fn find(&self, payload: &[u8], work: &mut u32, mut hit: impl FnMut(u32)) {
+        if let Some(table) = &self.table {
+            table.run(payload, |pattern| self.rules_of(table.patterns[pattern], &mut hit));
+        }
+        if let Some(many) = &self.many {
+            many.grams.find(payload, work, |number| {
+                self.rules_of(many.patterns[number as usize], &mut hit);
+            });
         }
     }
 
-    fn run<A: Automaton>(&self, automaton: &A, payload: &[u8], mut hit: impl FnMut(u16)) {
+    #[inline]
+    fn rules_of(&self, (start, end): (u32, u32), hit: &mut impl FnMut(u32)) {
+        self.rules[start as usize..end as usize].iter().for_each(|rule| hit(*rule));
+    }
+}
+
+impl Table {
+    #[inline]
+    fn run(&self, payload: &[u8], mut hit: impl FnMut(usize)) {
+        let automaton = &self.automaton;
         let Ok(start) = automaton.start_state(Anchored::No) else { return };
         let (mut state, mut i) = (start, 0);
         loop {
@@ -115,8 +158,7 @@ impl Fast {
             // state.
             if automaton.is_special(state) && automaton.is_match(state) {
                 for n in 0..automaton.match_len(state) {
-                    let pattern = automaton.match_pattern(state, n).as_usize();
-                    self.rules[pattern].iter().for_each(|rule| hit(*rule));
+                    hit(automaton.match_pattern(state, n).as_usize());
                 }
             }
         }

@@ -1,29 +1,58 @@
-//! The initiator of a connection and whether it was answered: the part of `flow` that needs no reassembly.
+//! Connections: who began one and whether it was answered, as far as packets tell without reassembly.
 //!
-//! A TCP connection begins with a SYN, whose sender is the client. It is established after the server's
-//! SYN-ACK, and ends with an RST. A connection whose SYN was not seen has no sides. A UDP connection begins
-//! with its first packet, and is established once both sides have sent one. A change of state applies from
-//! the next packet on.
+//! In Suricata's dialect, every IP packet belongs to a connection, whose client sent its first packet. A TCP
+//! connection is established after SYN, SYN-ACK and the client's ACK; another SYN begins a new one, unless it
+//! repeats the first or the connection is established and neither FIN nor RST was seen. Any other connection
+//! is established once both sides have sent, that packet included.
+//!
+//! In Snort's, a TCP connection begins with a SYN, whose sender is the client, or a lone SYN-ACK, whose
+//! sender is the server. It is established after the SYN-ACK and ends with an RST. A UDP connection begins
+//! with its first packet and is established once both sides have sent one. Nothing else has sides.
+//!
+//! A change of state applies from the next packet on, unless stated otherwise.
 
 use super::facts::{Facts, Group};
 use super::table::{Mixed, Table, halves, mix};
-use crate::rule::{Flow, FlowState, Side};
+use crate::rule::{App, Dialect, Flow, FlowState, Side};
 use flame_module::{Ip, tcp};
+use std::num::NonZero;
 
 /// Set if the client is the endpoint that sorts first.
 const CLIENT_FIRST: u8 = 1;
 const ANSWERED: u8 = 2;
+const ESTABLISHED: u8 = 4;
+/// A FIN or RST was seen.
+const CLOSED: u8 = 8;
+/// The connection began with a SYN.
+const BY_SYN: u8 = 16;
+/// A packet of the client, or of the server, was seen.
+const FROM_CLIENT: u8 = 32;
+const FROM_SERVER: u8 = 64;
+
+#[derive(Clone, Copy, Default)]
+struct State {
+    bits: u8,
+    app: Option<App>,
+    /// The number of this connection.
+    epoch: u32,
+}
 
 /// The state of a packet's connection before the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     pub side: Option<Side>,
     pub established: bool,
+    /// Whether the packet is the first of its connection and direction.
+    pub first: bool,
+    /// The protocol above the connection, this packet included.
+    pub app: Option<App>,
+    /// The number of the connection, if there is one.
+    pub epoch: Option<NonZero<u32>>,
 }
 
 impl Known {
     #[inline]
-    pub fn fits(self, asked: Flow) -> bool {
+    pub fn fits(&self, asked: Flow) -> bool {
         let state = match asked.state {
             Some(FlowState::Established) => self.established,
             Some(FlowState::NotEstablished) => !self.established,
@@ -34,13 +63,15 @@ impl Known {
 }
 
 pub struct Flows {
-    table: Table<u8>,
+    table: Table<State>,
+    dialect: Dialect,
+    epoch: u32,
 }
 
 impl Flows {
     /// Creates a table for `most` connections.
-    pub fn new(most: usize) -> Self {
-        Self { table: Table::new(most) }
+    pub fn new(most: usize, dialect: Dialect) -> Self {
+        Self { table: Table::new(most), dialect, epoch: 0 }
     }
 
     /// Returns the number of connections that were evicted.
@@ -48,28 +79,91 @@ impl Flows {
         self.table.evicted
     }
 
-    pub fn see(&mut self, f: &Facts<'_>) -> Known {
-        let syn = f.tcp_flags & tcp::SYN != 0;
-        let answer = f.tcp_flags & tcp::ACK != 0;
-        if !matches!(f.group, Group::Tcp | Group::Udp) {
-            return Known::default();
+    /// Notes a packet, in which the protocol `app` was recognised.
+    pub fn see(&mut self, f: &Facts<'_>, app: Option<App>) -> Known {
+        match self.dialect {
+            Dialect::Suricata => self.as_suricata(f, app),
+            Dialect::Snort => self.as_snort(f, app),
         }
+    }
+
+    /// Begins a connection.
+    fn begin(&mut self, key: Mixed, f: &Facts<'_>, bits: u8, app: Option<App>) -> Known {
+        self.epoch = self.epoch.checked_add(1).unwrap_or(1);
+        let state = State { bits, app, epoch: self.epoch };
+        self.table.insert(key, f.ts_ns, state);
+        let side = if bits & FROM_CLIENT != 0 { Side::ToServer } else { Side::ToClient };
+        Known { side: Some(side), established: false, first: true, app, epoch: NonZero::new(self.epoch) }
+    }
+
+    fn as_suricata(&mut self, f: &Facts<'_>, app: Option<App>) -> Known {
+        let is_tcp = f.proto == 6;
+        let (syn, ack) = (f.tcp_flags & tcp::SYN != 0, f.tcp_flags & tcp::ACK != 0);
         let (first, key) = key(f);
-        let begins = match f.group {
-            Group::Tcp => syn && !answer,
-            _ => self.table.get(key).is_none(),
+        let client_first = if first { CLIENT_FIRST } else { 0 };
+        let begins = match self.table.get(key) {
+            None => true,
+            Some(State { bits, .. }) => {
+                let again = bits & BY_SYN != 0 && bits & CLIENT_FIRST == client_first;
+                is_tcp && syn && !ack && (bits & CLOSED != 0 || bits & ESTABLISHED == 0 && !again)
+            }
         };
         if begins {
-            self.table.insert(key, f.ts_ns, if first { CLIENT_FIRST } else { 0 });
-            return Known { side: Some(Side::ToServer), established: false };
+            let by_syn = if is_tcp && syn && !ack { BY_SYN } else { 0 };
+            return self.begin(key, f, client_first | by_syn | FROM_CLIENT, app);
         }
         let Some(state) = self.table.get_mut(key) else { return Known::default() };
-        let from_client = (*state & CLIENT_FIRST != 0) == first;
-        let side = if from_client { Side::ToServer } else { Side::ToClient };
-        let known = Known { side: Some(side), established: *state & ANSWERED != 0 };
-        if !from_client && (f.group == Group::Udp || syn && answer) {
-            *state |= ANSWERED;
+        let from_client = state.bits & CLIENT_FIRST == client_first;
+        let (side, seen) =
+            if from_client { (Side::ToServer, FROM_CLIENT) } else { (Side::ToClient, FROM_SERVER) };
+        let is_first = state.bits & seen == 0;
+        state.bits |= seen;
+        state.app = state.app.or(app);
+        let mut established = state.bits & ESTABLISHED != 0;
+        if !is_tcp {
+            established = state.bits & (FROM_CLIENT | FROM_SERVER) == FROM_CLIENT | FROM_SERVER;
+        } else if f.tcp_flags & (tcp::RST | tcp::FIN) != 0 {
+            state.bits |= CLOSED;
+        } else if syn && ack && !from_client && state.bits & BY_SYN != 0 {
+            state.bits |= ANSWERED;
+        } else if ack && !syn && from_client && state.bits & ANSWERED != 0 {
+            state.bits |= ESTABLISHED;
         }
+        let epoch = NonZero::new(state.epoch);
+        Known { side: Some(side), established, first: is_first, app: state.app, epoch }
+    }
+
+    fn as_snort(&mut self, f: &Facts<'_>, app: Option<App>) -> Known {
+        let syn = f.tcp_flags & tcp::SYN != 0;
+        let answer = f.tcp_flags & tcp::ACK != 0;
+        let nothing = Known { app, ..Known::default() };
+        if !matches!(f.group, Group::Tcp | Group::Udp) {
+            return nothing;
+        }
+        let (first, key) = key(f);
+        let known = self.table.get(key).is_some();
+        let (sender, receiver) = if first { (CLIENT_FIRST, 0) } else { (0, CLIENT_FIRST) };
+        match f.group {
+            Group::Tcp if syn && !answer => return self.begin(key, f, sender | FROM_CLIENT, app),
+            Group::Tcp if syn && !known => return self.begin(key, f, receiver | ANSWERED, app),
+            Group::Udp if !known => return self.begin(key, f, sender | FROM_CLIENT, app),
+            _ => {}
+        }
+        let Some(state) = self.table.get_mut(key) else { return nothing };
+        let from_client = (state.bits & CLIENT_FIRST != 0) == first;
+        let side = if from_client { Side::ToServer } else { Side::ToClient };
+        let established = state.bits & ANSWERED != 0;
+        state.app = state.app.or(app);
+        if !from_client && (f.group == Group::Udp || syn && answer) {
+            state.bits |= ANSWERED;
+        }
+        let known = Known {
+            side: Some(side),
+            established,
+            first: false,
+            app: state.app,
+            epoch: NonZero::new(state.epoch),
+        };
         if f.group == Group::Tcp && f.tcp_flags & tcp::RST != 0 {
             self.table.remove(key);
         }
@@ -78,7 +172,7 @@ impl Flows {
 }
 
 /// Returns whether the sender sorts first, and a key that both directions of the connection share.
-fn key(f: &Facts<'_>) -> (bool, Mixed) {
+pub fn key(f: &Facts<'_>) -> (bool, Mixed) {
     let endpoint = |ip: &Ip, port: u16| {
         let [a, b] = halves(ip);
         mix(mix(a ^ u64::from(ip.family)) ^ b) ^ u64::from(port).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -45,8 +45,9 @@ pub struct Gate {
 /// Returns the offset at which the whole content must lie, if there is only one.
 fn fixed(c: &Content) -> Option<usize> {
     let window = c.window;
-    let one = window.len.is_some_and(|n| n as usize == c.bytes.len());
-    usize::try_from(window.from).ok().filter(|_| one && !window.relative)
+    let one = window.len.is_some_and(|n| n.stated() == Some(c.bytes.len() as i64));
+    let from = usize::try_from(window.from.stated()?).ok()?;
+    (one && !window.relative).then_some(from)
 }
 
 /// Returns whether a gate checks this content, so that no other search for it is needed.
@@ -57,7 +58,7 @@ pub fn holds(c: &Content) -> bool {
 impl Gate {
     pub fn new(rule: &Rule) -> Self {
         let (mut mask, mut value, mut len) = ([0u8; HEAD], [0u8; HEAD], 0);
-        for step in &rule.steps {
+        for step in rule.payload_steps() {
             let Step::Content(c) = step else { continue };
             let Some(at) = fixed(c).filter(|_| holds(c)) else { continue };
             len = len.max(at + c.bytes.len());

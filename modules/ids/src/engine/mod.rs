@@ -1,47 +1,63 @@
 //! The evaluation of rules on packets.
 //!
 //! ```text
-//! packet → Facts → Fast (contents) and Plain (the others) → Gate, header, checks, flow, steps → Rates →
-//! alert
+//! packet → Facts → Fast (contents), Index (addresses, ports) → Gate, header, checks, flow, steps, marks →
+//! suppressions, Rates → alert
 //! ```
 //!
-//! All memory is allocated at the start; a packet needs no allocation.
+//! All memory is allocated at the start, except a fixed number of caches for regular expressions.
 
+mod app;
+mod conditions;
+mod dns;
 mod facts;
 mod fast;
 mod flow;
 mod gate;
-mod plain;
+mod grams;
+mod index;
+mod marks;
+mod number;
 mod rates;
+mod regex;
 mod steps;
 mod table;
+mod tls;
 
-pub use facts::Facts;
+pub use app::name;
+pub use dns::Names;
+pub use facts::{Facts, Group};
+pub use tls::server_name;
 
-use crate::rule::rate::{Rate, Track};
-use crate::rule::{Check, Field, Proto, Rule, RuleSet, Unsupported};
-use facts::Group;
+use crate::rule::number::MAX_VARS;
+use crate::rule::set::Set;
+use crate::rule::{App, Buffer, Dialect, Part, Rule, RuleSet, Unsupported};
+use conditions::{checks, fits_group, header};
 use fast::Fast;
-use flame_module::Ip;
 use flow::{Flows, Known};
 use gate::{Gate, Head};
-use plain::Plain;
+use index::Index;
+use marks::Marks;
 use rates::Rates;
+use regex::Caches;
 use steps::Steps;
 
 /// Limits on the state that is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub connections: usize,
-    /// The number of pairs of a rule with a rate and an address.
+    /// The number of pairs of a rule with a rate and an address, and the number of marks.
     pub tracked: usize,
 }
 
 struct Ready {
     rule: Rule,
-    steps: Steps,
+    /// The steps of each part of the rule.
+    parts: Box<[Steps]>,
     /// Whether the header matches any address and port.
     anywhere: bool,
+    /// Whether the rule matches once for each connection and direction.
+    once: bool,
 }
 
 /// The counters of an engine.
@@ -50,7 +66,7 @@ pub struct Counts {
     /// IP packets that were examined.
     pub packets: u64,
     pub alerts: u64,
-    /// Matches that a threshold or detection_filter suppressed.
+    /// Matches that a threshold, a detection_filter or a suppression kept back.
     pub held_back: u64,
     /// Packets that cost too much work; the remaining rules did not match.
     pub given_up: u64,
@@ -60,61 +76,184 @@ pub struct Engine {
     rules: Vec<Ready>,
     /// The gates, by rule.
     gates: Box<[Gate]>,
-    pub unsupported: Vec<Unsupported>,
+    /// What the rule set says about the rules that are not in use.
+    pub set: RuleSet,
     fast: [Fast; Group::COUNT],
-    plain: [Plain; Group::COUNT],
+    /// The rules about buffers, by contents, and those without contents.
+    dns: (Fast, Vec<u32>),
+    sni: (Fast, Vec<u32>),
+    /// Rules without contents, by addresses if they restrict them.
+    sources: Addresses,
+    destinations: Addresses,
+    /// The other rules without contents, by destination port.
+    ports: [Index<u16>; Group::COUNT],
+    names: Names,
+    asks_dns: bool,
+    /// The server name of the packet, after a dot, if it has one.
+    server: Option<Vec<u8>>,
+    asks_sni: bool,
     /// The connections, if a rule refers to them.
     flows: Option<Flows>,
+    marks: Marks,
     rates: Rates,
+    caches: Caches,
     pub counts: Counts,
     /// The rules to check, and for each rule the last packet for which it was added.
-    candidates: Vec<u16>,
+    candidates: Vec<u32>,
     last: Box<[u64]>,
 }
 
+/// Rules by addresses of both families.
+struct Addresses {
+    v4: Index<u32>,
+    v6: Index<u128>,
+}
+
+impl Addresses {
+    fn new<'a>(rules: impl Iterator<Item = (u32, &'a crate::rule::address::Addresses)> + Clone) -> Self {
+        Self {
+            v4: Index::new(rules.clone().map(|(rule, set)| (rule, &set.v4))),
+            v6: Index::new(rules.map(|(rule, set)| (rule, &set.v6))),
+        }
+    }
+
+    #[inline]
+    fn find(&self, ip: &flame_module::Ip, hit: impl FnMut(u32)) {
+        let all = u128::from_be_bytes(ip.bytes);
+        match ip.family {
+            4 if !self.v4.is_empty() => self.v4.find((all >> 96) as u32, hit),
+            4 => {}
+            _ if !self.v6.is_empty() => self.v6.find(all, hit),
+            _ => {}
+        }
+    }
+}
+
+/// The side by which a rule without contents is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Source,
+    Destination,
+    Port,
+}
+
+/// Returns the side on which a rule restricts addresses most, if to less than a 256th of all.
+fn selective(rule: &Rule) -> By {
+    let width = |set: &crate::rule::address::Addresses| {
+        let v4: u64 = set.v4.parts().iter().map(|(a, b)| u64::from(b - a) + 1).sum();
+        // In units of 2^96, of which IPv6 has 2^32.
+        let v6: u64 = set.v6.parts().iter().map(|(a, b)| ((b - a) >> 96) as u64).sum();
+        v4.max(v6)
+    };
+    let (src, dst) = (width(&rule.header.src), width(&rule.header.dst));
+    match src.min(dst) {
+        least if least >= 1 << 24 => By::Port,
+        least if least == src => By::Source,
+        _ => By::Destination,
+    }
+}
+
 impl Engine {
-    pub fn new(set: RuleSet, limits: Limits) -> Self {
-        let (mut rules, mut unsupported) = (Vec::new(), set.unsupported);
-        for rule in set.rules {
-            match Steps::new(&rule) {
-                Ok(steps) => {
+    pub fn new(mut set: RuleSet, limits: Limits) -> Self {
+        let mut caches = Caches::default();
+        let mut rules = Vec::with_capacity(set.rules.len());
+        for rule in std::mem::take(&mut set.rules) {
+            let parts: Result<_, _> = rule.parts.iter().map(|p| Steps::new(&p.steps, &mut caches)).collect();
+            match parts {
+                Ok(parts) => {
                     let h = &rule.header;
-                    let anywhere = h.src.is_all() && h.dst.is_all() && h.sport.is_all() && h.dport.is_all();
-                    rules.push(Ready { anywhere, rule, steps });
+                    let anywhere = h.src.is_all()
+                        && h.dst.is_all()
+                        && h.sport.is_all()
+                        && h.dport.is_all()
+                        && h.family.is_none()
+                        && h.number.is_none();
+                    let once = set.dialect == Dialect::Suricata && rule.is_address_only();
+                    rules.push(Ready { anywhere, once, rule, parts });
                 }
-                Err(reason) => unsupported.push(Unsupported { sid: rule.sid, line: rule.line, reason }),
+                Err(reason) => {
+                    let kind = reason.split(": ").next().unwrap_or(&reason).to_owned();
+                    let Rule { file, line, sid, .. } = rule;
+                    set.refuse(true, Unsupported { file, line, sid, kind, reason });
+                }
             }
         }
-        unsupported.sort_by_key(|u| u.line);
-        let gates: Box<[_]> = rules.iter().map(|r| Gate::new(&r.rule)).collect();
-        let patterns: Vec<_> =
-            rules.iter().zip(&gates).map(|(r, gate)| fast::pattern(&r.rule, gate)).collect();
-        let of = |group: Group| {
-            let fits = move |rule: &Rule| match rule.header.proto {
-                Proto::Ip => true,
-                Proto::Tcp => group == Group::Tcp,
-                Proto::Udp => group == Group::Udp,
-                Proto::Icmp => group == Group::Icmp,
-            };
-            rules.iter().zip(&patterns).enumerate().filter(move |(_, (r, _))| fits(&r.rule))
-        };
-        let groups = [Group::Tcp, Group::Udp, Group::Icmp, Group::Other];
-        let fast = groups.map(|g| Fast::new(of(g).filter_map(|(i, (_, p))| Some((i as u16, p.clone()?)))));
-        let plain = groups.map(|g| {
-            let without = of(g).filter(|(_, (_, pattern))| pattern.is_none());
-            Plain::new(without.map(|(i, (ready, _))| (i as u16, &ready.rule, gates[i])))
+        set.unsupported.sort_by_key(|u| (u.file, u.line));
+        // As in Suricata, rules that leave marks come before those that ask for them.
+        rules.sort_by_key(|ready| {
+            let asks = ready.rule.marks.iter().any(|m| m.action.asks());
+            let leaves = ready.rule.marks.iter().any(|m| !m.action.asks());
+            match (leaves, asks) {
+                (true, false) => 0,
+                (true, true) => 1,
+                (false, true) => 2,
+                (false, false) => 3,
+            }
         });
-        let asks = rules.iter().any(|r| r.rule.flow.asks());
+        let gates: Box<[_]> = rules.iter().map(|r| Gate::new(&r.rule)).collect();
+        let found: Vec<_> = rules.iter().zip(&gates).map(|(r, gate)| Found::new(&r.rule, gate)).collect();
+        let numbered = || (0u32..).zip(&rules).zip(&found);
+        let fast = [Group::Tcp, Group::Udp, Group::Icmp, Group::Other].map(|group| {
+            Fast::new(numbered().filter_map(move |((i, r), found)| match found {
+                Found::Payload(pattern) if fits_group(&r.rule, group) => Some((i, pattern.clone())),
+                _ => None,
+            }))
+        });
+        let buffer = |buffer: Buffer| {
+            let with = numbered().filter_map(move |((i, _), found)| match found {
+                Found::Buffer(of, Some(pattern)) if *of == buffer => Some((i, pattern.clone())),
+                _ => None,
+            });
+            let without = numbered().filter_map(move |((i, _), found)| match found {
+                Found::Buffer(of, None) if *of == buffer => Some(i),
+                _ => None,
+            });
+            (Fast::new(with), without.collect())
+        };
+        let plain = |by: By| {
+            numbered().filter(move |(_, found)| **found == Found::Plain(by)).map(|((i, r), _)| (i, &r.rule))
+        };
+        // Both sides of a rule for both directions may be either end.
+        let either = |by: By| plain(by).filter(|(_, rule)| rule.header.both);
+        let sources = plain(By::Source).map(|(i, r)| (i, &*r.header.src));
+        let sources = sources.chain(either(By::Destination).map(|(i, r)| (i, &*r.header.dst)));
+        let destinations = plain(By::Destination).map(|(i, r)| (i, &*r.header.dst));
+        let destinations = destinations.chain(either(By::Source).map(|(i, r)| (i, &*r.header.src)));
+        let any = Set::all();
+        let ports = [Group::Tcp, Group::Udp, Group::Icmp, Group::Other].map(|group| {
+            let rules = plain(By::Port).filter(move |(_, rule)| fits_group(rule, group));
+            Index::new(rules.map(|(i, r)| (i, if r.header.both { &any } else { &*r.header.dport })))
+        });
+        let asks_dns = rules.iter().any(|r| {
+            r.rule.header.app == Some(App::Dns) || r.rule.parts.iter().any(|p| p.buffer == Buffer::DnsQuery)
+        });
+        let asks_sni = rules.iter().any(|r| r.rule.parts.iter().any(|p| p.buffer == Buffer::TlsSni));
+        let asks = rules.iter().any(|r| {
+            let rule = &r.rule;
+            let of_flow = |m: &crate::rule::mark::Mark| m.owner == crate::rule::mark::Owner::Flow;
+            rule.flow.asks() || r.once || rule.header.app.is_some() || rule.marks.iter().any(of_flow)
+        });
+        let has_marks = rules.iter().any(|r| !r.rule.marks.is_empty());
         Self {
-            gates,
-            unsupported,
             fast,
-            plain,
-            flows: asks.then(|| Flows::new(limits.connections)),
+            dns: buffer(Buffer::DnsQuery),
+            sni: buffer(Buffer::TlsSni),
+            sources: Addresses::new(sources),
+            destinations: Addresses::new(destinations),
+            ports,
+            names: Names::default(),
+            asks_dns,
+            server: None,
+            asks_sni,
+            flows: asks.then(|| Flows::new(limits.connections, set.dialect)),
+            marks: Marks::new(if has_marks { limits.tracked } else { 1 }),
             rates: Rates::new(limits.tracked),
+            caches,
             counts: Counts::default(),
             candidates: Vec::with_capacity(rules.len()),
             last: vec![0; rules.len()].into(),
+            gates,
+            set,
             rules,
         }
     }
@@ -124,102 +263,167 @@ impl Engine {
         self.rules.len()
     }
 
-    /// Returns the number of connections and the number of rate counts that were evicted.
-    pub fn evicted(&self) -> (u64, u64) {
-        (self.flows.as_ref().map_or(0, Flows::evicted), self.rates.evicted())
+    /// Returns how many of the rules run and why the others do not.
+    pub fn summary(&self) -> String {
+        self.set.summary(self.rules.len())
     }
 
-    /// Calls `alert` with the rules that alert on this packet, in the order of the file.
+    /// Returns the number of connections, and the number of rate counts and marks that were evicted.
+    pub fn evicted(&self) -> (u64, u64) {
+        let connections = self.flows.as_ref().map_or(0, Flows::evicted);
+        (connections, self.rates.evicted() + self.marks.evicted())
+    }
+
+    /// Calls `alert` with the rules that alert on this packet, in the order of evaluation, and the protocol
+    /// above the transport, if it is known.
     #[inline]
-    pub fn packet(&mut self, f: &Facts<'_>, mut alert: impl FnMut(&Rule)) {
+    pub fn packet(&mut self, f: &Facts<'_>, mut alert: impl FnMut(&Rule, Option<App>)) {
         self.counts.packets += 1;
-        let known = self.flows.as_mut().map_or_else(Known::default, |flows| flows.see(f));
+        let is_dns = self.asks_dns && self.names.read(f);
+        let app = app::of_start(f).or(is_dns.then_some(App::Dns));
+        let known = match &mut self.flows {
+            Some(flows) => flows.see(f, app),
+            None => Known { app, ..Known::default() },
+        };
+        self.server = match app {
+            Some(App::Tls) if self.asks_sni => server_name(f.payload).map(|name| [b".", name].concat()),
+            _ => None,
+        };
+        let mut work = steps::WORK;
+        self.find_candidates(f, &known, &mut work);
+        if !self.candidates.is_empty() {
+            self.evaluate(f, &known, &mut work, &mut alert);
+        }
+        self.counts.given_up += u64::from(work == 0);
+    }
+
+    /// Collects the rules that the packet may match.
+    #[inline]
+    fn find_candidates(&mut self, f: &Facts<'_>, known: &Known, work: &mut u32) {
         let group = f.group as usize;
         let head = Head::new(f.payload, f.tcp_flags);
         let (candidates, last, this) = (&mut self.candidates, &mut self.last, self.counts.packets);
-        let gates = &self.gates;
+        let (gates, rules) = (&self.gates, &self.rules);
         candidates.clear();
-        self.fast[group].find(f.payload, |rule| {
-            let number = usize::from(rule);
+        let mut add = |rule: u32| {
+            let number = rule as usize;
             if std::mem::replace(&mut last[number], this) != this && gates[number].passes(&head) {
                 candidates.push(rule);
             }
-        });
-        candidates.extend(self.plain[group].of(f.ports.1, &head));
-        if candidates.is_empty() {
-            return;
+        };
+        self.fast[group].find(f.payload, work, &mut add);
+        self.ports[group].find(f.ports.1, &mut add);
+        // A rule that matches once for each direction of a connection needs no look at other packets.
+        let mut address = |rule: u32| {
+            if known.first || !rules[rule as usize].once {
+                add(rule);
+            }
+        };
+        self.sources.find(&f.src, &mut address);
+        self.destinations.find(&f.dst, &mut address);
+        if known.app == Some(App::Dns) {
+            for name in self.names.iter() {
+                self.dns.1.iter().for_each(|rule| add(*rule));
+                self.dns.0.find(name, work, &mut add);
+            }
+        }
+        if let Some(name) = &self.server {
+            self.sni.1.iter().for_each(|rule| add(*rule));
+            self.sni.0.find(name, work, &mut add);
         }
         candidates.sort_unstable();
-        let mut work = steps::WORK;
-        for number in candidates.iter().map(|n| usize::from(*n)) {
-            let Ready { rule, steps, anywhere } = &self.rules[number];
-            if !((*anywhere || header(rule, f))
+    }
+
+    fn evaluate(
+        &mut self,
+        f: &Facts<'_>,
+        known: &Known,
+        work: &mut u32,
+        alert: &mut impl FnMut(&Rule, Option<App>),
+    ) {
+        let dialect = self.set.dialect;
+        for number in self.candidates.iter().map(|n| *n as usize) {
+            let ready = &self.rules[number];
+            let rule = &ready.rule;
+            if !((ready.anywhere || header(rule, f))
+                && fits_group(rule, f.group)
+                && (rule.header.app.is_none() || rule.header.app == known.app)
+                && (!ready.once || known.first)
                 && checks(rule, f)
-                && known.fits(rule.flow)
-                && steps.fit(f.payload, &mut work))
+                && known.fits(rule.flow))
             {
                 continue;
             }
-            let passes =
-                rule.rate.is_none_or(|rate| self.rates.pass(number, rate, tracked(rate, f), f.ts_ns));
+            let mut vars = [0; MAX_VARS];
+            let fit = rule.parts.iter().zip(&ready.parts).all(|(part, steps)| {
+                let mut fits = |bytes: &[u8]| {
+                    let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                    part.sizes.iter().all(|range| range.contains(size))
+                        && steps.fit(bytes, dialect, &mut vars, &mut self.caches, work)
+                };
+                match part.buffer {
+                    Buffer::Payload => fits(f.payload),
+                    Buffer::DnsQuery => {
+                        known.app == Some(App::Dns)
+                            && self.names.iter().any(|name| fits(&name[usize::from(!part.dotprefix)..]))
+                    }
+                    Buffer::TlsSni => {
+                        self.server.as_ref().is_some_and(|name| fits(&name[usize::from(!part.dotprefix)..]))
+                    }
+                }
+            });
+            if !fit {
+                continue;
+            }
+            if !rule.marks.is_empty() {
+                if !self.marks.fit(&rule.marks, f, known) {
+                    continue;
+                }
+                self.marks.apply(&rule.marks, f, known);
+            }
+            if rule.silent {
+                continue;
+            }
+            let suppressed = rule.suppressed.iter().any(|s| {
+                s.addresses.as_ref().is_none_or(|set| {
+                    s.source && set.contains(&f.src) || s.destination && set.contains(&f.dst)
+                })
+            });
+            let passes = !suppressed && rule.rate.is_none_or(|rate| self.rates.pass(number, rate, f));
             if passes {
                 self.counts.alerts += 1;
-                alert(rule);
+                alert(rule, known.app);
             } else {
                 self.counts.held_back += 1;
             }
         }
-        self.counts.given_up += u64::from(work == 0);
     }
 }
 
-fn tracked<'a>(rate: Rate, f: &'a Facts<'_>) -> &'a Ip {
-    match rate.track {
-        Track::Source => &f.src,
-        Track::Destination => &f.dst,
-    }
+/// How a rule is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    Payload(Vec<u8>),
+    Buffer(Buffer, Option<Vec<u8>>),
+    Plain(By),
 }
 
-#[inline]
-fn header(rule: &Rule, f: &Facts<'_>) -> bool {
-    let h = &rule.header;
-    let one_way = |src: &Ip, sport: u16, dst: &Ip, dport: u16| {
-        h.dport.contains(dport) && h.sport.contains(sport) && h.src.contains(src) && h.dst.contains(dst)
-    };
-    let (sport, dport) = f.ports;
-    one_way(&f.src, sport, &f.dst, dport) || h.both && one_way(&f.dst, dport, &f.src, sport)
-}
-
-#[inline]
-fn checks(rule: &Rule, f: &Facts<'_>) -> bool {
-    rule.checks.iter().all(|check| match check {
-        Check::Flags(bits) => bits.fit(f.tcp_flags),
-        Check::FragmentBits(bits) => f.v4 && bits.fit(f.l3.get(6).map_or(0, |b| b >> 5)),
-        Check::SameAddress => f.src == f.dst,
-        Check::Number(field, range) => number(*field, f).is_some_and(|n| range.contains(n)),
-    })
-}
-
-/// Returns the value of a field, or `None` if the packet has no such field.
-fn number(field: Field, f: &Facts<'_>) -> Option<u32> {
-    let of_v4 = |n: Option<u32>| n.filter(|_| f.v4);
-    // Only echo requests and replies have an identifier and a sequence number.
-    let is_echo = || matches!((f.proto, f.l4.first()), (1, Some(0 | 8)) | (58, Some(128 | 129)));
-    match field {
-        Field::PayloadLength => Some(f.payload_len),
-        Field::Ttl => Facts::number::<1>(f.l3, if f.v4 { 8 } else { 7 }),
-        Field::Tos if f.v4 => Facts::number::<1>(f.l3, 1),
-        Field::Tos => Facts::number::<2>(f.l3, 0).map(|n| n >> 4 & 0xff),
-        Field::Id => of_v4(Facts::number::<2>(f.l3, 4)),
-        Field::FragmentOffset => of_v4(Facts::number::<2>(f.l3, 6)).map(|n| n & 0x1fff),
-        Field::Protocol => Some(f.proto.into()),
-        Field::Sequence => Facts::number::<4>(f.l4, 4),
-        Field::Acknowledgement => Facts::number::<4>(f.l4, 8),
-        Field::WindowSize => Facts::number::<2>(f.l4, 14),
-        Field::IcmpType => Facts::number::<1>(f.l4, 0),
-        Field::IcmpCode => Facts::number::<1>(f.l4, 1),
-        Field::IcmpId if is_echo() => Facts::number::<2>(f.l4, 4),
-        Field::IcmpSequence if is_echo() => Facts::number::<2>(f.l4, 6),
-        Field::IcmpId | Field::IcmpSequence => None,
+impl Found {
+    fn new(rule: &Rule, gate: &Gate) -> Self {
+        let of = |part: &Part| {
+            let pattern = fast::pattern(part.steps.iter(), None);
+            (part.buffer != Buffer::Payload).then(|| (part.buffer, pattern))
+        };
+        // A buffer is in few packets, so it is the better choice.
+        let buffers: Vec<_> = rule.parts.iter().filter_map(of).collect();
+        if let Some((buffer, pattern)) =
+            buffers.iter().find(|(_, pattern)| pattern.is_some()).or(buffers.first())
+        {
+            return Self::Buffer(*buffer, pattern.clone());
+        }
+        match fast::pattern(rule.payload_steps(), Some(gate)) {
+            Some(pattern) => Self::Payload(pattern),
+            None => Self::Plain(selective(rule)),
+        }
     }
 }

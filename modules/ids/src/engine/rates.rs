@@ -1,8 +1,10 @@
 //! `threshold` and `detection_filter`: events of a rule and an address are counted in periods of packet time.
 //! A period begins with an event, and the first event `seconds` or more later begins the next one.
 
+use super::facts::Facts;
+use super::flow;
 use super::table::{Mixed, Table, halves, mix};
-use crate::rule::rate::{Kind, Rate};
+use crate::rule::rate::{Kind, Rate, Track};
 use flame_module::Ip;
 
 #[derive(Clone, Copy, Default)]
@@ -27,9 +29,9 @@ impl Rates {
     }
 
     /// Counts an event of rule number `rule` and returns whether it is an alert.
-    pub fn pass(&mut self, rule: usize, rate: Rate, address: &Ip, now_ns: u64) -> bool {
-        let [a, b] = halves(address);
-        let key = Mixed(mix(mix(mix(a ^ rule as u64) ^ b) ^ u64::from(address.family)));
+    pub fn pass(&mut self, rule: usize, rate: Rate, f: &Facts<'_>) -> bool {
+        let now_ns = f.ts_ns;
+        let key = Mixed(mix(tracked(rate.track, f) ^ mix(rule as u64)));
         let length = u64::from(rate.seconds) * 1_000_000_000;
         let events = match self.table.get_mut(key) {
             Some(p) if now_ns < p.start_ns.saturating_add(length) => {
@@ -47,5 +49,20 @@ impl Rates {
             Kind::Both => events == rate.count,
             Kind::Detection => events > rate.count,
         }
+    }
+}
+
+/// Returns a hash of what a rate counts by.
+fn tracked(track: Track, f: &Facts<'_>) -> u64 {
+    let host = |ip: &Ip| {
+        let [a, b] = halves(ip);
+        mix(mix(a ^ u64::from(ip.family)) ^ b)
+    };
+    match track {
+        Track::Source => host(&f.src),
+        Track::Destination => host(&f.dst),
+        Track::Both => host(&f.src).wrapping_add(host(&f.dst)),
+        Track::Rule => 0,
+        Track::Flow => flow::key(f).1.0,
     }
 }

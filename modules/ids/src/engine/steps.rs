@@ -1,17 +1,16 @@
-//! Contents, regular expressions and `isdataat` of one rule, in order, with their distances.
+//! Contents, regular expressions and numbers of one part of a rule, in order, with their distances.
 //!
 //! A step may be relative to the end of the one before. If a later step fails, the earlier ones try their
 //! next position, until all match or the work for this packet is used up.
 
+use super::number::{Search, change, compare, jump, read};
+use super::regex::{Caches, Regex};
+use crate::rule::bytes::{self, Extract, Jump, Math, Test};
 use crate::rule::content::Window;
-use crate::rule::{Rule, Step};
+use crate::rule::number::{MAX_VARS, Num};
+use crate::rule::{Dialect, Step};
 use memchr::memmem::Finder;
-use regex_automata::dfa::{Automaton, StartKind, dense};
-use regex_automata::nfa::thompson;
-use regex_automata::{Anchored, Input};
 
-/// The largest size, in bytes, of the automaton of one `pcre`.
-const MOST_REGEX: usize = 512 << 10;
 /// The work for one packet, in units of one position tried or 16 bytes searched.
 pub const WORK: u32 = 1 << 18;
 
@@ -23,8 +22,12 @@ enum Find {
 
 enum Kind {
     Content { find: Find, len: usize, window: Window },
-    Regex { dfa: Box<dense::DFA<Vec<u32>>>, relative: bool, anchored: bool },
-    Data { at: usize, relative: bool },
+    Regex { regex: Box<Regex>, relative: bool, anchored: bool },
+    Data { at: Num, relative: bool },
+    Test(Test),
+    Jump(Jump),
+    Extract(Extract),
+    Math(Math),
 }
 
 struct Part {
@@ -34,17 +37,17 @@ struct Part {
     leads: bool,
 }
 
-/// The steps of a rule, ready to run.
+/// The steps of a part of a rule, ready to run.
 #[derive(Default)]
 pub struct Steps {
-    parts: Vec<Part>,
+    parts: Box<[Part]>,
 }
 
 impl Steps {
-    /// Prepares the steps of a rule. The error states the part of the rule that is not supported.
-    pub fn new(rule: &Rule) -> Result<Self, String> {
-        let mut parts = Vec::new();
-        for (i, step) in rule.steps.iter().enumerate() {
+    /// Prepares steps. The error states the one that is not supported.
+    pub fn new(steps: &[Step], caches: &mut Caches) -> Result<Self, String> {
+        let mut parts = Vec::with_capacity(steps.len());
+        for (i, step) in steps.iter().enumerate() {
             let (kind, not) = match step {
                 Step::Content(c) => {
                     let find = if c.nocase {
@@ -55,36 +58,31 @@ impl Steps {
                     (Kind::Content { find, len: c.bytes.len(), window: c.window }, c.not)
                 }
                 Step::Pcre(p) => {
-                    let start = match (p.anchored, leads(&rule.steps[i + 1..])) {
-                        (true, _) => StartKind::Anchored,
-                        (false, true) => StartKind::Both,
-                        (false, false) => StartKind::Unanchored,
-                    };
-                    let config = dense::Config::new()
-                        .start_kind(start)
-                        .accelerate(false)
-                        .dfa_size_limit(Some(MOST_REGEX))
-                        .determinize_size_limit(Some(4 * MOST_REGEX));
-                    let nfa = thompson::Config::new().utf8(false).nfa_size_limit(Some(MOST_REGEX));
-                    let mut builder = dense::Builder::new();
-                    let built = builder.configure(config).thompson(nfa).syntax(p.syntax()).build(&p.pattern);
-                    let dfa = built
-                        .map_err(|_| format!("pcre: its automaton is beyond {} KiB", MOST_REGEX >> 10))?;
-                    (Kind::Regex { dfa: Box::new(dfa), relative: p.relative, anchored: p.anchored }, p.not)
+                    let regex = Box::new(Regex::new(p, caches)?);
+                    (Kind::Regex { regex, relative: p.relative, anchored: p.anchored }, p.not)
                 }
-                Step::Data { at, relative, not } => {
-                    (Kind::Data { at: *at as usize, relative: *relative }, *not)
-                }
+                Step::Data { at, relative, not } => (Kind::Data { at: *at, relative: *relative }, *not),
+                Step::Test(test) => (Kind::Test(*test), false),
+                Step::Jump(jump) => (Kind::Jump(*jump), false),
+                Step::Extract(extract) => (Kind::Extract(*extract), false),
+                Step::Math(math) => (Kind::Math(*math), false),
             };
-            parts.push(Part { kind, not, leads: leads(&rule.steps[i + 1..]) });
+            parts.push(Part { kind, not, leads: leads(&steps[i + 1..]) });
         }
-        Ok(Self { parts })
+        Ok(Self { parts: parts.into() })
     }
 
     /// Returns whether all steps match; `work` is the remaining work for this packet.
     #[inline]
-    pub fn fit(&self, payload: &[u8], work: &mut u32) -> bool {
-        run(&self.parts, payload, 0, work)
+    pub fn fit(
+        &self,
+        payload: &[u8],
+        dialect: Dialect,
+        vars: &mut [u64; MAX_VARS],
+        caches: &mut Caches,
+        work: &mut u32,
+    ) -> bool {
+        run(&self.parts, 0, &mut Search { payload, dialect, vars, caches, work })
     }
 }
 
@@ -95,6 +93,10 @@ fn leads(later: &[Step]) -> bool {
             Step::Content(c) if c.window.relative => return true,
             Step::Pcre(p) if p.relative => return true,
             Step::Data { relative: true, .. } => return true,
+            Step::Test(Test { field, .. }) if field.relative => return true,
+            Step::Jump(Jump { field, .. })
+            | Step::Extract(Extract { field, .. })
+            | Step::Math(Math { field, .. }) => return field.relative,
             Step::Content(c) if !c.not => return false,
             Step::Pcre(p) if !p.not => return false,
             _ => {}
@@ -103,29 +105,28 @@ fn leads(later: &[Step]) -> bool {
     false
 }
 
-/// Subtracts from the work and returns whether enough was left.
-fn spend(work: &mut u32, bytes: usize) -> bool {
-    let left = work.checked_sub(1 + (bytes / 16) as u32);
-    *work = left.unwrap_or(0);
-    left.is_some()
-}
-
 /// Returns whether these parts match, where `cursor` is the end of the part before.
-fn run(parts: &[Part], payload: &[u8], cursor: usize, work: &mut u32) -> bool {
+fn run(parts: &[Part], cursor: usize, search: &mut Search<'_>) -> bool {
     let Some((part, rest)) = parts.split_first() else { return true };
+    let payload = search.payload;
     match &part.kind {
         Kind::Data { at, relative } => {
-            let from = if *relative { cursor } else { 0 };
-            (from + at < payload.len()) != part.not && run(rest, payload, cursor, work)
+            let at = search.value(*at);
+            let end = if *relative { cursor as i64 + at } else { at };
+            // Suricata allows a relative distance to end where the data do; Snort asks for a byte there.
+            let least = i64::from(!*relative || search.dialect == Dialect::Snort);
+            (end + least <= payload.len() as i64) != part.not && run(rest, cursor, search)
         }
         Kind::Content { find, len, window } => {
-            let (start, end) = place(*window, cursor, payload.len());
+            let Some((start, end)) = place(*window, cursor, *len, search) else {
+                return part.not && run(rest, cursor, search);
+            };
             let mut from = start;
-            while let Some(at) = next(find, *len, payload, from, end, work) {
+            while let Some(at) = next(find, *len, payload, from, end, search.work) {
                 if part.not {
                     return false;
                 }
-                if run(rest, payload, at + len, work) {
+                if run(rest, at + len, search) {
                     return true;
                 }
                 if !part.leads {
@@ -133,17 +134,17 @@ fn run(parts: &[Part], payload: &[u8], cursor: usize, work: &mut u32) -> bool {
                 }
                 from = at + 1;
             }
-            part.not && *work > 0 && run(rest, payload, cursor, work)
+            part.not && *search.work > 0 && run(rest, cursor, search)
         }
-        Kind::Regex { dfa, relative, anchored } => {
+        Kind::Regex { regex, relative, anchored } => {
             let from = if *relative { cursor.min(payload.len()) } else { 0 };
-            let Some(found) = regex(dfa, &payload[from..], 0, *anchored, work) else {
-                return part.not && *work > 0 && run(rest, payload, cursor, work);
+            let Some(found) = find_regex(regex, &payload[from..], 0, *anchored, search) else {
+                return part.not && *search.work > 0 && run(rest, cursor, search);
             };
             if part.not {
                 return false;
             }
-            if run(rest, payload, from + found, work) {
+            if run(rest, from + found, search) {
                 return true;
             }
             if !part.leads || *anchored {
@@ -151,19 +152,43 @@ fn run(parts: &[Part], payload: &[u8], cursor: usize, work: &mut u32) -> bool {
             }
             // Each start position may have another end.
             (0..=payload.len() - from).any(|start| {
-                let end = regex(dfa, &payload[from..], start, true, work);
-                end.is_some_and(|end| run(rest, payload, from + end, work))
+                let end = find_regex(regex, &payload[from..], start, true, search);
+                end.is_some_and(|end| run(rest, from + end, search))
             })
+        }
+        Kind::Test(test) => {
+            let Some((found, _)) = read(&test.field, cursor, search) else { return false };
+            let value = search.unsigned(test.value);
+            compare(test.compare, found, value) != test.not && run(rest, cursor, search)
+        }
+        Kind::Jump(to) => jump(to, cursor, search).is_some_and(|cursor| run(rest, cursor, search)),
+        Kind::Extract(extract) => {
+            let Some((found, end)) = read(&extract.field, cursor, search) else { return false };
+            let found = found.wrapping_mul(extract.multiplier);
+            search.vars[usize::from(extract.var)] =
+                found.checked_next_multiple_of(extract.align).unwrap_or(found);
+            run(rest, end, search)
+        }
+        Kind::Math(math) => {
+            let field = bytes::Field { mask: None, ..math.field };
+            let Some((found, end)) = read(&field, cursor, search) else { return false };
+            let Some(value) = change(math, found, search.unsigned(math.right)) else { return false };
+            search.vars[usize::from(math.var)] = value;
+            run(rest, end, search)
         }
     }
 }
 
-/// Returns the range of bytes in which the whole content must lie.
-fn place(window: Window, cursor: usize, len: usize) -> (usize, usize) {
+/// Returns the range of bytes in which the whole content must lie, if there is one.
+fn place(window: Window, cursor: usize, size: usize, search: &Search<'_>) -> Option<(usize, usize)> {
+    let len = search.payload.len() as i64;
     let base = if window.relative { cursor as i64 } else { 0 };
-    let from = base + i64::from(window.from);
-    let end = window.len.map_or(len as i64, |n| (from + i64::from(n)).min(len as i64));
-    (from.max(0) as usize, end.max(0) as usize)
+    let from = base.saturating_add(search.value(window.from));
+    let end = window.len.map_or(len, |n| from.saturating_add(search.value(n)).min(len));
+    if !window.to_end {
+        return Some((from.max(0) as usize, end.max(0) as usize));
+    }
+    (end == len).then(|| (from.max(len - size as i64).max(0) as usize, end as usize))
 }
 
 /// Returns the next position of a content at or after `from` that ends by `end`.
@@ -184,19 +209,29 @@ fn next(find: &Find, len: usize, payload: &[u8], from: usize, end: usize, work: 
     }
 }
 
-/// Returns the end of the first match from `start` on, in time linear in the payload.
-fn regex(
-    dfa: &dense::DFA<Vec<u32>>,
+/// Subtracts from the work and returns whether enough was left.
+pub fn spend(work: &mut u32, bytes: usize) -> bool {
+    let left = work.checked_sub(1 + (bytes / 16) as u32);
+    *work = left.unwrap_or(0);
+    left.is_some()
+}
+
+/// Returns the end of the first match from `start` on.
+fn find_regex(
+    regex: &Regex,
     payload: &[u8],
     start: usize,
     anchored: bool,
-    work: &mut u32,
+    search: &mut Search<'_>,
 ) -> Option<usize> {
-    if !spend(work, payload.len() - start) {
+    if !spend(search.work, payload.len() - start) {
         return None;
     }
-    let anchored = if anchored { Anchored::Yes } else { Anchored::No };
-    let input = Input::new(payload).span(start..payload.len()).anchored(anchored);
-    // The search cannot fail, because no bytes are configured at which it would quit.
-    dfa.try_search_fwd(&input).ok().flatten().map(|m| m.offset())
+    match regex.find(payload, start, anchored, search.caches) {
+        Ok(found) => found,
+        Err(()) => {
+            *search.work = 0;
+            None
+        }
+    }
 }

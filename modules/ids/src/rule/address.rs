@@ -26,6 +26,7 @@ impl Addresses {
         }
     }
 
+    #[inline(never)]
     fn range(first: IpAddr, last: IpAddr) -> Option<Self> {
         match (first, last) {
             (IpAddr::V4(a), IpAddr::V4(b)) if a <= b => {
@@ -57,6 +58,7 @@ impl Kind for Addresses {
         Self { v4: self.v4.minus(&other.v4), v6: self.v6.minus(&other.v6) }
     }
 
+    #[inline(never)]
     fn single(piece: Piece<'_>) -> Result<Self, Wrong> {
         let expected =
             "an address, a prefix as 10.0.0.0/8, a range as 10.0.0.1-10.0.0.9, a list, a variable or any";
@@ -94,6 +96,7 @@ impl Kind for Addresses {
 }
 
 /// Returns a prefix length, written as a number or as a netmask.
+#[inline(never)]
 fn mask(text: &str, bits: u32) -> Option<u32> {
     if let Ok(mask) = text.parse::<Ipv4Addr>() {
         let mask = mask.to_bits();

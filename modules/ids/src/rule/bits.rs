@@ -53,6 +53,7 @@ pub const TCP: [(char, u8); 10] = [
 pub const FRAGMENT: [(char, u8); 3] = [('M', 1), ('D', 2), ('R', 4)];
 
 /// Parses `[!|*|+]LETTERS[,LETTERS TO IGNORE]`; the sign may also follow the letters.
+#[inline(never)]
 pub fn read(piece: Piece<'_>, letters: &[(char, u8)]) -> Result<Bits, Wrong> {
     let mut parts = piece.parts(',');
     let first = parts.next().unwrap_or(piece);
@@ -80,6 +81,7 @@ pub fn read(piece: Piece<'_>, letters: &[(char, u8)]) -> Result<Bits, Wrong> {
     Ok(Bits { mode, bits: bits & !ignored, of: !ignored })
 }
 
+#[inline(never)]
 fn set(piece: Piece<'_>, letters: &[(char, u8)]) -> Result<u8, Wrong> {
     let known: String = letters.iter().map(|l| l.0).collect();
     if piece.is_empty() {

@@ -4,6 +4,7 @@
 use super::fault::{Wrong, wrong};
 use super::text::Piece;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The priority of a rule that has none and whose class is not known.
 pub const DEFAULT: u8 = 3;
@@ -67,7 +68,7 @@ const KNOWN: &[(u8, &[&str])] = &[
 /// The description and priority of classes, by name.
 #[derive(Default)]
 pub struct Classes {
-    own: BTreeMap<String, (String, u8)>,
+    own: BTreeMap<String, (Arc<str>, u8)>,
 }
 
 impl Classes {
@@ -78,16 +79,20 @@ impl Classes {
             return wrong(piece.at, "a name, a description and a priority, with commas between");
         };
         let priority = priority.number(1, 255)? as u8;
-        self.own.insert(name.text.to_owned(), (description.text.to_owned(), priority));
+        self.own.insert(name.text.to_owned(), (description.text.into(), priority));
         Ok(())
     }
 
     /// Returns the display name of a class, and its priority.
-    pub fn find(&self, name: &str) -> (String, u8) {
+    #[inline(never)]
+    pub fn find(&mut self, name: &str) -> (Arc<str>, u8) {
         if let Some(own) = self.own.get(name) {
             return own.clone();
         }
         let known = KNOWN.iter().find(|(_, names)| names.contains(&name));
-        (name.to_owned(), known.map_or(DEFAULT, |k| k.0))
+        // The name is kept once for all rules of the class.
+        let class = (Arc::from(name), known.map_or(DEFAULT, |k| k.0));
+        self.own.insert(name.to_owned(), class.clone());
+        class
     }
 }

@@ -1,20 +1,23 @@
 //! `content` and its modifiers.
 
 use super::fault::{Wrong, wrong};
+use super::number::{Names, Num};
 use super::text::Piece;
 
 /// The largest number of bytes of one content.
 pub const MAX: usize = 2048;
 
 /// The range in which a content may lie. It never extends beyond the payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Whether the range is relative to the end of the content before it, not to the payload's start.
     pub relative: bool,
     /// The first byte (`offset`, `distance`).
-    pub from: i32,
+    pub from: Num,
     /// The number of bytes from there within which the whole content lies (`depth`, `within`).
-    pub len: Option<u32>,
+    pub len: Option<Num>,
+    /// Whether the content must end where the buffer does (`endswith`).
+    pub to_end: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +34,8 @@ pub struct Content {
 }
 
 /// Parses `[!]"TEXT"[,MODIFIER …]`.
-pub fn read(piece: Piece<'_>) -> Result<Content, Wrong> {
+#[inline(never)]
+pub fn read(piece: Piece<'_>, names: &Names) -> Result<Content, Wrong> {
     let piece = piece.trim();
     let (not, piece) = piece.strip("!").map_or((false, piece), |p| (true, p.trim()));
     let Some(inside) = piece.strip("\"") else { return wrong(piece.at, "a text in double quotes") };
@@ -44,7 +48,7 @@ pub fn read(piece: Piece<'_>) -> Result<Content, Wrong> {
         bytes,
         not,
         nocase: false,
-        window: Window::default(),
+        window: Window { relative: false, from: Num::Is(0), len: None, to_end: false },
         fast: None,
         at: piece.at,
         absolute: false,
@@ -57,14 +61,18 @@ pub fn read(piece: Piece<'_>) -> Result<Content, Wrong> {
     for modifier in modifiers.parts(',') {
         let (name, value) = modifier.word(&[':']);
         let value = value.strip(":").unwrap_or(value).trim();
-        if !content.modify(name, value)? {
-            return wrong(name.at, "nocase, offset, depth, distance, within, fast_pattern or rawbytes");
+        if !content.modify(name, value, names)? {
+            return wrong(
+                name.at,
+                "nocase, offset, depth, distance, within, startswith, endswith, fast_pattern or rawbytes",
+            );
         }
     }
     Ok(content)
 }
 
 /// Returns the offset of the first quote that no backslash escapes.
+#[inline(never)]
 fn closing(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|b| {
@@ -75,6 +83,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// Returns the bytes of `text|68 65 78|\;`.
+#[inline(never)]
 fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Wrong> {
     let mut out = Vec::with_capacity(piece.text.len());
     let (mut hex, mut high, mut opened) = (false, None, piece.at);
@@ -113,7 +122,8 @@ fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Wrong> {
 
 impl Content {
     /// Applies the modifier `name` and returns whether there is one of that name.
-    pub fn modify(&mut self, name: Piece<'_>, value: Piece<'_>) -> Result<bool, Wrong> {
+    #[inline(never)]
+    pub fn modify(&mut self, name: Piece<'_>, value: Piece<'_>, names: &Names) -> Result<bool, Wrong> {
         match name.text {
             "nocase" | "rawbytes" => {
                 if !value.is_empty() {
@@ -123,12 +133,21 @@ impl Content {
             }
             "offset" | "distance" => {
                 self.place(name, name.text == "distance")?;
-                self.window.from = value.number(-65_535, 65_535)? as i32;
+                self.window.from = names.read(value, -65_535, 65_535)?;
             }
             "depth" | "within" => {
                 self.place(name, name.text == "within")?;
-                self.window.len = Some(value.number(self.bytes.len() as i64, 65_535)? as u32);
+                self.window.len = Some(names.read(value, self.bytes.len() as i64, 65_535)?);
             }
+            "startswith" if value.is_empty() => {
+                if self.absolute || self.window.relative {
+                    return wrong(name.at, "startswith without offset, depth, distance and within");
+                }
+                self.absolute = true;
+                self.window.len = Some(Num::Is(self.bytes.len() as i64));
+            }
+            "endswith" if value.is_empty() => self.window.to_end = true,
+            "startswith" | "endswith" => return wrong(value.at, format!("nothing behind {}", name.text)),
             "fast_pattern" | "fast_pattern_offset" | "fast_pattern_length" => {
                 self.fast_pattern(name, value)?
             }
@@ -137,6 +156,7 @@ impl Content {
         Ok(true)
     }
 
+    #[inline(never)]
     fn place(&mut self, name: Piece<'_>, relative: bool) -> Result<(), Wrong> {
         if relative && self.absolute || !relative && self.window.relative {
             return wrong(name.at, "either offset and depth or distance and within, not both");
@@ -146,6 +166,7 @@ impl Content {
         Ok(())
     }
 
+    #[inline(never)]
     fn fast_pattern(&mut self, name: Piece<'_>, value: Piece<'_>) -> Result<(), Wrong> {
         if self.not {
             return wrong(name.at, "fast_pattern only at a content that is not negated");

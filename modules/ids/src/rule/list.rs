@@ -18,6 +18,7 @@ pub trait Kind: Sized + Clone {
 }
 
 /// Parses a whole piece; `look` looks up variables.
+#[inline(never)]
 pub fn read<K: Kind>(piece: Piece<'_>, look: &dyn Fn(&str) -> Option<K>) -> Result<K, Wrong> {
     let piece = piece.trim();
     let (set, rest) = entry(piece, look, 0)?;
@@ -28,6 +29,7 @@ pub fn read<K: Kind>(piece: Piece<'_>, look: &dyn Fn(&str) -> Option<K>) -> Resu
 }
 
 /// Parses one entry, negated or not.
+#[inline(never)]
 fn entry<'a, K: Kind>(
     piece: Piece<'a>,
     look: &dyn Fn(&str) -> Option<K>,
@@ -45,6 +47,7 @@ fn entry<'a, K: Kind>(
     Ok((set, rest))
 }
 
+#[inline(never)]
 fn signed<'a, K: Kind>(
     piece: Piece<'a>,
     look: &dyn Fn(&str) -> Option<K>,
@@ -66,12 +69,11 @@ fn signed<'a, K: Kind>(
             Some(name) => match look(name) {
                 Some(set) => set,
                 None => {
-                    return wrong(
-                        word.at,
-                        format!(
-                            "a variable that an earlier line defines (add `ipvar {name} …` or `portvar {name} …`)"
-                        ),
-                    );
+                    return Err(Wrong {
+                        at: word.at,
+                        expected: format!("variable {name} is not defined"),
+                        kind: Some(format!("undefined variable {name}")),
+                    });
                 }
             },
             None => K::single(word)?,
@@ -80,6 +82,7 @@ fn signed<'a, K: Kind>(
     Ok((negated, set, rest))
 }
 
+#[inline(never)]
 fn list<'a, K: Kind>(
     mut piece: Piece<'a>,
     look: &dyn Fn(&str) -> Option<K>,

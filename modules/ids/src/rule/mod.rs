@@ -1,53 +1,111 @@
-//! Rules as text and as values. [`parse`] is the only entry point for a rule file.
+//! Rules as text and as values. [`load`] is the only entry point.
 //!
-//! A line that is not a rule of the language is a [`Fault`]. A valid rule with options that this module does
-//! not support is listed in [`RuleSet::unsupported`].
+//! No line stops another one: what cannot be used is listed in [`RuleSet::unsupported`] with its file, line
+//! and reason.
 
 pub mod address;
 pub mod bits;
+pub mod bytes;
 pub mod class;
 pub mod content;
 pub mod fault;
 pub mod header;
 pub mod list;
+pub mod mark;
+pub mod number;
 mod options;
 pub mod pcre;
+pub mod policy;
 pub mod port;
+mod proto;
 pub mod range;
 pub mod rate;
+mod reader;
 pub mod set;
 mod text;
 mod vars;
 mod words;
+mod yaml;
 
-pub use fault::Fault;
 pub use header::{Header, Proto};
+pub use reader::{FILE, load, parse};
 
-use fault::{Wrong, wrong};
+use number::Num;
 use std::collections::BTreeMap;
-use text::Piece;
+use std::sync::Arc;
 
-/// The largest number of rules in one file.
-pub const MAX_RULES: usize = 16_384;
+/// The largest number of rules in use.
+pub const MAX_RULES: usize = 100_000;
+/// The largest number of lines that are listed; more are counted.
+pub const MAX_LISTED: usize = 100_000;
+
+/// The engine whose rules these are, where engines differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    #[default]
+    Suricata,
+    Snort,
+}
+
+/// The texts of a rule set.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Source<'a> {
+    /// Rule files, each preceded by a line [`FILE`] and its name.
+    pub rules: &'a str,
+    /// Variables: a suricata.yaml, or lines `NAME = VALUE`.
+    pub vars: &'a str,
+    /// A threshold.config.
+    pub thresholds: &'a str,
+    pub dialect: Dialect,
+}
 
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The line of the rule, from 1.
+    /// The file of the rule, as an index into [`RuleSet::files`], and the line in it, from 1.
+    pub file: u32,
     pub line: u32,
     pub header: Header,
-    pub msg: String,
+    pub msg: Box<str>,
     pub sid: u32,
     pub gid: u32,
     pub rev: u32,
     /// The description of the class if the file has one, otherwise its name.
-    pub class: String,
+    pub class: Arc<str>,
     pub priority: u8,
-    pub references: Vec<String>,
-    pub checks: Vec<Check>,
+    pub metadata: Box<str>,
+    pub target: Option<Target>,
+    pub checks: Box<[Check]>,
     pub flow: Flow,
-    /// The required contents of the payload, in order.
-    pub steps: Vec<Step>,
+    /// What the payload and its buffers must hold, in order.
+    pub parts: Box<[Part]>,
+    pub marks: Box<[mark::Mark]>,
     pub rate: Option<rate::Rate>,
+    pub suppressed: Box<[policy::Suppression]>,
+    /// Whether a match is no alert (`noalert`).
+    pub silent: bool,
+}
+
+impl Rule {
+    /// Returns all steps of parts on the payload.
+    pub fn payload_steps(&self) -> impl DoubleEndedIterator<Item = &Step> + Clone {
+        self.parts.iter().filter(|p| p.buffer == Buffer::Payload).flat_map(|p| p.steps.iter())
+    }
+
+    /// Returns whether addresses are the rule's only condition. Such a rule matches once for each connection
+    /// and direction, as in Suricata.
+    pub fn is_address_only(&self) -> bool {
+        let h = &self.header;
+        let marks = self.marks.iter().all(|m| m.action == mark::Action::Set);
+        matches!(h.proto, Proto::Ip | Proto::Tcp | Proto::Udp)
+            && h.app.is_none()
+            && !(h.src.is_all() && h.dst.is_all())
+            && h.sport.is_all()
+            && h.dport.is_all()
+            && self.checks.is_empty()
+            && self.parts.is_empty()
+            && !self.flow.asks()
+            && marks
+    }
 }
 
 /// A condition on a packet's headers.
@@ -102,30 +160,146 @@ impl Flow {
     }
 }
 
+/// What a part of a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    Payload,
+    /// The names that a DNS message asks for, each by itself.
+    DnsQuery,
+    /// The server name of a TLS ClientHello.
+    TlsSni,
+}
+
+/// A protocol above TCP and UDP that this module recognises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum App {
+    Dns,
+    Tls,
+    Http,
+    Ssh,
+}
+
+/// The end of a connection that an attack is aimed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Source,
+    Destination,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub buffer: Buffer,
+    /// Whether a dot precedes the buffer.
+    pub dotprefix: bool,
+    /// Conditions on the buffer's length (`bsize`).
+    pub sizes: Vec<range::Range>,
+    pub steps: Vec<Step>,
+}
+
+impl Part {
+    pub fn new(buffer: Buffer) -> Self {
+        Self { buffer, dotprefix: false, sizes: Vec::new(), steps: Vec::new() }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Content(content::Content),
     Pcre(pcre::Pcre),
-    /// A condition that byte `at` exists (`isdataat`).
+    /// A condition on the bytes that are left (`isdataat`).
     Data {
-        at: u32,
+        at: Num,
         relative: bool,
         not: bool,
     },
+    Test(bytes::Test),
+    Jump(bytes::Jump),
+    Extract(bytes::Extract),
+    Math(bytes::Math),
 }
 
-/// A rule that is not supported, or a line of another kind (then `sid` is 0).
+/// A line that is not in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported {
-    pub sid: u32,
+    /// The file, as an index into [`RuleSet::files`].
+    pub file: u32,
     pub line: u32,
+    /// The rule's number, or 0 if the line has none.
+    pub sid: u32,
+    /// What the summary counts this as.
+    pub kind: String,
     pub reason: String,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     pub rules: Vec<Rule>,
+    /// The first [`MAX_LISTED`] of the lines that are not in use.
     pub unsupported: Vec<Unsupported>,
+    /// The number of those that are not listed.
+    pub unlisted: u64,
+    /// The number of rules, in use or not.
+    pub total: u64,
+    /// The number of rules that are not in use, by kind.
+    pub kinds: BTreeMap<String, u64>,
+    /// The names of the files; the first is for lines before the first name.
+    pub files: Vec<String>,
+    pub dialect: Dialect,
+}
+
+impl RuleSet {
+    /// Notes that a rule, or another line, cannot be used.
+    pub fn refuse(&mut self, is_rule: bool, line: Unsupported) {
+        if is_rule {
+            // A file of any bytes must not make the summary longer than the list.
+            let new = !self.kinds.contains_key(&line.kind);
+            let kind = if new && self.kinds.len() > 1000 { "other" } else { &line.kind };
+            *self.kinds.entry(kind.to_owned()).or_default() += 1;
+        }
+        if self.unsupported.len() < MAX_LISTED {
+            self.unsupported.push(line);
+        } else {
+            self.unlisted += 1;
+        }
+    }
+
+    /// Returns the place of a line for people.
+    pub fn place(&self, line: &Unsupported) -> String {
+        match self.files.get(line.file as usize).filter(|name| !name.is_empty()) {
+            Some(file) => format!("{file}, line {}", line.line),
+            None => format!("line {}", line.line),
+        }
+    }
+
+    /// Returns how many of the rules run and why the others do not, the most frequent reason first.
+    pub fn summary(&self, running: usize) -> String {
+        const MOST: usize = 12;
+        let mut kinds: Vec<_> = self.kinds.iter().collect();
+        kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), *kind));
+        let mut text = format!("{} of {} rules run", grouped(running as u64), grouped(self.total));
+        for (i, (kind, count)) in kinds.iter().take(MOST).enumerate() {
+            text += if i == 0 { "; by reason: " } else { ", " };
+            text += &format!("{} {kind}", grouped(**count));
+        }
+        let rest: u64 = kinds.iter().skip(MOST).map(|(_, count)| **count).sum();
+        if rest > 0 {
+            text += &format!(", {} for other reasons", grouped(rest));
+        }
+        text
+    }
+}
+
+/// Formats a number with commas between groups of three digits.
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 #[derive(Default)]
@@ -136,135 +310,12 @@ struct Options {
     rev: Option<u32>,
     class: Option<String>,
     priority: Option<u8>,
-    references: Vec<String>,
+    metadata: String,
+    target: Option<Target>,
     checks: Vec<Check>,
     flow: Flow,
-    steps: Vec<Step>,
+    parts: Vec<Part>,
+    marks: Vec<mark::Mark>,
     rate: Option<rate::Rate>,
-}
-
-/// Parses a rule file.
-pub fn parse(text: &str) -> Result<RuleSet, Fault> {
-    let mut reader = Reader {
-        vars: vars::Variables::default(),
-        classes: class::Classes::default(),
-        seen: BTreeMap::new(),
-        set: RuleSet::default(),
-    };
-    let mut number = 1;
-    let mut rest = Piece::new(text, 0);
-    while !rest.is_empty() {
-        let end = line_end(rest.text);
-        let line = rest.to(end);
-        reader.line(line, number).map_err(|w| w.in_text(text))?;
-        number += line.text.bytes().filter(|b| *b == b'\n').count() as u32;
-        rest = rest.from(end);
-    }
-    Ok(reader.set)
-}
-
-/// Returns the offset after the newline that ends this line: the first without a backslash before it.
-/// Comments cannot be continued.
-fn line_end(text: &str) -> usize {
-    let comment = text.trim_start_matches([' ', '\t']).starts_with('#');
-    let mut from = 0;
-    while let Some(i) = text[from..].find('\n') {
-        let newline = from + i;
-        from = newline + 1;
-        if comment || !text[..newline].trim_end_matches('\r').ends_with('\\') {
-            return from;
-        }
-    }
-    text.len()
-}
-
-struct Reader {
-    vars: vars::Variables,
-    classes: class::Classes,
-    /// The lines of the rules so far, by gid and sid.
-    seen: BTreeMap<(u32, u32), u32>,
-    set: RuleSet,
-}
-
-impl Reader {
-    fn line(&mut self, line: Piece<'_>, number: u32) -> Result<(), Wrong> {
-        let line = line.trim();
-        if line.is_empty() || line.text.starts_with('#') {
-            return Ok(());
-        }
-        let (word, rest) = line.word(&[':', '(']);
-        match word.text {
-            "var" | "ipvar" | "portvar" => self.vars.define(word.text, rest),
-            "config" if rest.trim().text.starts_with("classification") => {
-                let value = rest.trim().from("classification".len()).trim();
-                match value.strip(":") {
-                    Some(value) => self.classes.define(value.trim()),
-                    None => wrong(value.at, "`:`"),
-                }
-            }
-            "include"
-            | "config"
-            | "preprocessor"
-            | "output"
-            | "dynamicpreprocessor"
-            | "dynamicengine"
-            | "event_filter"
-            | "rate_filter"
-            | "threshold"
-            | "suppress"
-            | "ruletype" => {
-                let reason = format!("line of kind {}", word.text);
-                self.set.unsupported.push(Unsupported { sid: 0, line: number, reason });
-                Ok(())
-            }
-            action if header::is_action(action) => self.rule(line, number),
-            _ => wrong(word.at, "a rule (alert …), var, ipvar, portvar, config classification or a comment"),
-        }
-    }
-
-    fn rule(&mut self, line: Piece<'_>, number: u32) -> Result<(), Wrong> {
-        let mut reasons = Vec::new();
-        let (header, rest) = header::read(line, &self.vars, &mut reasons)?;
-        let Some(inside) = rest.strip("(") else { return wrong(rest.at, "`(`") };
-        let o = options::read(inside, &header, &mut reasons)?;
-        let Some(sid) = o.sid else { return wrong(line.end() - 1, "an option sid before this parenthesis") };
-        let gid = o.gid.unwrap_or(1);
-        if let Some(first) = self.seen.insert((gid, sid), number) {
-            return wrong(line.at, format!("another sid: {sid} is that of line {first}"));
-        }
-        if !reasons.is_empty() {
-            self.set.unsupported.push(Unsupported { sid, line: number, reason: reasons.join("; ") });
-            return Ok(());
-        }
-        if self.set.rules.len() == MAX_RULES {
-            return wrong(line.at, format!("at most {MAX_RULES} rules"));
-        }
-        let mut fast = o.steps.iter().filter_map(|s| match s {
-            Step::Content(c) if c.fast.is_some() => Some(c.at),
-            _ => None,
-        });
-        if let (Some(_), Some(at)) = (fast.next(), fast.next()) {
-            return wrong(at, "fast_pattern at one content of a rule only");
-        }
-        let (class, priority) = match &o.class {
-            Some(name) => self.classes.find(name),
-            None => (String::new(), class::DEFAULT),
-        };
-        self.set.rules.push(Rule {
-            line: number,
-            header,
-            msg: o.msg.unwrap_or_default(),
-            sid,
-            gid,
-            rev: o.rev.unwrap_or(1),
-            class,
-            priority: o.priority.unwrap_or(priority),
-            references: o.references,
-            checks: o.checks,
-            flow: o.flow,
-            steps: o.steps,
-            rate: o.rate,
-        });
-        Ok(())
-    }
+    silent: bool,
 }

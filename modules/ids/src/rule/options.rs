@@ -3,13 +3,31 @@
 use super::bits::{self, Bits};
 use super::fault::{Wrong, wrong};
 use super::header::{Header, Proto};
+use super::number::Names;
 use super::text::Piece;
-use super::words::is_known_elsewhere;
-use super::{Check, Field, FlowState, Options, Side, Step, content, pcre, range, rate};
+use super::words;
+use super::{
+    Buffer, Check, Dialect, Field, FlowState, Options, Part, Side, Step, Target, bytes, content, mark, pcre,
+    proto, range, rate,
+};
+
+/// The largest number of steps of one rule, and so the depth of the search for them.
+const MAX_STEPS: usize = 128;
+
+/// What the options of a rule refer to.
+pub struct Context<'a> {
+    pub header: &'a Header,
+    pub dialect: Dialect,
+    pub marks: &'a mut mark::Numbers,
+    /// The reasons why the rule cannot be used.
+    pub unsupported: &'a mut Vec<String>,
+}
 
 /// Parses `NAME[:VALUE]; …)`; `piece` begins after the parenthesis and ends at the end of the rule.
-pub fn read(piece: Piece<'_>, header: &Header, unsupported: &mut Vec<String>) -> Result<Options, Wrong> {
+#[inline(never)]
+pub fn read(piece: Piece<'_>, context: &mut Context<'_>) -> Result<Options, Wrong> {
     let mut options = Options::default();
+    let mut names = Names::default();
     let mut rest = piece.skip_space();
     loop {
         if let Some(behind) = rest.strip(")") {
@@ -32,29 +50,37 @@ pub fn read(piece: Piece<'_>, header: &Header, unsupported: &mut Vec<String>) ->
             None if value.is_empty() => value,
             None => return wrong(value.at, "`:` or `;`"),
         };
-        options.option(name, value, header, unsupported)?;
+        options.option(name, value, context, &mut names)?;
         rest = rest.from(end + 1).skip_space();
     }
 }
 
 /// Returns the offset of the `;` that ends an option: not in quotes and not after a backslash.
+#[inline(never)]
 fn end(text: &str) -> Option<usize> {
-    let (mut quoted, mut escaped) = (false, false);
-    text.bytes().position(|b| {
-        let plain = !escaped;
-        escaped = plain && b == b'\\';
-        quoted ^= plain && b == b'"';
-        plain && !quoted && b == b';'
-    })
+    let bytes = text.as_bytes();
+    let (mut quoted, mut from) = (false, 0);
+    loop {
+        let at = from + memchr::memchr3(b'"', b'\\', b';', bytes.get(from..)?)?;
+        match bytes[at] {
+            b'\\' => from = at + 2,
+            b';' if !quoted => return Some(at),
+            found => {
+                quoted ^= found == b'"';
+                from = at + 1;
+            }
+        }
+    }
 }
 
 impl Options {
+    #[inline(never)]
     fn option(
         &mut self,
         name: Piece<'_>,
         value: Piece<'_>,
-        header: &Header,
-        unsupported: &mut Vec<String>,
+        context: &mut Context<'_>,
+        names: &mut Names,
     ) -> Result<(), Wrong> {
         let id = |v: Piece<'_>| v.number(1, i64::from(u32::MAX)).map(|n| n as u32);
         match name.text {
@@ -68,80 +94,178 @@ impl Options {
             "reference" if !value.text.contains(',') => {
                 wrong(value.at, "a system, a comma and what it calls this")
             }
-            "reference" => {
-                self.references.push(value.text.to_owned());
+            "metadata" => {
+                let separator = if self.metadata.is_empty() { "" } else { "," };
+                self.metadata += separator;
+                self.metadata += value.text;
                 Ok(())
             }
-            "metadata" => Ok(()),
-            "content" => {
-                self.steps.push(Step::Content(content::read(value)?));
+            "target" => {
+                let target = match value.text {
+                    "src_ip" => Target::Source,
+                    "dest_ip" => Target::Destination,
+                    _ => return wrong(value.at, "src_ip or dest_ip"),
+                };
+                once(&mut self.target, name, target)
+            }
+            "noalert" if value.is_empty() => {
+                self.silent = true;
                 Ok(())
             }
-            "nocase" | "rawbytes" | "offset" | "depth" | "distance" | "within" | "fast_pattern" => {
-                match self.steps.last_mut() {
-                    Some(Step::Content(c)) => c.modify(name, value).map(drop),
+            // A hint where to begin, and links, change no result.
+            "prefilter" | "reference" => Ok(()),
+            "nocase" | "rawbytes" | "offset" | "depth" | "distance" | "within" | "startswith"
+            | "endswith" | "fast_pattern" => {
+                match self.parts.last_mut().and_then(|part| part.steps.last_mut()) {
+                    Some(Step::Content(c)) => c.modify(name, value, names).map(drop),
                     _ => wrong(name.at, format!("a content just before {}", name.text)),
                 }
             }
-            "pcre" => {
-                match pcre::read(value)? {
-                    Ok(p) => self.steps.push(Step::Pcre(p)),
-                    Err(reason) => unsupported.push(reason),
+            "flow" => self.flow(value, context),
+            "flowbits" => {
+                match mark::flowbits(value, context.marks)? {
+                    Some(mark) => self.marks.push(mark),
+                    None => self.silent = true,
                 }
                 Ok(())
             }
-            "isdataat" => self.isdataat(value, unsupported),
-            "flow" => self.flow(value, unsupported),
-            "flags" => {
-                need(header, Proto::Tcp, name)?;
+            "xbits" => {
+                match mark::xbits(value, context.marks)? {
+                    Ok(Some(mark)) => self.marks.push(mark),
+                    Ok(None) => self.silent = true,
+                    Err(reason) => context.unsupported.push(reason),
+                }
+                Ok(())
+            }
+            "threshold" | "detection_filter" => {
+                once(&mut self.rate, name, rate::read(value, name.text == "detection_filter")?)
+            }
+            "flags" | "tcp.flags" => {
+                need(context.header, Proto::Tcp, name)?;
                 self.check(Check::Flags(bits::read(value, &bits::TCP)?))
             }
             "fragbits" => self.check(Check::FragmentBits(Bits { ..bits::read(value, &bits::FRAGMENT)? })),
             "sameip" if value.is_empty() => self.check(Check::SameAddress),
             "sameip" => wrong(value.at, "nothing behind sameip"),
-            "threshold" | "detection_filter" => {
-                match rate::read(value, name.text == "detection_filter")? {
-                    Ok(r) => return once(&mut self.rate, name, r),
-                    Err(reason) => unsupported.push(reason),
-                }
-                Ok(())
-            }
-            _ => self.number(name, value, header, unsupported),
+            "ip_proto" => self.ip_proto(value),
+            _ => self.payload(name, value, context, names),
         }
     }
 
-    /// Parses an option that compares a field with a number.
-    fn number(
+    /// Parses an option about the payload or a buffer.
+    #[inline(never)]
+    fn payload(
         &mut self,
         name: Piece<'_>,
         value: Piece<'_>,
-        header: &Header,
-        unsupported: &mut Vec<String>,
+        context: &mut Context<'_>,
+        names: &mut Names,
     ) -> Result<(), Wrong> {
+        let step = match name.text {
+            "content" => Step::Content(content::read(value, names)?),
+            "pcre" => match pcre::read(value)? {
+                Ok(pcre) => Step::Pcre(pcre),
+                Err(reason) => return unused(context, reason),
+            },
+            "isdataat" => isdataat(value, names)?,
+            "byte_test" => match bytes::test(value, names)? {
+                Ok(test) => Step::Test(test),
+                Err(reason) => return unused(context, reason),
+            },
+            "byte_jump" => match bytes::jump(value, names)? {
+                Ok(jump) => Step::Jump(jump),
+                Err(reason) => return unused(context, reason),
+            },
+            "byte_extract" => match bytes::extract(value, names)? {
+                Ok(extract) => Step::Extract(extract),
+                Err(reason) => return unused(context, reason),
+            },
+            "byte_math" => match bytes::math(value, names)? {
+                Ok(math) => Step::Math(math),
+                Err(reason) => return unused(context, reason),
+            },
+            "dns.query" | "dns_query" | "tls.sni" | "tls_sni" | "pkt_data" => {
+                if !value.is_empty() {
+                    return wrong(value.at, format!("nothing behind {}", name.text));
+                }
+                let buffer = match name.text {
+                    "pkt_data" => Buffer::Payload,
+                    text if text.starts_with("dns") => Buffer::DnsQuery,
+                    _ => Buffer::TlsSni,
+                };
+                self.parts.push(Part::new(buffer));
+                return Ok(());
+            }
+            "dotprefix" | "bsize" => {
+                let Some(part) = self.parts.last_mut().filter(|p| p.buffer != Buffer::Payload) else {
+                    // The buffer may be one that is not supported.
+                    return match context.unsupported.is_empty() {
+                        true => wrong(name.at, format!("dns.query or tls.sni before {}", name.text)),
+                        false => Ok(()),
+                    };
+                };
+                match name.text {
+                    "bsize" => part.sizes.push(range::read(value, u32::MAX, false, false)?),
+                    _ if part.steps.is_empty() => part.dotprefix = true,
+                    _ => return wrong(name.at, "dotprefix before the first content"),
+                }
+                return Ok(());
+            }
+            _ => return self.number(name, value, context),
+        };
+        if self.parts.iter().map(|p| p.steps.len()).sum::<usize>() == MAX_STEPS {
+            return wrong(name.at, format!("at most {MAX_STEPS} contents and the like"));
+        }
+        if self.parts.is_empty() {
+            self.parts.push(Part::new(Buffer::Payload));
+        }
+        if let Some(part) = self.parts.last_mut() {
+            part.steps.push(step);
+        }
+        Ok(())
+    }
+
+    /// Parses an option that compares a field with a number.
+    #[inline(never)]
+    fn number(&mut self, name: Piece<'_>, value: Piece<'_>, context: &mut Context<'_>) -> Result<(), Wrong> {
         let (field, limit, proto) = match name.text {
             "dsize" => (Field::PayloadLength, 65_535, None),
             "ttl" => (Field::Ttl, 255, None),
             "tos" => (Field::Tos, 255, None),
             "id" => (Field::Id, 65_535, None),
             "fragoffset" => (Field::FragmentOffset, 8191, None),
-            "ip_proto" => (Field::Protocol, 255, None),
-            "seq" => (Field::Sequence, u32::MAX, Some(Proto::Tcp)),
-            "ack" => (Field::Acknowledgement, u32::MAX, Some(Proto::Tcp)),
-            "window" => (Field::WindowSize, 65_535, Some(Proto::Tcp)),
+            "seq" | "tcp.seq" => (Field::Sequence, u32::MAX, Some(Proto::Tcp)),
+            "ack" | "tcp.ack" => (Field::Acknowledgement, u32::MAX, Some(Proto::Tcp)),
+            "window" | "tcp.window" => (Field::WindowSize, 65_535, Some(Proto::Tcp)),
             "itype" => (Field::IcmpType, 255, Some(Proto::Icmp)),
             "icode" => (Field::IcmpCode, 255, Some(Proto::Icmp)),
             "icmp_id" => (Field::IcmpId, 65_535, Some(Proto::Icmp)),
             "icmp_seq" => (Field::IcmpSequence, 65_535, Some(Proto::Icmp)),
-            word if is_known_elsewhere(word) => {
-                unsupported.push(format!("option {word}"));
-                return Ok(());
-            }
-            _ => return wrong(name.at, "the name of an option"),
+            word => match words::reason(word) {
+                Some(reason) => return unused(context, reason),
+                None => return wrong(name.at, "the name of an option"),
+            },
         };
         if let Some(proto) = proto {
-            need(header, proto, name)?;
+            need(context.header, proto, name)?;
         }
-        self.check(Check::Number(field, range::read(value, limit, field == Field::PayloadLength)?))
+        // Suricata's ranges leave their ends out.
+        let snort = context.dialect == Dialect::Snort;
+        let ends = snort && field == Field::PayloadLength;
+        self.check(Check::Number(field, range::read(value, limit, ends, snort)?))
+    }
+
+    /// Parses `[!<>]PROTOCOL`, by name or number.
+    #[inline(never)]
+    fn ip_proto(&mut self, value: Piece<'_>) -> Result<(), Wrong> {
+        let name = value.text.trim_start_matches(['!', '<', '>', ' ']);
+        let range = match proto::number(name) {
+            Some(n) if !value.text.starts_with(['<', '>']) => {
+                range::Range { min: n.into(), max: n.into(), not: value.text.starts_with('!') }
+            }
+            _ => range::read(value, 255, false, true)?,
+        };
+        self.check(Check::Number(Field::Protocol, range))
     }
 
     fn check(&mut self, check: Check) -> Result<(), Wrong> {
@@ -149,29 +273,8 @@ impl Options {
         Ok(())
     }
 
-    /// Parses `[!]N[,relative][,rawbytes]`.
-    fn isdataat(&mut self, value: Piece<'_>, unsupported: &mut Vec<String>) -> Result<(), Wrong> {
-        let (not, value) = value.strip("!").map_or((false, value), |v| (true, v));
-        let mut parts = value.parts(',');
-        let first = parts.next().unwrap_or(value);
-        if first.text.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            unsupported.push("isdataat of a variable".to_owned());
-            return Ok(());
-        }
-        let at = first.number(0, 65_535)? as u32;
-        let mut relative = false;
-        for part in parts {
-            match part.text {
-                "relative" => relative = true,
-                "rawbytes" => {}
-                _ => return wrong(part.at, "relative or rawbytes"),
-            }
-        }
-        self.steps.push(Step::Data { at, relative, not });
-        Ok(())
-    }
-
-    fn flow(&mut self, value: Piece<'_>, unsupported: &mut Vec<String>) -> Result<(), Wrong> {
+    #[inline(never)]
+    fn flow(&mut self, value: Piece<'_>, context: &mut Context<'_>) -> Result<(), Wrong> {
         for part in value.parts(',') {
             match part.text {
                 "to_server" | "from_client" => once(&mut self.flow.side, part, Side::ToServer)?,
@@ -181,7 +284,9 @@ impl Options {
                 "stateless" => once(&mut self.flow.state, part, FlowState::Stateless)?,
                 // No stream is reassembled, so every packet is separate anyway.
                 "no_stream" | "no_frag" => {}
-                "only_stream" | "only_frag" => unsupported.push(format!("flow {}", part.text)),
+                "only_stream" | "only_frag" => {
+                    context.unsupported.push(format!("flow {} (needs streams)", part.text));
+                }
                 _ => {
                     return wrong(part.at, "to_server, to_client, established, not_established or stateless");
                 }
@@ -189,6 +294,30 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Parses `[!]N[,relative][,rawbytes]`.
+#[inline(never)]
+fn isdataat(value: Piece<'_>, names: &Names) -> Result<Step, Wrong> {
+    let (not, value) = value.strip("!").map_or((false, value), |v| (true, v.trim()));
+    let mut parts = value.parts(',');
+    let at = names.read(parts.next().unwrap_or(value), 0, 65_535)?;
+    let mut relative = false;
+    for part in parts {
+        match part.text {
+            "relative" => relative = true,
+            "rawbytes" => {}
+            _ => return wrong(part.at, "relative or rawbytes"),
+        }
+    }
+    Ok(Step::Data { at, relative, not })
+}
+
+/// Notes why the rule cannot be used, and reads on.
+#[inline(never)]
+fn unused(context: &mut Context<'_>, reason: String) -> Result<(), Wrong> {
+    context.unsupported.push(reason);
+    Ok(())
 }
 
 fn once<T>(place: &mut Option<T>, name: Piece<'_>, value: T) -> Result<(), Wrong> {
@@ -199,6 +328,7 @@ fn once<T>(place: &mut Option<T>, name: Piece<'_>, value: T) -> Result<(), Wrong
     }
 }
 
+#[inline(never)]
 fn need(header: &Header, proto: Proto, name: Piece<'_>) -> Result<(), Wrong> {
     if header.proto == proto {
         Ok(())
@@ -207,7 +337,11 @@ fn need(header: &Header, proto: Proto, name: Piece<'_>) -> Result<(), Wrong> {
     }
 }
 
+#[inline(never)]
 fn unescape(text: &str) -> String {
+    if !text.contains('\\') {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

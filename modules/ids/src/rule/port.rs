@@ -24,6 +24,7 @@ impl Kind for Ports {
         Set::minus(self, other)
     }
 
+    #[inline(never)]
     fn single(piece: Piece<'_>) -> Result<Self, Wrong> {
         let port = |text: &str, none: u16| if text.is_empty() { Some(none) } else { text.parse().ok() };
         let (first, last) = piece.text.split_once(':').unwrap_or((piece.text, piece.text));

@@ -18,8 +18,10 @@ impl Range {
     }
 }
 
-/// Parses a range of numbers up to `limit`; `ends` is whether `3<>5` includes 3 and 5.
-pub fn read(piece: Piece<'_>, limit: u32, ends: bool) -> Result<Range, Wrong> {
+/// Parses a range of numbers up to `limit`; `ends` is whether `3<>5` includes 3 and 5, and `dash` whether
+/// `3-5` does.
+#[inline(never)]
+pub fn read(piece: Piece<'_>, limit: u32, ends: bool, dash: bool) -> Result<Range, Wrong> {
     let piece = piece.trim();
     let (not, piece) = piece.strip("!").map_or((false, piece), |p| (true, p.trim()));
     let number = |p: Piece<'_>| p.trim().number(0, limit.into()).map(|n| n as u32);
@@ -32,17 +34,14 @@ pub fn read(piece: Piece<'_>, limit: u32, ends: bool) -> Result<Range, Wrong> {
         (number(a)?, number(b)?)
     } else if let Some((a, b)) = between("<>") {
         let (a, b) = (number(a)?, number(b)?);
-        if ends {
-            (a, b)
-        } else if a.saturating_add(1) < b {
-            (a + 1, b - 1)
-        } else {
-            return nothing();
+        match inside(a, b, ends) {
+            Some(range) => range,
+            None => return nothing(),
         }
     } else if let Some(p) = piece.strip("<=") {
         (0, number(p)?)
     } else if let Some(p) = piece.strip(">=") {
-        (number(p)?, limit)
+        (number(p)?, u32::MAX)
     } else if let Some(p) = piece.strip("<") {
         match number(p)? {
             0 => return nothing(),
@@ -51,14 +50,31 @@ pub fn read(piece: Piece<'_>, limit: u32, ends: bool) -> Result<Range, Wrong> {
     } else if let Some(p) = piece.strip(">") {
         match number(p)? {
             n if n == limit => return nothing(),
-            n => (n + 1, limit),
+            // A payload may be longer than its length field can say.
+            n => (n + 1, u32::MAX),
         }
     } else if let Some((a, b)) = between("-") {
-        let min = if a.trim().is_empty() { 0 } else { number(a)? };
-        (min, if b.trim().is_empty() && !a.trim().is_empty() { limit } else { number(b)? })
+        if a.trim().is_empty() {
+            (0, number(b)?)
+        } else if b.trim().is_empty() {
+            (number(a)?, u32::MAX)
+        } else {
+            match inside(number(a)?, number(b)?, dash) {
+                Some(range) => range,
+                None => return nothing(),
+            }
+        }
     } else {
         let n = number(piece)?;
         (n, n)
     };
     if min > max { nothing() } else { Ok(Range { min, max, not }) }
+}
+
+/// Returns the range from `a` to `b`, with or without its ends.
+fn inside(a: u32, b: u32, ends: bool) -> Option<(u32, u32)> {
+    match ends {
+        true => Some((a, b)),
+        false => (a.saturating_add(1) < b).then(|| (a + 1, b - 1)),
+    }
 }

@@ -19,6 +19,11 @@ pub enum Kind {
 pub enum Track {
     Source,
     Destination,
+    /// Source and destination, in either order.
+    Both,
+    Rule,
+    /// The connection.
+    Flow,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +35,10 @@ pub struct Rate {
 }
 
 /// Parses `type T, track by_src, count N, seconds N`; a `detection_filter` has no type.
-pub fn read(piece: Piece<'_>, detection: bool) -> Result<Result<Rate, String>, Wrong> {
+#[inline(never)]
+pub fn read(piece: Piece<'_>, detection: bool) -> Result<Rate, Wrong> {
     let (mut kind, mut track, mut count, mut seconds) =
         (detection.then_some(Kind::Detection), None, None, None);
-    let mut unsupported = None;
     for part in piece.parts(',') {
         let (name, value) = part.word(&[]);
         let value = value.trim();
@@ -50,11 +55,10 @@ pub fn read(piece: Piece<'_>, detection: bool) -> Result<Result<Rate, String>, W
                 .replace(match value.text {
                     "by_src" => Track::Source,
                     "by_dst" => Track::Destination,
-                    "by_rule" | "by_both" | "by_flow" => {
-                        unsupported = Some(format!("track {}", value.text));
-                        Track::Source
-                    }
-                    _ => return wrong(value.at, "by_src or by_dst"),
+                    "by_both" => Track::Both,
+                    "by_rule" => Track::Rule,
+                    "by_flow" => Track::Flow,
+                    _ => return wrong(value.at, "by_src, by_dst, by_both, by_rule or by_flow"),
                 })
                 .is_some(),
             "count" => count.replace(value.number(1, i64::from(u32::MAX))? as u32).is_some(),
@@ -72,8 +76,5 @@ pub fn read(piece: Piece<'_>, detection: bool) -> Result<Result<Rate, String>, W
             if detection { "track, count and seconds" } else { "type, track, count and seconds" },
         );
     };
-    Ok(match unsupported {
-        Some(reason) => Err(reason),
-        None => Ok(Rate { kind, track, count, seconds }),
-    })
+    Ok(Rate { kind, track, count, seconds })
 }

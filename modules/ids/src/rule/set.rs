@@ -9,6 +9,8 @@ pub trait Number: Copy + Ord {
     fn next(self) -> Self;
     /// Returns the previous number; called only above `MIN`.
     fn previous(self) -> Self;
+    /// Returns the last number of the largest prefix that begins here and does not exceed `last`.
+    fn block(self, last: Self) -> Self;
 }
 
 macro_rules! number {
@@ -21,6 +23,16 @@ macro_rules! number {
             }
             fn previous(self) -> Self {
                 self - 1
+            }
+            fn block(self, last: Self) -> Self {
+                let aligned = self.trailing_zeros();
+                // The number of low bits that may all be set without exceeding `last`.
+                let room = match (last - self).checked_add(1) {
+                    Some(count) => count.ilog2(),
+                    None => <$type>::BITS,
+                };
+                let low = <$type>::MAX.checked_shr(<$type>::BITS - aligned.min(room)).unwrap_or(0);
+                self | low
             }
         }
     )*};

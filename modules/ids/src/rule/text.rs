@@ -37,18 +37,20 @@ impl<'a> Piece<'a> {
         self.skip_space().trim_end()
     }
 
+    #[inline(never)]
     pub fn trim_end(self) -> Self {
-        let mut text = self.text.trim_end();
+        let mut text = self.text.trim_ascii_end();
         while let Some(less) = text.strip_suffix("\\").filter(|_| self.text[text.len()..].contains('\n')) {
-            text = less.trim_end();
+            text = less.trim_ascii_end();
         }
         Self { text, at: self.at }
     }
 
+    #[inline(never)]
     pub fn skip_space(self) -> Self {
         let mut piece = self;
         loop {
-            let less = piece.text.trim_start();
+            let less = piece.text.trim_ascii_start();
             let continued = less.starts_with("\\\n") || less.starts_with("\\\r\n");
             let less = if continued { &less[1..] } else { less };
             if less.len() == piece.text.len() {
@@ -59,9 +61,17 @@ impl<'a> Piece<'a> {
     }
 
     /// Returns the word up to white space or one of `stops`, and the text after it.
+    #[inline(never)]
     pub fn word(self, stops: &[char]) -> (Self, Self) {
-        let end =
-            self.text.find(|c: char| c.is_whitespace() || stops.contains(&c)).unwrap_or(self.text.len());
+        // A bit for each ASCII character that ends the word: a test of each stop would cost more.
+        let space = 1u128 << b' ' | 1 << b'\t' | 1 << b'\n' | 1 << b'\r' | 1 << 0x0c;
+        let ends = stops.iter().fold(space, |ends, stop| ends | 1u128.checked_shl(*stop as u32).unwrap_or(0));
+        let (low, high) = (ends as u64, (ends >> 64) as u64);
+        let end = self.text.bytes().position(|b| {
+            let half = if b < 64 { low } else { high };
+            b < 128 && half >> (b & 63) & 1 != 0
+        });
+        let end = end.unwrap_or(self.text.len());
         (self.to(end), self.from(end))
     }
 
@@ -89,6 +99,7 @@ impl<'a> Piece<'a> {
     }
 
     /// Parses a number in `min..=max`: decimal, or hexadecimal with `0x`.
+    #[inline(never)]
     pub fn number(self, min: i64, max: i64) -> Result<i64, Wrong> {
         let value = match self.text.strip_prefix("0x") {
             Some(hex) => i64::from_str_radix(hex, 16).ok(),
@@ -101,6 +112,7 @@ impl<'a> Piece<'a> {
     }
 
     /// Returns the inside of a text in double quotes.
+    #[inline(never)]
     pub fn quoted(self) -> Result<Self, Wrong> {
         let inside = self.text.strip_prefix('"').and_then(|t| t.strip_suffix('"'));
         match inside {

@@ -22,10 +22,6 @@ const WORDS: &[&str] = &[
     "file_data",
     "base64_decode",
     "base64_data",
-    "byte_test",
-    "byte_jump",
-    "byte_extract",
-    "byte_math",
     "ftpbounce",
     "asn1",
     "cvs",
@@ -41,9 +37,7 @@ const WORDS: &[&str] = &[
     "gtp_version",
     "ssl_version",
     "ssl_state",
-    "pkt_data",
     "ipopts",
-    "flowbits",
     "rpc",
     "stream_reassemble",
     "stream_size",
@@ -75,16 +69,12 @@ const WORDS: &[&str] = &[
     // Suricata
     "app-layer-event",
     "app-layer-protocol",
-    "bsize",
     "bypass",
     "byterange",
     "config",
     "dataset",
     "datarep",
     "decode-event",
-    "dotprefix",
-    "endswith",
-    "startswith",
     "engine-event",
     "filemagic",
     "filename",
@@ -107,11 +97,7 @@ const WORDS: &[&str] = &[
     "iptype",
     "lua",
     "luajit",
-    "noalert",
-    "prefilter",
     "stream-event",
-    "target",
-    "tcp.flags",
     "tcp.hdr",
     "tcp.mss",
     "tls_cert_expired",
@@ -123,12 +109,23 @@ const WORDS: &[&str] = &[
     "compress_whitespace",
     "strip_whitespace",
     "url_decode",
-    "xbits",
     "xor",
     "udp.hdr",
     "requires",
     "vlan.id",
     "vlan.layers",
+    "absent",
+    "entropy",
+    "frame",
+    "from_base64",
+    "header_lowercase",
+    "strip_pseudo_headers",
+    "pcrexform",
+    "nfq_set_mark",
+    "stream_size",
+    "tcp.wscale",
+    "ssl_version",
+    "tls_cert_notbefore",
 ];
 
 /// Families of Suricata's buffers, for example `dns.query` and `http.uri`.
@@ -167,9 +164,40 @@ const FAMILIES: &[&str] = &[
     "ssl",
 ];
 
-pub fn is_known_elsewhere(word: &str) -> bool {
+/// The beginnings of names of options about streams: HTTP, files, and protocols in them.
+const STREAMS: &[&str] = &[
+    "http",
+    "uri",
+    "file",
+    "smb",
+    "smtp",
+    "email",
+    "ssh",
+    "ftp",
+    "nfs",
+    "mqtt",
+    "websocket",
+    "mime",
+    "dce",
+    "stream",
+    "base64",
+    "urilen",
+    "rfb",
+    "ldap",
+    "app-layer",
+];
+
+fn is_known_elsewhere(word: &str) -> bool {
     let family = word.split(['.', '_']).next().unwrap_or(word);
     WORDS.contains(&word)
         || (word.len() > family.len() && FAMILIES.contains(&family))
         || FAMILIES.contains(&word)
+}
+
+/// Returns the reason why a rule with this option is not supported, if the option is one of other engines.
+#[inline(never)]
+pub fn reason(word: &str) -> Option<String> {
+    let streams = STREAMS.iter().any(|prefix| word.starts_with(prefix));
+    let needs = if streams { " (needs streams)" } else { "" };
+    is_known_elsewhere(word).then(|| format!("option {word}{needs}"))
 }

@@ -112,6 +112,13 @@ impl Parameter {
             return fault(&path("default"), place("default"), reason);
         }
         for (field, limit) in [("min", self.min), ("max", self.max)] {
+            if let (ParameterType::Text, "max", Some(limit)) = (self.kind, field, limit) {
+                let most = crate::layout::MAX_TEXTS;
+                if !(1..=most.into()).contains(&limit) {
+                    return fault(&path(field), place(field), format!("{limit} is not in 1 to {most}"));
+                }
+                continue;
+            }
             if limit.is_some() && !kind.is_empty() {
                 return fault(&path(field), place(field), format!("{kind} has no limits: remove it"));
             }

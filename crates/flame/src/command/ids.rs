@@ -1,0 +1,89 @@
+use crate::console::{complain, say, say_json};
+use crate::error::Error;
+use crate::exit::Status;
+use crate::settings::text_of;
+use clap::{Args, Subcommand, ValueEnum};
+use flame_ids::engine::{Engine, Limits};
+use flame_ids::rule::{Dialect, Source, load};
+use std::path::PathBuf;
+
+/// Work on rules of the module `ids`, without a capture
+#[derive(Args)]
+pub struct Ids {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Check(Check),
+}
+
+/// List the lines that `ids` cannot use, with file, line and reason, and how many rules run
+///
+/// Exit status: 0 success; 1 with --strict, if a line cannot be used; 2 wrong usage.
+#[derive(Args)]
+struct Check {
+    /// Rule files, and folders of files *.rules
+    #[arg(value_name = "RULES", required = true, num_args = 1..)]
+    rules: Vec<PathBuf>,
+
+    /// Variables: a suricata.yaml, or lines NAME = VALUE
+    #[arg(long, value_name = "FILE")]
+    vars: Option<PathBuf>,
+
+    /// A threshold.config
+    #[arg(long, value_name = "FILE")]
+    thresholds: Option<PathBuf>,
+
+    /// The engine whose rules these are, where they differ
+    #[arg(long, default_value = "suricata")]
+    dialect: DialectArg,
+
+    /// Fail if a line cannot be used
+    #[arg(long)]
+    strict: bool,
+
+    /// Print a line of JSON for each line that cannot be used
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum DialectArg {
+    Suricata,
+    Snort,
+}
+
+impl Ids {
+    pub fn run(self) -> Result<Status, Error> {
+        let Command::Check(check) = self.command;
+        let text = |path: Option<PathBuf>| path.map_or(Ok(String::new()), |path| text_of(&[path]));
+        let (rules, vars, thresholds) = (text_of(&check.rules)?, text(check.vars)?, text(check.thresholds)?);
+        let dialect = match check.dialect {
+            DialectArg::Suricata => Dialect::Suricata,
+            DialectArg::Snort => Dialect::Snort,
+        };
+        let set = load(&Source { rules: &rules, vars: &vars, thresholds: &thresholds, dialect });
+        // What the engine refuses, such as regular expressions that are too large, is found by building it.
+        let engine = Engine::new(set, Limits { connections: 1, tracked: 1 });
+        let set = &engine.set;
+        for line in &set.unsupported {
+            let file = set.files.get(line.file as usize).map_or("", String::as_str);
+            if check.json {
+                say_json!({
+                    "file": file, "line": line.line, "sid": line.sid, "kind": line.kind, "reason": line.reason,
+                });
+                continue;
+            }
+            let sid = if line.sid == 0 { String::new() } else { format!("sid {}: ", line.sid) };
+            say!("{}: {sid}{}", set.place(line), line.reason);
+        }
+        if set.unlisted > 0 {
+            complain!("flame: ids: {} more lines cannot be used", set.unlisted);
+        }
+        complain!("flame: ids: {}", engine.summary());
+        let all = set.unsupported.is_empty();
+        Ok(if check.strict && !all { Status::Failed } else { Status::Done })
+    }
+}

@@ -1,0 +1,98 @@
+//! `threshold.config`: lines `threshold`, `event_filter` and `suppress`, which limit the alerts of rules by
+//! their numbers.
+
+use super::address::Addresses;
+use super::fault::{Wrong, wrong};
+use super::rate::{self, Rate};
+use super::text::Piece;
+use super::vars::Variables;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The addresses for which a rule does not alert.
+#[derive(Clone, Debug)]
+pub struct Suppression {
+    pub source: bool,
+    pub destination: bool,
+    /// All addresses, if there are none.
+    pub addresses: Option<Arc<Addresses>>,
+}
+
+#[derive(Default)]
+struct Limits {
+    rate: Option<Rate>,
+    suppressed: Vec<Suppression>,
+}
+
+/// The lines so far, by gid and sid; 0 stands for all.
+#[derive(Default)]
+pub struct Policies(BTreeMap<(u32, u32), Limits>);
+
+pub fn is_line(word: &str) -> bool {
+    matches!(word, "threshold" | "event_filter" | "suppress" | "rate_filter")
+}
+
+impl Policies {
+    /// Parses the line of kind `kind`, after that word. The inner result is a reason why it is not supported.
+    #[inline(never)]
+    pub fn define(
+        &mut self,
+        kind: Piece<'_>,
+        rest: Piece<'_>,
+        vars: &mut Variables,
+    ) -> Result<Result<(), String>, Wrong> {
+        if kind.text == "rate_filter" {
+            return Ok(Err("line of kind rate_filter (changes actions)".to_owned()));
+        }
+        let id = |word: &str, part: Option<Piece<'_>>| -> Result<u32, Wrong> {
+            let part = part.unwrap_or(rest);
+            let Some(value) = part.strip(word) else { return wrong(part.at, format!("{word} and a number")) };
+            Ok(value.trim().number(0, u32::MAX.into())? as u32)
+        };
+        // The address of a suppression may be a list with commas in it, so the first parts are taken singly.
+        let mut parts = rest.parts(',');
+        let (gid, sid) = (id("gen_id", parts.next())?, id("sig_id", parts.next())?);
+        let third = parts.next();
+        let after = third.map(|p| rest.from(p.at - rest.at));
+        let limits = self.0.entry((gid, sid)).or_default();
+        if kind.text != "suppress" {
+            let Some(after) = after else { return wrong(rest.end(), "type, track, count and seconds") };
+            limits.rate = Some(rate::read(after, false)?);
+            return Ok(Ok(()));
+        }
+        let Some(track) = third else {
+            limits.suppressed.push(Suppression { source: true, destination: true, addresses: None });
+            return Ok(Ok(()));
+        };
+        let (source, destination) = match track.strip("track").map_or("", |t| t.trim().text) {
+            "by_src" => (true, false),
+            "by_dst" => (false, true),
+            "by_either" => (true, true),
+            _ => return wrong(track.at, "track by_src, by_dst or by_either"),
+        };
+        let list = rest.from(track.end() - rest.at).trim();
+        let Some(list) = list.strip(",").and_then(|l| l.trim().strip("ip")) else {
+            return wrong(list.at, "a comma, ip and an address");
+        };
+        let addresses = Some(vars.addresses(list.trim())?);
+        limits.suppressed.push(Suppression { source, destination, addresses });
+        Ok(Ok(()))
+    }
+
+    /// Returns the rate and the suppressions of a rule, which has the rate `own` itself. A rate for one rule
+    /// replaces its own; a rate for all rules does not.
+    #[inline(never)]
+    pub fn of(&self, gid: u32, sid: u32, own: Option<Rate>) -> (Option<Rate>, Vec<Suppression>) {
+        let (mut rate, mut suppressed) = (own, Vec::new());
+        for key in [(gid, sid), (gid, 0), (0, 0)] {
+            let Some(limits) = self.0.get(&key) else { continue };
+            rate = match (key.1, limits.rate) {
+                (0, Some(general)) => rate.or(Some(general)),
+                (_, Some(special)) => Some(special),
+                _ => rate,
+            };
+            suppressed.extend(limits.suppressed.iter().cloned());
+        }
+        (rate, suppressed)
+    }
+}
