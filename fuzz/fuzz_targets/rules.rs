@@ -1,5 +1,5 @@
-//! A rule file of any bytes, then variables and thresholds, then a packet: every rule is in use or listed, and
-//! the packet is examined.
+//! A rule file of any bytes, then variables and thresholds, then a packet: every rule is in use or listed,
+//! and the packet is examined.
 #![no_main]
 
 use flame_abi::{BatchHeader, Descriptor, LinkType};

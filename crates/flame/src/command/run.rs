@@ -436,7 +436,10 @@ impl Run {
     fn plot(&self, plan: &Plan) -> Result<Option<Plot>, Error> {
         let Some(plot) = &self.plot else { return Ok(None) };
         let on_stdout = self.output.as_deref().is_none_or(|path| path.as_os_str() == "-");
-        if matches!(plot.target, Target::Terminal) && on_stdout && self.format.0 != flame_record::Format::Table {
+        if matches!(plot.target, Target::Terminal)
+            && on_stdout
+            && self.format.0 != flame_record::Format::Table
+        {
             return Err("--plot term and records would both go to standard output: add -o FILE".into());
         }
         let modules = plan.modules.iter().map(|m| (m.name.as_str(), Some(&*m.manifest)));

@@ -34,8 +34,8 @@ impl Pcre {
     }
 }
 
-/// Parses the value. The inner result is an error with the reason if a flag is not supported; the engine finds
-/// out whether the expression is.
+/// Parses the value. The inner result is an error with the reason if a flag is not supported; the engine
+/// finds out whether the expression is.
 #[inline(never)]
 pub fn read(piece: Piece<'_>) -> Result<Result<Pcre, String>, Wrong> {
     let piece = piece.trim();

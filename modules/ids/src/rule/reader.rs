@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 /// The beginning of a line that names the file of the lines after it.
 pub const FILE: &str = "#!file ";
 
-/// The work that a start has time for, in units of the budget, as far as it can be told from lengths. The rest
-/// of `limits.call_budget` is for tables and for counting the lines after that.
+/// The work that a start has time for, in units of the budget, as far as it can be told from lengths. The
+/// rest of `limits.call_budget` is for tables and for counting the lines after that.
 const MOST_WORK: u64 = 8_500_000_000;
 /// Why later rules are not in use.
 const BEYOND: &str = "beyond what the start has time for";
