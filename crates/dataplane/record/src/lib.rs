@@ -33,4 +33,4 @@ pub mod sink;
 pub use arrow_array::RecordBatch;
 pub use flame_output::Packet;
 pub use rows::Rows;
-pub use sink::{Format, Options, Sink, SinkError, capture, open};
+pub use sink::{Format, Options, Sink, SinkError, capture, open, open_writer};
