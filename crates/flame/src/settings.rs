@@ -14,14 +14,27 @@ pub fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, Stri
         let Some(((module, name), value)) = parsed else {
             return Err(format!("--set {text}: expected MODULE.PARAMETER=VALUE").into());
         };
-        let value = match value.strip_prefix('@') {
-            Some(rest) if rest.starts_with('@') => rest.to_owned(),
-            Some(file) => text_of(file).map_err(|e| format!("--set {text}: {e}"))?,
-            None => value.to_owned(),
-        };
+        let value = value_of(text, value)?;
         settings.entry(module.to_owned()).or_default().insert(name.to_owned(), value);
     }
     Ok(settings)
+}
+
+/// Returns the values of `PARAMETER=VALUE`, in the same way.
+pub fn values(set: &[String]) -> Result<BTreeMap<String, String>, Error> {
+    let one = |text: &String| match text.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value_of(text, value)?)),
+        None => Err(format!("--set {text}: expected PARAMETER=VALUE").into()),
+    };
+    set.iter().map(one).collect()
+}
+
+fn value_of(text: &str, value: &str) -> Result<String, Error> {
+    Ok(match value.strip_prefix('@') {
+        Some(rest) if rest.starts_with('@') => rest.to_owned(),
+        Some(file) => text_of(file).map_err(|e| format!("--set {text}: {e}"))?,
+        None => value.to_owned(),
+    })
 }
 
 /// Returns a file's text, up to the size that fits a module's parameters.

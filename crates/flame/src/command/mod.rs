@@ -8,11 +8,21 @@ mod explain;
 mod grant;
 mod help;
 mod inspect;
+mod install;
 mod join;
 mod key;
+mod list;
+mod logs;
 mod modules;
 mod new;
+mod node;
+mod records;
+mod remove;
+mod renew;
 mod run;
+mod show;
+mod stop;
+mod update;
 
 use crate::error::Error;
 use crate::exit::Status;
@@ -32,6 +42,16 @@ pub enum Command {
     Check(check::Check),
     Calibrate(calibrate::Calibrate),
     Audit(audit::Audit),
+    Node(node::Node),
+    Install(install::Install),
+    List(list::List),
+    Show(show::Show),
+    Records(records::Records),
+    Logs(logs::Logs),
+    Update(update::Update),
+    Stop(stop::Stop),
+    Remove(remove::Remove),
+    Renew(renew::Renew),
     Help(help::Help),
 }
 
@@ -50,6 +70,16 @@ impl Command {
             Self::Check(c) => c.run(),
             Self::Calibrate(c) => c.run(),
             Self::Audit(c) => c.run(),
+            Self::Node(c) => c.run(),
+            Self::Install(c) => c.run(),
+            Self::List(c) => c.run(),
+            Self::Show(c) => c.run(),
+            Self::Records(c) => c.run(),
+            Self::Logs(c) => c.run(),
+            Self::Update(c) => c.run(),
+            Self::Stop(c) => c.run(),
+            Self::Remove(c) => c.run(),
+            Self::Renew(c) => c.run(),
             Self::Help(c) => c.run(),
         }
     }
