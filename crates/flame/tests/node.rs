@@ -154,6 +154,45 @@ fn a_credential_ends_and_its_module_with_it() {
     assert!(node.refused(&[&["list"][..], &as_alice].concat()).contains("expired"));
 }
 
+/// A reader that follows outlives the node, goes on with the next one, and says what it does not know.
+#[test]
+fn records_go_on_after_the_node_was_killed() {
+    let Some(count) = module("count") else { return };
+    let mut node = Node::new(&replay());
+    node.start();
+    node.json(&["install", &count.display().to_string()]);
+    let out = std::fs::File::create(node.path("rows")).unwrap();
+    let errors = std::fs::File::create(node.path("errors")).unwrap();
+    let mut follow = std::process::Command::new(node::flame())
+        .args(["records", "count", "--follow", "--format", "json", "--node", &node.socket()])
+        .stdout(out)
+        .stderr(errors)
+        .spawn()
+        .unwrap();
+    let lines = |node: &Node| std::fs::read_to_string(node.path("rows")).unwrap().lines().count();
+    wait_for("rows", || lines(&node) > 3);
+    node.kill();
+    let said = |node: &Node| std::fs::read_to_string(node.path("errors")).unwrap();
+    wait_for("the break", || said(&node).contains("the node is asked again every second"));
+    let before = lines(&node);
+    node.start();
+    wait_for("more rows", || lines(&node) > before + 3);
+    node.json(&["update", "count"]);
+    let before = lines(&node);
+    wait_for("rows after an update", || lines(&node) > before + 3);
+    node.json(&["remove", "count"]);
+    let status = follow.wait().unwrap();
+    let said = said(&node);
+    assert!(status.success() && said.contains("the node was restarted: an unknown number of rows"), "{said}");
+    assert!(said.contains("its records end here") && said.contains("next: --cursor"), "{said}");
+    // No row comes twice, and none is missing, although the module was updated: one in 100 ms.
+    let rows = std::fs::read_to_string(node.path("rows")).unwrap();
+    let ends: Vec<u64> =
+        rows.lines().map(|l| serde_json::from_str::<Value>(l).unwrap()["end_ns"].as_u64().unwrap()).collect();
+    assert!(ends.is_sorted_by(|a, b| a < b), "{ends:?}");
+    node.end();
+}
+
 /// An answer on one connection is worth nothing on another one, although it is for the same credential.
 #[test]
 fn an_answer_cannot_be_replayed() {

@@ -14,7 +14,7 @@ mod status;
 pub use error::{Code, Problem};
 pub use module::{
     Account, Answer, Change, InstallRequest, LogLine, Module, Modules, Narrowing, RenewRequest, Spool, State,
-    UpdateRequest,
+    UpdateRequest, Whose,
 };
 pub use records::{CURSOR, Cursor, Encoding, Frame, LOST, MAX_FRAME, RecordsQuery};
 pub use session::{Challenge, ChallengeRequest, Session, SessionRequest};

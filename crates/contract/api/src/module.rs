@@ -70,6 +70,15 @@ pub struct RenewRequest {
     pub revision: Option<u64>,
 }
 
+/// The module that is meant, beside its name.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Whose {
+    /// The principal, for the operator. By default the operator's own modules are meant.
+    pub principal: Option<String>,
+}
+
 /// Options of changes without a body.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -79,11 +79,16 @@ impl FromStr for Cursor {
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = text.split_once('.').and_then(|(epoch, row)| {
             let plain = row.bytes().all(|b| b.is_ascii_digit()) && epoch.len() == 16;
-            Some(Self { epoch: u64::from_str_radix(epoch, 16).ok().filter(|_| plain)?, row: row.parse().ok()? })
+            Some(Self {
+                epoch: u64::from_str_radix(epoch, 16).ok().filter(|_| plain)?,
+                row: row.parse().ok()?,
+            })
         });
         parsed.ok_or_else(|| {
             let shown: String = text.chars().take(40).collect();
-            format!("cursor {shown:?}: expected 16 hexadecimal digits, a dot and a number, as in flame-cursor")
+            format!(
+                "cursor {shown:?}: expected 16 hexadecimal digits, a dot and a number, as in flame-cursor"
+            )
         })
     }
 }
@@ -97,7 +102,8 @@ mod tests {
         let cursor = Cursor { epoch: 0xabc, row: 17 };
         assert_eq!(cursor.to_string(), "0000000000000abc.17");
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
-        for wrong in ["", ".", "1.2", "0000000000000abc.", "0000000000000abc.-1", "0000000000000abc.+1", "é"] {
+        for wrong in ["", ".", "1.2", "0000000000000abc.", "0000000000000abc.-1", "0000000000000abc.+1", "é"]
+        {
             assert!(wrong.parse::<Cursor>().is_err(), "{wrong}");
         }
     }

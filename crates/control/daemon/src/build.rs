@@ -40,9 +40,8 @@ pub(crate) struct Prepared {
 impl Engine {
     /// Returns a compiler whose work is done in confined child processes.
     fn compiler(&self) -> Result<Compiler<'static>, Problem> {
-        let cache = Cache::open(&self.cache).map_err(|e| {
-            Problem::new(Code::Storage, e.to_string(), "make the node's storage writable")
-        })?;
+        let cache = Cache::open(&self.cache)
+            .map_err(|e| Problem::new(Code::Storage, e.to_string(), "make the node's storage writable"))?;
         Ok(Compiler::new(Worker::this_program().stopped_by(self.stopping.clone()), Some(cache)))
     }
 
@@ -58,10 +57,18 @@ impl Engine {
             return Ok(None);
         }
         let Some(proof) = &stored.proof else {
-            return Err(Problem::new(Code::Forbidden, "the module has no credential", "install it again with one"));
+            return Err(Problem::new(
+                Code::Forbidden,
+                "the module has no credential",
+                "install it again with one",
+            ));
         };
         let no_policy = || {
-            Problem::new(Code::Forbidden, "the node has no policy", "the operator has to give it one (policy in [node])")
+            Problem::new(
+                Code::Forbidden,
+                "the node has no policy",
+                "the operator has to give it one (policy in [node])",
+            )
         };
         let (credential, possession) = proof.opened()?;
         let options = format!("node, module {:?} on source {:?}", stored.name, stored.source);
@@ -77,7 +84,11 @@ impl Engine {
         };
         let layers: Result<Vec<_>, String> = stored.narrow.iter().map(layer).collect();
         let invalid = |reason: String| {
-            Problem::new(Code::Invalid, format!("narrow: {reason}"), "`flame grant narrow --help` lists the fields")
+            Problem::new(
+                Code::Invalid,
+                format!("narrow: {reason}"),
+                "`flame grant narrow --help` lists the fields",
+            )
         };
         let layers = layers.map_err(invalid)?;
         if stored.owner.is_operator() && !layers.is_empty() {
@@ -90,7 +101,11 @@ impl Engine {
     fn signers(stored: &Stored) -> Result<Vec<PublicKey>, Problem> {
         let path = Path::new("signatures");
         flame_trust::read_signers(stored.signatures.as_bytes(), path, &stored.hash).map_err(|e| {
-            Problem::new(Code::Refused, e.to_string(), "sign the module again (flame key sign), or send no signatures")
+            Problem::new(
+                Code::Refused,
+                e.to_string(),
+                "sign the module again (flame key sign), or send no signatures",
+            )
         })
     }
 

@@ -21,7 +21,12 @@ impl Engine {
     /// # Errors
     ///
     /// Returns the reason why nothing was changed.
-    pub fn install(&self, owner: &Owner, request: InstallRequest, shown: Presented) -> Result<Module, Problem> {
+    pub fn install(
+        &self,
+        owner: &Owner,
+        request: InstallRequest,
+        shown: Presented,
+    ) -> Result<Module, Problem> {
         let source = self.source(request.source.as_deref())?;
         let name = match &request.name {
             Some(name) => name.clone(),
@@ -181,7 +186,13 @@ impl Engine {
     /// # Errors
     ///
     /// Returns an error if the new credential gives less than the module has.
-    pub fn renew(&self, owner: &Owner, name: &str, revision: Option<u64>, shown: Proof) -> Result<Module, Problem> {
+    pub fn renew(
+        &self,
+        owner: &Owner,
+        name: &str,
+        revision: Option<u64>,
+        shown: Proof,
+    ) -> Result<Module, Problem> {
         let _changing = self.begin(owner, name)?;
         let before = self.expect(owner, name, revision)?;
         let stored = Stored { proof: Some(shown), revision: before.revision + 1, ..before.clone() };
@@ -316,7 +327,10 @@ pub(crate) fn entry_of(stored: Stored, manifest: &Manifest, spool: Arc<Spool>) -
 impl Prepared {
     /// Gives the rows of the module to `spool`, under the module's own name.
     pub(crate) fn route(&self, source: &crate::source::SourceRun, spool: &Arc<Spool>) {
-        let entry = Arc::new(flame_plan::CatalogEntry { name: self.name.clone(), ..self.module.plan.catalog_entry() });
+        let entry = Arc::new(flame_plan::CatalogEntry {
+            name: self.name.clone(),
+            ..self.module.plan.catalog_entry()
+        });
         held(&source.spools).insert(self.module.plan.name.clone(), (spool.clone(), entry));
     }
 

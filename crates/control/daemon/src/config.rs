@@ -247,7 +247,10 @@ impl File {
             sources.insert(name.into_inner(), table.into_inner().checked(start, folder)?);
         }
         if sources.is_empty() {
-            return Err((0, "no source: add [sources.NAME] with interface = \"…\" or file = \"…\"".to_owned()));
+            return Err((
+                0,
+                "no source: add [sources.NAME] with interface = \"…\" or file = \"…\"".to_owned(),
+            ));
         }
         if self.socket.is_none() && self.tls.is_none() {
             return Err((0, "nothing to listen on: add [socket] with path = \"…\", or [tls]".to_owned()));
@@ -268,9 +271,14 @@ impl SocketTable {
     fn checked(self, folder: &Path) -> Result<Socket, Fault> {
         let mode = match self.mode {
             None => 0o600,
-            Some(text) => u32::from_str_radix(text.get_ref(), 8).ok().filter(|m| *m <= 0o777).ok_or_else(|| {
-                (text.span().start, format!("mode {:?}: expected octal digits, as in \"0660\"", text.get_ref()))
-            })?,
+            Some(text) => {
+                u32::from_str_radix(text.get_ref(), 8).ok().filter(|m| *m <= 0o777).ok_or_else(|| {
+                    (
+                        text.span().start,
+                        format!("mode {:?}: expected octal digits, as in \"0660\"", text.get_ref()),
+                    )
+                })?
+            }
         };
         Ok(Socket { path: folder.join(self.path), mode, operators: self.operators, users: self.users })
     }
@@ -340,7 +348,10 @@ impl LimitsTable {
                 let found = size(text.get_ref()).filter(|n| (1..=most).contains(n));
                 found.ok_or_else(|| {
                     let (found, most) = (text.get_ref(), most >> 20);
-                    (text.span().start, format!("{found:?}: expected a size as in \"8MiB\", at most {most}MiB"))
+                    (
+                        text.span().start,
+                        format!("{found:?}: expected a size as in \"8MiB\", at most {most}MiB"),
+                    )
                 })
             }
         };

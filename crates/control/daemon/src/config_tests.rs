@@ -1,7 +1,8 @@
 use crate::config::{Config, From, Limits};
 use std::path::Path;
 
-const LEAST: &str = "[node]\nstorage = \"s\"\n[socket]\npath = \"sock\"\n[sources.tap]\ninterface = \"eth0\"\n";
+const LEAST: &str =
+    "[node]\nstorage = \"s\"\n[socket]\npath = \"sock\"\n[sources.tap]\ninterface = \"eth0\"\n";
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text.as_bytes(), "node.toml", Path::new("/etc/flame")).map_err(|e| e.to_string())
@@ -52,7 +53,8 @@ fn errors_name_the_line_and_what_was_expected() {
         let error = parse(&format!("{LEAST}{more}")).unwrap_err();
         assert!(error.starts_with("node.toml") && error.contains(said), "{more}: {error}");
     }
-    let error = parse("[node]\nstorage = \"s\"\n[socket]\npath = \"p\"\nmode = \"rw\"\n[sources.a]\nfile = \"f\"\n");
+    let error =
+        parse("[node]\nstorage = \"s\"\n[socket]\npath = \"p\"\nmode = \"rw\"\n[sources.a]\nfile = \"f\"\n");
     assert!(error.unwrap_err().contains("line 5: mode \"rw\": expected octal digits"));
     assert!(parse("[node]\nstorage = \"s\"\n[socket]\npath = \"p\"\n").unwrap_err().contains("no source"));
 }

@@ -120,10 +120,18 @@ impl Engine {
         let mut all = self.sources.values();
         match (name, all.next(), all.next()) {
             (Some(name), ..) => self.sources.get(name).ok_or_else(|| {
-                Problem::new(Code::NotFound, format!("no source {name:?}"), format!("this node has {}", list()))
+                Problem::new(
+                    Code::NotFound,
+                    format!("no source {name:?}"),
+                    format!("this node has {}", list()),
+                )
             }),
             (None, Some(only), None) => Ok(only),
-            _ => Err(Problem::new(Code::Invalid, "the request names no source", format!("choose one of {}", list()))),
+            _ => Err(Problem::new(
+                Code::Invalid,
+                "the request names no source",
+                format!("choose one of {}", list()),
+            )),
         }
     }
 
@@ -188,8 +196,12 @@ impl Engine {
         let of = |s: &SourceRun| {
             let (totals, _) = s.snapshot();
             let (kind, from, method) = match &s.config.from {
-                crate::config::From::Interface { name, .. } => ("interface", Some(name.clone()), "AF_PACKET (TPACKET_V3)"),
-                crate::config::From::File { path, .. } => ("file", operator.then(|| path.display().to_string()), "file, paced"),
+                crate::config::From::Interface { name, .. } => {
+                    ("interface", Some(name.clone()), "AF_PACKET (TPACKET_V3)")
+                }
+                crate::config::From::File { path, .. } => {
+                    ("file", operator.then(|| path.display().to_string()), "file, paced")
+                }
             };
             let reason = s.failed();
             api::Source {
@@ -227,7 +239,10 @@ impl Engine {
     }
 
     pub fn health(&self) -> api::Health {
-        let faults = held(&self.faults).iter().map(|(subject, reason)| format!("{subject}: {reason}")).collect::<Vec<_>>();
+        let faults = held(&self.faults)
+            .iter()
+            .map(|(subject, reason)| format!("{subject}: {reason}"))
+            .collect::<Vec<_>>();
         let down = self.sources.values().filter_map(|s| Some(format!("source {}: {}", s.name, s.failed()?)));
         let reasons: Vec<String> = faults.into_iter().chain(down).collect();
         api::Health { ok: reasons.is_empty(), reasons }
@@ -263,7 +278,8 @@ impl Engine {
 /// Returns a module as clients see it. Under a grant, counts that the module chooses are rounded as in the
 /// reports of `flame run`.
 fn shown(entry: &Entry, accounts: Option<&BTreeMap<String, Account>>) -> api::Module {
-    let Stored { owner, name, source, hash, settings, narrow, state, reason, revision, installed, .. } = &entry.stored;
+    let Stored { owner, name, source, hash, settings, narrow, state, reason, revision, installed, .. } =
+        &entry.stored;
     let mut account = entry.past.clone();
     if let Some(live) = &entry.live
         && let Some(now) = accounts.and_then(|accounts| accounts.get(&live.module.plan.name))

@@ -148,8 +148,9 @@ impl Connection {
                     Problem::new(Code::Unauthenticated, e.to_string(), "begin another session")
                 })?;
                 let shown = (&challenge, &answer);
-                let identity =
-                    with_policy(engine, |policy| policy.identify(&credential, shown, time::now()).map_err(denied))?;
+                let identity = with_policy(engine, |policy| {
+                    policy.identify(&credential, shown, time::now()).map_err(denied)
+                })?;
                 let owner = Owner { root: identity.root.to_string(), principal: identity.principal.clone() };
                 let expires = Some(identity.expires).filter(|end| *end != u64::MAX);
                 let session = Session { principal: Some(identity.principal), role: identity.role, expires };
@@ -199,10 +200,12 @@ pub fn operator() -> Session {
 }
 
 fn parsed(key: &str, signature: &[u8]) -> Result<Answer, Problem> {
-    let invalid = |reason: String| Problem::new(Code::Invalid, reason, "sign with the credential's key (flame key)");
+    let invalid =
+        |reason: String| Problem::new(Code::Invalid, reason, "sign with the credential's key (flame key)");
     let key = PublicKey::parse(key).map_err(|e| invalid(e.to_string()))?;
     let found = signature.len();
-    let signature = signature.try_into().map_err(|_| invalid(format!("signature: {found} bytes, expected 64")))?;
+    let signature =
+        signature.try_into().map_err(|_| invalid(format!("signature: {found} bytes, expected 64")))?;
     Ok(Answer { key, signature })
 }
 

@@ -54,7 +54,8 @@ impl Engine {
                 let _ = violations.record_violation(hash);
             });
         }
-        let node = config.policy.as_ref().map(|path| Node::open(path, "node", "node".to_owned())).transpose()?;
+        let node =
+            config.policy.as_ref().map(|path| Node::open(path, "node", "node".to_owned())).transpose()?;
         let key = node.as_ref().and_then(|node| node.policy().secret());
         let key = key.map(|secret| Key::new(secret.derive("dealing key", b"")));
         let mut sources = BTreeMap::new();
@@ -101,9 +102,12 @@ impl Engine {
         }
         let recorded = self.store.revocations()?;
         let node = held(&self.node);
-        let Some(path) = node.as_ref().and_then(|node| node.policy().revocations.clone()) else { return Ok(()) };
+        let Some(path) = node.as_ref().and_then(|node| node.policy().revocations.clone()) else {
+            return Ok(());
+        };
         let listed = std::fs::read_to_string(&path).unwrap_or_default();
-        let lost: Vec<_> = recorded.iter().filter(|line| !listed.lines().any(|l| l.trim() == **line)).collect();
+        let lost: Vec<_> =
+            recorded.iter().filter(|line| !listed.lines().any(|l| l.trim() == **line)).collect();
         if !lost.is_empty() {
             let lines = lost.iter().map(|l| l.as_str()).collect::<Vec<_>>().join("; ");
             told(format!("{}: revocations made here are no longer in it: {lines}", path.display()));
@@ -175,7 +179,8 @@ impl Engine {
         for entry in self.modules().values_mut() {
             if let Some(live) = entry.live.take() {
                 let of_source = accounts.get(&entry.stored.source);
-                let account = of_source.and_then(|all| all.get(&live.module.plan.name)).cloned().unwrap_or_default();
+                let account =
+                    of_source.and_then(|all| all.get(&live.module.plan.name)).cloned().unwrap_or_default();
                 if let Some(granted) = &live.granted {
                     let _ = granted.entered.ended(&[], &account);
                 }

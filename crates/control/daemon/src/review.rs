@@ -42,7 +42,10 @@ impl Engine {
     }
 
     fn stamps(&self) -> Vec<Stamp> {
-        held(&self.node).as_ref().map(|node| node.files().into_iter().map(stamp).collect()).unwrap_or_default()
+        held(&self.node)
+            .as_ref()
+            .map(|node| node.files().into_iter().map(stamp).collect())
+            .unwrap_or_default()
     }
 
     /// Reads the policy again, at `path` if it was moved. A policy that cannot be read leaves the earlier one
@@ -123,11 +126,14 @@ impl Engine {
         let invalid = |reason: String| Problem::new(Code::Invalid, reason, "give one credential or one key");
         let line = match (&request.credential, &request.key) {
             (Some(text), None) => {
-                let blocks = Credential::parse(text).and_then(|c| c.blocks()).map_err(|e| invalid(e.to_string()))?;
+                let blocks =
+                    Credential::parse(text).and_then(|c| c.blocks()).map_err(|e| invalid(e.to_string()))?;
                 let last = blocks.last().ok_or_else(|| invalid("the credential has no block".to_owned()))?;
                 format!("id {}", last.id)
             }
-            (None, Some(key)) => format!("key {}", PublicKey::parse(key).map_err(|e| invalid(e.to_string()))?),
+            (None, Some(key)) => {
+                format!("key {}", PublicKey::parse(key).map_err(|e| invalid(e.to_string()))?)
+            }
             _ => return Err(invalid("neither or both of credential and key are given".to_owned())),
         };
         let list = held(&self.node).as_ref().and_then(|node| node.policy().revocations.clone());

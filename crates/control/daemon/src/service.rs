@@ -68,7 +68,8 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         note(&format!("clients of https on {} need {}", tls.listen, certificate.display()));
     }
     let tls = tcp.zip(of_tls).map(|(listener, (_, config))| (listener, config));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
     let runtime = runtime.map_err(at("threads"))?;
     let engine = Engine::start(config, note)?;
     let review = engine.review().map_err(at("threads"))?;
@@ -131,7 +132,10 @@ fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
             ("[node] storage", config.storage == new.storage),
             ("[node] user", config.user == new.user),
             ("[node] policy", config.policy.is_some() == new.policy.is_some()),
-            ("[socket] path", config.socket.as_ref().map(|s| &s.path) == new.socket.as_ref().map(|s| &s.path)),
+            (
+                "[socket] path",
+                config.socket.as_ref().map(|s| &s.path) == new.socket.as_ref().map(|s| &s.path),
+            ),
             ("[tls]", config.tls == new.tls),
             ("[sources]", config.sources == new.sources),
             ("[limits] connections", config.limits.connections == new.limits.connections),
@@ -167,7 +171,9 @@ fn prepare_storage(storage: &Path, user: Option<&User>) -> io::Result<()> {
 fn lock(storage: &Path) -> io::Result<Option<std::fs::File>> {
     let file = match std::fs::File::options().create(true).append(true).open(storage.join("lock")) {
         Ok(file) => file,
-        Err(e) if matches!(e.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull) => return Ok(None),
+        Err(e) if matches!(e.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull) => {
+            return Ok(None);
+        }
         Err(e) => return Err(e),
     };
     match file.try_lock() {

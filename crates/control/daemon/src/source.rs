@@ -90,14 +90,17 @@ impl Launch {
             config::From::Interface { name, promiscuous } => {
                 let open = |fanout| -> Result<Box<dyn Source>, SourceError> {
                     let usual = LiveOptions::default();
-                    let options = LiveOptions { promiscuous: *promiscuous, snaplen: *snaplen, fanout, ..usual };
+                    let options =
+                        LiveOptions { promiscuous: *promiscuous, snaplen: *snaplen, fanout, ..usual };
                     Ok(Box::new(live::open(name, &options)?))
                 };
                 if *workers == 1 {
                     return Ok(Input::Shared(open(None)?));
                 }
                 let group = std::process::id() as u16;
-                Ok(Input::PerWorker((0..*workers).map(|_| open(Some((group, *workers)))).collect::<Result<_, _>>()?))
+                Ok(Input::PerWorker(
+                    (0..*workers).map(|_| open(Some((group, *workers)))).collect::<Result<_, _>>()?,
+                ))
             }
         }
     }
@@ -105,7 +108,8 @@ impl Launch {
     /// Starts a run with the modules of `inner`.
     fn start(&self, inner: &mut Inner, input: Input) -> Result<Worker, SourceRunError> {
         let modules = inner.modules.values();
-        let (plans, meters) = modules.map(|m| (m.plan.clone(), m.meters.clone())).unzip::<_, _, Vec<_>, Vec<_>>();
+        let (plans, meters) =
+            modules.map(|m| (m.plan.clone(), m.meters.clone())).unzip::<_, _, Vec<_>, Vec<_>>();
         let workers = self.config.workers.into();
         let plan = Plan { modules: plans, workers, interval_ns: self.config.interval_ns };
         let options = Options {
@@ -140,7 +144,8 @@ impl SourceRun {
         dispatch_key: Option<Key>,
     ) -> Result<Self, SourceRunError> {
         let spools = Spools::default();
-        let launch = Launch { config: config.clone(), engines: engines.clone(), dispatch_key, spools: spools.clone() };
+        let launch =
+            Launch { config: config.clone(), engines: engines.clone(), dispatch_key, spools: spools.clone() };
         let shared = Arc::new(Shared { inner: Mutex::default(), stopping: AtomicBool::new(false) });
         let input = launch.input()?;
         let (of_thread, cores) = (shared.clone(), config.cores.clone());

@@ -75,8 +75,7 @@ impl Spool {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
             epoch = (now.as_nanos() as u64).to_le_bytes();
         }
-        let inner =
-            Inner { batches: VecDeque::new(), next: 0, bytes: 0, most, dropped: 0, closed: false };
+        let inner = Inner { batches: VecDeque::new(), next: 0, bytes: 0, most, dropped: 0, closed: false };
         Self { epoch: u64::from_le_bytes(epoch), inner: Mutex::new(inner), changed: watch::Sender::new(0) }
     }
 

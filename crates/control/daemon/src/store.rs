@@ -40,7 +40,9 @@ pub enum StoreError {
     Folder { path: String, error: std::io::Error },
     #[error("{path}: {error}")]
     Database { path: String, error: rusqlite::Error },
-    #[error("{path}: it has version {found} of the tables, this program has {VERSION}: use the program that wrote it")]
+    #[error(
+        "{path}: it has version {found} of the tables, this program has {VERSION}: use the program that wrote it"
+    )]
     Version { path: String, found: i64 },
     #[error("{path}: the code of {hash} is missing or was changed")]
     Code { path: String, hash: String },
@@ -51,7 +53,8 @@ pub enum StoreError {
 impl StoreError {
     /// Returns a way to proceed.
     pub fn remedy(&self) -> &'static str {
-        const MAKE_ROOM: &str = "free space on the disk of the node's storage; the node continues with what it has";
+        const MAKE_ROOM: &str =
+            "free space on the disk of the node's storage; the node continues with what it has";
         const WRITABLE: &str = "make the node's storage writable; the node continues with what it has";
         match self {
             Self::ReadOnly => "make the storage writable and restart the node",
@@ -207,7 +210,8 @@ impl Store {
     pub fn modules(&self) -> Result<Vec<Stored>, StoreError> {
         let database = self.database();
         let read = || {
-            let mut all = database.prepare("SELECT * FROM modules ORDER BY installed, root, principal, name")?;
+            let mut all =
+                database.prepare("SELECT * FROM modules ORDER BY installed, root, principal, name")?;
             all.query_map([], of_row)?.collect::<rusqlite::Result<Vec<_>>>()
         };
         read().map_err(|error| self.error(error))
@@ -257,7 +261,8 @@ impl Store {
     /// Records a revocation, by the line of the policy's list.
     pub fn revoked(&self, line: &str, time: u64) -> Result<(), StoreError> {
         self.change(|change| {
-            change.execute("INSERT OR IGNORE INTO revocations VALUES (?1, ?2)", params![line, time as i64])?;
+            change
+                .execute("INSERT OR IGNORE INTO revocations VALUES (?1, ?2)", params![line, time as i64])?;
             Ok(())
         })
     }
@@ -274,7 +279,8 @@ impl Store {
 
     /// Returns the number of entries that the audit log had at the last change.
     pub fn audited(&self) -> Result<Option<u64>, StoreError> {
-        let read = self.database().query_row("SELECT entries FROM audit", [], |row| row.get::<_, i64>(0)).optional();
+        let read =
+            self.database().query_row("SELECT entries FROM audit", [], |row| row.get::<_, i64>(0)).optional();
         read.map(|n| n.map(|n| n as u64)).map_err(|error| self.error(error))
     }
 
@@ -290,11 +296,11 @@ impl Store {
 
     /// Returns the code with this hash.
     pub fn code(&self, hash: &[u8; 32]) -> Result<Vec<u8>, StoreError> {
-        let found = self.code.as_ref().and_then(|folder| folder.read(&code_name(hash), MAX_CODE).ok().flatten());
-        found.filter(|wasm| flame_compile::hash_of(wasm) == *hash).ok_or_else(|| StoreError::Code {
-            path: self.code_path.display().to_string(),
-            hash: hex(hash),
-        })
+        let found =
+            self.code.as_ref().and_then(|folder| folder.read(&code_name(hash), MAX_CODE).ok().flatten());
+        found
+            .filter(|wasm| flame_compile::hash_of(wasm) == *hash)
+            .ok_or_else(|| StoreError::Code { path: self.code_path.display().to_string(), hash: hex(hash) })
     }
 
     /// Removes the code that no module has any more. What is left over is removed at the next start.

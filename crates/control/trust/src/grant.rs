@@ -85,7 +85,13 @@ impl Challenge {
     /// Returns a challenge that is only valid on one connection: `nonce` was sent by the node, and `channel` is
     /// keying material that only the two ends of the connection know.
     pub fn on_channel(nonce: &[u8; 32], channel: &[u8]) -> Self {
-        Self(Sha256::new_with_prefix(b"flame channel 1\0").chain_update(nonce).chain_update(channel).finalize().into())
+        Self(
+            Sha256::new_with_prefix(b"flame channel 1\0")
+                .chain_update(nonce)
+                .chain_update(channel)
+                .finalize()
+                .into(),
+        )
     }
 
     /// Returns the challenge whose bytes were stored with an answer.

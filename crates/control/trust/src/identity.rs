@@ -58,9 +58,12 @@ impl Policy {
         self.cosigned(&role, allowed, &blocks)?;
         if blocks.iter().all(|b| b.holder.is_none()) {
             // Anyone who read it on its way could use it.
-            return Err(Denied::Missing { what: "holder, without which it is not accepted over a connection" });
+            return Err(Denied::Missing {
+                what: "holder, without which it is not accepted over a connection",
+            });
         }
-        let layers: Vec<_> = allowed.fields.iter().chain(blocks.iter().flat_map(|b| &b.fields)).cloned().collect();
+        let layers: Vec<_> =
+            allowed.fields.iter().chain(blocks.iter().flat_map(|b| &b.fields)).cloned().collect();
         let rights = meet(&layers);
         if now < rights.not_before {
             let (now, since) = (time::show(now), time::show(rights.not_before));

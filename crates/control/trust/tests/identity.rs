@@ -5,7 +5,12 @@ mod common;
 use common::{NOW, World};
 use flame_trust::{Answer, Challenge, Credential, Identity, SESSION, Secret};
 
-fn identify(world: &World, credential: &Credential, challenge: &Challenge, answer: &Answer) -> Result<Identity, String> {
+fn identify(
+    world: &World,
+    credential: &Credential,
+    challenge: &Challenge,
+    answer: &Answer,
+) -> Result<Identity, String> {
     world.policy()?.identify(credential, (challenge, answer), world.now).map_err(|e| e.to_string())
 }
 

@@ -58,7 +58,8 @@ async fn http(
 }
 
 fn config(certificate: Option<&Path>) -> Result<Arc<ClientConfig>, Error> {
-    let path = certificate.ok_or("https needs --certificate FILE: the node's certificate, or its authority's")?;
+    let path =
+        certificate.ok_or("https needs --certificate FILE: the node's certificate, or its authority's")?;
     let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let mut roots = RootCertStore::empty();
     for found in CertificateDer::pem_file_iter(path).map_err(|e| fail(&e))? {

@@ -117,7 +117,8 @@ impl Client {
         let body = body.map(serde_json::to_vec).transpose()?;
         let response = self.send(method, path, body)?;
         let (parts, body) = response.into_parts();
-        let bytes = self.runtime.block_on(body.collect()).map_err(|e| format!("the node's reply: {e}"))?.to_bytes();
+        let bytes =
+            self.runtime.block_on(body.collect()).map_err(|e| format!("the node's reply: {e}"))?.to_bytes();
         if !parts.status.is_success() {
             return Err(problem(parts.status, &bytes));
         }
@@ -142,14 +143,21 @@ impl Client {
         Err(problem(parts.status, &bytes))
     }
 
-    fn send(&mut self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Response<Incoming>, Error> {
+    fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> Result<Response<Incoming>, Error> {
         let mut request = Request::builder().method(method).uri(path).header(HOST, &self.host);
         if body.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         let request = request.body(Full::new(Bytes::from(body.unwrap_or_default())))?;
         let reply = self.runtime.block_on(self.sender.send_request(request));
-        reply.map_err(|e| format!("{}: {e} (did the node end, or is it at its limit of connections?)", self.host).into())
+        reply.map_err(|e| {
+            format!("{}: {e} (did the node end, or is it at its limit of connections?)", self.host).into()
+        })
     }
 }
 

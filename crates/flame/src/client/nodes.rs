@@ -102,12 +102,19 @@ pub fn resolve(args: &NodeArgs) -> Result<Resolved, Error> {
             let file = Nodes::path().map_or_else(String::new, |p| p.display().to_string());
             let folder = Nodes::path().and_then(|p| p.parent().map(Path::to_owned)).unwrap_or_default();
             let entry = nodes.nodes.get(&name).cloned().ok_or_else(|| {
-                format!("no node {name:?} in {file}, which has {}; or give unix:PATH or https://HOST:PORT",
-                    if known.is_empty() { "none" } else { &known })
+                format!(
+                    "no node {name:?} in {file}, which has {}; or give unix:PATH or https://HOST:PORT",
+                    if known.is_empty() { "none" } else { &known }
+                )
             })?;
             let join = |path: Option<PathBuf>| path.map(|path| folder.join(path));
             let Entry { address, certificate, credential, identity } = entry;
-            Entry { address, certificate: join(certificate), credential: join(credential), identity: join(identity) }
+            Entry {
+                address,
+                certificate: join(certificate),
+                credential: join(credential),
+                identity: join(identity),
+            }
         }
     };
     if args.credential.is_some() {

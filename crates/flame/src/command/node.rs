@@ -74,7 +74,8 @@ impl Node {
             What::Status { node, answer } => status(&Client::open(&node)?.get("/v1/status")?, answer),
             What::Add { name, address, certificate, credential, identity } => {
                 let full = |path: Option<PathBuf>| path.map(std::path::absolute).transpose();
-                let (certificate, credential, identity) = (full(certificate)?, full(credential)?, full(identity)?);
+                let (certificate, credential, identity) =
+                    (full(certificate)?, full(credential)?, full(identity)?);
                 let mut nodes = Nodes::open()?;
                 nodes.nodes.insert(name.clone(), Entry { address, certificate, credential, identity });
                 nodes.current = Some(name);
@@ -106,7 +107,12 @@ fn status(status: &NodeStatus, answer: AnswerArgs) {
     if answer.is_json() {
         return say_json!(status);
     }
-    say!("{} {}, since {}", status.name.as_deref().unwrap_or("node"), status.version, time::show(status.started));
+    say!(
+        "{} {}, since {}",
+        status.name.as_deref().unwrap_or("node"),
+        status.version,
+        time::show(status.started)
+    );
     say!("{} modules, {} running", status.modules, status.running);
     let head = ["SOURCE", "FROM", "METHOD", "WORKERS", "PACKETS", "DROPPED", "STATE"];
     let mut rows = vec![head.map(str::to_owned)];

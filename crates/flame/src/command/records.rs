@@ -80,7 +80,9 @@ impl Records {
             let before = cursor;
             let ended = match self.one(&mut cursor, &mut output, &stop) {
                 Err(e) if waiting && e.downcast_ref::<Problem>().is_none() => Ended::Broken(e),
-                Err(e) if cursor.is_some() && self.follow && e.downcast_ref::<Problem>().is_none() => Ended::Broken(e),
+                Err(e) if cursor.is_some() && self.follow && e.downcast_ref::<Problem>().is_none() => {
+                    Ended::Broken(e)
+                }
                 Err(e) if e.downcast_ref::<Problem>().is_some_and(is_gone) && cursor != self.cursor => {
                     self.tell(&format!("{e}; its records end here"));
                     break;
@@ -121,7 +123,12 @@ impl Records {
     }
 
     /// Reads one reply from the cursor on.
-    fn one(&self, cursor: &mut Option<Cursor>, output: &mut Output<'_>, stop: &AtomicBool) -> Result<Ended, Error> {
+    fn one(
+        &self,
+        cursor: &mut Option<Cursor>,
+        output: &mut Output<'_>,
+        stop: &AtomicBool,
+    ) -> Result<Ended, Error> {
         let mut client = Client::open(&self.node)?;
         let mut path = module_path(&self.name, "/records", self.principal.as_deref(), None);
         path += if path.contains('?') { "&" } else { "?" };
@@ -130,7 +137,9 @@ impl Records {
             path += &format!("&cursor={}", quoted(&cursor.to_string()));
         }
         let response = client.stream(&path)?;
-        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let header = |name: &str| {
+            response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+        };
         let first: Cursor = header(CURSOR).ok_or("the node's reply has no cursor")?.parse()?;
         match header(LOST).as_deref() {
             None | Some("0") => {}
@@ -183,11 +192,15 @@ fn take(bytes: &mut BytesMut) -> Result<Option<(Frame, RecordBatch)>, Error> {
     let length = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
     let Some(head) = length(0) else { return Ok(None) };
     if head > MAX_FRAME {
-        return Err(format!("the node's reply has a frame of {head} bytes, at most {MAX_FRAME} are read").into());
+        return Err(
+            format!("the node's reply has a frame of {head} bytes, at most {MAX_FRAME} are read").into()
+        );
     }
     let Some(body) = length(4 + head) else { return Ok(None) };
     if body > MAX_FRAME {
-        return Err(format!("the node's reply has a batch of {body} bytes, at most {MAX_FRAME} are read").into());
+        return Err(
+            format!("the node's reply has a batch of {body} bytes, at most {MAX_FRAME} are read").into()
+        );
     }
     let whole = 8 + head + body;
     if bytes.len() < whole {
@@ -212,15 +225,22 @@ impl Output<'_> {
             let manifest = Arc::new(Manifest::from_toml(manifest)?);
             let mut hash = [0; 32];
             for (byte, at) in hash.iter_mut().zip((0..frame.hash.len()).step_by(2)) {
-                *byte = frame.hash.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok()).unwrap_or(0);
+                *byte = frame
+                    .hash
+                    .get(at..at + 2)
+                    .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+                    .unwrap_or(0);
             }
             let entry = CatalogEntry { name: self.args.name.clone(), hash, manifest };
-            let same = self.sink.as_ref().is_some_and(|(_, old)| old.manifest.tables == entry.manifest.tables);
+            let same =
+                self.sink.as_ref().is_some_and(|(_, old)| old.manifest.tables == entry.manifest.tables);
             if !same {
                 self.reopen(entry)?;
             }
         }
-        let Some((sink, entry)) = &mut self.sink else { return Err("the node's reply has no manifest".into()) };
+        let Some((sink, entry)) = &mut self.sink else {
+            return Err("the node's reply has no manifest".into());
+        };
         let table = entry.manifest.tables.iter().find(|table| table.name == frame.table);
         let table = table.ok_or_else(|| format!("the manifest has no table {:?}", frame.table))?;
         // The module has another name in the node's plan.
@@ -237,12 +257,16 @@ impl Output<'_> {
         if let Some((sink, _)) = self.sink.take() {
             sink.finish()?;
             if self.args.output.is_some() {
-                return Err("the module was updated and has other tables: continue in another file, from the cursor".into());
+                return Err(
+                    "the module was updated and has other tables: continue in another file, from the cursor"
+                        .into(),
+                );
             }
         }
         let options = flame_record::Options { live: self.args.follow, ..flame_record::Options::default() };
         let catalog = Catalog { modules: vec![entry.clone()] };
-        let sink = flame_record::open(self.args.format.into(), self.args.output.as_deref(), &catalog, &options)?;
+        let sink =
+            flame_record::open(self.args.format.into(), self.args.output.as_deref(), &catalog, &options)?;
         self.sink = Some((sink, entry));
         Ok(())
     }

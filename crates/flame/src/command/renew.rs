@@ -24,7 +24,8 @@ impl Renew {
         let mut client = Client::open(&self.node)?;
         let before: Module = client.get(&module_path(&self.name, "", None, None))?;
         let hash = digits(&before.hash).ok_or("the node's reply has no SHA-256 of the module")?;
-        let answer = client.answer(&hash).ok_or("renew needs the new credential: --credential, --identity")?;
+        let answer =
+            client.answer(&hash).ok_or("renew needs the new credential: --credential, --identity")?;
         let request = RenewRequest { answer, revision: Some(before.revision) };
         let path = module_path(&self.name, "/renew", None, None);
         let module: Module = client.request(Method::POST, &path, Some(&request))?;

@@ -45,11 +45,20 @@ impl Show {
         m.narrow.iter().for_each(|n| line("narrowed", &format!("{} = {}", n.field, n.value)));
         let a = &m.account;
         let shed: Vec<_> = a.shed.iter().map(|(cause, n)| format!(" + {n} {cause}")).collect();
-        line("packets", &format!("{} = {} processed + {} filtered{}", a.offered, a.processed, a.filtered, shed.concat()));
-        line("records", &format!("{}, {} withheld, {} lost by the module", a.records, a.withheld, a.records_lost));
+        line(
+            "packets",
+            &format!("{} = {} processed + {} filtered{}", a.offered, a.processed, a.filtered, shed.concat()),
+        );
+        line(
+            "records",
+            &format!("{}, {} withheld, {} lost by the module", a.records, a.withheld, a.records_lost),
+        );
         line("faults", &a.faults.to_string());
         let s = &m.spool;
-        line("kept", &format!("{} rows in {} bytes from cursor {}; {} dropped", s.rows, s.bytes, s.first, s.dropped));
+        line(
+            "kept",
+            &format!("{} rows in {} bytes from cursor {}; {} dropped", s.rows, s.bytes, s.first, s.dropped),
+        );
         m.notes.iter().for_each(|note| line("note", note));
         Ok(Status::Done)
     }

@@ -35,14 +35,41 @@ const BREATHER: Duration = Duration::from_millis(50);
 pub struct Server {
     app: Arc<App>,
     router: Router,
-    slots: Arc<Semaphore>,
-    most: usize,
+    places: Places,
+}
+
+/// The connections that may be open: of operators, other users, and over TLS, so that none of them keeps the
+/// others out.
+#[derive(Clone)]
+struct Places {
+    operators: Arc<Semaphore>,
+    users: Arc<Semaphore>,
+    tls: Arc<Semaphore>,
+    most: u32,
+}
+
+impl Places {
+    fn new(most: usize) -> Self {
+        let of = || Arc::new(Semaphore::new(most));
+        Self { operators: of(), users: of(), tls: of(), most: u32::try_from(most).unwrap_or(u32::MAX) }
+    }
+
+    /// Returns a place for a peer. Without one the connection is closed at once, which the client sees as an
+    /// error.
+    fn take(&self, peer: &Peer) -> Option<OwnedSemaphorePermit> {
+        let places = match peer {
+            Peer::Unix { access: Access::Operator, .. } => &self.operators,
+            Peer::Unix { .. } => &self.users,
+            Peer::Tls { .. } => &self.tls,
+        };
+        places.clone().try_acquire_owned().ok()
+    }
 }
 
 impl Server {
     pub fn new(app: Arc<App>, router: Router) -> Self {
         let most = app.engine.config().limits.connections;
-        Self { app, router, slots: Arc::new(Semaphore::new(most)), most }
+        Self { app, router, places: Places::new(most) }
     }
 
     pub async fn accept_unix(self, listener: UnixListener) {
@@ -56,15 +83,16 @@ impl Server {
                 tokio::time::sleep(BREATHER).await;
                 continue;
             };
-            // Without a place the connection is closed at once, which the client sees as an error.
-            let Ok(slot) = self.slots.clone().try_acquire_owned() else { continue };
             let uid = match stream.peer_cred() {
                 Ok(credentials) => credentials.uid(),
                 Err(_) => continue,
             };
             let socket = self.app.engine.config().socket;
             let access = socket.map_or(Access::None, |socket| access(&socket, uid));
-            tokio::spawn(self.clone().serve(stream, Peer::Unix { uid, access }, slot));
+            let peer = Peer::Unix { uid, access };
+            if let Some(place) = self.places.take(&peer) {
+                tokio::spawn(self.clone().serve(stream, peer, place));
+            }
         }
     }
 
@@ -80,20 +108,21 @@ impl Server {
                 tokio::time::sleep(BREATHER).await;
                 continue;
             };
-            let Ok(slot) = self.slots.clone().try_acquire_owned() else { continue };
+            // Before the handshake, which takes time.
+            let Ok(place) = self.places.tls.clone().try_acquire_owned() else { continue };
             let _ = stream.set_nodelay(true);
             let (server, acceptor) = (self.clone(), acceptor.clone());
             tokio::spawn(async move {
                 let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
                 let exported = stream.get_ref().1.export_keying_material([0; 32], flame_api::EXPORTER, None);
                 let Ok(exported) = exported else { return };
-                server.serve(stream, Peer::Tls { address: address.ip(), exported }, slot).await;
+                server.serve(stream, Peer::Tls { address: address.ip(), exported }, place).await;
             });
         }
     }
 
     /// Serves one connection, one request after the other.
-    async fn serve<S>(self, stream: S, peer: Peer, slot: OwnedSemaphorePermit)
+    async fn serve<S>(self, stream: S, peer: Peer, place: OwnedSemaphorePermit)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
@@ -119,21 +148,28 @@ impl Server {
             // The streams of records end by themselves; a client that reads nothing is left.
             let _ = timeout(DRAIN, served).await;
         }
-        drop(slot);
+        drop(place);
     }
 
     /// Waits until all connections have ended.
     pub async fn drained(&self) {
-        let _ = timeout(DRAIN, self.slots.acquire_many(self.most as u32)).await;
+        let Places { operators, users, tls, most } = &self.places;
+        let all = async {
+            for places in [operators, users, tls] {
+                let _ = places.acquire_many(*most).await;
+            }
+        };
+        let _ = timeout(DRAIN, all).await;
     }
 }
-
 
 /// Returns the rights of a user of this machine.
 fn access(socket: &Socket, uid: u32) -> Access {
     let names = |list: &[String]| list.iter().any(|name| uid_of(name) == Some(uid));
     match () {
-        () if uid == 0 || uid == flame_files::effective_user() || names(&socket.operators) => Access::Operator,
+        () if uid == 0 || uid == flame_files::effective_user() || names(&socket.operators) => {
+            Access::Operator
+        }
         () if names(&socket.users) => Access::User,
         () => Access::None,
     }

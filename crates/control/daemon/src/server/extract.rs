@@ -149,65 +149,88 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<App>> for Params<T> {
     async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Refusal> {
         let query = Query::<T>::try_from_uri(&parts.uri).map_err(|e| {
             let text = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
-            Problem::new(Code::Invalid, format!("query: {text}"), "see GET /v1/openapi.json for the parameters")
+            Problem::new(
+                Code::Invalid,
+                format!("query: {text}"),
+                "see GET /v1/openapi.json for the parameters",
+            )
         })?;
         Ok(Self(query.0))
     }
 }
 
-/// A body of JSON.
+/// A body of JSON from a principal.
 pub struct Body<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<App>> for Body<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Refusal> {
-        let limits = app.engine.config().limits;
-        let (parts, body) = request.into_parts();
-        let is_json = parts.headers.get(CONTENT_TYPE).and_then(|t| t.to_str().ok()).is_some_and(|t| {
-            t.split(';').next().is_some_and(|t| t.trim().eq_ignore_ascii_case("application/json"))
-        });
-        if !is_json {
+        read(request, app, usize::MAX).await.map(Self)
+    }
+}
+
+/// A body of JSON from anyone, who may not fill the node's memory.
+pub struct SmallBody<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for SmallBody<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Refusal> {
+        // Twice the longest credential, for escapes.
+        read(request, app, 2 * flame_trust::MAX_BYTES).await.map(Self)
+    }
+}
+
+/// Reads a body of at most `most` bytes, and no more than the node's limit.
+async fn read<T: DeserializeOwned>(request: Request, app: &Arc<App>, most: usize) -> Result<T, Refusal> {
+    let mut limits = app.engine.config().limits;
+    limits.request_bytes = limits.request_bytes.min(most);
+    let (parts, body) = request.into_parts();
+    let is_json = parts.headers.get(CONTENT_TYPE).and_then(|t| t.to_str().ok()).is_some_and(|t| {
+        t.split(';').next().is_some_and(|t| t.trim().eq_ignore_ascii_case("application/json"))
+    });
+    if !is_json {
+        return Err(Problem::new(
+            Code::MediaType,
+            "the body is not declared as JSON",
+            "send the header content-type: application/json",
+        )
+        .into());
+    }
+    let too_large = || {
+        Problem::new(
+            Code::TooLarge,
+            format!("the body has more than {} bytes", limits.request_bytes),
+            "make the module smaller, or ask the operator for a higher limit (request_bytes in [limits])",
+        )
+    };
+    let stated = parts.headers.get(CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse::<usize>().ok());
+    if stated.is_some_and(|n| n > limits.request_bytes) {
+        return Err(too_large().into());
+    }
+    let read = axum::body::to_bytes(body, limits.request_bytes);
+    let bytes = match tokio::time::timeout(limits.request_time, read).await {
+        Err(_) => {
             return Err(Problem::new(
-                Code::MediaType,
-                "the body is not declared as JSON",
-                "send the header content-type: application/json",
+                Code::Timeout,
+                format!("the body did not arrive within {:?}", limits.request_time),
+                "send it faster, or ask the operator for more time (request_time in [limits])",
             )
             .into());
         }
-        let too_large = || {
-            Problem::new(
-                Code::TooLarge,
-                format!("the body has more than {} bytes", limits.request_bytes),
-                "make the module smaller, or ask the operator for a higher limit (request_bytes in [limits])",
-            )
-        };
-        let stated = parts.headers.get(CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse::<usize>().ok());
-        if stated.is_some_and(|n| n > limits.request_bytes) {
-            return Err(too_large().into());
+        Ok(Err(e)) => {
+            let limited =
+                std::error::Error::source(&e).is_some_and(|e| e.is::<http_body_util::LengthLimitError>());
+            return Err(match limited {
+                true => too_large().into(),
+                false => Problem::new(Code::Invalid, format!("body: {e}"), "send the whole body").into(),
+            });
         }
-        let read = axum::body::to_bytes(body, limits.request_bytes);
-        let bytes = match tokio::time::timeout(limits.request_time, read).await {
-            Err(_) => {
-                return Err(Problem::new(
-                    Code::Timeout,
-                    format!("the body did not arrive within {:?}", limits.request_time),
-                    "send it faster, or ask the operator for more time (request_time in [limits])",
-                )
-                .into());
-            }
-            Ok(Err(e)) => {
-                let limited = std::error::Error::source(&e).is_some_and(|e| e.is::<http_body_util::LengthLimitError>());
-                return Err(match limited {
-                    true => too_large().into(),
-                    false => Problem::new(Code::Invalid, format!("body: {e}"), "send the whole body").into(),
-                });
-            }
-            Ok(Ok(bytes)) => bytes,
-        };
-        let value = serde_json::from_slice(&bytes).map_err(|e| {
-            Problem::new(Code::Invalid, format!("body: {e}"), "see GET /v1/openapi.json for its fields")
-        })?;
-        Ok(Self(value))
-    }
+        Ok(Ok(bytes)) => bytes,
+    };
+    let value = serde_json::from_slice(&bytes).map_err(|e| {
+        Problem::new(Code::Invalid, format!("body: {e}"), "see GET /v1/openapi.json for its fields")
+    })?;
+    Ok(value)
 }

@@ -62,11 +62,24 @@ fn gather(engine: &crate::Engine, owner: Option<&crate::store::Owner>, operator:
         vec![("module", m.name.clone()), ("principal", principal), ("source", m.source.clone())]
     };
     let mut metrics = Metrics::default();
-    let each = |of: fn(&flame_api::Module) -> u64| modules.iter().map(|m| (label(m), of(m))).collect::<Vec<_>>();
-    metrics.gauges("flame_module_running", "Whether the module runs", each(|m| u64::from(m.state == ModuleState::Running)));
+    let each =
+        |of: fn(&flame_api::Module) -> u64| modules.iter().map(|m| (label(m), of(m))).collect::<Vec<_>>();
+    metrics.gauges(
+        "flame_module_running",
+        "Whether the module runs",
+        each(|m| u64::from(m.state == ModuleState::Running)),
+    );
     metrics.counters("flame_module_packets_offered", "Packets of the source", each(|m| m.account.offered));
-    metrics.counters("flame_module_packets_processed", "Packets that the module saw", each(|m| m.account.processed));
-    metrics.counters("flame_module_packets_filtered", "Packets outside its view", each(|m| m.account.filtered));
+    metrics.counters(
+        "flame_module_packets_processed",
+        "Packets that the module saw",
+        each(|m| m.account.processed),
+    );
+    metrics.counters(
+        "flame_module_packets_filtered",
+        "Packets outside its view",
+        each(|m| m.account.filtered),
+    );
     let shed = modules.iter().flat_map(|m| {
         m.account.shed.iter().map(move |(cause, n)| ([label(m), vec![("cause", cause.clone())]].concat(), *n))
     });
@@ -83,7 +96,11 @@ fn gather(engine: &crate::Engine, owner: Option<&crate::store::Owner>, operator:
         metrics.gauges("flame_source_running", "Whether the source runs", of(|s| u64::from(s.running)));
         metrics.counters("flame_source_packets", "Packets", of(|s| s.packets.unwrap_or(0)));
         metrics.counters("flame_source_bytes", "Captured bytes", of(|s| s.bytes.unwrap_or(0)));
-        metrics.counters("flame_source_kernel_drops", "Packets dropped by the kernel", of(|s| s.kernel_drops.unwrap_or(0)));
+        metrics.counters(
+            "flame_source_kernel_drops",
+            "Packets dropped by the kernel",
+            of(|s| s.kernel_drops.unwrap_or(0)),
+        );
     }
     let mut text = String::new();
     encode(&mut text, &metrics.0).ok()?;

@@ -38,7 +38,11 @@ pub struct Listeners {
 }
 
 /// Serves requests until `ending` becomes true; then no connection is accepted, and open ones are completed.
-pub async fn serve(engine: Arc<Engine>, listeners: Listeners, ending: watch::Receiver<bool>) -> std::io::Result<()> {
+pub async fn serve(
+    engine: Arc<Engine>,
+    listeners: Listeners,
+    ending: watch::Receiver<bool>,
+) -> std::io::Result<()> {
     let app = Arc::new(App {
         engine,
         rates: Rates::default(),

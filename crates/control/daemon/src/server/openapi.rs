@@ -47,7 +47,9 @@ mod tests {
     fn every_path_and_its_errors_are_described() {
         let text: serde_json::Value = serde_json::from_str(super::description()).unwrap();
         let paths = text["paths"].as_object().unwrap();
-        for path in ["/v1/modules", "/v1/modules/{name}", "/v1/modules/{name}/records", "/v1/session", "/metrics"] {
+        for path in
+            ["/v1/modules", "/v1/modules/{name}", "/v1/modules/{name}/records", "/v1/session", "/metrics"]
+        {
             assert!(paths.contains_key(path), "{path} in {:?}", paths.keys().collect::<Vec<_>>());
         }
         let install = &paths["/v1/modules"]["post"];

@@ -32,7 +32,8 @@ impl Rates {
             buckets.retain(|_, b| b.tokens + now.duration_since(b.at).as_secs_f64() * rate < rate);
         }
         let bucket = buckets.entry(who.to_owned()).or_insert(Bucket { tokens: rate, at: now });
-        bucket.tokens = (bucket.tokens + now.saturating_duration_since(bucket.at).as_secs_f64() * rate).min(rate);
+        bucket.tokens =
+            (bucket.tokens + now.saturating_duration_since(bucket.at).as_secs_f64() * rate).min(rate);
         bucket.at = now;
         if bucket.tokens >= 1.0 {
             bucket.tokens -= 1.0;

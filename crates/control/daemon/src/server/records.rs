@@ -42,7 +42,8 @@ pub(super) async fn records(
 ) -> Result<Response, Refusal> {
     let owner = caller.of(&app.engine, query.principal.as_deref())?;
     let spool = app.engine.spool(&owner, &name)?;
-    let invalid = |e: String| Problem::new(Code::Invalid, e, "leave out the cursor to begin with the oldest row");
+    let invalid =
+        |e: String| Problem::new(Code::Invalid, e, "leave out the cursor to begin with the oldest row");
     let cursor = query.cursor.as_deref().map(str::parse::<Cursor>).transpose().map_err(invalid)?;
     let (mut row, mut lost) = match cursor {
         None => (spool.filled().first, "0".to_owned()),
@@ -66,7 +67,8 @@ pub(super) async fn records(
         None => None,
     };
     let (sender, receiver) = mpsc::channel(WAITING);
-    let stream = Stream { spool, row, format: query.format, follow: query.follow, ending: app.ending.clone() };
+    let stream =
+        Stream { spool, row, format: query.format, follow: query.follow, ending: app.ending.clone() };
     tokio::spawn(stream.run(encoder, sender));
     let content = HeaderValue::from_static(match query.format {
         Encoding::Json | Encoding::Eve => "application/x-ndjson",
@@ -196,9 +198,12 @@ impl Encoder {
         };
         let written = Shared::default();
         let catalog = Catalog { modules: vec![(*batch.entry).clone()] };
-        let options = flame_record::Options { guard_formulas: Some(false), ..flame_record::Options::default() };
-        let sink = flame_record::open_writer(format, Box::new(written.clone()), "the reply", &catalog, &options);
-        let sink = sink.map_err(|e| Problem::new(Code::Invalid, e.to_string(), "choose format=json or arrow"))?;
+        let options =
+            flame_record::Options { guard_formulas: Some(false), ..flame_record::Options::default() };
+        let sink =
+            flame_record::open_writer(format, Box::new(written.clone()), "the reply", &catalog, &options);
+        let sink =
+            sink.map_err(|e| Problem::new(Code::Invalid, e.to_string(), "choose format=json or arrow"))?;
         Ok(Self { entry: batch.entry.clone(), to: To::Sink { sink, written } })
     }
 
@@ -215,7 +220,8 @@ impl Encoder {
                 Ok(written.take())
             }
             To::Frames { has_manifest } => {
-                let manifest = (!std::mem::replace(has_manifest, true)).then(|| self.entry.manifest.to_toml());
+                let manifest =
+                    (!std::mem::replace(has_manifest, true)).then(|| self.entry.manifest.to_toml());
                 let frame = Frame {
                     first: batch.first,
                     table: batch.table.name.clone(),

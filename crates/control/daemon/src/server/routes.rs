@@ -1,7 +1,7 @@
 //! The paths of the API.
 
 use super::App;
-use super::extract::{Authenticated, Body, Connected, Json, Name, Operator, Params, Refusal};
+use super::extract::{Authenticated, Body, Connected, Json, Name, Operator, Params, Refusal, SmallBody};
 use super::{metrics, openapi, records};
 use crate::change::Presented;
 use crate::engine::Engine;
@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use flame_api::{
     Challenge, ChallengeRequest, Change, Code, Health, InstallRequest, LogLine, Module, Modules, Problem,
-    RenewRequest, RevokeRequest, Session, SessionRequest, Sources, Status, UpdateRequest,
+    RenewRequest, RevokeRequest, Session, SessionRequest, Sources, Status, UpdateRequest, Whose,
 };
 use std::sync::Arc;
 
@@ -55,7 +55,11 @@ async fn blocking<T: Send + 'static>(
     let engine = app.engine.clone();
     let done = tokio::task::spawn_blocking(move || change(&engine)).await;
     let done = done.unwrap_or_else(|e| {
-        Err(Problem::new(Code::Internal, format!("a fault of the node: {e}"), "report this with the node's log"))
+        Err(Problem::new(
+            Code::Internal,
+            format!("a fault of the node: {e}"),
+            "report this with the node's log",
+        ))
     });
     Ok(done?)
 }
@@ -103,7 +107,7 @@ pub(super) async fn session(Authenticated(caller, _): Authenticated) -> Json<Ses
 pub(super) async fn challenge(
     State(app): State<Arc<App>>,
     Connected(connection): Connected,
-    Body(request): Body<ChallengeRequest>,
+    SmallBody(request): SmallBody<ChallengeRequest>,
 ) -> Reply<Challenge> {
     let nonce = blocking(&app, move |engine| connection.challenge(engine, &request)).await?;
     Ok(Json(Challenge { nonce: nonce.to_vec() }))
@@ -115,7 +119,7 @@ pub(super) async fn challenge(
 pub(super) async fn answer(
     State(app): State<Arc<App>>,
     Connected(connection): Connected,
-    Body(request): Body<SessionRequest>,
+    SmallBody(request): SmallBody<SessionRequest>,
 ) -> Reply<Session> {
     Ok(Json(blocking(&app, move |engine| connection.answer(engine, &request)).await?))
 }
@@ -130,7 +134,10 @@ pub(super) async fn status(State(app): State<Arc<App>>, _: Operator) -> Reply<St
 /// The sources of packets
 #[utoipa::path(get, path = "/v1/sources",
     responses((status = 200, body = Sources), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
-pub(super) async fn sources(State(app): State<Arc<App>>, Authenticated(caller, _): Authenticated) -> Reply<Sources> {
+pub(super) async fn sources(
+    State(app): State<Arc<App>>,
+    Authenticated(caller, _): Authenticated,
+) -> Reply<Sources> {
     let operator = caller.is_operator();
     Ok(Json(blocking(&app, move |engine| Ok(Sources { sources: engine.sources(operator) })).await?))
 }
@@ -150,7 +157,10 @@ pub(super) async fn revoke(
 /// The modules of the caller; for the operator, all modules
 #[utoipa::path(get, path = "/v1/modules",
     responses((status = 200, body = Modules), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
-pub(super) async fn list(State(app): State<Arc<App>>, Authenticated(caller, _): Authenticated) -> Reply<Modules> {
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Authenticated(caller, _): Authenticated,
+) -> Reply<Modules> {
     let owner = (!caller.is_operator()).then(|| caller.owner());
     Ok(Json(blocking(&app, move |engine| Ok(Modules { modules: engine.list(owner.as_ref()) })).await?))
 }
@@ -169,15 +179,18 @@ pub(super) async fn install(
 }
 
 /// One module
-#[utoipa::path(get, path = "/v1/modules/{name}", params(("name" = String, Path), Change),
+#[utoipa::path(get, path = "/v1/modules/{name}", params(("name" = String, Path), Whose),
     responses((status = 200, body = Module), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     Authenticated(caller, _): Authenticated,
     Name(name): Name,
-    Params(change): Params<Change>,
+    Params(whose): Params<Whose>,
 ) -> Reply<Module> {
-    Ok(Json(blocking(&app, move |engine| engine.show(&meant(&caller, engine, &change)?, &name)).await?))
+    Ok(Json(
+        blocking(&app, move |engine| engine.show(&caller.of(engine, whose.principal.as_deref())?, &name))
+            .await?,
+    ))
 }
 
 /// Change code, settings or narrowing of a module
@@ -208,7 +221,8 @@ pub(super) async fn renew(
     Body(request): Body<RenewRequest>,
 ) -> Reply<Module> {
     let shown = connection.proof(Some(&request.answer))?;
-    let none = || Problem::new(Code::Invalid, "no credential was presented", "begin a session with the new one");
+    let none =
+        || Problem::new(Code::Invalid, "no credential was presented", "begin a session with the new one");
     let shown = shown.ok_or_else(none)?;
     let change = move |engine: &Engine| engine.renew(&caller.owner(), &name, request.revision, shown);
     Ok(Json(compiling(&app, change).await?))
@@ -223,9 +237,7 @@ pub(super) async fn stop(
     Name(name): Name,
     Params(change): Params<Change>,
 ) -> Reply<Module> {
-    let done = move |engine: &Engine| {
-        engine.stop(&meant(&caller, engine, &change)?, &name, change.revision)
-    };
+    let done = move |engine: &Engine| engine.stop(&meant(&caller, engine, &change)?, &name, change.revision);
     Ok(Json(blocking(&app, done).await?))
 }
 
@@ -238,20 +250,19 @@ pub(super) async fn remove(
     Name(name): Name,
     Params(change): Params<Change>,
 ) -> Reply<Module> {
-    let done = move |engine: &Engine| {
-        engine.remove(&meant(&caller, engine, &change)?, &name, change.revision)
-    };
+    let done =
+        move |engine: &Engine| engine.remove(&meant(&caller, engine, &change)?, &name, change.revision);
     Ok(Json(blocking(&app, done).await?))
 }
 
 /// The log of a module
-#[utoipa::path(get, path = "/v1/modules/{name}/log", params(("name" = String, Path), Change),
+#[utoipa::path(get, path = "/v1/modules/{name}/log", params(("name" = String, Path), Whose),
     responses((status = 200, body = Vec<LogLine>), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
 pub(super) async fn log(
     State(app): State<Arc<App>>,
     Authenticated(caller, _): Authenticated,
     Name(name): Name,
-    Params(change): Params<Change>,
+    Params(whose): Params<Whose>,
 ) -> Reply<Vec<LogLine>> {
-    Ok(Json(app.engine.log(&meant(&caller, &app.engine, &change)?, &name)?))
+    Ok(Json(app.engine.log(&caller.of(&app.engine, whose.principal.as_deref())?, &name)?))
 }

@@ -52,7 +52,8 @@ pub fn certificate(tls: &Tls, storage: &Path) -> Result<(PathBuf, PathBuf), TlsE
 
 fn write(path: &Path, bytes: &[u8], private: bool) -> Result<(), TlsError> {
     let io = |error| TlsError::Io { path: path.display().to_string(), error };
-    let mut file = if private { flame_files::Staged::private(path) } else { flame_files::Staged::new(path) }.map_err(io)?;
+    let mut file = if private { flame_files::Staged::private(path) } else { flame_files::Staged::new(path) }
+        .map_err(io)?;
     file.write_all(bytes).and_then(|()| file.finish()).map_err(io)
 }
 
