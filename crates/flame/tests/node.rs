@@ -1,8 +1,8 @@
 //! Tests of a node: its operator, its principals, and what survives a restart.
 
-mod node;
+mod daemon;
 
-use node::{Node, module, replay, text, wait_for};
+use daemon::{Node, module, replay, text, wait_for};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -22,13 +22,17 @@ fn an_operator_installs_changes_and_removes_modules() {
     assert_eq!((&installed["name"], &installed["revision"]), (&json!("count"), &json!(1)));
     assert!(node.refused(&["install", &count]).contains("is installed already"));
     node.json(&["install", &flow, "--name", "flows"]);
-    let packets = |node: &Node, name: &str| node.json(&["show", name])["account"]["offered"].as_u64().unwrap();
+    let packets =
+        |node: &Node, name: &str| node.json(&["show", name])["account"]["offered"].as_u64().unwrap();
     wait_for("packets", || packets(&node, "count") > 100);
     // Rows arrive in every format.
     wait_for("rows", || node.json(&["show", "count"])["spool"]["rows"].as_u64() > Some(5));
     let lines = node.run(&["records", "count", "--format", "json", "-q"]);
     let rows: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    assert!(rows.len() > 5 && rows.iter().all(|r| r["module"] == "count" && r["table"] == "interval"), "{lines}");
+    assert!(
+        rows.len() > 5 && rows.iter().all(|r| r["module"] == "count" && r["table"] == "interval"),
+        "{lines}"
+    );
     for format in ["table", "csv", "parquet"] {
         node.run(&["records", "count", "--format", format, "-o", &format!("rows-{format}"), "-q"]);
     }
@@ -135,7 +139,11 @@ fn principals_see_and_change_their_own_modules_alone() {
     // After a restart it is known why it does not run.
     node.end();
     node.start();
-    assert!(node.said().contains("module count of alice is evicted: the credential is revoked"), "{}", node.said());
+    assert!(
+        node.said().contains("module count of alice is evicted: the credential is revoked"),
+        "{}",
+        node.said()
+    );
     let log = node.run(&["audit", "verify", "--policy", "policy.toml"]);
     assert!(!log.is_empty(), "the log is whole");
 }
@@ -163,7 +171,7 @@ fn records_go_on_after_the_node_was_killed() {
     node.json(&["install", &count.display().to_string()]);
     let out = std::fs::File::create(node.path("rows")).unwrap();
     let errors = std::fs::File::create(node.path("errors")).unwrap();
-    let mut follow = std::process::Command::new(node::flame())
+    let mut follow = std::process::Command::new(daemon::flame())
         .args(["records", "count", "--follow", "--format", "json", "--node", &node.socket()])
         .stdout(out)
         .stderr(errors)
@@ -203,17 +211,17 @@ fn an_answer_cannot_be_replayed() {
     let text = std::fs::read_to_string(node.path("alice.cred")).unwrap();
     let credential = Credential::parse(&text).unwrap();
     let secret = Secret::from_file(&node.path("alice.key")).unwrap();
-    let first = node::Connection::open(&node.path("node.sock"));
+    let first = daemon::Connection::open(&node.path("node.sock"));
     let nonce = first.post("/v1/session/challenge", &json!({ "credential": text })).1["nonce"].clone();
-    let nonce = node::unbase64(nonce.as_str().unwrap());
+    let nonce = daemon::unbase64(nonce.as_str().unwrap());
     let answer_on = |channel: &[u8]| {
         let challenge = Challenge::on_channel(&nonce.clone().try_into().unwrap(), channel);
         let answer = challenge.answer(&secret, &credential, &SESSION);
-        json!({ "key": answer.key.to_string(), "signature": node::base64(&answer.signature) })
+        json!({ "key": answer.key.to_string(), "signature": daemon::base64(&answer.signature) })
     };
     let right = answer_on(flame_api::UNIX_CHANNEL);
     // Another connection, which asked for a challenge of its own, or for none.
-    let second = node::Connection::open(&node.path("node.sock"));
+    let second = daemon::Connection::open(&node.path("node.sock"));
     let (code, problem) = second.post("/v1/session", &right);
     assert_eq!((code, &problem["code"]), (401, &json!("unauthenticated")), "{problem}");
     second.post("/v1/session/challenge", &json!({ "credential": text }));
@@ -222,14 +230,14 @@ fn an_answer_cannot_be_replayed() {
     assert_eq!(first.post("/v1/session", &answer_on(&[7; 32])).0, 403);
     assert_eq!(first.post("/v1/session", &right).0, 401);
     // The right one, on a connection where nothing went wrong.
-    let third = node::Connection::open(&node.path("node.sock"));
+    let third = daemon::Connection::open(&node.path("node.sock"));
     let nonce = third.post("/v1/session/challenge", &json!({ "credential": text })).1["nonce"].clone();
     let challenge = Challenge::on_channel(
-        &node::unbase64(nonce.as_str().unwrap()).try_into().unwrap(),
+        &daemon::unbase64(nonce.as_str().unwrap()).try_into().unwrap(),
         flame_api::UNIX_CHANNEL,
     );
     let answer = challenge.answer(&secret, &credential, &SESSION);
-    let body = json!({ "key": answer.key.to_string(), "signature": node::base64(&answer.signature) });
+    let body = json!({ "key": answer.key.to_string(), "signature": daemon::base64(&answer.signature) });
     let (code, session) = third.post("/v1/session", &body);
     assert_eq!((code, &session["principal"]), (200, &json!("alice")), "{session}");
 }

@@ -1,8 +1,8 @@
 //! Every call of the API is tried with data made from its own description, by schemathesis.
 
-mod node;
+mod daemon;
 
-use node::{Node, module, replay};
+use daemon::{Node, module, replay};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,9 @@ fn pass_on(socket: PathBuf) -> u16 {
             let Ok(node) = UnixStream::connect(&socket) else { return };
             let (to, from) = (node.try_clone().unwrap(), client.try_clone().unwrap());
             std::thread::spawn(move || pump(from, to, |node| drop(node.shutdown(Shutdown::Write))));
-            std::thread::spawn(move || pump(node, client, |client: &TcpStream| drop(client.shutdown(Shutdown::Write))));
+            std::thread::spawn(move || {
+                pump(node, client, |client: &TcpStream| drop(client.shutdown(Shutdown::Write)))
+            });
         }
     });
     port
@@ -50,8 +52,8 @@ fn requests_made_from_the_description_are_answered_as_it_says() {
         .current_dir(node.folder.path())
         .output()
         .unwrap();
-    let said = node::text(&out.stdout);
-    assert!(out.status.success(), "{said}{}", node::text(&out.stderr));
+    let said = daemon::text(&out.stdout);
+    assert!(out.status.success(), "{said}{}", daemon::text(&out.stderr));
     assert!(said.contains("17 selected / 17 total"), "{said}");
     assert_eq!(node.request("GET", "/v1/health", None).0, 200);
     node.end();

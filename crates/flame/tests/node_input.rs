@@ -1,8 +1,8 @@
 //! Tests of bad input to a node: each is refused with an error that names its cause, and disturbs nobody.
 
-mod node;
+mod daemon;
 
-use node::{Connection, Node, base64, module, raw, reply, replay};
+use daemon::{Connection, Node, base64, module, raw, replay, reply};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -62,12 +62,17 @@ fn every_refusal_names_cause_and_remedy() {
     assert_eq!(code_of(reply(&long).unwrap()), (413, "too_large".to_owned()));
     let chunk = format!("40000\r\n{}\r\n", " ".repeat(0x40000));
     let chunked = format!("{json}transfer-encoding: chunked\r\n\r\n{}0\r\n\r\n", chunk.repeat(5));
-    assert_eq!(code_of(reply(&raw(&socket, chunked.as_bytes()).unwrap()).unwrap()), (413, "too_large".to_owned()));
+    assert_eq!(
+        code_of(reply(&raw(&socket, chunked.as_bytes()).unwrap()).unwrap()),
+        (413, "too_large".to_owned())
+    );
     // No HTTP at all, and a head without an end.
-    assert!(node::text(&raw(&socket, b"\x16\x03\x01\x02\x00\r\n\r\n").unwrap()).starts_with("HTTP/1.1 400"));
+    assert!(
+        daemon::text(&raw(&socket, b"\x16\x03\x01\x02\x00\r\n\r\n").unwrap()).starts_with("HTTP/1.1 400")
+    );
     let endless = format!("GET / HTTP/1.1\r\nx: {}", "a".repeat(1 << 20));
     let refused = raw(&socket, endless.as_bytes());
-    assert!(refused.is_err() || node::text(&refused.unwrap()).starts_with("HTTP/1.1 4"));
+    assert!(refused.is_err() || daemon::text(&refused.unwrap()).starts_with("HTTP/1.1 4"));
     assert_eq!(node.request("GET", "/v1/health", None).0, 200);
 }
 
@@ -77,7 +82,8 @@ fn slow_and_half_open_clients_are_closed_and_keep_nobody_out() {
     let socket = node.path("node.sock");
     // A body that never arrives is answered after its time.
     let start = Instant::now();
-    let head = "POST /v1/modules HTTP/1.1\r\nhost: n\r\ncontent-type: application/json\r\nconnection: close\r\n";
+    let head =
+        "POST /v1/modules HTTP/1.1\r\nhost: n\r\ncontent-type: application/json\r\nconnection: close\r\n";
     let slow = raw(&socket, format!("{head}content-length: 100\r\n\r\n{{").as_bytes()).unwrap();
     assert_eq!(code_of(reply(&slow).unwrap()), (408, "timeout".to_owned()));
     assert!(start.elapsed() >= Duration::from_secs(2));
@@ -144,7 +150,7 @@ fn a_principal_has_a_rate_and_takes_none_of_the_operators() {
     // Two requests of a session are counted before the principal is known.
     let too_many = (0..20).find_map(|_| {
         let out = node.output(&as_alice);
-        (!out.status.success()).then(|| node::text(&out.stderr))
+        (!out.status.success()).then(|| daemon::text(&out.stderr))
     });
     assert!(too_many.unwrap().contains("more than 5 requests in a second"));
     for _ in 0..50 {
@@ -162,14 +168,14 @@ fn a_slow_reader_blocks_nobody() {
     let mut slow = UnixStream::connect(node.path("node.sock")).unwrap();
     slow.write_all(b"GET /v1/modules/count/records?follow=true HTTP/1.1\r\nhost: n\r\n\r\n").unwrap();
     let dropped = |node: &Node| node.json(&["show", "count"])["spool"]["dropped"].as_u64().unwrap();
-    node::wait_for("a full spool", || dropped(&node) > 100);
+    daemon::wait_for("a full spool", || dropped(&node) > 100);
     let shown = node.json(&["show", "count"]);
     assert!(shown["spool"]["bytes"].as_u64().unwrap() <= 64 << 10, "{shown}");
     assert_eq!(shown["account"]["shed"], json!({}), "{shown}");
     // One who begins at the first row learns how many were dropped.
     let epoch = shown["spool"]["first"].as_str().unwrap().split('.').next().unwrap().to_owned();
     let late = node.output(&["records", "count", "--format", "json", "--cursor", &format!("{epoch}.0")]);
-    let said = node::text(&late.stderr);
+    let said = daemon::text(&late.stderr);
     let lost: u64 = said.split("flame: ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(lost > 100 && said.contains("rows were dropped by the node before they were read"), "{said}");
     drop(slow);

@@ -1,16 +1,18 @@
 //! Tests of a node on a live interface: exact accounts while modules change, several principals, and the rights
 //! that the process keeps.
 
+mod daemon;
+#[path = "live/mod.rs"]
 mod live;
-mod node;
 
+use daemon::{Connection, Node, base64, module, wait_for};
 use live::Net;
-use node::{Connection, Node, base64, module, wait_for};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-const TAP: &str = "[sources.tap]\ninterface = \"rx0\"\ninterval = \"100ms\"\n[limits]\nrequests_per_second = 10000\n";
+const TAP: &str =
+    "[sources.tap]\ninterface = \"rx0\"\ninterval = \"100ms\"\n[limits]\nrequests_per_second = 10000\n";
 
 fn frames() -> Vec<Vec<u8>> {
     (0..100).map(|i| live::ipv4(&[], 17, (i, 9), (2, 53), 122)).collect()
@@ -34,7 +36,14 @@ fn fifty_changes_a_second_lose_no_packet_and_accounts_are_exact() {
     }
     node.start();
     let (count, flow) = (count.display().to_string(), flow.display().to_string());
-    let of = |name: &str| vec!["--credential".to_owned(), format!("{name}.cred"), "--identity".to_owned(), format!("{name}.key")];
+    let of = |name: &str| {
+        vec![
+            "--credential".to_owned(),
+            format!("{name}.cred"),
+            "--identity".to_owned(),
+            format!("{name}.key"),
+        ]
+    };
     // One module of each that nobody changes, and one that is updated all the time.
     node.json(&["install", &count]);
     for (name, module) in [("alice", &count), ("bob", &flow)] {
@@ -57,7 +66,8 @@ fn fifty_changes_a_second_lose_no_packet_and_accounts_are_exact() {
         scope.spawn(|| {
             let connection = Connection::open(&socket);
             for n in (1..).take_while(|_| !stop.load(Ordering::Relaxed)) {
-                let (status, reply) = connection.put("/v1/modules/swap", &json!({ "wasm": code[n % 2], "revision": n }));
+                let (status, reply) =
+                    connection.put("/v1/modules/swap", &json!({ "wasm": code[n % 2], "revision": n }));
                 assert_eq!(status, 200, "{reply}");
                 changes.fetch_add(1, Ordering::Relaxed);
             }
@@ -65,7 +75,8 @@ fn fifty_changes_a_second_lose_no_packet_and_accounts_are_exact() {
         scope.spawn(|| {
             let connection = Connection::open(&socket);
             while !stop.load(Ordering::Relaxed) {
-                let (status, reply) = connection.post("/v1/modules", &json!({ "wasm": code[1], "name": "flick" }));
+                let (status, reply) =
+                    connection.post("/v1/modules", &json!({ "wasm": code[1], "name": "flick" }));
                 assert_eq!(status, 201, "{reply}");
                 let (status, reply) = connection.delete("/v1/modules/flick");
                 assert_eq!((status, account(&reply).1), (200, true), "{reply}");
@@ -114,7 +125,9 @@ fn once_started_it_has_one_right_left() {
     let nobody = net.said("id -u nobody");
     assert_eq!(field("Uid:"), vec![nobody; 4]);
     // CAP_NET_RAW has number 13.
-    for (set, expected) in [("CapEff:", "0000000000002000"), ("CapPrm:", "0000000000002000"), ("CapInh:", "0000000000000000")] {
+    for (set, expected) in
+        [("CapEff:", "0000000000002000"), ("CapPrm:", "0000000000002000"), ("CapInh:", "0000000000000000")]
+    {
         assert_eq!(field(set), [expected], "{set}");
     }
     // It can do all that it is for: compile, store, capture, reload.

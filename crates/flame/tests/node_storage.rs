@@ -1,8 +1,8 @@
 //! Tests of what a node stores: it survives `kill -9` at any moment, a full disk and a read-only one.
 
-mod node;
+mod daemon;
 
-use node::{Node, base64, module, replay, request, wait_for};
+use daemon::{Node, base64, module, replay, request, wait_for};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -17,7 +17,8 @@ fn stored(node: &Node) -> Vec<(String, String, String)> {
     let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
     let check: String = database.pragma_query_value(None, "integrity_check", |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
-    let mut all = database.prepare("SELECT name, state, lower(hex(hash)) FROM modules ORDER BY name").unwrap();
+    let mut all =
+        database.prepare("SELECT name, state, lower(hex(hash)) FROM modules ORDER BY name").unwrap();
     let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
     rows.map(Result::unwrap).collect()
 }
@@ -106,7 +107,8 @@ impl<'a> Disk<'a> {
     fn new(at: &'a Path, size: &str) -> Option<Self> {
         std::fs::create_dir_all(at).unwrap();
         let options = format!("size={size},mode=0700");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "flame-test"]).arg(at).status();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "flame-test"]).arg(at).status();
         if !mounted.is_ok_and(|status| status.success()) {
             eprintln!("skipped: no file system can be mounted here (needs root)");
             return None;
@@ -140,7 +142,8 @@ fn a_full_and_a_read_only_disk_refuse_changes_and_end_nothing() {
         node.request("POST", "/v1/modules", Some(&body))
     };
     assert_eq!(install(&node, "one").0, 201);
-    let packets = |node: &Node| node.request("GET", "/v1/modules/one", None).1["account"]["offered"].as_u64().unwrap();
+    let packets =
+        |node: &Node| node.request("GET", "/v1/modules/one", None).1["account"]["offered"].as_u64().unwrap();
     let runs_on = |node: &Node| {
         let before = packets(node);
         wait_for("packets", || packets(node) > before);

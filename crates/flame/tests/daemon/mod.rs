@@ -204,13 +204,23 @@ impl Node {
         self.try_request(method, path, body).unwrap_or_else(|e| panic!("{method} {path}: {e}"))
     }
 
-    pub fn try_request(&self, method: &str, path: &str, body: Option<&Value>) -> std::io::Result<(u16, Value)> {
+    pub fn try_request(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> std::io::Result<(u16, Value)> {
         request(&self.path("node.sock"), method, path, body)
     }
 }
 
 /// Makes a request on a Unix socket and returns status and body.
-pub fn request(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> std::io::Result<(u16, Value)> {
+pub fn request(
+    socket: &Path,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> std::io::Result<(u16, Value)> {
     let body = body.map(Value::to_string).unwrap_or_default();
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\ncontent-type: application/json\r\n\
