@@ -25,8 +25,14 @@ fn stored(node: &Node) -> Vec<(String, String, String)> {
 
 /// Changes modules until the node is gone, and returns the last change of each module that was acknowledged
 /// and the one that was not.
-fn change(socket: &Path, wasm: &[&Value], seed: u64, stop: &AtomicBool) -> Vec<(String, Option<bool>)> {
-    let mut known: Vec<(String, Option<bool>)> = (0..4).map(|n| (format!("m{n}"), None)).collect();
+fn change(
+    socket: &Path,
+    names: [&str; 2],
+    wasm: &[&Value],
+    seed: u64,
+    stop: &AtomicBool,
+) -> Vec<(String, Option<bool>)> {
+    let mut known: Vec<(String, Option<bool>)> = names.map(|name| (name.to_owned(), None)).into();
     let mut random = seed | 1;
     while !stop.load(Ordering::Relaxed) {
         random ^= random << 13;
@@ -77,13 +83,15 @@ fn killed_at_any_moment_it_has_what_it_acknowledged() {
         assert_eq!(running, names, "round {round}: what was stored is there");
         let stop = AtomicBool::new(false);
         let known = std::thread::scope(|scope| {
-            let wasm = [&wasm[0], &wasm[1]];
-            let client = scope.spawn(|| change(&socket, &wasm, round * 7919 + 1, &stop));
+            // Two clients with modules of their own, which have the same code.
+            let (wasm, stop, socket) = ([&wasm[0], &wasm[1]], &stop, &socket);
+            let client = |names, seed| scope.spawn(move || change(socket, names, &wasm, seed, stop));
+            let clients = [client(["m0", "m1"], round * 7919 + 1), client(["m2", "m3"], round * 104_729 + 2)];
             // From before the first change to a few changes later.
             std::thread::sleep(Duration::from_micros(round * 2_654_435 % 120_000));
             node.kill();
             stop.store(true, Ordering::Relaxed);
-            client.join().unwrap()
+            clients.into_iter().flat_map(|client| client.join().unwrap()).collect::<Vec<_>>()
         });
         let after = stored(&node);
         for (name, is_there) in known {

@@ -57,8 +57,10 @@ impl Engine {
             installed: time::now(),
         };
         let prepared = self.prepare(&Asked { stored: &stored, wasm: &request.wasm, source })?;
+        let pin = self.pin(stored.hash);
         self.stored(self.store.put_code(&stored.hash, &request.wasm))?;
         if let Err(e) = self.stored(self.store.put(&stored, self.audited())) {
+            drop(pin);
             self.drop_unused_code(&stored.hash);
             return Err(e);
         }
@@ -69,6 +71,7 @@ impl Engine {
             let problem = of_source(&e);
             prepared.unroute(source);
             self.stored(self.store.remove(owner, &name, self.audited()))?;
+            drop(pin);
             self.drop_unused_code(&stored.hash);
             return Err(problem);
         }
@@ -138,9 +141,13 @@ impl Engine {
             ..before.clone()
         };
         let prepared = self.prepare(&Asked { stored: &stored, wasm: &wasm, source })?;
+        let pin = self.pin(hash);
         self.stored(self.store.put_code(&hash, &wasm))?;
-        let kept = self.stored(self.store.put(&stored, self.audited()));
-        kept.inspect_err(|_| self.drop_unused_code(&hash))?;
+        if let Err(e) = self.stored(self.store.put(&stored, self.audited())) {
+            drop(pin);
+            self.drop_unused_code(&hash);
+            return Err(e);
+        }
 
         let key = (owner.clone(), name.to_owned());
         let (old, spool) = {
@@ -158,6 +165,7 @@ impl Engine {
             Err(e) => {
                 prepared.unroute(source);
                 self.stored(self.store.put(&before, self.audited()))?;
+                drop(pin);
                 self.drop_unused_code(&hash);
                 return Err(of_source(&e));
             }
@@ -291,13 +299,6 @@ impl Engine {
                 "another change came first: look at the module (flame show) and repeat the change",
             )),
             _ => Ok(entry.stored.clone()),
-        }
-    }
-
-    /// Removes code that no module has.
-    fn drop_unused_code(&self, hash: &[u8; 32]) {
-        if !self.modules().values().any(|entry| entry.stored.hash == *hash) {
-            self.store.drop_code(hash);
         }
     }
 }

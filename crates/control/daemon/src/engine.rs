@@ -69,6 +69,8 @@ pub struct Engine {
     pub(crate) modules: Mutex<BTreeMap<Key, Entry>>,
     /// The modules that are being changed.
     pub(crate) changing: Mutex<BTreeSet<Key>>,
+    /// The code of changes in progress, which is stored before the module that has it.
+    pub(crate) pinned: Mutex<Vec<[u8; 32]>>,
     /// Reasons why something does not work, by subject.
     pub(crate) faults: Mutex<BTreeMap<String, String>>,
     pub(crate) notes: Mutex<Vec<String>>,
@@ -85,6 +87,21 @@ pub(crate) struct Changing<'a> {
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
         held(&self.engine.changing).remove(&self.key);
+    }
+}
+
+/// Code that is not removed while this value lives.
+pub(crate) struct Pin<'a> {
+    engine: &'a Engine,
+    hash: [u8; 32],
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        let mut pinned = held(&self.engine.pinned);
+        if let Some(at) = pinned.iter().position(|hash| *hash == self.hash) {
+            pinned.swap_remove(at);
+        }
     }
 }
 
@@ -111,6 +128,21 @@ impl Engine {
                 format!("module {name} is being changed by another request"),
                 "wait for it, look at the result (flame show), and repeat the change if it is still wanted",
             )),
+        }
+    }
+
+    /// Keeps code, from before it is stored until a module has it.
+    pub(crate) fn pin(&self, hash: [u8; 32]) -> Pin<'_> {
+        held(&self.pinned).push(hash);
+        Pin { engine: self, hash }
+    }
+
+    /// Removes code that no module has and no change in progress needs.
+    pub(crate) fn drop_unused_code(&self, hash: &[u8; 32]) {
+        // Held to the end: a change that pins it later stores it again.
+        let pinned = held(&self.pinned);
+        if !pinned.contains(hash) && !self.modules().values().any(|entry| entry.stored.hash == *hash) {
+            self.store.drop_code(hash);
         }
     }
 

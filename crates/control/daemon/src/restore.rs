@@ -72,6 +72,7 @@ impl Engine {
             node: Mutex::new(node),
             modules: Mutex::default(),
             changing: Mutex::default(),
+            pinned: Mutex::default(),
             faults: Mutex::default(),
             notes: Mutex::default(),
             stopping: Arc::default(),
@@ -120,6 +121,7 @@ impl Engine {
         let whose = stored.owner.shown().map_or(String::new(), |p| format!(" of {p}"));
         let label = format!("module {}{whose}", stored.name);
         let spool = Arc::new(Spool::new(self.config().limits.spool));
+        let before = (stored.state, stored.reason.clone());
         let mut entry = Entry {
             version: String::new(),
             live: None,
@@ -145,8 +147,10 @@ impl Engine {
                     entry.stored.reason = Some(reason);
                 }
             }
-            // What is stored is tried again at the next start, so this need not be written at once.
-            let _ = self.stored(self.store.put(&entry.stored, None));
+            if (entry.stored.state, &entry.stored.reason) != (before.0, &before.1) {
+                // A state that is not written is found again at the next start.
+                let _ = self.stored(self.store.put(&entry.stored, None));
+            }
         } else {
             let reason = entry.stored.reason.clone().unwrap_or_default();
             told(format!("{label} is {}: {reason}", entry.stored.state.name()));
