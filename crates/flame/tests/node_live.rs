@@ -125,8 +125,10 @@ fn once_started_it_has_one_right_left() {
     let nobody = net.said("id -u nobody");
     assert_eq!(field("Uid:"), vec![nobody; 4]);
     // CAP_NET_RAW has number 13.
+    let only = "0000000000002000";
+    let none = "0000000000000000";
     for (set, expected) in
-        [("CapEff:", "0000000000002000"), ("CapPrm:", "0000000000002000"), ("CapInh:", "0000000000000000")]
+        [("CapEff:", only), ("CapPrm:", only), ("CapBnd:", only), ("CapInh:", none), ("NoNewPrivs:", "1")]
     {
         assert_eq!(field(set), [expected], "{set}");
     }

@@ -27,13 +27,17 @@ pub fn user(name: &str) -> io::Result<User> {
 /// Returns an error if a step fails; the process must end then.
 pub fn drop_to(user: &User) -> io::Result<()> {
     let other = |e: caps::errors::CapsError| io::Error::other(format!("capabilities: {e}"));
+    let only: CapsHashSet = [Capability::CAP_NET_RAW].into_iter().collect();
+    for other_cap in caps::read(None, CapSet::Bounding).map_err(other)?.difference(&only) {
+        caps::drop(None, CapSet::Bounding, *other_cap).map_err(other)?;
+    }
+    rustix::thread::set_no_new_privs(true)?;
     // Without this, the change of the user would clear the permitted set.
     caps::securebits::set_keepcaps(true).map_err(other)?;
     let name = CString::new(user.name.as_str()).map_err(io::Error::other)?;
     initgroups(&name, user.gid)?;
     setgid(user.gid)?;
     setuid(user.uid)?;
-    let only: CapsHashSet = [Capability::CAP_NET_RAW].into_iter().collect();
     caps::clear(None, CapSet::Ambient).map_err(other)?;
     caps::set(None, CapSet::Inheritable, &CapsHashSet::new()).map_err(other)?;
     caps::set(None, CapSet::Effective, &only).map_err(other)?;

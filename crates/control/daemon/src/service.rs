@@ -33,9 +33,15 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     };
     prepare_storage(&config.storage, user.as_ref()).map_err(at(config.storage.display()))?;
     let lock = lock(&config.storage).map_err(at(config.storage.display()))?;
+    if let (Some(lock), Some(user)) = (&lock, &user) {
+        std::os::unix::fs::fchown(lock, Some(user.uid.as_raw()), None)
+            .map_err(at(config.storage.display()))?;
+    }
     let mut passed = ListenFd::from_env();
     let unix = match &config.socket {
-        Some(socket) => Some(bind_unix(socket, &mut passed).map_err(at(socket.path.display()))?),
+        Some(socket) => {
+            Some(bind_unix(socket, user.as_ref(), &mut passed).map_err(at(socket.path.display()))?)
+        }
         None => None,
     };
     let tcp = match &config.tls {
@@ -187,7 +193,7 @@ fn lock(storage: &Path) -> io::Result<Option<std::fs::File>> {
 
 /// Binds the Unix socket, or takes the one that the service manager passed. One that was left behind is
 /// replaced.
-fn bind_unix(socket: &Socket, passed: &mut ListenFd) -> io::Result<UnixListener> {
+fn bind_unix(socket: &Socket, user: Option<&User>, passed: &mut ListenFd) -> io::Result<UnixListener> {
     if let Some(listener) = passed.take_unix_listener(0).ok().flatten() {
         return Ok(listener);
     }
@@ -206,6 +212,9 @@ fn bind_unix(socket: &Socket, passed: &mut ListenFd) -> io::Result<UnixListener>
     }
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(socket.mode))?;
+    if let Some(user) = user {
+        std::os::unix::fs::chown(path, Some(user.uid.as_raw()), None)?;
+    }
     Ok(listener)
 }
 

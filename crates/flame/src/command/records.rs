@@ -49,6 +49,10 @@ pub struct Records {
     #[arg(long, value_enum, default_value = "table")]
     format: FormatArg,
 
+    /// Tables to print, as for `flame run` [default: all]
+    #[arg(long = "table", value_name = "TABLE")]
+    tables: Vec<String>,
+
     /// Output file or folder [default: standard output]
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
@@ -263,7 +267,9 @@ impl Output<'_> {
                 );
             }
         }
-        let options = flame_record::Options { live: self.args.follow, ..flame_record::Options::default() };
+        let tables = self.args.tables.clone();
+        let options =
+            flame_record::Options { live: self.args.follow, tables, ..flame_record::Options::default() };
         let catalog = Catalog { modules: vec![entry.clone()] };
         let sink =
             flame_record::open(self.args.format.into(), self.args.output.as_deref(), &catalog, &options)?;
