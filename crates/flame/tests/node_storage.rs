@@ -6,7 +6,7 @@ use daemon::{Node, base64, module, replay, request, wait_for};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -108,31 +108,52 @@ fn killed_at_any_moment_it_has_what_it_acknowledged() {
     node.end();
 }
 
-/// A small disk of memory, unmounted at the end.
-struct Disk<'a>(&'a Path);
+/// A small disk in a file, unmounted at the end.
+struct Disk {
+    image: PathBuf,
+    at: PathBuf,
+}
 
-impl<'a> Disk<'a> {
-    fn new(at: &'a Path, size: &str) -> Option<Self> {
+fn done(program: &str, arguments: &[&str]) -> bool {
+    let out = Command::new(program).args(arguments).output();
+    out.is_ok_and(|out| out.status.success())
+}
+
+impl Disk {
+    fn new(folder: &Path, at: &Path) -> Option<Self> {
         std::fs::create_dir_all(at).unwrap();
-        let options = format!("size={size},mode=0700");
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "flame-test"]).arg(at).status();
-        if !mounted.is_ok_and(|status| status.success()) {
-            eprintln!("skipped: no file system can be mounted here (needs root)");
+        let disk = Self { image: folder.join("disk"), at: at.to_owned() };
+        std::fs::write(&disk.image, vec![0; 24 << 20]).unwrap();
+        if !done("mkfs.ext4", &["-q", "-F", disk.image.to_str().unwrap()]) || !disk.mount() {
+            eprintln!("skipped: no file system can be made and mounted here (needs root and e2fsprogs)");
             return None;
         }
-        Some(Self(at))
+        Some(disk)
     }
 
-    fn remount(&self, how: &str) {
-        let options = format!("remount,{how}");
-        assert!(Command::new("mount").args(["-o", &options]).arg(self.0).status().unwrap().success());
+    fn mount(&self) -> bool {
+        let (image, at) = (self.image.to_str().unwrap(), self.at.to_str().unwrap());
+        done("mount", &["-o", "loop,errors=remount-ro", image, at])
+    }
+
+    /// Reports an error of the disk to the kernel, which then makes it read-only, whoever uses it.
+    fn fail(&self) {
+        let out = Command::new("findmnt").args(["-no", "SOURCE"]).arg(&self.at).output().unwrap();
+        let device = daemon::text(&out.stdout).trim().trim_start_matches("/dev/").to_owned();
+        std::fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "1").unwrap();
+    }
+
+    /// Mounts the disk again, as after a repair.
+    fn mend(&self) {
+        assert!(done("umount", &[self.at.to_str().unwrap()]));
+        let _ = done("e2fsck", &["-fy", self.image.to_str().unwrap()]);
+        assert!(self.mount());
     }
 }
 
-impl Drop for Disk<'_> {
+impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+        done("umount", &["-l", self.at.to_str().unwrap()]);
     }
 }
 
@@ -141,7 +162,7 @@ fn a_full_and_a_read_only_disk_refuse_changes_and_end_nothing() {
     let Some(count) = module("count") else { return };
     let mut node = Node::new(&replay());
     let at = node.path("state");
-    let Some(disk) = Disk::new(&at, "12m") else { return };
+    let Some(disk) = Disk::new(node.folder.path(), &at) else { return };
     node.start();
     let body = json!({ "wasm": base64(&std::fs::read(&count).unwrap()) });
     let install = |node: &Node, name: &str| {
@@ -159,6 +180,7 @@ fn a_full_and_a_read_only_disk_refuse_changes_and_end_nothing() {
     // Full: nothing more fits, neither the database's log nor code.
     let filler = at.join("filler");
     let _ = std::fs::write(&filler, vec![0; 64 << 20]);
+    let _ = std::fs::write(at.join("rest"), vec![0; 1 << 20]);
     let start = Instant::now();
     let refused = loop {
         let (code, reply) = install(&node, &format!("m{}", start.elapsed().as_nanos()));
@@ -175,10 +197,11 @@ fn a_full_and_a_read_only_disk_refuse_changes_and_end_nothing() {
     let listed = node.request("GET", "/v1/modules", None).1["modules"].as_array().unwrap().len();
     // With room again it goes on.
     std::fs::remove_file(&filler).unwrap();
+    std::fs::remove_file(at.join("rest")).unwrap();
     assert_eq!(install(&node, "two").0, 201);
     assert_eq!(node.request("GET", "/v1/health", None).0, 200);
 
-    disk.remount("ro");
+    disk.fail();
     let (code, reply) = install(&node, "three");
     assert_eq!((code, &reply["code"]), (507, &json!("storage")), "{reply}");
     let (code, reply) = node.request("DELETE", "/v1/modules/one", None);
@@ -190,7 +213,7 @@ fn a_full_and_a_read_only_disk_refuse_changes_and_end_nothing() {
     runs_on(&node);
     assert_eq!(install(&node, "three").0, 507);
     node.kill();
-    disk.remount("rw");
+    disk.mend();
     node.start();
     assert_eq!(install(&node, "three").0, 201);
     assert_eq!(node.request("GET", "/v1/modules", None).1["modules"].as_array().unwrap().len(), listed + 2);

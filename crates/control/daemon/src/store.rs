@@ -139,13 +139,15 @@ impl Store {
         let (database, writable) = match Self::connect(&path, &code_path) {
             Ok(database) => (database, true),
             Err(first) => {
-                // A database on a read-only file system cannot have a WAL beside it.
-                let uri = format!("file:{}?immutable=1", path.display());
-                let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-                let opened = Connection::open_with_flags(&uri, flags).and_then(|database| {
+                // On a read-only file system, a WAL that a killed node left is read; otherwise there is none.
+                let open = |how: &str| {
+                    let uri = format!("file:{}?{how}", path.display());
+                    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+                    let database = Connection::open_with_flags(&uri, flags)?;
                     database.query_row("SELECT count(*) FROM modules", [], |_| Ok(()))?;
-                    Ok(database)
-                });
+                    Ok::<_, rusqlite::Error>(database)
+                };
+                let opened = open("mode=ro").or_else(|_| open("immutable=1"));
                 (opened.map_err(|_| first)?, false)
             }
         };

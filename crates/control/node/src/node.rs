@@ -55,15 +55,18 @@ pub struct AdmittedModule {
 }
 
 impl AdmittedModule {
-    /// Returns the grant of a running module under a new credential. The module continues with the rights
-    /// that it has.
+    /// Returns the grant of a running module under a new credential, which is valid for another time. The
+    /// module continues with the other rights that it has.
     ///
     /// # Errors
     ///
     /// Returns `renewed` if it gives less than the module has.
     pub fn renewed(&self, renewed: Self) -> Result<Self, Box<Self>> {
-        match self.grant.rights.within(&renewed.grant.rights) {
-            true => Ok(Self { grant: self.grant.clone(), id: self.id, ..renewed }),
+        let mut grant = self.grant.clone();
+        (grant.rights.not_before, grant.rights.expires) =
+            (renewed.grant.rights.not_before, renewed.grant.rights.expires);
+        match grant.rights.within(&renewed.grant.rights) {
+            true => Ok(Self { grant, id: self.id, ..renewed }),
             false => Err(Box::new(renewed)),
         }
     }
