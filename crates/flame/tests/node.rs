@@ -50,6 +50,12 @@ fn an_operator_installs_changes_and_removes_modules() {
     let last = end_of(&text(&first.stdout), text(&first.stdout).lines().count() - 1);
     assert!(end_of(&more, 0) > last, "{more}");
 
+    // Without a client of ours, as JSON lines.
+    let get = "GET /v1/modules/count/records HTTP/1.1\r\nhost: n\r\nconnection: close\r\n\r\n";
+    let reply = text(&daemon::raw(&node.path("node.sock"), get.as_bytes()).unwrap());
+    assert!(reply.contains("flame-cursor: ") && reply.contains("flame-lost: 0"), "{reply}");
+    assert!(reply.contains("{\"module\":\"count\",\"table\":\"interval\""), "{reply}");
+
     let updated = node.json(&["update", "count", &flow]);
     assert_eq!((&updated["revision"], &updated["version"]), (&json!(2), &installed["version"]));
     assert!(node.refused(&["update", "count", "--revision", "1"]).contains("another change came first"));
@@ -106,6 +112,20 @@ fn principals_see_and_change_their_own_modules_alone() {
     // The operator means a principal's module by its name.
     assert_eq!(node.json(&["show", "count", "--principal", "bob"])["principal"], "bob");
     assert!(node.refused(&["remove", "count"]).contains("no module"), "the operator's own does not exist");
+
+    // Older versions of TLS are refused.
+    let hello = |version: &str| {
+        let mut openssl = std::process::Command::new("openssl");
+        let place = address.trim_start_matches("https://");
+        let out = openssl
+            .args(["s_client", version, "-connect", place])
+            .stdin(std::process::Stdio::null())
+            .output();
+        out.map(|out| text(&out.stdout).contains("BEGIN CERTIFICATE"))
+    };
+    if let (Ok(new), Ok(old)) = (hello("-tls1_3"), hello("-tls1_2")) {
+        assert!(new && !old);
+    }
 
     // Without a credential, or with another's key, a connection has no principal.
     let anonymous = ["list", "--node", &address, "--certificate", &certificate];
@@ -278,17 +298,21 @@ fn a_service_manager_passes_the_socket_and_learns_of_readiness() {
     let manager = UnixDatagram::bind(&notify).unwrap();
     manager.set_read_timeout(Some(daemon::PATIENCE)).unwrap();
     let script = "import os, socket, sys\n\
-        s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(9); os.dup2(s.fileno(), 3)\n\
+        s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(9)\n\
+        os.dup2(s.fileno(), 3); os.set_inheritable(3, True)\n\
         os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')\n\
         os.execv(sys.argv[2], sys.argv[2:])";
-    let mut child = std::process::Command::new("python3")
+    let child = std::process::Command::new("python3")
         .args(["-c", script])
         .arg(&passed)
         .args([&daemon::flame(), "node", "run", "-c"])
         .arg(node.path("node.toml"))
         .env("NOTIFY_SOCKET", &notify)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
+    let mut child = daemon::Ended(child);
     let receive = || {
         let mut bytes = [0; 256];
         let n = manager.recv(&mut bytes).unwrap();
@@ -297,7 +321,7 @@ fn a_service_manager_passes_the_socket_and_learns_of_readiness() {
     assert!(receive().contains("READY=1"));
     assert_eq!(daemon::request(&passed, "GET", "/v1/health", None).unwrap().0, 200);
     assert!(!node.path("node.sock").exists(), "it has no other socket");
-    std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    std::process::Command::new("kill").arg(child.0.id().to_string()).status().unwrap();
     assert!(receive().contains("STOPPING=1"));
-    assert!(child.wait().unwrap().success());
+    assert!(child.0.wait().unwrap().success());
 }

@@ -1,5 +1,5 @@
-//! Tests of a node on a live interface: exact accounts while modules change, several principals, and the rights
-//! that the process keeps.
+//! Tests of a node on a live interface: exact accounts while modules change, several principals, and the
+//! rights that the process keeps.
 
 mod daemon;
 #[path = "live/mod.rs"]

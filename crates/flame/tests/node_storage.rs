@@ -108,6 +108,33 @@ fn killed_at_any_moment_it_has_what_it_acknowledged() {
     node.end();
 }
 
+/// The end of the audit log that was there at the last change is known apart from the log.
+#[test]
+fn an_audit_log_that_was_cut_is_noticed_at_the_start() {
+    let Some(count) = module("count") else { return };
+    let mut node = Node::new(&replay());
+    node.mint("alice", &[]);
+    node.start();
+    let as_alice = ["--credential", "alice.cred", "--identity", "alice.key"];
+    let count = count.display().to_string();
+    node.json(&[&["install", &count][..], &as_alice].concat());
+    let (log, head, counter) =
+        (node.path("audit.log"), node.path("audit.log.head"), node.path("node.key.audit"));
+    let files = [&log, &head, &counter].map(|path| std::fs::read(path).unwrap());
+    node.json(&[&["install", &count, "--name", "other"][..], &as_alice].concat());
+    node.end();
+    // Log, head and counter of an earlier time are valid among themselves.
+    for (path, bytes) in [&log, &head, &counter].into_iter().zip(files) {
+        std::fs::write(path, bytes).unwrap();
+    }
+    node.run(&["audit", "verify", "--policy", "policy.toml"]);
+    node.start();
+    assert!(node.said().contains("entries were dropped"), "{}", node.said());
+    let notes = node.json(&["node", "status"])["notes"].to_string();
+    assert!(notes.contains("entries were dropped"), "{notes}");
+    node.end();
+}
+
 /// A small disk in a file, unmounted at the end.
 struct Disk {
     image: PathBuf,
@@ -133,7 +160,8 @@ impl Disk {
 
     fn mount(&self) -> bool {
         let (image, at) = (self.image.to_str().unwrap(), self.at.to_str().unwrap());
-        done("mount", &["-o", "loop,errors=remount-ro", image, at])
+        // Others may not see into the storage.
+        done("mount", &["-o", "loop,errors=remount-ro", image, at]) && done("chmod", &["700", at])
     }
 
     /// Reports an error of the disk to the kernel, which then makes it read-only, whoever uses it.

@@ -50,7 +50,8 @@ impl Folder {
         rustix::fs::renameat(&self.0, &new, &self.0, name).map_err(|e| self.discard(&new, e))
     }
 
-    /// Writes a whole file under `name` as [`Folder::put`] does, and waits until file and name are on the disk.
+    /// Writes a whole file under `name` as [`Folder::put`] does, and waits until file and name are on the
+    /// disk.
     pub fn put_synced(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let new = self.stage(bytes)?;
         let sync = || {

@@ -104,8 +104,8 @@ impl Engine {
         }
     }
 
-    /// Changes code, settings or narrowing of a module. The new instance begins empty; every packet is offered
-    /// to the old instance or to the new one.
+    /// Changes code, settings or narrowing of a module. The new instance begins empty; every packet is
+    /// offered to the old instance or to the new one.
     ///
     /// # Errors
     ///

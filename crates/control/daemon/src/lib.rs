@@ -1,5 +1,5 @@
-//! The node's daemon: runs modules of several principals on sources of packets, and changes them while packets
-//! flow.
+//! The node's daemon: runs modules of several principals on sources of packets, and changes them while
+//! packets flow.
 //!
 //! ```text
 //! node.toml → Engine: sources, modules, store, spools ← server: HTTP over a Unix socket and TLS 1.3

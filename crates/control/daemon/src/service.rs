@@ -126,7 +126,8 @@ async fn serve(
     Ok(())
 }
 
-/// Reads the configuration again. Limits, users and policy change; what needs new sockets or sources does not.
+/// Reads the configuration again. Limits, users and policy change; what needs new sockets or sources does
+/// not.
 fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
     let new = match Config::open(path) {
         Ok(new) => new,
@@ -194,8 +195,9 @@ fn lock(storage: &Path) -> io::Result<Option<std::fs::File>> {
 /// Binds the Unix socket, or takes the one that the service manager passed. One that was left behind is
 /// replaced.
 fn bind_unix(socket: &Socket, user: Option<&User>, passed: &mut ListenFd) -> io::Result<UnixListener> {
-    if let Some(listener) = passed.take_unix_listener(0).ok().flatten() {
-        return Ok(listener);
+    if passed.len() > 0 {
+        let listener = passed.take_unix_listener(0)?;
+        return listener.ok_or_else(|| io::Error::other("the service manager passed no Unix socket"));
     }
     let path = &socket.path;
     if let Some(folder) = path.parent() {

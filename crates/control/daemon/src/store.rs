@@ -126,8 +126,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the storage in `folder`, which is created if it does not exist. A folder that cannot be written is
-    /// opened for reading.
+    /// Opens the storage in `folder`, which is created if it does not exist. A folder that cannot be written
+    /// is opened for reading.
     ///
     /// # Errors
     ///
@@ -219,8 +219,8 @@ impl Store {
         read().map_err(|error| self.error(error))
     }
 
-    /// Stores a module, instead of an earlier one of its owner and name. `audited` is the number of entries of
-    /// the audit log.
+    /// Stores a module, instead of an earlier one of its owner and name. `audited` is the number of entries
+    /// of the audit log.
     pub fn put(&self, module: &Stored, audited: Option<u64>) -> Result<(), StoreError> {
         let proof = module.proof.as_ref();
         self.change(|change| {

@@ -82,8 +82,8 @@ impl Challenge {
         Ok(Self(nonce))
     }
 
-    /// Returns a challenge that is only valid on one connection: `nonce` was sent by the node, and `channel` is
-    /// keying material that only the two ends of the connection know.
+    /// Returns a challenge that is only valid on one connection: `nonce` was sent by the node, and `channel`
+    /// is keying material that only the two ends of the connection know.
     pub fn on_channel(nonce: &[u8; 32], channel: &[u8]) -> Self {
         Self(
             Sha256::new_with_prefix(b"flame channel 1\0")

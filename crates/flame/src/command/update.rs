@@ -12,8 +12,8 @@ use hyper::Method;
 
 /// Change code, settings or rights of an installed module while it runs
 ///
-/// The new instance begins empty, and every packet goes to the old instance or to the new one. A module that was
-/// stopped or evicted runs again.
+/// The new instance begins empty, and every packet goes to the old instance or to the new one. A module that
+/// was stopped or evicted runs again.
 #[derive(Args)]
 pub struct Update {
     /// Name of the module on the node

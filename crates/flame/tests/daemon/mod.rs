@@ -214,6 +214,16 @@ impl Node {
     }
 }
 
+/// A process that is killed at the end of the test.
+pub struct Ended(pub Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Makes a request on a Unix socket and returns status and body.
 pub fn request(
     socket: &Path,

@@ -27,10 +27,10 @@ const WAITING: usize = 2;
 
 /// The rows of a module
 ///
-/// The reply begins at the cursor, or at the oldest row that is kept. Its header `flame-cursor` is the cursor of
-/// its first row, and `flame-lost` the number of rows between the two that were dropped, or `unknown` if the
-/// node was restarted meanwhile. It ends where rows are missing, or where the module was updated: continue with
-/// another request.
+/// The reply begins at the cursor, or at the oldest row that is kept. Its header `flame-cursor` is the cursor
+/// of its first row, and `flame-lost` the number of rows between the two that were dropped, or `unknown` if
+/// the node was restarted meanwhile. It ends where rows are missing, or where the module was updated:
+/// continue with another request.
 #[utoipa::path(get, path = "/v1/modules/{name}/records", params(("name" = String, Path), RecordsQuery),
     responses((status = 200, description = "Rows", content_type = "application/x-ndjson"),
         (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
