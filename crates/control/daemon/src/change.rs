@@ -32,7 +32,7 @@ impl Engine {
             Some(name) => name.clone(),
             None => self.examine(&request.wasm)?.name.clone(),
         };
-        if !crate::config::is_name(&name) {
+        if !crate::units::is_name(&name) {
             return Err(Problem::new(
                 Code::Invalid,
                 format!("name {:?}", name.chars().take(80).collect::<String>()),

@@ -40,6 +40,7 @@
 //!
 //! Paths are relative to the file's folder.
 
+use crate::units::{NAME, duration, is_name, size};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -199,7 +200,7 @@ struct LimitsTable {
 }
 
 /// The offset of an error in the text, and its reason.
-type Fault = (usize, String);
+pub(crate) type Fault = (usize, String);
 
 impl Config {
     /// Reads and checks the file.
@@ -328,7 +329,7 @@ impl SourceTable {
         if let Some(core) = self.cores.iter().find(|core| *core.get_ref() >= here.max(1024)) {
             return Err((core.span().start, format!("core {}: this machine has {here}", core.get_ref())));
         }
-        let interval_ns = self.interval.as_ref().map_or(Ok(1_000_000_000), |text| duration(text))?;
+        let interval_ns = self.interval.as_ref().map_or(Ok(1_000_000_000), duration)?;
         Ok(Source {
             from,
             workers,
@@ -375,30 +376,4 @@ impl LimitsTable {
             connections: count(self.connections, usual.connections, 65_536)?,
         })
     }
-}
-
-const NAME: &str = "expected a lower-case letter, then up to 31 of letters, digits, _ and -";
-
-/// Returns whether `name` can name a source or a module: as a manifest's names.
-pub fn is_name(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
-    name.len() <= 32 && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(plain)
-}
-
-fn duration(text: &Spanned<String>) -> Result<u64, Fault> {
-    match flame_abi::manifest::duration_ns(text.get_ref()) {
-        Ok(ns) if ns > 0 => Ok(ns as u64),
-        Ok(_) => Err((text.span().start, format!("{:?}: must be longer than 0", text.get_ref()))),
-        Err(reason) => Err((text.span().start, reason)),
-    }
-}
-
-/// Parses a size in bytes: `8MiB`, `64KiB`, `1GiB`, or a number.
-fn size(text: &str) -> Option<u64> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("", 0)];
-    units.into_iter().find_map(|(unit, shift)| {
-        let digits = text.strip_suffix(unit)?;
-        let number = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse::<u64>().ok())??;
-        number.checked_mul(1 << shift)
-    })
 }

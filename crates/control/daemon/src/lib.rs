@@ -25,6 +25,7 @@ mod service;
 mod source;
 mod spool;
 mod store;
+mod units;
 
 #[cfg(test)]
 mod config_tests;

@@ -77,14 +77,10 @@ impl Engine {
         for (key, entry) in self.modules().iter() {
             let Some(live) = &entry.live else { continue };
             let Some(granted) = &live.granted else { continue };
-            let reason = match granted.node.review(&granted.admitted) {
-                Ok(None) => continue,
-                Ok(Some(reason)) => reason,
-                Err((reason, e)) => {
-                    self.fault("audit log", Some(e.to_string()));
-                    reason
-                }
-            };
+            let Some((reason, unwritten)) = granted.node.review(&granted.admitted) else { continue };
+            if let Some(e) = unwritten {
+                self.fault("audit log", Some(e.to_string()));
+            }
             if let Some(source) = self.sources.get(&entry.stored.source) {
                 source.evict(live.module.plan.id, reason.clone());
             }

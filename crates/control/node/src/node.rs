@@ -244,21 +244,16 @@ impl Node {
     }
 
     /// Decides again on a module that runs. If it may not run any longer, records its eviction in the audit
-    /// log and returns the reason.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error with the reason if the audit log cannot be written.
-    pub fn review(&self, admitted: &AdmittedModule) -> Result<Option<Reason>, (Reason, NodeError)> {
+    /// log and returns the reason, with the error of the log if it cannot be written.
+    pub fn review(&self, admitted: &AdmittedModule) -> Option<(Reason, Option<NodeError>)> {
         let reason = match self.decide_again(admitted) {
-            Ok(grant) if admitted.grant.rights.within(&grant.rights) => return Ok(None),
+            Ok(grant) if admitted.grant.rights.within(&grant.rights) => return None,
             Ok(_) => Reason::Narrowed,
             Err(denied) => Reason::Denied(denied.to_string()),
         };
-        match self.audit(Event::Evict, &admitted.grant.principal, &admitted.asked, &reason.to_string()) {
-            Ok(()) => Ok(Some(reason)),
-            Err(e) => Err((reason, e)),
-        }
+        let written =
+            self.audit(Event::Evict, &admitted.grant.principal, &admitted.asked, &reason.to_string());
+        Some((reason, written.err()))
     }
 
     /// Returns the principal that a credential names, without verification.

@@ -106,14 +106,10 @@ impl Watched {
 
     /// Returns whether a module still has its grant, and evicts it otherwise.
     fn reevaluate(&self, admitted: &AdmittedModule) -> bool {
-        let reason = match self.node.review(admitted) {
-            Ok(None) => return true,
-            Ok(Some(reason)) => reason,
-            Err((reason, e)) => {
-                (self.warn)(&e.to_string());
-                reason
-            }
-        };
+        let Some((reason, unwritten)) = self.node.review(admitted) else { return true };
+        if let Some(e) = unwritten {
+            (self.warn)(&e.to_string());
+        }
         // A module that has ended meanwhile needs no eviction.
         let _ = self.handle.evict(admitted.id, reason);
         false

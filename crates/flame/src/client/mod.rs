@@ -25,8 +25,8 @@ use tokio::runtime::Runtime;
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Node")]
 pub struct NodeArgs {
-    /// Node: a name from ~/.config/flame/nodes.toml, unix:PATH or https://HOST:PORT [default: FLAME_NODE, or the
-    /// file's current node, or unix:/run/flame/node.sock]
+    /// Node: a name from ~/.config/flame/nodes.toml, unix:PATH or https://HOST:PORT [default: FLAME_NODE, or
+    /// the file's current node, or unix:/run/flame/node.sock]
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
 
