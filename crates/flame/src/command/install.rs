@@ -54,7 +54,7 @@ impl Install {
             narrow: narrowings(&self.narrow)?,
         };
         let module: Module = client.request(Method::POST, "/v1/modules", Some(&request))?;
-        print(&[module.clone()], self.answer);
+        print(std::slice::from_ref(&module), self.answer);
         for note in &module.notes {
             complain!("flame: note: {note}");
         }

@@ -60,7 +60,7 @@ impl Update {
             request.wasm = Some(wasm);
         }
         let module: Module = client.request(Method::PUT, &path, Some(&request))?;
-        print(&[module.clone()], self.answer);
+        print(std::slice::from_ref(&module), self.answer);
         for note in &module.notes {
             complain!("flame: note: {note}");
         }
