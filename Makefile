@@ -70,6 +70,7 @@ install: build ## Install to PREFIX (default /usr/local)
 	mkdir -p $(or $(PREFIX),/usr/local)/share/flame/modules $(or $(PREFIX),/usr/local)/share/flame/sdk
 	cp $(MODULES)/*.wasm $(or $(PREFIX),/usr/local)/share/flame/modules/
 	cp -r sdk/c sdk/rust sdk/rust-macros crates/contract/abi $(or $(PREFIX),/usr/local)/share/flame/sdk/
+	install -D -m 644 -t $(or $(PREFIX),/usr/local)/lib/systemd/system packaging/flame-node.service packaging/flame-node.socket
 	@# The SDK's crates are members of a workspace there too.
 	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
 	  -e 's|"sdk/|"|' Cargo.toml > $(or $(PREFIX),/usr/local)/share/flame/sdk/Cargo.toml

@@ -3,6 +3,7 @@
 
 mod admission_args;
 mod caller;
+mod client;
 mod command;
 mod compiler;
 mod console;

@@ -15,30 +15,53 @@ const RULES: &str = "rules";
 /// or of the files `*.rules` of a folder, and `@@…` for a value that begins with one `@`. A parameter that is
 /// given several files has the text of all of them.
 pub fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
-    let mut settings: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-    let mut files: BTreeMap<(String, String), Vec<PathBuf>> = BTreeMap::new();
+    let mut all = Vec::new();
     for text in set {
-        let parsed = text.split_once('=').and_then(|(k, v)| Some((k.split_once('.')?, v)));
-        let Some(((module, name), value)) = parsed else {
-            return Err(format!("--set {text}: expected MODULE.PARAMETER=VALUE").into());
-        };
-        let key = (module.to_owned(), name.to_owned());
-        let file = value.strip_prefix('@').filter(|rest| !rest.starts_with('@'));
-        let of_module = settings.entry(module.to_owned()).or_default();
-        if file.is_some() != files.contains_key(&key) && of_module.contains_key(name) {
-            return Err(format!("--set {text}: {module}.{name} is either a value or files, not both").into());
+        match text.split_once('=').and_then(|(k, v)| Some((k.split_once('.')?, v))) {
+            Some(((module, name), value)) => all.push((text.as_str(), module, name, value)),
+            None => return Err(format!("--set {text}: expected MODULE.PARAMETER=VALUE").into()),
         }
-        match file {
-            Some(path) => files.entry(key).or_default().push(path.into()),
-            None if value.starts_with("@@") => drop(of_module.insert(name.to_owned(), value[1..].to_owned())),
-            None => drop(of_module.insert(name.to_owned(), value.to_owned())),
-        }
-        // The text of files replaces this.
-        of_module.entry(name.to_owned()).or_default();
     }
-    for ((module, name), paths) in files {
-        let text = text_of(&paths).map_err(|e| format!("--set {module}.{name}=@…: {e}"))?;
-        settings.entry(module).or_default().insert(name, text);
+    by_module(&all)
+}
+
+/// Returns the values of `PARAMETER=VALUE`, in the same way.
+pub fn values(set: &[String]) -> Result<BTreeMap<String, String>, Error> {
+    let mut all = Vec::new();
+    for text in set {
+        match text.split_once('=') {
+            Some((name, value)) => all.push((text.as_str(), "", name, value)),
+            None => return Err(format!("--set {text}: expected PARAMETER=VALUE").into()),
+        }
+    }
+    Ok(by_module(&all)?.remove("").unwrap_or_default())
+}
+
+/// Collects options: the text of each, its module, parameter and value.
+fn by_module(all: &[(&str, &str, &str, &str)]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
+    let mut settings: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    // The option that names files, and the files.
+    let mut files: BTreeMap<(&str, &str), (&str, Vec<PathBuf>)> = BTreeMap::new();
+    for (text, module, name, value) in all {
+        let file = value.strip_prefix('@').filter(|rest| !rest.starts_with('@'));
+        let of_module = settings.entry((*module).to_owned()).or_default();
+        if file.is_some() != files.contains_key(&(*module, *name)) && of_module.contains_key(*name) {
+            return Err(format!("--set {text}: {name} is either a value or files, not both").into());
+        }
+        // The text of files replaces an empty value.
+        let literal = match file {
+            Some(path) => {
+                files.entry((*module, *name)).or_insert((*text, Vec::new())).1.push(path.into());
+                ""
+            }
+            None if value.starts_with("@@") => &value[1..],
+            None => value,
+        };
+        of_module.insert((*name).to_owned(), literal.to_owned());
+    }
+    for ((module, name), (text, paths)) in files {
+        let value = text_of(&paths).map_err(|e| format!("--set {text}: {e}"))?;
+        settings.entry(module.to_owned()).or_default().insert(name.to_owned(), value);
     }
     Ok(settings)
 }

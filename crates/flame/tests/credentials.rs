@@ -91,8 +91,14 @@ fn works_as_written(page: &str) {
             .args(["-euc", &lines.collect::<String>()])
             .current_dir(folder.path())
             .envs([("PATH", &path), ("FLAME_MODULES", &modules), ("MODULES", &modules), ("CAPTURE", &demo())])
+            .env("FLAME_NODES", folder.path().join("nodes.toml"))
             .output()
             .unwrap();
+        if let (false, Ok(pid)) =
+            (out.status.success(), std::fs::read_to_string(folder.path().join("node.pid")))
+        {
+            let _ = Command::new("kill").arg(pid.trim()).status();
+        }
         assert!(out.status.success(), "{block}\n{}\n{}", text(&out.stdout), text(&out.stderr));
     }
 }
@@ -105,6 +111,11 @@ fn the_operators_page_works_as_written() {
 #[test]
 fn the_researchers_page_works_as_written() {
     works_as_written("docs/researchers.md");
+}
+
+#[test]
+fn the_nodes_page_works_as_written() {
+    works_as_written("docs/node.md");
 }
 
 #[test]

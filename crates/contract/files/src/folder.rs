@@ -50,6 +50,19 @@ impl Folder {
         rustix::fs::renameat(&self.0, &new, &self.0, name).map_err(|e| self.discard(&new, e))
     }
 
+    /// Writes a whole file under `name` as [`Folder::put`] does, and waits until file and name are on the
+    /// disk.
+    pub fn put_synced(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let new = self.stage(bytes)?;
+        let sync = || {
+            let fd = rustix::fs::openat(&self.0, &new, OFlags::RDONLY | ALWAYS, Mode::empty())?;
+            rustix::fs::fsync(fd)?;
+            rustix::fs::renameat(&self.0, &new, &self.0, name)?;
+            rustix::fs::fsync(&self.0)
+        };
+        sync().map_err(|e| self.discard(&new, e))
+    }
+
     /// Writes a whole file under `name` unless one exists, and returns whether it was written.
     pub fn put_new(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
         let new = self.stage(bytes)?;

@@ -1,7 +1,7 @@
 use crate::error::NodeError;
 use crate::record::{Entered, Log};
 use flame_compile::{Compiler, ModuleInfo, Start};
-use flame_plan::{ModuleId, ViewKey, ViewSpec};
+use flame_plan::{ModuleId, Reason, ViewKey, ViewSpec};
 use flame_quota::{Meter, Meters};
 use flame_trust::{
     Answer, Challenge, Credential, Denied, Event, Field, Grant, GrantRequest, Layer, ModuleRequest, Policy,
@@ -26,14 +26,16 @@ impl Holder for Secret {
 /// A node with its policy, and the credential that is presented to it.
 pub struct Node {
     pub(crate) path: PathBuf,
-    pub(crate) policy: Policy,
+    pub(crate) policy: Arc<Policy>,
     credential: Option<Credential>,
     holder: Option<Box<dyn Holder + Send>>,
+    /// An answer that was made before, for one module.
+    proof: Option<(Challenge, Answer)>,
     interface: String,
     /// The text appended to the audit log's entry of an install: the command's arguments and its caller.
     options: String,
     /// Meters of all installs, by the link of the credential to which they belong.
-    meters: Mutex<HashMap<String, Arc<Meter>>>,
+    meters: Arc<Mutex<HashMap<String, Arc<Meter>>>>,
 }
 
 /// A module's request, and the decision on it.
@@ -50,6 +52,24 @@ pub struct AdmittedModule {
     pub grant: Grant,
     /// Its number in the plan.
     pub(crate) id: ModuleId,
+}
+
+impl AdmittedModule {
+    /// Returns the grant of a running module under a new credential, which is valid for another time. The
+    /// module continues with the other rights that it has.
+    ///
+    /// # Errors
+    ///
+    /// Returns `renewed` if it gives less than the module has.
+    pub fn renewed(&self, renewed: Self) -> Result<Self, Box<Self>> {
+        let mut grant = self.grant.clone();
+        (grant.rights.not_before, grant.rights.expires) =
+            (renewed.grant.rights.not_before, renewed.grant.rights.expires);
+        match grant.rights.within(&renewed.grant.rights) {
+            true => Ok(Self { grant, id: self.id, ..renewed }),
+            false => Err(Box::new(renewed)),
+        }
+    }
 }
 
 /// Checks that a view can be made of the layer's field. Views define the meaning of filters and transforms.
@@ -84,13 +104,14 @@ impl Node {
         let roles = policy.roles.values().chain([&policy.best_effort]);
         roles.flat_map(|role| &role.fields).try_for_each(check_viewable)?;
         Ok(Self {
-            policy,
+            policy: Arc::new(policy),
             path: path.to_owned(),
             credential: None,
             holder: None,
+            proof: None,
             interface: interface.to_owned(),
             options,
-            meters: Mutex::default(),
+            meters: Arc::default(),
         })
     }
 
@@ -98,6 +119,49 @@ impl Node {
     #[must_use]
     pub fn presented(self, credential: Option<Credential>, holder: Option<Box<dyn Holder + Send>>) -> Self {
         Self { credential, holder, ..self }
+    }
+
+    /// Returns this node for another credential, whose holder's answer for one module was made before. Both
+    /// share policy and meters.
+    #[must_use]
+    pub fn for_credential(
+        &self,
+        credential: Option<Credential>,
+        proof: Option<(Challenge, Answer)>,
+        interface: &str,
+        options: String,
+    ) -> Self {
+        Self {
+            policy: self.policy.clone(),
+            path: self.path.clone(),
+            credential,
+            holder: None,
+            proof,
+            interface: interface.to_owned(),
+            options,
+            meters: self.meters.clone(),
+        }
+    }
+
+    /// Reads the policy again, at `path`. The meters remain.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Node::open`].
+    pub fn reopened(&self, path: &Path) -> Result<Self, NodeError> {
+        let opened = Self::open(path, &self.interface, self.options.clone())?;
+        Ok(Self { meters: self.meters.clone(), ..opened })
+    }
+
+    /// Returns the files whose changes change the policy.
+    pub fn files(&self) -> Vec<&Path> {
+        [Some(&*self.path), self.policy.revocations.as_deref()].into_iter().flatten().collect()
+    }
+
+    /// Takes over the policy of `of`, which was read later.
+    pub fn take_policy_of(&mut self, of: &Self) {
+        self.policy = of.policy.clone();
+        self.path.clone_from(&of.path);
     }
 
     pub fn policy(&self) -> &Policy {
@@ -120,7 +184,7 @@ impl Node {
                 let answer = holder.answer(&challenge, credential, &asked.hash);
                 Some((challenge, answer))
             }
-            _ => None,
+            _ => self.proof.clone(),
         };
         let decided = self.decide(&asked, possession.as_ref()).map_err(NodeError::from).and_then(|grant| {
             grant.layers.iter().try_for_each(check_viewable)?;
@@ -177,6 +241,19 @@ impl Node {
     /// Decides again on a running module.
     pub(crate) fn decide_again(&self, admitted: &AdmittedModule) -> Result<Grant, Denied> {
         self.decide(&admitted.asked, admitted.possession.as_ref())
+    }
+
+    /// Decides again on a module that runs. If it may not run any longer, records its eviction in the audit
+    /// log and returns the reason, with the error of the log if it cannot be written.
+    pub fn review(&self, admitted: &AdmittedModule) -> Option<(Reason, Option<NodeError>)> {
+        let reason = match self.decide_again(admitted) {
+            Ok(grant) if admitted.grant.rights.within(&grant.rights) => return None,
+            Ok(_) => Reason::Narrowed,
+            Err(denied) => Reason::Denied(denied.to_string()),
+        };
+        let written =
+            self.audit(Event::Evict, &admitted.grant.principal, &admitted.asked, &reason.to_string());
+        Some((reason, written.err()))
     }
 
     /// Returns the principal that a credential names, without verification.

@@ -1,6 +1,5 @@
 use crate::node::{AdmittedModule, Node};
-use flame_plan::Reason;
-use flame_trust::{Event, Policy, time};
+use flame_trust::{Policy, time};
 use flame_worker::Handle;
 use std::path::Path;
 use std::sync::Arc;
@@ -92,7 +91,7 @@ impl Watched {
 
     fn reload(&mut self) {
         match Policy::open(&self.node.path) {
-            Ok(policy) => self.node.policy = policy,
+            Ok(policy) => self.node.policy = Arc::new(policy),
             // The policy that was read before stays in force: an incompletely written file is no reason to
             // end all modules.
             Err(e) => {
@@ -107,13 +106,8 @@ impl Watched {
 
     /// Returns whether a module still has its grant, and evicts it otherwise.
     fn reevaluate(&self, admitted: &AdmittedModule) -> bool {
-        let reason = match self.node.decide_again(admitted) {
-            Ok(grant) if admitted.grant.rights.within(&grant.rights) => return true,
-            Ok(_) => Reason::Narrowed,
-            Err(denied) => Reason::Denied(denied.to_string()),
-        };
-        let text = reason.to_string();
-        if let Err(e) = self.node.audit(Event::Evict, &admitted.grant.principal, &admitted.asked, &text) {
+        let Some((reason, unwritten)) = self.node.review(admitted) else { return true };
+        if let Some(e) = unwritten {
             (self.warn)(&e.to_string());
         }
         // A module that has ended meanwhile needs no eviction.

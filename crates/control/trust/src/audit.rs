@@ -156,6 +156,11 @@ impl Audit {
         Self { path: path.to_owned(), counter: counter.to_owned() }
     }
 
+    /// Returns the number of entries according to the log's head, which is not verified.
+    pub fn entries(&self) -> std::io::Result<u64> {
+        Ok(Head::read(&head_of(&self.path))?.map_or(0, |head| head.entries))
+    }
+
     /// Appends an entry and waits until it is on the disk.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use biscuit_auth::builder::{Fact, Term};
 use flame_abi::manifest::Manifest;
 use flame_plan::{Expose, LOGS_PER_SECOND, Limits, Release, ShownFilter, Terms, ViewKey, ViewSpec};
 use flame_quota::{Amounts, Quota};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
 /// Maximum number of facts of one name that the node gives to checks.
@@ -80,6 +81,27 @@ impl Challenge {
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce).map_err(|e| std::io::Error::other(e.to_string()))?;
         Ok(Self(nonce))
+    }
+
+    /// Returns a challenge that is only valid on one connection: `nonce` was sent by the node, and `channel`
+    /// is keying material that only the two ends of the connection know.
+    pub fn on_channel(nonce: &[u8; 32], channel: &[u8]) -> Self {
+        Self(
+            Sha256::new_with_prefix(b"flame channel 1\0")
+                .chain_update(nonce)
+                .chain_update(channel)
+                .finalize()
+                .into(),
+        )
+    }
+
+    /// Returns the challenge whose bytes were stored with an answer.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub fn to_bytes(&self) -> [u8; 32] {
+        self.0
     }
 
     fn message(&self, credential: &Credential, hash: &[u8; 32]) -> Vec<u8> {
@@ -221,7 +243,7 @@ impl Policy {
         let allowed = self.role(role)?;
         self.may_give(role, allowed, &root)?;
         self.cosigned(role, allowed, &blocks)?;
-        possession(&blocks, credential, request)?;
+        possession(&blocks, credential, &request.asked.hash, request.possession)?;
 
         let facts = self.facts(request);
         let read: Vec<_> = blocks.iter().map(|b| b.checks.clone()).collect();
@@ -240,9 +262,7 @@ impl Policy {
                 links.push(link);
             }
         }
-        // Names contain no slash, so different principals have different paths.
-        let names = blocks.iter().filter_map(|b| b.principal.as_deref());
-        let path = names.collect::<Vec<_>>().join("/");
+        let path = principal_path(&blocks);
         let role = role.to_owned();
         let ids = blocks.into_iter().map(|b| b.id).collect();
         self.finish(request, layers, (path, role), ids, links, &root.to_string())
@@ -325,7 +345,7 @@ impl Policy {
         })
     }
 
-    fn verified(&self, credential: &Credential) -> Result<PublicKey, Denied> {
+    pub(crate) fn verified(&self, credential: &Credential) -> Result<PublicKey, Denied> {
         let hint = credential.root_id();
         let mut roots: Vec<_> = self.roots.values().collect();
         roots.sort_by_key(|key| Some(key.id()) != hint);
@@ -336,7 +356,7 @@ impl Policy {
         })
     }
 
-    fn not_revoked(&self, blocks: &[Block], root: &PublicKey) -> Result<(), Denied> {
+    pub(crate) fn not_revoked(&self, blocks: &[Block], root: &PublicKey) -> Result<(), Denied> {
         for (n, block) in blocks.iter().enumerate() {
             if self.revoked.has_id(&block.id) {
                 return Err(Denied::Revoked { what: format!("block {n}, {}", block.id) });
@@ -354,12 +374,12 @@ impl Policy {
         Ok(())
     }
 
-    fn role(&self, role: &str) -> Result<&Role, Denied> {
+    pub(crate) fn role(&self, role: &str) -> Result<&Role, Denied> {
         let known = || if self.roles.is_empty() { "none".to_owned() } else { joined(self.roles.keys()) };
         self.roles.get(role).ok_or_else(|| Denied::Role { role: role.to_owned(), known: known() })
     }
 
-    fn may_give(&self, name: &str, role: &Role, root: &PublicKey) -> Result<(), Denied> {
+    pub(crate) fn may_give(&self, name: &str, role: &Role, root: &PublicKey) -> Result<(), Denied> {
         let root = self.roots.iter().find(|(_, key)| *key == root).map_or("", |(name, _)| name);
         if role.roots.is_empty() || role.roots.iter().any(|r| r == root) {
             return Ok(());
@@ -368,7 +388,7 @@ impl Policy {
         Err(Denied::RoleRoot { role: name.to_owned(), root: root.to_owned(), allowed })
     }
 
-    fn cosigned(&self, role: &str, allowed: &Role, blocks: &[Block]) -> Result<(), Denied> {
+    pub(crate) fn cosigned(&self, role: &str, allowed: &Role, blocks: &[Block]) -> Result<(), Denied> {
         for name in &allowed.cosigned {
             let Some(key) = self.cosigners.get(name) else { continue };
             let signed = |b: &Block| b.signer == Signer::Key(*key) && b.approved.contains(name);
@@ -400,12 +420,23 @@ fn datalog_of_node(policy: &Policy, request: &GrantRequest<'_>) -> Result<(), De
     datalog::authorize(&[], &policy.facts(request), &policy.checks).map_err(Denied::Check)
 }
 
+/// Returns the principals of a credential's blocks. Names contain no slash, so different principals have
+/// different paths.
+pub(crate) fn principal_path(blocks: &[Block]) -> String {
+    blocks.iter().filter_map(|b| b.principal.as_deref()).collect::<Vec<_>>().join("/")
+}
+
 fn joined<T: ToString>(all: impl Iterator<Item = T>) -> String {
     all.map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Follows the holders along the blocks. The last holder must have answered the challenge.
-fn possession(blocks: &[Block], credential: &Credential, request: &GrantRequest<'_>) -> Result<(), Denied> {
+pub(crate) fn possession(
+    blocks: &[Block],
+    credential: &Credential,
+    hash: &[u8; 32],
+    shown: Option<(&Challenge, &Answer)>,
+) -> Result<(), Denied> {
     let mut holder: Option<PublicKey> = None;
     for (n, block) in blocks.iter().enumerate() {
         let Some(next) = block.holder else { continue };
@@ -418,11 +449,11 @@ fn possession(blocks: &[Block], credential: &Credential, request: &GrantRequest<
     }
     let Some(holder) = holder else { return Ok(()) };
     let fail = |reason| Err(Denied::Possession { holder, reason });
-    match request.possession {
+    match shown {
         None => fail("show the key (--identity FILE)"),
         Some((_, answer)) if answer.key != holder => fail("another key was shown"),
         Some((challenge, answer)) => {
-            let message = challenge.message(credential, &request.asked.hash);
+            let message = challenge.message(credential, hash);
             if holder.verifies(POSSESSION, &message, &answer.signature) {
                 return Ok(());
             }

@@ -36,4 +36,4 @@ pub use arrow_array::RecordBatch;
 pub use cell::texts;
 pub use flame_output::Packet;
 pub use rows::Rows;
-pub use sink::{Format, Options, Sink, SinkError, capture, open};
+pub use sink::{Format, Options, Sink, SinkError, capture, open, open_writer};

@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) enum Command {
     Add(Box<Placed>),
     Remove(ModuleId, Sender<Account>),
+    /// Adds the module where the other one is removed, so that each packet is offered to one of the two.
+    Replace(Box<Placed>, ModuleId, Sender<Account>),
     Accounts(Sender<Vec<(ModuleId, Account)>>),
 }
 
@@ -132,6 +134,33 @@ impl Handle {
     /// Returns an error if the run has ended, the module's number is taken, its resolution does not divide
     /// the tick, its view cannot be created, or its code was compiled for another engine.
     pub fn add(&self, module: &Module) -> Result<(), RunError> {
+        self.launch(module, Command::Add)
+    }
+
+    /// Adds `module` in place of the module `old`: on each pipeline every packet is offered to exactly one of
+    /// the two. Returns the account of `old`, once it has ended on all workers.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Handle::add`] and [`Handle::remove`].
+    pub fn replace(&self, old: ModuleId, module: &Module) -> Result<Account, RunError> {
+        let Some(entry) = self.modules().remove(&old) else { return Err(RunError::Unknown(old)) };
+        let (reply, account) = bounded(1);
+        match self.launch(module, |loaded| Command::Replace(loaded, old, reply)) {
+            Ok(()) => account.recv().map_err(|_| RunError::Ended),
+            Err(e) => {
+                // It was not removed, unless the run has ended.
+                self.modules().insert(old, entry);
+                Err(e)
+            }
+        }
+    }
+
+    fn launch(
+        &self,
+        module: &Module,
+        command: impl FnOnce(Box<Placed>) -> Command,
+    ) -> Result<(), RunError> {
         let (id, resolution_ns) = (module.plan.id, module.plan.view.resolution_ns.max(1));
         let tick_ns = self.0.shape.tick_ns;
         if !tick_ns.is_multiple_of(resolution_ns) {
@@ -155,7 +184,7 @@ impl Handle {
             collector.send(event).map_err(|_| RunError::Ended)?;
             wait.recv().map_err(|_| RunError::Ended)?;
         }
-        let sent = self.send(&Command::Add(Box::new(placed)));
+        let sent = self.send(&command(Box::new(placed)));
         // Known even if a pipeline has ended: on the others it runs, and can be evicted.
         self.modules().insert(id, entry);
         sent

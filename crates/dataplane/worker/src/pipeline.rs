@@ -75,6 +75,10 @@ impl<'a> Pipeline<'a> {
                 added => added,
             },
             Command::Remove(id, reply) => self.remove(id, now_ns, reply, outlet),
+            Command::Replace(module, old, reply) => {
+                self.remove(old, now_ns, reply, outlet)?;
+                self.command(Command::Add(module), now_ns, outlet)
+            }
             Command::Accounts(reply) => {
                 let leaving = self.leaving.iter().map(|l| &l.view);
                 let loops = self.views.iter().chain(leaving).flat_map(|v| &v.loops);

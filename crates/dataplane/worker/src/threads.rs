@@ -79,7 +79,7 @@ impl Consumer for Inline<'_, '_> {
     fn commands(&mut self, now_ns: u64) -> Result<(), RunError> {
         while let Ok(command) = self.commands.try_recv() {
             match &command {
-                Command::Add(module) => self.collector.add(module)?,
+                Command::Add(module) | Command::Replace(module, ..) => self.collector.add(module)?,
                 Command::Accounts(reply) => drop(reply.send(self.collector.accounts())),
                 Command::Remove(..) => {}
             }

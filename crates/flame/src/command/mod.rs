@@ -9,11 +9,21 @@ mod grant;
 mod help;
 mod ids;
 mod inspect;
+mod install;
 mod join;
 mod key;
+mod list;
+mod logs;
 mod modules;
 mod new;
+mod node;
+mod records;
+mod remove;
+mod renew;
 mod run;
+mod show;
+mod stop;
+mod update;
 
 use crate::error::Error;
 use crate::exit::Status;
@@ -34,6 +44,16 @@ pub enum Command {
     Calibrate(calibrate::Calibrate),
     Audit(audit::Audit),
     Ids(ids::Ids),
+    Node(node::Node),
+    Install(install::Install),
+    List(list::List),
+    Show(show::Show),
+    Records(records::Records),
+    Logs(logs::Logs),
+    Update(update::Update),
+    Stop(stop::Stop),
+    Remove(remove::Remove),
+    Renew(renew::Renew),
     Help(help::Help),
 }
 
@@ -53,6 +73,16 @@ impl Command {
             Self::Calibrate(c) => c.run(),
             Self::Audit(c) => c.run(),
             Self::Ids(c) => c.run(),
+            Self::Node(c) => c.run(),
+            Self::Install(c) => c.run(),
+            Self::List(c) => c.run(),
+            Self::Show(c) => c.run(),
+            Self::Records(c) => c.run(),
+            Self::Logs(c) => c.run(),
+            Self::Update(c) => c.run(),
+            Self::Stop(c) => c.run(),
+            Self::Remove(c) => c.run(),
+            Self::Renew(c) => c.run(),
             Self::Help(c) => c.run(),
         }
     }

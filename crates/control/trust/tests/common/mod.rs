@@ -71,6 +71,15 @@ impl World {
         self.try_mint(fields).unwrap()
     }
 
+    /// Mints a credential that names `holder`.
+    pub fn mint_held(&self, fields: &[(&str, &str)], holder: &Secret) -> Credential {
+        let mut narrow = narrow(fields).unwrap();
+        narrow.fields.push((Field::Code, "any".to_owned()));
+        narrow.holder = Some(holder.public());
+        let mint = Mint { principal: "alice".to_owned(), role: "researcher".to_owned(), narrow };
+        Credential::mint(&self.root, &mint).unwrap()
+    }
+
     pub fn try_mint(&self, fields: &[(&str, &str)]) -> Result<Credential, String> {
         let mut narrow = narrow(fields)?;
         if !narrow.fields.iter().any(|(f, _)| *f == Field::Code) {

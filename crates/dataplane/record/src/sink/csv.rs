@@ -38,10 +38,16 @@ impl CsvSink {
         Self::with(catalog, guard, |_, _| Out::open(None))
     }
 
+    /// Writes to `out`. The catalog has at most one table.
+    pub(crate) fn to(out: Out, catalog: &Catalog, guard: Option<bool>) -> Result<Self, SinkError> {
+        let mut out = Some(out);
+        Self::with(catalog, guard, |_, _| out.take().map_or_else(|| Out::open(None), Ok))
+    }
+
     fn with(
         catalog: &Catalog,
         guard: Option<bool>,
-        open: impl Fn(&str, &str) -> Result<Out, SinkError>,
+        mut open: impl FnMut(&str, &str) -> Result<Out, SinkError>,
     ) -> Result<Self, SinkError> {
         let mut files: HashMap<String, HashMap<String, Out>> = HashMap::new();
         for module in &catalog.modules {

@@ -166,6 +166,36 @@ impl Default for Options {
     }
 }
 
+/// Opens an output that is written to `writer`, in any format that needs no file. `name` is used in errors.
+pub fn open_writer(
+    format: Format,
+    writer: Box<dyn std::io::Write + Send>,
+    name: &str,
+    catalog: &Catalog,
+    options: &Options,
+) -> Result<Box<dyn Sink>, SinkError> {
+    let out = Out::to(writer, name);
+    let tables: Vec<String> = table_names(catalog);
+    Ok(match format {
+        Format::Table => Box::new(table::TableSink::new(out, catalog, options)),
+        Format::Json => Box::new(json::JsonSink::new(out)),
+        Format::Eve => Box::new(eve::EveSink::new(out, catalog)?),
+        Format::Csv if tables.len() > 1 => {
+            return Err(SinkError::ManyOnStdout { tables: tables.len(), list: tables.join(", ") });
+        }
+        Format::Csv => Box::new(csv::CsvSink::to(out, catalog, options.guard_formulas)?),
+        Format::Parquet => return Err(SinkError::NeedsPath),
+    })
+}
+
+/// Returns the names of all tables.
+fn table_names(catalog: &Catalog) -> Vec<String> {
+    let of = |m: &flame_plan::CatalogEntry| {
+        m.manifest.tables.iter().map(|t| format!("{}.{}", m.name, t.name)).collect::<Vec<_>>()
+    };
+    catalog.modules.iter().flat_map(of).collect()
+}
+
 /// Opens the output for the records of `catalog`. Existing files are replaced at the end.
 pub fn open(
     format: Format,
@@ -180,11 +210,7 @@ pub fn open(
         return Ok(Box::new(select::Select { catalog, records }));
     }
     let output = output.filter(|path| path.as_os_str() != "-");
-    let tables: Vec<String> = catalog
-        .modules
-        .iter()
-        .flat_map(|m| m.manifest.tables.iter().map(|t| format!("{}.{}", m.name, t.name)))
-        .collect();
+    let tables = table_names(catalog);
     Ok(match format {
         Format::Table => Box::new(table::TableSink::new(Out::open(output)?, catalog, options)),
         Format::Json => Box::new(json::JsonSink::new(Out::open(output)?)),

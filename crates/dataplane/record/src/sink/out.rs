@@ -21,6 +21,8 @@ enum Target {
     Staged(Staged),
     /// An existing device, pipe or socket, which can be neither renamed nor replaced.
     Direct(File),
+    /// Memory, or another writer of the caller.
+    Writer(Box<dyn Write + Send>),
     #[cfg(test)]
     Broken,
 }
@@ -33,6 +35,12 @@ impl Out {
         };
         let path = path.map_or_else(|| PathBuf::from("standard output"), Path::to_owned);
         Ok(Self { path, writer: BufWriter::with_capacity(BUFFER, target), closed: false })
+    }
+
+    /// Writes to `writer`, which is called `name` in errors.
+    pub(crate) fn to(writer: Box<dyn Write + Send>, name: &str) -> Self {
+        let writer = BufWriter::with_capacity(BUFFER, Target::Writer(writer));
+        Self { path: PathBuf::from(name), writer, closed: false }
     }
 
     #[cfg(test)]
@@ -114,6 +122,7 @@ impl Write for Target {
             Self::Stdout(out) => out.write(bytes),
             Self::Staged(staged) => staged.write(bytes),
             Self::Direct(file) => file.write(bytes),
+            Self::Writer(writer) => writer.write(bytes),
             #[cfg(test)]
             Self::Broken => Err(ErrorKind::BrokenPipe.into()),
         }

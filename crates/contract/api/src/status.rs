@@ -1,0 +1,60 @@
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The reply of a node that works.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    pub ok: bool,
+    /// The reasons why something does not work.
+    pub reasons: Vec<String>,
+}
+
+/// A source of packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Source {
+    pub name: String,
+    /// `interface` or `file`.
+    pub kind: String,
+    /// The interface. Paths of files are shown to the operator only.
+    pub from: Option<String>,
+    /// How packets are captured: `AF_PACKET (TPACKET_V3)` or `file, paced`.
+    pub method: String,
+    pub workers: u16,
+    pub running: bool,
+    /// The reason why it does not run.
+    pub reason: Option<String>,
+    /// Packets, captured bytes and kernel drops, for the operator only: they include what grants hide.
+    pub packets: Option<u64>,
+    pub bytes: Option<u64>,
+    pub kernel_drops: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Sources {
+    pub sources: Vec<Source>,
+}
+
+/// The state of the node, for the operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// The name in the policy, if there is one.
+    pub name: Option<String>,
+    pub version: String,
+    /// The start in seconds since 1970.
+    pub started: u64,
+    pub modules: u64,
+    pub running: u64,
+    pub sources: Vec<Source>,
+    /// What the operator should know, for example modules that could not be restored.
+    pub notes: Vec<String>,
+}
+
+/// A revocation.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeRequest {
+    /// A credential, whose last block is revoked, with all that were narrowed from it.
+    pub credential: Option<String>,
+    /// A public key: of a holder, a root or a signer of modules.
+    pub key: Option<String>,
+}

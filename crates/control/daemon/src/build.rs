@@ -1,0 +1,204 @@
+//! From a stored module to one that a worker can run: examination, grant, compilation.
+
+use crate::engine::{Engine, Granted, held};
+use crate::error::of_node;
+use crate::source::SourceRun;
+use crate::store::{Proof, Stored};
+use flame_abi::manifest::Manifest;
+use flame_admit::Protection;
+use flame_api::{Code, Problem};
+use flame_compile::{Cache, Compiler, Worker};
+use flame_node::{AdmittedModule, Built, Node, NodeError, RunRequest, Submission, build};
+use flame_plan::{Limits, ViewSpec};
+use flame_trust::{Answer, Challenge, Credential, Field, Layer, Origin, PublicKey};
+use flame_worker::Module;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Maximum number of restarts of a module on each worker.
+const RESTARTS: u32 = 16;
+/// The work that one packet may cost, if the grant allows as much.
+const PACKET_BUDGET: u64 = 100_000_000;
+
+/// A module to prepare.
+pub(crate) struct Asked<'a> {
+    pub stored: &'a Stored,
+    pub wasm: &'a [u8],
+    pub source: &'a SourceRun,
+}
+
+/// A module that is ready to run.
+pub(crate) struct Prepared {
+    /// The module's name for its principal.
+    pub name: String,
+    pub module: Module,
+    pub granted: Option<Granted>,
+    pub notes: Vec<String>,
+}
+
+impl Engine {
+    /// Returns a compiler whose work is done in confined child processes.
+    fn compiler(&self) -> Result<Compiler<'static>, Problem> {
+        let cache = Cache::open(&self.cache)
+            .map_err(|e| Problem::new(Code::Storage, e.to_string(), "make the node's storage writable"))?;
+        Ok(Compiler::new(Worker::this_program().stopped_by(self.stopping.clone()), Some(cache)))
+    }
+
+    /// Returns the manifest of a module.
+    pub(crate) fn examine(&self, wasm: &[u8]) -> Result<Arc<Manifest>, Problem> {
+        let info = self.compiler()?.examine(wasm).map_err(|e| of_node(&NodeError::from(e)))?;
+        Ok(info.manifest)
+    }
+
+    /// Returns the node for the credential of a module, or `None` for the operator's own.
+    fn node_for(&self, stored: &Stored, interface: &str) -> Result<Option<Node>, Problem> {
+        if stored.owner.is_operator() {
+            return Ok(None);
+        }
+        let Some(proof) = &stored.proof else {
+            return Err(Problem::new(
+                Code::Forbidden,
+                "the module has no credential",
+                "install it again with one",
+            ));
+        };
+        let no_policy = || {
+            Problem::new(
+                Code::Forbidden,
+                "the node has no policy",
+                "the operator has to give it one (policy in [node])",
+            )
+        };
+        let (credential, possession) = proof.opened()?;
+        let options = format!("node, module {:?} on source {:?}", stored.name, stored.source);
+        let base = held(&self.node);
+        let base = base.as_ref().ok_or_else(no_policy)?;
+        Ok(Some(base.for_credential(Some(credential), Some(possession), interface, options)))
+    }
+
+    fn narrower(stored: &Stored) -> Result<Vec<Layer>, Problem> {
+        let layer = |n: &flame_api::Narrowing| {
+            let field = Field::parse(&n.field).ok_or_else(|| format!("no field is called {:?}", n.field))?;
+            Layer::new(Origin::Command, field, n.value.clone())
+        };
+        let layers: Result<Vec<_>, String> = stored.narrow.iter().map(layer).collect();
+        let invalid = |reason: String| {
+            Problem::new(
+                Code::Invalid,
+                format!("narrow: {reason}"),
+                "`flame grant narrow --help` lists the fields",
+            )
+        };
+        let layers = layers.map_err(invalid)?;
+        if stored.owner.is_operator() && !layers.is_empty() {
+            return Err(invalid("the operator's modules have no grant that could be narrowed".to_owned()));
+        }
+        layers.iter().try_for_each(flame_node::check_viewable).map_err(|e| invalid(e.to_string()))?;
+        Ok(layers)
+    }
+
+    fn signers(stored: &Stored) -> Result<Vec<PublicKey>, Problem> {
+        let path = Path::new("signatures");
+        flame_trust::read_signers(stored.signatures.as_bytes(), path, &stored.hash).map_err(|e| {
+            Problem::new(
+                Code::Refused,
+                e.to_string(),
+                "sign the module again (flame key sign), or send no signatures",
+            )
+        })
+    }
+
+    /// Examines, admits and compiles a module, and records its install in the audit log.
+    pub(crate) fn prepare(&self, asked: &Asked<'_>) -> Result<Prepared, Problem> {
+        let Asked { stored, wasm, source } = asked;
+        let node = self.node_for(stored, source.interface())?;
+        let limits = self.config().limits;
+        let request = RunRequest {
+            submissions: vec![Submission {
+                name: stored.name.clone(),
+                file: stored.name.clone(),
+                wasm: wasm.to_vec(),
+                signers: Self::signers(stored)?,
+            }],
+            workers: source.config.workers.into(),
+            interval_ns: source.config.interval_ns,
+            is_live: true,
+            view: ViewSpec::default(),
+            narrower: Self::narrower(stored)?,
+            settings: match stored.settings.is_empty() {
+                true => BTreeMap::new(),
+                false => BTreeMap::from([(stored.name.clone(), stored.settings.clone())]),
+            },
+            restarts: RESTARTS,
+            limits: Limits {
+                memory: limits.memory,
+                packet_budget: PACKET_BUDGET,
+                call_budget: PACKET_BUDGET.saturating_mul(100),
+                ..Limits::default()
+            },
+            protection: Protection::Auto,
+            costs: None,
+            time_limit: None,
+        };
+        let compiler = self.compiler()?;
+        let compiler = match &node {
+            Some(node) => node.noting(compiler),
+            None => compiler,
+        };
+        let built = build(&request, node.as_ref(), &compiler).map_err(|e| of_node(&e));
+        drop(compiler);
+        let Built { plan, meters, admitted, entered, notes } = built?;
+        let broken = || Problem::new(Code::Internal, "a plan without a module", "report this");
+        let mut plan = plan.modules.into_iter().next().ok_or_else(broken)?;
+        if plan.manifest.packets {
+            return Err(Problem::new(
+                Code::Refused,
+                "the module writes packets, which a node does not keep",
+                "run it with flame run -w FILE",
+            ));
+        }
+        plan.id = source.number();
+        // Unique among all instances of the source: rows and accounts are assigned by it.
+        plan.name = format!("{}#{}", stored.name, plan.id.0);
+        let mut granted = None;
+        if let (Some(node), Some(admitted), Some(entered)) =
+            (node, admitted.into_iter().next(), entered.into_iter().next())
+        {
+            granted = Some(Granted { node, admitted, entered });
+        }
+        let module = Module { plan, meters: meters.into_iter().next().unwrap_or_default() };
+        let notes = notes.iter().map(ToString::to_string).collect();
+        Ok(Prepared { name: stored.name.clone(), module, granted, notes })
+    }
+
+    /// Admits a module under its credential, without compiling it.
+    pub(crate) fn admitted(&self, stored: &Stored) -> Result<(Node, AdmittedModule), Problem> {
+        let source = self.source(Some(&stored.source))?;
+        let operator = || {
+            Problem::new(Code::Invalid, "the operator's modules have no credential", "leave them as they are")
+        };
+        let node = self.node_for(stored, source.interface())?.ok_or_else(operator)?;
+        let wasm = self.stored(self.store.code(&stored.hash))?;
+        let info = self.compiler()?.examine(&wasm).map_err(|e| of_node(&NodeError::from(e)))?;
+        let admitted = node.admit(&info, &Self::signers(stored)?, &Self::narrower(stored)?);
+        let admitted = admitted.map_err(|e| of_node(&e))?;
+        Ok((node, admitted))
+    }
+
+    /// Returns the end of a grant in seconds since 1970, if it ends.
+    pub(crate) fn expiry(admitted: &AdmittedModule) -> Option<u64> {
+        Some(admitted.grant.rights.expires).filter(|end| *end != u64::MAX)
+    }
+}
+
+impl Proof {
+    /// Returns the credential and its holder's answer.
+    fn opened(&self) -> Result<(Credential, (Challenge, Answer)), Problem> {
+        let invalid = |reason: String| Problem::new(Code::Forbidden, reason, "install the module again");
+        let credential = Credential::parse(&self.credential).map_err(|e| invalid(e.to_string()))?;
+        let key = PublicKey::parse(&self.key).map_err(|e| invalid(e.to_string()))?;
+        let answer = Answer { key, signature: self.signature };
+        Ok((credential, (Challenge::from_bytes(self.challenge), answer)))
+    }
+}

@@ -1,0 +1,60 @@
+use crate::config::{Config, From, Limits};
+use std::path::Path;
+
+const LEAST: &str =
+    "[node]\nstorage = \"s\"\n[socket]\npath = \"sock\"\n[sources.tap]\ninterface = \"eth0\"\n";
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text.as_bytes(), "node.toml", Path::new("/etc/flame")).map_err(|e| e.to_string())
+}
+
+#[test]
+fn the_example_in_the_manual_is_valid() {
+    let manual = include_str!("config.rs");
+    let text: String = manual
+        .lines()
+        .skip_while(|l| *l != "//! ```toml")
+        .skip(1)
+        .take_while(|l| *l != "//! ```")
+        .map(|l| l.trim_start_matches("//!").trim_start().to_owned() + "\n")
+        .collect();
+    let config = parse(&text).unwrap();
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.sources.len(), 2);
+    assert!(matches!(&config.sources["tap"].from, From::Interface { name, .. } if name == "eth0"));
+    assert_eq!(config.socket.unwrap().mode, 0o666);
+}
+
+#[test]
+fn paths_are_relative_to_the_file() {
+    let config = parse(LEAST).unwrap();
+    assert_eq!(config.storage, Path::new("/etc/flame/s"));
+    assert_eq!(config.socket.unwrap().path, Path::new("/etc/flame/sock"));
+}
+
+#[test]
+fn errors_name_the_line_and_what_was_expected() {
+    let cases = [
+        ("[limits]\nspool = \"8 MB\"\n", "line 8: \"8 MB\": expected a size as in \"8MiB\""),
+        ("[limits]\nspool = \"99999999999GiB\"\n", "line 8"),
+        ("[limits]\nmodules = 0\n", "line 8: 0: expected 1 to 10000"),
+        ("[limits]\nrequest_time = \"soon\"\n", "line 8: "),
+        ("workers = 65\n", "line 7: workers = 65: expected 1 to 64"),
+        ("cores = [4096]\n", "line 7: core 4096: this machine has"),
+        ("file = \"x\"\n", "line 5: give either interface"),
+        ("repeat = true\n", "line 5: repeat is for files"),
+        ("[sources.Tap]\ninterface = \"x\"\n", "line 7: source \"Tap\": expected a lower-case letter"),
+        ("[tls]\nlisten = \"7443\"\n", "line 8: listen \"7443\": expected an address and a port"),
+        ("[tls]\nlisten = \"[::]:1\"\nkey = \"k\"\n", "line 8: give both certificate and key"),
+        ("[socket2]\n", "unknown field `socket2`"),
+        ("interval = \"0s\"\n", "line 7: \"0s\": must be longer than 0"),
+    ];
+    for (more, said) in cases {
+        let error = parse(&format!("{LEAST}{more}")).unwrap_err();
+        assert!(error.starts_with("node.toml") && error.contains(said), "{more}: {error}");
+    }
+    let error =
+        parse("[node]\nstorage = \"s\"\n[socket]\npath = \"p\"\nmode = \"rw\"\n[sources.a]\nfile = \"f\"\n");
+    assert!(error.unwrap_err().contains("line 5: mode \"rw\": expected octal digits"));
+    assert!(parse("[node]\nstorage = \"s\"\n[socket]\npath = \"p\"\n").unwrap_err().contains("no source"));
+}

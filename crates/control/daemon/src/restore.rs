@@ -1,0 +1,196 @@
+//! The start of a node: sources, and the modules that ran when it ended.
+
+use crate::build::Asked;
+use crate::change::entry_of;
+use crate::config::Config;
+use crate::engine::{Engine, Entry, held};
+use crate::source::SourceRun;
+use crate::spool::Spool;
+use crate::store::{Store, Stored, code_name};
+use flame_api::State;
+use flame_compile::Cache;
+use flame_node::Node;
+use flame_plan::Account;
+use flame_run::Engines;
+use flame_trust::time;
+use flame_view::Key;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, RwLock};
+
+/// The reason why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
+    #[error("policy: {0}")]
+    Node(#[from] flame_node::NodeError),
+    #[error("source {name}: {error}")]
+    Source { name: String, error: crate::source::SourceRunError },
+    #[error("engine: {0}")]
+    Engine(String),
+    #[error("{place}: {error}")]
+    Io { place: String, error: std::io::Error },
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Engine {
+    /// Starts the sources and restores the modules. `note` receives what the operator should know.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if storage, policy or a source cannot be opened. A module that cannot run any longer
+    /// is no error, but a note.
+    pub fn start(config: Config, note: &dyn Fn(&str)) -> Result<Arc<Self>, StartError> {
+        let store = Store::open(&config.storage)?;
+        let engines = Engines::new().map_err(|e| StartError::Engine(e.to_string()))?;
+        let cache = config.storage.join("cache");
+        if let Ok(violations) = Cache::open(&cache) {
+            engines.watchdog().on_violation(move |hash| {
+                // It is only remembered for later admissions; the module was stopped.
+                let _ = violations.record_violation(hash);
+            });
+        }
+        let node =
+            config.policy.as_ref().map(|path| Node::open(path, "node", "node".to_owned())).transpose()?;
+        let key = node.as_ref().and_then(|node| node.policy().secret());
+        let key = key.map(|secret| Key::new(secret.derive("dealing key", b"")));
+        let mut sources = BTreeMap::new();
+        for (name, source) in &config.sources {
+            let started = SourceRun::start(name, source.clone(), &engines, key.clone());
+            let started = started.map_err(|error| StartError::Source { name: name.clone(), error })?;
+            sources.insert(name.clone(), started);
+        }
+        let engine = Arc::new(Self {
+            config: RwLock::new(config),
+            store,
+            cache,
+            sources,
+            node: Mutex::new(node),
+            modules: Mutex::default(),
+            changing: Mutex::default(),
+            pinned: Mutex::default(),
+            faults: Mutex::default(),
+            notes: Mutex::default(),
+            stopping: Arc::default(),
+            started: time::now(),
+        });
+        let told = |text: String| {
+            note(&text);
+            held(&engine.notes).push(text);
+        };
+        engine.check_audit(&told)?;
+        let used: BTreeSet<String> = engine.store.modules()?.iter().map(|m| code_name(&m.hash)).collect();
+        engine.store.sweep(&|name| used.contains(name));
+        for stored in engine.store.modules()? {
+            engine.restore(stored, &told);
+        }
+        Ok(engine)
+    }
+
+    /// Compares the audit log with what was stored of it, and the policy's revocations with those recorded.
+    fn check_audit(&self, told: &dyn Fn(String)) -> Result<(), StartError> {
+        if let (Some(before), Some(now)) = (self.store.audited()?, self.audited())
+            && now < before
+        {
+            told(format!(
+                "the audit log has {now} entries, and had {before} at the last change: entries were dropped \
+                 (flame audit verify)"
+            ));
+        }
+        let recorded = self.store.revocations()?;
+        let node = held(&self.node);
+        let Some(path) = node.as_ref().and_then(|node| node.policy().revocations.clone()) else {
+            return Ok(());
+        };
+        let listed = std::fs::read_to_string(&path).unwrap_or_default();
+        let lost: Vec<_> =
+            recorded.iter().filter(|line| !listed.lines().any(|l| l.trim() == **line)).collect();
+        if !lost.is_empty() {
+            let lines = lost.iter().map(|l| l.as_str()).collect::<Vec<_>>().join("; ");
+            told(format!("{}: revocations made here are no longer in it: {lines}", path.display()));
+        }
+        Ok(())
+    }
+
+    /// Runs a stored module again. If that is not possible, it remains installed and is not run.
+    fn restore(&self, stored: Stored, told: &dyn Fn(String)) {
+        let whose = stored.owner.shown().map_or(String::new(), |p| format!(" of {p}"));
+        let label = format!("module {}{whose}", stored.name);
+        let spool = Arc::new(Spool::new(self.config().limits.spool));
+        let before = (stored.state, stored.reason.clone());
+        let mut entry = Entry {
+            version: String::new(),
+            live: None,
+            spool: spool.clone(),
+            past: Account::default(),
+            log: VecDeque::new(),
+            notes: Vec::new(),
+            expires: None,
+            stored,
+        };
+        if entry.stored.state == State::Running || entry.stored.state == State::Failed {
+            match self.run_again(&entry.stored, &spool) {
+                Ok(running) => {
+                    entry = running;
+                    entry.stored.state = State::Running;
+                    entry.stored.reason = None;
+                    entry.note("started again with the node");
+                }
+                Err(reason) => {
+                    told(format!("{label} does not run: {reason}"));
+                    entry.note(format!("not started again: {reason}"));
+                    entry.stored.state = State::Failed;
+                    entry.stored.reason = Some(reason);
+                }
+            }
+            if (entry.stored.state, &entry.stored.reason) != (before.0, &before.1) {
+                // A state that is not written is found again at the next start.
+                let _ = self.stored(self.store.put(&entry.stored, None));
+            }
+        } else {
+            let reason = entry.stored.reason.clone().unwrap_or_default();
+            told(format!("{label} is {}: {reason}", entry.stored.state.name()));
+        }
+        self.modules().insert((entry.stored.owner.clone(), entry.stored.name.clone()), entry);
+    }
+
+    fn run_again(&self, stored: &Stored, spool: &Arc<Spool>) -> Result<Entry, String> {
+        let source = self.source(Some(&stored.source)).map_err(|e| e.to_string())?;
+        let wasm = self.store.code(&stored.hash).map_err(|e| format!("{e}: {}", e.remedy()))?;
+        let prepared = self.prepare(&Asked { stored, wasm: &wasm, source }).map_err(|e| e.to_string())?;
+        prepared.route(source, spool);
+        if let Err(e) = source.add(&prepared.module) {
+            prepared.unroute(source);
+            return Err(e.to_string());
+        }
+        let mut entry = entry_of(stored.clone(), &prepared.module.plan.manifest, spool.clone());
+        prepared.into_entry(&mut entry);
+        Ok(entry)
+    }
+
+    /// Ends all sources in order, and records the end of each module in the audit log. The modules remain
+    /// installed.
+    pub fn finish(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        for source in self.sources.values() {
+            source.stop();
+        }
+        let accounts: BTreeMap<_, _> = self.sources.iter().map(|(name, s)| (name, s.snapshot().1)).collect();
+        for entry in self.modules().values_mut() {
+            if let Some(live) = entry.live.take() {
+                let of_source = accounts.get(&entry.stored.source);
+                let account =
+                    of_source.and_then(|all| all.get(&live.module.plan.name)).cloned().unwrap_or_default();
+                if let Some(granted) = &live.granted {
+                    let _ = granted.entered.ended(&[], &account);
+                }
+                entry.past.add(&account);
+            }
+            entry.spool.close();
+        }
+    }
+}

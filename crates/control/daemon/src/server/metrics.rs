@@ -1,0 +1,108 @@
+//! Metrics for Prometheus: the modules of the caller, and for the operator the sources, too.
+
+use super::App;
+use super::extract::{Authenticated, Refusal};
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use flame_api::{Code, Problem, State as ModuleState};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+
+type Labels = Vec<(&'static str, String)>;
+
+/// Families of metrics, filled for one reply.
+#[derive(Default)]
+struct Metrics(Registry);
+
+impl Metrics {
+    fn counters(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) {
+        let family = Family::<Labels, Counter>::default();
+        for (labels, n) in values {
+            family.get_or_create(&labels).inc_by(n);
+        }
+        self.0.register(name, help, family);
+    }
+
+    fn gauges(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) {
+        let family = Family::<Labels, Gauge>::default();
+        for (labels, n) in values {
+            family.get_or_create(&labels).set(n as i64);
+        }
+        self.0.register(name, help, family);
+    }
+}
+
+/// Metrics in the text format of OpenMetrics, which Prometheus reads
+#[utoipa::path(get, path = "/metrics",
+    responses((status = 200, description = "Metrics", content_type = "application/openmetrics-text"),
+        (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
+pub(super) async fn metrics(
+    State(app): State<Arc<App>>,
+    Authenticated(caller, _): Authenticated,
+) -> Result<Response, Refusal> {
+    let owner = (!caller.is_operator()).then(|| caller.owner());
+    let engine = app.engine.clone();
+    let operator = caller.is_operator();
+    let gathered = tokio::task::spawn_blocking(move || gather(&engine, owner.as_ref(), operator)).await;
+    let failed = || Problem::new(Code::Internal, "metrics could not be gathered", "report this");
+    let text = gathered.ok().flatten().ok_or_else(failed)?;
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+fn gather(engine: &crate::Engine, owner: Option<&crate::store::Owner>, operator: bool) -> Option<String> {
+    let modules = engine.list(owner);
+    let label = |m: &flame_api::Module| -> Labels {
+        let principal = m.principal.clone().unwrap_or_default();
+        vec![("module", m.name.clone()), ("principal", principal), ("source", m.source.clone())]
+    };
+    let mut metrics = Metrics::default();
+    let each =
+        |of: fn(&flame_api::Module) -> u64| modules.iter().map(|m| (label(m), of(m))).collect::<Vec<_>>();
+    metrics.gauges(
+        "flame_module_running",
+        "Whether the module runs",
+        each(|m| u64::from(m.state == ModuleState::Running)),
+    );
+    metrics.counters("flame_module_packets_offered", "Packets of the source", each(|m| m.account.offered));
+    metrics.counters(
+        "flame_module_packets_processed",
+        "Packets that the module saw",
+        each(|m| m.account.processed),
+    );
+    metrics.counters(
+        "flame_module_packets_filtered",
+        "Packets outside its view",
+        each(|m| m.account.filtered),
+    );
+    let shed = modules.iter().flat_map(|m| {
+        m.account.shed.iter().map(move |(cause, n)| ([label(m), vec![("cause", cause.clone())]].concat(), *n))
+    });
+    metrics.counters("flame_module_packets_shed", "Packets that did not reach it, by cause", shed);
+    metrics.counters("flame_module_records", "Records", each(|m| m.account.records));
+    metrics.counters("flame_module_faults", "Instances that a fault ended", each(|m| m.account.faults));
+    metrics.counters("flame_module_spool_dropped", "Rows dropped to make room", each(|m| m.spool.dropped));
+    metrics.gauges("flame_module_spool_bytes", "Bytes of rows that are kept", each(|m| m.spool.bytes));
+    if operator {
+        let sources = engine.sources(true);
+        let of = |value: fn(&flame_api::Source) -> u64| {
+            sources.iter().map(|s| (vec![("source", s.name.clone())], value(s))).collect::<Vec<_>>()
+        };
+        metrics.gauges("flame_source_running", "Whether the source runs", of(|s| u64::from(s.running)));
+        metrics.counters("flame_source_packets", "Packets", of(|s| s.packets.unwrap_or(0)));
+        metrics.counters("flame_source_bytes", "Captured bytes", of(|s| s.bytes.unwrap_or(0)));
+        metrics.counters(
+            "flame_source_kernel_drops",
+            "Packets dropped by the kernel",
+            of(|s| s.kernel_drops.unwrap_or(0)),
+        );
+    }
+    let mut text = String::new();
+    encode(&mut text, &metrics.0).ok()?;
+    Some(text)
+}

@@ -1,0 +1,247 @@
+//! Streams the rows of a module's spool, from a cursor, in the format that the client asks for.
+
+use super::App;
+use super::extract::{Authenticated, Name, Params, Refusal};
+use crate::engine::held;
+use crate::spool::{Batch, Read, Spool};
+use arrow_ipc::writer::StreamWriter;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use bytes::Bytes;
+use flame_api::{CURSOR, Code, Cursor, Encoding, Frame, LOST, Problem, RecordsQuery};
+use flame_plan::{Catalog, CatalogEntry};
+use flame_record::{Format, Sink};
+use hyper::body::Frame as BodyFrame;
+use std::convert::Infallible;
+use std::io::Write;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use tokio::sync::{mpsc, watch};
+
+/// The number of parts of a reply that wait for a slow client. The client's spool keeps the rest.
+const WAITING: usize = 2;
+
+/// The rows of a module
+///
+/// The reply begins at the cursor, or at the oldest row that is kept. Its header `flame-cursor` is the cursor
+/// of its first row, and `flame-lost` the number of rows between the two that were dropped, or `unknown` if
+/// the node was restarted meanwhile. It ends where rows are missing, or where the module was updated:
+/// continue with another request.
+#[utoipa::path(get, path = "/v1/modules/{name}/records", params(("name" = String, Path), RecordsQuery),
+    responses((status = 200, description = "Rows", content_type = "application/x-ndjson"),
+        (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
+pub(super) async fn records(
+    State(app): State<Arc<App>>,
+    Authenticated(caller, _): Authenticated,
+    Name(name): Name,
+    Params(query): Params<RecordsQuery>,
+) -> Result<Response, Refusal> {
+    let owner = caller.of(&app.engine, query.principal.as_deref())?;
+    let spool = app.engine.spool(&owner, &name)?;
+    let invalid =
+        |e: String| Problem::new(Code::Invalid, e, "leave out the cursor to begin with the oldest row");
+    let cursor = query.cursor.as_deref().map(str::parse::<Cursor>).transpose().map_err(invalid)?;
+    let (mut row, mut lost) = match cursor {
+        None => (spool.filled().first, "0".to_owned()),
+        Some(cursor) if cursor.epoch == spool.epoch => (cursor.row.min(spool.filled().next), "0".to_owned()),
+        // Rows of a node that was restarted are gone.
+        Some(_) => (spool.filled().first, "unknown".to_owned()),
+    };
+    let first = match spool.read(row) {
+        Read::Batch { lost: missing, batch } => {
+            if lost == "0" {
+                lost = missing.to_string();
+            }
+            row = batch.first;
+            Some(batch)
+        }
+        _ => None,
+    };
+    let header = Cursor { epoch: spool.epoch, row }.to_string();
+    let encoder = match &first {
+        Some(batch) => Some(Encoder::new(query.format, batch)?),
+        None => None,
+    };
+    let (sender, receiver) = mpsc::channel(WAITING);
+    let stream =
+        Stream { spool, row, format: query.format, follow: query.follow, ending: app.ending.clone() };
+    tokio::spawn(stream.run(encoder, sender));
+    let content = HeaderValue::from_static(match query.format {
+        Encoding::Json | Encoding::Eve => "application/x-ndjson",
+        Encoding::Csv => "text/csv; charset=utf-8",
+        Encoding::Table => "text/plain; charset=utf-8",
+        Encoding::Arrow => "application/vnd.flame.arrow-frames",
+    });
+    let mut response = Response::new(Body::new(Received(receiver)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, content);
+    for (name, value) in [(CURSOR, header), (LOST, lost)] {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(name, value);
+        }
+    }
+    Ok(response)
+}
+
+/// A body whose parts arrive through a channel.
+struct Received(mpsc::Receiver<Bytes>);
+
+impl hyper::body::Body for Received {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<BodyFrame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|part| part.map(|bytes| Ok(BodyFrame::data(bytes))))
+    }
+}
+
+struct Stream {
+    spool: Arc<Spool>,
+    row: u64,
+    format: Encoding,
+    follow: bool,
+    ending: watch::Receiver<bool>,
+}
+
+impl Stream {
+    /// Sends rows until there are no more, or the client is gone.
+    async fn run(mut self, mut encoder: Option<Encoder>, sender: mpsc::Sender<Bytes>) {
+        let mut changed = self.spool.subscribe();
+        loop {
+            changed.borrow_and_update();
+            match self.spool.read(self.row) {
+                Read::Batch { lost, batch } => {
+                    if lost > 0 {
+                        break;
+                    }
+                    let encoder = match &mut encoder {
+                        Some(encoder) => encoder,
+                        none => match Encoder::new(self.format, &batch) {
+                            Ok(new) => none.insert(new),
+                            Err(_) => return,
+                        },
+                    };
+                    if !encoder.fits(&batch) {
+                        break;
+                    }
+                    self.row = batch.next();
+                    let Ok(bytes) = encoder.encode(&batch) else { return };
+                    if !bytes.is_empty() && sender.send(bytes).await.is_err() {
+                        return;
+                    }
+                }
+                Read::Nothing if self.follow && !*self.ending.borrow() => {
+                    // At the end of the node its spools are closed, but not before the last rows arrived.
+                    tokio::select! {
+                        _ = changed.changed() => {}
+                        () = sender.closed() => return,
+                    }
+                }
+                Read::Nothing | Read::End => break,
+            }
+        }
+        if let Some(bytes) = encoder.and_then(Encoder::finish) {
+            let _ = sender.send(bytes).await;
+        }
+    }
+}
+
+/// Memory that a sink writes to.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        held(&self.0).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn take(&self) -> Bytes {
+        std::mem::take(&mut *held(&self.0)).into()
+    }
+}
+
+/// Turns batches of one version of a module into bytes.
+struct Encoder {
+    entry: Arc<CatalogEntry>,
+    to: To,
+}
+
+enum To {
+    Sink { sink: Box<dyn Sink>, written: Shared },
+    Frames { has_manifest: bool },
+}
+
+impl Encoder {
+    fn new(format: Encoding, batch: &Batch) -> Result<Self, Problem> {
+        let format = match format {
+            Encoding::Arrow => {
+                return Ok(Self { entry: batch.entry.clone(), to: To::Frames { has_manifest: false } });
+            }
+            Encoding::Json => Format::Json,
+            Encoding::Csv => Format::Csv,
+            Encoding::Eve => Format::Eve,
+            Encoding::Table => Format::Table,
+        };
+        let written = Shared::default();
+        let catalog = Catalog { modules: vec![(*batch.entry).clone()] };
+        let options =
+            flame_record::Options { guard_formulas: Some(false), ..flame_record::Options::default() };
+        let sink =
+            flame_record::open_writer(format, Box::new(written.clone()), "the reply", &catalog, &options);
+        let sink =
+            sink.map_err(|e| Problem::new(Code::Invalid, e.to_string(), "choose format=json or arrow"))?;
+        Ok(Self { entry: batch.entry.clone(), to: To::Sink { sink, written } })
+    }
+
+    /// Returns whether the batch is of the same version of the module.
+    fn fits(&self, batch: &Batch) -> bool {
+        Arc::ptr_eq(&self.entry, &batch.entry)
+    }
+
+    fn encode(&mut self, batch: &Batch) -> Result<Bytes, ()> {
+        match &mut self.to {
+            To::Sink { sink, written } => {
+                sink.write(&self.entry.name, &batch.table, &batch.rows).map_err(drop)?;
+                sink.flush().map_err(drop)?;
+                Ok(written.take())
+            }
+            To::Frames { has_manifest } => {
+                let manifest =
+                    (!std::mem::replace(has_manifest, true)).then(|| self.entry.manifest.to_toml());
+                let frame = Frame {
+                    first: batch.first,
+                    table: batch.table.name.clone(),
+                    manifest: manifest.transpose().map_err(drop)?,
+                    hash: crate::store::hex(&self.entry.hash),
+                };
+                let head = serde_json::to_vec(&frame).map_err(drop)?;
+                let mut body = Vec::new();
+                let mut writer = StreamWriter::try_new(&mut body, &batch.rows.schema()).map_err(drop)?;
+                writer.write(&batch.rows).and_then(|()| writer.finish()).map_err(drop)?;
+                drop(writer);
+                let length = |part: &[u8]| (part.len() as u32).to_be_bytes();
+                Ok([&length(&head)[..], &head, &length(&body), &body].concat().into())
+            }
+        }
+    }
+
+    fn finish(self) -> Option<Bytes> {
+        let To::Sink { sink, written } = self.to else { return None };
+        sink.finish().ok()?;
+        Some(written.take()).filter(|bytes| !bytes.is_empty())
+    }
+}

@@ -1,0 +1,260 @@
+//! The life of the node's process: sockets, privileges, signals, readiness, end.
+
+use crate::config::{Config, Socket};
+use crate::engine::Engine;
+use crate::privileges;
+use crate::restore::StartError;
+use crate::server::{self, Listeners};
+use listenfd::ListenFd;
+use nix::unistd::{Uid, User};
+use sd_notify::NotifyState;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+fn at(place: impl std::fmt::Display) -> impl FnOnce(io::Error) -> StartError {
+    move |error| StartError::Io { place: place.to_string(), error }
+}
+
+/// Runs the node until SIGTERM or SIGINT. `note` receives what the operator should know.
+///
+/// # Errors
+///
+/// Returns an error if the node cannot be started.
+pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
+    let config = Config::open(path)?;
+    let user = match (&config.user, Uid::effective().is_root()) {
+        (Some(name), true) => Some(privileges::user(name).map_err(at("[node], user"))?),
+        _ => None,
+    };
+    prepare_storage(&config.storage, user.as_ref()).map_err(at(config.storage.display()))?;
+    let lock = lock(&config.storage).map_err(at(config.storage.display()))?;
+    if let (Some(lock), Some(user)) = (&lock, &user) {
+        std::os::unix::fs::fchown(lock, Some(user.uid.as_raw()), None)
+            .map_err(at(config.storage.display()))?;
+    }
+    let mut passed = ListenFd::from_env();
+    let unix = match &config.socket {
+        Some(socket) => {
+            Some(bind_unix(socket, user.as_ref(), &mut passed).map_err(at(socket.path.display()))?)
+        }
+        None => None,
+    };
+    let tcp = match &config.tls {
+        Some(tls) => {
+            let given = passed.take_tcp_listener(usize::from(unix.is_some())).ok().flatten();
+            Some(given.map_or_else(|| std::net::TcpListener::bind(tls.listen), Ok).map_err(at(tls.listen))?)
+        }
+        None => None,
+    };
+    // The operator's key may be readable to root only; the node's own key belongs to the node's user.
+    let failed = |e: server::TlsError| StartError::Other(e.to_string());
+    let read = |tls: &crate::config::Tls| {
+        let (certificate, key) = server::certificate(tls, &config.storage).map_err(failed)?;
+        let config = server::server_config(&certificate, &key).map_err(failed)?;
+        Ok::<_, StartError>((certificate, config))
+    };
+    let given = config.tls.as_ref().filter(|tls| tls.files.is_some()).map(read).transpose()?;
+    if let Some(user) = &user {
+        privileges::drop_to(user).map_err(at(format!("becoming user {}", user.name)))?;
+    }
+    let of_tls = match (given, &config.tls) {
+        (Some(given), _) => Some(given),
+        (None, Some(tls)) => Some(read(tls)?),
+        (None, None) => None,
+    };
+    let socket = config.socket.as_ref().map(|socket| socket.path.clone());
+    if let Some((certificate, _)) = &of_tls
+        && let Some(tls) = config.tls.as_ref().filter(|tls| tls.files.is_none())
+    {
+        note(&format!("clients of https on {} need {}", tls.listen, certificate.display()));
+    }
+    let tls = tcp.zip(of_tls).map(|(listener, (_, config))| (listener, config));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
+    let runtime = runtime.map_err(at("threads"))?;
+    let engine = Engine::start(config, note)?;
+    let review = engine.review().map_err(at("threads"))?;
+    let listeners = Listeners { unix, tls };
+    let served = runtime.block_on(serve(path, &engine, listeners, note));
+    // Requests that are still running are given up.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    review.thread().unpark();
+    let _ = review.join();
+    if let Some(socket) = socket {
+        let _ = std::fs::remove_file(socket);
+    }
+    drop(lock);
+    served.map_err(at("server"))
+}
+
+/// Serves until a signal, reloads the configuration on SIGHUP, and ends the sources in order.
+async fn serve(
+    path: &Path,
+    engine: &Arc<Engine>,
+    listeners: Listeners,
+    note: &dyn Fn(&str),
+) -> io::Result<()> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (end, ending) = watch::channel(false);
+    let mut server = tokio::spawn(server::serve(engine.clone(), listeners, ending));
+    // Without a service manager nobody listens.
+    let _ = sd_notify::notify(false, &[NotifyState::Ready]);
+    note("ready");
+    loop {
+        tokio::select! {
+            _ = hangup.recv() => reload(path, engine, note),
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            // Its listeners failed.
+            ended = &mut server => return ended.map_err(io::Error::other)?,
+        }
+    }
+    let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
+    // First the sources, so that streams of records carry the last rows.
+    let finishing = engine.clone();
+    let _ = tokio::task::spawn_blocking(move || finishing.finish()).await;
+    let _ = end.send(true);
+    server.await.map_err(io::Error::other)??;
+    note("ended");
+    Ok(())
+}
+
+/// Reads the configuration again. Limits, users and policy change; what needs new sockets or sources does
+/// not.
+fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
+    let new = match Config::open(path) {
+        Ok(new) => new,
+        Err(e) => return note(&format!("{e}; the configuration as it was before stays in force")),
+    };
+    let policy = {
+        let mut config = engine.config.write().unwrap_or_else(PoisonError::into_inner);
+        let fixed = [
+            ("[node] storage", config.storage == new.storage),
+            ("[node] user", config.user == new.user),
+            ("[node] policy", config.policy.is_some() == new.policy.is_some()),
+            (
+                "[socket] path",
+                config.socket.as_ref().map(|s| &s.path) == new.socket.as_ref().map(|s| &s.path),
+            ),
+            ("[tls]", config.tls == new.tls),
+            ("[sources]", config.sources == new.sources),
+            ("[limits] connections", config.limits.connections == new.limits.connections),
+        ];
+        for (what, _) in fixed.iter().filter(|(_, same)| !same) {
+            note(&format!("{what} has changed, which needs a restart"));
+        }
+        config.limits = new.limits;
+        if let (Some(now), Some(new)) = (&mut config.socket, new.socket) {
+            (now.operators, now.users) = (new.operators, new.users);
+        }
+        if config.policy.is_some() && new.policy.is_some() {
+            config.policy = new.policy;
+        }
+        config.policy.clone()
+    };
+    engine.apply_limits();
+    engine.reload_policy(policy.as_deref());
+    engine.review_all();
+    note("reloaded");
+}
+
+/// Creates the storage, for the node's user.
+fn prepare_storage(storage: &Path, user: Option<&User>) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(storage)?;
+    if let Some(user) = user {
+        std::os::unix::fs::chown(storage, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
+    }
+    Ok(())
+}
+
+/// Locks the storage, which one node at a time may use. On a read-only file system there is no lock.
+fn lock(storage: &Path) -> io::Result<Option<std::fs::File>> {
+    let file = match std::fs::File::options().create(true).append(true).open(storage.join("lock")) {
+        Ok(file) => file,
+        Err(e) if matches!(e.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull) => {
+            return Ok(None);
+        }
+        Err(e) => return Err(e),
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(io::Error::other("another node uses this storage: stop it, or choose another folder"))
+        }
+        Err(std::fs::TryLockError::Error(e)) => Err(e),
+    }
+}
+
+/// Binds the Unix socket, or takes the one that the service manager passed. One that was left behind is
+/// replaced.
+fn bind_unix(socket: &Socket, user: Option<&User>, passed: &mut ListenFd) -> io::Result<UnixListener> {
+    if passed.len() > 0 {
+        let listener = passed.take_unix_listener(0)?;
+        return listener.ok_or_else(|| io::Error::other("the service manager passed no Unix socket"));
+    }
+    let path = &socket.path;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    if let Ok(found) = std::fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            return Err(io::Error::other("it exists and is no socket: remove it, or choose another path"));
+        }
+        if UnixStream::connect(path).is_ok() {
+            return Err(io::Error::other("another process listens on it: stop it, or choose another path"));
+        }
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(socket.mode))?;
+    if let Some(user) = user {
+        std::os::unix::fs::chown(path, Some(user.uid.as_raw()), None)?;
+    }
+    Ok(listener)
+}
+
+/// Checks the configuration and all that it names, without starting anything. Returns the points that need
+/// attention but do not prevent a start.
+///
+/// # Errors
+///
+/// Returns the first error for which the node would not start.
+pub fn check(path: &Path) -> Result<Vec<String>, StartError> {
+    let config = Config::open(path)?;
+    let mut notes = Vec::new();
+    if let Some(policy) = &config.policy {
+        flame_node::Node::open(policy, "node", "check".to_owned())?;
+    } else {
+        notes.push("no policy: only the operator has access".to_owned());
+    }
+    if let Some(name) = &config.user {
+        privileges::user(name).map_err(at("[node], user"))?;
+    } else if Uid::effective().is_root() {
+        notes.push("no user: started by root, the node keeps root's rights".to_owned());
+    }
+    if let Some((certificate, key)) = config.tls.as_ref().and_then(|tls| tls.files.as_ref()) {
+        server::server_config(certificate, key).map_err(|e| StartError::Other(e.to_string()))?;
+    }
+    for (name, source) in &config.sources {
+        let error = |reason: String| StartError::Other(format!("source {name}: {reason}"));
+        match &source.from {
+            crate::config::From::File { path, .. } => {
+                flame_source::open(std::slice::from_ref(path), &flame_source::FileOptions::default())
+                    .map_err(|e| error(e.to_string()))?;
+            }
+            crate::config::From::Interface { name, .. } => {
+                if !Path::new("/sys/class/net").join(name).exists() {
+                    return Err(error(format!("no interface {name:?} (see ip link)")));
+                }
+            }
+        }
+    }
+    Ok(notes)
+}

@@ -1,0 +1,358 @@
+//! A source of packets with its workers: started again when it fails, with the modules that it had.
+
+use crate::config;
+use crate::paced::Paced;
+use crate::spool::{Router, Spools};
+use flame_plan::{Account, ModuleId, Plan, Reason};
+use flame_run::Engines;
+use flame_source::live::{self, LiveOptions};
+use flame_source::{Source, SourceError};
+use flame_view::Key;
+use flame_worker::{Handle, Input, Module, Options, Run, RunError, Silent, Snapshot, Worker};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The time after which a source that failed is opened again.
+const RETRY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, thiserror::Error)]
+pub enum SourceRunError {
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("a thread: {0}")]
+    Thread(std::io::Error),
+    #[error("source {source_name} does not run: {reason}")]
+    Down { source_name: String, reason: String },
+}
+
+/// The totals of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub packets: u64,
+    pub bytes: u64,
+    pub kernel_drops: u64,
+}
+
+/// A running source.
+pub struct SourceRun {
+    pub name: String,
+    pub config: config::Source,
+    pub spools: Spools,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    inner: Mutex<Inner>,
+    stopping: AtomicBool,
+}
+
+#[derive(Default)]
+struct Inner {
+    handle: Option<Handle>,
+    /// The number of times that the source was started.
+    starts: u64,
+    modules: BTreeMap<ModuleId, Module>,
+    /// The number of the next module.
+    next: u32,
+    failed: Option<String>,
+    /// The totals and accounts of runs that ended.
+    past: Totals,
+    past_accounts: BTreeMap<String, Account>,
+}
+
+impl Shared {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The parts of a run that are the same each time it is started.
+struct Launch {
+    config: config::Source,
+    engines: Engines,
+    dispatch_key: Option<Key>,
+    spools: Spools,
+}
+
+impl Launch {
+    fn input(&self) -> Result<Input, SourceError> {
+        let config::Source { from, workers, snaplen, .. } = &self.config;
+        match from {
+            config::From::File { path, repeat } => {
+                Ok(Input::Shared(Box::new(Paced::open(path.clone(), *repeat, *snaplen)?)))
+            }
+            config::From::Interface { name, promiscuous } => {
+                let open = |fanout| -> Result<Box<dyn Source>, SourceError> {
+                    let usual = LiveOptions::default();
+                    let options =
+                        LiveOptions { promiscuous: *promiscuous, snaplen: *snaplen, fanout, ..usual };
+                    Ok(Box::new(live::open(name, &options)?))
+                };
+                if *workers == 1 {
+                    return Ok(Input::Shared(open(None)?));
+                }
+                let group = std::process::id() as u16;
+                Ok(Input::PerWorker(
+                    (0..*workers).map(|_| open(Some((group, *workers)))).collect::<Result<_, _>>()?,
+                ))
+            }
+        }
+    }
+
+    /// Starts a run with the modules of `inner`.
+    fn start(&self, inner: &mut Inner, input: Input) -> Result<Worker, SourceRunError> {
+        let modules = inner.modules.values();
+        let (plans, meters) =
+            modules.map(|m| (m.plan.clone(), m.meters.clone())).unzip::<_, _, Vec<_>, Vec<_>>();
+        let workers = self.config.workers.into();
+        let plan = Plan { modules: plans, workers, interval_ns: self.config.interval_ns };
+        let options = Options {
+            decapsulate: false,
+            count: u64::MAX,
+            batch: flame_abi::MAX_BATCH,
+            key: None,
+            dispatch_key: self.dispatch_key.clone(),
+            stop: Arc::default(),
+        };
+        let run = Run::new(&plan, &meters, &self.engines, options)?;
+        let handle = run.handle();
+        let sink = Box::new(Router(self.spools.clone()));
+        let worker = Worker::spawn(run, input, sink, Box::new(Silent)).map_err(SourceRunError::Thread)?;
+        inner.handle = Some(handle);
+        inner.failed = None;
+        inner.starts += 1;
+        Ok(worker)
+    }
+}
+
+impl SourceRun {
+    /// Opens the source and starts its workers.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the source cannot be opened. Later faults are retried.
+    pub fn start(
+        name: &str,
+        config: config::Source,
+        engines: &Engines,
+        dispatch_key: Option<Key>,
+    ) -> Result<Self, SourceRunError> {
+        let spools = Spools::default();
+        let launch =
+            Launch { config: config.clone(), engines: engines.clone(), dispatch_key, spools: spools.clone() };
+        let shared = Arc::new(Shared { inner: Mutex::default(), stopping: AtomicBool::new(false) });
+        let input = launch.input()?;
+        let (of_thread, cores) = (shared.clone(), config.cores.clone());
+        let (started, wait) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name(format!("source-{name}")).spawn(move || {
+            // The workers' threads inherit the cores.
+            let pinned = pin(&cores);
+            let first = pinned.and_then(|()| launch.start(&mut of_thread.inner(), input));
+            let (worker, result) = match first {
+                Ok(worker) => (Some(worker), Ok(())),
+                Err(e) => (None, Err(e)),
+            };
+            let failed = result.is_err();
+            let _ = started.send(result);
+            if !failed {
+                supervise(&launch, &of_thread, worker);
+            }
+        });
+        let thread = thread.map_err(SourceRunError::Thread)?;
+        match wait.recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => return Err(e),
+            Err(_) => return Err(RunError::Broken.into()),
+        }
+        Ok(Self { name: name.to_owned(), config, spools, shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Returns the name of the interface for grants, or `file`.
+    pub fn interface(&self) -> &str {
+        match &self.config.from {
+            config::From::Interface { name, .. } => name,
+            config::From::File { .. } => "file",
+        }
+    }
+
+    /// Returns a number for a new module, which no other module of this source had.
+    pub fn number(&self) -> ModuleId {
+        let mut inner = self.shared.inner();
+        inner.next += 1;
+        ModuleId(inner.next)
+    }
+
+    /// Adds a module, whose number is of [`SourceRun::number`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the source does not run now, or the module cannot run on it.
+    pub fn add(&self, module: &Module) -> Result<(), SourceRunError> {
+        loop {
+            let (handle, starts) = self.handle()?;
+            // The lock is not held: the command waits for the workers.
+            handle.add(module)?;
+            let mut inner = self.shared.inner();
+            if inner.starts == starts {
+                inner.modules.insert(module.plan.id, module.clone());
+                return Ok(());
+            }
+        }
+    }
+
+    /// Adds a module in place of `old`, and returns the account of `old`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`SourceRun::add`]. The old module then continues.
+    pub fn replace(&self, old: ModuleId, module: &Module) -> Result<Account, SourceRunError> {
+        let (handle, starts) = self.handle()?;
+        let mut account = handle.replace(old, module)?;
+        let mut inner = self.shared.inner();
+        let removed = inner.modules.remove(&old);
+        let past = removed.and_then(|m| inner.past_accounts.remove(&m.plan.name));
+        account.add(&past.unwrap_or_default());
+        inner.modules.insert(module.plan.id, module.clone());
+        if inner.starts != starts {
+            // The source was started again with the old module meanwhile.
+            drop(inner);
+            account.add(&self.handle()?.0.replace(old, module)?);
+        }
+        Ok(account)
+    }
+
+    /// Ends a module and returns its account.
+    pub fn remove(&self, id: ModuleId) -> Account {
+        let (handle, removed) = {
+            let mut inner = self.shared.inner();
+            (inner.handle.clone(), inner.modules.remove(&id))
+        };
+        let now = handle.and_then(|handle| handle.remove(id).ok());
+        let past = removed.and_then(|m| self.shared.inner().past_accounts.remove(&m.plan.name));
+        let mut account = past.unwrap_or_default();
+        account.add(&now.unwrap_or_default());
+        account
+    }
+
+    /// Drops a module's instances before their next calls. It remains to be removed.
+    pub fn evict(&self, id: ModuleId, reason: Reason) {
+        if let Some(handle) = self.shared.inner().handle.clone() {
+            // A module that has ended needs no eviction.
+            let _ = handle.evict(id, reason);
+        }
+    }
+
+    fn handle(&self) -> Result<(Handle, u64), SourceRunError> {
+        let inner = self.shared.inner();
+        let handle = inner.handle.clone().ok_or_else(|| SourceRunError::Down {
+            source_name: self.name.clone(),
+            reason: inner.failed.clone().unwrap_or_else(|| "it was stopped".to_owned()),
+        })?;
+        Ok((handle, inner.starts))
+    }
+
+    /// Returns the totals, and the accounts of the modules by their names in the plan.
+    pub fn snapshot(&self) -> (Totals, BTreeMap<String, Account>) {
+        let (handle, mut totals, mut accounts) = {
+            let inner = self.shared.inner();
+            (inner.handle.clone(), inner.past, inner.past_accounts.clone())
+        };
+        if let Some(Snapshot { packets, bytes, kernel_drops, accounts: now }) =
+            handle.and_then(|handle| handle.snapshot().ok())
+        {
+            totals.packets += packets;
+            totals.bytes += bytes;
+            totals.kernel_drops += kernel_drops;
+            for (_, name, account) in now {
+                accounts.entry(name).or_default().add(&account);
+            }
+        }
+        (totals, accounts)
+    }
+
+    /// Returns the reason why the source does not run, if it does not.
+    pub fn failed(&self) -> Option<String> {
+        let inner = self.shared.inner();
+        match inner.handle {
+            Some(_) => None,
+            None => Some(inner.failed.clone().unwrap_or_else(|| "it was stopped".to_owned())),
+        }
+    }
+
+    /// Ends the source in order: all packets that were read are processed, and all records are in the spools.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        if let Some(handle) = self.shared.inner().handle.clone() {
+            handle.stop();
+        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Waits for the end of the run, and starts it again until the source is stopped.
+fn supervise(launch: &Launch, shared: &Shared, mut worker: Option<Worker>) {
+    loop {
+        if let Some(worker) = worker.take() {
+            let ended = worker.join();
+            let mut inner = shared.inner();
+            inner.handle = None;
+            inner.failed = Some(match ended {
+                Ok((report, _)) => {
+                    inner.past.packets += report.packets;
+                    inner.past.bytes += report.bytes;
+                    inner.past.kernel_drops += report.kernel_drops;
+                    for (name, account) in report.accounts {
+                        inner.past_accounts.entry(name).or_default().add(&account);
+                    }
+                    report.failed.unwrap_or_else(|| "it ended".to_owned())
+                }
+                Err(e) => e.to_string(),
+            });
+            // Modules that were removed have given up their accounts.
+            let Inner { modules, past_accounts, .. } = &mut *inner;
+            past_accounts.retain(|name, _| modules.values().any(|m| m.plan.name == *name));
+        }
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        std::thread::park_timeout(RETRY);
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        let opened = launch.input().map_err(SourceRunError::from);
+        let mut inner = shared.inner();
+        match opened.and_then(|input| launch.start(&mut inner, input)) {
+            Ok(started) => {
+                // It may have been stopped before it could be commanded.
+                if shared.stopping.load(Ordering::SeqCst) {
+                    started.handle().stop();
+                }
+                worker = Some(started);
+            }
+            Err(e) => inner.failed = Some(e.to_string()),
+        }
+    }
+}
+
+/// Restricts this thread, and those that it starts, to `cores`, if any are given.
+fn pin(cores: &[usize]) -> Result<(), SourceRunError> {
+    if cores.is_empty() {
+        return Ok(());
+    }
+    let mut set = rustix::thread::CpuSet::new();
+    cores.iter().for_each(|core| set.set(*core));
+    rustix::thread::sched_setaffinity(None, &set).map_err(|e| {
+        let error = std::io::Error::new(std::io::Error::from(e).kind(), format!("cores {cores:?}: {e}"));
+        SourceRunError::Thread(error)
+    })
+}

@@ -1,0 +1,376 @@
+//! What the node holds across restarts: a SQLite database, and a folder of code by content hash.
+//!
+//! Every change is one transaction, on the disk before it is acknowledged (WAL, `synchronous = FULL`). Code
+//! is written before the row that names it, and removed after it.
+
+use flame_api::{Narrowing, State};
+use flame_files::Folder;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The version of the tables. A database of another version is refused.
+const VERSION: i64 = 1;
+const DATABASE: &str = "node.sqlite";
+const CODE: &str = "code";
+/// Maximum length of stored code in bytes.
+const MAX_CODE: u64 = 1 << 30;
+
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS modules (
+        root TEXT NOT NULL, principal TEXT NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL,
+        hash BLOB NOT NULL, signatures TEXT NOT NULL, settings TEXT NOT NULL, narrow TEXT NOT NULL,
+        credential TEXT, challenge BLOB, answer_key TEXT, answer BLOB,
+        state TEXT NOT NULL, reason TEXT, revision INTEGER NOT NULL, installed INTEGER NOT NULL,
+        PRIMARY KEY (root, principal, name)
+    ) STRICT;
+    CREATE TABLE IF NOT EXISTS sessions (
+        root TEXT NOT NULL, principal TEXT NOT NULL, reservations TEXT NOT NULL,
+        PRIMARY KEY (root, principal)
+    ) STRICT;
+    CREATE TABLE IF NOT EXISTS revocations (line TEXT PRIMARY KEY, time INTEGER NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS audit (id INTEGER PRIMARY KEY CHECK (id = 1), entries INTEGER NOT NULL) STRICT;
+";
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("{path}: {error}")]
+    Folder { path: String, error: std::io::Error },
+    #[error("{path}: {error}")]
+    Database { path: String, error: rusqlite::Error },
+    #[error(
+        "{path}: it has version {found} of the tables, this program has {VERSION}: use the program that wrote it"
+    )]
+    Version { path: String, found: i64 },
+    #[error("{path}: the code of {hash} is missing or was changed")]
+    Code { path: String, hash: String },
+    #[error("the storage was opened for reading only, because it could not be written at the start")]
+    ReadOnly,
+}
+
+impl StoreError {
+    /// Returns a way to proceed.
+    pub fn remedy(&self) -> &'static str {
+        const MAKE_ROOM: &str =
+            "free space on the disk of the node's storage; the node continues with what it has";
+        const WRITABLE: &str = "make the node's storage writable; the node continues with what it has";
+        match self {
+            Self::ReadOnly => "make the storage writable and restart the node",
+            Self::Folder { error, .. } if error.kind() == std::io::ErrorKind::StorageFull => MAKE_ROOM,
+            Self::Folder { .. } => WRITABLE,
+            Self::Database { error, .. } => match error.sqlite_error_code() {
+                Some(ErrorCode::DiskFull) => MAKE_ROOM,
+                Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => WRITABLE,
+                Some(ErrorCode::SystemIoFailure) => "check disk and permissions of the node's storage",
+                _ => "see the reason; `PRAGMA integrity_check` of the database tells if it is damaged",
+            },
+            Self::Version { .. } => "",
+            Self::Code { .. } => "install the module again",
+        }
+    }
+}
+
+/// The owner of modules: a principal of a root, or the operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// The root's public key as text, or empty for the operator.
+    pub root: String,
+    pub principal: String,
+}
+
+impl Owner {
+    pub fn is_operator(&self) -> bool {
+        self.root.is_empty()
+    }
+
+    /// Returns the principal's name, or `None` for the operator.
+    pub fn shown(&self) -> Option<String> {
+        (!self.is_operator()).then(|| self.principal.clone())
+    }
+}
+
+/// The credential of a module, and the answer of its holder for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proof {
+    pub credential: String,
+    pub challenge: [u8; 32],
+    pub key: String,
+    pub signature: [u8; 64],
+}
+
+/// An installed module, as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    pub owner: Owner,
+    pub name: String,
+    pub source: String,
+    pub hash: [u8; 32],
+    /// The text of the file of signatures.
+    pub signatures: String,
+    pub settings: BTreeMap<String, String>,
+    pub narrow: Vec<Narrowing>,
+    pub proof: Option<Proof>,
+    pub state: State,
+    pub reason: Option<String>,
+    pub revision: u64,
+    pub installed: u64,
+}
+
+pub struct Store {
+    database: Mutex<Connection>,
+    path: PathBuf,
+    code: Option<Folder>,
+    code_path: PathBuf,
+}
+
+impl Store {
+    /// Opens the storage in `folder`, which is created if it does not exist. A folder that cannot be written
+    /// is opened for reading.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no storage that can be read.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        let (path, code_path) = (folder.join(DATABASE), folder.join(CODE));
+        let at = |path: &Path| path.display().to_string();
+        let io = |error| StoreError::Folder { path: at(&code_path), error };
+        let (database, writable) = match Self::connect(&path, &code_path) {
+            Ok(database) => (database, true),
+            Err(first) => {
+                // On a read-only file system, a WAL that a killed node left is read; otherwise there is none.
+                let open = |how: &str| {
+                    let uri = format!("file:{}?{how}", path.display());
+                    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+                    let database = Connection::open_with_flags(&uri, flags)?;
+                    database.query_row("SELECT count(*) FROM modules", [], |_| Ok(()))?;
+                    Ok::<_, rusqlite::Error>(database)
+                };
+                let opened = open("mode=ro").or_else(|_| open("immutable=1"));
+                (opened.map_err(|_| first)?, false)
+            }
+        };
+        let version: i64 = database
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .map_err(|error| StoreError::Database { path: at(&path), error })?;
+        if version != VERSION {
+            return Err(StoreError::Version { path: at(&path), found: version });
+        }
+        let code = Folder::private(&code_path);
+        let code = if writable { Some(code.map_err(io)?) } else { code.ok() };
+        Ok(Self { database: Mutex::new(database), path, code, code_path })
+    }
+
+    fn connect(path: &Path, code: &Path) -> Result<Connection, StoreError> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        for folder in [folder, code] {
+            Folder::private(folder)
+                .map_err(|error| StoreError::Folder { path: folder.display().to_string(), error })?;
+        }
+        let open = || {
+            let mut database = Connection::open(path)?;
+            database.busy_timeout(Duration::from_secs(5))?;
+            database.pragma_update(None, "journal_mode", "WAL")?;
+            database.pragma_update(None, "synchronous", "FULL")?;
+            let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let version: i64 = change.pragma_query_value(None, "user_version", |row| row.get(0))?;
+            if version == 0 {
+                change.execute_batch(TABLES)?;
+                change.pragma_update(None, "user_version", VERSION)?;
+            }
+            change.commit()?;
+            Ok(database)
+        };
+        open().map_err(|error| StoreError::Database { path: path.display().to_string(), error })
+    }
+
+    fn database(&self) -> MutexGuard<'_, Connection> {
+        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, error: rusqlite::Error) -> StoreError {
+        StoreError::Database { path: self.path.display().to_string(), error }
+    }
+
+    /// Runs one transaction.
+    fn change<T>(
+        &self,
+        of: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let mut database = self.database();
+        let done = (|| {
+            let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let result = of(&change)?;
+            change.commit()?;
+            Ok(result)
+        })();
+        done.map_err(|error| self.error(error))
+    }
+
+    /// Returns all modules.
+    pub fn modules(&self) -> Result<Vec<Stored>, StoreError> {
+        let database = self.database();
+        let read = || {
+            let mut all =
+                database.prepare("SELECT * FROM modules ORDER BY installed, root, principal, name")?;
+            all.query_map([], of_row)?.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        read().map_err(|error| self.error(error))
+    }
+
+    /// Stores a module, instead of an earlier one of its owner and name. `audited` is the number of entries
+    /// of the audit log.
+    pub fn put(&self, module: &Stored, audited: Option<u64>) -> Result<(), StoreError> {
+        let proof = module.proof.as_ref();
+        self.change(|change| {
+            change.execute(
+                "INSERT OR REPLACE INTO modules (root, principal, name, source, hash, signatures, settings, narrow,
+                 credential, challenge, answer_key, answer, state, reason, revision, installed)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+                params![
+                    module.owner.root,
+                    module.owner.principal,
+                    module.name,
+                    module.source,
+                    &module.hash[..],
+                    module.signatures,
+                    serde_json::to_string(&module.settings).unwrap_or_default(),
+                    serde_json::to_string(&module.narrow).unwrap_or_default(),
+                    proof.map(|p| &p.credential),
+                    proof.map(|p| &p.challenge[..]),
+                    proof.map(|p| &p.key),
+                    proof.map(|p| &p.signature[..]),
+                    module.state.name(),
+                    module.reason,
+                    module.revision as i64,
+                    module.installed as i64,
+                ],
+            )?;
+            note_audit(change, audited)
+        })
+    }
+
+    /// Removes a module, and its code if no other module has it.
+    pub fn remove(&self, owner: &Owner, name: &str, audited: Option<u64>) -> Result<(), StoreError> {
+        self.change(|change| {
+            let key = params![owner.root, owner.principal, name];
+            change.execute("DELETE FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
+            note_audit(change, audited)
+        })
+    }
+
+    /// Records a revocation, by the line of the policy's list.
+    pub fn revoked(&self, line: &str, time: u64) -> Result<(), StoreError> {
+        self.change(|change| {
+            change
+                .execute("INSERT OR IGNORE INTO revocations VALUES (?1, ?2)", params![line, time as i64])?;
+            Ok(())
+        })
+    }
+
+    /// Returns the lines of all recorded revocations.
+    pub fn revocations(&self) -> Result<Vec<String>, StoreError> {
+        let database = self.database();
+        let read = || {
+            let mut all = database.prepare("SELECT line FROM revocations ORDER BY time")?;
+            all.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        read().map_err(|error| self.error(error))
+    }
+
+    /// Returns the number of entries that the audit log had at the last change.
+    pub fn audited(&self) -> Result<Option<u64>, StoreError> {
+        let read =
+            self.database().query_row("SELECT entries FROM audit", [], |row| row.get::<_, i64>(0)).optional();
+        read.map(|n| n.map(|n| n as u64)).map_err(|error| self.error(error))
+    }
+
+    /// Stores code by its hash.
+    pub fn put_code(&self, hash: &[u8; 32], wasm: &[u8]) -> Result<(), StoreError> {
+        let folder = self.code.as_ref().ok_or(StoreError::ReadOnly)?;
+        let io = |error| StoreError::Folder { path: self.code_path.display().to_string(), error };
+        if folder.read(&code_name(hash), MAX_CODE).ok().flatten().is_some_and(|found| found == wasm) {
+            return Ok(());
+        }
+        folder.put_synced(&code_name(hash), wasm).map_err(io)
+    }
+
+    /// Returns the code with this hash.
+    pub fn code(&self, hash: &[u8; 32]) -> Result<Vec<u8>, StoreError> {
+        let found =
+            self.code.as_ref().and_then(|folder| folder.read(&code_name(hash), MAX_CODE).ok().flatten());
+        found
+            .filter(|wasm| flame_compile::hash_of(wasm) == *hash)
+            .ok_or_else(|| StoreError::Code { path: self.code_path.display().to_string(), hash: hex(hash) })
+    }
+
+    /// Removes the code that no module has any more. What is left over is removed at the next start.
+    pub fn sweep(&self, used: &dyn Fn(&str) -> bool) {
+        let Ok(entries) = std::fs::read_dir(&self.code_path) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if !name.to_str().is_some_and(used) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Removes the code with this hash.
+    pub fn drop_code(&self, hash: &[u8; 32]) {
+        // What is left over is removed at the next start.
+        let _ = std::fs::remove_file(self.code_path.join(code_name(hash)));
+    }
+}
+
+fn note_audit(change: &rusqlite::Transaction<'_>, audited: Option<u64>) -> rusqlite::Result<()> {
+    if let Some(entries) = audited {
+        change.execute("INSERT OR REPLACE INTO audit VALUES (1, ?1)", params![entries as i64])?;
+    }
+    Ok(())
+}
+
+pub fn hex(hash: &[u8]) -> String {
+    hash.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+pub fn code_name(hash: &[u8; 32]) -> String {
+    format!("{}.wasm", hex(hash))
+}
+
+/// Reads a row. Values that this program did not write are errors, which name the column.
+fn of_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
+    fn wrong(column: &str) -> rusqlite::Error {
+        rusqlite::Error::InvalidColumnName(format!("{column}: not written by this program"))
+    }
+    fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
+        serde_json::from_str(&row.get::<_, String>(column)?).map_err(|_| wrong(column))
+    }
+    fn fixed<const N: usize>(row: &Row<'_>, column: &str) -> rusqlite::Result<[u8; N]> {
+        row.get::<_, Vec<u8>>(column)?.try_into().map_err(|_| wrong(column))
+    }
+    let state: String = row.get("state")?;
+    let proof = match row.get::<_, Option<String>>("credential")? {
+        None => None,
+        Some(credential) => Some(Proof {
+            credential,
+            challenge: fixed(row, "challenge")?,
+            key: row.get("answer_key")?,
+            signature: fixed(row, "answer")?,
+        }),
+    };
+    Ok(Stored {
+        owner: Owner { root: row.get("root")?, principal: row.get("principal")? },
+        name: row.get("name")?,
+        source: row.get("source")?,
+        hash: fixed(row, "hash")?,
+        signatures: row.get("signatures")?,
+        settings: json(row, "settings")?,
+        narrow: json(row, "narrow")?,
+        proof,
+        state: State::ALL.into_iter().find(|s| s.name() == state).ok_or_else(|| wrong("state"))?,
+        reason: row.get("reason")?,
+        revision: row.get::<_, i64>("revision")? as u64,
+        installed: row.get::<_, i64>("installed")? as u64,
+    })
+}

@@ -1,0 +1,84 @@
+use crate::client::{AnswerArgs, Client, NodeArgs, quoted};
+use crate::command::list::print;
+use crate::console::complain;
+use crate::error::Error;
+use crate::exit::Status;
+use crate::files::read_module;
+use crate::settings::values;
+use clap::Args;
+use flame_api::{InstallRequest, Module, Narrowing};
+use hyper::Method;
+use std::path::Path;
+
+/// Install a module on a node
+#[derive(Args)]
+pub struct Install {
+    /// Module by name or path: `count` or `./mine.wasm`. Its signatures are read from MODULE.wasm.sig
+    module: String,
+
+    /// Name on the node [default: the manifest's]
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Source of packets on the node; required if it has several
+    #[arg(long)]
+    source: Option<String>,
+
+    /// Value of a parameter; @FILE stands for that file's text
+    #[arg(long, value_name = "PARAMETER=VALUE")]
+    set: Vec<String>,
+
+    /// Field by which the grant is narrowed further, as for `flame grant narrow`: `expose=headers`
+    #[arg(long, value_name = "FIELD=VALUE")]
+    narrow: Vec<String>,
+
+    #[command(flatten)]
+    node: NodeArgs,
+
+    #[command(flatten)]
+    answer: AnswerArgs,
+}
+
+impl Install {
+    pub fn run(self) -> Result<Status, Error> {
+        let (path, wasm) = read_module(&self.module)?;
+        let signatures = signatures(&path)?;
+        let mut client = Client::open(&self.node)?;
+        let request = InstallRequest {
+            name: self.name,
+            source: self.source,
+            answer: client.answer(&flame_compile::hash_of(&wasm)),
+            wasm,
+            signatures,
+            settings: values(&self.set)?,
+            narrow: narrowings(&self.narrow)?,
+        };
+        let module: Module = client.request(Method::POST, "/v1/modules", Some(&request))?;
+        print(std::slice::from_ref(&module), self.answer);
+        for note in &module.notes {
+            complain!("flame: note: {note}");
+        }
+        if !self.answer.is_json() {
+            complain!("flame: its records: flame records {} --follow", quoted(&module.name));
+        }
+        Ok(Status::Done)
+    }
+}
+
+/// Returns the text of the signatures beside a module, if there are any.
+pub fn signatures(module: &Path) -> Result<Option<String>, Error> {
+    let path = flame_trust::file_of(module);
+    match path.exists() {
+        true => Ok(Some(String::from_utf8_lossy(&crate::files::read(&path)?).into_owned())),
+        false => Ok(None),
+    }
+}
+
+/// Parses values of `--narrow`.
+pub fn narrowings(given: &[String]) -> Result<Vec<Narrowing>, Error> {
+    let one = |text: &String| match text.split_once('=') {
+        Some((field, value)) => Ok(Narrowing { field: field.to_owned(), value: value.to_owned() }),
+        None => Err(format!("--narrow {text}: expected FIELD=VALUE").into()),
+    };
+    given.iter().map(one).collect()
+}

@@ -1,0 +1,69 @@
+use crate::client::{AnswerArgs, Client, NodeArgs, module_path};
+use crate::command::install::{narrowings, signatures};
+use crate::command::list::print;
+use crate::console::complain;
+use crate::error::Error;
+use crate::exit::Status;
+use crate::files::read_module;
+use crate::settings::values;
+use clap::Args;
+use flame_api::{Module, UpdateRequest};
+use hyper::Method;
+
+/// Change code, settings or rights of an installed module while it runs
+///
+/// The new instance begins empty, and every packet goes to the old instance or to the new one. A module that
+/// was stopped or evicted runs again.
+#[derive(Args)]
+pub struct Update {
+    /// Name of the module on the node
+    name: String,
+
+    /// New code, by name or path [default: the code that it has]
+    module: Option<String>,
+
+    /// Value of a parameter; all that were set before are replaced
+    #[arg(long, value_name = "PARAMETER=VALUE")]
+    set: Vec<String>,
+
+    /// Field by which the grant is narrowed; all that were given before are replaced
+    #[arg(long, value_name = "FIELD=VALUE")]
+    narrow: Vec<String>,
+
+    /// Revision that the change is meant for [default: the present one]
+    #[arg(long)]
+    revision: Option<u64>,
+
+    #[command(flatten)]
+    node: NodeArgs,
+
+    #[command(flatten)]
+    answer: AnswerArgs,
+}
+
+impl Update {
+    pub fn run(self) -> Result<Status, Error> {
+        let code = self.module.as_deref().map(read_module).transpose()?;
+        let mut client = Client::open(&self.node)?;
+        let path = module_path(&self.name, "", None, None);
+        let before: Module = client.get(&path)?;
+        let mut request = UpdateRequest {
+            settings: (!self.set.is_empty()).then(|| values(&self.set)).transpose()?,
+            narrow: (!self.narrow.is_empty()).then(|| narrowings(&self.narrow)).transpose()?,
+            // Another client's change since then is not overwritten unseen.
+            revision: Some(self.revision.unwrap_or(before.revision)),
+            ..UpdateRequest::default()
+        };
+        if let Some((path, wasm)) = code {
+            request.answer = client.answer(&flame_compile::hash_of(&wasm));
+            request.signatures = Some(signatures(&path)?.unwrap_or_default());
+            request.wasm = Some(wasm);
+        }
+        let module: Module = client.request(Method::PUT, &path, Some(&request))?;
+        print(std::slice::from_ref(&module), self.answer);
+        for note in &module.notes {
+            complain!("flame: note: {note}");
+        }
+        Ok(Status::Done)
+    }
+}

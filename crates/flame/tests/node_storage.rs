@@ -1,0 +1,250 @@
+//! Tests of what a node stores: it survives `kill -9` at any moment, a full disk and a read-only one.
+
+mod daemon;
+
+use daemon::{Node, base64, module, replay, request, wait_for};
+use rusqlite::{Connection, OpenFlags};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The rows of the modules' table: name and state.
+fn stored(node: &Node) -> Vec<(String, String, String)> {
+    let path = node.path("state/node.sqlite");
+    let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
+    let check: String = database.pragma_query_value(None, "integrity_check", |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+    let mut all =
+        database.prepare("SELECT name, state, lower(hex(hash)) FROM modules ORDER BY name").unwrap();
+    let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+/// Changes modules until the node is gone, and returns the last change of each module that was acknowledged
+/// and the one that was not.
+fn change(
+    socket: &Path,
+    names: [&str; 2],
+    wasm: &[&Value],
+    seed: u64,
+    stop: &AtomicBool,
+) -> Vec<(String, Option<bool>)> {
+    let mut known: Vec<(String, Option<bool>)> = names.map(|name| (name.to_owned(), None)).into();
+    let mut random = seed | 1;
+    while !stop.load(Ordering::Relaxed) {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let at = (random >> 8) as usize % known.len();
+        let name = known[at].0.clone();
+        let (body, path) = (wasm[(random >> 16) as usize % wasm.len()], format!("/v1/modules/{name}"));
+        let (changed, is_there) = match (random >> 24) % 4 {
+            0 => (request(socket, "DELETE", &path, None), Some(false)),
+            1 => (request(socket, "POST", &format!("{path}/stop"), None), None),
+            2 => (request(socket, "PUT", &path, Some(body)), None),
+            _ => {
+                let mut install = body.clone();
+                install["name"] = name.clone().into();
+                (request(socket, "POST", "/v1/modules", Some(&install)), Some(true))
+            }
+        };
+        match changed {
+            Ok((200..300, _)) if is_there.is_some() => known[at].1 = is_there,
+            Ok((200..300, _)) => known[at].1 = Some(true),
+            Ok(_) => {}
+            Err(_) => {
+                // Whether it was done is not known.
+                known[at].1 = None;
+                break;
+            }
+        }
+    }
+    known
+}
+
+/// FLAME_KILLS sets the number.
+#[test]
+fn killed_at_any_moment_it_has_what_it_acknowledged() {
+    let (Some(count), Some(flow)) = (module("count"), module("flow")) else { return };
+    let kills: u64 = std::env::var("FLAME_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
+    let wasm = [count, flow].map(|path| json!({ "wasm": base64(&std::fs::read(path).unwrap()) }));
+    let mut node = Node::new(&replay());
+    let socket = node.path("node.sock");
+    for round in 0..kills {
+        node.start();
+        let before = stored(&node);
+        let running = node.request("GET", "/v1/modules", None).1;
+        let running: Vec<&str> =
+            running["modules"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
+        let names: Vec<&str> = before.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(running, names, "round {round}: what was stored is there");
+        let stop = AtomicBool::new(false);
+        let known = std::thread::scope(|scope| {
+            // Two clients with modules of their own, which have the same code.
+            let (wasm, stop, socket) = ([&wasm[0], &wasm[1]], &stop, &socket);
+            let client = |names, seed| scope.spawn(move || change(socket, names, &wasm, seed, stop));
+            let clients = [client(["m0", "m1"], round * 7919 + 1), client(["m2", "m3"], round * 104_729 + 2)];
+            // From before the first change to a few changes later.
+            std::thread::sleep(Duration::from_micros(round * 2_654_435 % 120_000));
+            node.kill();
+            stop.store(true, Ordering::Relaxed);
+            clients.into_iter().flat_map(|client| client.join().unwrap()).collect::<Vec<_>>()
+        });
+        let after = stored(&node);
+        for (name, is_there) in known {
+            let found = after.iter().any(|(stored, ..)| *stored == name);
+            assert!(is_there.is_none_or(|expected| expected == found), "round {round}: {name}: {after:?}");
+        }
+        for (name, _, hash) in &after {
+            let code = std::fs::read(node.path(&format!("state/code/{hash}.wasm"))).unwrap();
+            let found: String = Sha256::digest(&code).iter().map(|b| format!("{b:02x}")).collect();
+            assert_eq!(found, *hash, "round {round}: the code of {name}");
+        }
+    }
+    node.start();
+    node.end();
+}
+
+/// The end of the audit log that was there at the last change is known apart from the log.
+#[test]
+fn an_audit_log_that_was_cut_is_noticed_at_the_start() {
+    let Some(count) = module("count") else { return };
+    let mut node = Node::new(&replay());
+    node.mint("alice", &[]);
+    node.start();
+    let as_alice = ["--credential", "alice.cred", "--identity", "alice.key"];
+    let count = count.display().to_string();
+    node.json(&[&["install", &count][..], &as_alice].concat());
+    let (log, head, counter) =
+        (node.path("audit.log"), node.path("audit.log.head"), node.path("node.key.audit"));
+    let files = [&log, &head, &counter].map(|path| std::fs::read(path).unwrap());
+    node.json(&[&["install", &count, "--name", "other"][..], &as_alice].concat());
+    node.end();
+    // Log, head and counter of an earlier time are valid among themselves.
+    for (path, bytes) in [&log, &head, &counter].into_iter().zip(files) {
+        std::fs::write(path, bytes).unwrap();
+    }
+    node.run(&["audit", "verify", "--policy", "policy.toml"]);
+    node.start();
+    assert!(node.said().contains("entries were dropped"), "{}", node.said());
+    let notes = node.json(&["node", "status"])["notes"].to_string();
+    assert!(notes.contains("entries were dropped"), "{notes}");
+    node.end();
+}
+
+/// A small disk in a file, unmounted at the end.
+struct Disk {
+    image: PathBuf,
+    at: PathBuf,
+}
+
+fn done(program: &str, arguments: &[&str]) -> bool {
+    let out = Command::new(program).args(arguments).output();
+    out.is_ok_and(|out| out.status.success())
+}
+
+impl Disk {
+    fn new(folder: &Path, at: &Path) -> Option<Self> {
+        std::fs::create_dir_all(at).unwrap();
+        let disk = Self { image: folder.join("disk"), at: at.to_owned() };
+        std::fs::write(&disk.image, vec![0; 24 << 20]).unwrap();
+        if !done("mkfs.ext4", &["-q", "-F", disk.image.to_str().unwrap()]) || !disk.mount() {
+            eprintln!("skipped: no file system can be made and mounted here (needs root and e2fsprogs)");
+            return None;
+        }
+        Some(disk)
+    }
+
+    fn mount(&self) -> bool {
+        let (image, at) = (self.image.to_str().unwrap(), self.at.to_str().unwrap());
+        // Others may not see into the storage.
+        done("mount", &["-o", "loop,errors=remount-ro", image, at]) && done("chmod", &["700", at])
+    }
+
+    /// Reports an error of the disk to the kernel, which then makes it read-only, whoever uses it.
+    fn fail(&self) {
+        let out = Command::new("findmnt").args(["-no", "SOURCE"]).arg(&self.at).output().unwrap();
+        let device = daemon::text(&out.stdout).trim().trim_start_matches("/dev/").to_owned();
+        std::fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "1").unwrap();
+    }
+
+    /// Mounts the disk again, as after a repair.
+    fn mend(&self) {
+        assert!(done("umount", &[self.at.to_str().unwrap()]));
+        let _ = done("e2fsck", &["-fy", self.image.to_str().unwrap()]);
+        assert!(self.mount());
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        done("umount", &["-l", self.at.to_str().unwrap()]);
+    }
+}
+
+#[test]
+fn a_full_and_a_read_only_disk_refuse_changes_and_end_nothing() {
+    let Some(count) = module("count") else { return };
+    let mut node = Node::new(&replay());
+    let at = node.path("state");
+    let Some(disk) = Disk::new(node.folder.path(), &at) else { return };
+    node.start();
+    let body = json!({ "wasm": base64(&std::fs::read(&count).unwrap()) });
+    let install = |node: &Node, name: &str| {
+        let mut body = body.clone();
+        body["name"] = name.into();
+        node.request("POST", "/v1/modules", Some(&body))
+    };
+    assert_eq!(install(&node, "one").0, 201);
+    let packets =
+        |node: &Node| node.request("GET", "/v1/modules/one", None).1["account"]["offered"].as_u64().unwrap();
+    let runs_on = |node: &Node| {
+        let before = packets(node);
+        wait_for("packets", || packets(node) > before);
+    };
+    // Full: nothing more fits, neither the database's log nor code.
+    let filler = at.join("filler");
+    let _ = std::fs::write(&filler, vec![0; 64 << 20]);
+    let _ = std::fs::write(at.join("rest"), vec![0; 1 << 20]);
+    let start = Instant::now();
+    let refused = loop {
+        let (code, reply) = install(&node, &format!("m{}", start.elapsed().as_nanos()));
+        if code != 201 {
+            break (code, reply);
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "the disk does not fill up");
+    };
+    assert_eq!((refused.0, &refused.1["code"]), (507, &json!("storage")), "{}", refused.1);
+    assert!(refused.1["remedy"].as_str().unwrap().contains("free space"), "{}", refused.1);
+    let (code, health) = node.request("GET", "/v1/health", None);
+    assert_eq!(code, 503, "{health}");
+    runs_on(&node);
+    let listed = node.request("GET", "/v1/modules", None).1["modules"].as_array().unwrap().len();
+    // With room again it goes on.
+    std::fs::remove_file(&filler).unwrap();
+    std::fs::remove_file(at.join("rest")).unwrap();
+    assert_eq!(install(&node, "two").0, 201);
+    assert_eq!(node.request("GET", "/v1/health", None).0, 200);
+
+    disk.fail();
+    let (code, reply) = install(&node, "three");
+    assert_eq!((code, &reply["code"]), (507, &json!("storage")), "{reply}");
+    let (code, reply) = node.request("DELETE", "/v1/modules/one", None);
+    assert_eq!((code, &reply["code"]), (507, &json!("storage")), "{reply}");
+    runs_on(&node);
+    // Also a node that is started there runs what it had.
+    node.kill();
+    node.start();
+    runs_on(&node);
+    assert_eq!(install(&node, "three").0, 507);
+    node.kill();
+    disk.mend();
+    node.start();
+    assert_eq!(install(&node, "three").0, 201);
+    assert_eq!(node.request("GET", "/v1/modules", None).1["modules"].as_array().unwrap().len(), listed + 2);
+    node.kill();
+    drop(disk);
+}
