@@ -303,6 +303,10 @@ fn the_kernel_confines_the_process() {
     for task in fs::read_dir(format!("/proc/{id}/task")).unwrap() {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         assert!(status.contains("Seccomp:\t2"), "{status}");
+        // No capability, not even for root.
+        for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
+            assert!(status.contains(&format!("{set}:\t0000000000000000\n")), "{status}");
+        }
     }
     handle.stop();
     worker.join().unwrap();

@@ -119,6 +119,7 @@ impl Launch {
             key: None,
             dispatch_key: self.dispatch_key.clone(),
             stop: Arc::default(),
+            runner: None,
         };
         let run = Run::new(&plan, &meters, &self.engines, options)?;
         let handle = run.handle();
@@ -144,8 +145,13 @@ impl SourceRun {
         dispatch_key: Option<Key>,
     ) -> Result<Self, SourceRunError> {
         let spools = Spools::default();
-        let launch =
-            Launch { config: config.clone(), engines: engines.clone(), dispatch_key, spools: spools.clone() };
+        let launch = Launch {
+            config: config.clone(),
+            engines: engines.clone(),
+            dispatch_key,
+            runner,
+            spools: spools.clone(),
+        };
         let shared = Arc::new(Shared { inner: Mutex::default(), stopping: AtomicBool::new(false) });
         let input = launch.input()?;
         let (of_thread, cores) = (shared.clone(), config.cores.clone());

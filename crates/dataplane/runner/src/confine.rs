@@ -4,7 +4,7 @@
 
 use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, Scope};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
-use rustix::thread::UnshareFlags;
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -26,7 +26,21 @@ pub fn begin(parent: u32) -> Result<(), String> {
     if rustix::process::getppid().map(|p| p.as_raw_nonzero().get() as u32) != Some(parent) {
         return Err("the process that started this one is gone".to_owned());
     }
-    rustix::process::chdir("/").map_err(|e| fail("chdir", &e))
+    rustix::process::chdir("/").map_err(|e| fail("chdir", &e))?;
+    // New namespaces are not permitted everywhere. System calls that could use a network are refused later in
+    // any case.
+    let apart = UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
+    // SAFETY: the flags do not include FILES, the only one that endangers descriptors.
+    if unsafe { rustix::thread::unshare_unsafe(apart) }.is_err() {
+        // SAFETY: as above.
+        let _ = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER | apart) };
+    }
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, none).map_err(|e| fail("capset", &e))
 }
 
 /// Gives up files, networks, other processes and new privileges.
@@ -34,10 +48,6 @@ pub fn end() -> Result<(), String> {
     rustix::thread::set_no_new_privs(true).map_err(|e| fail("PR_SET_NO_NEW_PRIVS", &e))?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|e| fail("PR_SET_DUMPABLE", &e))?;
-    // New namespaces are not permitted everywhere, and a user namespace not with several threads. System
-    // calls that could use a network are refused below in any case.
-    // SAFETY: the flags do not include FILES, the only one that endangers descriptors.
-    let _ = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET | UnshareFlags::NEWIPC) };
     // Landlock is not available everywhere either. An older kernel enforces the parts that it supports.
     let abi = ABI::V6;
     Ruleset::default()

@@ -17,6 +17,7 @@ fn main() -> ExitCode {
         eprintln!("this is not for people: `flame run` and `flame node` start it");
         return ExitCode::from(NOT_CONFINED);
     };
+    // Restrictions of Landlock hold for the calling thread and those that it starts later.
     let engines = match confine::begin(parent).and_then(|()| serve::engines()) {
         Ok(engines) => engines,
         Err(reason) => {
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
             return ExitCode::from(NOT_CONFINED);
         }
     };
-    if let Err(reason) = confine::end() {
+    if let Err(reason) = confine::end().and_then(|()| serve::end_slices(&engines)) {
         eprintln!("{reason}");
         return ExitCode::from(NOT_CONFINED);
     }

@@ -19,9 +19,13 @@ const SHARES: Duration = Duration::from_micros(500);
 /// The sleep of a runner with accounts to report.
 const REPORTS: Duration = Duration::from_millis(20);
 
-/// Creates the engines, and the thread that ends slices.
+/// Creates the engines.
 pub fn engines() -> Result<Engines, String> {
-    let engines = Engines::new().map_err(|e| format!("engine: {e}"))?;
+    Engines::new().map_err(|e| format!("engine: {e}"))
+}
+
+/// Starts the thread that ends slices.
+pub fn end_slices(engines: &Engines) -> Result<(), String> {
     let slices = engines.clone();
     let run = move || {
         loop {
@@ -33,7 +37,7 @@ pub fn engines() -> Result<Engines, String> {
         .name("flame-slices".to_owned())
         .spawn(run)
         .map_err(|e| format!("thread: {e}"))?;
-    Ok(engines)
+    Ok(())
 }
 
 /// Serves a worker until it closes the connection.

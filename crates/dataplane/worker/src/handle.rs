@@ -156,11 +156,7 @@ impl Handle {
         }
     }
 
-    fn launch(
-        &self,
-        module: &Module,
-        command: impl FnOnce(Box<Placed>) -> Command,
-    ) -> Result<(), RunError> {
+    fn launch(&self, module: &Module, command: impl FnOnce(Box<Placed>) -> Command) -> Result<(), RunError> {
         let (id, resolution_ns) = (module.plan.id, module.plan.view.resolution_ns.max(1));
         let tick_ns = self.0.shape.tick_ns;
         if !tick_ns.is_multiple_of(resolution_ns) {
