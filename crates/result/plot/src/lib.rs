@@ -5,7 +5,7 @@
 //! RecordBatch or JSON → Plotter (columns that a chart needs) → chart → Picture → svg, png or term
 //! ```
 //!
-//! A [`Picture`] describes the content in the units of its axes; [`canvas`] and [`term`] compute the layout.
+//! A [`Picture`] describes the content in the units of its axes; `canvas` and `term` compute the layout.
 //! The same records give the same bytes everywhere: the only font is included here, and nothing depends on
 //! the machine.
 //!

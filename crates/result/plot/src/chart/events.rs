@@ -1,6 +1,6 @@
 //! events: draws the rows of a table over time, stacked by a word.
 //!
-//! Usage:    [[plot]] of module.toml with kind = "events"; --plot FILE.svg, FILE.png, term or NAME
+//! Usage:    a plot in module.toml with kind = "events"; --plot FILE.svg, FILE.png, term or NAME
 //! Expects:  a table with a column x of times and, with a group, a column of words.
 //! Gives:    60 stacked bars over the time of the rows; if there are more than seven words,
 //!           all but the six most frequent ones share a colour.

@@ -1,6 +1,6 @@
 //! histogram: draws the bins of a table as bars.
 //!
-//! Usage:    [[plot]] of module.toml with kind = "histogram"; --plot FILE.svg, FILE.png, term or NAME;
+//! Usage:    a plot in module.toml with kind = "histogram"; --plot FILE.svg, FILE.png, term or NAME;
 //!           --compare FILE draws an earlier run (JSON) next to this one
 //! Expects:  a table with the columns x and x_end, the ends of a bin, and y, its height.
 //! Gives:    a bar for each bin, on a logarithmic axis for durations and bytes, the sum and the approximate

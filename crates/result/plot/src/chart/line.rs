@@ -1,6 +1,6 @@
 //! line: draws numbers of a table over time or over another number, as lines or points.
 //!
-//! Usage:    [[plot]] of module.toml with kind = "line" or "points"; --plot FILE.svg, FILE.png, term or NAME
+//! Usage:    a plot in module.toml with kind = "line" or "points"; --plot FILE.svg, FILE.png, term or NAME
 //! Expects:  a table with a column x, and a column for each of y.
 //! Gives:    a series for each column of y or, with a group, for each of the six words with most rows.
 //!           Columns with zeros only are left out, except the first. Over time, the usual distance of two
