@@ -12,8 +12,12 @@ const MANIFEST: &str =
     "abi = 1\nname = \"case\"\nversion = \"1.0.0\"\ndescription = \"a case\"\n\n[needs]\nexpose = \"all\"\n";
 
 fn flame(args: &[&str], target: &Path) -> String {
-    let out = Command::new(env!("CARGO_BIN_EXE_flame")).args(args).env("CARGO_TARGET_DIR", target).output();
-    let out = out.unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
+    // An earlier report on the same module must not be found.
+    let cache = target.parent().unwrap().join("cache");
+    let _ = std::fs::remove_dir_all(&cache);
+    command.args(args).env("CARGO_TARGET_DIR", target).env("FLAME_CACHE", &cache);
+    let out = command.output().unwrap();
     assert_eq!(out.status.code(), Some(0), "flame {args:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
@@ -43,7 +47,7 @@ fn build(source: &Path, kept: &Path) -> String {
 /// Returns the verdict on batches and the advice about them, without offsets and sizes, which depend on the
 /// compilers.
 fn advice(wasm: &str, kept: &Path) -> String {
-    let text = flame(&["check", wasm], kept);
+    let text = flame(&["check", wasm], &kept.join("target"));
     let at = text.find("\nverdict").expect("a verdict") + 1;
     let lines = text[at..].lines().take_while(|line| !line.starts_with("flame_init"));
     let mut out = String::new();

@@ -57,12 +57,15 @@ struct Iterated<'w> {
     steps: bool,
     /// The heads of locals that only increase or only decrease, by at least 1.
     counters: BTreeSet<Symbol>,
+    /// The heads of locals that step by an amount that may be 0 or wrap around.
+    varying: BTreeSet<Symbol>,
 }
 
 /// The origin of the values that a condition compares.
 #[derive(Default)]
 struct Compared {
     counter: bool,
+    varying: bool,
     /// Values of this iteration: other locals that the loop writes, and what it loads or computes.
     changing: bool,
     /// The largest value from before the loop that takes part.
@@ -78,15 +81,17 @@ fn reason(values: &Values, body: &LoopBody<'_, '_>, note: &LoopNote, iteration: 
     }
     let head = &iteration.head;
     let steps = note.forms.values().any(|form| matches!(form, Form::Step(by) if *by != 0));
-    let mut it = Iterated { values, trip: head.trip, steps, counters: BTreeSet::new() };
-    let mut varying = false;
+    let mut it =
+        Iterated { values, trip: head.trip, steps, counters: BTreeSet::new(), varying: BTreeSet::new() };
     for (local, symbol) in &head.symbols {
         let moves: Vec<_> = iteration.backs.iter().map(|back| it.movement(back, *local, *symbol)).collect();
         let all = |is: fn(&Movement) -> bool| moves.iter().all(is);
         if all(|m| *m == Movement::Up) || all(|m| *m == Movement::Down) {
             it.counters.insert(*symbol);
         }
-        varying |= moves.contains(&Movement::Varying);
+        if moves.contains(&Movement::Varying) {
+            it.varying.insert(*symbol);
+        }
     }
     let (mut orders, mut equalities) = (Vec::new(), Vec::new());
     for back in &iteration.backs {
@@ -107,7 +112,9 @@ fn reason(values: &Values, body: &LoopBody<'_, '_>, note: &LoopNote, iteration: 
     if orders.iter().chain(&equalities).any(|c| c.counter) {
         return Reason::LimitChanges;
     }
-    if varying { Reason::Step } else { Reason::NoCounter }
+    // A sum that decides nothing varies as well.
+    let decides = orders.iter().chain(&equalities).any(|c| c.varying);
+    if decides { Reason::Step } else { Reason::NoCounter }
 }
 
 /// The change of a local in one iteration.
@@ -157,6 +164,7 @@ impl Iterated<'_> {
         if let Some(sum) = self.values.named.get(&symbol).filter(|_| depth < 4) {
             return sum.terms.iter().for_each(|(symbol, _)| self.add(*symbol, all, depth + 1));
         }
+        all.varying |= self.varying.contains(&symbol);
         if symbol == self.trip && self.steps || self.counters.contains(&symbol) {
             all.counter = true;
         } else if symbol > self.trip {
