@@ -20,7 +20,7 @@ const BEYOND: &str = "beyond what the start has time for";
 fn work_of(line: &str, is_used: bool) -> u64 {
     let bytes = line.len() as u64;
     if !is_used {
-        return 3_000 + 100 * bytes;
+        return 16_000 + 300 * bytes;
     }
     40_000 + 400 * bytes + 600_000 * line.matches("pcre:").count() as u64
 }
