@@ -20,7 +20,7 @@ const BEYOND: &str = "beyond what the start has time for";
 fn work_of(line: &str, is_used: bool) -> u64 {
     let bytes = line.len() as u64;
     if !is_used {
-        return 16_000 + 300 * bytes;
+        return 30_000 + 300 * bytes;
     }
     40_000 + 400 * bytes + 600_000 * line.matches("pcre:").count() as u64
 }
@@ -91,7 +91,7 @@ impl Reader {
         let mut rest = text;
         while !rest.is_empty() {
             // To count the rest takes work, too.
-            if self.work + 20 * rest.len() as u64 > MOST_WORK {
+            if self.work + 40 * rest.len() as u64 > MOST_WORK {
                 return self.skip(rest, number);
             }
             let (line, after) = rest.split_at(line_end(rest));
