@@ -324,7 +324,10 @@ fn eve_has_alerts_alone() {
     assert_eq!(names, ["TCP", "ICMP", "IPv6-ICMP", "GRE", "200"]);
     for event in &events[1..] {
         let keys: Vec<_> = event.as_object().unwrap().keys().map(String::as_str).collect();
-        assert!(!keys.iter().any(|k| matches!(*k, "src_port" | "pcap_cnt" | "app_proto" | "payload")), "{keys:?}");
+        assert!(
+            !keys.iter().any(|k| matches!(*k, "src_port" | "pcap_cnt" | "app_proto" | "payload")),
+            "{keys:?}"
+        );
         assert_eq!(keys.contains(&"icmp_type"), event["proto"].as_str().unwrap().contains("ICMP"));
     }
     assert_eq!((&events[1]["icmp_type"], &events[1]["icmp_code"]), (&8.into(), &3.into()));
