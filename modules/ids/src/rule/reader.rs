@@ -20,7 +20,7 @@ const BEYOND: &str = "beyond what the start has time for";
 fn work_of(line: &str, is_used: bool) -> u64 {
     let bytes = line.len() as u64;
     if !is_used {
-        return 3_000 + 100 * bytes;
+        return 30_000 + 300 * bytes;
     }
     40_000 + 400 * bytes + 600_000 * line.matches("pcre:").count() as u64
 }
@@ -40,7 +40,6 @@ pub fn load(source: &Source<'_>) -> RuleSet {
         seen: BTreeMap::new(),
         file: 0,
         work: 0,
-        beyond: 0,
         set: RuleSet { files: vec![String::new()], dialect: source.dialect, ..RuleSet::default() },
     };
     for (line, reason) in reader.vars.read(source.vars) {
@@ -81,9 +80,8 @@ struct Reader {
     seen: BTreeMap<(u32, u32), (u32, u32)>,
     /// The current file.
     file: u32,
-    /// The work so far, and the number of rules after there was too much.
+    /// The work so far.
     work: u64,
-    beyond: u64,
     set: RuleSet,
 }
 
@@ -92,6 +90,10 @@ impl Reader {
         let mut number = 1;
         let mut rest = text;
         while !rest.is_empty() {
+            // To count the rest takes work, too.
+            if self.work + 40 * rest.len() as u64 > MOST_WORK {
+                return self.skip(rest, number);
+            }
             let (line, after) = rest.split_at(line_end(rest));
             rest = after;
             if let Some(name) = line.strip_prefix(FILE) {
@@ -100,9 +102,7 @@ impl Reader {
                 continue;
             }
             let rules = self.set.rules.len();
-            if self.work > MOST_WORK {
-                self.skip(line, number);
-            } else if let Err((is_rule, fault)) = self.line(Piece::new(line, 0), number) {
+            if let Err((is_rule, fault)) = self.line(Piece::new(line, 0), number) {
                 self.set.total += u64::from(is_rule);
                 let kind = fault.kind.as_deref().unwrap_or("malformed");
                 let found = Unsupported {
@@ -132,18 +132,22 @@ impl Reader {
         };
     }
 
-    /// Counts a line that there is no time for. The first one is listed.
-    fn skip(&mut self, line: &str, number: u32) {
-        if !line.trim_ascii_start().starts_with(|c| c != '#') {
+    /// Counts the rules that there is no time for, of which the first is listed. A loop of its own, because an
+    /// iteration pays for all instructions in it.
+    #[inline(never)]
+    fn skip(&mut self, text: &str, number: u32) {
+        let (mut count, mut begins) = (0u64, true);
+        for byte in text.bytes() {
+            count += u64::from(begins & !matches!(byte, b'#' | b'\n' | b'\r'));
+            begins = byte == b'\n';
+        }
+        if count == 0 {
             return;
         }
-        self.set.total += 1;
-        self.beyond += 1;
-        if self.beyond > 1 {
-            self.set.unlisted += 1;
-            return;
-        }
-        let (kind, reason) = (BEYOND.to_owned(), format!("{BEYOND}, as all lines after it"));
+        self.set.total += count;
+        self.set.unlisted += count - 1;
+        self.set.kinds.insert(BEYOND.to_owned(), count);
+        let (kind, reason) = (BEYOND.to_owned(), format!("{BEYOND}, as all rules after it"));
         self.set.refuse(false, Unsupported { file: self.file, line: number, sid: 0, kind, reason });
     }
 
@@ -279,9 +283,6 @@ impl Reader {
     }
 
     fn finish(mut self) -> RuleSet {
-        if self.beyond > 0 {
-            self.set.kinds.insert(BEYOND.to_owned(), self.beyond);
-        }
         for rule in &mut self.set.rules {
             let (rate, suppressed) = self.policies.of(rule.gid, rule.sid, rule.rate);
             (rule.rate, rule.suppressed) = (rate, suppressed.into());

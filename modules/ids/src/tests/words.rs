@@ -370,5 +370,34 @@ fn rules_that_there_is_no_time_for_are_counted() {
     let (used, beyond) = (set.rules.len() as u64, set.kinds["beyond what the start has time for"]);
     assert!(used > 500 && used < 900 && used + beyond == 1000 && set.total == 1000, "{used} {beyond}");
     assert_eq!((set.unsupported.len() as u64, set.unlisted), (1, beyond - 1));
-    assert_eq!(u64::from(set.unsupported[0].line), used * 3 + 1);
+    assert_eq!(u64::from(set.unsupported[0].line), used * 3 - 1, "the line after the last rule");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn names_do_not_depend_on_what_follows_or_is_cut_off(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        cut in any::<prop::sample::Index>(),
+        is_dns in any::<bool>(),
+    ) {
+        let mut bytes = if is_dns { dns("www.example.org") } else { client_hello("www.example.org") };
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let cut = &bytes[..cut.index(bytes.len() + 1)];
+        let names = |message: &[u8]| {
+            let mut names = crate::engine::Names::default();
+            names.message(message).map(|()| names.iter().map(<[u8]>::to_vec).collect::<Vec<_>>())
+        };
+        if let Some(found) = names(cut) {
+            prop_assert!(found.iter().all(|name| name[0] == b'.' && name.len() <= 256));
+            prop_assert_eq!(Some(found), names(&bytes));
+        }
+        if let Some(found) = crate::engine::server_name(cut) {
+            prop_assert_eq!(Some(found), crate::engine::server_name(&bytes));
+        }
+    }
 }
