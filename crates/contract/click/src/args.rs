@@ -111,7 +111,8 @@ impl<'a> Args<'a> {
 
     /// Reads all keyword arguments of a name.
     pub fn all<T: Value>(&mut self, name: &str) -> Vec<T> {
-        let (those, rest) = std::mem::take(&mut self.keywords).into_iter().partition(|(word, _)| word == name);
+        let (those, rest) =
+            std::mem::take(&mut self.keywords).into_iter().partition(|(word, _)| word == name);
         self.keywords = rest;
         let those: Vec<(String, String)> = those;
         those.iter().filter_map(|(_, text)| self.convert(name, text)).collect()
@@ -169,7 +170,8 @@ mod tests {
 
     #[test]
     fn keywords_stand_anywhere() {
-        let mut args = Args::new("LIMIT 5, \"x y\", 7, STOP true", &["DATA", "LIMIT", "N", "STOP"], Scope::none());
+        let mut args =
+            Args::new("LIMIT 5, \"x y\", 7, STOP true", &["DATA", "LIMIT", "N", "STOP"], Scope::none());
         assert_eq!(args.req::<String>("DATA"), "x y");
         assert_eq!(args.opt::<u32>("LIMIT"), Some(5));
         assert_eq!(args.opt::<u32>("N"), Some(7));

@@ -162,8 +162,9 @@ fn unescape(s: &[char], at: usize, out: &mut String) -> usize {
         }
         'x' => {
             let digits = s[at + 2..].iter().take_while(|c| c.is_ascii_hexdigit()).count();
-            let value =
-                s[at + 2..at + 2 + digits].iter().fold(0, |v, c| (v * 16 + c.to_digit(16).unwrap_or(0)) & 255);
+            let value = s[at + 2..at + 2 + digits]
+                .iter()
+                .fold(0, |v, c| (v * 16 + c.to_digit(16).unwrap_or(0)) & 255);
             out.extend(char::from_u32(value));
             at + 2 + digits
         }
@@ -223,7 +224,8 @@ pub fn push_escaped(out: &mut String, text: &str) {
 
 /// Quotes a text if one argument could not hold it otherwise.
 pub fn quote(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | ',' | '$' | '(' | ')' | '#');
+    let plain =
+        |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | ',' | '$' | '(' | ')' | '#');
     if !text.is_empty() && text.chars().all(plain) && !text.contains("//") && !text.contains("/*") {
         return text.to_owned();
     }
@@ -250,8 +252,13 @@ mod tests {
     #[test]
     fn quotes_and_escapes_are_removed() {
         assert_eq!(unquote(r#""a\n\"" 'b\n' c"#), "a\n\" b\\n c");
-        assert_eq!(encode(&unquote(r"\<de ad // no
-            be ef>")), [0xde, 0xad, 0xbe, 0xef]);
+        assert_eq!(
+            encode(&unquote(
+                r"\<de ad // no
+            be ef>"
+            )),
+            [0xde, 0xad, 0xbe, 0xef]
+        );
         assert_eq!(encode(&unquote(r#""\101\x42\$""#)), b"AB$");
     }
 

@@ -22,7 +22,8 @@ impl Nanos {
 
     /// Reads seconds, with a fraction and a unit if given.
     pub fn parse(text: &str) -> Option<Self> {
-        let end = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '-' | '+')).unwrap_or(text.len());
+        let end =
+            text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '-' | '+')).unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
         let unit = match unit.trim() {
             "" | "s" | "sec" | "second" | "seconds" => SECOND,
