@@ -53,7 +53,9 @@ impl Command<'_> {
 
     fn say(&self, message: &str) -> Result<(), String> {
         let mut out = self.stdout.borrow_mut();
-        out.write_all(&text::encode(message)).and_then(|()| out.flush()).map_err(|e| format!("standard output: {e}"))
+        out.write_all(&text::encode(message))
+            .and_then(|()| out.flush())
+            .map_err(|e| format!("standard output: {e}"))
     }
 
     fn run(&self) -> Result<u8, String> {
@@ -74,7 +76,9 @@ impl Command<'_> {
 
     fn help(&self, name: &str) -> Result<u8, String> {
         match find(name) {
-            Some(class) => self.say(&format!("{}\n\nports {}, {}\n", class.manual(), class.ports, class.processing)),
+            Some(class) => {
+                self.say(&format!("{}\n\nports {}, {}\n", class.manual(), class.ports, class.processing))
+            }
             None if name == "list" => {
                 self.say(&crate::CLASSES.iter().map(|c| format!("{}\n", c.name)).collect::<String>())
             }
@@ -131,7 +135,9 @@ impl Command<'_> {
         }
         if cycles.is_empty() {
             let (elements, connections) = (graph.elements.len(), graph.connections.len());
-            self.say(&format!("{name}: {elements} elements, {connections} connections, no cycle without Loop\n"))?;
+            self.say(&format!(
+                "{name}: {elements} elements, {connections} connections, no cycle without Loop\n"
+            ))?;
         }
         Ok(u8::from(!cycles.is_empty()))
     }
@@ -162,7 +168,11 @@ impl Command<'_> {
         }
         let mut status = 0;
         if self.invocation.time {
-            self.complain(&format!("{}.{:03}s real", start.elapsed().as_secs(), start.elapsed().subsec_millis()));
+            self.complain(&format!(
+                "{}.{:03}s real",
+                start.elapsed().as_secs(),
+                start.elapsed().subsec_millis()
+            ));
         }
         if !self.read_handlers(&router)? {
             status = 1;

@@ -106,7 +106,8 @@ impl Invocation {
         while let Some(bytes) = args.next() {
             let arg = text::decode(&bytes);
             if let Some(long) = arg.strip_prefix("--") {
-                let (name, value) = long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v.to_owned())));
+                let (name, value) =
+                    long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v.to_owned())));
                 let option = OPTIONS.iter().find(|o| o.1 == name);
                 let option = option.ok_or_else(|| format!("unknown option '--{name}'"))?;
                 let value = match (option.2, value) {
@@ -122,7 +123,8 @@ impl Invocation {
                     let option = option.ok_or_else(|| format!("unknown option '-{letter}'"))?;
                     if option.2 {
                         let rest = &arg[1 + at + letter.len_utf8()..];
-                        let value = if rest.is_empty() { next(&mut args, option.1)? } else { rest.to_owned() };
+                        let value =
+                            if rest.is_empty() { next(&mut args, option.1)? } else { rest.to_owned() };
                         new.set(option.1, value)?;
                         break;
                     }
@@ -151,7 +153,8 @@ impl Invocation {
             "allow-reconfigure" => self.reconfigure = true,
             "simtime" => self.simtime = true,
             "seed" => {
-                self.seed = value.parse().map_err(|_| format!("--seed: expected a number, found '{value}'"))?;
+                self.seed =
+                    value.parse().map_err(|_| format!("--seed: expected a number, found '{value}'"))?;
             }
             "help" => self.what = What::Help(None),
             "version" => self.what = What::Version,

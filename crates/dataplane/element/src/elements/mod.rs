@@ -14,16 +14,31 @@ macro_rules! class {
     };
 }
 
+pub mod arp;
 pub mod basic;
 pub mod bound;
+pub mod chance;
+pub mod classify;
 pub mod counter;
+pub mod dump;
+pub mod encap;
+pub mod ether;
+pub mod filter;
+pub mod filter_language;
+pub mod gateway;
+pub mod icmp;
+pub mod ip;
+pub mod ipprint;
+pub mod lookup;
 pub mod paint;
 pub mod print;
 pub mod queue;
+pub mod rewriter;
+pub mod sched;
 pub mod script;
 pub mod script_functions;
-pub mod sched;
 pub mod source;
+pub mod strip;
 pub mod summary;
 pub mod summary_fields;
 pub mod switch;

@@ -104,7 +104,19 @@ class!(
     "Print",
     "1/1",
     "a/a",
-    ["LABEL", "MAXLENGTH", "NBYTES", "LENGTH", "CONTENTS", "TIMESTAMP", "PRINTANNO", "HEADROOM", "ACTIVE", "CPU", "BCONTENTS"],
+    [
+        "LABEL",
+        "MAXLENGTH",
+        "NBYTES",
+        "LENGTH",
+        "CONTENTS",
+        "TIMESTAMP",
+        "PRINTANNO",
+        "HEADROOM",
+        "ACTIVE",
+        "CPU",
+        "BCONTENTS"
+    ],
     |args, _| {
         let label = args.opt("LABEL").unwrap_or_default();
         let max = args.opt("MAXLENGTH").unwrap_or(24_i64);

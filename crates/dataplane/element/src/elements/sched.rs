@@ -58,7 +58,9 @@ impl Element for RoundRobinSched {
     }
 }
 
-class!(ROUND_ROBIN_SCHED, "RoundRobinSched", "-/1", "l/l", [], |_, _| Box::new(RoundRobinSched(Cell::new(0))));
+class!(ROUND_ROBIN_SCHED, "RoundRobinSched", "-/1", "l/l", [], |_, _| Box::new(RoundRobinSched(Cell::new(
+    0
+))));
 
 /// Passes of ports: the lowest is next.
 struct Strides {

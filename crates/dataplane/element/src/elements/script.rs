@@ -59,9 +59,39 @@ pub struct Script {
 }
 
 const INSTRUCTIONS: &[&str] = &[
-    "set", "setq", "init", "initq", "export", "exportq", "print", "printq", "printn", "printnq", "read", "readq",
-    "write", "writeq", "save", "append", "wait", "wait_time", "wait_for", "wait_stop", "wait_step", "pause",
-    "label", "goto", "loop", "return", "returnq", "end", "exit", "stop", "error", "errorq", "abort",
+    "set",
+    "setq",
+    "init",
+    "initq",
+    "export",
+    "exportq",
+    "print",
+    "printq",
+    "printn",
+    "printnq",
+    "read",
+    "readq",
+    "write",
+    "writeq",
+    "save",
+    "append",
+    "wait",
+    "wait_time",
+    "wait_for",
+    "wait_stop",
+    "wait_step",
+    "pause",
+    "label",
+    "goto",
+    "loop",
+    "return",
+    "returnq",
+    "end",
+    "exit",
+    "stop",
+    "error",
+    "errorq",
+    "abort",
 ];
 
 impl Script {
@@ -125,7 +155,14 @@ impl Script {
     }
 
     /// Returns the value of the reference at `at`, and its end.
-    fn value(&self, cx: &Cx<'_>, s: &[char], at: usize, args: &[String], depth: u32) -> Option<(String, usize)> {
+    fn value(
+        &self,
+        cx: &Cx<'_>,
+        s: &[char],
+        at: usize,
+        args: &[String],
+        depth: u32,
+    ) -> Option<(String, usize)> {
         match s.get(at)? {
             '(' => {
                 let end = closing(s, at)?;
@@ -307,7 +344,8 @@ impl Script {
             source = &source[source.len() - rest_at.len()..];
         }
         let expanded = self.expand(cx, source, &run.args, 0);
-        let mut value = match source.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '@' | '_')) {
+        let mut value = match source.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '@' | '_'))
+        {
             true => {
                 let (name, argument) = text::first_word(&expanded);
                 cx.router.read(Some(cx.me), &name, &argument)?

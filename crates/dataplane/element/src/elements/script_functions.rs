@@ -7,9 +7,9 @@ use flame_click::value::{boolean, integer};
 use std::io::Write;
 
 pub const FUNCTIONS: &[&str] = &[
-    "add", "sub", "mul", "div", "idiv", "mod", "rem", "neg", "abs", "min", "max", "eq", "ne", "lt", "le", "gt",
-    "ge", "not", "and", "or", "if", "in", "now", "random", "cat", "kill", "htons", "ntohs", "htonl", "ntohl",
-    "get", "shift", "length", "unquote", "first", "last", "nth", "sprintf",
+    "add", "sub", "mul", "div", "idiv", "mod", "rem", "neg", "abs", "min", "max", "eq", "ne", "lt", "le",
+    "gt", "ge", "not", "and", "or", "if", "in", "now", "random", "cat", "kill", "htons", "ntohs", "htonl",
+    "ntohl", "get", "shift", "length", "unquote", "first", "last", "nth", "sprintf",
 ];
 
 #[derive(Clone, Copy)]
@@ -22,7 +22,10 @@ impl Number {
     fn parse(word: &str) -> Result<Self, String> {
         let word = text::unquote(word);
         let real = || word.trim().parse::<f64>().ok().filter(|v| v.is_finite()).map(Self::Real);
-        integer(&word).map(Self::Whole).or_else(real).ok_or_else(|| format!("expected a number, found '{word}'"))
+        integer(&word)
+            .map(Self::Whole)
+            .or_else(real)
+            .ok_or_else(|| format!("expected a number, found '{word}'"))
     }
 
     fn real(self) -> f64 {
@@ -86,7 +89,8 @@ pub fn call(script: &Script, cx: &Cx<'_>, name: &str, argument: &str) -> Option<
     }
     let words = text::words(argument);
     let one = |f: fn(u32) -> u32| {
-        let value = words.first().and_then(|w| integer(&text::unquote(w))).and_then(|v| u32::try_from(v).ok());
+        let value =
+            words.first().and_then(|w| integer(&text::unquote(w))).and_then(|v| u32::try_from(v).ok());
         value.map(|v| f(v).to_string()).ok_or_else(|| format!("expected a number, found '{argument}'"))
     };
     let swap16 = |v: u32| u32::from((v as u16).to_be());
@@ -111,8 +115,16 @@ pub fn call(script: &Script, cx: &Cx<'_>, name: &str, argument: &str) -> Option<
         "gt" => compare(&words, std::cmp::Ordering::is_gt),
         "ge" => compare(&words, std::cmp::Ordering::is_ge),
         "not" => truth(argument).map(|b| (!b).to_string()),
-        "and" => words.iter().map(|w| truth(w)).collect::<Result<Vec<_>, _>>().map(|b| b.iter().all(|b| *b).to_string()),
-        "or" => words.iter().map(|w| truth(w)).collect::<Result<Vec<_>, _>>().map(|b| b.iter().any(|b| *b).to_string()),
+        "and" => words
+            .iter()
+            .map(|w| truth(w))
+            .collect::<Result<Vec<_>, _>>()
+            .map(|b| b.iter().all(|b| *b).to_string()),
+        "or" => words
+            .iter()
+            .map(|w| truth(w))
+            .collect::<Result<Vec<_>, _>>()
+            .map(|b| b.iter().any(|b| *b).to_string()),
         "if" => {
             let (condition, rest) = text::first_word(argument);
             truth(&condition).map(|c| {
@@ -122,11 +134,13 @@ pub fn call(script: &Script, cx: &Cx<'_>, name: &str, argument: &str) -> Option<
         }
         "in" => Ok(words.iter().skip(1).any(|w| Some(w) == words.first()).to_string()),
         "now" => Ok(cx.now().micros()),
-        "random" => match words.first().map(|w| integer(&text::unquote(w)).and_then(|v| u64::try_from(v).ok())) {
-            None => Ok(cx.random(1 << 31).to_string()),
-            Some(Some(bound)) if bound > 0 => Ok(cx.random(bound).to_string()),
-            _ => Err(format!("expected a bound, found '{argument}'")),
-        },
+        "random" => {
+            match words.first().map(|w| integer(&text::unquote(w)).and_then(|v| u64::try_from(v).ok())) {
+                None => Ok(cx.random(1 << 31).to_string()),
+                Some(Some(bound)) if bound > 0 => Ok(cx.random(bound).to_string()),
+                _ => Err(format!("expected a bound, found '{argument}'")),
+            }
+        }
         "cat" => {
             let name = text::unquote(argument);
             std::fs::read(&name).map(|b| text::decode(&b)).map_err(|e| format!("{name}: {e}"))

@@ -255,9 +255,27 @@ fn source(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
     })
 }
 
-class!(INFINITE_SOURCE, "InfiniteSource", "0/1", "a/a",
-    ["DATA", "LIMIT", "BURST", "ACTIVE", "LENGTH", "DATASIZE", "STOP", "TIMESTAMP", "HEADROOM"], source);
-class!(RATED_SOURCE, "RatedSource", "0/1", "a/a",
-    ["DATA", "RATE", "LIMIT", "ACTIVE", "LENGTH", "DATASIZE", "STOP", "TIMESTAMP"], source);
-class!(TIMED_SOURCE, "TimedSource", "0/1", "h/h",
-    ["INTERVAL", "DATA", "LIMIT", "ACTIVE", "STOP", "TIMESTAMP", "HEADROOM"], source);
+class!(
+    INFINITE_SOURCE,
+    "InfiniteSource",
+    "0/1",
+    "a/a",
+    ["DATA", "LIMIT", "BURST", "ACTIVE", "LENGTH", "DATASIZE", "STOP", "TIMESTAMP", "HEADROOM"],
+    source
+);
+class!(
+    RATED_SOURCE,
+    "RatedSource",
+    "0/1",
+    "a/a",
+    ["DATA", "RATE", "LIMIT", "ACTIVE", "LENGTH", "DATASIZE", "STOP", "TIMESTAMP"],
+    source
+);
+class!(
+    TIMED_SOURCE,
+    "TimedSource",
+    "0/1",
+    "h/h",
+    ["INTERVAL", "DATA", "LIMIT", "ACTIVE", "STOP", "TIMESTAMP", "HEADROOM"],
+    source
+);

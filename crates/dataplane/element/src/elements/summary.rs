@@ -197,12 +197,25 @@ class!(
     "0/1",
     "a/a",
     [
-        "FILENAME", "STOP", "ACTIVE", "ZERO", "CHECKSUM", "TIMING", "DATA", "FIELDS", "CONTENTS", "DEFAULT_FIELDS",
-        "DEFAULT_CONTENTS", "PROTO", "MULTIPACKET", "SAMPLE"
+        "FILENAME",
+        "STOP",
+        "ACTIVE",
+        "ZERO",
+        "CHECKSUM",
+        "TIMING",
+        "DATA",
+        "FIELDS",
+        "CONTENTS",
+        "DEFAULT_FIELDS",
+        "DEFAULT_CONTENTS",
+        "PROTO",
+        "MULTIPACKET",
+        "SAMPLE"
     ],
     |args, _| {
         let data = args.key::<Data>("DATA").map(|d| d.0);
-        let file = if data.is_some() { args.opt("FILENAME").unwrap_or_default() } else { args.req("FILENAME") };
+        let file =
+            if data.is_some() { args.opt("FILENAME").unwrap_or_default() } else { args.req("FILENAME") };
         let list = ["FIELDS", "CONTENTS", "DEFAULT_FIELDS", "DEFAULT_CONTENTS"].map(|k| args.key::<Raw>(k));
         let list = list.into_iter().flatten().next().map_or(String::new(), |r| text::unquote(&r.0));
         let layout = fields::parse_list(list.split_ascii_whitespace()).unwrap_or_else(|e| {
@@ -325,7 +338,18 @@ class!(
     "ToIPSummaryDump",
     "1/0-1",
     "a/a",
-    ["FILENAME", "FIELDS", "CONTENTS", "DATA", "HEADER", "VERBOSE", "BANNER", "MULTIPACKET", "BAD_PACKETS", "CAREFUL_TRUNC"],
+    [
+        "FILENAME",
+        "FIELDS",
+        "CONTENTS",
+        "DATA",
+        "HEADER",
+        "VERBOSE",
+        "BANNER",
+        "MULTIPACKET",
+        "BAD_PACKETS",
+        "CAREFUL_TRUNC"
+    ],
     |args, _| {
         let file = args.req("FILENAME");
         let list = ["FIELDS", "CONTENTS", "DATA"].map(|k| args.key::<Raw>(k)).into_iter().flatten().next();

@@ -64,7 +64,9 @@ fields! {
 }
 
 pub fn parse_list<'a>(names: impl Iterator<Item = &'a str>) -> Result<Vec<Field>, String> {
-    names.map(|n| Field::parse(n.trim_matches(['\'', '"'])).ok_or_else(|| format!("unknown field '{n}'"))).collect()
+    names
+        .map(|n| Field::parse(n.trim_matches(['\'', '"'])).ok_or_else(|| format!("unknown field '{n}'")))
+        .collect()
 }
 
 pub fn parse_protocol(text: &str) -> Option<u8> {
@@ -141,7 +143,9 @@ pub struct Line {
 }
 
 fn number<T: TryFrom<i128>>(word: &str) -> Result<T, String> {
-    integer(word).and_then(|v| T::try_from(v).ok()).ok_or_else(|| format!("expected a number, found '{word}'"))
+    integer(word)
+        .and_then(|v| T::try_from(v).ok())
+        .ok_or_else(|| format!("expected a number, found '{word}'"))
 }
 
 impl Line {
@@ -224,7 +228,12 @@ impl Line {
                 }
             }
             Field::Aggregate => self.aggregate = number(word)?,
-            Field::CaptureLen | Field::IpSum | Field::TcpSum | Field::UdpSum | Field::PayloadLen | Field::Count => {}
+            Field::CaptureLen
+            | Field::IpSum
+            | Field::TcpSum
+            | Field::UdpSum
+            | Field::PayloadLen
+            | Field::Count => {}
         }
         Ok(())
     }
@@ -232,19 +241,25 @@ impl Line {
     /// Makes the packet.
     pub fn packet(&self, zero: bool, checksum: bool) -> Packet {
         let padded = |options: &[u8]| options.len().div_ceil(4) * 4;
-        let ip_length = usize::from(self.ip_hl.unwrap_or(20)).clamp(20, 60).max(20 + padded(&self.ip_options)).min(60);
+        let ip_length =
+            usize::from(self.ip_hl.unwrap_or(20)).clamp(20, 60).max(20 + padded(&self.ip_options)).min(60);
         let ip_length = ip_length / 4 * 4;
         let is_first = self.frag & 0x1fff == 0;
         let transport = match self.protocol {
             _ if !is_first => 0,
-            6 => usize::from(self.off.unwrap_or(20)).clamp(20, 60).max(20 + padded(&self.tcp_options)).min(60) / 4 * 4,
+            6 => {
+                usize::from(self.off.unwrap_or(20)).clamp(20, 60).max(20 + padded(&self.tcp_options)).min(60)
+                    / 4
+                    * 4
+            }
             17 | 1 => 8,
             _ => 0,
         };
         let have = ip_length + transport + self.payload.len().min(60_000);
         let total = self.ip_len.map_or(have, usize::from);
         let size = if zero { have.max(total) } else { have };
-        let mut p = Packet::with_room(crate::runtime::packet::HEADROOM, size, crate::runtime::packet::TAILROOM);
+        let mut p =
+            Packet::with_room(crate::runtime::packet::HEADROOM, size, crate::runtime::packet::TAILROOM);
         let d = p.data_mut();
         d.fill(0);
         d[0] = 0x40 | (ip_length / 4) as u8;
@@ -304,7 +319,9 @@ impl Field {
         let number = |v: u64| Some(v.to_string());
         match self {
             Self::Time => return Some(p.anno.time.to_string()),
-            Self::NTime => return Some(format!("{}{:03}", p.anno.time.micros(), p.anno.time.0.unsigned_abs() % 1000)),
+            Self::NTime => {
+                return Some(format!("{}{:03}", p.anno.time.micros(), p.anno.time.0.unsigned_abs() % 1000));
+            }
             Self::TimeSec => return Some(p.anno.time.0.div_euclid(1_000_000_000).to_string()),
             Self::TimeUsec => return Some((p.anno.time.0.rem_euclid(1_000_000_000) / 1000).to_string()),
             Self::Link => return number(p.anno.bytes[ANNO_PAINT].into()),
@@ -337,7 +354,13 @@ impl Field {
             Self::IpSum => return number(be16(h, 10).into()),
             Self::Frag => {
                 let field = be16(h, 6);
-                let kind = if field & 0x1fff != 0 { "f" } else if field & 0x2000 != 0 { "F" } else { "." };
+                let kind = if field & 0x1fff != 0 {
+                    "f"
+                } else if field & 0x2000 != 0 {
+                    "F"
+                } else {
+                    "."
+                };
                 return Some(kind.into());
             }
             Self::FragOff => {
@@ -369,7 +392,8 @@ impl Field {
             Self::TcpOff => when(tcp && has(13), header as u64),
             Self::TcpFlags => (tcp && has(14)).then(|| {
                 let bits = be16(t, 12) & 0x1ff;
-                let flags: String = FLAGS.chars().enumerate().filter(|(i, _)| bits >> i & 1 != 0).map(|(_, c)| c).collect();
+                let flags: String =
+                    FLAGS.chars().enumerate().filter(|(i, _)| bits >> i & 1 != 0).map(|(_, c)| c).collect();
                 if flags.is_empty() { ".".into() } else { flags }
             }),
             Self::TcpWin => when(tcp && has(16), be16(t, 14).into()),
@@ -379,11 +403,15 @@ impl Field {
             Self::UdpLen => when(udp && has(6), be16(t, 4).into()),
             Self::UdpSum => when(udp && has(8), be16(t, 6).into()),
             Self::IcmpType => when(icmp && has(1), t.first().copied().unwrap_or(0).into()),
-            Self::IcmpTypeName => (icmp && has(1)).then(|| icmp_name(t[0]).map_or(t[0].to_string(), str::to_owned)),
+            Self::IcmpTypeName => {
+                (icmp && has(1)).then(|| icmp_name(t[0]).map_or(t[0].to_string(), str::to_owned))
+            }
             Self::IcmpCode => when(icmp && has(2), t.get(1).copied().unwrap_or(0).into()),
             Self::PayloadLen => {
                 let total = usize::from(be16(h, 2)).max(ip.length);
-                number(total.saturating_sub(ip.length + if ip.is_first_fragment() { header } else { 0 }) as u64)
+                number(
+                    total.saturating_sub(ip.length + if ip.is_first_fragment() { header } else { 0 }) as u64
+                )
             }
             Self::Payload => {
                 let start = if ip.is_first_fragment() { header } else { 0 };
@@ -449,7 +477,8 @@ fn parse_ip_options(word: &str) -> Result<Vec<u8>, String> {
             if plain.is_empty() {
                 continue;
             }
-            addresses.push(Ip::parse(plain).ok_or_else(|| format!("expected an IP address, found '{plain}'"))?);
+            addresses
+                .push(Ip::parse(plain).ok_or_else(|| format!("expected an IP address, found '{plain}'"))?);
         }
         let pointer = pointer.unwrap_or(addresses.len());
         out.extend([kind, ((addresses.len() + spare) * 4 + 3) as u8, (pointer * 4 + 4) as u8]);

@@ -207,7 +207,8 @@ impl Element for HashSwitch {
     fn push(&self, cx: &Cx<'_>, _: usize, mut batch: Batch) {
         for p in batch.drain(..) {
             let bytes = p.data().get(self.0..(self.0 + self.1).min(p.len()));
-            let hash = bytes.map_or(0, |b| b.iter().fold(5381_u32, |h, b| h.wrapping_mul(33) ^ u32::from(*b)));
+            let hash =
+                bytes.map_or(0, |b| b.iter().fold(5381_u32, |h, b| h.wrapping_mul(33) ^ u32::from(*b)));
             cx.push_or_drop(hash as usize % cx.outputs().max(1), "no output", p);
         }
     }
@@ -253,7 +254,8 @@ struct PullSwitch {
 impl PullSwitch {
     fn refresh(&self, cx: &Cx<'_>) {
         if self.notifies {
-            let is_active = self.signals.borrow().get(self.choice.port()).is_some_and(|s| s.is_active(cx.router));
+            let is_active =
+                self.signals.borrow().get(self.choice.port()).is_some_and(|s| s.is_active(cx.router));
             cx.set_filled(is_active);
         }
     }

@@ -141,7 +141,10 @@ impl Limit {
     }
 
     fn start(&self, cx: &Cx<'_>) {
-        let (rate, size) = { let b = self.bucket.borrow(); (b.rate, b.size) };
+        let (rate, size) = {
+            let b = self.bucket.borrow();
+            (b.rate, b.size)
+        };
         *self.bucket.borrow_mut() = Bucket::new(rate, size, cx.now());
     }
 
@@ -219,8 +222,14 @@ fn rated_unqueue(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
 }
 
 class!(RATED_UNQUEUE, "RatedUnqueue", "1/1", "l/h", ["RATE", "BURST_SIZE", "BURST_DURATION"], rated_unqueue);
-class!(BANDWIDTH_RATED_UNQUEUE, "BandwidthRatedUnqueue", "1/1", "l/h",
-    ["RATE", "BURST_BYTES", "BURST_DURATION"], rated_unqueue);
+class!(
+    BANDWIDTH_RATED_UNQUEUE,
+    "BandwidthRatedUnqueue",
+    "1/1",
+    "l/h",
+    ["RATE", "BURST_BYTES", "BURST_DURATION"],
+    rated_unqueue
+);
 
 struct RatedSplitter(Limit);
 
@@ -255,9 +264,22 @@ fn rated_splitter(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
     Box::new(RatedSplitter(Limit::of(args, setup.class.starts_with("Bandwidth"))))
 }
 
-class!(RATED_SPLITTER, "RatedSplitter", "1/1-2", "h/h", ["RATE", "BURST_SIZE", "BURST_DURATION"], rated_splitter);
-class!(BANDWIDTH_RATED_SPLITTER, "BandwidthRatedSplitter", "1/1-2", "h/h",
-    ["RATE", "BURST_BYTES", "BURST_DURATION"], rated_splitter);
+class!(
+    RATED_SPLITTER,
+    "RatedSplitter",
+    "1/1-2",
+    "h/h",
+    ["RATE", "BURST_SIZE", "BURST_DURATION"],
+    rated_splitter
+);
+class!(
+    BANDWIDTH_RATED_SPLITTER,
+    "BandwidthRatedSplitter",
+    "1/1-2",
+    "h/h",
+    ["RATE", "BURST_BYTES", "BURST_DURATION"],
+    rated_splitter
+);
 
 struct Shaper(Limit);
 
@@ -305,7 +327,14 @@ fn shaper(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
 }
 
 class!(SHAPER, "Shaper", "1/1-2", "l/l", ["RATE", "BURST_SIZE", "BURST_DURATION"], shaper);
-class!(BANDWIDTH_SHAPER, "BandwidthShaper", "1/1-2", "l/l", ["RATE", "BURST_BYTES", "BURST_DURATION"], shaper);
+class!(
+    BANDWIDTH_SHAPER,
+    "BandwidthShaper",
+    "1/1-2",
+    "l/l",
+    ["RATE", "BURST_BYTES", "BURST_DURATION"],
+    shaper
+);
 
 struct DelayShaper {
     delay: Nanos,
@@ -401,7 +430,8 @@ impl Element for Link {
                     Some(bandwidth) => {
                         let length = p.len() as u64 + u64::from(p.anno.u32(ANNO_EXTRA_LENGTH));
                         let nanos = u128::from(length) * SECOND as u128 / u128::from(bandwidth.max(1));
-                        let sent = self.free_at.get().max(now) + Nanos(i64::try_from(nanos).unwrap_or(i64::MAX));
+                        let sent =
+                            self.free_at.get().max(now) + Nanos(i64::try_from(nanos).unwrap_or(i64::MAX));
                         self.free_at.set(sent);
                         sent + self.latency
                     }

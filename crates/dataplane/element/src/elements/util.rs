@@ -151,7 +151,8 @@ pub fn set_transport_checksum(p: &mut Packet, protocol: u8) -> bool {
         return false;
     }
     let plus = if protocol == 1 { 0 } else { pseudo(&p.data()[h.at..], length) };
-    let plus = if protocol == 17 { plus - length as u32 + u32::from(be16(p.data(), start + 4)) } else { plus };
+    let plus =
+        if protocol == 17 { plus - length as u32 + u32::from(be16(p.data(), start + 4)) } else { plus };
     let length = match protocol {
         17 => usize::from(be16(p.data(), start + 4)),
         _ => length,
@@ -176,7 +177,8 @@ mod tests {
     #[test]
     fn checksums_agree_with_known_headers_and_updates() {
         // The header of RFC 1071's usual example.
-        let mut h = [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
+        let mut h =
+            [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
         set_ip_checksum(&mut h);
         assert_eq!(be16(&h, 10), 0xb861);
         assert_eq!(checksum(&h, 0), 0);

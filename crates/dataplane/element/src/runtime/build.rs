@@ -99,10 +99,15 @@ impl Builder<'_> {
         for c in &self.graph.connections {
             let (from, to) = (c.from, c.to);
             if used[from.element].1[from.port] && modes.outputs[from.element][from.port] != Mode::Pull {
-                let text = format!("illegal reuse of '{}' push output {}", self.declaration(from.element), from.port);
+                let text = format!(
+                    "illegal reuse of '{}' push output {}",
+                    self.declaration(from.element),
+                    from.port
+                );
                 self.error(from.element, text);
             } else if used[to.element].0[to.port] && modes.inputs[to.element][to.port] == Mode::Pull {
-                let text = format!("illegal reuse of '{}' pull input {}", self.declaration(to.element), to.port);
+                let text =
+                    format!("illegal reuse of '{}' pull input {}", self.declaration(to.element), to.port);
                 self.error(to.element, text);
             }
             used[from.element].1[from.port] = true;
@@ -258,7 +263,8 @@ impl Router {
                 let mut sources = sources.map(|s| s.0).skip(port);
                 match sources.next() {
                     Some(source) if length[source] == u32::MAX => {
-                        let text = format!("'{}' pulls from itself without a queue between", self.declaration(at));
+                        let text =
+                            format!("'{}' pulls from itself without a queue between", self.declaration(at));
                         return vec![format!("{}: {text}", self.nodes[at].landmark)];
                     }
                     Some(source) => {
@@ -271,7 +277,8 @@ impl Router {
                         // A queue or source begins a path of its own.
                         length[at] = sources.max().unwrap_or(0) + 1;
                         if length[at] > LONGEST {
-                            let text = format!("pull path of '{}' exceeds {LONGEST} elements", self.declaration(at));
+                            let text =
+                                format!("pull path of '{}' exceeds {LONGEST} elements", self.declaration(at));
                             return vec![format!("{}: {text}", self.nodes[at].landmark)];
                         }
                     }

@@ -20,7 +20,12 @@ impl Clock {
     pub fn real() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let base = Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX));
-        Self { is_simulated: false, base: Cell::new(base), anchor: Cell::new(Instant::now()), warp: Cell::new(1.0) }
+        Self {
+            is_simulated: false,
+            base: Cell::new(base),
+            anchor: Cell::new(Instant::now()),
+            warp: Cell::new(1.0),
+        }
     }
 
     pub fn simulated() -> Self {

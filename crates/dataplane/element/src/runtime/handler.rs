@@ -90,7 +90,9 @@ impl Router {
                 let e = self.element(me);
                 let own = e.handlers().iter().map(|(n, m)| format!("{n}\t{}\n", m.trim_end_matches('p')));
                 let mut all: Vec<String> = own.collect();
-                all.extend(COMMON.iter().map(|n| format!("{n}\t{}\n", if *n == "config" { "rw" } else { "r" })));
+                all.extend(
+                    COMMON.iter().map(|n| format!("{n}\t{}\n", if *n == "config" { "rw" } else { "r" })),
+                );
                 all.concat()
             }
             _ => return None,
@@ -105,7 +107,8 @@ impl Router {
         let peers = |all: Vec<String>| all.join(", ");
         for (port, input) in node.inputs.iter().enumerate() {
             let from = self.graph.connections.iter().filter(|c| c.to.element == me && c.to.port == port);
-            let from = from.map(|c| format!("{} [{}]", self.nodes[c.from.element].name, c.from.port)).collect();
+            let from =
+                from.map(|c| format!("{} [{}]", self.nodes[c.from.element].name, c.from.port)).collect();
             out.push_str(&format!("{}\t-\t{}\n", kind(input.is_push), peers(from)));
         }
         out.push_str(&plural(node.outputs.len(), "output"));
@@ -155,7 +158,8 @@ impl Router {
                 Ok(())
             }
             "timewarp" => {
-                let warp: f64 = value.trim().parse().map_err(|_| format!("expected a number, found '{value}'"))?;
+                let warp: f64 =
+                    value.trim().parse().map_err(|_| format!("expected a number, found '{value}'"))?;
                 if !(0.001..=1e6).contains(&warp) {
                     return Err(format!("expected a factor between 0.001 and 1000000, found {warp}"));
                 }

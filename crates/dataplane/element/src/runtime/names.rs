@@ -54,11 +54,14 @@ impl Names {
                 // A comment of an old form: `name value # comment`.
                 let words = text::words(&arg);
                 let Some((name, values)) = words.split_first() else { continue };
-                let values = values.iter().take_while(|w| !w.starts_with('#'));
+                let mut values = values.iter().take_while(|w| !w.starts_with('#'));
                 let result = match element.class.as_str() {
-                    "AddressInfo" => values.map(|v| new.address(prefix, name, v)).collect::<Result<(), _>>(),
+                    "AddressInfo" => values.try_for_each(|v| new.address(prefix, name, v)),
                     "PortInfo" if name.starts_with('#') => Ok(()),
-                    "PortInfo" => values.map(|v| new.service(prefix, name, v)).collect(),
+                    // `NAME PORT/PROTOCOL ALIAS…`
+                    "PortInfo" => values.next().map_or(Ok(()), |v| {
+                        std::iter::once(name).chain(values).try_for_each(|n| new.service(prefix, n, v))
+                    }),
                     _ => break,
                 };
                 if let Err(text) = result {

@@ -81,7 +81,9 @@ impl Cx<'_> {
             if !seen.insert((element, port)) {
                 continue;
             }
-            let Some(target) = router.nodes[element].outputs.get(port).and_then(|o| o.target) else { continue };
+            let Some(target) = router.nodes[element].outputs.get(port).and_then(|o| o.target) else {
+                continue;
+            };
             if router.element(target.0).notifies_room() {
                 signal.sources.push(target.0);
                 continue;

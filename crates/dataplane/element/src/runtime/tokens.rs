@@ -21,7 +21,8 @@ impl Bucket {
 
     pub fn refill(&mut self, now: Nanos) {
         let passed = i128::from((now - self.at).0.max(0));
-        self.level = (self.level + passed * i128::from(self.rate)).min(i128::from(self.size) * i128::from(SECOND));
+        self.level =
+            (self.level + passed * i128::from(self.rate)).min(i128::from(self.size) * i128::from(SECOND));
         self.at = now;
     }
 
@@ -46,7 +47,9 @@ impl Bucket {
         }
         match self.rate {
             0 => Nanos(i64::MAX / 4),
-            rate => Nanos(i64::try_from((missing + i128::from(rate) - 1) / i128::from(rate)).unwrap_or(i64::MAX / 4)),
+            rate => Nanos(
+                i64::try_from((missing + i128::from(rate) - 1) / i128::from(rate)).unwrap_or(i64::MAX / 4),
+            ),
         }
     }
 }
