@@ -57,17 +57,15 @@ impl Graph {
 
     fn unparse_connections(&self, out: &mut String) {
         let all = &self.connections;
-        // The connections that leave output 0 of an element, those first that were made first.
-        let mut leaving = vec![Vec::new(); self.elements.len()];
+        // The first connection that leaves output 0 of each element continues a chain, but only one.
+        let mut leaving = vec![None; self.elements.len()];
         for (i, c) in all.iter().enumerate().rev().filter(|(_, c)| c.from.port == 0) {
-            leaving[c.from.element].push(i);
+            leaving[c.from.element] = Some(i);
         }
         let mut next = vec![None; all.len()];
         let mut is_start = vec![true; all.len()];
         for (i, c) in all.iter().enumerate().filter(|(_, c)| c.to.port == 0) {
-            let free = &mut leaving[c.to.element];
-            if let Some(at) = free.iter().rposition(|d| *d != i) {
-                let d = free.remove(at);
+            if let Some(d) = leaving[c.to.element].take_if(|d| *d != i) {
                 next[i] = Some(d);
                 is_start[d] = false;
             }

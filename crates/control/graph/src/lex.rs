@@ -1,7 +1,7 @@
 //! Tokens.
 
 use crate::error::Errors;
-use flame_click::text;
+use flame_click::text::decode;
 use std::rc::Rc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl<'a> Lexer<'a> {
     /// Reads `# 10 "file"` or `#line 10 "file"` at the beginning of a line.
     fn directive(&mut self) {
         let end = self.find(self.at, b"\n");
-        let line = text::decode(&self.s[self.at..end]);
+        let line = decode(&self.s[self.at..end]);
         self.advance(end);
         let rest = line[1..].trim();
         let rest = rest.strip_prefix("line").unwrap_or(rest).trim();
@@ -141,7 +141,7 @@ impl<'a> Lexer<'a> {
                 end += 1;
             }
             self.at = end;
-            let name = text::decode(&self.s[start..end]);
+            let name = decode(&self.s[start..end]);
             return if variable { Token::Variable(name[1..].to_owned()) } else { Token::Name(name) };
         }
         for (symbol, token) in [
@@ -175,14 +175,14 @@ impl<'a> Lexer<'a> {
     /// Reads arguments up to the parenthesis that closes them, which it takes.
     pub fn config(&mut self, errors: &mut Errors) -> String {
         let place = self.place();
-        let (start, mut depth) = (self.at, 0_u32);
+        let (mut start, mut depth, mut text) = (self.at, 0_u32, String::new());
         while let Some(&c) = self.s.get(self.at) {
             match c {
                 b'(' => depth += 1,
                 b')' if depth == 0 => {
-                    let config = text::decode(&self.s[start..self.at]);
+                    text.push_str(&decode(&self.s[start..self.at]));
                     self.at += 1;
-                    return config.trim().to_owned();
+                    return text.trim().to_owned();
                 }
                 b')' => depth -= 1,
                 b'"' | b'\'' => {
@@ -202,7 +202,9 @@ impl<'a> Lexer<'a> {
                     continue;
                 }
                 b'#' if self.at > 0 && self.s[self.at - 1] == b'\n' => {
+                    text.push_str(&decode(&self.s[start..self.at]));
                     self.directive();
+                    start = self.at;
                     continue;
                 }
                 _ => {}
@@ -210,7 +212,8 @@ impl<'a> Lexer<'a> {
             self.advance(self.at + 1);
         }
         errors.add(place.to_string(), "syntax error: expected ')' before end of file");
-        text::decode(&self.s[start..]).trim().to_owned()
+        text.push_str(&decode(&self.s[start..]));
+        text.trim().to_owned()
     }
 
     fn skip_quoted(&mut self, quote: u8) {

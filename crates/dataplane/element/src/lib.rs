@@ -15,4 +15,5 @@ pub use runtime::account::Account;
 pub use runtime::clock::Clock;
 pub use runtime::element::{Cx, Element};
 pub use runtime::packet::{Batch, Packet};
-pub use runtime::router::{Environment, Outcome, Router};
+pub use runtime::router::{Environment, Outcome, Router, Stream};
+pub use runtime::run::Work;

@@ -4,6 +4,7 @@ mod audit;
 mod build;
 mod calibrate;
 mod check;
+mod click;
 mod explain;
 mod grant;
 mod help;
@@ -32,6 +33,7 @@ pub enum Command {
     Check(check::Check),
     Calibrate(calibrate::Calibrate),
     Audit(audit::Audit),
+    Click(click::Click),
     Help(help::Help),
 }
 
@@ -50,6 +52,7 @@ impl Command {
             Self::Check(c) => c.run(),
             Self::Calibrate(c) => c.run(),
             Self::Audit(c) => c.run(),
+            Self::Click(c) => c.run(),
             Self::Help(c) => c.run(),
         }
     }

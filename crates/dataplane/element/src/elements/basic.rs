@@ -125,7 +125,9 @@ impl Element for Discard {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
         if cx.router.nodes[cx.me].inputs.iter().any(|i| !i.is_push) {
             *self.signal.borrow_mut() = cx.upstream_signal(0);
-            cx.reschedule();
+            if self.signal.borrow().is_active(cx.router) {
+                cx.reschedule();
+            }
         }
         Ok(())
     }

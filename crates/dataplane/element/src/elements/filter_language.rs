@@ -9,14 +9,14 @@ use flame_click::value::integer;
 use flame_click::{Ip, Mac, Prefix, Scope, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Base {
+pub enum Base {
     Ip,
     Transport,
     Ether,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Relation {
+pub enum Relation {
     Equal,
     NotEqual,
     Less,

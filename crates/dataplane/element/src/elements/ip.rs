@@ -156,7 +156,7 @@ fn check_ip(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
     let mut bad_sources: HashSet<u32> = HashSet::new();
     let mut good_destinations = HashSet::new();
     let checks = setup.class != "MarkIPHeader";
-    let mut list = |args: &mut Args<'_>, key: &str, set: &mut HashSet<u32>| {
+    let list = |args: &mut Args<'_>, key: &str, set: &mut HashSet<u32>| {
         let Some(list) = args.key::<flame_click::value::Raw>(key) else { return false };
         for word in text::words(&text::unquote(&list.0)) {
             match Ip::read(&word, &scope) {

@@ -159,7 +159,7 @@ class!(
     ],
     |args, _| {
         let label = args.opt("LABEL").unwrap_or_default();
-        let mut contents = |args: &mut flame_click::Args<'_>, key: &str| {
+        let contents = |args: &mut flame_click::Args<'_>, key: &str| {
             let text: Option<String> = args.key(key);
             text.map_or(Some(Contents::None), |t| Contents::parse(&t)).unwrap_or_else(|| {
                 args.error(format!("{key}: expected NONE, HEX or ASCII"));

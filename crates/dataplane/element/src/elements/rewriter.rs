@@ -331,6 +331,17 @@ fn pattern(words: &[String], addresses_only: bool, args: &Args<'_>) -> Result<Pa
     Ok(new)
 }
 
+/// Reads a pattern of four words for addresses: the second is a range of their last part.
+fn four_words(words: &[String], args: &Args<'_>) -> Result<Pattern, String> {
+    let (low, high) = words[2].split_once('-').unwrap_or((&words[2], &words[2]));
+    let part = |t: &str| t.trim_end_matches(['#', '?']).parse::<u8>().ok();
+    let (low, high) = part(low).zip(part(high)).filter(|(l, h)| l <= h).ok_or("bad source port")?;
+    let base = Ip::read(&words[1], &args.scope()).ok_or("bad source address")?;
+    let at = |n: u8| Ip(base.0 & !255 | u32::from(n));
+    let two = [format!("{}-{}#", at(low), at(high)), words[3].clone()];
+    pattern(&two, true, args)
+}
+
 fn spec(line: &str, setup: &Setup<'_>, args: &Args<'_>) -> Result<Spec, String> {
     let addresses_only = setup.class == "IPAddrRewriter";
     let words = text::words(line);
@@ -346,7 +357,11 @@ fn spec(line: &str, setup: &Setup<'_>, args: &Args<'_>) -> Result<Spec, String> 
             Ok(Spec::Keep(fout, words.get(2).map_or(Ok(fout), |w| output(Some(w)))?))
         }
         Some("pattern") => {
-            let count = if addresses_only { 2 } else { 4 };
+            let count = if addresses_only && words.len() < 6 { 2 } else { 4 };
+            if addresses_only && count == 4 {
+                return four_words(&words, args)
+                    .and_then(|p| Ok(Spec::Pattern(p, output(words.get(5))?, output(words.get(6))?)));
+            }
             if words.len() == 4 || addresses_only && words.len() == 4 && !words[1].contains(['.', '-']) {
                 // `pattern NAME FOUT ROUT`
                 let named = setup.router.graph.elements.iter().filter(|e| e.class == "IPRewriterPatterns");

@@ -236,8 +236,14 @@ impl Script {
     }
 
     fn execute(&self, cx: &Cx<'_>, i: &Instruction, run: &mut Run) {
-        let whole = self.expand(cx, &i.text, &run.args, 0);
         let is_quoted = i.name.ends_with('q');
+        if i.name.starts_with("print") {
+            if let Err(e) = self.print(cx, i, run) {
+                Self::complain(cx, &e);
+            }
+            return;
+        }
+        let whole = self.expand(cx, &i.text, &run.args, 0);
         match i.name.trim_end_matches('q') {
             "set" => {
                 let (name, value) = text::first_word(&whole);
@@ -245,16 +251,18 @@ impl Script {
             }
             // These were done at the start.
             "init" | "export" | "label" => {}
-            "print" | "printn" => {
-                if let Err(e) = self.print(cx, i, run) {
-                    Self::complain(cx, &e);
-                }
-            }
             "read" => {
                 let (name, argument) = text::first_word(&whole);
                 let argument = if is_quoted { text::unquote(&argument) } else { argument };
                 match cx.router.read(Some(cx.me), &name, &argument) {
-                    Ok(value) => cx.message(&format!("{name}:\n{value}\n")),
+                    Ok(value) => {
+                        let own = cx.router.target(Some(cx.me), &name).ok().and_then(|t| t.element);
+                        let full = match own {
+                            Some(_) if !name.contains('.') => format!("{}.{name}", cx.name()),
+                            _ => name,
+                        };
+                        cx.message(&format!("{full}:\n{value}\n"));
+                    }
                     Err(e) => Self::complain(cx, &e),
                 }
             }

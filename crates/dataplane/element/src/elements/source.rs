@@ -35,6 +35,7 @@ struct Source {
     burst: Cell<usize>,
     is_active: Cell<bool>,
     stop: bool,
+    has_stopped: Cell<bool>,
     rate: Cell<u64>,
     interval: Cell<Nanos>,
     count: Cell<u64>,
@@ -65,8 +66,9 @@ impl Source {
         add(&self.count, count);
     }
 
-    fn check_end(&self, cx: &Cx<'_>, made: usize) {
-        if made > 0 && self.left() == 0 && self.is_active.get() && self.stop {
+    /// Asks the run to stop, once, when there is nothing left to make.
+    fn check_end(&self, cx: &Cx<'_>) {
+        if self.left() == 0 && self.is_active.get() && self.stop && !self.has_stopped.replace(true) {
             cx.router.please_stop();
         }
     }
@@ -80,8 +82,8 @@ impl Source {
                 Pace::Interval => cx.timer_after(0, self.interval.get()),
                 _ => cx.reschedule(),
             }
-        } else if self.limit.get() == 0 && self.stop && self.is_active.get() {
-            cx.router.please_stop();
+        } else {
+            self.check_end(cx);
         }
     }
 }
@@ -99,7 +101,7 @@ impl Element for Source {
     fn run_task(&self, cx: &Cx<'_>) -> bool {
         let mut count = self.left().min(self.burst.get());
         match self.pace {
-            Pace::Infinite if !self.signal.borrow().is_active(cx.router) => return false,
+            Pace::Infinite if count > 0 && !self.signal.borrow().is_active(cx.router) => return false,
             Pace::Rate => {
                 let mut bucket = self.bucket.borrow_mut();
                 bucket.refill(cx.now());
@@ -115,10 +117,12 @@ impl Element for Source {
         let mut batch = Batch::default();
         self.make(cx, count, &mut batch);
         cx.push(0, batch);
-        if self.left() > 0 && self.pace != Pace::Interval {
+        // After the last packet it runs once more, so that others have their turn before the run stops.
+        if count == 0 {
+            self.check_end(cx);
+        } else if self.pace != Pace::Interval || self.left() == 0 {
             cx.reschedule();
         }
-        self.check_end(cx, count);
         count > 0
     }
 
@@ -140,8 +144,10 @@ impl Element for Source {
             bucket.remove(count as u64);
         }
         self.make(cx, count, out);
-        cx.set_filled(self.left() > 0);
-        self.check_end(cx, count);
+        if count == 0 {
+            cx.set_filled(self.left() > 0);
+            self.check_end(cx);
+        }
     }
 
     fn notice(&self, _: usize) -> Notice {
@@ -163,6 +169,7 @@ impl Element for Source {
 
     fn write(&self, cx: &Cx<'_>, name: &str, value: &str) -> Option<Result<(), String>> {
         let bad = |expected: &str| Some(Err(format!("expected {expected}, found '{value}'")));
+        self.has_stopped.set(false);
         match name {
             "reset" => self.count.set(0),
             "active" => match boolean(value) {
@@ -246,6 +253,7 @@ fn source(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
         burst: Cell::new(burst as usize),
         is_active: Cell::new(is_active.unwrap_or(true)),
         stop: args.key("STOP").unwrap_or(false),
+        has_stopped: Cell::new(false),
         rate: Cell::new(rate),
         interval: Cell::new(interval),
         count: Cell::new(0),

@@ -266,7 +266,7 @@ impl Element for PullSwitch {
         if self.notifies {
             *self.signals.borrow_mut() = (0..cx.inputs()).map(|i| cx.upstream_signal(i)).collect();
             // Those who pull ask once and then sleep.
-            cx.set_filled(true);
+            cx.set_filled(self.choice.port() < cx.inputs());
         }
         Ok(())
     }

@@ -323,7 +323,11 @@ impl Element for Shaper {
 }
 
 fn shaper(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
-    Box::new(Shaper(Limit::of(args, setup.class.starts_with("Bandwidth"))))
+    let limit = Limit::of(args, setup.class.starts_with("Bandwidth"));
+    // A shaper keeps gaps: it saves nothing up.
+    let rate = limit.bucket.borrow().rate;
+    limit.bucket.replace(Bucket::new(rate, 1, Nanos::ZERO));
+    Box::new(Shaper(limit))
 }
 
 class!(SHAPER, "Shaper", "1/1-2", "l/l", ["RATE", "BURST_SIZE", "BURST_DURATION"], shaper);

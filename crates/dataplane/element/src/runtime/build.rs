@@ -247,6 +247,18 @@ impl Router {
         }
     }
 
+    /// Returns the elements that an element pulls from. The way around a Bypass ends at its input 0.
+    fn pull_sources(&self, element: usize) -> Vec<usize> {
+        let node = &self.nodes[element];
+        let count = if node.class.name == "Bypass" { 1 } else { node.inputs.len() };
+        node.inputs[..count.min(node.inputs.len())]
+            .iter()
+            .filter(|i| !i.is_push)
+            .filter_map(|i| i.source)
+            .map(|s| s.0)
+            .collect()
+    }
+
     /// Refuses pull paths that are cycles or too long: a pull is a call, and calls need stack.
     fn check_pull_paths(&self) -> Vec<String> {
         const LONGEST: u32 = 1000;
@@ -259,8 +271,7 @@ impl Router {
                     continue;
                 }
                 length[at] = u32::MAX;
-                let sources = self.nodes[at].inputs.iter().filter(|i| !i.is_push).filter_map(|i| i.source);
-                let mut sources = sources.map(|s| s.0).skip(port);
+                let mut sources = self.pull_sources(at).into_iter().skip(port);
                 match sources.next() {
                     Some(source) if length[source] == u32::MAX => {
                         let text =
@@ -272,10 +283,9 @@ impl Router {
                         stack.push((source, 0));
                     }
                     None => {
-                        let pulled = self.nodes[at].inputs.iter().filter(|i| !i.is_push);
-                        let sources = pulled.filter_map(|i| i.source).map(|s| length[s.0]);
                         // A queue or source begins a path of its own.
-                        length[at] = sources.max().unwrap_or(0) + 1;
+                        length[at] =
+                            self.pull_sources(at).into_iter().map(|s| length[s]).max().unwrap_or(0) + 1;
                         if length[at] > LONGEST {
                             let text =
                                 format!("pull path of '{}' exceeds {LONGEST} elements", self.declaration(at));

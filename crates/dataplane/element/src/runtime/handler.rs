@@ -127,6 +127,7 @@ impl Router {
                 format!("{}\n{names}", self.nodes.len())
             }
             "classes" => crate::CLASSES.iter().map(|c| format!("{}\n", c.name)).collect(),
+            "config" if self.graph.requirements.iter().any(|r| r == "compact_config") => self.graph.unparse(),
             "config" => self.text.clone(),
             "flatconfig" => self.graph.unparse(),
             "requirements" => self.graph.requirements.iter().map(|r| format!("{r}\n")).collect(),

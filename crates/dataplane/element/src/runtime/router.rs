@@ -227,14 +227,12 @@ impl Router {
         self.nodes[me].is_scheduled.set(false);
     }
 
-    /// Runs the next task. Returns false if there is none.
-    pub(super) fn run_one_task(&self) -> bool {
-        let Some(me) = self.queue.borrow_mut().pop_front() else { return false };
+    /// Runs the next task. Returns whether it had work, or none if there is no task.
+    pub(super) fn run_one_task(&self) -> Option<bool> {
+        let me = self.queue.borrow_mut().pop_front()?;
         self.nodes[me].is_queued.set(false);
-        if self.nodes[me].is_scheduled.replace(false) {
-            self.element(me).run_task(&self.cx(me));
-        }
-        true
+        let is_due = self.nodes[me].is_scheduled.replace(false);
+        Some(is_due && self.element(me).run_task(&self.cx(me)))
     }
 
     pub fn timer_at(&self, me: usize, timer: usize, time: Nanos) {

@@ -35,10 +35,6 @@ impl Bucket {
         self.level -= i128::from(tokens) * i128::from(SECOND);
     }
 
-    pub fn clear(&mut self) {
-        self.level = 0;
-    }
-
     /// Returns how long it takes until so many tokens are there.
     pub fn until(&self, tokens: u64) -> Nanos {
         let missing = i128::from(tokens) * i128::from(SECOND) - self.level;
