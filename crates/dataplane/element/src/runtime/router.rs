@@ -150,6 +150,15 @@ impl Router {
         }
     }
 
+    pub fn nodes_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Returns when the next timer fires.
+    pub fn next_event(&self) -> Option<Nanos> {
+        self.next_timer()
+    }
+
     pub fn cx(&self, me: usize) -> Cx<'_> {
         Cx { router: self, me }
     }
