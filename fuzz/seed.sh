@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,policy,credential,analyser,programs,certificate,view}
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,policy,credential,analyser,programs,certificate,view,click}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -132,8 +132,7 @@ for file in "${FLAME_MODULES:-../target/release/modules}"/*.wasm; do
 done
 printf '\x00asm\x01\x00\x00\x00' > $corpus/analyser/empty.wasm
 
-mkdir -p $corpus/click
-for case in crates/dataplane/element/tests/cases/*.clicktest; do
+for case in ../crates/dataplane/element/tests/cases/*.clicktest; do
     sed -n '/^%file CONFIG/,/^%expect/{/^%/d;p}' "$case" > "$corpus/click/$(basename "$case" .clicktest)"
 done
 

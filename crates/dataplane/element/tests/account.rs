@@ -138,7 +138,6 @@ prop_compose! {
             };
             text.push_str(&format!("{source} -> MarkIPHeader(0) -> s{};\n", i % stages.len()));
         }
-        // MarkIPHeader is agnostic; ARPQuerier and rewriters take their inputs from one place.
         text
     }
 }
@@ -156,14 +155,22 @@ fn check(text: &str, seed: u64) {
             };
         }
     }
+    let made: u64 = (0..router.nodes_count()).map(|i| router.account(i).made).sum();
+    assert!(made > 0, "no traffic\n{text}");
     for i in 0..router.nodes_count() {
         let account = router.account(i);
         assert!(account.adds_up(), "{}: {account:?}\n{text}", router.declaration(i));
     }
 }
 
+/// How many graphs are tried: `FLAME_GRAPHS`, or a few hundred.
+fn cases() -> ProptestConfig {
+    let cases = std::env::var("FLAME_GRAPHS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
+    ProptestConfig { cases, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: option_env!("FLAME_GRAPHS").map_or(400, |n| n.parse().unwrap()), ..ProptestConfig::default() })]
+    #![proptest_config(cases())]
     #[test]
     fn accounts_of_random_graphs_add_up((text, seed) in (configurations(), any::<u64>())) {
         check(&text, seed);
@@ -186,7 +193,7 @@ fn a_cycle_without_a_bound_does_not_overflow_the_stack() {
 fn pull_cycles_are_refused() {
     let text = "a :: PullNull -> b :: PullNull -> a;";
     let error = Router::new(graph(text), text, environment(0)).err().unwrap();
-    assert_eq!(error, "f:1: 'a :: PullNull' pulls from itself without a queue between");
+    assert_eq!(error, "f:1: 'b :: PullNull' pulls from itself without a queue between");
 }
 
 #[test]
@@ -194,8 +201,11 @@ fn port_errors_are_clicks() {
     for (text, wanted) in [
         ("InfiniteSource -> Discard -> Discard;", "has no output 0"),
         ("Queue -> Queue -> Discard; Idle -> Queue;", "pull output 0 connected to"),
-        ("Idle -> q :: Queue -> n :: Null -> p :: PushNull -> Discard;", "agnostic 'n :: Null' in mixed context"),
-        ("Paint(300)", "COLOR: expected an integer (u8), found '300'"),
+        (
+            "Idle -> q :: Queue -> n :: Null -> p :: PushNull -> Discard;",
+            "agnostic 'n :: Null' in mixed context",
+        ),
+        ("Idle -> Paint(300) -> Discard", "COLOR: expected an integer (u8), found '300'"),
         ("Idle -> Strip -> Discard", "LENGTH: required argument missing"),
         ("require(nothing)", "requirement 'nothing' is not available"),
     ] {
@@ -207,7 +217,15 @@ fn port_errors_are_clicks() {
 #[test]
 fn every_class_refuses_or_accepts_odd_arguments_without_a_panic() {
     for class in CLASSES {
-        for config in ["", "x", "1", "-1, -1", "\\<00ff>, 1, 2, 3", "1.0.0.1, 2:2:2:2:2:2, 9, 9", "99999999999999999999"] {
+        for config in [
+            "",
+            "x",
+            "1",
+            "-1, -1",
+            "\\<00ff>, 1, 2, 3",
+            "1.0.0.1, 2:2:2:2:2:2, 9, 9",
+            "99999999999999999999",
+        ] {
             let text = format!("e :: {}({config});", class.name);
             let _ = Router::check(&graph(&text));
         }

@@ -95,6 +95,8 @@ impl Cx<'_> {
         }
         signal.sources.sort_unstable();
         signal.sources.dedup();
+        // On a cycle nobody is found who could tell.
+        signal.is_always |= signal.sources.is_empty();
         for source in &signal.sources {
             router.nodes[*source].room_listeners.borrow_mut().push(self.me);
         }
