@@ -27,7 +27,8 @@ pub fn unbounded_cycles(graph: &Graph, bounds: &dyn Fn(&flame_click::Element) ->
             next[c.from.element].push(c.to.element);
         }
     }
-    // Depth-first search without recursion. An edge to an element of the current path closes a cycle. Elements
+    // Depth-first search without recursion. An edge to an element of the current path closes a cycle.
+    // Elements
     // of a cycle that was reported are not entered again.
     let (mut state, mut cycles) = (vec![0_u8; count], Vec::new());
     for start in 0..count {

@@ -34,7 +34,8 @@ impl Default for Limits {
     }
 }
 
-/// Loads a library for `require(library FILE)`: its name and bytes, from a name and the file that requires it.
+/// Loads a library for `require(library FILE)`: its name and bytes, from a name and the file that requires
+/// it.
 pub type Library<'a> = &'a dyn Fn(&str, &str) -> Result<(String, Vec<u8>), String>;
 
 /// What the text does not say.

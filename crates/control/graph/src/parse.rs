@@ -252,8 +252,8 @@ impl Parser<'_, '_> {
     /// Reads the inside of a compound, whose opening brace is taken, to its closing one.
     fn compound(&mut self, name: &str, close: char) -> ClassId {
         let (mut bodies, mut then) = (Vec::new(), None);
-        let may = self.enter();
-        while may {
+        self.enter();
+        while !self.stopped {
             if self.take(&Token::Dots) {
                 then = self.scope.get(name).copied();
                 if then.is_none() {

@@ -14,11 +14,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+/// Reads a configuration.
+pub type Reading = fn(&[u8], &str, &[(String, String)]) -> Result<Graph, String>;
+
 /// The language, which this crate does not know.
 #[derive(Clone, Copy)]
 pub struct Language {
     /// Reads a configuration: bytes, name, variables.
-    pub read: fn(&[u8], &str, &[(String, String)]) -> Result<Graph, String>,
+    pub read: Reading,
     /// Describes the cycles of a graph that no `Loop` bounds.
     pub cycles: fn(&Graph) -> Vec<String>,
 }

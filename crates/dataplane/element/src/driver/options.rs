@@ -117,8 +117,7 @@ impl Invocation {
                 };
                 new.set(option.1, value.unwrap_or_default())?;
             } else if arg.len() > 1 && arg.starts_with('-') {
-                let mut letters = arg[1..].char_indices();
-                while let Some((at, letter)) = letters.next() {
+                for (at, letter) in arg[1..].char_indices() {
                     let option = OPTIONS.iter().find(|o| o.0 == letter && letter != '\0');
                     let option = option.ok_or_else(|| format!("unknown option '-{letter}'"))?;
                     if option.2 {

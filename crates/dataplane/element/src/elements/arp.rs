@@ -21,8 +21,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 const SOURCE: &str = include_str!("arp.rs");
 
+type Host = (Mac, Ip);
+
 /// Returns an ARP packet in an Ethernet frame.
-fn arp(operation: u16, from: (Mac, Ip), to: (Mac, Ip), link_to: Mac) -> Packet {
+fn arp(operation: u16, from: Host, to: Host, link_to: Mac) -> Packet {
     let mut f = [0; 42];
     f[..6].copy_from_slice(&link_to.0);
     f[6..12].copy_from_slice(&from.0.0);
@@ -39,7 +41,7 @@ fn arp(operation: u16, from: (Mac, Ip), to: (Mac, Ip), link_to: Mac) -> Packet {
 }
 
 /// An ARP packet's (operation, sender, target).
-fn parse(p: &Packet) -> Option<(u16, (Mac, Ip), (Mac, Ip))> {
+fn parse(p: &Packet) -> Option<(u16, Host, Host)> {
     let f = p.data();
     if f.len() < 42 || f[12..20] != [8, 6, 0, 1, 8, 0, 6, 4] {
         return None;

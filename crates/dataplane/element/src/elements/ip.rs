@@ -1,4 +1,5 @@
-//! CheckIPHeader(INTERFACES, BADSRC, GOODDST, OFFSET, CHECKSUM, VERBOSE), CheckIPHeader2, MarkIPHeader(OFFSET):
+//! CheckIPHeader(INTERFACES, BADSRC, GOODDST, OFFSET, CHECKSUM, VERBOSE), CheckIPHeader2,
+//! MarkIPHeader(OFFSET):
 //! check (or only mark) IPv4 headers, remove link padding, set the destination annotation.
 //! Expects: IPv4 packets, whose header is at OFFSET (0; MarkIPHeader: 14 is usual).
 //! Gives: 0: good packets; 1, if connected: bad ones, which are dropped else.
@@ -12,14 +13,16 @@
 //! Handlers: drops.
 //! Example: `CheckIPHeader -> CheckUDPHeader -> next`
 //!
-//! GetIPAddress(OFFSET), SetIPAddress(ADDRESS), StoreIPAddress(ADDRESS, OFFSET): set the destination annotation
+//! GetIPAddress(OFFSET), SetIPAddress(ADDRESS), StoreIPAddress(ADDRESS, OFFSET): set the destination
+//! annotation
 //! from the packet or to a value; write it, or an address, into the packet. OFFSET may be `src` or `dst`.
 //! Expects: anything.
 //! Gives: the same packets.
 //! Handlers: none.
 //! Example: `GetIPAddress(16) -> rt`
 //!
-//! FixIPSrc(ADDRESS), DecIPTTL(ACTIVE, MULTICAST): FixIPSrc sets the source of packets that an ICMPError made;
+//! FixIPSrc(ADDRESS), DecIPTTL(ACTIVE, MULTICAST): FixIPSrc sets the source of packets that an ICMPError
+//! made;
 //! DecIPTTL decrements the time to live.
 //! Expects: packets with marked IP headers.
 //! Gives: 0: packets; 1 of DecIPTTL, if connected: expired packets, which are dropped else.

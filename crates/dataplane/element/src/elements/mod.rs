@@ -1,4 +1,5 @@
-//! The elements, by family. The head of each file is its manual, a paragraph for each element or group of alike.
+//! The elements, by family. The head of each file is its manual, a paragraph for each element or group of
+//! alike.
 
 /// Declares a class of elements. The file states its text as `SOURCE`.
 macro_rules! class {

@@ -1,4 +1,5 @@
-//! Print(LABEL, MAXLENGTH, CONTENTS, TIMESTAMP, PRINTANNO, HEADROOM, ACTIVE): prints packets on standard error.
+//! Print(LABEL, MAXLENGTH, CONTENTS, TIMESTAMP, PRINTANNO, HEADROOM, ACTIVE): prints packets on standard
+//! error.
 //! Expects: anything.
 //! Gives: the same packets.
 //! Handlers: active (rw).

@@ -1,5 +1,6 @@
 //! Queue(CAPACITY), SimpleQueue, NotifierQueue, FullNoteQueue, QuickNoteQueue, ThreadSafeQueue: hold packets
-//! (1000) until they are pulled, first in, first out. All but SimpleQueue tell sleepers when there are packets;
+//! (1000) until they are pulled, first in, first out. All but SimpleQueue tell sleepers when there are
+//! packets;
 //! Queue, FullNoteQueue and QuickNoteQueue tell those who push when there is room.
 //! Expects: packets, pushed.
 //! Gives: packets, pulled.

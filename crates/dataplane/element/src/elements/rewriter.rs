@@ -1,6 +1,8 @@
-//! IPRewriter, UDPRewriter, TCPRewriter(SPEC…), IPAddrRewriter(SPEC…): rewrite addresses and ports of flows, both
+//! IPRewriter, UDPRewriter, TCPRewriter(SPEC…), IPAddrRewriter(SPEC…): rewrite addresses and ports of flows,
+//! both
 //! ways. A SPEC for each input: `drop`, `pass OUT`, `keep FOUT ROUT`, `nochange OUT`, or `pattern SADDR SPORT
-//! DADDR DPORT FOUT ROUT`, with `-` for unchanged and `1024-65535#` for a free port of a range (`?`: at random).
+//! DADDR DPORT FOUT ROUT`, with `-` for unchanged and `1024-65535#` for a free port of a range (`?`: at
+//! random).
 //! IPAddrRewriter's patterns are `pattern SADDR[-SADDR2] DADDR FOUT ROUT`.
 //! Expects: TCP and UDP packets (any IP packets) with marked IP headers.
 //! Gives: packets on the outputs of the specs; those without a mapping or free port are dropped.

@@ -1,4 +1,5 @@
-//! Script(INSTRUCTION…, TYPE), DriverManager(INSTRUCTION…): run instructions: set, init, export, print, printn,
+//! Script(INSTRUCTION…, TYPE), DriverManager(INSTRUCTION…): run instructions: set, init, export, print,
+//! printn,
 //! read, write, save, append, wait, wait_stop, pause, label, goto, loop, return, end, exit, stop, error. TYPE
 //! is ACTIVE (at the start), PASSIVE (by its run handler), PACKET (for each packet) or DRIVER, which
 //! DriverManager is: it waits for the run to stop, and ends the run when it ends.

@@ -1,4 +1,5 @@
-//! InfiniteSource(DATA, LIMIT, BURST, ACTIVE, LENGTH, STOP, TIMESTAMP), RatedSource(DATA, RATE, LIMIT, ACTIVE,
+//! InfiniteSource(DATA, LIMIT, BURST, ACTIVE, LENGTH, STOP, TIMESTAMP), RatedSource(DATA, RATE, LIMIT,
+//! ACTIVE,
 //! LENGTH, STOP), TimedSource(INTERVAL, DATA, LIMIT, ACTIVE, STOP): make packets as fast as possible, at RATE
 //! packets a second, or one each INTERVAL.
 //! Expects: nothing.

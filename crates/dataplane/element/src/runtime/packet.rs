@@ -90,6 +90,8 @@ pub struct Inner {
 }
 
 thread_local! {
+    // A packet is a pointer, so that batches move pointers.
+    #[allow(clippy::vec_box)]
     static PACKETS: RefCell<Vec<Box<Inner>>> = const { RefCell::new(Vec::new()) };
     static BATCHES: RefCell<Vec<Vec<Packet>>> = const { RefCell::new(Vec::new()) };
 }
