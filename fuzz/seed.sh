@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,names,policy,credential,analyser,programs,certificate,view}
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,names,policy,credential,analyser,programs,certificate,view,click}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -144,6 +144,10 @@ for file in "${FLAME_MODULES:-../target/release/modules}"/*.wasm; do
     [ -f "$file" ] && [ "$(stat -c %s "$file")" -lt 20000 ] && cp "$file" $corpus/analyser/
 done
 printf '\x00asm\x01\x00\x00\x00' > $corpus/analyser/empty.wasm
+
+for case in ../crates/dataplane/element/tests/cases/*.clicktest; do
+    sed -n '/^%file CONFIG/,/^%expect/{/^%/d;p}' "$case" > "$corpus/click/$(basename "$case" .clicktest)"
+done
 
 # The honest certificates of crates/control/verify/tests/modules, and those that small modules carry, before their module.
 printf '\x00\x01\x00\x00\x02\x01\x02\x00\x01\x00\x00\x01\x00\x01\x05\x00\x01\x01\x00\x02\x01\x04\x04\x00\x7f\x01\x00\x02\x01\x00\x00\x01\x02\x01\x00\x80\xc0\x3f\x02\x00\x02\x01\x00\x02\x7f\x01\x00\x02\x01\x04\x01\x00\x7f\x00\x02\x00' > $corpus/certificate/packets

@@ -4,6 +4,7 @@ mod audit;
 mod build;
 mod calibrate;
 mod check;
+mod click;
 mod explain;
 mod grant;
 mod help;
@@ -54,6 +55,7 @@ pub enum Command {
     Stop(stop::Stop),
     Remove(remove::Remove),
     Renew(renew::Renew),
+    Click(click::Click),
     Help(help::Help),
 }
 
@@ -83,6 +85,7 @@ impl Command {
             Self::Stop(c) => c.run(),
             Self::Remove(c) => c.run(),
             Self::Renew(c) => c.run(),
+            Self::Click(c) => c.run(),
             Self::Help(c) => c.run(),
         }
     }

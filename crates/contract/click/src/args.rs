@@ -1,0 +1,196 @@
+//! Reads the arguments of an element: positional ones in order, keywords anywhere.
+
+use crate::addr::{Mac, Prefix};
+use crate::text::{first_word, split};
+use crate::value::Value;
+
+/// Knows the names that `AddressInfo` and `PortInfo` declare.
+pub trait Resolver {
+    fn ip(&self, element: &str, name: &str) -> Option<Prefix>;
+    fn mac(&self, element: &str, name: &str) -> Option<Mac>;
+    fn port(&self, element: &str, name: &str) -> Option<u16>;
+}
+
+/// Knows no names.
+pub struct NoNames;
+
+impl Resolver for NoNames {
+    fn ip(&self, _: &str, _: &str) -> Option<Prefix> {
+        None
+    }
+    fn mac(&self, _: &str, _: &str) -> Option<Mac> {
+        None
+    }
+    fn port(&self, _: &str, _: &str) -> Option<u16> {
+        None
+    }
+}
+
+/// Where an argument is read: names mean what they mean for this element.
+#[derive(Clone, Copy)]
+pub struct Scope<'a> {
+    pub names: &'a dyn Resolver,
+    pub element: &'a str,
+}
+
+impl Scope<'_> {
+    pub fn none() -> Scope<'static> {
+        Scope { names: &NoNames, element: "" }
+    }
+
+    pub fn ip(&self, name: &str) -> Option<Prefix> {
+        self.names.ip(self.element, name)
+    }
+
+    pub fn mac(&self, name: &str) -> Option<Mac> {
+        self.names.mac(self.element, name)
+    }
+
+    pub fn port(&self, name: &str) -> Option<u16> {
+        self.names.port(self.element, name)
+    }
+}
+
+/// The arguments that are not yet read, and the errors so far.
+pub struct Args<'a> {
+    scope: Scope<'a>,
+    positional: std::collections::VecDeque<String>,
+    keywords: Vec<(String, String)>,
+    errors: Vec<String>,
+}
+
+/// Returns whether a word has the form of a keyword.
+fn is_keyword(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+}
+
+impl<'a> Args<'a> {
+    /// Splits a configuration. An argument whose first word is one of `names` is a keyword argument.
+    pub fn new(config: &str, names: &[&str], scope: Scope<'a>) -> Self {
+        Self::of(split(config), names, scope)
+    }
+
+    pub fn of(args: Vec<String>, names: &[&str], scope: Scope<'a>) -> Self {
+        let mut new =
+            Self { scope, positional: Default::default(), keywords: Vec::new(), errors: Vec::new() };
+        for arg in args {
+            let (word, rest) = first_word(&arg);
+            match names.contains(&word.as_str()) {
+                true => new.keywords.push((word, rest)),
+                false => new.positional.push_back(arg),
+            }
+        }
+        new
+    }
+
+    pub fn scope(&self) -> Scope<'a> {
+        self.scope
+    }
+
+    fn convert<T: Value>(&mut self, name: &str, text: &str) -> Option<T> {
+        let value = T::read(text, &self.scope);
+        if value.is_none() {
+            self.errors.push(format!("{name}: expected {}, found '{text}'", T::KIND));
+        }
+        value
+    }
+
+    /// Reads a keyword argument. The last of several wins.
+    pub fn key<T: Value>(&mut self, name: &str) -> Option<T> {
+        let mut found = None;
+        self.keywords.retain(|(word, rest)| {
+            let is_it = word == name;
+            if is_it {
+                found = Some(rest.clone());
+            }
+            !is_it
+        });
+        self.convert(name, &found?)
+    }
+
+    /// Reads all keyword arguments of a name.
+    pub fn all<T: Value>(&mut self, name: &str) -> Vec<T> {
+        let (those, rest) =
+            std::mem::take(&mut self.keywords).into_iter().partition(|(word, _)| word == name);
+        self.keywords = rest;
+        let those: Vec<(String, String)> = those;
+        those.iter().filter_map(|(_, text)| self.convert(name, text)).collect()
+    }
+
+    /// Reads an argument that may be a keyword argument or the next positional one, or missing.
+    pub fn opt<T: Value>(&mut self, name: &str) -> Option<T> {
+        if self.keywords.iter().any(|(word, _)| word == name) {
+            return self.key(name);
+        }
+        let text = self.positional.pop_front()?;
+        self.convert(name, &text)
+    }
+
+    /// Reads an argument that must be there.
+    pub fn req<T: Value + Default>(&mut self, name: &str) -> T {
+        if self.positional.is_empty() && !self.keywords.iter().any(|(word, _)| word == name) {
+            self.errors.push(format!("{name}: required argument missing"));
+            return T::default();
+        }
+        self.opt(name).unwrap_or_default()
+    }
+
+    /// Takes all positional arguments that are left.
+    pub fn rest(&mut self) -> Vec<String> {
+        self.positional.drain(..).collect()
+    }
+
+    /// Returns the next positional argument without taking it.
+    pub fn peek(&self) -> Option<&str> {
+        self.positional.front().map(String::as_str)
+    }
+
+    pub fn error(&mut self, text: impl Into<String>) {
+        self.errors.push(text.into());
+    }
+
+    /// Reports arguments that nobody read, and all errors.
+    pub fn finish(mut self) -> Result<(), Vec<String>> {
+        let words = self.positional.iter().map(|a| first_word(a));
+        let unknown: Vec<String> =
+            words.filter(|(w, rest)| is_keyword(w) && !rest.is_empty()).map(|(w, _)| w).collect();
+        if !unknown.is_empty() {
+            self.errors.push(format!("unknown keyword argument {}", unknown.join(", ")));
+        } else if !self.positional.is_empty() {
+            self.errors.push("too many arguments".into());
+        }
+        if self.errors.is_empty() { Ok(()) } else { Err(self.errors) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keywords_stand_anywhere() {
+        let mut args =
+            Args::new("LIMIT 5, \"x y\", 7, STOP true", &["DATA", "LIMIT", "N", "STOP"], Scope::none());
+        assert_eq!(args.req::<String>("DATA"), "x y");
+        assert_eq!(args.opt::<u32>("LIMIT"), Some(5));
+        assert_eq!(args.opt::<u32>("N"), Some(7));
+        assert_eq!(args.key::<bool>("STOP"), Some(true));
+        assert_eq!(args.finish(), Ok(()));
+    }
+
+    #[test]
+    fn errors_name_argument_found_and_expected() {
+        let mut args = Args::new("LIMIT x, 1, FOO 2", &["LIMIT", "N"], Scope::none());
+        args.opt::<u8>("LIMIT");
+        args.opt::<u8>("N");
+        assert_eq!(
+            args.finish().unwrap_err(),
+            ["LIMIT: expected an integer (u8), found 'x'", "unknown keyword argument FOO"]
+        );
+        let mut args = Args::new("", &["N"], Scope::none());
+        args.req::<u8>("N");
+        assert_eq!(args.finish().unwrap_err(), ["N: required argument missing"]);
+        assert_eq!(Args::new("1", &[], Scope::none()).finish().unwrap_err(), ["too many arguments"]);
+    }
+}

@@ -1,0 +1,218 @@
+//! The command `click`: reads a configuration, runs it, and prints what handlers say.
+
+mod options;
+mod terminal;
+
+pub use options::{Invocation, USAGE};
+pub use terminal::Terminal;
+
+use crate::{Clock, Environment, Outcome, Router, find};
+use flame_click::{Graph, text};
+use std::cell::RefCell;
+use std::io::Read;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Reads a configuration.
+pub type Reading = fn(&[u8], &str, &[(String, String)]) -> Result<Graph, String>;
+
+/// The language, which this crate does not know.
+#[derive(Clone, Copy)]
+pub struct Language {
+    /// Reads a configuration: bytes, name, variables.
+    pub read: Reading,
+    /// Describes the cycles of a graph that no `Loop` bounds.
+    pub cycles: fn(&Graph) -> Vec<String>,
+}
+
+/// Runs the command. Returns its exit status.
+pub fn run(invocation: &Invocation, language: Language, interrupt: Arc<AtomicBool>) -> u8 {
+    let stdout: crate::runtime::router::Stream = Rc::new(RefCell::new(Terminal::stdout()));
+    let stderr: crate::runtime::router::Stream = Rc::new(RefCell::new(Terminal::stderr()));
+    let command = Command { invocation, language, interrupt, stdout, stderr };
+    match command.run() {
+        Ok(status) => status,
+        Err(message) => {
+            command.complain(&message);
+            1
+        }
+    }
+}
+
+struct Command<'a> {
+    invocation: &'a Invocation,
+    language: Language,
+    interrupt: Arc<AtomicBool>,
+    stdout: crate::runtime::router::Stream,
+    stderr: crate::runtime::router::Stream,
+}
+
+impl Command<'_> {
+    fn complain(&self, message: &str) {
+        // If standard error is closed, nobody reads the message.
+        let _ = self.stderr.borrow_mut().write_all(&text::encode(&format!("{message}\n")));
+    }
+
+    fn say(&self, message: &str) -> Result<(), String> {
+        let mut out = self.stdout.borrow_mut();
+        out.write_all(&text::encode(message))
+            .and_then(|()| out.flush())
+            .map_err(|e| format!("standard output: {e}"))
+    }
+
+    fn run(&self) -> Result<u8, String> {
+        match &self.invocation.what {
+            options::What::Help(None) => self.say(USAGE).map(|()| 0),
+            options::What::Help(Some(name)) => self.help(name),
+            options::What::Version => self.say(&format!("{}\n", env!("CARGO_PKG_VERSION"))).map(|()| 0),
+            options::What::Flatten => {
+                let (bytes, name) = self.source()?;
+                let graph = (self.language.read)(&bytes, &name, &self.invocation.variables)?;
+                self.output(&graph.unparse(), self.invocation.output.as_deref().unwrap_or("-"))?;
+                Ok(0)
+            }
+            options::What::Check => self.check(),
+            options::What::Run => self.run_router(),
+        }
+    }
+
+    fn help(&self, name: &str) -> Result<u8, String> {
+        match find(name) {
+            Some(class) => {
+                self.say(&format!("{}\n\nports {}, {}\n", class.manual(), class.ports, class.processing))
+            }
+            None if name == "list" => {
+                self.say(&crate::CLASSES.iter().map(|c| format!("{}\n", c.name)).collect::<String>())
+            }
+            None => return Err(format!("no element class '{name}' (`help list` names them)")),
+        }?;
+        Ok(0)
+    }
+
+    /// Reads the text of the configuration. Returns it and its name.
+    fn source(&self) -> Result<(Vec<u8>, String), String> {
+        use options::Source;
+        match &self.invocation.source {
+            Source::Expression(text) => Ok((text.clone(), "config".into())),
+            Source::File(name) if name != "-" => {
+                std::fs::read(name).map(|b| (b, name.clone())).map_err(|e| format!("{name}: {e}"))
+            }
+            _ => {
+                let mut bytes = Vec::new();
+                std::io::stdin().read_to_end(&mut bytes).map_err(|e| format!("<stdin>: {e}"))?;
+                Ok((bytes, "<stdin>".into()))
+            }
+        }
+    }
+
+    fn output(&self, text: &str, file: &str) -> Result<(), String> {
+        match file {
+            "-" => self.say(text),
+            name => std::fs::write(name, text::encode(text)).map_err(|e| format!("{name}: {e}")),
+        }
+    }
+
+    fn environment(&self) -> Environment {
+        let (language, variables) = (self.language, self.invocation.variables.clone());
+        let parse: crate::runtime::router::Parse =
+            Box::new(move |text| (language.read)(&text::encode(text), "hotconfig", &variables));
+        Environment {
+            clock: Rc::new(if self.invocation.simtime { Clock::simulated() } else { Clock::real() }),
+            stdout: self.stdout.clone(),
+            stderr: self.stderr.clone(),
+            interrupt: self.interrupt.clone(),
+            parse: self.invocation.reconfigure.then(|| Rc::new(parse)),
+            seed: self.invocation.seed,
+        }
+    }
+
+    fn check(&self) -> Result<u8, String> {
+        let (bytes, name) = self.source()?;
+        let graph = (self.language.read)(&bytes, &name, &self.invocation.variables)?;
+        let cycles = (self.language.cycles)(&graph);
+        // Nothing runs: elements are made and connected, but files are not opened.
+        Router::check(&graph)?;
+        for cycle in &cycles {
+            self.complain(&format!("{name}: cycle without Loop: {cycle}"));
+        }
+        if cycles.is_empty() {
+            let (elements, connections) = (graph.elements.len(), graph.connections.len());
+            self.say(&format!(
+                "{name}: {elements} elements, {connections} connections, no cycle without Loop\n"
+            ))?;
+        }
+        Ok(u8::from(!cycles.is_empty()))
+    }
+
+    fn run_router(&self) -> Result<u8, String> {
+        let (bytes, name) = self.source()?;
+        let text = text::decode(&bytes);
+        let graph = (self.language.read)(&bytes, &name, &self.invocation.variables)?;
+        let env = self.environment();
+        let mut router = Router::new(graph, &text, env.clone())
+            .map_err(|messages| format!("{messages}\nRouter could not be initialized!"))?;
+        if let Some(file) = &self.invocation.output {
+            self.output(&router.graph.unparse(), file)?;
+        }
+        let start = std::time::Instant::now();
+        if !self.invocation.quit {
+            while router.run() == Outcome::Replaced {
+                let Some(graph) = router.take_hotconfig() else { continue };
+                match Router::new(graph, &text, env.clone()) {
+                    Ok(new) => {
+                        new.take_state(&router);
+                        router.cleanup();
+                        router = new;
+                    }
+                    Err(messages) => self.complain(&messages),
+                }
+            }
+        }
+        let mut status = 0;
+        if self.invocation.time {
+            self.complain(&format!(
+                "{}.{:03}s real",
+                start.elapsed().as_secs(),
+                start.elapsed().subsec_millis()
+            ));
+        }
+        if !self.read_handlers(&router)? {
+            status = 1;
+        }
+        router.cleanup();
+        Ok(status)
+    }
+
+    /// Prints the handlers that were asked for. Returns whether all could be read.
+    fn read_handlers(&self, router: &Router) -> Result<bool, String> {
+        let mut names = Vec::new();
+        for name in &self.invocation.handlers {
+            match name.split_once('.') {
+                Some(("*", handler)) => {
+                    let all = router.nodes.iter().map(|n| format!("{}.{handler}", n.name));
+                    names.extend(all.filter(|n| router.read(None, n, "").is_ok()));
+                }
+                _ => names.push(name.clone()),
+            }
+        }
+        let is_many = names.len() > 1 || self.invocation.handlers.iter().any(|h| h.contains('*'));
+        let mut is_fine = true;
+        for name in names {
+            match router.read(None, &name, "") {
+                Ok(value) => {
+                    let end = if value.ends_with('\n') || value.is_empty() { "" } else { "\n" };
+                    match is_many {
+                        true => self.say(&format!("{name}:\n{value}{end}\n"))?,
+                        false => self.say(&format!("{value}{end}"))?,
+                    }
+                }
+                Err(e) => {
+                    self.complain(&e);
+                    is_fine = false;
+                }
+            }
+        }
+        Ok(is_fine)
+    }
+}

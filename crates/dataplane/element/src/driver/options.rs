@@ -1,0 +1,193 @@
+//! The arguments of the command, as those of userlevel Click.
+
+use flame_click::text;
+
+pub const USAGE: &str = "\
+Run a Click configuration of native elements.
+
+Usage: flame click [OPTION]... [FILE] [NAME=VALUE]...
+       flame click flatten|check [OPTION]... [FILE] [NAME=VALUE]...
+       flame click help [ELEMENT|list]
+
+  -f, --file FILE            read the configuration from FILE (standard input for -)
+  -e, --expression TEXT      use TEXT as configuration
+  -h, --handler NAME         at the end, print the read handler NAME (ELEMENT.HANDLER; * for all elements)
+  -o, --output FILE          write the flat configuration to FILE
+  -q, --quit                 do not run the configuration
+  -t, --time                 print how long it ran
+  -R, --allow-reconfigure    allow writes to the handler 'hotconfig'
+      --simtime              run in simulated time
+      --seed N               seed of random elements (0)
+  -w, --no-warnings, -j N    accepted without effect
+      --help, --version
+
+flatten prints a configuration without compound elements. check makes all elements and names each cycle that
+no Loop bounds. Exit status: 0, or 1 if something failed.
+";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    Run,
+    Flatten,
+    Check,
+    Help(Option<String>),
+    Version,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    Input,
+    File(String),
+    Expression(Vec<u8>),
+}
+
+/// What the command is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    pub what: What,
+    pub source: Source,
+    pub variables: Vec<(String, String)>,
+    pub handlers: Vec<String>,
+    pub output: Option<String>,
+    pub quit: bool,
+    pub time: bool,
+    pub reconfigure: bool,
+    pub simtime: bool,
+    pub seed: u64,
+}
+
+/// (short, long, takes a value)
+const OPTIONS: &[(char, &str, bool)] = &[
+    ('f', "file", true),
+    ('e', "expression", true),
+    ('h', "handler", true),
+    ('o', "output", true),
+    ('q', "quit", false),
+    ('t', "time", false),
+    ('R', "allow-reconfigure", false),
+    ('w', "no-warnings", false),
+    ('j', "threads", true),
+    ('v', "version", false),
+    ('\0', "simtime", false),
+    ('\0', "seed", true),
+    ('\0', "help", false),
+];
+
+impl Invocation {
+    /// Reads arguments, each as bytes.
+    pub fn parse(args: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, String> {
+        let mut new = Self {
+            what: What::Run,
+            source: Source::Input,
+            variables: Vec::new(),
+            handlers: Vec::new(),
+            output: None,
+            quit: false,
+            time: false,
+            reconfigure: false,
+            simtime: false,
+            seed: 0,
+        };
+        let mut args = args.into_iter().peekable();
+        let word = args.peek().map(|a| text::decode(a));
+        match word.as_deref() {
+            Some("flatten") => new.what = What::Flatten,
+            Some("check") => new.what = What::Check,
+            Some("help") => {
+                args.next();
+                let name = args.next().map(|a| text::decode(&a));
+                return Ok(Self { what: What::Help(name), ..new });
+            }
+            _ => {}
+        }
+        if new.what != What::Run {
+            args.next();
+        }
+        while let Some(bytes) = args.next() {
+            let arg = text::decode(&bytes);
+            if let Some(long) = arg.strip_prefix("--") {
+                let (name, value) =
+                    long.split_once('=').map_or((long, None), |(n, v)| (n, Some(v.to_owned())));
+                let option = OPTIONS.iter().find(|o| o.1 == name);
+                let option = option.ok_or_else(|| format!("unknown option '--{name}'"))?;
+                let value = match (option.2, value) {
+                    (true, None) => Some(next(&mut args, name)?),
+                    (false, Some(_)) => return Err(format!("option '--{name}' takes no value")),
+                    (_, value) => value,
+                };
+                new.set(option.1, value.unwrap_or_default())?;
+            } else if arg.len() > 1 && arg.starts_with('-') {
+                for (at, letter) in arg[1..].char_indices() {
+                    let option = OPTIONS.iter().find(|o| o.0 == letter && letter != '\0');
+                    let option = option.ok_or_else(|| format!("unknown option '-{letter}'"))?;
+                    if option.2 {
+                        let rest = &arg[1 + at + letter.len_utf8()..];
+                        let value =
+                            if rest.is_empty() { next(&mut args, option.1)? } else { rest.to_owned() };
+                        new.set(option.1, value)?;
+                        break;
+                    }
+                    new.set(option.1, String::new())?;
+                }
+            } else if let Some((name, value)) = arg.split_once('=').filter(|(n, _)| is_variable(n)) {
+                new.variables.push((name.to_owned(), value.to_owned()));
+            } else {
+                new.set("file", arg)?;
+            }
+        }
+        Ok(new)
+    }
+
+    fn set(&mut self, name: &str, value: String) -> Result<(), String> {
+        match name {
+            "file" | "expression" if self.source != Source::Input => {
+                return Err("configuration specified twice".into());
+            }
+            "file" => self.source = Source::File(value),
+            "expression" => self.source = Source::Expression(text::encode(&value)),
+            "handler" => self.handlers.push(value),
+            "output" => self.output = Some(value),
+            "quit" => self.quit = true,
+            "time" => self.time = true,
+            "allow-reconfigure" => self.reconfigure = true,
+            "simtime" => self.simtime = true,
+            "seed" => {
+                self.seed =
+                    value.parse().map_err(|_| format!("--seed: expected a number, found '{value}'"))?;
+            }
+            "help" => self.what = What::Help(None),
+            "version" => self.what = What::Version,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn next(args: &mut dyn Iterator<Item = Vec<u8>>, name: &str) -> Result<String, String> {
+    args.next().map(|a| text::decode(&a)).ok_or_else(|| format!("option '{name}' needs a value"))
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &str) -> Result<Invocation, String> {
+        Invocation::parse(args.split(' ').map(|a| a.as_bytes().to_vec()))
+    }
+
+    #[test]
+    fn options_combine_as_in_click() {
+        let i = parse("-qo- A.click -h c.count X=1 --simtime --seed=7").unwrap();
+        assert!(i.quit && i.simtime && i.seed == 7);
+        assert_eq!((i.output.as_deref(), &i.source), (Some("-"), &Source::File("A.click".into())));
+        assert_eq!((i.handlers, i.variables), (vec!["c.count".into()], vec![("X".into(), "1".into())]));
+        assert_eq!(parse("check -e Idle").unwrap().what, What::Check);
+        for bad in ["-z", "--nothing", "-f", "a b", "--quit=1", "--seed x"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

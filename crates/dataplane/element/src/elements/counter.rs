@@ -1,0 +1,220 @@
+//! Counter(COUNT_CALL N HANDLER VALUE, BYTE_COUNT_CALL …), AverageCounter(IGNORE): count packets and bytes.
+//! Expects: anything.
+//! Gives: the same packets.
+//! Handlers: count, byte_count, rate, byte_rate, bit_rate, reset (w), count_call, byte_count_call.
+//! Example: `c :: Counter(COUNT_CALL 100 stop)`
+//!
+//! AggregateCounter(BYTES): counts packets, or bytes, by their aggregate annotation.
+//! Expects: packets with aggregates. Packets at input 1, if connected, are counted and leave by output 1.
+//! Gives: the same packets.
+//! Handlers: count, nagg, write_text_file (w), clear (w).
+//! Example: `a :: AggregateCounter; DriverManager(pause, write a.write_text_file -)`
+
+use crate::registry::Setup;
+use crate::runtime::account::add;
+use crate::runtime::element::{Cx, Element};
+use crate::runtime::packet::{ANNO_AGGREGATE, Batch, Packet};
+use flame_click::value::Raw;
+use flame_click::{Args, Nanos, text};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+const SOURCE: &str = include_str!("counter.rs");
+
+/// A handler to call when a count reaches a limit.
+#[derive(Clone, Default)]
+struct Call {
+    limit: u64,
+    handler: String,
+    value: String,
+}
+
+impl Call {
+    fn of(args: &mut Args<'_>, key: &str) -> Option<Self> {
+        let raw: Raw = args.key(key)?;
+        let (limit, rest) = text::first_word(&raw.0);
+        let (handler, value) = text::first_word(&rest);
+        match limit.parse() {
+            Ok(limit) if !handler.is_empty() => Some(Self { limit, handler, value: text::unquote(&value) }),
+            _ => {
+                args.error(format!("{key}: expected 'COUNT HANDLER VALUE', found '{}'", raw.0));
+                None
+            }
+        }
+    }
+
+    fn run(&self, cx: &Cx<'_>) {
+        if let Err(text) = cx.router.write(Some(cx.me), &self.handler, &self.value) {
+            cx.error(&text);
+        }
+    }
+}
+
+struct Counter {
+    count: Cell<u64>,
+    bytes: Cell<u64>,
+    count_call: RefCell<Option<Call>>,
+    byte_call: RefCell<Option<Call>>,
+    /// The times of the first and last packets, and how many seconds at the start do not count.
+    first: Cell<Option<Nanos>>,
+    last: Cell<Nanos>,
+    ignore: Nanos,
+    counted: Cell<(u64, u64)>,
+}
+
+impl Counter {
+    fn rate(&self, cx: &Cx<'_>) -> (f64, f64) {
+        let Some(first) = self.first.get() else { return (0.0, 0.0) };
+        let end = if cx.class() == "AverageCounter" { self.last.get() } else { cx.now() };
+        let seconds = (end - first - self.ignore).secs();
+        let (packets, bytes) = self.counted.get();
+        let seconds = if seconds <= 0.0 { 1.0 } else { seconds };
+        (packets as f64 / seconds, bytes as f64 / seconds)
+    }
+}
+
+impl Element for Counter {
+    fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
+        add(&self.count, 1);
+        let length = p.len() + p.anno.u32(crate::runtime::packet::ANNO_EXTRA_LENGTH) as usize;
+        add(&self.bytes, length);
+        let now = cx.now();
+        let first = self.first.get().unwrap_or(now);
+        self.first.set(Some(first));
+        self.last.set(now);
+        if now - first >= self.ignore {
+            let (packets, bytes) = self.counted.get();
+            self.counted.set((packets + 1, bytes + length as u64));
+        }
+        for (call, count) in [(&self.count_call, self.count.get()), (&self.byte_call, self.bytes.get())] {
+            let due = call.borrow().as_ref().is_some_and(|c| count >= c.limit);
+            if due && let Some(call) = call.take() {
+                call.run(cx);
+            }
+        }
+        Some(p)
+    }
+
+    fn read(&self, cx: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
+        let call = |c: &RefCell<Option<Call>>| match &*c.borrow() {
+            Some(c) => format!("{} {} {}", c.limit, c.handler, c.value),
+            None => String::new(),
+        };
+        Some(Ok(match name {
+            "count" => self.count.get().to_string(),
+            "byte_count" => self.bytes.get().to_string(),
+            "rate" => self.rate(cx).0.to_string(),
+            "byte_rate" => self.rate(cx).1.to_string(),
+            "bit_rate" => (self.rate(cx).1 * 8.0).to_string(),
+            "count_call" => call(&self.count_call),
+            "byte_count_call" => call(&self.byte_call),
+            _ => return None,
+        }))
+    }
+
+    fn write(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<(), String>> {
+        if !matches!(name, "reset" | "reset_counts") {
+            return None;
+        }
+        self.count.set(0);
+        self.bytes.set(0);
+        self.first.set(None);
+        self.counted.set((0, 0));
+        Some(Ok(()))
+    }
+
+    fn handlers(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("count", "r"),
+            ("byte_count", "r"),
+            ("rate", "r"),
+            ("byte_rate", "r"),
+            ("bit_rate", "r"),
+            ("reset", "w"),
+            ("reset_counts", "w"),
+            ("count_call", "r"),
+            ("byte_count_call", "r"),
+        ]
+    }
+
+    fn take_state(&self, _: &Cx<'_>, old: &dyn Element) {
+        if let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() {
+            self.count.set(old.count.get());
+            self.bytes.set(old.bytes.get());
+            self.first.set(old.first.get());
+            self.last.set(old.last.get());
+            self.counted.set(old.counted.get());
+        }
+    }
+}
+
+fn counter(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
+    let ignore = if setup.class == "AverageCounter" { args.opt("IGNORE") } else { None };
+    Box::new(Counter {
+        count: Cell::new(0),
+        bytes: Cell::new(0),
+        count_call: RefCell::new(Call::of(args, "COUNT_CALL")),
+        byte_call: RefCell::new(Call::of(args, "BYTE_COUNT_CALL")),
+        first: Cell::new(None),
+        last: Cell::new(Nanos::ZERO),
+        ignore: ignore.unwrap_or(Nanos::ZERO),
+        counted: Cell::new((0, 0)),
+    })
+}
+
+class!(COUNTER, "Counter", "1/1", "a/a", ["COUNT_CALL", "BYTE_COUNT_CALL"], counter);
+class!(AVERAGE_COUNTER, "AverageCounter", "1/1", "a/a", ["IGNORE"], counter);
+
+struct AggregateCounter {
+    bytes: bool,
+    counts: RefCell<BTreeMap<u32, u64>>,
+    total: Cell<u64>,
+}
+
+impl Element for AggregateCounter {
+    fn action(&self, _: &Cx<'_>, p: Packet) -> Option<Packet> {
+        let amount = if self.bytes { p.len() } else { 1 };
+        *self.counts.borrow_mut().entry(p.anno.u32(ANNO_AGGREGATE)).or_default() += amount as u64;
+        add(&self.total, amount);
+        Some(p)
+    }
+
+    fn push(&self, cx: &Cx<'_>, port: usize, mut batch: Batch) {
+        let mut out = Batch::default();
+        out.extend(batch.drain(..).filter_map(|p| self.action(cx, p)));
+        cx.push(port.min(cx.outputs() - 1), out);
+    }
+
+    fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
+        match name {
+            "count" => Some(Ok(self.total.get().to_string())),
+            "nagg" => Some(Ok(self.counts.borrow().len().to_string())),
+            _ => None,
+        }
+    }
+
+    fn write(&self, cx: &Cx<'_>, name: &str, value: &str) -> Option<Result<(), String>> {
+        match name {
+            "clear" => {
+                self.counts.borrow_mut().clear();
+                self.total.set(0);
+                Some(Ok(()))
+            }
+            "write_text_file" | "write_file" => {
+                let lines: String = self.counts.borrow().iter().map(|(a, n)| format!("{a} {n}\n")).collect();
+                let all = format!("!IPAggregate 1.0\n{lines}");
+                Some(super::script_functions::write_file(cx, &text::unquote(value), &all, false))
+            }
+            _ => None,
+        }
+    }
+
+    fn handlers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("count", "r"), ("nagg", "r"), ("write_text_file", "w"), ("clear", "w")]
+    }
+}
+
+class!(AGGREGATE_COUNTER, "AggregateCounter", "1-2/1-2", "a/a", ["BYTES"], |args, _| {
+    let bytes = args.key("BYTES").unwrap_or(false);
+    Box::new(AggregateCounter { bytes, counts: RefCell::default(), total: Cell::new(0) })
+});

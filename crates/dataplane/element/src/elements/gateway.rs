@@ -1,0 +1,377 @@
+//! IPGWOptions(ADDRESS, OTHERADDRS): processes the options Record Route and Timestamp, as a router does.
+//! Expects: packets with marked IP headers.
+//! Gives: 0: packets; 1, if connected: packets with bad options, which are dropped else.
+//! Handlers: drops.
+//! Example: `gio :: IPGWOptions(18.26.4.24) -> FixIPSrc(18.26.4.24); gio [1] -> ICMPError(18.26.4.24, 12)`
+//!
+//! IPFragmenter(MTU, HONOR_DF): divides packets longer than MTU.
+//! Expects: packets with marked IP headers.
+//! Gives: 0: packets and fragments; 1, if connected: packets that may not be divided, which are dropped else.
+//! Handlers: drops, fragments.
+//! Example: `fr :: IPFragmenter(1500) -> arpq; fr [1] -> ICMPError(18.26.4.24, unreachable, needfrag)`
+//!
+//! IPReassembler: joins fragments again. It holds at most 1,024 datagrams, each for at most 30 s.
+//! Expects: packets with marked IP headers.
+//! Gives: whole packets.
+//! Handlers: none.
+//! Example: `CheckIPHeader -> IPReassembler -> next`
+
+use super::util::{be16, be32, ip_header, put16, put32, set_ip_checksum};
+use crate::runtime::account::add;
+use crate::runtime::element::{Cx, Element};
+use crate::runtime::packet::{Batch, Packet};
+use flame_click::time::SECOND;
+use flame_click::{Ip, Nanos, Value, text};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+const SOURCE: &str = include_str!("gateway.rs");
+
+struct Options {
+    mine: Ip,
+    others: Vec<Ip>,
+    drops: Cell<u64>,
+}
+
+impl Options {
+    /// Writes address and time into options. Returns whether they are well-formed.
+    fn process(&self, cx: &Cx<'_>, p: &mut Packet) -> bool {
+        let Some(h) = ip_header(p) else { return false };
+        let options = &mut p.data_mut()[h.at + 20..h.at + h.length];
+        let (mut at, mut changed) = (0, false);
+        while at < options.len() {
+            match options[at] {
+                0 => break,
+                1 => {
+                    at += 1;
+                    continue;
+                }
+                _ => {}
+            }
+            let Some(&length) = options.get(at + 1) else { return false };
+            let length = usize::from(length);
+            if length < 2 || at + length > options.len() {
+                return false;
+            }
+            let o = &mut options[at..at + length];
+            match o[0] {
+                7 => {
+                    let Some(&pointer) = o.get(2) else { return false };
+                    let pointer = usize::from(pointer);
+                    if pointer < 4 || pointer % 4 != 0 {
+                        return false;
+                    }
+                    if pointer <= length {
+                        // Full addresses only.
+                        let Some(place) = o.get_mut(pointer - 1..pointer + 3) else { return false };
+                        place.copy_from_slice(&self.mine.bytes());
+                        o[2] += 4;
+                        changed = true;
+                    }
+                }
+                68 => match self.timestamp(cx, o) {
+                    Some(c) => changed |= c,
+                    None => return false,
+                },
+                _ => {}
+            }
+            at += length;
+        }
+        if changed {
+            set_ip_checksum(&mut p.data_mut()[h.at..]);
+        }
+        true
+    }
+
+    /// Processes a timestamp option. Returns whether it changed, or none if it is bad.
+    fn timestamp(&self, cx: &Cx<'_>, o: &mut [u8]) -> Option<bool> {
+        if o.len() < 4 || o[2] < 5 {
+            return None;
+        }
+        let (pointer, kind) = (usize::from(o[2]) - 1, o[3] & 15);
+        let size = if kind == 0 { 4 } else { 8 };
+        if pointer >= o.len() {
+            // No room: the overflow counter, which must not overflow itself.
+            if o[3] >> 4 == 15 {
+                return None;
+            }
+            o[3] += 16;
+            return Some(true);
+        }
+        if pointer + size > o.len() {
+            return None;
+        }
+        let at = match kind {
+            0 => pointer,
+            1 => {
+                o[pointer..pointer + 4].copy_from_slice(&self.mine.bytes());
+                pointer + 4
+            }
+            3 => {
+                let wanted = Ip(be32(o, pointer));
+                if wanted != self.mine && !self.others.contains(&wanted) {
+                    return Some(false);
+                }
+                pointer + 4
+            }
+            _ => return None,
+        };
+        let millis = cx.now().0.div_euclid(1_000_000).rem_euclid(86_400_000);
+        put32(o, at, millis as u32);
+        o[2] += size as u8;
+        Some(true)
+    }
+}
+
+impl Element for Options {
+    fn action(&self, cx: &Cx<'_>, mut p: Packet) -> Option<Packet> {
+        if p.network().and_then(|n| p.data().get(n)) == Some(&0x45) || self.process(cx, &mut p) {
+            return Some(p);
+        }
+        add(&self.drops, 1);
+        cx.push_or_drop(1, "bad options", p);
+        None
+    }
+    fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
+        (name == "drops").then(|| Ok(self.drops.get().to_string()))
+    }
+    fn handlers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("drops", "r")]
+    }
+}
+
+class!(IP_GW_OPTIONS, "IPGWOptions", "1/1-2", "a/ah", ["MYADDR", "OTHERADDRS"], |args, _| {
+    let scope = args.scope();
+    let mine = args.req("MYADDR");
+    let mut others = Vec::new();
+    for word in text::words(&args.opt::<String>("OTHERADDRS").unwrap_or_default()) {
+        match Ip::read(&word, &scope) {
+            Some(ip) => others.push(ip),
+            None => args.error(format!("OTHERADDRS: expected IP addresses, found '{word}'")),
+        }
+    }
+    Box::new(Options { mine, others, drops: Cell::new(0) })
+});
+
+struct Fragmenter {
+    mtu: usize,
+    honor_df: bool,
+    drops: Cell<u64>,
+    fragments: Cell<u64>,
+}
+
+impl Fragmenter {
+    fn divide(&self, cx: &Cx<'_>, mut p: Packet, out: &mut Batch) {
+        let Some(h) = ip_header(&p) else { return cx.drop("not IP", p) };
+        if h.total <= self.mtu {
+            return out.push(p);
+        }
+        let field = be16(p.data(), h.at + 6);
+        let first_length = (self.mtu.saturating_sub(h.length)) & !7;
+        if self.honor_df && field & 0x4000 != 0 || first_length < 8 {
+            add(&self.drops, 1);
+            return cx.push_or_drop(1, "needs fragments", p);
+        }
+        // The header of later fragments has only the options to be copied.
+        let mut header = p.data()[h.at..h.at + 20].to_vec();
+        let options = &p.data()[h.at + 20..h.at + h.length];
+        let mut at = 0;
+        while at < options.len() && options[at] != 0 {
+            let length = match options[at] {
+                1 => 1,
+                _ => usize::from(*options.get(at + 1).unwrap_or(&0)),
+            };
+            if length == 0 || at + length > options.len() || options[at] != 1 && length < 2 {
+                break;
+            }
+            if options[at] & 0x80 != 0 {
+                header.extend_from_slice(&options[at..at + length]);
+            }
+            at += length;
+        }
+        header.resize(header.len().div_ceil(4) * 4, 0);
+        header[0] = 0x40 | (header.len() / 4) as u8;
+        let room = (self.mtu.saturating_sub(header.len())) & !7;
+        if room == 0 {
+            add(&self.drops, 1);
+            return cx.push_or_drop(1, "needs fragments", p);
+        }
+        let payload = p.data()[h.payload()..h.end()].to_vec();
+        let base = usize::from(field & 0x1fff);
+        let flags = field & 0xc000;
+        let anno = p.anno.clone();
+        p.truncate(h.payload() + first_length);
+        let data = &mut p.data_mut()[h.at..];
+        put16(data, 2, (h.length + first_length) as u16);
+        put16(data, 6, flags | 0x2000 | base as u16);
+        set_ip_checksum(data);
+        out.push(p);
+        let mut start = first_length;
+        let mut made = 0;
+        while start < payload.len() {
+            let end = (start + room).min(payload.len());
+            let mut q = Packet::new(&payload[start..end]);
+            q.prepend(&header);
+            q.set_network(0, header.len());
+            q.anno = anno.clone();
+            let more = end < payload.len() || field & 0x2000 != 0;
+            let data = q.data_mut();
+            put16(data, 2, (header.len() + end - start) as u16);
+            put16(
+                data,
+                6,
+                flags & 0x4000 | (base + start / 8) as u16 & 0x1fff | if more { 0x2000 } else { 0 },
+            );
+            set_ip_checksum(data);
+            out.push(q);
+            made += 1;
+            start = end;
+        }
+        cx.made(made);
+        add(&self.fragments, made + 1);
+    }
+}
+
+impl Element for Fragmenter {
+    fn push(&self, cx: &Cx<'_>, _: usize, mut batch: Batch) {
+        let mut out = Batch::default();
+        batch.drain(..).for_each(|p| self.divide(cx, p, &mut out));
+        cx.push(0, out);
+    }
+    fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
+        match name {
+            "drops" => Some(Ok(self.drops.get().to_string())),
+            "fragments" => Some(Ok(self.fragments.get().to_string())),
+            _ => None,
+        }
+    }
+    fn handlers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("drops", "r"), ("fragments", "r")]
+    }
+}
+
+class!(
+    IP_FRAGMENTER,
+    "IPFragmenter",
+    "1/1-2",
+    "h/h",
+    ["MTU", "HONOR_DF", "VERBOSE", "HEADROOM"],
+    |args, _| {
+        let mtu: u16 = args.req("MTU");
+        args.key::<bool>("VERBOSE");
+        if mtu < 28 {
+            args.error(format!("MTU: expected at least 28, found {mtu}"));
+        }
+        Box::new(Fragmenter {
+            mtu: mtu.into(),
+            honor_df: args.opt("HONOR_DF").unwrap_or(true),
+            drops: Cell::new(0),
+            fragments: Cell::new(0),
+        })
+    }
+);
+
+/// The fragments of a datagram that have come.
+struct Datagram {
+    since: Nanos,
+    /// (first byte, packet); no two overlap.
+    parts: Vec<(usize, Packet)>,
+    end: Option<usize>,
+}
+
+#[derive(Default)]
+struct Reassembler(RefCell<HashMap<(u32, u32, u16, u8), Datagram>>);
+
+const MOST_DATAGRAMS: usize = 1024;
+const LIFETIME: Nanos = Nanos(30 * SECOND);
+
+impl Element for Reassembler {
+    fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
+        let Some(h) = ip_header(&p) else {
+            cx.drop("not IP", p);
+            return None;
+        };
+        if h.offset == 0 && !h.has_more {
+            return Some(p);
+        }
+        let length = h.total - h.length;
+        if h.has_more && length % 8 != 0 || h.offset + length > 65_515 || length == 0 {
+            cx.drop("bad fragment", p);
+            return None;
+        }
+        let key = (h.source.0, h.destination.0, be16(p.data(), h.at + 4), h.protocol);
+        let mut all = self.0.borrow_mut();
+        let now = cx.now();
+        if all.len() >= MOST_DATAGRAMS && !all.contains_key(&key) {
+            let oldest = all.iter().min_by_key(|(_, d)| d.since).map(|(k, _)| *k);
+            if let Some(d) = oldest.and_then(|k| all.remove(&k)) {
+                d.parts.into_iter().for_each(|(_, p)| cx.drop("too many datagrams", p));
+            }
+        }
+        if all.is_empty() {
+            cx.timer_after(0, LIFETIME);
+        }
+        let d = all.entry(key).or_insert_with(|| Datagram { since: now, parts: Vec::new(), end: None });
+        let (start, end) = (h.offset, h.offset + length);
+        let overlaps = d.parts.iter().any(|(s, q)| {
+            let e = s + ip_header(q).map_or(0, |h| h.total - h.length);
+            start < e && *s < end
+        });
+        let is_beyond =
+            d.end.is_some_and(|e| end > e) || !h.has_more && d.parts.iter().any(|(s, _)| *s >= end);
+        if overlaps || is_beyond || d.parts.len() >= 512 {
+            cx.drop("overlapping fragment", p);
+            return None;
+        }
+        if !h.has_more {
+            d.end = Some(end);
+        }
+        d.parts.push((start, p));
+        let have: usize = d.parts.iter().filter_map(|(_, q)| ip_header(q)).map(|h| h.total - h.length).sum();
+        if d.end != Some(have) {
+            return None;
+        }
+        let mut parts = all.remove(&key)?.parts;
+        drop(all);
+        parts.sort_by_key(|(s, _)| *s);
+        let mut parts = parts.into_iter();
+        let (_, mut whole) = parts.next()?;
+        let first = ip_header(&whole)?;
+        whole.truncate(first.end());
+        for (_, q) in parts {
+            let Some(h) = ip_header(&q) else { continue };
+            let old = whole.len();
+            let bytes = &q.data()[h.payload()..h.end()];
+            whole.extend(bytes.len());
+            whole.data_mut()[old..].copy_from_slice(bytes);
+            cx.drop("joined", q);
+        }
+        let data = &mut whole.data_mut()[first.at..];
+        put16(data, 2, (first.length + have) as u16);
+        let field = be16(data, 6) & 0x4000;
+        put16(data, 6, field);
+        set_ip_checksum(data);
+        Some(whole)
+    }
+
+    fn run_timer(&self, cx: &Cx<'_>, _: usize) {
+        let mut all = self.0.borrow_mut();
+        let now = cx.now();
+        let old: Vec<_> = all.iter().filter(|(_, d)| now - d.since >= LIFETIME).map(|(k, _)| *k).collect();
+        for d in old.iter().filter_map(|k| all.remove(k)).collect::<Vec<_>>() {
+            d.parts.into_iter().for_each(|(_, p)| cx.drop("timeout", p));
+        }
+        if !all.is_empty() {
+            cx.timer_after(0, Nanos(SECOND));
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.0.borrow().values().map(|d| d.parts.len()).sum()
+    }
+}
+
+class!(IP_REASSEMBLER, "IPReassembler", "1/1", "a/a", ["HIMEM"], |args, _| {
+    args.key::<u32>("HIMEM");
+    Box::new(Reassembler::default())
+});

@@ -1,0 +1,230 @@
+//! The functions of a Script: read handlers that only compute, and output to files.
+
+use super::script::Script;
+use crate::runtime::element::Cx;
+use flame_click::text;
+use flame_click::value::{boolean, integer};
+use std::io::Write;
+
+pub const FUNCTIONS: &[&str] = &[
+    "add", "sub", "mul", "div", "idiv", "mod", "rem", "neg", "abs", "min", "max", "eq", "ne", "lt", "le",
+    "gt", "ge", "not", "and", "or", "if", "in", "now", "random", "cat", "kill", "htons", "ntohs", "htonl",
+    "ntohl", "get", "shift", "length", "unquote", "first", "last", "nth", "sprintf",
+];
+
+#[derive(Clone, Copy)]
+enum Number {
+    Whole(i128),
+    Real(f64),
+}
+
+impl Number {
+    fn parse(word: &str) -> Result<Self, String> {
+        let word = text::unquote(word);
+        let real = || word.trim().parse::<f64>().ok().filter(|v| v.is_finite()).map(Self::Real);
+        integer(&word)
+            .map(Self::Whole)
+            .or_else(real)
+            .ok_or_else(|| format!("expected a number, found '{word}'"))
+    }
+
+    fn real(self) -> f64 {
+        match self {
+            Self::Whole(v) => v as f64,
+            Self::Real(v) => v,
+        }
+    }
+
+    fn unparse(self) -> String {
+        match self {
+            Self::Whole(v) => v.to_string(),
+            Self::Real(v) if v.fract() == 0.0 && v.abs() < 1e15 => format!("{v:.0}"),
+            Self::Real(v) => ((v * 1e9).round() / 1e9).to_string(),
+        }
+    }
+}
+
+fn numbers(words: &[String]) -> Result<Vec<Number>, String> {
+    match words.is_empty() {
+        true => Err("expected numbers".into()),
+        false => words.iter().map(|w| Number::parse(w)).collect(),
+    }
+}
+
+type Whole = fn(i128, i128) -> Option<i128>;
+
+/// Combines numbers from the left. Whole numbers stay whole while they fit.
+fn fold(words: &[String], whole: Whole, real: fn(f64, f64) -> f64) -> Result<String, String> {
+    let all = numbers(words)?;
+    let result = all[1..].iter().fold(all[0], |a, b| match (a, *b) {
+        (Number::Whole(a), Number::Whole(b)) => {
+            whole(a, b).map_or_else(|| Number::Real(real(a as f64, b as f64)), Number::Whole)
+        }
+        (a, b) => Number::Real(real(a.real(), b.real())),
+    });
+    match result {
+        Number::Real(v) if !v.is_finite() => Err("the result is not a number".into()),
+        result => Ok(result.unparse()),
+    }
+}
+
+fn compare(words: &[String], test: fn(std::cmp::Ordering) -> bool) -> Result<String, String> {
+    let [a, b] = words else { return Err(format!("expected two values, found {}", words.len())) };
+    let order = match (Number::parse(a), Number::parse(b)) {
+        (Ok(Number::Whole(a)), Ok(Number::Whole(b))) => Some(a.cmp(&b)),
+        (Ok(a), Ok(b)) => a.real().partial_cmp(&b.real()),
+        _ => Some(text::unquote(a).cmp(&text::unquote(b))),
+    };
+    Ok(order.is_some_and(test).to_string())
+}
+
+fn truth(word: &str) -> Result<bool, String> {
+    boolean(&text::unquote(word)).ok_or_else(|| format!("expected true or false, found '{word}'"))
+}
+
+/// Calls a function, if there is one of this name.
+pub fn call(script: &Script, cx: &Cx<'_>, name: &str, argument: &str) -> Option<Result<String, String>> {
+    if !FUNCTIONS.contains(&name) {
+        return None;
+    }
+    let words = text::words(argument);
+    let one = |f: fn(u32) -> u32| {
+        let value =
+            words.first().and_then(|w| integer(&text::unquote(w))).and_then(|v| u32::try_from(v).ok());
+        value.map(|v| f(v).to_string()).ok_or_else(|| format!("expected a number, found '{argument}'"))
+    };
+    let swap16 = |v: u32| u32::from((v as u16).to_be());
+    Some(match name {
+        "add" => fold(&words, i128::checked_add, |a, b| a + b),
+        "sub" => fold(&words, i128::checked_sub, |a, b| a - b),
+        "mul" => fold(&words, i128::checked_mul, |a, b| a * b),
+        "div" => fold(&words, |a, b| (b != 0 && a % b == 0).then(|| a / b), |a, b| a / b),
+        "idiv" => fold(&words, i128::checked_div, |a, b| (a / b).trunc()),
+        "mod" | "rem" => fold(&words, i128::checked_rem, |a, b| a % b),
+        "min" => fold(&words, |a, b| Some(a.min(b)), f64::min),
+        "max" => fold(&words, |a, b| Some(a.max(b)), f64::max),
+        "neg" => fold(&[vec!["0".to_owned()], words].concat(), i128::checked_sub, |a, b| a - b),
+        "abs" => numbers(&words).map(|n| match n[0] {
+            Number::Whole(v) => v.abs().to_string(),
+            Number::Real(v) => Number::Real(v.abs()).unparse(),
+        }),
+        "eq" => compare(&words, std::cmp::Ordering::is_eq),
+        "ne" => compare(&words, std::cmp::Ordering::is_ne),
+        "lt" => compare(&words, std::cmp::Ordering::is_lt),
+        "le" => compare(&words, std::cmp::Ordering::is_le),
+        "gt" => compare(&words, std::cmp::Ordering::is_gt),
+        "ge" => compare(&words, std::cmp::Ordering::is_ge),
+        "not" => truth(argument).map(|b| (!b).to_string()),
+        "and" => words
+            .iter()
+            .map(|w| truth(w))
+            .collect::<Result<Vec<_>, _>>()
+            .map(|b| b.iter().all(|b| *b).to_string()),
+        "or" => words
+            .iter()
+            .map(|w| truth(w))
+            .collect::<Result<Vec<_>, _>>()
+            .map(|b| b.iter().any(|b| *b).to_string()),
+        "if" => {
+            let (condition, rest) = text::first_word(argument);
+            truth(&condition).map(|c| {
+                let (yes, no) = text::first_word(&rest);
+                text::unquote(if c { &yes } else { &no })
+            })
+        }
+        "in" => Ok(words.iter().skip(1).any(|w| Some(w) == words.first()).to_string()),
+        "now" => Ok(cx.now().micros()),
+        "random" => {
+            match words.first().map(|w| integer(&text::unquote(w)).and_then(|v| u64::try_from(v).ok())) {
+                None => Ok(cx.random(1 << 31).to_string()),
+                Some(Some(bound)) if bound > 0 => Ok(cx.random(bound).to_string()),
+                _ => Err(format!("expected a bound, found '{argument}'")),
+            }
+        }
+        "cat" => {
+            let name = text::unquote(argument);
+            std::fs::read(&name).map(|b| text::decode(&b)).map_err(|e| format!("{name}: {e}"))
+        }
+        "kill" => Err("kill is not available".into()),
+        "htons" | "ntohs" => one(swap16),
+        "htonl" | "ntohl" => one(u32::to_be),
+        "get" => script.get(argument.trim()).ok_or_else(|| format!("no variable '{}'", argument.trim())),
+        "shift" => {
+            let variable = argument.trim();
+            match script.get(variable) {
+                Some(value) => {
+                    let (first, rest) = text::first_word(&value);
+                    script.set(variable, rest);
+                    Ok(first)
+                }
+                None => Err(format!("no variable '{variable}'")),
+            }
+        }
+        "length" => Ok(argument.chars().count().to_string()),
+        "unquote" => Ok(text::unquote(argument)),
+        "first" => Ok(words.first().cloned().unwrap_or_default()),
+        "last" => Ok(words.last().cloned().unwrap_or_default()),
+        "nth" => {
+            let at = words.first().and_then(|w| w.parse::<usize>().ok());
+            at.map(|n| words.get(n + 1).cloned().unwrap_or_default()).ok_or("expected a number".into())
+        }
+        _ => sprintf(&words),
+    })
+}
+
+/// Formats with `%s`, `%d`, `%u`, `%x`, `%o`, `%c` and `%%`, with flags, width and precision.
+fn sprintf(words: &[String]) -> Result<String, String> {
+    let format = text::unquote(words.first().ok_or("expected a format")?);
+    let mut values = words[1..].iter().map(|w| text::unquote(w));
+    let (mut out, mut chars) = (String::new(), format.chars().peekable());
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        let mut spec = String::new();
+        while let Some(f) = chars.next_if(|c| matches!(c, '-' | '0'..='9' | '.' | '+' | ' ')) {
+            spec.push(f);
+        }
+        let kind = chars.next().ok_or("the format ends in '%'")?;
+        if kind == '%' {
+            out.push('%');
+            continue;
+        }
+        let value = values.next().ok_or("too few values for the format")?;
+        let (width, precision) = spec.split_once('.').unwrap_or((&spec, ""));
+        let is_left = width.starts_with('-');
+        let width_text = width.trim_start_matches(['-', '+', ' ']);
+        let is_zero = width_text.starts_with('0') && !is_left;
+        let width = width_text.parse::<usize>().unwrap_or(0).min(1000);
+        let number = || integer(&value).ok_or_else(|| format!("expected a number, found '{value}'"));
+        let text = match kind {
+            's' => value.chars().take(precision.parse().unwrap_or(usize::MAX)).collect(),
+            'd' | 'i' | 'u' => number()?.to_string(),
+            'x' => format!("{:x}", number()?),
+            'X' => format!("{:X}", number()?),
+            'o' => format!("{:o}", number()?),
+            'c' => u8::try_from(number()?).map_or(String::new(), |b| char::from(b).to_string()),
+            other => return Err(format!("unknown conversion '%{other}'")),
+        };
+        let missing = width.saturating_sub(text.chars().count());
+        match (is_left, is_zero) {
+            (true, _) => out.push_str(&(text + &" ".repeat(missing))),
+            (_, true) => out.push_str(&("0".repeat(missing) + &text)),
+            _ => out.push_str(&(" ".repeat(missing) + &text)),
+        }
+    }
+    Ok(out)
+}
+
+/// Writes text to a file, or to standard output for `-`.
+pub fn write_file(cx: &Cx<'_>, name: &str, text: &str, appends: bool) -> Result<(), String> {
+    if name == "-" {
+        cx.router.print(text);
+        return Ok(());
+    }
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).write(true).append(appends).truncate(!appends);
+    let written = options.open(name).and_then(|mut f| f.write_all(&flame_click::text::encode(text)));
+    written.map_err(|e| format!("{name}: {e}"))
+}

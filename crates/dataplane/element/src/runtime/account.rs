@@ -1,0 +1,42 @@
+//! What became of the packets of an element.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+/// Counts of one element: `taken + made = given + dropped + held`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    pub taken: u64,
+    /// Packets that the element made: those of a source, copies, fragments, replies.
+    pub made: u64,
+    pub given: u64,
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Packets in the element now.
+    pub held: u64,
+}
+
+impl Account {
+    pub fn adds_up(&self) -> bool {
+        self.taken + self.made == self.given + self.dropped.values().sum::<u64>() + self.held
+    }
+}
+
+#[derive(Default)]
+pub struct Counts {
+    pub taken: Cell<u64>,
+    pub made: Cell<u64>,
+    pub given: Cell<u64>,
+    pub dropped: RefCell<BTreeMap<&'static str, u64>>,
+}
+
+pub fn add(cell: &Cell<u64>, count: usize) {
+    cell.set(cell.get().wrapping_add(count as u64));
+}
+
+impl Counts {
+    pub fn drop(&self, cause: &'static str, count: u64) {
+        if count > 0 {
+            *self.dropped.borrow_mut().entry(cause).or_default() += count;
+        }
+    }
+}

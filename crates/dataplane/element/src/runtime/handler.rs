@@ -1,0 +1,216 @@
+//! Handlers: how elements and users read and write the state of elements by name.
+
+use super::build::{Partial, make};
+use super::router::Router;
+use flame_click::text;
+use std::cell::RefCell;
+
+/// Handlers that every element has.
+const COMMON: &[&str] = &["class", "name", "config", "ports", "handlers", "account"];
+/// Handlers of the router: (name, mode).
+pub const GLOBAL: &[(&str, &str)] = &[
+    ("stop", "w"),
+    ("timewarp", "rw"),
+    ("hotconfig", "w"),
+    ("list", "r"),
+    ("classes", "r"),
+    ("config", "r"),
+    ("flatconfig", "r"),
+    ("requirements", "r"),
+    ("version", "r"),
+    ("handlers", "r"),
+];
+
+/// A handler that was found: of an element, or of the router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub element: Option<usize>,
+    pub handler: String,
+}
+
+impl Router {
+    /// Finds `ELEMENT.HANDLER` or `HANDLER`, seen from an element.
+    pub fn target(&self, from: Option<usize>, name: &str) -> Result<Target, String> {
+        let scope = from.map_or("", |f| self.nodes[f].name.as_str());
+        match name.split_once('.') {
+            Some((element, handler)) if !element.is_empty() => {
+                let found = self.lookup(scope, element);
+                let element = found.ok_or_else(|| format!("no element named '{element}'"))?;
+                Ok(Target { element: Some(element), handler: handler.to_owned() })
+            }
+            Some((_, handler)) => Ok(Target { element: None, handler: handler.to_owned() }),
+            None => {
+                let own = from.filter(|f| self.has(*f, name));
+                Ok(Target { element: own, handler: name.to_owned() })
+            }
+        }
+    }
+
+    fn has(&self, element: usize, handler: &str) -> bool {
+        let e = self.element(element);
+        e.handlers().iter().any(|(n, _)| *n == handler)
+            || e.read(&self.cx(element), "_has", handler).is_some_and(|r| r.is_ok())
+    }
+
+    fn missing(&self, target: &Target) -> String {
+        match target.element {
+            Some(e) => format!("no '{}' handler in '{}'", target.handler, self.declaration(e)),
+            None => format!("no global '{}' handler", target.handler),
+        }
+    }
+
+    /// Reads a handler.
+    pub fn read(&self, from: Option<usize>, name: &str, argument: &str) -> Result<String, String> {
+        let target = self.target(from, name)?;
+        let Some(me) = target.element else {
+            return self.read_global(&target.handler).ok_or_else(|| self.missing(&target));
+        };
+        match self.element(me).read(&self.cx(me), &target.handler, argument) {
+            Some(result) => result,
+            None => self.read_common(me, &target.handler).ok_or_else(|| self.missing(&target)),
+        }
+    }
+
+    fn read_common(&self, me: usize, handler: &str) -> Option<String> {
+        let node = &self.nodes[me];
+        Some(match handler {
+            "class" => node.class.name.to_owned(),
+            "name" => node.name.clone(),
+            "config" => node.config.borrow().clone(),
+            "scheduled" => node.is_scheduled.get().to_string(),
+            "ports" => self.describe_ports(me),
+            "account" => {
+                let a = self.account(me);
+                let mut lines =
+                    format!("taken {}\nmade {}\ngiven {}\nheld {}\n", a.taken, a.made, a.given, a.held);
+                a.dropped.iter().for_each(|(cause, n)| lines.push_str(&format!("dropped {n} {cause}\n")));
+                lines
+            }
+            "handlers" => {
+                let e = self.element(me);
+                let own = e.handlers().iter().map(|(n, m)| format!("{n}\t{}\n", m.trim_end_matches('p')));
+                let mut all: Vec<String> = own.collect();
+                all.extend(
+                    COMMON.iter().map(|n| format!("{n}\t{}\n", if *n == "config" { "rw" } else { "r" })),
+                );
+                all.concat()
+            }
+            _ => return None,
+        })
+    }
+
+    fn describe_ports(&self, me: usize) -> String {
+        let node = &self.nodes[me];
+        let kind = |push: bool| if push { "push" } else { "pull" };
+        let plural = |n: usize, what: &str| format!("{n} {what}{}\n", if n == 1 { "" } else { "s" });
+        let mut out = plural(node.inputs.len(), "input");
+        let peers = |all: Vec<String>| all.join(", ");
+        for (port, input) in node.inputs.iter().enumerate() {
+            let from = self.graph.connections.iter().filter(|c| c.to.element == me && c.to.port == port);
+            let from =
+                from.map(|c| format!("{} [{}]", self.nodes[c.from.element].name, c.from.port)).collect();
+            out.push_str(&format!("{}\t-\t{}\n", kind(input.is_push), peers(from)));
+        }
+        out.push_str(&plural(node.outputs.len(), "output"));
+        for (port, output) in node.outputs.iter().enumerate() {
+            let to = self.graph.connections.iter().filter(|c| c.from.element == me && c.from.port == port);
+            let to = to.map(|c| format!("[{}] {}", c.to.port, self.nodes[c.to.element].name)).collect();
+            out.push_str(&format!("{}\t-\t{}\n", kind(output.is_push), peers(to)));
+        }
+        out
+    }
+
+    fn read_global(&self, handler: &str) -> Option<String> {
+        Some(match handler {
+            "list" => {
+                let names: String = self.nodes.iter().map(|n| format!("{}\n", n.name)).collect();
+                format!("{}\n{names}", self.nodes.len())
+            }
+            "classes" => crate::CLASSES.iter().map(|c| format!("{}\n", c.name)).collect(),
+            "config" if self.graph.requirements.iter().any(|r| r == "compact_config") => self.graph.unparse(),
+            "config" => self.text.clone(),
+            "flatconfig" => self.graph.unparse(),
+            "requirements" => self.graph.requirements.iter().map(|r| format!("{r}\n")).collect(),
+            "version" => env!("CARGO_PKG_VERSION").to_owned(),
+            "handlers" => GLOBAL.iter().map(|(n, m)| format!("{n}\t{m}\n")).collect(),
+            "timewarp" => match self.clock.is_simulated() {
+                true => "simulation".to_owned(),
+                false => self.clock.warp().to_string(),
+            },
+            _ => return None,
+        })
+    }
+
+    /// Writes a handler.
+    pub fn write(&self, from: Option<usize>, name: &str, value: &str) -> Result<(), String> {
+        let target = self.target(from, name)?;
+        let Some(me) = target.element else { return self.write_global(&target, value) };
+        match self.element(me).write(&self.cx(me), &target.handler, value) {
+            Some(result) => result,
+            None if target.handler == "config" => self.reconfigure(me, value),
+            None => Err(self.missing(&target)),
+        }
+    }
+
+    fn write_global(&self, target: &Target, value: &str) -> Result<(), String> {
+        match target.handler.as_str() {
+            "stop" => {
+                self.runcount.set(self.runcount.get() - value.trim().parse::<u32>().map_or(1, i64::from));
+                Ok(())
+            }
+            "timewarp" => {
+                let warp: f64 =
+                    value.trim().parse().map_err(|_| format!("expected a number, found '{value}'"))?;
+                if !(0.001..=1e6).contains(&warp) {
+                    return Err(format!("expected a factor between 0.001 and 1000000, found {warp}"));
+                }
+                self.clock.set_warp(warp);
+                Ok(())
+            }
+            "hotconfig" => {
+                let parse = self.parse.as_ref().ok_or("this router cannot be replaced (see -R)")?;
+                let graph = parse(value)?;
+                *self.hotconfig.borrow_mut() = Some(graph);
+                Ok(())
+            }
+            _ => Err(self.missing(target)),
+        }
+    }
+
+    /// Gives an element other arguments. It keeps what it holds.
+    pub fn reconfigure(&self, me: usize, config: &str) -> Result<(), String> {
+        let node = &self.nodes[me];
+        let partial =
+            Partial { graph: &self.graph, warnings: RefCell::default(), seed: self.random(u64::MAX) };
+        let counts = (node.inputs.len(), node.outputs.len());
+        let made = make(node.class, &node.name, config, counts, &self.names, &partial);
+        for warning in partial.warnings.take() {
+            self.message(&format!("While reconfiguring '{}':\n  {warning}", self.declaration(me)));
+        }
+        let new: std::rc::Rc<dyn super::element::Element> = made.map_err(|errors| errors.join("\n"))?.into();
+        let old = self.element(me);
+        new.initialize(&self.cx(me))?;
+        new.take_state(&self.cx(me), &*old);
+        *node.element.borrow_mut() = new;
+        *node.config.borrow_mut() = config.to_owned();
+        Ok(())
+    }
+
+    /// Sets one argument, which is positional argument `position` or a keyword argument.
+    pub fn set_argument(&self, me: usize, keyword: &str, position: usize, value: &str) -> Result<(), String> {
+        let node = &self.nodes[me];
+        let mut args = text::split(&node.config.borrow());
+        let is_keyword = |arg: &str| node.class.keywords.contains(&text::first_word(arg).0.as_str());
+        let own = args.iter().position(|a| text::first_word(a).0 == keyword);
+        let own = own.or_else(|| {
+            let mut positional = (0..args.len()).filter(|i| !is_keyword(&args[*i]));
+            positional.nth(position)
+        });
+        match own {
+            Some(at) if text::first_word(&args[at]).0 != keyword => args[at] = value.to_owned(),
+            Some(at) => args[at] = format!("{keyword} {value}"),
+            None => args.push(format!("{keyword} {value}")),
+        }
+        self.reconfigure(me, &text::join(&args))
+    }
+}

@@ -1,0 +1,345 @@
+//! Packets with room on both sides, and batches of them. Both come from pools and return to them.
+
+use flame_click::{Ip, Nanos};
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+
+/// Free bytes in front of a new packet.
+pub const HEADROOM: usize = 64;
+/// Free bytes behind a new packet, at least.
+pub const TAILROOM: usize = 64;
+/// The size of a pooled buffer.
+const BUFFER: usize = 2048;
+/// How many packets and batches a thread keeps for later.
+const POOL: usize = 4096;
+
+/// Who a frame was sent to, on its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    #[default]
+    Host,
+    Broadcast,
+    Multicast,
+    OtherHost,
+    Outgoing,
+}
+
+/// What goes with a packet and is not among its bytes.
+#[derive(Clone, Debug)]
+pub struct Annotations {
+    pub time: Nanos,
+    pub kind: Kind,
+    /// Click's 48 bytes. The offsets below name the usual parts.
+    pub bytes: [u8; 48],
+    /// How often the packet passed each `Loop`.
+    pub loops: [u8; MAX_LOOPS],
+}
+
+/// How many `Loop` elements a configuration may have.
+pub const MAX_LOOPS: usize = 16;
+
+pub const ANNO_DST_IP: usize = 0;
+pub const ANNO_PAINT: usize = 16;
+pub const ANNO_FIX_IP_SRC: usize = 18;
+pub const ANNO_AGGREGATE: usize = 20;
+pub const ANNO_EXTRA_LENGTH: usize = 24;
+pub const ANNO_VLAN: usize = 28;
+
+impl Default for Annotations {
+    fn default() -> Self {
+        Self { time: Nanos::ZERO, kind: Kind::Host, bytes: [0; 48], loops: [0; MAX_LOOPS] }
+    }
+}
+
+impl Annotations {
+    pub fn u32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.bytes[at..at + 4].try_into().unwrap_or_default())
+    }
+
+    pub fn set_u32(&mut self, at: usize, value: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    pub fn u16(&self, at: usize) -> u16 {
+        u16::from_le_bytes(self.bytes[at..at + 2].try_into().unwrap_or_default())
+    }
+
+    pub fn set_u16(&mut self, at: usize, value: u16) {
+        self.bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+
+    pub fn dst_ip(&self) -> Ip {
+        Ip::from_bytes(&self.bytes[ANNO_DST_IP..])
+    }
+
+    pub fn set_dst_ip(&mut self, ip: Ip) {
+        self.bytes[ANNO_DST_IP..ANNO_DST_IP + 4].copy_from_slice(&ip.bytes());
+    }
+}
+
+/// A packet's buffer. Offsets are from the beginning of the buffer.
+#[derive(Default)]
+pub struct Inner {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    link: Option<usize>,
+    network: Option<usize>,
+    transport: Option<usize>,
+    pub anno: Annotations,
+}
+
+thread_local! {
+    // A packet is a pointer, so that batches move pointers.
+    #[allow(clippy::vec_box)]
+    static PACKETS: RefCell<Vec<Box<Inner>>> = const { RefCell::new(Vec::new()) };
+    static BATCHES: RefCell<Vec<Vec<Packet>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A packet. Dropping one returns its buffer to the pool.
+pub struct Packet(Option<Box<Inner>>);
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        let Some(inner) = self.0.take().filter(|i| i.buffer.len() == BUFFER) else { return };
+        // At the end of the thread there is no pool any more.
+        let _ = PACKETS.try_with(|pool| {
+            if let Ok(mut pool) = pool.try_borrow_mut()
+                && pool.len() < POOL
+            {
+                pool.push(inner);
+            }
+        });
+    }
+}
+
+impl Deref for Packet {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("only Drop empties a packet"))
+    }
+}
+
+impl DerefMut for Packet {
+    fn deref_mut(&mut self) -> &mut Inner {
+        self.0.as_mut().unwrap_or_else(|| unreachable!("only Drop empties a packet"))
+    }
+}
+
+impl Clone for Packet {
+    fn clone(&self) -> Self {
+        let mut new = Self::with_room(self.start, self.len(), TAILROOM);
+        new.data_mut().copy_from_slice(self.data());
+        let (link, network, transport) = (self.link, self.network, self.transport);
+        (new.link, new.network, new.transport) = (link, network, transport);
+        new.anno = self.anno.clone();
+        new
+    }
+}
+
+impl Packet {
+    /// Returns a packet of so many bytes, whose values are arbitrary.
+    pub fn with_room(head: usize, length: usize, tail: usize) -> Self {
+        let size = head + length + tail;
+        let pooled = match size <= BUFFER {
+            true => PACKETS.with(|pool| pool.borrow_mut().pop()),
+            false => None,
+        };
+        let mut inner = pooled
+            .unwrap_or_else(|| Box::new(Inner { buffer: vec![0; size.max(BUFFER)], ..Inner::default() }));
+        (inner.start, inner.end) = (head, head + length);
+        (inner.link, inner.network, inner.transport) = (None, None, None);
+        inner.anno = Annotations::default();
+        Self(Some(inner))
+    }
+
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut new = Self::with_room(HEADROOM, bytes.len(), TAILROOM);
+        new.data_mut().copy_from_slice(bytes);
+        new
+    }
+}
+
+impl Inner {
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn data(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start..self.end]
+    }
+
+    pub fn headroom(&self) -> usize {
+        self.start
+    }
+
+    /// Removes bytes in front, at most all.
+    pub fn strip(&mut self, count: usize) {
+        self.start += count.min(self.len());
+    }
+
+    /// Adds bytes in front: those that were stripped, if nobody overwrote them.
+    pub fn unstrip(&mut self, count: usize) {
+        if count > self.start {
+            let missing = count - self.start + HEADROOM;
+            self.buffer.splice(0..0, std::iter::repeat_n(0, missing));
+            self.start += missing;
+            self.end += missing;
+            for mark in [&mut self.link, &mut self.network, &mut self.transport] {
+                *mark = mark.map(|m| m + missing);
+            }
+        }
+        self.start -= count;
+    }
+
+    /// Adds a header in front.
+    pub fn prepend(&mut self, header: &[u8]) {
+        self.unstrip(header.len());
+        let start = self.start;
+        self.buffer[start..start + header.len()].copy_from_slice(header);
+    }
+
+    /// Shortens the packet to at most so many bytes.
+    pub fn truncate(&mut self, length: usize) {
+        self.end = self.end.min(self.start + length);
+    }
+
+    /// Adds zeros behind.
+    pub fn extend(&mut self, count: usize) {
+        let end = self.end + count;
+        if end > self.buffer.len() {
+            self.buffer.resize(end + TAILROOM, 0);
+        }
+        let old = self.end;
+        self.buffer[old..end].fill(0);
+        self.end = end;
+    }
+
+    fn offset(&self, mark: Option<usize>) -> Option<usize> {
+        mark?.checked_sub(self.start).filter(|o| *o <= self.len())
+    }
+
+    /// Returns the offset of the network header, if it is among the bytes.
+    pub fn network(&self) -> Option<usize> {
+        self.offset(self.network)
+    }
+
+    pub fn transport(&self) -> Option<usize> {
+        self.offset(self.transport)
+    }
+
+    /// Returns how far the network header lies before or behind the first byte.
+    pub fn network_distance(&self) -> Option<isize> {
+        self.network.map(|n| n as isize - self.start as isize)
+    }
+
+    /// Returns how far the link header lies before the first byte.
+    pub fn link_distance(&self) -> Option<usize> {
+        self.link.and_then(|l| self.start.checked_sub(l))
+    }
+
+    /// Returns the bytes of the link header onward, even if they were stripped.
+    pub fn link_data(&self) -> Option<&[u8]> {
+        self.buffer.get(self.link?..self.end)
+    }
+
+    pub fn set_link(&mut self, offset: usize) {
+        self.link = Some(self.start + offset);
+    }
+
+    pub fn set_network(&mut self, offset: usize, length: usize) {
+        self.network = Some(self.start + offset);
+        self.transport = Some(self.start + offset + length);
+    }
+
+    pub fn clear_marks(&mut self) {
+        (self.link, self.network, self.transport) = (None, None, None);
+    }
+}
+
+/// Packets that move together.
+pub struct Batch(Vec<Packet>);
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let mut packets = std::mem::take(&mut self.0);
+        packets.clear();
+        let _ = BATCHES.try_with(|pool| {
+            if let Ok(mut pool) = pool.try_borrow_mut()
+                && pool.len() < POOL
+            {
+                pool.push(packets);
+            }
+        });
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self(BATCHES.with(|pool| pool.borrow_mut().pop()).unwrap_or_default())
+    }
+}
+
+impl Batch {
+    pub fn one(packet: Packet) -> Self {
+        let mut new = Self::default();
+        new.0.push(packet);
+        new
+    }
+}
+
+impl Deref for Batch {
+    type Target = Vec<Packet>;
+    fn deref(&self) -> &Vec<Packet> {
+        &self.0
+    }
+}
+
+impl DerefMut for Batch {
+    fn deref_mut(&mut self) -> &mut Vec<Packet> {
+        &mut self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_come_and_go_without_a_copy_of_the_marks() {
+        let mut p = Packet::new(b"payload");
+        p.prepend(b"ip__");
+        p.set_network(0, 4);
+        p.prepend(b"eth_");
+        p.set_link(0);
+        assert_eq!((p.data(), p.network(), p.transport()), (&b"eth_ip__payload"[..], Some(4), Some(8)));
+        p.strip(8);
+        assert_eq!((p.data(), p.network(), p.link_distance()), (&b"payload"[..], None, Some(8)));
+        p.unstrip(4);
+        assert_eq!(p.network(), Some(0));
+        p.prepend(&[7; 5000]);
+        assert_eq!((p.len(), p.network()), (5011, Some(5000)));
+        p.extend(3000);
+        p.truncate(5004);
+        assert_eq!(&p.data()[5000..], b"ip__");
+        let q = p.clone();
+        assert_eq!((q.data(), q.network()), (p.data(), Some(5000)));
+    }
+
+    #[test]
+    fn buffers_return_to_the_pool() {
+        let first = Packet::new(b"x");
+        let address = first.data().as_ptr();
+        drop(first);
+        let second = Packet::new(b"y");
+        assert_eq!((second.data().as_ptr(), second.anno.u32(ANNO_AGGREGATE)), (address, 0));
+    }
+}

@@ -1,0 +1,142 @@
+//! Numbers of ports, and which of them push and which pull.
+
+use flame_click::Graph;
+
+/// Reads one side of a code of ports: the least and the greatest number.
+fn range(code: &str) -> Option<(usize, usize)> {
+    let most = 65_536;
+    match code.split_once('-') {
+        None => code.parse().ok().map(|n| (n, n)),
+        Some((low, high)) => {
+            let low = if low.is_empty() { 0 } else { low.parse().ok()? };
+            let high = if high.is_empty() { most } else { high.parse().ok()? };
+            Some((low, high))
+        }
+    }
+}
+
+/// Returns the numbers of inputs and outputs, from the code of a class and the ports in use.
+pub fn counts(code: &str, inputs: usize, outputs: usize) -> Result<(usize, usize), String> {
+    let bad = || format!("bad code of ports '{code}'");
+    let (left, right) = code.split_once('/').ok_or_else(bad)?;
+    let (low, high) = range(left).ok_or_else(bad)?;
+    if right == "=" {
+        let n = inputs.max(outputs).clamp(low, high);
+        return Ok((n, n));
+    }
+    let (out_low, out_high) = range(right).ok_or_else(bad)?;
+    Ok((inputs.clamp(low, high), outputs.clamp(out_low, out_high)))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Push,
+    Pull,
+    Agnostic,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        if self == Self::Push { "push" } else { "pull" }
+    }
+}
+
+/// Returns the modes of all ports that a code states.
+pub fn modes(code: &str, inputs: usize, outputs: usize) -> (Vec<Mode>, Vec<Mode>) {
+    let (left, right) = code.split_once('/').unwrap_or((code, code));
+    let side = |letters: &str, count: usize| {
+        let mut letters = letters.chars();
+        let mut last = 'a';
+        (0..count)
+            .map(|_| {
+                last = letters.next().unwrap_or(last);
+                match last {
+                    'h' => Mode::Push,
+                    'l' => Mode::Pull,
+                    _ => Mode::Agnostic,
+                }
+            })
+            .collect()
+    };
+    (side(left, inputs), side(right, outputs))
+}
+
+/// The modes of the ports of all elements.
+pub struct Modes {
+    pub inputs: Vec<Vec<Mode>>,
+    pub outputs: Vec<Vec<Mode>>,
+}
+
+/// Resolves agnostic ports, as Click does: what is known spreads along connections and, inside elements,
+/// between agnostic ports. `joins` tells whether an element connects its inputs with its outputs.
+pub fn resolve(
+    graph: &Graph,
+    modes: &mut Modes,
+    joins: &dyn Fn(usize) -> bool,
+    error: &mut dyn FnMut(usize, String),
+) {
+    let name = |e: usize| format!("{} :: {}", graph.elements[e].name, graph.elements[e].class);
+    // Connections, then the paths inside agnostic elements: (from output, to input, is inside).
+    let mut edges: Vec<_> = graph.connections.iter().map(|c| (c.from, c.to, false)).collect();
+    for e in 0..graph.elements.len() {
+        if !joins(e) {
+            continue;
+        }
+        let agnostic = |side: &[Mode]| -> Vec<usize> {
+            (0..side.len()).filter(|p| side[*p] == Mode::Agnostic).collect()
+        };
+        // All agnostic ports of an element are alike; a star joins them with few edges.
+        let (inputs, outputs) = (agnostic(&modes.inputs[e]), agnostic(&modes.outputs[e]));
+        let port = |port| flame_click::Port { element: e, port };
+        if let (Some(i), Some(o)) = (inputs.first(), outputs.first()) {
+            edges.extend(inputs.iter().map(|i| (port(*o), port(*i), true)));
+            edges.extend(outputs.iter().skip(1).map(|o| (port(*o), port(*i), true)));
+        }
+    }
+    let mut touching: Vec<Vec<usize>> = vec![Vec::new(); graph.elements.len()];
+    for (i, (from, to, _)) in edges.iter().enumerate() {
+        touching[from.element].push(i);
+        touching[to.element].push(i);
+    }
+    let mut work: std::collections::VecDeque<usize> = (0..edges.len()).collect();
+    let mut is_wrong = vec![false; edges.len()];
+    while let Some(i) = work.pop_front() {
+        let (from, to, inside) = edges[i];
+        let (f, t) = (modes.outputs[from.element][from.port], modes.inputs[to.element][to.port]);
+        match (f, t) {
+            (Mode::Agnostic, Mode::Agnostic) => {}
+            (Mode::Agnostic, known) => {
+                modes.outputs[from.element][from.port] = known;
+                work.extend(&touching[from.element]);
+            }
+            (known, Mode::Agnostic) => {
+                modes.inputs[to.element][to.port] = known;
+                work.extend(&touching[to.element]);
+            }
+            _ if f == t || is_wrong[i] => {}
+            _ => {
+                is_wrong[i] = true;
+                let text = match inside {
+                    false => format!(
+                        "'{}' {} output {} connected to '{}' {} input {}",
+                        name(from.element),
+                        f.name(),
+                        from.port,
+                        name(to.element),
+                        t.name(),
+                        to.port
+                    ),
+                    true => format!(
+                        "agnostic '{}' in mixed context: {} input {}, {} output {}",
+                        name(from.element),
+                        t.name(),
+                        to.port,
+                        f.name(),
+                        from.port
+                    ),
+                };
+                error(from.element, text);
+            }
+        }
+    }
+}

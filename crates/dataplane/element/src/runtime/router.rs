@@ -1,0 +1,387 @@
+//! A router: its elements, the movement of packets between them, tasks and timers.
+
+use super::account::{self, Account, Counts};
+use super::clock::Clock;
+use super::element::{Cx, Element};
+use super::names::Names;
+use super::packet::Batch;
+use crate::registry::Class;
+use flame_click::{Graph, Nanos};
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::io::Write;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub struct Input {
+    pub is_push: bool,
+    /// The element and output that it pulls from.
+    pub source: Option<(usize, usize)>,
+}
+
+pub struct Output {
+    pub is_push: bool,
+    pub target: Option<(usize, usize)>,
+}
+
+pub struct Node {
+    pub name: String,
+    pub class: &'static Class,
+    pub landmark: String,
+    pub config: RefCell<String>,
+    pub element: RefCell<Rc<dyn Element>>,
+    pub inputs: Vec<Input>,
+    pub outputs: Vec<Output>,
+    pub counts: Counts,
+    pub is_scheduled: Cell<bool>,
+    is_queued: Cell<bool>,
+    /// When each timer fires, and how often it was set.
+    timers: RefCell<Vec<(Option<Nanos>, u64)>>,
+    pub is_filled: Cell<bool>,
+    pub has_room: Cell<bool>,
+    pub filled_listeners: RefCell<Vec<usize>>,
+    pub room_listeners: RefCell<Vec<usize>>,
+}
+
+impl Node {
+    pub fn new(element: &flame_click::Element, class: &'static Class, made: Box<dyn Element>) -> Self {
+        Self {
+            name: element.name.clone(),
+            class,
+            landmark: element.landmark.clone(),
+            config: RefCell::new(element.config.clone()),
+            element: RefCell::new(made.into()),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            counts: Counts::default(),
+            is_scheduled: Cell::new(false),
+            is_queued: Cell::new(false),
+            timers: RefCell::default(),
+            is_filled: Cell::new(false),
+            has_room: Cell::new(true),
+            filled_listeners: RefCell::default(),
+            room_listeners: RefCell::default(),
+        }
+    }
+}
+
+/// Parses a configuration for `hotconfig`.
+pub type Parse = Box<dyn Fn(&str) -> Result<Graph, String>>;
+
+/// What surrounds a router: clock, outputs, and the way to stop it.
+#[derive(Clone)]
+pub struct Environment {
+    pub clock: Rc<Clock>,
+    pub stdout: Stream,
+    pub stderr: Stream,
+    /// Set from outside to end the run.
+    pub interrupt: Arc<AtomicBool>,
+    pub parse: Option<Rc<Parse>>,
+    pub seed: u64,
+}
+
+/// Where text goes.
+pub type Stream = Rc<RefCell<dyn Write>>;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Stopped,
+    /// A handler asked for another configuration, which is in [`Router::take_hotconfig`].
+    Replaced,
+}
+
+/// How deep packets are pushed before the rest of their path waits for the next round.
+const DEPTH: usize = 250;
+
+/// (time, class of the timer, number, element, timer, how often it was set)
+type Entry = (Nanos, u8, u64, usize, usize, u64);
+
+pub struct Router {
+    pub nodes: Vec<Node>,
+    pub by_name: HashMap<String, usize>,
+    pub names: Names,
+    pub clock: Rc<Clock>,
+    pub stdout: Stream,
+    pub stderr: Stream,
+    pub interrupt: Arc<AtomicBool>,
+    pub parse: Option<Rc<Parse>>,
+    pub graph: Graph,
+    /// The text that the graph was read from.
+    pub text: String,
+    pub seed: Cell<u64>,
+    /// Elements that manage the end of the run, in order.
+    pub drivers: RefCell<VecDeque<usize>>,
+    pub runcount: Cell<i64>,
+    pub hotconfig: RefCell<Option<Graph>>,
+    pub(super) queue: RefCell<VecDeque<usize>>,
+    pub(super) timers: RefCell<BinaryHeap<Reverse<Entry>>>,
+    timer_number: Cell<u64>,
+    depth: Cell<usize>,
+    pub(super) deferred: RefCell<VecDeque<(usize, usize, Batch)>>,
+    pub is_initialized: Cell<bool>,
+}
+
+impl Router {
+    pub fn bare(env: Environment, graph: Graph, text: &str, names: Names) -> Self {
+        Self {
+            nodes: Vec::new(),
+            by_name: HashMap::new(),
+            names,
+            clock: env.clock,
+            stdout: env.stdout,
+            stderr: env.stderr,
+            interrupt: env.interrupt,
+            parse: env.parse,
+            graph,
+            text: text.to_owned(),
+            seed: Cell::new(env.seed),
+            drivers: RefCell::default(),
+            runcount: Cell::new(1),
+            hotconfig: RefCell::default(),
+            queue: RefCell::default(),
+            timers: RefCell::default(),
+            timer_number: Cell::new(0),
+            depth: Cell::new(0),
+            deferred: RefCell::default(),
+            is_initialized: Cell::new(false),
+        }
+    }
+
+    pub fn nodes_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Returns when the next timer fires.
+    pub fn next_event(&self) -> Option<Nanos> {
+        self.next_timer()
+    }
+
+    pub fn cx(&self, me: usize) -> Cx<'_> {
+        Cx { router: self, me }
+    }
+
+    pub fn element(&self, index: usize) -> Rc<dyn Element> {
+        self.nodes[index].element.borrow().clone()
+    }
+
+    pub fn declaration(&self, index: usize) -> String {
+        format!("{} :: {}", self.nodes[index].name, self.nodes[index].class.name)
+    }
+
+    /// Returns an element by its name as seen from another element: in its compound, then in those around it.
+    pub fn lookup(&self, from: &str, name: &str) -> Option<usize> {
+        let mut prefix = from;
+        loop {
+            let cut = prefix.rfind('/').map_or(0, |at| at + 1);
+            if let Some(&found) = self.by_name.get(&format!("{}{name}", &prefix[..cut])) {
+                return Some(found);
+            }
+            if cut == 0 {
+                return None;
+            }
+            prefix = &prefix[..cut - 1];
+        }
+    }
+
+    pub fn push(&self, from: usize, port: usize, batch: Batch) {
+        let node = &self.nodes[from];
+        account::add(&node.counts.given, batch.len());
+        match node.outputs.get(port) {
+            Some(Output { is_push: true, target: Some((to, input)) }) => {
+                if self.depth.get() < DEPTH {
+                    self.deliver(*to, *input, batch);
+                } else {
+                    self.deferred.borrow_mut().push_back((*to, *input, batch));
+                }
+            }
+            // No element pushes to a port that it does not have; if one did, the packets would be missed.
+            _ => {
+                node.counts.given.set(node.counts.given.get() - batch.len() as u64);
+                node.counts.drop("no such output", batch.len() as u64);
+            }
+        }
+    }
+
+    pub(super) fn deliver(&self, to: usize, input: usize, batch: Batch) {
+        account::add(&self.nodes[to].counts.taken, batch.len());
+        self.depth.set(self.depth.get() + 1);
+        self.element(to).push(&self.cx(to), input, batch);
+        self.depth.set(self.depth.get() - 1);
+    }
+
+    pub fn pull(&self, to: usize, port: usize, max: usize, out: &mut Batch) {
+        let Some(Input { is_push: false, source: Some((from, output)) }) = self.nodes[to].inputs.get(port)
+        else {
+            return;
+        };
+        let before = out.len();
+        self.element(*from).pull(&self.cx(*from), *output, max, out);
+        let count = out.len() - before;
+        account::add(&self.nodes[*from].counts.given, count);
+        account::add(&self.nodes[to].counts.taken, count);
+    }
+
+    pub fn reschedule(&self, me: usize) {
+        let node = &self.nodes[me];
+        node.is_scheduled.set(true);
+        if !node.is_queued.replace(true) {
+            self.queue.borrow_mut().push_back(me);
+        }
+    }
+
+    pub fn unschedule(&self, me: usize) {
+        self.nodes[me].is_scheduled.set(false);
+    }
+
+    /// Runs the next task. Returns whether it had work, or none if there is no task.
+    pub(super) fn run_one_task(&self) -> Option<bool> {
+        let me = self.queue.borrow_mut().pop_front()?;
+        self.nodes[me].is_queued.set(false);
+        let is_due = self.nodes[me].is_scheduled.replace(false);
+        Some(is_due && self.element(me).run_task(&self.cx(me)))
+    }
+
+    pub fn timer_at(&self, me: usize, timer: usize, time: Nanos) {
+        let mut timers = self.nodes[me].timers.borrow_mut();
+        if timers.len() <= timer {
+            timers.resize(timer + 1, (None, 0));
+        }
+        timers[timer].0 = Some(time);
+        timers[timer].1 += 1;
+        let number = self.timer_number.get();
+        self.timer_number.set(number + 1);
+        // At the same moment a script sees what the elements have done.
+        let class = u8::from(matches!(self.nodes[me].class.name, "Script" | "DriverManager"));
+        self.timers.borrow_mut().push(Reverse((time, class, number, me, timer, timers[timer].1)));
+    }
+
+    pub fn cancel_timer(&self, me: usize, timer: usize) {
+        if let Some(t) = self.nodes[me].timers.borrow_mut().get_mut(timer) {
+            *t = (None, t.1 + 1);
+        }
+    }
+
+    /// Returns when a timer fires.
+    pub fn timer_time(&self, me: usize, timer: usize) -> Option<Nanos> {
+        self.nodes[me].timers.borrow().get(timer)?.0
+    }
+
+    /// Returns the time of the next timer. Drops those that were set again or cancelled.
+    pub(super) fn next_timer(&self) -> Option<Nanos> {
+        let mut heap = self.timers.borrow_mut();
+        while let Some(Reverse((time, _, _, me, timer, set))) = heap.peek() {
+            if self.nodes[*me].timers.borrow().get(*timer).is_some_and(|t| t.0.is_some() && t.1 == *set) {
+                return Some(*time);
+            }
+            heap.pop();
+        }
+        None
+    }
+
+    /// Runs one timer that is due. Returns whether there was one.
+    pub(super) fn run_one_timer(&self, now: Nanos) -> bool {
+        if self.next_timer().is_none_or(|t| t > now) {
+            return false;
+        }
+        let Some(Reverse((_, _, _, me, timer, _))) = self.timers.borrow_mut().pop() else { return false };
+        if let Some(t) = self.nodes[me].timers.borrow_mut().get_mut(timer) {
+            t.0 = None;
+        }
+        self.element(me).run_timer(&self.cx(me), timer);
+        true
+    }
+
+    pub fn set_filled(&self, me: usize, is_filled: bool) {
+        if self.nodes[me].is_filled.replace(is_filled) != is_filled && is_filled {
+            self.wake(&self.nodes[me].filled_listeners);
+        }
+    }
+
+    pub fn set_room(&self, me: usize, has_room: bool) {
+        if self.nodes[me].has_room.replace(has_room) != has_room && has_room {
+            self.wake(&self.nodes[me].room_listeners);
+        }
+    }
+
+    pub fn wake(&self, listeners: &RefCell<Vec<usize>>) {
+        let count = listeners.borrow().len();
+        for i in 0..count {
+            let Some(l) = listeners.borrow().get(i).copied() else { return };
+            self.element(l).woken(&self.cx(l));
+        }
+    }
+
+    /// Asks the run to stop. Elements that manage the end may go on.
+    pub fn please_stop(&self) {
+        self.runcount.set(self.runcount.get().saturating_sub(1));
+    }
+
+    pub fn message(&self, text: &str) {
+        // If standard error is closed, nobody reads the message.
+        let _ = write_lines(&mut *self.stderr.borrow_mut(), text);
+    }
+
+    pub fn print(&self, text: &str) {
+        let mut out = self.stdout.borrow_mut();
+        let _ = out.write_all(&flame_click::text::encode(text)).and_then(|()| out.flush());
+    }
+
+    pub fn random(&self, bound: u64) -> u64 {
+        // SplitMix64: small, and the same on every machine.
+        let seed = self.seed.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.seed.set(seed);
+        let mut z = seed;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let z = z ^ (z >> 31);
+        ((u128::from(z) * u128::from(bound.max(1))) >> 64) as u64
+    }
+
+    pub fn account(&self, index: usize) -> Account {
+        let counts = &self.nodes[index].counts;
+        Account {
+            taken: counts.taken.get(),
+            made: counts.made.get(),
+            given: counts.given.get(),
+            dropped: counts.dropped.borrow().clone(),
+            held: self.element(index).held() as u64,
+        }
+    }
+
+    /// Takes over what the elements of an old router hold, where name and class are the same.
+    pub fn take_state(&self, old: &Self) {
+        for (i, node) in self.nodes.iter().enumerate() {
+            let Some(&was) = old.by_name.get(&node.name) else { continue };
+            if old.nodes[was].class.name == node.class.name {
+                let before = self.element(i).held();
+                self.element(i).take_state(&self.cx(i), &*old.element(was));
+                let taken = self.element(i).held().saturating_sub(before);
+                account::add(&node.counts.made, taken);
+                account::add(&old.nodes[was].counts.given, taken);
+            }
+        }
+    }
+
+    /// Ends the work of all elements.
+    pub fn cleanup(&self) {
+        for i in 0..self.nodes.len() {
+            self.element(i).cleanup(&self.cx(i));
+        }
+    }
+
+    pub fn take_hotconfig(&self) -> Option<Graph> {
+        self.hotconfig.borrow_mut().take()
+    }
+}
+
+fn write_lines(out: &mut dyn Write, text: &str) -> std::io::Result<()> {
+    let mut bytes = flame_click::text::encode(text);
+    if bytes.last() != Some(&b'\n') {
+        bytes.push(b'\n');
+    }
+    out.write_all(&bytes)?;
+    out.flush()
+}

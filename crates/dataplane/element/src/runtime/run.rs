@@ -1,0 +1,106 @@
+//! The loop that runs a router.
+
+use super::router::{Outcome, Router};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Tasks between two looks at the timers.
+const TASKS: usize = 64;
+/// Deferred deliveries between two looks at tasks.
+const DELIVERIES: usize = 1024;
+/// Timers between two looks at tasks: a timer that sets itself at once must not shut the tasks out.
+const TIMERS: usize = 1024;
+
+/// How long tasks wait that nobody wakes.
+const POLL: Duration = Duration::from_micros(200);
+
+/// What a round of work came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    Done,
+    /// Tasks ran and found nothing, but want to run again.
+    Asked,
+    None,
+}
+
+impl Router {
+    /// Runs until it is stopped. A router without work sleeps; with simulated time it ends then.
+    pub fn run(&self) -> Outcome {
+        loop {
+            if self.hotconfig.borrow().is_some() {
+                return Outcome::Replaced;
+            }
+            if self.interrupt.load(Ordering::Relaxed) || self.runcount.get() <= 0 && !self.go_on() {
+                return Outcome::Stopped;
+            }
+            let work = self.step();
+            if work == Work::Done || self.runcount.get() <= 0 || self.hotconfig.borrow().is_some() {
+                continue;
+            }
+            // Tasks that only ask, since nobody tells them, ask again soon.
+            let patience = if work == Work::Asked { POLL } else { Duration::MAX };
+            match self.next_timer() {
+                Some(time) => {
+                    if !self.clock.jump(time) {
+                        std::thread::park_timeout(self.clock.until(time).min(patience));
+                    }
+                }
+                None if work == Work::Asked && !self.clock.is_simulated() => {
+                    std::thread::park_timeout(patience)
+                }
+                // Nothing will ever happen again.
+                None if self.clock.is_simulated() => return Outcome::Stopped,
+                None => std::thread::park(),
+            }
+        }
+    }
+
+    /// Does a round of work.
+    pub fn step(&self) -> Work {
+        let (mut is_busy, mut has_asked) = (false, false);
+        for _ in 0..DELIVERIES {
+            let Some((to, input, batch)) = self.deferred.borrow_mut().pop_front() else { break };
+            self.deliver(to, input, batch);
+            is_busy = true;
+        }
+        // Each task has its turn at least once, so that a round without work means that none has any.
+        let count = self.queue.borrow().len().max(TASKS);
+        for _ in 0..count {
+            match (self.runcount.get() > 0).then(|| self.run_one_task()).flatten() {
+                Some(had_work) => {
+                    is_busy |= had_work;
+                    has_asked = true;
+                }
+                None => break,
+            }
+        }
+        let now = self.clock.now();
+        for _ in 0..TIMERS {
+            if self.runcount.get() <= 0 || !self.run_one_timer(now) {
+                break;
+            }
+            is_busy = true;
+        }
+        match (is_busy, has_asked && !self.queue.borrow().is_empty()) {
+            (true, _) => Work::Done,
+            (false, true) => Work::Asked,
+            (false, false) => Work::None,
+        }
+    }
+
+    /// The run was asked to stop. Returns whether an element lets it go on.
+    fn go_on(&self) -> bool {
+        while self.runcount.get() <= 0 {
+            let Some(driver) = self.drivers.borrow().front().copied() else { return false };
+            let stops = 1 - self.runcount.get();
+            self.runcount.set(1);
+            let value = stops.to_string();
+            let done = self.element(driver).write(&self.cx(driver), "_stopped", &value);
+            if !matches!(done, Some(Ok(()))) {
+                self.drivers.borrow_mut().pop_front();
+                self.runcount.set(0);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,105 @@
+//! Notification: tasks that have nothing to do sleep until an element up or down the path wakes them.
+
+use super::element::{Cx, Notice};
+use super::router::Router;
+use std::collections::HashSet;
+
+/// Whether there is something to pull, or room to push.
+#[derive(Clone, Debug, Default)]
+pub struct Signal {
+    /// Some path has nobody who tells.
+    is_always: bool,
+    is_upstream: bool,
+    pub sources: Vec<usize>,
+}
+
+impl Signal {
+    pub fn is_active(&self, router: &Router) -> bool {
+        self.is_always
+            || self.sources.iter().any(|s| {
+                let node = &router.nodes[*s];
+                if self.is_upstream { node.is_filled.get() } else { node.has_room.get() }
+            })
+    }
+
+    /// Writes it as Click does: `empty.0/1:0`, with a star while it is active.
+    pub fn unparse(&self, router: &Router) -> String {
+        if self.is_always {
+            return "always*".into();
+        }
+        let kind = if self.is_upstream { "empty" } else { "full" };
+        let one = |s: &usize| {
+            let node = &router.nodes[*s];
+            let active = if self.is_upstream { node.is_filled.get() } else { node.has_room.get() };
+            format!("{kind}.{}/{}:{}{}", s / 32, s % 32, u8::from(active), if active { "*" } else { "" })
+        };
+        match self.sources.is_empty() {
+            true => "idle".into(),
+            false => self.sources.iter().map(one).collect::<Vec<_>>().join("+"),
+        }
+    }
+}
+
+impl Cx<'_> {
+    /// Finds who tells whether there are packets at an input, and asks to be woken.
+    pub fn upstream_signal(&self, port: usize) -> Signal {
+        let router = self.router;
+        let mut signal = Signal { is_upstream: true, ..Signal::default() };
+        let (mut seen, mut work) = (HashSet::new(), vec![(self.me, port)]);
+        while let Some((element, port)) = work.pop() {
+            if !seen.insert((element, port)) {
+                continue;
+            }
+            let Some((source, output)) = router.nodes[element].inputs.get(port).and_then(|i| i.source) else {
+                continue;
+            };
+            match router.element(source).notice(output) {
+                Notice::Own => signal.sources.push(source),
+                Notice::Silent => signal.is_always = true,
+                Notice::Pass => {
+                    let inputs = &router.nodes[source].inputs;
+                    let before = work.len();
+                    work.extend((0..inputs.len()).filter(|i| !inputs[*i].is_push).map(|i| (source, i)));
+                    signal.is_always |= work.len() == before;
+                }
+            }
+        }
+        signal.sources.sort_unstable();
+        signal.sources.dedup();
+        for source in &signal.sources {
+            router.nodes[*source].filled_listeners.borrow_mut().push(self.me);
+        }
+        signal
+    }
+
+    /// Finds who tells whether there is room behind an output, and asks to be woken.
+    pub fn downstream_signal(&self, port: usize) -> Signal {
+        let router = self.router;
+        let mut signal = Signal::default();
+        let (mut seen, mut work) = (HashSet::new(), vec![(self.me, port)]);
+        while let Some((element, port)) = work.pop() {
+            if !seen.insert((element, port)) {
+                continue;
+            }
+            let Some(target) = router.nodes[element].outputs.get(port).and_then(|o| o.target) else {
+                continue;
+            };
+            if router.element(target.0).notifies_room() {
+                signal.sources.push(target.0);
+                continue;
+            }
+            let outputs = &router.nodes[target.0].outputs;
+            let before = work.len();
+            work.extend((0..outputs.len()).filter(|o| outputs[*o].is_push).map(|o| (target.0, o)));
+            signal.is_always |= work.len() == before;
+        }
+        signal.sources.sort_unstable();
+        signal.sources.dedup();
+        // On a cycle nobody is found who could tell.
+        signal.is_always |= signal.sources.is_empty();
+        for source in &signal.sources {
+            router.nodes[*source].room_listeners.borrow_mut().push(self.me);
+        }
+        signal
+    }
+}

@@ -1,0 +1,233 @@
+//! Random graphs of random elements under random traffic: nothing crashes, runs on, or loses count.
+
+mod common;
+
+use flame_click::Graph;
+use flame_element::{CLASSES, Clock, Environment, Router};
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+fn environment(seed: u64) -> Environment {
+    Environment {
+        clock: Rc::new(Clock::simulated()),
+        stdout: Rc::new(RefCell::new(std::io::sink())),
+        stderr: Rc::new(RefCell::new(std::io::sink())),
+        interrupt: Default::default(),
+        parse: None,
+        seed,
+    }
+}
+
+fn graph(text: &str) -> Graph {
+    (common::LANGUAGE.read)(text.as_bytes(), "f", &[]).unwrap_or_else(|e| panic!("{text}\n{e}"))
+}
+
+/// Elements with one input and one output, pushed or agnostic, whose further outputs are unconnected.
+const STAGES: &[&str] = &[
+    "Null",
+    "PushNull",
+    "Paint(3)",
+    "PaintTee(3)",
+    "CheckPaint(3)",
+    "Strip(3)",
+    "Unstrip(20)",
+    "Truncate(30)",
+    "Pad(60)",
+    "Resize(-2, 5)",
+    "MarkIPHeader(0)",
+    "CheckIPHeader",
+    "CheckTCPHeader",
+    "CheckUDPHeader",
+    "CheckICMPHeader",
+    "GetIPAddress(16)",
+    "SetIPAddress(1.0.0.7)",
+    "StoreIPAddress(src)",
+    "FixIPSrc(9.9.9.9)",
+    "DecIPTTL",
+    "SetIPDSCP(9)",
+    "MarkIPCE(FORCE true)",
+    "SetIPChecksum",
+    "SetTCPChecksum",
+    "SetUDPChecksum",
+    "IPGWOptions(1.0.0.1)",
+    "IPFragmenter(60, HONOR_DF false)",
+    "IPReassembler",
+    "ICMPError(1.0.0.1, timeexceeded)",
+    "ICMPPingResponder",
+    "ARPResponder(1.0.0.0/8 1:2:3:4:5:6)",
+    "ARPQuerier(1.0.0.9/24, 2:2:2:2:2:2, CAPACITY 3)",
+    "EtherEncap(0x0800, 1:1:1:1:1:1, 2:2:2:2:2:2)",
+    "HostEtherFilter(0:1:2:3:4:5)",
+    "DropBroadcasts",
+    "EtherMirror",
+    "VLANEncap(5)",
+    "VLANDecap",
+    "UDPIPEncap(1.0.0.1, 5, 2.0.0.2, 53)",
+    "IPEncap(tcp, 1.0.0.1, 2.0.0.2)",
+    "ICMPPingEncap(1.0.0.1, 2.0.0.2)",
+    "Classifier(0/45)",
+    "IPClassifier(tcp or udp)",
+    "IPFilter(allow src net 1.0.0.0/8, deny all)",
+    "StaticIPLookup(1.0.0.0/8 0)",
+    "RadixIPLookup(0.0.0.0/0 1.0.0.3 0)",
+    "IPRewriter(pattern 7.0.0.1 1024-1030# - - 0 0)",
+    "IPAddrRewriter(pattern 7.0.0.1-7.0.0.3# - 0 0)",
+    "Counter",
+    "AverageCounter",
+    "AggregateCounter",
+    "Print",
+    "IPPrint",
+    "RandomSample(0.7)",
+    "RatedSplitter(50)",
+    "Switch(0)",
+    "RoundRobinSwitch",
+    "HashSwitch(0, 4)",
+    "Tee",
+    "Hub",
+    "SetTimestamp",
+    "TimeFilter(0)",
+    "Bypass",
+    "Loop(2)",
+    "Poll(2)",
+    "Queue(4) -> Unqueue",
+    "FrontDropQueue(2) -> Unqueue(BURST 3)",
+    "MixedQueue(3) -> RatedUnqueue(100)",
+    "SimpleQueue(3) -> Unqueue",
+    "Queue -> DelayShaper(0.01) -> Unqueue",
+    "Queue(5) -> LinkUnqueue(1ms, 100kb/s)",
+    "Queue(5) -> DelayUnqueue(1ms)",
+    "Queue(5) -> Shaper(40) -> Unqueue",
+    "Script(TYPE PACKET, return 0)",
+];
+
+prop_compose! {
+    fn configurations()(
+        sources in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..80), 1..9_u32, 0..3_u8, any::<bool>()), 1..4),
+        stages in prop::collection::vec(0..STAGES.len(), 1..14),
+        taps in prop::collection::vec((0..14_usize, 0..14_usize), 0..4),
+    ) -> String {
+        let mut text = String::new();
+        for (i, stage) in stages.iter().enumerate() {
+            // The first of a sequence has the name that connections go to.
+            let (first, rest) = STAGES[*stage].split_once(" -> ").unwrap_or((STAGES[*stage], "Null"));
+            text.push_str(&format!("s{i} :: {first} -> {rest} -> t{i} :: Tee;\n"));
+        }
+        for i in 0..stages.len() {
+            match i + 1 < stages.len() {
+                true => text.push_str(&format!("t{i} [0] -> s{};\n", i + 1)),
+                false => text.push_str(&format!("t{i} [0] -> Discard;\n")),
+            }
+        }
+        // Further ways; those that lead back pass a bound.
+        for (n, (from, to)) in taps.iter().enumerate() {
+            let (from, to) = (from % stages.len(), to % stages.len());
+            let port = taps[..n].iter().filter(|(f, _)| f % stages.len() == from).count() + 1;
+            text.push_str(&format!("t{from} [{port}] -> Loop(2) -> Poll -> s{to};\n"));
+        }
+        for (i, (bytes, limit, kind, ip)) in sources.iter().enumerate() {
+            let mut bytes = bytes.clone();
+            if *ip && !bytes.is_empty() {
+                bytes[0] = 0x45;
+            }
+            let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+            let source = match kind {
+                0 => format!("InfiniteSource(\\<{hex}>, LIMIT {limit}, BURST 3)"),
+                1 => format!("RatedSource(\\<{hex}>, 100, LIMIT {limit})"),
+                _ => format!("TimedSource(0.01, \\<{hex}>, LIMIT {limit})"),
+            };
+            text.push_str(&format!("{source} -> MarkIPHeader(0) -> s{};\n", i % stages.len()));
+        }
+        text
+    }
+}
+
+fn check(text: &str, seed: u64) {
+    let router = Router::new(graph(text), text, environment(seed)).unwrap_or_else(|e| panic!("{text}\n{e}"));
+    let end = router.clock.now() + flame_click::Nanos(60_000_000_000);
+    for _ in 0..20_000 {
+        let work = router.step();
+        let next = router.next_event();
+        if work != flame_element::Work::Done {
+            match next.filter(|t| *t <= end) {
+                Some(time) => router.clock.jump(time),
+                None => break,
+            };
+        }
+    }
+    let made: u64 = (0..router.nodes_count()).map(|i| router.account(i).made).sum();
+    assert!(made > 0, "no traffic\n{text}");
+    for i in 0..router.nodes_count() {
+        let account = router.account(i);
+        assert!(account.adds_up(), "{}: {account:?}\n{text}", router.declaration(i));
+    }
+}
+
+/// How many graphs are tried: `FLAME_GRAPHS`, or a few hundred.
+fn cases() -> ProptestConfig {
+    let cases = std::env::var("FLAME_GRAPHS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
+    ProptestConfig { cases, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+    #[test]
+    fn accounts_of_random_graphs_add_up((text, seed) in (configurations(), any::<u64>())) {
+        check(&text, seed);
+    }
+}
+
+#[test]
+fn a_cycle_without_a_bound_does_not_overflow_the_stack() {
+    let text = "InfiniteSource(LIMIT 1) -> a :: Null -> b :: Null -> a;";
+    let router = Router::new(graph(text), text, environment(0)).unwrap();
+    for _ in 0..50 {
+        router.step();
+    }
+    // The packet is still on its way, in the router's hands.
+    let a = router.account(router.graph.find("a").unwrap());
+    assert!(a.taken > 10_000, "{a:?}");
+}
+
+#[test]
+fn pull_cycles_are_refused() {
+    let text = "a :: PullNull -> b :: PullNull -> a;";
+    let error = Router::new(graph(text), text, environment(0)).err().unwrap();
+    assert_eq!(error, "f:1: 'b :: PullNull' pulls from itself without a queue between");
+}
+
+#[test]
+fn port_errors_are_clicks() {
+    for (text, wanted) in [
+        ("InfiniteSource -> Discard -> Discard;", "has no output 0"),
+        ("Queue -> Queue -> Discard; Idle -> Queue;", "pull output 0 connected to"),
+        (
+            "Idle -> q :: Queue -> n :: Null -> p :: PushNull -> Discard;",
+            "agnostic 'n :: Null' in mixed context",
+        ),
+        ("Idle -> Paint(300) -> Discard", "COLOR: expected an integer (u8), found '300'"),
+        ("Idle -> Strip -> Discard", "LENGTH: required argument missing"),
+        ("require(nothing)", "requirement 'nothing' is not available"),
+    ] {
+        let error = Router::new(graph(text), text, environment(0)).err().unwrap_or_default();
+        assert!(error.contains(wanted), "{text}: {error}");
+    }
+}
+
+#[test]
+fn every_class_refuses_or_accepts_odd_arguments_without_a_panic() {
+    for class in CLASSES {
+        for config in [
+            "",
+            "x",
+            "1",
+            "-1, -1",
+            "\\<00ff>, 1, 2, 3",
+            "1.0.0.1, 2:2:2:2:2:2, 9, 9",
+            "99999999999999999999",
+        ] {
+            let text = format!("e :: {}({config});", class.name);
+            let _ = Router::check(&graph(&text));
+        }
+    }
+}
