@@ -262,6 +262,30 @@ fn a_hostile_process_is_contained() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// A process that answers but does not work ends soon after the run is stopped.
+#[test]
+fn a_process_that_only_answers_is_ended() {
+    let folder = std::env::temp_dir().join(format!("flame-answers-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let program = folder.join("answers");
+    // `Report::Alive` with ascending numbers.
+    let script = r"i=0; while :; do printf '\002\0\0\0\0\0\0\0\004\'$(printf %03o $i) >&0; i=$((i+1)); sleep 0.2; done";
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let plan = Plan::new(vec![counter("here"), in_process(&counter("there"), "one")], 1, 0);
+    let run = Run::new(&plan, &[], &Engines::new().unwrap(), with(&program)).unwrap();
+    let input = Input::Shared(Box::new(Memory::tcp(20_000, 3)));
+    let worker = Worker::spawn(run, input, Box::new(Last::default()), Box::new(Silent)).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    worker.handle().stop();
+    let (report, _) = worker.join().unwrap();
+    let accounts: BTreeMap<_, _> = report.accounts.into_iter().collect();
+    assert!(accounts.values().all(flame_plan::Account::adds_up), "{accounts:?}");
+    assert_eq!(accounts["here"].processed, accounts["here"].offered);
+    assert_eq!(accounts["there"].processed, 0);
+    fs::remove_dir_all(folder).unwrap();
+}
+
 /// A program that is not there is an error with its name.
 #[test]
 fn a_missing_runner_is_an_error() {

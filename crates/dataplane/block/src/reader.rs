@@ -88,7 +88,7 @@ impl Reader {
     }
 
     /// Takes the next tick or block. Each tick is returned once.
-    pub fn next(&mut self) -> Option<Item> {
+    pub fn take_item(&mut self) -> Option<Item> {
         let queue = self.control.queue();
         if self.is_removed() {
             return None;
@@ -120,7 +120,7 @@ impl Reader {
     /// Takes the next block, and passes over the ticks before it.
     pub fn take(&mut self) -> Option<Block> {
         loop {
-            if let Item::Block(block) = self.next()? {
+            if let Item::Block(block) = self.take_item()? {
                 return Some(block);
             }
         }

@@ -249,7 +249,7 @@ fn ticks_keep_their_place_between_blocks() {
         let mut taken = Vec::new();
         let mut ticked = 0;
         while ticked < STEPS {
-            match reader.next() {
+            match reader.take_item() {
                 None => std::hint::spin_loop(),
                 Some(Item::Tick(at)) => {
                     ticked = at;

@@ -102,6 +102,13 @@ impl BatchLoop {
         }
     }
 
+    /// Returns the loop with calls of a metered module cut into slices, also where no packet would be lost.
+    #[must_use]
+    pub fn preemptible(self) -> Self {
+        let is_whole = self.is_whole && self.caller.loaded().class() == ModuleClass::Bounded;
+        Self { is_whole, ..self }
+    }
+
     pub fn module(&self) -> ModuleId {
         self.module
     }
@@ -231,7 +238,7 @@ impl BatchLoop {
             if self.blocks == 0 {
                 return false;
             }
-            match self.reader.next() {
+            match self.reader.take_item() {
                 None => return false,
                 Some(Item::Block(block)) => {
                     self.blocks -= 1;

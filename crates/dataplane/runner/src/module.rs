@@ -176,6 +176,7 @@ impl Installed {
         }
         self.loops_started += 1;
         let mut batches = BatchLoop::new(self.shape, &self.module, (worker, is_live), vec![window], reader);
+        batches = batches.preemptible();
         let mut out = Out { id: self.id, slow: &mut self.slow, sender, stop };
         batches.launch(false, &mut out)?;
         *place = Place::Running(Box::new(batches));
@@ -196,6 +197,7 @@ impl Installed {
     /// Gives one quantum to each instance with work. Returns whether the module has ended.
     pub fn step(&mut self, stop: &Stop<'_>, sender: &mut Sender) -> Result<bool, ChannelError> {
         let conditions = Conditions { batch: self.batch, stop, is_last: false };
+        let ending = Conditions { is_last: true, ..conditions };
         for worker in 0..self.loops.len() {
             let place = &mut self.loops[worker];
             let Some(batches) = place.running() else {
@@ -209,14 +211,13 @@ impl Installed {
             match self.ends[worker] {
                 None if batches.is_busy() => batches.go(conditions, &mut out)?,
                 None => {}
-                Some(now_ns) => {
-                    if batches.leave(now_ns, Conditions { is_last: true, ..conditions }, &mut out)? {
-                        batches.count_lost();
-                        let account = batches.account().clone();
-                        sender.send(&Report::Account { module: self.id, worker, account }, &[])?;
-                        *place = Place::Ended;
-                    }
+                Some(now_ns) if batches.leave(now_ns, ending, &mut out)? => {
+                    batches.count_lost();
+                    let account = batches.account().clone();
+                    sender.send(&Report::Account { module: self.id, worker, account }, &[])?;
+                    *place = Place::Ended;
                 }
+                Some(_) => {}
             }
         }
         let is_last = self.loops.iter().all(|place| matches!(place, Place::Ended));

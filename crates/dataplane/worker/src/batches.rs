@@ -11,7 +11,7 @@ const LOOK: Duration = Duration::from_micros(100);
 /// A module of a view on one worker: here, or in a process of its principal.
 pub(crate) enum Batches {
     Here(Box<BatchLoop>),
-    There(RemoteBatches),
+    There(Box<RemoteBatches>),
 }
 
 impl Batches {
@@ -67,10 +67,10 @@ impl Batches {
     }
 
     /// Returns whether a block can be published that this module does not lose.
-    pub(crate) fn has_room(&self, pool: &mut Pool) -> bool {
+    pub(crate) fn has_room(&mut self, pool: &mut Pool, stop: &Stop<'_>) -> bool {
         match self {
             Self::Here(_) => true,
-            Self::There(batches) => batches.has_room(pool),
+            Self::There(batches) => batches.has_room(pool, stop),
         }
     }
 

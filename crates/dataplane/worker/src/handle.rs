@@ -164,11 +164,16 @@ impl Handle {
         }
         // Reported here, because in a pipeline it would end the run.
         View::new(&module.plan.view, self.0.key.as_ref())?;
-        let placed = place(&self.0.engines, self.0.processes.as_deref(), module, self.0.shape)?;
-        // Nothing is locked while other threads are waited for: they may command the run as well.
-        if !self.0.used.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
+        // Nothing is locked while other threads are waited for: they may command the run as well. The number is
+        // taken before a process hears of the module.
+        let used = || self.0.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if !used().insert(id) {
             return Err(RunError::Duplicate(id));
         }
+        let placed = place(&self.0.engines, self.0.processes.as_deref(), module, self.0.shape);
+        let placed = placed.inspect_err(|_| {
+            used().remove(&id);
+        })?;
         if module.plan.class == ModuleClass::Metered {
             self.0.has_metered.store(true, Ordering::Relaxed);
         }
@@ -276,7 +281,7 @@ pub(crate) fn place(
     shape: Shape,
 ) -> Result<Placed, RunError> {
     match (&module.plan.process, processes) {
-        (None, _) => Ok(Placed::Here(LoadedModule::new(engines, module)?)),
+        (None, _) => Ok(Placed::Here(Box::new(LoadedModule::new(engines, module)?))),
         (Some(name), Some(processes)) => Ok(Placed::There(processes.install(name, module, shape)?)),
         (Some(_), None) => Err(RunError::NoProcess(module.plan.name.clone())),
     }

@@ -8,7 +8,7 @@ use flame_run::Eviction;
 /// A module at the place where it runs.
 #[derive(Clone)]
 pub(crate) enum Placed {
-    Here(LoadedModule),
+    Here(Box<LoadedModule>),
     There(RemoteModule),
 }
 

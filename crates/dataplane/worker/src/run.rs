@@ -109,12 +109,13 @@ impl Run {
             input => input,
         };
         let Self { shape, modules, engines, options, handle, inboxes, events } = self;
+        let _let_go = LetGo(&handle);
         let stop = Stop::new(&options.stop);
         let wiring = Wiring { shape, modules: &modules, options: &options, handle: &handle, stop: &stop };
         let shared = Shared::new(observer);
         let log = |module: &str, text: &str| shared.log(module, text);
         let observer: &mut dyn Observer = &mut &shared;
-        let report = threads::with_slices(&engines, &handle.shared().has_metered, || {
+        threads::with_slices(&engines, &handle.shared().has_metered, || {
             let collector = Collector::new(shape, &modules, Outputs { sink, log: &log }, &stop, is_live)?;
             match (input, events) {
                 (Input::Shared(source), None) => {
@@ -128,9 +129,16 @@ impl Run {
                 }
                 (Input::PerWorker(_), None) => Err(RunError::Broken),
             }
-        });
-        handle.let_go();
-        report
+        })
+    }
+}
+
+/// Lets go of the processes of a run at its end, even if that is a panic.
+struct LetGo<'a>(&'a Handle);
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
+        self.0.let_go();
     }
 }
 

@@ -153,7 +153,7 @@ impl ViewStage {
                 let command = Command::Attach { module: module.plan.id, worker, is_live };
                 module.process.send(command, vec![data, control, event]);
                 let batches = RemoteBatches::new(module.clone(), worker, id, depth);
-                self.loops.push(Batches::There(batches));
+                self.loops.push(Batches::There(Box::new(batches)));
                 return Ok(());
             }
         };
@@ -173,11 +173,11 @@ impl ViewStage {
     }
 
     /// Waits until no module in a process would lose a block. A capture is read as fast as they take it.
-    fn wait_for_room(&mut self) {
+    fn wait_for_room(&mut self, stop: &Stop<'_>) {
         if self.process.is_none() || self.is_live {
             return;
         }
-        while !self.loops.iter().all(|batches| batches.has_room(&mut self.pool)) {
+        while !self.loops.iter_mut().all(|batches| batches.has_room(&mut self.pool, stop)) {
             std::thread::sleep(ROOM);
         }
     }
@@ -202,7 +202,7 @@ impl ViewStage {
     ) -> Result<(), RunError> {
         let offered = chunk.packets.len() as u64;
         let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
-        self.wait_for_room();
+        self.wait_for_room(stop);
         let Some(slot) = self.pool.claim() else {
             let conditions = conditions((batch, stop));
             for batches in &mut self.loops {
@@ -335,7 +335,7 @@ impl ViewStage {
         if staged.packets == 0 {
             return Ok(());
         }
-        self.wait_for_room();
+        self.wait_for_room(stop);
         let Staged { slot, link, packets, .. } = staged;
         self.pool.publish(Block { slot, packets: packets as u32, link });
         let packets = packets as u64;

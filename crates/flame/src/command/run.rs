@@ -210,6 +210,9 @@ impl Run {
                 return Err("--decapsulate shows headers in what may be hidden payload, and the policy does not let it: decapsulate = true in [node] does".into());
             }
         }
+        if self.isolate && node.is_some() {
+            return Err("--isolate does not keep the shares of a grant over several modules yet: leave it out under a policy".into());
+        }
         let Built { mut plan, meters, admitted, entered, notes } = self.build(node.as_ref(), stop)?;
         if self.isolate {
             plan.modules.iter_mut().for_each(|module| module.process = Some("modules".to_owned()));

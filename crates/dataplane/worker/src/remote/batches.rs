@@ -1,4 +1,5 @@
 use crate::remote::RemoteModule;
+use crate::remote::process::Patience;
 use flame_block::{Pool, ReaderId};
 use flame_execute::Stop;
 use flame_plan::{Account, ModuleId, Shed};
@@ -16,12 +17,23 @@ pub(crate) struct RemoteBatches {
     /// The number of packets that the reader lost.
     lost: u64,
     is_ending: bool,
+    patience: Patience,
 }
 
 impl RemoteBatches {
     pub(crate) fn new(module: RemoteModule, worker: usize, reader: ReaderId, depth: usize) -> Self {
         let own = Account::default();
-        Self { module, worker, reader, depth, own, delivered: 0, lost: 0, is_ending: false }
+        Self {
+            module,
+            worker,
+            reader,
+            depth,
+            own,
+            delivered: 0,
+            lost: 0,
+            is_ending: false,
+            patience: Patience::default(),
+        }
     }
 
     pub(crate) fn id(&self) -> ModuleId {
@@ -57,10 +69,15 @@ impl RemoteBatches {
     }
 
     /// Returns whether the process has room for another block, or is gone.
-    pub(crate) fn has_room(&self, pool: &mut Pool) -> bool {
-        self.is_gone()
+    pub(crate) fn has_room(&mut self, pool: &mut Pool, stop: &Stop<'_>) -> bool {
+        let has_room = self.is_gone()
             || self.is_evicted()
-            || pool.backlog(self.reader).is_none_or(|backlog| backlog.held < self.depth as u64)
+            || pool.backlog(self.reader).is_none_or(|backlog| backlog.held < self.depth as u64);
+        match has_room {
+            true => self.patience = Patience::default(),
+            false => self.patience.check(&self.module, stop),
+        }
+        has_room
     }
 
     fn is_gone(&self) -> bool {
@@ -104,10 +121,18 @@ impl RemoteBatches {
         if !std::mem::replace(&mut self.is_ending, true) {
             let command = Command::End { module: self.id(), worker: self.worker, now_ns };
             self.module.process.send(command, Vec::new());
-            if stop.is_set() {
-                self.module.process.send(Command::Stop, Vec::new());
-            }
         }
+        self.patience.check(&self.module, stop);
         self.module.state.has_ended()
+    }
+}
+
+impl Drop for RemoteBatches {
+    /// The process must not wait for a worker that has failed.
+    fn drop(&mut self) {
+        if !self.is_ending {
+            let command = Command::End { module: self.id(), worker: self.worker, now_ns: 0 };
+            self.module.process.send(command, Vec::new());
+        }
     }
 }

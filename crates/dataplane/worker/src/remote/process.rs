@@ -1,9 +1,9 @@
 use crate::error::RunError;
 use crate::outlet::Event;
 use crossbeam_channel::{Receiver as Inbox, RecvTimeoutError, Sender as Outbox, unbounded};
-use flame_execute::{Module, Origin, Shape};
+use flame_execute::{Module, Origin, Shape, Stop};
 use flame_output::Schema;
-use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, ViewSpec};
+use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, OnFault, ViewSpec};
 use flame_quota::Meters;
 use flame_remote::{ChannelError, Command, Install, MAX_HEAD, Receiver, Report, Sender};
 use flame_run::Eviction;
@@ -15,14 +15,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The interval at which a process must show that it is alive.
 const PING: Duration = Duration::from_secs(1);
 /// The time in which a process must have confined itself.
 const START: Duration = Duration::from_secs(10);
-/// The number of unanswered pings after which a process is killed. No proved call takes as long.
-const UNANSWERED: u64 = 4;
+/// The number of unanswered pings after which a process is killed. It answers between two calls, and calls of
+/// metered modules are cut into slices.
+const UNANSWERED: u64 = 10;
+/// The time in which a process must report some work while a worker waits for it.
+const WORK: Duration = Duration::from_secs(60);
+/// The time that a process has for its work once the run was stopped.
+const LAST: Duration = Duration::from_secs(10);
 /// The maximum number of characters of a fault that a process reports.
 const MAX_TEXT: usize = 4096;
 
@@ -36,13 +41,14 @@ pub(crate) struct Processes {
     /// The queue of the collector.
     events: Outbox<Event>,
     batch: u32,
-    running: Mutex<BTreeMap<String, Arc<Process>>>,
+    /// `None` once the run has ended.
+    running: Mutex<Option<BTreeMap<String, Arc<Process>>>>,
 }
 
 impl Processes {
     pub(crate) fn new(program: &Path, batch: usize, events: Outbox<Event>) -> Self {
         let (program, batch) = (program.to_owned(), batch.clamp(1, flame_abi::MAX_BATCH) as u32);
-        Self { program, events, batch, running: Mutex::default() }
+        Self { program, events, batch, running: Mutex::new(Some(BTreeMap::new())) }
     }
 
     /// Starts a module in the process `name`, and that process if it does not run.
@@ -53,6 +59,7 @@ impl Processes {
         shape: Shape,
     ) -> Result<RemoteModule, RunError> {
         let mut running = lock(&self.running);
+        let Some(running) = running.as_mut() else { return Err(RunError::Ended) };
         let process = match running.get(name).filter(|process| !process.is_gone()) {
             Some(process) => process.clone(),
             None => {
@@ -72,6 +79,9 @@ impl Processes {
             accounts: Mutex::new(vec![Account::default(); shape.workers]),
             messages_lost: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
+            reports: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
+            most_faults: most_faults(plan.on_fault, shape.workers),
         });
         process.enter(state.clone()).map_err(|e| self.error(e))?;
         let view = ViewSpec { resolution_ns: plan.view.resolution_ns, ..ViewSpec::default() };
@@ -93,7 +103,7 @@ impl Processes {
 
     /// Lets go of all processes, which end when their modules have.
     pub(crate) fn clear(&self) {
-        lock(&self.running).clear();
+        lock(&self.running).take();
     }
 }
 
@@ -118,6 +128,19 @@ pub(crate) struct State {
     accounts: Mutex<Vec<Account>>,
     messages_lost: AtomicU64,
     has_ended: AtomicBool,
+    /// The number of reports of this module.
+    reports: AtomicU64,
+    faults: AtomicU64,
+    most_faults: u64,
+}
+
+/// Returns the number of faults that a module can have: one for each instance that is ever created.
+fn most_faults(on_fault: OnFault, workers: usize) -> u64 {
+    let restarts = match on_fault {
+        OnFault::Stop => 0,
+        OnFault::Restart(times) => u64::from(times),
+    };
+    (restarts + 1) * workers as u64 + 1
 }
 
 impl State {
@@ -129,10 +152,39 @@ impl State {
 
     pub(crate) fn account(&self, worker: usize) -> Account {
         let mut account = lock(&self.accounts).get(worker).cloned().unwrap_or_default();
-        if worker == 0 {
-            account.messages_lost = self.messages_lost.load(Ordering::Relaxed);
-        }
+        let of_first = |number: &AtomicU64| if worker == 0 { number.load(Ordering::Relaxed) } else { 0 };
+        // A sum with the numbers of other workers must not overflow.
+        account.messages_lost = of_first(&self.messages_lost).min(u64::MAX >> 16);
+        account.faults = of_first(&self.faults);
         account
+    }
+}
+
+/// A wait for the work of a process, which ends with it or with the process.
+#[derive(Default)]
+pub(crate) struct Patience {
+    /// When something was last reported, and the number of reports then.
+    last: Option<(Instant, u64)>,
+    stopped: Option<Instant>,
+}
+
+impl Patience {
+    /// Kills the process if it has not worked for too long.
+    pub(crate) fn check(&mut self, module: &RemoteModule, stop: &Stop<'_>) {
+        let reports = module.state.reports.load(Ordering::Relaxed);
+        let now = Instant::now();
+        match &self.last {
+            Some((_, seen)) if *seen == reports => {}
+            _ => self.last = Some((now, reports)),
+        }
+        if stop.is_set() && self.stopped.is_none() {
+            self.stopped = Some(now);
+            module.process.send(Command::Stop, Vec::new());
+        }
+        let is_idle = self.last.is_some_and(|(at, _)| now - at > WORK);
+        if is_idle || self.stopped.is_some_and(|at| now - at > LAST) {
+            let _ = lock(&module.process.child).kill();
+        }
     }
 }
 
@@ -145,14 +197,30 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Starts a process, and waits until it has confined itself.
     fn start(program: &Path, events: Outbox<Event>) -> io::Result<Arc<Self>> {
+        let (program, (started, wait)) = (program.to_owned(), crossbeam_channel::bounded(1));
+        // The kernel ends the process with the thread that starts it, which must not be one of the caller's.
+        let run = move || match Self::spawn(&program, events) {
+            Ok((process, reader)) => {
+                let _ = started.send(Ok(process));
+                reader.run();
+            }
+            Err(e) => drop(started.send(Err(e))),
+        };
+        std::thread::Builder::new().name("flame-reports".to_owned()).spawn(run)?;
+        wait.recv().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it has ended")))
+    }
+
+    fn spawn(program: &Path, events: Outbox<Event>) -> io::Result<(Arc<Self>, Reader)> {
         let (ours, theirs) = UnixStream::pair()?;
         let child = std::process::Command::new(program)
             .arg(std::process::id().to_string())
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
-            .stderr(Stdio::inherit())
+            // Its exit status says enough, and the terminal would be a way out and in.
+            .stderr(Stdio::null())
             .spawn()?;
         let child = Arc::new(Mutex::new(child));
         // A process that reads nothing for so long is not alive.
@@ -161,19 +229,26 @@ impl Process {
         let sender = Sender::new(OwnedFd::from(ours));
         let (commands, inbox) = unbounded();
         let modules: Arc<Mutex<BTreeMap<_, _>>> = Arc::default();
-        let (is_gone, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let writer = Writer { sender, inbox, child: child.clone(), answered: answered.clone() };
+        let (is_gone, is_blocked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let answered = Arc::new(AtomicU64::new(0));
+        let writer = Writer {
+            sender,
+            inbox,
+            child: child.clone(),
+            answered: answered.clone(),
+            is_blocked: is_blocked.clone(),
+        };
         let reader = Reader {
             receiver,
             events,
             modules: modules.clone(),
             child: child.clone(),
             answered,
+            is_blocked,
             is_gone: is_gone.clone(),
         };
         std::thread::Builder::new().name("flame-commands".to_owned()).spawn(move || writer.run())?;
-        std::thread::Builder::new().name("flame-reports".to_owned()).spawn(move || reader.run())?;
-        Ok(Arc::new(Self { commands, modules, child, is_gone }))
+        Ok((Arc::new(Self { commands, modules, child, is_gone }), reader))
     }
 
     /// Registers a module, unless the process is gone.
@@ -234,6 +309,7 @@ struct Writer {
     inbox: Inbox<(Command, Vec<OwnedFd>)>,
     child: Arc<Mutex<Child>>,
     answered: Arc<AtomicU64>,
+    is_blocked: Arc<AtomicBool>,
 }
 
 impl Writer {
@@ -244,7 +320,7 @@ impl Writer {
     }
 
     fn write(&mut self) -> Result<(), ChannelError> {
-        let mut pings = 0;
+        let mut pings = 0u64;
         loop {
             match self.inbox.recv_timeout(PING) {
                 Ok((command, fds)) if fds.is_empty() => self.sender.send(&command, &[])?,
@@ -253,7 +329,11 @@ impl Writer {
                     self.sender.send_fds(&command, &fds)?;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if pings - self.answered.load(Ordering::Relaxed) >= UNANSWERED {
+                    let answered = self.answered.load(Ordering::Relaxed);
+                    // While its reports wait for the collector, its answers do too.
+                    if !self.is_blocked.load(Ordering::Relaxed)
+                        && pings.saturating_sub(answered) >= UNANSWERED
+                    {
                         return Err(ChannelError::Closed);
                     }
                     pings += 1;
@@ -275,6 +355,7 @@ struct Reader {
     modules: Arc<Mutex<BTreeMap<ModuleId, Arc<State>>>>,
     child: Arc<Mutex<Child>>,
     answered: Arc<AtomicU64>,
+    is_blocked: Arc<AtomicBool>,
     is_gone: Arc<AtomicBool>,
 }
 
@@ -319,16 +400,26 @@ impl Reader {
                 let Some(id) = module else { continue };
                 // A module that has ended has nothing to report.
                 let Some(state) = lock(&self.modules).get(&id).cloned() else { continue };
+                state.reports.fetch_add(1, Ordering::Relaxed);
                 match head {
                     Report::Output { worker, .. } => {
                         if let Some(event) = output(&state, worker, body)? {
-                            self.events.send(event).map_err(|_| ChannelError::Closed)?;
+                            pass(&self.events, &self.is_blocked, event)?;
                         }
                     }
                     Report::Fault(fault) => {
-                        let mut fault = FaultReport { id, module: state.name.clone(), ..fault };
+                        let evicted = fault.evicted.and_then(|_| state.eviction.reason().cloned());
+                        let mut fault = FaultReport { id, module: state.name.clone(), evicted, ..fault };
                         fault.text = fault.text.chars().take(MAX_TEXT).collect();
-                        self.events.send(Event::Fault(fault)).map_err(|_| ChannelError::Closed)?;
+                        let faults = 1 + state.faults.fetch_add(1, Ordering::Relaxed);
+                        if faults > state.most_faults {
+                            let text = format!("more faults of {} than it has instances", state.name);
+                            return Err(io::Error::new(io::ErrorKind::InvalidData, text).into());
+                        }
+                        if fault.evicted.is_some() {
+                            state.faults.fetch_sub(1, Ordering::Relaxed);
+                        }
+                        pass(&self.events, &self.is_blocked, Event::Fault(fault))?;
                     }
                     Report::Account { worker, account, .. } => {
                         if let Some(known) = lock(&state.accounts).get_mut(worker) {
@@ -345,6 +436,14 @@ impl Reader {
             }
         }
     }
+}
+
+/// Sends an event to the collector, which may take its time.
+fn pass(events: &Outbox<Event>, is_blocked: &AtomicBool, event: Event) -> Result<(), ChannelError> {
+    is_blocked.store(true, Ordering::Relaxed);
+    let sent = events.send(event);
+    is_blocked.store(false, Ordering::Relaxed);
+    sent.map_err(|_| ChannelError::Closed)
 }
 
 /// Checks output. Returns `None` for output of a module that has been evicted.
