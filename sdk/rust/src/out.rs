@@ -180,8 +180,8 @@ impl Out {
         true
     }
 
-    /// Returns the number of payload bytes that fit into the current area. Returning [`Progress::More`] from a
-    /// tick or the end, when this becomes short, takes less memory than further areas.
+    /// Returns the number of payload bytes that fit into the current area. Returning [`Progress::More`] from
+    /// a tick or the end, when this becomes short, takes less memory than further areas.
     pub fn room(&self) -> usize {
         self.area.len().saturating_sub(self.len + FRAME + RESERVE)
     }

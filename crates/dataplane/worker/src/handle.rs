@@ -164,8 +164,8 @@ impl Handle {
         }
         // Reported here, because in a pipeline it would end the run.
         View::new(&module.plan.view, self.0.key.as_ref())?;
-        // Nothing is locked while other threads are waited for: they may command the run as well. The number is
-        // taken before a process hears of the module.
+        // Nothing is locked while other threads are waited for: they may command the run as well. The number
+        // is taken before a process hears of the module.
         let used = || self.0.used.lock().unwrap_or_else(PoisonError::into_inner);
         if !used().insert(id) {
             return Err(RunError::Duplicate(id));

@@ -132,8 +132,8 @@ impl Reader {
         };
     }
 
-    /// Counts the rules that there is no time for, of which the first is listed. A loop of its own, because an
-    /// iteration pays for all instructions in it.
+    /// Counts the rules that there is no time for, of which the first is listed. A loop of its own, because
+    /// an iteration pays for all instructions in it.
     #[inline(never)]
     fn skip(&mut self, text: &str, number: u32) {
         let (mut count, mut begins) = (0u64, true);

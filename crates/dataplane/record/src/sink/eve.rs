@@ -2,10 +2,10 @@
 //!
 //! Usage:    --format eve, -o FILE (default: standard output)
 //! Expects:  a module with a table alert of the columns of ids: ts_ns gid sid rev msg class priority proto
-//!           src sport dst dport flow; and, if there are these: packet icmp_type icmp_code app metadata target
-//!           payload. Other tables are not written; a run without such a module is an error.
-//! Gives:    events of type alert, as Suricata writes them: proto by name, icmp_type and icmp_code in place of
-//!           ports, pcap_cnt, app_proto, metadata, payload (--set ids.payload=true), community_id. flow_id
+//!           src sport dst dport flow; and, if there are these: packet icmp_type icmp_code app metadata
+//!           target payload. Other tables are not written; a run without such a module is an error.
+//! Gives:    events of type alert, as Suricata writes them: proto by name, icmp_type and icmp_code in place
+//!           of ports, pcap_cnt, app_proto, metadata, payload (--set ids.payload=true), community_id. flow_id
 //!           identifies the flow during one capture.
 //! Example:  flame run ids -r FILE --expose all --format eve
 //! Related:  ids (module), json
