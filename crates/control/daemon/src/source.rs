@@ -145,13 +145,8 @@ impl SourceRun {
         dispatch_key: Option<Key>,
     ) -> Result<Self, SourceRunError> {
         let spools = Spools::default();
-        let launch = Launch {
-            config: config.clone(),
-            engines: engines.clone(),
-            dispatch_key,
-            runner,
-            spools: spools.clone(),
-        };
+        let launch =
+            Launch { config: config.clone(), engines: engines.clone(), dispatch_key, spools: spools.clone() };
         let shared = Arc::new(Shared { inner: Mutex::default(), stopping: AtomicBool::new(false) });
         let input = launch.input()?;
         let (of_thread, cores) = (shared.clone(), config.cores.clone());
