@@ -239,7 +239,7 @@ fn a_hostile_process_is_contained() {
     }
     // Programs that say so, and what is said of them: a frame of two bytes, `Report::Alive(0)`.
     let cases = [
-        ("exit 3", "its process ended: exit status: 3"),
+        ("sleep 0.3; exit 3", "its process ended: exit status: 3"),
         ("exec cat /dev/urandom >&0", "its process was ended: a frame of"),
         (
             "head -c 100000 /dev/zero >&0; exec sleep 100",
