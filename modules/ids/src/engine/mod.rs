@@ -412,7 +412,7 @@ impl Found {
     fn new(rule: &Rule, gate: &Gate) -> Self {
         let of = |part: &Part| {
             let pattern = fast::pattern(part.steps.iter(), None);
-            (part.buffer != Buffer::Payload).then(|| (part.buffer, pattern))
+            (part.buffer != Buffer::Payload).then_some((part.buffer, pattern))
         };
         // A buffer is in few packets, so it is the better choice.
         let buffers: Vec<_> = rule.parts.iter().filter_map(of).collect();
