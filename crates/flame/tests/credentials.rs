@@ -310,12 +310,12 @@ fn a_share_of_the_processor_is_kept_to() {
     let Some(net) = Net::new() else { return };
     let node = node(ALL);
     // Enough for init on a busy machine, and far from enough for all packets.
-    mint(node.path(), "alice", &["--cpu", "3ms/10s"]);
+    mint(node.path(), "alice", &["--cpu", "6ms/10s"]);
     let file = |name: &str| node.path().join(name).display().to_string();
     let (policy, credential) = (file("policy.toml"), file("alice.cred"));
     let run = ["count,flow", "--format", "json", "--policy", &policy, "--credential", &credential];
     let capture = net.capture(&run, 1);
-    net.send(&vec![live::ipv4(&[], 17, (1, 9), (2, 53), 122); 5000], 60);
+    net.send(&vec![live::ipv4(&[], 17, (1, 9), (2, 53), 122); 5000], 120);
     std::thread::sleep(Duration::from_millis(300));
     let out = capture.interrupt();
     let said = text(&out.stderr);
@@ -323,7 +323,7 @@ fn a_share_of_the_processor_is_kept_to() {
     let mut processed = 0;
     for module in ["count", "flow"] {
         let of = &account["modules"][module];
-        assert_eq!((&of["offered"], &of["adds_up"]), (&300_000.into(), &true.into()), "{said}");
+        assert_eq!((&of["offered"], &of["adds_up"]), (&600_000.into(), &true.into()), "{said}");
         assert!(of["shed"]["share"].as_u64() > Some(1000), "{said}");
         processed += of["processed"].as_u64().unwrap();
     }
