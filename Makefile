@@ -25,7 +25,7 @@ demo: build ## Run the standard modules over the recorded capture
 	@scripts/demo.sh $(FLAME)
 
 test: build $(VENV)/ready ## Run every test
-	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_PYTHON=$(VENV)/bin/python cargo test --release --workspace
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_PYTHON=$(VENV)/bin/python cargo test --release --workspace --no-fail-fast
 
 $(VENV)/ready: tests/requirements.txt
 	@echo "setup: Python packages of tests/requirements.txt into $(VENV)"
@@ -36,6 +36,9 @@ bench: build ## Measure against native code and rivals; TRACE=file to choose the
 	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) cargo run -q --release -p flame-bench -- --json $(TARGET)/bench.json $(if $(TRACE),--trace $(TRACE))
 	@echo "also in $(TARGET)/bench.json"
 
+experiments: build ## Measure the shares of busy sessions over time, with a table and a plot (needs CAP_SYS_NICE)
+	@FLAME=$(FLAME) cargo run -q --release -p flame-bench -- --sessions $(TARGET)/experiments
+
 fuzz: ## Fuzz every parser for SECONDS each (needs nightly and cargo-fuzz)
 	@fuzz/run.sh $(or $(SECONDS_EACH),60)
 
@@ -43,6 +46,9 @@ soak: ## Hold bounds and counters against Wasmtime's meter: 30 million calls of 
 	@FLAME_PROGRAMS=$(or $(PROGRAMS),8000) FLAME_ARGUMENTS=2000 FLAME_THREADS=$$(nproc) cargo test --release -p flame-bounds --test oracle -- --nocapture
 	@FLAME_PROGRAMS=$(or $(PROGRAMS),60000) FLAME_ARGUMENTS=40 cargo test --release -p flame-bounds --test bounds -- --nocapture
 	@FLAME_PROGRAMS=$(or $(MODULES_MADE_UP),60000) FLAME_ARGUMENTS=8 cargo test --release -p flame-bounds --test smith -- --nocapture
+
+soak-node: build ## Change a node's modules at random for SECONDS_OF_SOAK, hostile ones among them, and kill it: no leak, no crash
+	@FLAME=$(FLAME) FLAME_MODULES=$(MODULES) FLAME_SOAK_SECONDS=$(or $(SECONDS_OF_SOAK),3600) cargo test --release --workspace --test node_soak -- --nocapture
 
 prove: ## Prove the rules that bounds rest on, by z3
 	@scripts/setup.sh prove
@@ -58,7 +64,8 @@ lint: ## rustfmt, clippy
 	@cargo fmt --check && cargo clippy --release --workspace --all-targets -- -D warnings
 
 doc: ## Build the documentation of the crates; warnings are errors
-	@RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --workspace --document-private-items
+	@# Private items are documented, so links to them resolve.
+	@RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --release --no-deps --workspace --document-private-items
 
 deny: ## Check licences and advisories of dependencies (cargo install cargo-deny)
 	@cargo deny --workspace check
@@ -68,6 +75,12 @@ install: build ## Install to PREFIX (default /usr/local)
 	install -D $(FLAME) $(or $(PREFIX),/usr/local)/bin/flame
 	install -D $(TARGET)/runner/release/flame-runner $(or $(PREFIX),/usr/local)/bin/flame-runner
 	mkdir -p $(or $(PREFIX),/usr/local)/share/flame/modules $(or $(PREFIX),/usr/local)/share/flame/sdk
+	$(FLAME) help --man $(or $(PREFIX),/usr/local)/share/man/man1
+	mkdir -p $(or $(PREFIX),/usr/local)/share/bash-completion/completions $(or $(PREFIX),/usr/local)/share/zsh/site-functions
+	mkdir -p $(or $(PREFIX),/usr/local)/share/fish/vendor_completions.d
+	$(FLAME) completions bash > $(or $(PREFIX),/usr/local)/share/bash-completion/completions/flame
+	$(FLAME) completions zsh > $(or $(PREFIX),/usr/local)/share/zsh/site-functions/_flame
+	$(FLAME) completions fish > $(or $(PREFIX),/usr/local)/share/fish/vendor_completions.d/flame.fish
 	cp $(MODULES)/*.wasm $(or $(PREFIX),/usr/local)/share/flame/modules/
 	cp -r sdk/c sdk/rust sdk/rust-macros crates/contract/abi $(or $(PREFIX),/usr/local)/share/flame/sdk/
 	install -D -m 644 -t $(or $(PREFIX),/usr/local)/lib/systemd/system packaging/flame-node.service packaging/flame-node.socket
@@ -75,4 +88,4 @@ install: build ## Install to PREFIX (default /usr/local)
 	sed -e 's/^members = .*/members = ["abi", "rust", "rust-macros"]/' -e '/^exclude = /d' -e 's|"crates/contract/abi"|"abi"|' \
 	  -e 's|"sdk/|"|' Cargo.toml > $(or $(PREFIX),/usr/local)/share/flame/sdk/Cargo.toml
 
-.PHONY: help setup build demo test bench fuzz soak prove mutants mutants-checker lint doc deny install
+.PHONY: help setup build demo test bench fuzz soak soak-node prove mutants mutants-checker lint doc deny install

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 traces="${FLAME_TRACES:-../../shared/traces}/open/files"
 corpus=corpus
-mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,names,policy,credential,analyser,programs,certificate,view,click}
+mkdir -p $corpus/{pcap,pcapng,decode,filter,records,manifest,rewriter,signatures,joined,rules,names,policy,credential,analyser,programs,certificate,view,click,finish}
 
 # Captures up to 64 KiB: larger ones only slow the fuzzer down.
 if [ -d "$traces" ]; then
@@ -188,3 +188,16 @@ PY
 for target in $corpus/*/; do
     printf '%6d seeds for %s\n' "$(find "$target" -type f | wc -l)" "$(basename "$target")"
 done
+
+# Frames that the kernel left unfinished: segments of TCP, and a datagram without its checksum.
+python3 - $corpus/finish <<'PY'
+import pathlib, struct, sys
+target = pathlib.Path(sys.argv[1])
+ether = bytes(12) + b"\x08\x00"
+def ip(protocol, rest):
+    return bytes([0x45, 0]) + struct.pack(">HHHBBH", 20 + len(rest), 1, 0, 64, protocol, 0) + bytes(8) + rest
+tcp = struct.pack(">HHIIBBHHH", 80, 9, 1, 2, 0x50, 0x19, 9, 0, 0) + bytes(300)
+udp = struct.pack(">HHHH", 80, 9, 8 + 9, 0) + bytes(9)
+(target / "tcp").write_bytes(struct.pack("=BBHHHH", 1, 1, 54, 100, 34, 16) + ether + ip(6, tcp))
+(target / "udp").write_bytes(struct.pack("=BBHHHH", 1, 0, 0, 0, 34, 6) + ether + ip(17, udp))
+PY

@@ -8,7 +8,7 @@ use flame_abi::MAX_BATCH;
 use flame_admit::Protection;
 use flame_block::Pool;
 use flame_bounds::{Rules, analyse};
-use flame_meter::{Count, rewrite, rewrite_polled};
+use flame_meter::{Metering, rewrite, rewrite_polled};
 use flame_plan::{ModuleClass, ModulePlan};
 use flame_run::Engines;
 use flame_view::View;
@@ -28,8 +28,8 @@ pub fn rows(engines: &Engines, trace: &Path, folder: &Path, rounds: usize) -> Re
         let unchecked = plan(&wasm, Protection::Unchecked, settings(name))?;
         let analysis = analyse(&wasm, &Rules::default(), None)?;
         let (count, what) = match shipped.class {
-            ModuleClass::Bounded => (Count::Except(&analysis.proved.uncounted), "as shipped"),
-            ModuleClass::Metered => (Count::Nothing, "all loops, though it ships metered"),
+            ModuleClass::Bounded => (Metering::Except(&analysis.proved.uncounted), "as shipped"),
+            ModuleClass::Metered => (Metering::Nothing, "all loops, though it ships metered"),
         };
         let engine = flame_compile::Engines::new()?;
         let with = |code: Vec<u8>| -> Result<ModulePlan, Error> {

@@ -5,7 +5,7 @@ use flame_admit::Protection;
 use flame_block::{Pool, SLOT_DESCRIPTORS};
 use flame_compile::Compiler;
 use flame_node::{RunRequest, Submission};
-use flame_plan::{Expose, Limits, ModulePlan, ViewSpec};
+use flame_plan::{Expose, Limits, ModulePlan, ViewSpec, longest_call};
 use flame_run::{Call, Engines, Instance, Loaded, Mapping, Role};
 use flame_source::{FileOptions, Next, RawBlock};
 use flame_view::View;
@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 pub type Error = Box<dyn std::error::Error>;
+
+/// The greatest budget of a packet that a manifest may request.
+const BUDGET: u64 = 100_000_000;
 
 /// A block with its descriptors.
 pub struct Decoded {
@@ -76,10 +79,11 @@ pub fn plan(wasm: &[u8], protection: Protection, settings: &[(&str, &str)]) -> R
         settings: BTreeMap::from([(NAME.to_owned(), values)]),
         restarts: 0,
         // As in `flame run`, a manifest gets the limits that it requests.
-        limits: Limits { packet_budget: 100_000_000, ..Limits::default() },
+        limits: Limits { packet_budget: BUDGET, call_budget: longest_call(BUDGET), ..Limits::default() },
         protection,
         costs: None,
         time_limit: None,
+        seed: None,
     };
     let compiler = Compiler::in_process(flame_compile::Engines::new()?, None);
     let mut built = flame_node::build(&request, None, &compiler)?;

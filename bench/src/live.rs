@@ -31,18 +31,27 @@ for _ in range(int(sys.argv[1]) // 64):
 ";
 
 pub fn rows(flame: &Path, rounds: usize) -> Vec<Row> {
+    within_namespace("live receive", &["tx0 rx0"], |namespace| measure(namespace, flame, rounds))
+}
+
+/// Returns the rows that `measure` yields in a new namespace with these pairs of interfaces, which the kernel
+/// sends nothing to.
+pub fn within_namespace(
+    name: &str,
+    pairs: &[&str],
+    measure: impl FnOnce(&str) -> io::Result<Vec<Row>>,
+) -> Vec<Row> {
     let namespace = format!("flame-b{}", std::process::id());
-    let made = run(&["ip", "netns", "add", &namespace]).and_then(|()| {
-        inside(
-            &namespace,
-            "for c in all default; do echo 1 > /proc/sys/net/ipv6/conf/$c/disable_ipv6; done; \
-            ip link add tx0 type veth peer name rx0; ip link set tx0 up; ip link set rx0 up",
-        )
+    let links = pairs.iter().filter_map(|pair| pair.split_once(' ')).map(|(a, b)| {
+        format!("ip link add {a} type veth peer name {b}; ip link set {a} up; ip link set {b} up")
     });
-    let rows = made.and_then(|()| measure(&namespace, flame, rounds));
+    let quiet = "for c in all default; do echo 1 > /proc/sys/net/ipv6/conf/$c/disable_ipv6; done";
+    let script: Vec<_> = std::iter::once(quiet.to_owned()).chain(links).collect();
+    let made = run(&["ip", "netns", "add", &namespace]).and_then(|()| inside(&namespace, &script.join("; ")));
+    let rows = made.and_then(|()| measure(&namespace));
     let _ = run(&["ip", "netns", "del", &namespace]);
     rows.unwrap_or_else(|reason| {
-        eprintln!("left out: live receive (it needs root and two cores): {reason}");
+        eprintln!("left out: {name} (it needs root and two cores): {reason}");
         Vec::new()
     })
 }
@@ -120,7 +129,7 @@ fn receive(namespace: &str, words: &[&str], packets: u64) -> io::Result<Received
 
 /// Waits until the namespace has a socket bound to all protocols, and returns the receiver's processor time
 /// so far.
-fn await_socket(namespace: &str, child: &mut Child) -> io::Result<f64> {
+pub fn await_socket(namespace: &str, child: &mut Child) -> io::Result<f64> {
     let since = Instant::now();
     let sockets = ["netns", "exec", namespace, "cat", "/proc/net/packet"];
     while !String::from_utf8_lossy(&Command::new("ip").args(sockets).output()?.stdout).contains(" 0003 ") {
@@ -138,7 +147,7 @@ fn await_socket(namespace: &str, child: &mut Child) -> io::Result<f64> {
 }
 
 /// Returns user and system time of a process in seconds, for all its threads, including ended ones.
-fn processor_seconds(child: &Child) -> io::Result<f64> {
+pub fn processor_seconds(child: &Child) -> io::Result<f64> {
     let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
     // SAFETY: both calls write only to the places passed to them.
     let failed = unsafe {
@@ -151,7 +160,7 @@ fn processor_seconds(child: &Child) -> io::Result<f64> {
     Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
 }
 
-fn run(words: &[&str]) -> io::Result<()> {
+pub fn run(words: &[&str]) -> io::Result<()> {
     let status = Command::new(words[0]).args(&words[1..]).stderr(Stdio::null()).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("{}: {status}", words.join(" ")))) }
 }
@@ -161,9 +170,9 @@ fn inside(namespace: &str, script: &str) -> io::Result<()> {
 }
 
 /// Whether Ctrl-C was pressed.
-static STOP: AtomicBool = AtomicBool::new(false);
+pub static STOP: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn on_interrupt(_: libc::c_int) {
+pub extern "C" fn on_interrupt(_: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 

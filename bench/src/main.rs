@@ -1,7 +1,9 @@
-//! `make bench`: figures, each of which compares two things that are measured alternately in one run.
+//! `make bench`: figures, each of which compares two things that are measured alternately in one run. With
+//! `--sessions`, `make experiments`: a figure over time.
 
 mod backstop;
 mod bounds;
+mod click;
 mod commands;
 mod dispatch;
 mod fixture;
@@ -10,6 +12,8 @@ mod live;
 mod memory;
 mod modules;
 mod row;
+mod rules;
+mod sessions;
 mod sharing;
 mod trust;
 mod views;
@@ -20,7 +24,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut trace, mut json, mut only, mut packets, mut rounds) = (None, None, None, 2_000_000, 9);
+    let (mut trace, mut json, mut only, mut sessions) = (None, None, None, None);
+    let (mut packets, mut rounds) = (2_000_000, 9);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -28,16 +33,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "--json" => json = args.next().map(PathBuf::from),
             "--quick" => (packets, rounds) = (20_000, 3),
             "--only" => only = args.next(),
-            // Internal: the command that `live` starts in the namespace it makes.
+            "--sessions" => sessions = args.next().map(PathBuf::from),
+            // Internal: the commands that `click` and `live` start in the namespaces they make.
+            "--bare-bridge" => {
+                let mut name = || args.next().unwrap_or_default();
+                return Ok(click::bare(&name(), &name())?);
+            }
             "--bare-ring" => return Ok(live::bare(&args.next().unwrap_or_default())?),
             other => {
-                return Err(
-                    format!("{other}: expected --trace FILE, --json FILE, --only GROUP or --quick").into()
-                );
+                return Err(format!(
+                    "{other}: expected --trace FILE, --json FILE, --only GROUP, --quick or --sessions FOLDER"
+                )
+                .into());
             }
         }
     }
     let flame = PathBuf::from(std::env::var_os("FLAME").ok_or("set FLAME to the command (make bench does)")?);
+    if let Some(folder) = sessions {
+        return sessions::run(&flame, &folder);
+    }
     let folder =
         PathBuf::from(std::env::var_os("FLAME_MODULES").ok_or("set FLAME_MODULES (make bench does)")?);
     let generated = if trace.is_some() { None } else { Some(generated(packets)?) };
@@ -56,7 +70,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     type Group<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<Row>, Box<dyn std::error::Error>>);
-    let groups: [Group<'_>; 10] = [
+    let groups: [Group<'_>; 12] = [
         // This group is first, because it measures the memory of the process.
         ("memory", &|| memory::rows(&engine, &folder)),
         ("commands", &|| Ok(commands::rows(&flame, &trace, rounds))),
@@ -64,10 +78,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("bounds", &|| bounds::rows(&engine, &trace, &folder, rounds)),
         ("backstop", &|| backstop::rows(&engine, &trace, &folder, rounds)),
         ("sharing", &|| sharing::rows(&flame, &trace, rounds)),
+        ("rules", &|| rules::rows(&engine, &folder, rounds)),
         ("dispatch", &|| dispatch::rows(&engine, rounds)),
         ("views", &|| views::rows(&trace, rounds)),
         ("trust", &|| trust::rows(&flame, &trace, &folder, rounds)),
         ("live", &|| Ok(live::rows(&flame, rounds))),
+        ("click", &|| Ok(click::rows(&flame, rounds))),
     ];
     if let Some(unknown) = only.as_deref().filter(|o| groups.iter().all(|(name, _)| name != o)) {
         let names = groups.map(|(name, _)| name);

@@ -162,7 +162,7 @@ impl Bench<'_> {
 }
 
 /// Runs the whole trace through slot 0, and returns the number of packets.
-fn whole(
+pub fn whole(
     trace: &Path,
     pool: &RefCell<Pool>,
     view: &mut View,

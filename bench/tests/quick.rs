@@ -58,6 +58,9 @@ fn every_row_is_there() {
         assert_eq!(times("views", view), denominators, "{view}: {said}");
     }
     assert_eq!(times("memory", "100 idle instances of flow"), 1, "{said}");
+    for row in ["10000 rules / 10 rules", "10000 rules", "memory of 10000 rules"] {
+        assert_eq!(times("rules", row), 1, "{row}: {said}");
+    }
 
     // Rivals and namespaces may be missing, but this must be reported. tcpdump is installed by the setup.
     let commands = "whole commands, one core";
@@ -71,6 +74,10 @@ fn every_row_is_there() {
     ] {
         let told = said.contains(&format!("left out: {rival}"));
         assert_eq!(times(commands, rival), usize::from(!told), "{rival}: {said}");
+    }
+    let told = said.contains("left out: graphs");
+    for row in ["devices alone / bare loop", "IP router / bare loop", "IP router in memory / on devices"] {
+        assert_eq!(times("graphs", row), usize::from(!told), "{row}: {said}");
     }
     let told = said.contains("left out: live receive");
     assert_eq!(times("live receive", "flame run count -i / bare ring"), usize::from(!told), "{said}");

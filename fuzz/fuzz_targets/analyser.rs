@@ -3,7 +3,7 @@
 #![no_main]
 
 use flame_bounds::{Class, Costs, ModuleError, Rules, analyse, analyse_exports};
-use flame_meter::{Count, rewrite_polled};
+use flame_meter::{Metering, rewrite_polled};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(analysis) = analyse(data, &Rules::default(), Some(&costs)) {
         assert!(analysis.entries.iter().any(|e| e.name == "flame_batch"));
         // Functions that need no counters can have polls instead.
-        match rewrite_polled(data, Count::Except(&analysis.proved.uncounted)) {
+        match rewrite_polled(data, Metering::Except(&analysis.proved.uncounted)) {
             Ok(_) | Err(ModuleError::Grown { .. }) => {}
             Err(error) => panic!("analysed, but not rewritten: {error}"),
         }

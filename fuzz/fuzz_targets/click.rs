@@ -21,5 +21,5 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(graph.elements.len(), again.elements.len());
         assert_eq!(graph.connections.len(), again.connections.len());
     }
-    let _ = flame_element::Router::check(&graph);
+    let _ = flame_element::Router::check(&graph, None);
 });

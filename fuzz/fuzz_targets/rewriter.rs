@@ -2,13 +2,16 @@
 #![no_main]
 
 use flame_bounds::{Rules, check};
-use flame_meter::{Count, ModuleError, rewrite, rewrite_polled};
+use flame_meter::{Metering, ModuleError, rewrite, rewrite_polled};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let checked = check(bytes, &Rules::default());
-    let rewritten =
-        [rewrite(bytes, Count::All), rewrite(bytes, Count::Nothing), rewrite_polled(bytes, Count::Nothing)];
+    let rewritten = [
+        rewrite(bytes, Metering::All),
+        rewrite(bytes, Metering::Nothing),
+        rewrite_polled(bytes, Metering::Nothing),
+    ];
     for result in rewritten {
         match result {
             Ok(_) => {}

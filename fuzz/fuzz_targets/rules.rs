@@ -1,10 +1,11 @@
 //! A rule file of any bytes, then variables and thresholds, then a packet: every rule is in use or listed,
-//! and the packet is examined.
+//! and the packet is examined, also with its bytes repeated. Neither the start nor a packet is charged more
+//! than its budget; what is charged too little shows as a time-out.
 #![no_main]
 
 use flame_abi::{BatchHeader, Descriptor, LinkType};
-use flame_ids::engine::{Engine, Facts, Limits};
-use flame_ids::rule::{Dialect, Source, load};
+use flame_ids::engine::{Engine, Facts, Limits, MOST_WORK};
+use flame_ids::rule::{Dialect, Source, load, start};
 use flame_module::Batch;
 use libfuzzer_sys::fuzz_target;
 
@@ -26,19 +27,21 @@ fuzz_target!(|data: &[u8]| {
     }
     let refused = |set: &flame_ids::rule::RuleSet| set.kinds.values().sum::<u64>();
     assert_eq!(set.rules.len() as u64 + refused(&set), set.total);
-    // Regular expressions are bounded one by one; a run has time for a hundred of them.
-    if set.total > 100 {
-        return;
-    }
     let mut engine = Engine::new(set, Limits { connections: 16, tracked: 16 });
     assert_eq!(engine.rules() as u64 + refused(&engine.set), engine.set.total);
-    let options = flame_decode::Options::default();
-    let d = flame_decode::decode(LinkType::ETHERNET, packet, packet.len() as u32, options);
-    let d = [Descriptor { addr: 0, ..d }; 2];
-    let batch = Batch::new(&d, packet, 0, &BatchHeader::default());
-    for packet in batch.packets().filter_map(|p| Facts::of(&p)) {
-        let mut alerts = 0;
-        engine.packet(&packet, |_, _| alerts += 1);
-        assert!(alerts <= engine.rules());
+    assert!(engine.set.start.spent() <= start::MOST, "{:?}", engine.set.start);
+    let repeated = packet.repeat(60_000 / packet.len().max(1));
+    for packet in [packet, &[packet, &repeated[..]].concat()] {
+        let options = flame_decode::Options::default();
+        let d = flame_decode::decode(LinkType::ETHERNET, packet, packet.len() as u32, options);
+        let d = [Descriptor { addr: 0, ..d }; 2];
+        let batch = Batch::new(&d, packet, 0, &BatchHeader::default());
+        for packet in batch.packets().filter_map(|p| Facts::of(&p)) {
+            let (mut alerts, given_up) = (0, engine.counts.given_up);
+            engine.packet(&packet, |_, _| alerts += 1);
+            assert!(alerts <= engine.rules());
+            assert!(engine.spent <= MOST_WORK);
+            assert_eq!(engine.counts.given_up > given_up, engine.spent == MOST_WORK);
+        }
     }
 });

@@ -35,7 +35,8 @@ static uint32_t load32(const uint8_t *b) {
 }
 
 static int same(const struct tuple *a, const struct tuple *b) {
-  return a->src[0] == b->src[0] && a->src[1] == b->src[1] && a->dst[0] == b->dst[0] && a->dst[1] == b->dst[1] &&
+  return a->src[0] == b->src[0] && a->src[1] == b->src[1] && a->dst[0] == b->dst[0] &&
+         a->dst[1] == b->dst[1] &&
          a->sport == b->sport && a->dport == b->dport && a->family == b->family;
 }
 
@@ -83,7 +84,7 @@ static int segment_of(const struct flame_packet *p, struct segment *s) {
     uint32_t len = flame_be16(ip + 4);
     ip_len = len == 0 ? 0 : 40 + len;
   }
-  /* Segmentation offload leaves no length behind; then the frame's says it. */
+  /* Segmentation offload leaves the length 0; the length of the frame applies then. */
   uint64_t end = ip_len == 0 ? p->wire_len : p->l3 + ip_len;
   uint64_t captured = end < p->cap_len ? end : p->cap_len;
   if (captured < (uint64_t)p->l4 + TCP_LEAST) return 0;

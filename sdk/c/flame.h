@@ -3,12 +3,17 @@
  *
  *   FLAME_EXPORT(flame_init)  uint64_t flame_init(const struct flame_init *init, uint32_t len)
  *   FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch)      required
+ *   FLAME_EXPORT(flame_push)  uint64_t flame_push(uint32_t port, const struct flame_batch *batch)
+ *                                   instead of flame_batch, for a module that forwards packets ([ports])
  *   FLAME_EXPORT(flame_tick)  uint64_t flame_tick(uint64_t now_ns)
  *   FLAME_EXPORT(flame_end)   uint64_t flame_end(uint64_t now_ns)
  *   FLAME_EXPORT(flame_message) uint64_t flame_message(const uint8_t *bytes, uint32_t len)
+ *   FLAME_EXPORT(flame_export) uint64_t flame_export(void)
+ *   FLAME_EXPORT(flame_import) uint64_t flame_import(const uint8_t *state, uint32_t len)
+ *                                   of a module that keeps state ([state]): FLAME_STATE, FLAME_TAKEN
  *
- * Each returns flame_output(FLAME_DONE). A call may write any number of rows: they wait in the instance's memory
- * until it returns. To take less memory, flame_tick and flame_end return flame_output(FLAME_MORE) when
+ * Each returns flame_output(FLAME_DONE). A call may write any number of rows: they wait in the instance's
+ * memory until it returns. To take less memory, flame_tick and flame_end return flame_output(FLAME_MORE) when
  * flame_room() becomes short, and are called again. A module that exports flame_message gets one additional
  * instance, whose init->role is FLAME_SLOW, and to which the others send messages. */
 #ifndef FLAME_H
@@ -36,8 +41,8 @@ enum {
 
 /* flame_packet.proto (IANA) */
 enum {
-  FLAME_ICMP = 1, FLAME_IGMP = 2, FLAME_TCP = 6, FLAME_UDP = 17, FLAME_GRE = 47, FLAME_ESP = 50, FLAME_AH = 51,
-  FLAME_ICMPV6 = 58, FLAME_OSPF = 89, FLAME_SCTP = 132
+  FLAME_ICMP = 1, FLAME_IGMP = 2, FLAME_TCP = 6, FLAME_UDP = 17, FLAME_GRE = 47, FLAME_ESP = 50,
+  FLAME_AH = 51, FLAME_ICMPV6 = 58, FLAME_OSPF = 89, FLAME_SCTP = 132
 };
 
 /* The descriptor of one packet; crates/contract/abi documents each field. */
@@ -58,11 +63,12 @@ struct flame_batch {
 struct flame_init {
   uint32_t abi, role, worker, workers;
   uint64_t tick_ns, interval_ns;
+  uint64_t seed; /* of random numbers; 0 unless module.toml has random = true in [needs] */
 };
 
 _Static_assert(sizeof(struct flame_packet) == 32, "descriptor of ABI 1");
 _Static_assert(sizeof(struct flame_batch) == 24, "batch header of ABI 1");
-_Static_assert(sizeof(struct flame_init) == 32, "init header of ABI 1");
+_Static_assert(sizeof(struct flame_init) == 40, "init header of ABI 1");
 
 /* An address as rows contain it: family 4 or 6; IPv4 in the first four bytes, the others 0. */
 struct flame_ip {
@@ -115,7 +121,7 @@ static inline int flame_address(const struct flame_packet *p, int which, struct 
   return 1;
 }
 
-/* Returns how many of the `len` bytes from `offset` on are visible. */
+/* Returns the number of the `len` bytes from `offset` on that are visible. */
 static inline uint32_t flame_visible(const struct flame_packet *p, uint32_t offset, uint32_t len) {
   if (offset >= p->cap_len) return 0;
   return len < p->cap_len - offset ? len : p->cap_len - offset;
@@ -145,9 +151,10 @@ static inline int flame_ipv4(const struct flame_packet *p, struct flame_ipv4 *h)
   const uint8_t *b = p->flags & FLAME_IPV4 ? flame_bytes(p, p->l3, 20) : NULL;
   if (!b) return 0;
   *h = (struct flame_ipv4){
-      .header_len = (uint8_t)((b[0] & 15) * 4), .dscp = b[1] >> 2, .ecn = b[1] & 3, .ttl = b[8], .proto = b[9],
-      .dont_fragment = b[6] >> 6 & 1, .more_fragments = b[6] >> 5 & 1, .total_len = flame_be16(b + 2),
-      .id = flame_be16(b + 4), .fragment_offset = (uint16_t)((flame_be16(b + 6) & 0x1fff) * 8),
+      .header_len = (uint8_t)((b[0] & 15) * 4), .dscp = b[1] >> 2, .ecn = b[1] & 3, .ttl = b[8],
+      .proto = b[9], .dont_fragment = b[6] >> 6 & 1, .more_fragments = b[6] >> 5 & 1,
+      .total_len = flame_be16(b + 2), .id = flame_be16(b + 4),
+      .fragment_offset = (uint16_t)((flame_be16(b + 6) & 0x1fff) * 8),
       .checksum = flame_be16(b + 10), .src = flame_be32(b + 12), .dst = flame_be32(b + 16)};
   return 1;
 }
@@ -204,7 +211,8 @@ static inline const uint8_t *flame_payload(const struct flame_packet *p, uint32_
   *len = 0;
   if (!(p->flags & FLAME_TRANSPORT)) return NULL;
   uint32_t at = (uint32_t)p->l4 + p->l4_len, end = UINT32_MAX, said = 0;
-  const uint8_t *ip = flame_bytes(p, p->l3, 6), *udp = p->proto == FLAME_UDP ? flame_bytes(p, p->l4, 6) : NULL;
+  const uint8_t *ip = flame_bytes(p, p->l3, 6);
+  const uint8_t *udp = p->proto == FLAME_UDP ? flame_bytes(p, p->l4, 6) : NULL;
   if (ip && p->flags & FLAME_IPV4) {
     said = flame_be16(ip + 2);
   } else if (ip) {
@@ -213,7 +221,8 @@ static inline const uint8_t *flame_payload(const struct flame_packet *p, uint32_
   }
   /* Segmentation offload omits the length. */
   if (said) end = p->l3 + said;
-  if (udp && flame_be16(udp + 4) >= 8 && p->l4 + (uint32_t)flame_be16(udp + 4) < end) end = p->l4 + flame_be16(udp + 4);
+  if (udp && flame_be16(udp + 4) >= 8 && p->l4 + (uint32_t)flame_be16(udp + 4) < end)
+    end = p->l4 + flame_be16(udp + 4);
   if (end <= at) return NULL;
   *len = flame_visible(p, at, end - at);
   return *len ? flame_bytes(p, at, *len) : NULL;
@@ -228,7 +237,8 @@ __attribute__((weak, no_builtin("memcmp"))) int memcmp(const void *a, const void
 }
 
 /* Returns the value of parameter `name` and stores its length. Traps if there is none. */
-static inline const uint8_t *flame_parameter(const struct flame_init *init, uint32_t len, const char *name, uint32_t *size) {
+static inline const uint8_t *flame_parameter(const struct flame_init *init, uint32_t len, const char *name,
+                                             uint32_t *size) {
   const uint8_t *p = (const uint8_t *)(init + 1), *end = (const uint8_t *)init + len;
   while (end - p >= 8) {
     uint32_t name_len = p[0] | (uint32_t)p[1] << 8, i = 0;
@@ -259,7 +269,8 @@ static inline double flame_number(const struct flame_init *init, uint32_t len, c
 }
 
 /* Returns a text of `*size` bytes without a terminating 0. It is valid until flame_init returns. */
-static inline const char *flame_text(const struct flame_init *init, uint32_t len, const char *name, uint32_t *size) {
+static inline const char *flame_text(const struct flame_init *init, uint32_t len, const char *name,
+                                     uint32_t *size) {
   const uint8_t *p = flame_parameter(init, len, name, size);
   uint32_t place[2];
   uint32_t name_len = 0;
@@ -271,6 +282,37 @@ static inline const char *flame_text(const struct flame_init *init, uint32_t len
   return (const char *)place[0];
 }
 
+/* A module with [state] in module.toml exports flame_export, which returns FLAME_STATE(address, length): its
+ * state, at most `max` bytes, which stay as they are until the next call. It is called at the end, and on a
+ * node after some ticks. flame_import is called once, after flame_init, with a state that an instance of the
+ * same version exported; it may be damaged. It returns FLAME_TAKEN, or FLAME_REFUSED if it has changed
+ * nothing and begins empty. An instance whose state another one takes over is not ended (flame_end). */
+#define FLAME_STATE(at, len) ((uint64_t)(uintptr_t)(at) | (uint64_t)(len) << 32)
+enum { FLAME_TAKEN = 0, FLAME_REFUSED = 1 }; /* flame_import */
+
+/* Random numbers that follow from a seed: init->seed, which each instance has for itself. They are not for
+ * secrets. The algorithm is SplitMix64 (Steele, Lea and Flood: Fast Splittable Pseudorandom Number
+ * Generators, OOPSLA 2014).
+ *
+ *   static struct flame_random random;
+ *   random.state = init->seed;                               in flame_init
+ *   if (flame_below(&random, 100) == 0) …                    one of 100 */
+struct flame_random {
+  uint64_t state;
+};
+
+static inline uint64_t flame_next(struct flame_random *r) {
+  uint64_t n = r->state += UINT64_C(0x9e3779b97f4a7c15);
+  n = (n ^ n >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  n = (n ^ n >> 27) * UINT64_C(0x94d049bb133111eb);
+  return n ^ n >> 31;
+}
+
+/* Returns a number below n. Its cost is constant; some numbers are more likely by n in 2^32. */
+static inline uint32_t flame_below(struct flame_random *r, uint32_t n) {
+  return (uint32_t)((flame_next(r) >> 32) * n >> 32);
+}
+
 /* Returns `size` bytes of new memory, all 0. It cannot be freed, so call this in flame_init. */
 static inline void *flame_take(uint64_t size) {
   size_t pages = __builtin_wasm_memory_grow(0, (size_t)((size + 65535) / 65536));
@@ -280,15 +322,16 @@ static inline void *flame_take(uint64_t size) {
 
 static inline uint64_t flame_since(uint64_t now, uint64_t then) { return now > then ? now - then : 0; }
 
-/* A timer in packet time, for the times of packets and ticks. Time that goes back is ignored.
+/* A timer in packet time, for the times of packets and ticks. Time that goes back by up to a minute is
+ * ignored; if it goes back further, a wrong time stamp had moved the timer ahead, and it begins again.
  *
- *   static struct flame_timer timer = FLAME_EVERY(1000000000);   at multiples of a second since 1970
- *   static struct flame_timer idle = FLAME_AFTER(1000000000);    once, a second after its first poll or restart
+ *   static struct flame_timer timer = FLAME_EVERY(1000000000);  at multiples of a second since 1970
+ *   static struct flame_timer idle = FLAME_AFTER(1000000000);   once, a second after a first poll or restart
  *   uint64_t at;
- *   if (flame_poll(&timer, p->ts_ns, &at)) …                     `at` is the latest time that was due
+ *   if (flame_poll(&timer, p->ts_ns, &at)) …                    `at` is the latest time that was due
  *
- * FLAME_EVERY is due at the same times on every worker. flame_poll returns how many times were due since the last
- * poll, and has a constant cost. */
+ * FLAME_EVERY is due at the same times on every worker. flame_poll returns the number of times that were due
+ * since the last poll, and has a constant cost. */
 struct flame_timer {
   uint64_t ns;
   uint64_t due; /* 0: not begun; UINT64_MAX: never */
@@ -308,9 +351,14 @@ static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t 
     flame_restart(t, now);
     return 0;
   }
-  if (now < t->due || t->due == UINT64_MAX) return 0;
+  uint64_t due = t->due, ns = t->ns ? t->ns : 1;
+  if (now < due || due == UINT64_MAX) {
+    uint64_t began = due < ns ? 0 : due - ns, back = began > now ? began - now : 0;
+    if (back > 60000000000u && (t->periodic || due != UINT64_MAX)) flame_restart(t, now);
+    return 0;
+  }
   flame_cold();
-  uint64_t due = t->due, ns = t->ns ? t->ns : 1, more = t->periodic ? (now - due) / ns : 0;
+  uint64_t more = t->periodic ? (now - due) / ns : 0;
   *at = due + more * ns;
   t->due = t->periodic && *at <= UINT64_MAX - ns ? *at + ns : UINT64_MAX;
   return more + 1;
@@ -330,83 +378,85 @@ static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t 
  *   if (!f) f = flows_insert(&table, p->hash, now_ns);       a new entry, with the contents of an old one
  *   flows_remove(&table, f); */
 #define FLAME_WAYS 8
-#define FLAME_FLOWS(name, type, used)                                                                               \
-  struct name {                                                                                                     \
-    uint32_t (*tags)[FLAME_WAYS]; /* 0 marks a free place */                                                       \
-    type (*entries)[FLAME_WAYS];                                                                                    \
-    uint32_t shift;                                                                                                 \
-    uint64_t timeout, evicted;                                                                                      \
-  };                                                                                                                \
-  __attribute__((unused)) static inline void name##_init(struct name *t, uint64_t capacity, uint64_t timeout) {     \
-    uint32_t bits = 1;                                                                                              \
-    while (((uint64_t)FLAME_WAYS << bits) < capacity) bits++;                                                       \
-    t->shift = 32 - bits;                                                                                           \
-    t->timeout = timeout;                                                                                           \
-    t->tags = (uint32_t (*)[FLAME_WAYS])flame_take((uint64_t)sizeof *t->tags << bits);                              \
-    t->entries = (type (*)[FLAME_WAYS])flame_take((uint64_t)sizeof *t->entries << bits);                            \
-  }                                                                                                                 \
-  __attribute__((unused)) static inline type *name##_insert(struct name *t, uint32_t hash, uint64_t now) {          \
-    flame_cold(); /* once per flow */                                                                               \
-    uint32_t set = flame_set(t->shift, hash), chosen = 0;                                                           \
-    uint32_t *tags = t->tags[set];                                                                                  \
-    type *entries = t->entries[set];                                                                                \
-    for (uint32_t way = 0; way < FLAME_WAYS; way++) {                                                               \
-      if (tags[way] == 0) {                                                                                         \
-        chosen = way;                                                                                               \
-        break;                                                                                                      \
-      }                                                                                                             \
-      if (entries[way].used < entries[chosen].used) chosen = way;                                                   \
-    }                                                                                                               \
-    if (tags[chosen] != 0 && flame_since(now, entries[chosen].used) <= t->timeout) t->evicted++;                    \
-    tags[chosen] = hash | 1;                                                                                        \
-    return &entries[chosen];                                                                                        \
-  }                                                                                                                 \
-  __attribute__((unused)) static inline void name##_remove(struct name *t, const type *entry) {                     \
-    uint32_t at = (uint32_t)(entry - &t->entries[0][0]);                                                            \
-    t->tags[at / FLAME_WAYS][at % FLAME_WAYS] = 0;                                                                  \
+#define FLAME_FLOWS(name, type, used)                                                                        \
+  struct name {                                                                                              \
+    uint32_t (*tags)[FLAME_WAYS]; /* 0 marks a free place */                                                 \
+    type (*entries)[FLAME_WAYS];                                                                             \
+    uint32_t shift;                                                                                          \
+    uint64_t timeout, evicted;                                                                               \
+  };                                                                                                         \
+  __attribute__((unused)) static inline void name##_init(struct name *t, uint64_t capacity,                  \
+                                                         uint64_t timeout) {                                 \
+    uint32_t bits = 1;                                                                                       \
+    while (((uint64_t)FLAME_WAYS << bits) < capacity) bits++;                                                \
+    t->shift = 32 - bits;                                                                                    \
+    t->timeout = timeout;                                                                                    \
+    t->tags = (uint32_t (*)[FLAME_WAYS])flame_take((uint64_t)sizeof *t->tags << bits);                       \
+    t->entries = (type (*)[FLAME_WAYS])flame_take((uint64_t)sizeof *t->entries << bits);                     \
+  }                                                                                                          \
+  __attribute__((unused)) static inline type *name##_insert(struct name *t, uint32_t hash, uint64_t now) {   \
+    flame_cold(); /* once per flow */                                                                        \
+    uint32_t set = flame_set(t->shift, hash), chosen = 0;                                                    \
+    uint32_t *tags = t->tags[set];                                                                           \
+    type *entries = t->entries[set];                                                                         \
+    for (uint32_t way = 0; way < FLAME_WAYS; way++) {                                                        \
+      if (tags[way] == 0) {                                                                                  \
+        chosen = way;                                                                                        \
+        break;                                                                                               \
+      }                                                                                                      \
+      if (entries[way].used < entries[chosen].used) chosen = way;                                            \
+    }                                                                                                        \
+    if (tags[chosen] != 0 && flame_since(now, entries[chosen].used) <= t->timeout) t->evicted++;             \
+    tags[chosen] = hash | 1;                                                                                 \
+    return &entries[chosen];                                                                                 \
+  }                                                                                                          \
+  __attribute__((unused)) static inline void name##_remove(struct name *t, const type *entry) {              \
+    uint32_t at = (uint32_t)(entry - &t->entries[0][0]);                                                     \
+    t->tags[at / FLAME_WAYS][at % FLAME_WAYS] = 0;                                                           \
   }
 
 /* Returns the set of a hash, which is multiplied because the low bits may have chosen the worker. */
 static inline uint32_t flame_set(uint32_t shift, uint32_t hash) { return hash * 0x9e3779b1u >> shift; }
 
-/* Runs the statement after it with `e` at each entry under `hash` that has not expired. After a `break`, `e` is
- * the current entry; after the whole loop it is NULL. */
-#define FLAME_FLOWS_EACH(t, hash, now, used_field, e)                                                               \
-  for (uint32_t flame_way = 0, flame_in = flame_set((t)->shift, (hash)); ((e) = NULL, flame_way < FLAME_WAYS);      \
-       flame_way++)                                                                                                 \
-    if ((t)->tags[flame_in][flame_way] == ((hash) | 1) && ((e) = &(t)->entries[flame_in][flame_way],                \
+/* Runs the statement after it with `e` at each entry under `hash` that has not expired. After a `break`, `e`
+ * is the current entry; after the whole loop it is NULL. */
+#define FLAME_FLOWS_EACH(t, hash, now, used_field, e)                                                        \
+  for (uint32_t flame_way = 0, flame_in = flame_set((t)->shift, (hash));                                     \
+       ((e) = NULL, flame_way < FLAME_WAYS); flame_way++)                                                    \
+    if ((t)->tags[flame_in][flame_way] == ((hash) | 1) && ((e) = &(t)->entries[flame_in][flame_way],         \
         flame_since((now), (e)->used_field) <= (t)->timeout))
 
 /* FLAME_MAP(ports, struct key, uint64_t, 12) defines a map with 4 << 12 places:
  * `uint64_t *ports_find(const struct key *)` returns the value of a key, or NULL if there is none;
- * `uint64_t *ports_insert(const struct key *, uint64_t now_ns)` returns the value of a key, initially 0. If all
- * four places of a key are taken, the least recently inserted one is evicted, which ports_evicted counts. All
- * bytes of a key are compared, so set the padding between its fields too. */
-#define FLAME_MAP(name, key_type, value_type, bits)                                                                 \
-  static struct name##_place {                                                                                      \
-    key_type key;                                                                                                   \
-    uint64_t used; /* time of the last insert plus 1; 0 if free */                                                 \
-    value_type value;                                                                                               \
-  } name##_places[1u << (bits)][4];                                                                                 \
-  __attribute__((unused)) static uint64_t name##_evicted;                                                           \
-  __attribute__((unused)) static inline value_type *name##_find(const key_type *key) {                              \
-    struct name##_place *set = name##_places[flame_hash(key, sizeof *key) & ((1u << (bits)) - 1)];                  \
-    for (int way = 0; way < 4; way++)                                                                               \
-      if (set[way].used && !__builtin_memcmp(&set[way].key, key, sizeof *key)) return &set[way].value;              \
-    return NULL;                                                                                                    \
-  }                                                                                                                 \
-  __attribute__((unused)) static inline value_type *name##_insert(const key_type *key, uint64_t now_ns) {           \
-    struct name##_place *set = name##_places[flame_hash(key, sizeof *key) & ((1u << (bits)) - 1)], *chosen = set;   \
-    for (int way = 0; way < 4; way++) {                                                                             \
-      if (set[way].used && !__builtin_memcmp(&set[way].key, key, sizeof *key)) {                                    \
-        set[way].used = now_ns + 1;                                                                                 \
-        return &set[way].value;                                                                                     \
-      }                                                                                                             \
-      if (set[way].used < chosen->used) chosen = &set[way];                                                         \
-    }                                                                                                               \
-    name##_evicted += chosen->used != 0;                                                                            \
-    *chosen = (struct name##_place){.key = *key, .used = now_ns + 1};                                               \
-    return &chosen->value;                                                                                          \
+ * `uint64_t *ports_insert(const struct key *, uint64_t now_ns)` returns the value of a key, initially 0. If
+ * all four places of a key are taken, the least recently inserted one is evicted, which ports_evicted counts.
+ * All bytes of a key are compared, so set the padding between its fields too. */
+#define FLAME_MAP(name, key_type, value_type, bits)                                                          \
+  static struct name##_place {                                                                               \
+    key_type key;                                                                                            \
+    uint64_t used; /* time of the last insert plus 1; 0 if free */                                           \
+    value_type value;                                                                                        \
+  } name##_places[1u << (bits)][4];                                                                          \
+  __attribute__((unused)) static uint64_t name##_evicted;                                                    \
+  __attribute__((unused)) static inline value_type *name##_find(const key_type *key) {                       \
+    struct name##_place *set = name##_places[flame_hash(key, sizeof *key) & ((1u << (bits)) - 1)];           \
+    for (int way = 0; way < 4; way++)                                                                        \
+      if (set[way].used && !__builtin_memcmp(&set[way].key, key, sizeof *key)) return &set[way].value;       \
+    return NULL;                                                                                             \
+  }                                                                                                          \
+  __attribute__((unused)) static inline value_type *name##_insert(const key_type *key, uint64_t now_ns) {    \
+    struct name##_place *set = name##_places[flame_hash(key, sizeof *key) & ((1u << (bits)) - 1)];           \
+    struct name##_place *chosen = set;                                                                       \
+    for (int way = 0; way < 4; way++) {                                                                      \
+      if (set[way].used && !__builtin_memcmp(&set[way].key, key, sizeof *key)) {                             \
+        set[way].used = now_ns + 1;                                                                          \
+        return &set[way].value;                                                                              \
+      }                                                                                                      \
+      if (set[way].used < chosen->used) chosen = &set[way];                                                  \
+    }                                                                                                        \
+    name##_evicted += chosen->used != 0;                                                                     \
+    *chosen = (struct name##_place){.key = *key, .used = now_ns + 1};                                        \
+    return &chosen->value;                                                                                   \
   }
 
 /* Returns a hash of bytes (FNV-1a, with both halves combined). */
@@ -417,8 +467,8 @@ static inline uint32_t flame_hash(const void *bytes, uint32_t len) {
   return (uint32_t)(h ^ h >> 32);
 }
 
-/* The output area: rows and messages collect here until the call returns. When it is full, the next one begins;
- * the host takes them one after the other by flame_rest(), which is below. */
+/* The output area: rows and messages collect here until the call returns. When it is full, the next one
+ * begins; the host takes them one after the other by flame_rest(), which is below. */
 #ifndef FLAME_AREA
 #define FLAME_AREA (1024 * 1024) /* the first area, at least 128 KiB and at most 17 MiB */
 #endif
@@ -431,12 +481,13 @@ struct flame_area {
   uint32_t size, used;
 };
 static uint8_t flame_first[FLAME_AREA];
-/* Area flame_current is being written, those before it are full, and those after it are left from earlier calls. */
+/* Area flame_current is being written. Those before it are full, those after it left from earlier calls. */
 static struct flame_area flame_areas[FLAME_AREAS];
 static uint32_t flame_current, flame_given;
 static uint8_t *flame_at = flame_first;
 static uint32_t flame_size = FLAME_AREA, flame_used, flame_row_start, flame_messages;
 static uint64_t flame_lost;
+static uint16_t flame_kind, flame_lost_of; /* the table of lost rows and 1, or 0 if they are of several */
 static int flame_full;
 
 /* Returns the number of payload bytes that fit into the current area. */
@@ -472,6 +523,7 @@ static inline void flame_put(const void *bytes, uint32_t len) {
 
 static inline void flame_begin_frame(uint16_t kind) {
   uint16_t head[4] = {0, 0, kind, 0};
+  flame_kind = kind;
   /* Its size is not known yet, so there must be room for the longest. */
   if (flame_room() < FLAME_LONGEST) flame_next_area();
   flame_row_start = flame_used;
@@ -479,11 +531,13 @@ static inline void flame_begin_frame(uint16_t kind) {
   flame_put(head, 8);
 }
 
-/* Ends a row or message; returns 0 if it is longer than 65,536 bytes or there is no memory left for it. It is then
- * counted as lost. */
+/* Ends a row or message; returns 0 if it is longer than 65,536 bytes or there is no memory left for it. It is
+ * then counted as lost. */
 static inline int flame_finish(void) {
   uint32_t len = flame_used - flame_row_start - 8;
   if (flame_full || len > FLAME_LONGEST) {
+    uint16_t of = flame_kind < 0xfffb ? flame_kind + 1 : 0;
+    flame_lost_of = flame_lost && flame_lost_of != of ? 0 : of;
     flame_used = flame_row_start;
     flame_lost++;
     return 0;
@@ -516,8 +570,8 @@ static inline void flame_put_text(const char *text, uint32_t len) {
 }
 
 /* Sends a text of UTF-8 to the operator: `flame run` prints it on standard error after the module's name.
- * module.toml needs `log = true`, and under a grant the text needs the right `log`. At most 512 bytes are taken.
- * The host delivers 32 texts a second of packet time, drops the others and counts them. */
+ * module.toml needs `log = true`, and under a grant the text needs the right `log`. At most 512 bytes are
+ * taken. The host delivers 32 texts a second of packet time, drops the others and counts them. */
 static inline void flame_log(const char *text, uint32_t len) {
   if (len > 512) {
     len = 512;
@@ -539,6 +593,33 @@ static inline int flame_send(const void *bytes, uint32_t len) {
   return flame_finish();
 }
 
+static inline int flame_send_frame(uint16_t index, uint32_t port, const void *bytes, uint32_t len) {
+  flame_begin_frame(0xfffb);
+  flame_u16(index);
+  /* An output that no manifest has stays one, and the host refuses it; so does an index below. */
+  flame_u16((uint16_t)(port < 0xffff ? port : 0xffff));
+  flame_put(bytes, len);
+  return flame_finish();
+}
+
+/* In flame_push: sends packet `index` with other bytes; module.toml needs `modify = true` in [ports]. They
+ * are as many as the module sees of the packet, and the rest of the packet follows them; with expose = "all",
+ * they are the whole packet and of any length. */
+static inline int flame_forward_bytes(uint32_t index, uint32_t port, const void *bytes, uint32_t len) {
+  return flame_send_frame((uint16_t)(index < 0xfffe ? index : 0xfffe), port, bytes, len);
+}
+
+/* In flame_push: sends packet `index` of the batch from the output `port`, as it came. A packet that is not
+ * sent is dropped. */
+static inline int flame_forward(uint32_t index, uint32_t port) {
+  return flame_forward_bytes(index, port, 0, 0);
+}
+
+/* In flame_push: sends a new packet; module.toml needs `transmit = true` in [ports]. */
+static inline int flame_make(uint32_t port, const void *bytes, uint32_t len) {
+  return flame_send_frame(0xffff, port, bytes, len);
+}
+
 /* Returns the address and length of the next area of output, and whether another one follows. */
 static inline uint64_t flame_hand(void) {
   if (flame_given < flame_current && flame_given < FLAME_AREAS) {
@@ -546,7 +627,7 @@ static inline uint64_t flame_hand(void) {
     return (uint64_t)(uintptr_t)area->at | (uint64_t)area->used << 32 | UINT64_C(1) << 30;
   }
   if (flame_lost && flame_used <= flame_size - 16) {
-    uint16_t head[4] = {8, 0, 0xfffe, 0};
+    uint16_t head[4] = {8, 0, 0xfffe, flame_lost_of};
     __builtin_memcpy(flame_at + flame_used, head, 8);
     __builtin_memcpy(flame_at + flame_used + 8, &flame_lost, 8);
     flame_used += 16;

@@ -1,4 +1,4 @@
-;; Points its output behind its memory.
+;; Points its output beyond its memory.
 ;; stage: run
 ;; expect: output of
 (module

@@ -1,4 +1,4 @@
-;; Loads behind the last mapped page.
+;; Loads after the last mapped page.
 ;; stage: run
 ;; expect: out of bounds
 (module

@@ -1,6 +1,6 @@
 ;; A batch whose rest has no end.
 ;; stage: run
-;; expect: calls together
+;; expect: further calls
 (module
   (memory (export "memory") 1)
   (func (export "flame_rest") (result i64) (i64.const 0x40000000))

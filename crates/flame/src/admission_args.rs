@@ -9,32 +9,34 @@ use std::path::Path;
 /// The default number of packets that can wait for a module: those of four full blocks.
 const BUFFER: u64 = 4 * flame_abi::MAX_BLOCK_PACKETS as u64;
 
+/// The heading of the options in help. As a heading of the whole struct it would apply to later options, too.
+const HEADING: &str = "Admission by time";
+
 #[derive(Args)]
-#[command(next_help_heading = "Admission by time")]
 pub struct AdmissionArgs {
     /// Fraction of one CPU a module may use at full link rate, for example 0.5. Sets the time limit per
     /// packet for admission; on a live interface, modules that keep exceeding it are evicted
-    #[arg(long, value_name = "FRACTION")]
+    #[arg(long, help_heading = HEADING, value_name = "FRACTION")]
     cpu_share: Option<f64>,
 
     /// Speed of the link in bits per second, for example 10G or 2.5G [default: the interface's speed]
-    #[arg(long, value_name = "SPEED")]
+    #[arg(long, help_heading = HEADING, value_name = "SPEED")]
     link_speed: Option<String>,
 
     /// Packets that can be buffered while a module falls behind; one worst-case batch may fill the buffer
-    #[arg(long, value_name = "PACKETS", default_value_t = BUFFER)]
+    #[arg(long, help_heading = HEADING, value_name = "PACKETS", default_value_t = BUFFER)]
     buffer_packets: u64,
 
     /// Time limit per packet, for example 500ns; overrides --cpu-share and --link-speed
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, help_heading = HEADING, value_name = "TIME")]
     packet_time: Option<String>,
 
     /// Factor by which a module's estimate may exceed the time limit; overrides --buffer-packets
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, help_heading = HEADING, value_name = "FACTOR")]
     inflation: Option<f64>,
 
     /// Batches per 1000 that may exceed the time limit
-    #[arg(long, value_name = "BATCHES", default_value_t = 10)]
+    #[arg(long, help_heading = HEADING, value_name = "BATCHES", default_value_t = 10)]
     max_overruns: u32,
 }
 

@@ -1,8 +1,8 @@
 //! The compiler for commands. Modules are read by confined child processes of this program.
 
+use crate::cache;
 use crate::error::Error;
-use crate::paths;
-use flame_compile::{Cache, Compiler, Worker};
+use flame_compile::{Compiler, Worker};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::sync::Arc;
@@ -21,5 +21,5 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
 /// Returns a compiler for commands that only examine modules. It works without a cache if the cache folder
 /// cannot be used.
 pub fn looking() -> Result<Compiler<'static>, Error> {
-    Ok(Compiler::new(Worker::this_program().stopped_by(stop_flag()?), Cache::open(&paths::cache()).ok()))
+    Ok(Compiler::new(Worker::this_program().stopped_by(stop_flag()?), cache::open(true)))
 }

@@ -32,8 +32,16 @@ pub fn error(text: Arguments<'_>) {
 }
 
 pub fn line(text: Arguments<'_>) {
-    let mut out = std::io::stdout().lock();
-    match writeln!(out, "{}", escape::lines(&text.to_string())) {
+    written(writeln!(std::io::stdout().lock(), "{}", escape::lines(&text.to_string())));
+}
+
+/// Prints text of this program that contains no text from outside, such as a script for a shell.
+pub fn raw(text: &[u8]) {
+    written(std::io::stdout().lock().write_all(text));
+}
+
+fn written(result: std::io::Result<()>) {
+    match result {
         Ok(()) => {}
         Err(e) if e.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         Err(e) => {

@@ -4,6 +4,7 @@ use crate::console::complain;
 use crate::error::Error;
 use crate::paths;
 use flame_bounds::Costs;
+use flame_calibrate::{CalibrateError, Calibration};
 use flame_compile::Engines;
 use flame_plan::ModuleClass;
 
@@ -11,7 +12,7 @@ use flame_plan::ModuleClass;
 /// bytes.
 pub fn load_calibration(engines: &Engines, memory: u64) -> Option<Costs> {
     let engine = engines.of(ModuleClass::Bounded);
-    flame_calibrate::known(engine, &paths::cache()).map(|c| c.costs(memory))
+    flame_calibrate::load_calibration(engine, &paths::cache()).map(|c| c.costs(memory))
 }
 
 /// Returns the costs of this machine, which is calibrated if no result is cached.
@@ -23,6 +24,11 @@ pub fn load_or_calibrate(engines: &Engines, quiet: bool) -> Result<Costs, Error>
         }
     };
     let engine = engines.of(ModuleClass::Bounded);
-    let (calibration, _) = flame_calibrate::load_or_measure(engine, &paths::cache(), false, &mut tell)?;
+    let calibration = match flame_calibrate::load_or_measure(engine, &paths::cache(), false, &mut tell) {
+        Ok((calibration, _)) => calibration,
+        // Without a folder for results, the machine is measured each time.
+        Err(CalibrateError::File { .. }) => Calibration::measure(engine, &mut tell)?,
+        Err(e) => return Err(e.into()),
+    };
     Ok(calibration.costs(u64::MAX))
 }

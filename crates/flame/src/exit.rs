@@ -11,6 +11,8 @@ pub enum Status {
     Damaged = 3,
     /// A module was ended by a fault. Its results are incomplete, those of the others are complete.
     Faulted = 4,
+    /// Rows were lost. A line on standard error names module, table and number.
+    Lost = 5,
 }
 
 impl Status {

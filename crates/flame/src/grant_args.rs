@@ -10,7 +10,6 @@ pub struct Fields(pub Vec<(Field, String)>);
 
 impl Args for Fields {
     fn augment_args(command: Command) -> Command {
-        let command = command.next_help_heading("Fields of the grant, each narrows");
         let option = |field: &Field| {
             let help = match field {
                 Field::Expires | Field::NotBefore => {
@@ -19,7 +18,8 @@ impl Args for Fields {
                 _ => field.help().to_owned(),
             };
             let arg = Arg::new(field.name()).long(field.name().replace('_', "-"));
-            arg.value_name("VALUE").help(help).action(ArgAction::Append)
+            let arg = arg.value_name("VALUE").help(help).action(ArgAction::Append);
+            arg.help_heading("Fields of the grant, each narrows")
         };
         Field::ALL.iter().fold(command, |command, field| command.arg(option(field)))
     }
@@ -55,7 +55,7 @@ impl FromArgMatches for Fields {
 fn absolute(field: Field, value: &str) -> Result<String, String> {
     let relative = value.strip_prefix('+').filter(|_| matches!(field, Field::Expires | Field::NotBefore));
     let Some(text) = relative else { return Ok(value.to_owned()) };
-    let wrong = || format!("{} {value}: expected a number and d, h, m or s behind the +", field.name());
+    let wrong = || format!("{} {value}: expected a number and d, h, m or s after the +", field.name());
     let (digits, unit) = text.split_at(text.len() - text.chars().last().map_or(0, char::len_utf8));
     let seconds = match unit {
         "d" => 86_400,

@@ -2,27 +2,43 @@
 #![forbid(unsafe_code)]
 
 mod admission_args;
+mod cache;
 mod caller;
 mod client;
 mod command;
 mod compiler;
 mod console;
 mod costs;
+mod doctor;
+mod dry_run;
+mod environment;
 mod error;
 mod exit;
 mod files;
 mod format;
 mod grant_args;
+mod help_groups;
+mod limits;
+mod log;
+mod mint_checks;
 mod notice;
+mod outcome;
+mod output_args;
 mod paths;
 mod plot;
 mod progress;
 mod remedies;
+mod reserve_args;
 mod settings;
 mod signals;
+mod state_file;
+mod table_args;
+mod top;
 mod trust_args;
+mod vlan;
+mod write;
 
-use clap::Parser;
+use clap::{FromArgMatches, Parser};
 use std::process::ExitCode;
 
 /// Run untrusted monitoring modules on network traffic: sandboxed, at line rate, seeing only what
@@ -32,6 +48,18 @@ use std::process::ExitCode;
 struct Cli {
     #[command(subcommand)]
     command: command::Command,
+
+    /// Print messages on standard error: -v for notes on the way, -vv for details, -vvv for everything
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+impl Cli {
+    /// Parses the arguments of this process. Help, and errors of usage, end it.
+    fn of_process() -> Self {
+        let matches = help_groups::command().get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+    }
 }
 
 fn main() -> ExitCode {
@@ -41,7 +69,12 @@ fn main() -> ExitCode {
     // A reader that closes the pipe (`| head`) is an error to handle, not a signal to die from: results that
     // are written to files must still be finished. Rust ignores SIGPIPE for us.
     let settled = caller::Caller::here().settle();
-    match settled.and_then(|()| Cli::parse().command.run()) {
+    let run = || {
+        let cli = Cli::of_process();
+        log::start(cli.verbose)?;
+        cli.command.run()
+    };
+    match settled.and_then(|()| run()) {
         Ok(status) => status.code(),
         Err(error) => {
             console::complain!("flame: {error}");

@@ -35,20 +35,6 @@ pub fn module(given: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// Returns the program in which modules run apart. `FLAME_RUNNER` overrides the one beside this program.
-pub fn runner() -> Result<PathBuf, String> {
-    if let Some(program) = env::var_os("FLAME_RUNNER") {
-        return Ok(program.into());
-    }
-    let exe = env::current_exe().map_err(|e| format!("this program's folder: {e}"))?;
-    let runner = exe.with_file_name("flame-runner");
-    if runner.is_file() {
-        Ok(runner)
-    } else {
-        Err(format!("no {} (`make install` installs it)", runner.display()))
-    }
-}
-
 /// Returns the folder of the cache. `FLAME_CACHE` overrides the user's cache folder.
 pub fn cache() -> PathBuf {
     if let Some(folder) = env::var_os("FLAME_CACHE") {

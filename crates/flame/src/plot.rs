@@ -3,9 +3,9 @@
 
 use crate::console::complain;
 use crate::error::Error;
-use flame_abi::manifest::{Manifest, Table};
+use flame_abi::manifest::Manifest;
 use flame_plot::{Format, PlotError, Plotter};
-use flame_record::{Packet, RecordBatch, Sink, SinkError};
+use flame_record::Sink;
 use std::fs::File;
 use std::io::{BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -92,7 +92,18 @@ impl Plot {
 
     /// Returns a sink that passes records to `records` and keeps what the plot needs.
     pub fn tee(&self, records: Box<dyn Sink>) -> Box<dyn Sink> {
-        Box::new(Tee { records, plotter: self.plotter.clone(), failed: false })
+        let (plotter, mut failed) = (self.plotter.clone(), false);
+        flame_record::each(records, move |module, table, batch| {
+            if !failed {
+                let mut plotter = plotter.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Err(e) = plotter.take(module, &table.name, batch) {
+                    // A module of that name has other tables. The records themselves are unaffected.
+                    complain!("flame: warning: --plot: {e}");
+                    failed = true;
+                }
+            }
+            true
+        })
     }
 
     /// Draws the collected records, and reports on standard error what could not be drawn.
@@ -125,6 +136,13 @@ impl Target {
                 }
             }
             Self::File(path, format) => {
+                let more = pictures.len().saturating_sub(flame_plot::MOST_PICTURES);
+                if more > 0 {
+                    complain!(
+                        "flame: warning: --plot {}: {more} pictures more than fit: choose with NAME=FILE",
+                        path.display()
+                    );
+                }
                 let bytes = flame_plot::render(&pictures, *format)?;
                 put(path, &bytes).map_err(|e| format!("--plot {}: {e}", path.display()).into())
             }
@@ -140,44 +158,4 @@ fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 
 fn terminal_width() -> usize {
     terminal_size::terminal_size().map_or(100, |(width, _)| width.0.into())
-}
-
-struct Tee {
-    records: Box<dyn Sink>,
-    plotter: Arc<Mutex<Plotter>>,
-    failed: bool,
-}
-
-impl Sink for Tee {
-    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        if !self.failed {
-            let mut plotter = self.plotter.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Err(e) = plotter.take(module, &table.name, batch) {
-                // A module of that name has other tables. The records themselves are unaffected.
-                complain!("flame: warning: --plot: {e}");
-                self.failed = true;
-            }
-        }
-        self.records.write(module, table, batch)
-    }
-
-    fn packet(&mut self, packet: Packet<'_>) -> Result<(), SinkError> {
-        self.records.packet(packet)
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.records.flush()
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        self.records.finish()
-    }
-
-    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
-        self.records.abandon()
-    }
-
-    fn closed(&self) -> bool {
-        self.records.closed()
-    }
 }

@@ -6,12 +6,26 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// What a run tells its operator on standard error: progress, and the texts of modules.
+/// The output of a run for its operator on standard error: progress, and texts of modules and the source.
 pub struct Console {
     /// None if progress is not shown.
     pub terminal: Option<Terminal>,
-    /// Whether the texts of modules are shown.
+    /// Whether the texts of modules and of the source are shown.
     pub logs: bool,
+}
+
+impl Console {
+    /// Prints a line above the progress, if texts are shown.
+    fn line(&self, from: &str, text: &str) {
+        if !self.logs {
+            return;
+        }
+        let print = || complain!("{from}: {text}");
+        match &self.terminal {
+            Some(terminal) => terminal.bar.suspend(print),
+            None => print(),
+        }
+    }
 }
 
 impl Observer for Console {
@@ -21,16 +35,13 @@ impl Observer for Console {
         }
     }
 
+    fn source(&mut self, text: &str) {
+        self.line("flame", text);
+    }
+
     fn log(&mut self, module: &str, text: &str) {
-        if !self.logs {
-            return;
-        }
         // A line end would let a module write lines in the name of another.
-        let print = || complain!("{module}: {}", escape::line(text));
-        match &self.terminal {
-            Some(terminal) => terminal.bar.suspend(print),
-            None => print(),
-        }
+        self.line(module, &escape::line(text));
     }
 }
 

@@ -55,7 +55,7 @@ pub fn advice(
         Why::OverBudget { budget, .. } => Some(budget),
         _ => limit,
     };
-    let batch = report.entries.iter().find(|e| e.name == flame_abi::layout::names::BATCH);
+    let batch = report.batch();
     if let (Some(budget), Some(batch), Some(dominant)) = (budget, batch, &report.dominant)
         && batch.bound.at(1, visible).is_some_and(|most| most > u128::from(budget))
     {

@@ -22,7 +22,7 @@ pub fn settings(set: &[String]) -> Result<BTreeMap<String, BTreeMap<String, Stri
             None => return Err(format!("--set {text}: expected MODULE.PARAMETER=VALUE").into()),
         }
     }
-    by_module(&all)
+    by_module("--set ", &all)
 }
 
 /// Returns the values of `PARAMETER=VALUE`, in the same way.
@@ -34,11 +34,20 @@ pub fn values(set: &[String]) -> Result<BTreeMap<String, String>, Error> {
             None => return Err(format!("--set {text}: expected PARAMETER=VALUE").into()),
         }
     }
-    Ok(by_module(&all)?.remove("").unwrap_or_default())
+    Ok(by_module("--set ", &all)?.remove("").unwrap_or_default())
 }
 
-/// Collects options: the text of each, its module, parameter and value.
-fn by_module(all: &[(&str, &str, &str, &str)]) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
+/// Returns the values of the arguments `PARAMETER VALUE` of an element, in the same way.
+pub fn arguments(all: &[(String, String)]) -> Result<BTreeMap<String, String>, Error> {
+    let all: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), "", name.as_str(), &**value)).collect();
+    Ok(by_module("", &all)?.remove("").unwrap_or_default())
+}
+
+/// Collects values: the text of each, its module, parameter and value. `option` precedes texts in errors.
+fn by_module(
+    option: &str,
+    all: &[(&str, &str, &str, &str)],
+) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
     let mut settings: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     // The option that names files, and the files.
     let mut files: BTreeMap<(&str, &str), (&str, Vec<PathBuf>)> = BTreeMap::new();
@@ -46,7 +55,7 @@ fn by_module(all: &[(&str, &str, &str, &str)]) -> Result<BTreeMap<String, BTreeM
         let file = value.strip_prefix('@').filter(|rest| !rest.starts_with('@'));
         let of_module = settings.entry((*module).to_owned()).or_default();
         if file.is_some() != files.contains_key(&(*module, *name)) && of_module.contains_key(*name) {
-            return Err(format!("--set {text}: {name} is either a value or files, not both").into());
+            return Err(format!("{option}{text}: {name} is either a value or files, not both").into());
         }
         // The text of files replaces an empty value.
         let literal = match file {
@@ -60,7 +69,7 @@ fn by_module(all: &[(&str, &str, &str, &str)]) -> Result<BTreeMap<String, BTreeM
         of_module.insert((*name).to_owned(), literal.to_owned());
     }
     for ((module, name), (text, paths)) in files {
-        let value = text_of(&paths).map_err(|e| format!("--set {text}: {e}"))?;
+        let value = text_of(&paths).map_err(|e| format!("{option}{text}: {e}"))?;
         settings.entry(module.to_owned()).or_default().insert(name.to_owned(), value);
     }
     Ok(settings)

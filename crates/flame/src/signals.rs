@@ -1,11 +1,12 @@
-//! Ctrl-C: the first ends a run in order, the second at once. Records already written are kept.
+//! Signals to a run. Ctrl-C: the first ends it in order, the second at once; records already written are
+//! kept. SIGHUP and SIGUSR1 complete the files of its output, and the run goes on.
 
 use crate::console::complain;
 use flame_abi::manifest::Table;
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -21,27 +22,45 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// running.
 type Slot = Arc<Mutex<Option<Box<dyn Sink>>>>;
 
-/// A listener for SIGINT and SIGTERM, for the life of the process.
+/// A listener for SIGINT, SIGTERM, SIGHUP and SIGUSR1, for the life of the process.
 pub struct Signals {
     stop: Arc<AtomicBool>,
+    /// Whether files are to be completed now.
+    rotate: Arc<AtomicBool>,
     slot: Slot,
 }
 
 impl Signals {
     pub fn new() -> std::io::Result<Self> {
-        let (stop, slot) = (Arc::new(AtomicBool::new(false)), Slot::default());
+        let (stop, rotate, slot) =
+            (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default(), Slot::default());
         for signal in [SIGINT, SIGTERM] {
             // The handler itself sets the flag, so that a wait interrupted by the signal finds it set.
             signal_hook::flag::register(signal, stop.clone())?;
         }
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
-        let of_thread = slot.clone();
+        let mut wanted = vec![SIGINT, SIGTERM, SIGUSR1];
+        // Under nohup, SIGHUP is ignored from the start and stays ignored.
+        if !is_ignored(SIGHUP) {
+            wanted.push(SIGHUP);
+        }
+        let mut signals = signal_hook::iterator::Signals::new(wanted)?;
+        let (of_thread, stopping, rotating) = (slot.clone(), stop.clone(), rotate.clone());
+        let had_terminal = has_terminal();
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            if signals.forever().nth(1).is_some() {
-                end_at_once(of_thread);
+            let mut ends = 0;
+            for signal in signals.forever() {
+                match signal {
+                    // The terminal was closed: nobody can interrupt the run any more.
+                    SIGHUP if had_terminal && !has_terminal() => stopping.store(true, Ordering::Relaxed),
+                    SIGHUP | SIGUSR1 => rotating.store(true, Ordering::Relaxed),
+                    _ => ends += 1,
+                }
+                if ends == 2 {
+                    end_at_once(of_thread);
+                }
             }
         })?;
-        Ok(Self { stop, slot })
+        Ok(Self { stop, rotate, slot })
     }
 
     /// Returns the flag that the first signal sets.
@@ -52,8 +71,36 @@ impl Signals {
     /// Makes `sink` the one that is flushed, and returns a sink that writes to it.
     pub fn guard(&self, sink: Box<dyn Sink>) -> Box<dyn Sink> {
         *held(&self.slot) = Some(sink);
-        Box::new(Guarded(self.slot.clone()))
+        Box::new(Guarded { slot: self.slot.clone(), rotate: self.rotate.clone() })
     }
+
+    /// Returns a writer of packets to the sink that is flushed.
+    pub fn packets(&self) -> Packets {
+        Packets(self.slot.clone())
+    }
+}
+
+/// A writer of packets to the sink of a run, for another thread than the sink's.
+pub struct Packets(Slot);
+
+impl Packets {
+    /// Writes a packet. After the end of the run, it does nothing.
+    pub fn write(&self, packet: Packet<'_>) -> Result<(), SinkError> {
+        held(&self.0).as_mut().map_or(Ok(()), |sink| sink.packet(packet))
+    }
+}
+
+/// Returns whether this process was started with `signal` ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|m| m >> (signal - 1) & 1 == 1)
+}
+
+/// Returns whether the process has a terminal that controls it, which can be opened until it is closed.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
 }
 
 fn held(slot: &Slot) -> MutexGuard<'_, Option<Box<dyn Sink>>> {
@@ -97,11 +144,14 @@ fn given_up(kept: Option<Result<Vec<PathBuf>, SinkError>>) -> String {
 }
 
 /// The run's handle to the sink in a [`Slot`].
-struct Guarded(Slot);
+struct Guarded {
+    slot: Slot,
+    rotate: Arc<AtomicBool>,
+}
 
 impl Guarded {
     fn with(&self, act: impl FnOnce(&mut dyn Sink) -> Result<(), SinkError>) -> Result<(), SinkError> {
-        held(&self.0).as_mut().map_or(Ok(()), |sink| act(&mut **sink))
+        held(&self.slot).as_mut().map_or(Ok(()), |sink| act(&mut **sink))
     }
 }
 
@@ -118,20 +168,37 @@ impl Sink for Guarded {
         self.with(|sink| sink.flush())
     }
 
+    fn due(&self) -> bool {
+        self.rotate.load(Ordering::Relaxed) || held(&self.slot).as_ref().is_some_and(|sink| sink.due())
+    }
+
+    fn rotate(&mut self) -> Result<(), SinkError> {
+        self.rotate.store(false, Ordering::Relaxed);
+        self.with(|sink| sink.rotate())
+    }
+
+    fn size(&self) -> u64 {
+        held(&self.slot).as_ref().map_or(0, |sink| sink.size())
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        held(&self.slot).as_ref().map_or_else(Vec::new, |sink| sink.files())
+    }
+
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         // The lock is held, so that a second signal waits for the nearly finished output.
-        let mut slot = held(&self.0);
+        let mut slot = held(&self.slot);
         slot.take().map_or(Ok(()), |sink| sink.finish())
     }
 
     fn closed(&self) -> bool {
-        held(&self.0).as_ref().is_some_and(|sink| sink.closed())
+        held(&self.slot).as_ref().is_some_and(|sink| sink.closed())
     }
 }
 
 /// Removes the partial files of a failed run.
 impl Drop for Guarded {
     fn drop(&mut self) {
-        drop(held(&self.0).take());
+        drop(held(&self.slot).take());
     }
 }

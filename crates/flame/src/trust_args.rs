@@ -36,10 +36,11 @@ impl TrustArgs {
                 None => Ok(None),
             };
         };
+        tracing::info!(policy = %path.display(), credential = ?self.credential, interface, "policy applies");
         let node = Node::open(&path, interface, options())?;
         let credential = self.credential.as_deref().map(credential).transpose()?;
         let identity = self.identity.as_deref().map(identity).transpose()?;
-        let holder = identity.map(|secret| Box::new(secret) as Box<dyn Holder + Send>);
+        let holder = identity.map(|secret| Box::new(secret) as Box<dyn Holder + Send + Sync>);
         Ok(Some(node.presented(credential, holder)))
     }
 }
@@ -54,7 +55,7 @@ pub fn credential(path: &Path) -> Result<Credential, Error> {
 }
 
 /// Reads a holder's key. Standard input was opened by the shell with the caller's own rights.
-fn identity(path: &Path) -> Result<Secret, Error> {
+pub fn identity(path: &Path) -> Result<Secret, Error> {
     if path.as_os_str() == "-" {
         return Ok(Secret::read(std::io::stdin().lock()).map_err(|e| format!("--identity -: {e}"))?);
     }

@@ -5,7 +5,8 @@ mod common;
 use common::{COUNT, MANIFEST, Memory, install, options, request, with_manifest};
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
-use flame_plan::{Account, Limits, ModuleId, ModulePlan, OnFault, Plan, Reason, Shed};
+use flame_execute::{LoadedModule, Module, Quantum, Shape, SlowLoop, Stop};
+use flame_plan::{Account, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Plan, Reason, Shed};
 use flame_record::{Packet, RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
@@ -145,23 +146,93 @@ const ENDLESS_REST: &str = r#"(module (memory (export "memory") 1)
     (func (export "flame_rest") (result i64) (i64.const 0x1840000000)))"#;
 
 #[test]
-fn the_rest_of_an_output_has_a_budget_too() {
+fn the_rests_of_a_batch_share_its_budget() {
     let engines = Engines::new().unwrap();
     for protection in [Protection::Auto, Protection::Metered] {
-        let request = InstallRequest { protection, on_fault: OnFault::Restart(1), ..limited(100 * UNITS) };
+        let mut request = InstallRequest { protection, on_fault: OnFault::Restart(1), ..limited(SECOND) };
+        (request.limits.packet_budget, request.limits.call_budget) = (UNITS, 256 * UNITS);
         let plan = module(ENDLESS_REST, &request);
+        let class = if protection == Protection::Auto { ModuleClass::Bounded } else { ModuleClass::Metered };
+        assert_eq!(plan.class, class);
         let stop = Arc::default();
         let source = Box::new(Memory::tcp(300, 5));
         let report = run(&engines, vec![plan], (1, source), &stop, Box::new(|_| {}));
-        // Each batch is written, then its rest, which has a budget of its own.
+        // Each batch is written, then as many rests as it has packets, which is what they may cost; one that
+        // nothing counts, in a bounded module whose batches cost little.
+        let is_counted = class == ModuleClass::Metered;
         let account = expected(300, |a| {
-            (a.written, a.faults, a.processed) = (202, 2, 0);
-            a.shed(Shed::Budget, 300);
+            (a.written, a.faults, a.processed) = (2 + if is_counted { 300 } else { 2 }, 2, 0);
+            a.shed(if is_counted { Shed::Budget } else { Shed::Output }, 300);
         });
         assert_eq!(report.accounts[0].1, account, "{protection:?}");
-        let said = "flame_rest: cut off: used up its budget of 104800 in 100 calls together";
-        assert!(report.faults.iter().all(|f| f.text.starts_with(said)), "{:?}", report.faults);
+        for (fault, packets) in report.faults.iter().zip([256, 44]) {
+            let limit = packets * UNITS;
+            let said = match is_counted {
+                true => {
+                    format!("flame_rest: cut off: used up its budget of {limit} in {packets} calls together")
+                }
+                false => "flame_rest: asked for more than 1 further calls".to_owned(),
+            };
+            assert!(fault.text.starts_with(&said), "{}", fault.text);
+        }
     }
+}
+
+/// Six million iterations after each batch.
+const LONG_REST: &str = r#"(module (memory (export "memory") 1)
+    (func (export "flame_batch") (param i32) (result i64) (i64.const 0x40000000))
+    (func (export "flame_rest") (result i64) (local $i i32)
+        (loop $next (br_if $next (i32.lt_u
+            (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 6000000))))
+        (i64.const 0)))"#;
+
+/// A batch that costs nothing once was bounded, whatever its rests cost.
+#[test]
+fn the_rest_of_a_bounded_batch_is_bounded_too() {
+    let engines = Engines::new().unwrap();
+    for (packet_budget, class) in [(1_000_000, ModuleClass::Metered), (100_000_000, ModuleClass::Bounded)] {
+        let mut request = limited(SECOND);
+        request.limits.packet_budget = packet_budget;
+        let plan = module(LONG_REST, &request);
+        assert_eq!(plan.class, class);
+        let source = Box::new(Memory { per_block: 2, ..Memory::tcp(4, 4) });
+        let report = run(&engines, vec![plan], (1, source), &Arc::default(), Box::new(|_| {}));
+        let account = match class {
+            ModuleClass::Bounded => expected(4, |_| {}),
+            ModuleClass::Metered => expected(4, |a| {
+                (a.processed, a.faults) = (0, 1);
+                a.shed(Shed::Budget, 2);
+                a.shed(Shed::Stopped, 2);
+            }),
+        };
+        assert_eq!(report.accounts[0].1, account, "{:?}", report.faults);
+        let said = "flame_rest: cut off in the loop at byte ";
+        assert!(report.faults.iter().all(|f| f.text.starts_with(said) && f.text.contains("of 2000000 ")));
+    }
+}
+
+/// Nothing interrupts a call of a bounded module, so each costs at most as much as a full batch may.
+#[test]
+fn no_call_of_a_bounded_module_costs_more_than_a_full_batch() {
+    let engines = Engines::new().unwrap();
+    let text = format!(
+        r#"(module (memory (export "memory") 1)
+            (func (export "flame_batch") (param i32) (result i64) (i64.const 0))
+            (func (export "flame_end") (param i64) (result i64) {SPIN} (i64.const 0)))"#
+    );
+    let wasm = || with_manifest(wat::parse_str(&text).unwrap(), MANIFEST.as_bytes());
+    let mut request = limited(SECOND);
+    request.limits.packet_budget = 10_000;
+    let plan = install(&wasm(), &request).unwrap();
+    assert_eq!((plan.class, plan.limits.call_budget), (ModuleClass::Bounded, 2_560_000));
+    let source = Box::new(Memory::tcp(300, 5));
+    let report = run(&engines, vec![plan], (1, source), &Arc::default(), Box::new(|_| {}));
+    assert_eq!(report.accounts[0].1, expected(300, |a| a.faults = 1));
+    // An endless loop is one of a function that does not return.
+    assert!(report.faults[0].text.contains("does not return ran for too long"), "{}", report.faults[0].text);
+    // A module that asks for more is metered, so that its calls can be interrupted.
+    let plan = module(&text, &request);
+    assert_eq!((plan.class, plan.limits.call_budget), (ModuleClass::Metered, SECOND));
 }
 
 /// A module whose end has three areas, then begins again once.
@@ -286,6 +357,40 @@ fn messages_of_one_call_have_one_budget() {
         assert!(report.faults[0].text.contains("in 200 calls together"), "{}", report.faults[0].text);
         assert_eq!(report.faults[0].worker, None);
     }
+}
+
+/// Messages are lost when too many wait. The others of the same call have its budget, not what the call
+/// before left over.
+#[test]
+fn a_lost_message_leaves_its_call_a_budget() {
+    let engines = Engines::new().unwrap();
+    let plan = module(&messages(""), &limited(3 * flame_abi::CALL_UNITS));
+    let module = LoadedModule::new(&engines, &Module::from(plan)).unwrap();
+    let shape = Shape { workers: 2, tick_ns: 1, interval_ns: 1 };
+    let (mut slow, fault) = SlowLoop::new(shape, &module, true, 0);
+    assert!(fault.is_none());
+    let flag = AtomicBool::new(false);
+    let stop = Stop::new(&flag);
+    let go = |slow: &mut SlowLoop| {
+        slow.go::<()>(&Quantum::whole(&stop), &mut |_| Ok(())).unwrap().map(|fault| fault.text)
+    };
+    slow.message(0, 1, b"one");
+    slow.message(0, 1, b"two");
+    assert_eq!((go(&mut slow), slow.take_lost()), (None, 0));
+    // Another worker fills the queue.
+    let mut calls = 0..;
+    while slow.take_lost() == 0 {
+        slow.message(1, calls.next().unwrap(), &[0; 65_536]);
+    }
+    slow.message(0, 2, b"first");
+    assert_eq!(slow.take_lost(), 1);
+    assert_eq!(go(&mut slow), None);
+    for _ in 0..3 {
+        slow.message(0, 2, b"next");
+    }
+    assert_eq!(go(&mut slow), None);
+    slow.message(0, 2, b"one too many");
+    assert!(go(&mut slow).unwrap().contains("in 3 calls together"));
 }
 
 #[test]

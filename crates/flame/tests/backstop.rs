@@ -6,7 +6,7 @@ mod common;
 use common::{MANIFEST, Memory, install, module, request, run, with_manifest};
 use flame_admit::Protection;
 use flame_compile::{Cache, Compiler, InstallRequest};
-use flame_meter::{Count, rewrite_polled};
+use flame_meter::{Metering, rewrite_polled};
 use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Shed};
 use flame_run::{Call, Engines, FaultKind, Instance, Loaded, Mapping, Role};
 use std::collections::BTreeSet;
@@ -141,7 +141,7 @@ fn every_form_of_loop_ends_at_its_deadline() {
             assert_eq!((account.shed_by(Shed::Bound), account.faults), (4, 1), "{form}: {account:?}");
             assert_eq!(account.shed_by(Shed::Evicted), 6, "{form}: {account:?}");
             let all: BTreeSet<u32> = (0..1000).collect();
-            let code = rewrite_polled(&wasm, Count::Except(&all)).unwrap();
+            let code = rewrite_polled(&wasm, Metering::Except(&all)).unwrap();
             plan.code = flame_compile::Engines::new()
                 .unwrap()
                 .precompile(ModuleClass::Bounded, &code)
@@ -219,7 +219,7 @@ fn a_hang_in_one_worker_stops_the_module_in_the_other() {
     assert!(account.shed_by(Shed::Bound) > 0 && account.shed_by(Shed::Evicted) > 0, "{account:?}");
 }
 
-/// The same file again, in the same process: under any name, its unchecked code is not trusted again.
+/// A module whose bound was violated is not trusted again in the same process, under any name.
 #[test]
 fn a_module_has_one_chance_in_a_run() {
     let engines = Engines::new().unwrap();

@@ -7,7 +7,7 @@ use common::{install, module, request, traces};
 use flame_abi::{Descriptor, layout};
 use flame_admit::Protection;
 use flame_block::{Pool, SLOT_DESCRIPTORS};
-use flame_bounds::{Analysis, Bound, Rules, analyse};
+use flame_bounds::{Analysis, Bound, Poly, Rules, analyse};
 use flame_compile::InstallRequest;
 use flame_plan::{Expose, Limits, ViewSpec};
 use flame_run::{Call, Engines, Instance, Loaded, Mapping, Role};
@@ -74,7 +74,7 @@ impl<'a> Measured<'a> {
         };
         let mut plan = install(&wasm, &request).unwrap();
         // Bounds are of the module's own instructions, without polls.
-        let own = flame_meter::rewrite(&wasm, flame_meter::Count::Nothing).unwrap();
+        let own = flame_meter::rewrite(&wasm, flame_meter::Metering::Nothing).unwrap();
         plan.code = flame_compile::Engines::counting().unwrap().precompile(plan.class, &own).unwrap().into();
         let pool = Pool::new(1).unwrap();
         let loaded = Loaded::new(engines, &plan).unwrap();
@@ -98,8 +98,15 @@ impl<'a> Measured<'a> {
         self.instance = started(&self.loaded, &self.pool);
     }
 
+    /// Returns the bound of calls that return.
     fn bound(&self, entry: &str) -> Bound {
-        self.analysis.entries.iter().find(|e| e.name == entry).map_or(Bound::UNBOUNDED, |e| e.bound)
+        let returning = |e: &flame_bounds::Entry| {
+            let all = e.bound.call;
+            let most = all.as_constant().map(|n| Poly::constant(n - e.diverging));
+            assert!(e.diverging == 0 || most.is_some(), "the bounds of calls are constants");
+            Bound { call: most.unwrap_or(all), ..e.bound }
+        };
+        self.analysis.entries.iter().find(|e| e.name == entry).map_or(Bound::UNBOUNDED, returning)
     }
 
     fn block(&mut self, block: &RawBlock, decoded: &[Descriptor], batch: usize) {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 /// Returns a module whose loop takes its trip count from memory in each batch, so that no bound can be found.
-fn hog(turns: u32, folder: &Path) -> PathBuf {
+fn hog(iterations: u32, folder: &Path) -> PathBuf {
     let text = format!(
         r#"(module (memory (export "memory") 1) (data (i32.const 16) "{}")
             (func (export "flame_batch") (param i32) (result i64) (local $i i32)
@@ -21,7 +21,7 @@ fn hog(turns: u32, folder: &Path) -> PathBuf {
                     (i32.store (i32.const 32) (local.get $i))
                     (br_if $again (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))
                 (i64.const 0)))"#,
-        turns.to_le_bytes().map(|b| format!("\\{b:02x}")).concat()
+        iterations.to_le_bytes().map(|b| format!("\\{b:02x}")).concat()
     );
     let manifest = "abi = 1\nname = \"hog\"\nversion = \"1\"\ndescription = \"busy\"\n[needs]\nexpose = \"none\"\n\
                     [limits]\npacket_budget = 100000000\n";

@@ -1,17 +1,17 @@
-//! The SDK's examples build as they stand, are bounded where they say so, and find what is there; a module in
-//! C has the same getters; and `flame build` names what is wrong.
+//! The SDK's examples build as they stand, are bounded where they state it, and find the expected rows; a
+//! module in C has the same getters; and `flame build` names what is wrong.
 
 mod built;
 mod common;
 
-use built::{build, flame, pcap, rows, text};
+use built::{build, flame, pcap, rows, rows_with, text};
 use common::root;
 use flame_module::testing::Traffic;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-const EXAMPLES: [&str; 6] = ["bursts", "dns", "handshakes", "lengths", "scans", "talkers"];
+const EXAMPLES: [&str; 8] = ["bursts", "dns", "handshakes", "hosts", "lengths", "scans", "steer", "talkers"];
 
 fn sum(rows: &[Value], column: &str) -> u64 {
     rows.iter().map(|row| row[column].as_u64().unwrap()).sum()
@@ -28,7 +28,7 @@ fn the_examples_find_what_is_there() {
     assert!(there.iter().eq(EXAMPLES.iter()), "{there:?}");
     let demo = root().join("demo/demo.pcap");
     let built = EXAMPLES.map(|name| build(&folder.join(name)));
-    let [bursts, dns, handshakes, lengths, scans, talkers] = built.each_ref();
+    let [bursts, dns, handshakes, hosts, lengths, scans, steer, talkers] = built.each_ref();
     // What `count` finds in the recorded capture.
     assert_eq!(sum(&rows(lengths, &demo, "length", &[]), "packets"), 1244);
     assert_eq!(sum(&rows(lengths, &demo, "length", &["--interval", "100ms"]), "packets"), 1244);
@@ -64,12 +64,151 @@ fn the_examples_find_what_is_there() {
         found.iter().map(|row| (row["name"].as_str().unwrap(), row["type"].as_u64().unwrap())).collect();
     assert_eq!(asked, [("demo.test", 1), ("demo.test", 28), ("nothing.test", 1)]);
 
+    assert_eq!(sum(&rows(hosts, &demo, "total", &["--interval", "1h"]), "packets") % 1244, 0);
+
     // Tables of fixed size are why.
-    for wasm in [bursts, handshakes, lengths, scans, talkers] {
+    for wasm in [bursts, handshakes, hosts, lengths, scans, steer, talkers] {
         let out = flame(&["check", wasm, "--format", "json"]);
         let last: Value = serde_json::from_str(text(&out.stdout).lines().last().unwrap()).unwrap();
         assert_eq!(last["bounded"], true, "{wasm}: {last}");
     }
+}
+
+/// Runs a graph over the recorded capture.
+fn click(graph: &str, more: &[&str]) -> String {
+    let graph = format!("FromDump({}, STOP true) -> {graph}", root().join("demo/demo.pcap").display());
+    text(&flame(&[&["click", "--simtime", "--format", "json", "-e", &graph][..], more].concat()).stdout)
+}
+
+#[test]
+fn the_examples_that_forward_do_so() {
+    let steer = build(&root().join("sdk/rust/examples/steer"));
+    let graph = format!(
+        "m :: Module({steer}, port 80); m [0] -> a :: Counter -> Discard; m [1] -> b :: Counter -> Discard"
+    );
+    let out = click(&graph, &["-h", "a.count", "-h", "b.count"]);
+    let count = |name: &str| -> u64 {
+        let rest = out.split(&format!("{name}:\n")).nth(1).unwrap_or_else(|| panic!("{out}"));
+        rest.lines().next().unwrap().parse().unwrap()
+    };
+    let rows: Vec<Value> = out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let rows: Vec<_> = rows.iter().filter_map(|row| row["packets"].as_u64()).collect();
+    assert_eq!((count("a.count") + count("b.count"), rows), (1244, vec![count("a.count"), count("b.count")]));
+    assert!(count("a.count") > 0);
+    // As the native element does it, byte for byte.
+    let dscp = build(&root().join("sdk/c/examples/dscp"));
+    let folder = tempfile::tempdir().unwrap();
+    let written = |element: &str, name: &str| {
+        let path = folder.path().join(name);
+        click(&format!("Classifier(12/0800) -> {element} -> ToDump({})", path.display()), &[]);
+        std::fs::read(path).unwrap()
+    };
+    let (module, native) = (written(&format!("Module({dscp}, dscp 10)"), "m"), written("SetIPDSCP(10)", "n"));
+    assert!(module.len() > 50_000 && module == native, "{} {}", module.len(), native.len());
+}
+
+/// In both languages, what one run keeps in a file the next one begins with.
+#[test]
+fn the_examples_that_keep_state_go_on() {
+    let demo = root().join("demo/demo.pcap");
+    let folder = tempfile::tempdir().unwrap();
+    let mut found = Vec::new();
+    for example in ["sdk/rust/examples/hosts", "sdk/c/examples/hosts-c"] {
+        let wasm = build(&root().join(example));
+        let state = folder.path().join(example.replace('/', "-")).display().to_string();
+        let total = |more: &[&str]| {
+            let rows = rows(&wasm, &demo, "total", &[&["--state", &state], more].concat());
+            let last = rows.last().unwrap();
+            (last["packets"].as_u64().unwrap(), last["hosts"].as_u64().unwrap())
+        };
+        let (packets, hosts) = total(&[]);
+        assert!(packets == 1244 && hosts > 3, "{packets} {hosts}");
+        assert_eq!(total(&[]), (2 * 1244, hosts));
+        assert_eq!(total(&["--metered", "--interval", "100ms"]), (3 * 1244, hosts));
+        let error = |more: &[&str]| {
+            let usual = ["run", &wasm, "-r", demo.to_str().unwrap(), "--format", "json", "--state"];
+            text(&flame(&[&usual[..], more].concat()).stderr)
+        };
+        // A state of one worker is not that of two.
+        let said = error(&[&state, "--workers", "2"]);
+        assert!(said.contains("the state is of 1 workers, this run has 2"), "{said}");
+        // What is damaged is not used, and replaced.
+        let whole = std::fs::read(&state).unwrap();
+        std::fs::write(&state, &whole[..whole.len() - 1]).unwrap();
+        assert!(error(&[&state]).contains("the file is damaged: all modules begin empty"));
+        assert_eq!(total(&[]), (2 * 1244, hosts));
+        found.push(hosts);
+    }
+    assert_eq!(found[0], found[1]);
+    // Another file is not replaced.
+    let hosts = build(&root().join("sdk/rust/examples/hosts"));
+    let other = folder.path().join("other");
+    std::fs::write(&other, "mine").unwrap();
+    let run = |arguments: &[&str]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_flame")).args(arguments).output().unwrap();
+        (out.status.code(), text(&out.stderr))
+    };
+    let demo = demo.to_str().unwrap();
+    let (status, said) = run(&["run", &hosts, "-r", demo, "--state", other.to_str().unwrap()]);
+    assert!(status == Some(1) && said.contains("this is no file of states"), "{said}");
+    assert_eq!(std::fs::read(&other).unwrap(), b"mine");
+    let lengths = build(&root().join("sdk/rust/examples/lengths"));
+    let (status, said) = run(&["run", &lengths, "-r", demo, "--state", other.to_str().unwrap()]);
+    assert_eq!(status, Some(1), "{said}");
+}
+
+/// Throws of a die, from the seed.
+const DICE: &str = r#"
+#include "flame.h"
+static struct flame_random random;
+FLAME_EXPORT(flame_init) uint64_t flame_init(const struct flame_init *init, uint32_t len) {
+  (void)len;
+  random.state = init->seed;
+  return flame_output(FLAME_DONE);
+}
+FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) { (void)batch; return 0; }
+FLAME_EXPORT(flame_end) uint64_t flame_end(uint64_t now_ns) {
+  (void)now_ns;
+  for (int i = 0; i < 3; i++) {
+    flame_row(0);
+    flame_u64(flame_next(&random));
+    flame_u64(flame_below(&random, 6));
+    flame_finish();
+  }
+  return flame_output(FLAME_DONE);
+}
+"#;
+
+const DICE_MANIFEST: &str = r#"abi = 1
+name = "dice"
+version = "0.1.0"
+description = "random numbers"
+[needs]
+random = true
+[[tables]]
+name = "throw"
+columns = [{ name = "number", type = "u64" }, { name = "eyes", type = "u64" }]
+"#;
+
+#[test]
+fn a_run_with_the_seed_that_a_note_states_is_repeated() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("dice");
+    flame(&["new", folder.to_str().unwrap(), "--lang", "c"]);
+    std::fs::write(folder.join("module.c"), DICE).unwrap();
+    std::fs::write(folder.join("module.toml"), DICE_MANIFEST).unwrap();
+    let (wasm, demo) = (build(&folder), root().join("demo/demo.pcap").display().to_string());
+    let run = |more: &[&str]| {
+        let usual = ["run", &wasm, "-r", &demo, "--format", "json", "--stats", "none"];
+        let out = flame(&[&usual[..], more].concat());
+        (text(&out.stdout), text(&out.stderr))
+    };
+    let (rows, note) = run(&[]);
+    let seed = note.split("seed ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a note");
+    assert_eq!(rows.lines().count(), 3, "{rows}");
+    assert_eq!(run(&["--seed", seed]).0, rows);
+    assert_eq!(run(&["--seed", "5"]), run(&["--seed", "5"]));
+    assert_ne!(run(&["--seed", "5"]).0, run(&["--seed", "6"]).0);
 }
 
 /// Every getter, parameter, column and table of flame.h, in rows.
@@ -212,7 +351,8 @@ fn a_module_in_c_has_the_same_getters_and_tables() {
     }
     let capture = temporary.path().join("getters.pcap");
     std::fs::write(&capture, pcap(&traffic)).unwrap();
-    let found = rows(&wasm, &capture, "packet", &["--expose", "all"]);
+    // One greeting is too long for a row, and is lost.
+    let found = rows_with((&wasm, 5), &capture, "packet", &["--expose", "all"]);
     let row = |n: usize| {
         let columns =
             ["views", "sport", "dport", "seq", "ack", "flags", "ttl", "len", "udp_len", "payload", "hello"];
@@ -223,19 +363,19 @@ fn a_module_in_c_has_the_same_getters_and_tables() {
     assert_eq!(row(1), "5 1024 80 7 0 16 64 45 0 \"hello\" true 2 true 1.5");
     assert_eq!(row(2), "10 53 5353 0 0 0 64 13 13 \"help!\" false 1 false 1.5");
     assert_eq!(row(3), "1 -1 -1 0 0 0 64 20 0 \"\" false 1 false 1.5");
-    let end = &rows(&wasm, &capture, "greeting", &["--expose", "all"])[0];
+    let end = &rows_with((&wasm, 5), &capture, "greeting", &["--expose", "all"])[0];
     let text = end["text"].as_str().unwrap();
     assert_eq!((text.len(), text.chars().all(|c| c == 'é')), (65_534, true), "cut at a character");
-    let state = &rows(&wasm, &capture, "state", &["--expose", "all"])[0];
+    let state = &rows_with((&wasm, 5), &capture, "state", &["--expose", "all"])[0];
     assert!(state["evicted"].as_u64().unwrap() > 80 - 64, "{state}");
-    assert_eq!(rows(&wasm, &capture, "many", &[]).len(), 50_000);
+    assert_eq!(rows_with((&wasm, 5), &capture, "many", &[]).len(), 50_000);
     let out = flame(&["check", &wasm, "--format", "json"]);
     let out = String::from_utf8(out.stdout).unwrap();
     let last: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
     assert_eq!(last["bounded"], true, "{last}");
 }
 
-/// What a module asks to see is refused when it is built, not when it is installed, by its line.
+/// Invalid needs are refused, with their line, when a module is built, not when it is installed.
 #[test]
 fn build_names_the_line_and_the_remedy() {
     let temporary = tempfile::tempdir().unwrap();

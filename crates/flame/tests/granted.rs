@@ -5,58 +5,20 @@ mod commands;
 mod common;
 
 use commands::{done, flame, text};
-use common::{tcp_packet, with_manifest};
+use common::{pcap, tcp_packet, with_manifest};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Instant;
 
 /// Writes a capture of packets at these times, in milliseconds.
 fn capture(path: &Path, times: impl IntoIterator<Item = u64>) {
-    let head = [
-        0xa1b2_c3d4u32.to_le_bytes(),
-        [2, 0, 4, 0],
-        [0; 4],
-        [0; 4],
-        65535u32.to_le_bytes(),
-        1u32.to_le_bytes(),
-    ];
-    let mut bytes = head.concat();
-    for ms in times {
-        let packet = tcp_packet(7, 80);
-        let n = (packet.len() as u32).to_le_bytes();
-        let time = [((ms / 1000) as u32).to_le_bytes(), ((ms % 1000 * 1000) as u32).to_le_bytes()];
-        bytes.extend([time[0], time[1], n, n].concat());
-        bytes.extend(packet);
-    }
-    std::fs::write(path, bytes).unwrap();
+    std::fs::write(path, pcap(times.into_iter().map(|ms| (ms, tcp_packet(7, 80))))).unwrap();
 }
 
-/// Creates a node with one role, and Alice's credential for it.
+/// Creates a node with one role that shows all, and Alice's credential for it.
 fn node(fields: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let root = done(folder.path(), &["key", "new", "root.key"]);
-    done(folder.path(), &["key", "new", "node.key"]);
-    let policy = format!(
-        "[node]\nname = \"tap1\"\nkey = \"node.key\"\nrevocations = \"revoked\"\naudit = \"audit.log\"\n\
-         [roots]\noperator = \"{root}\"\n[roles.all]\nselect = \"\"\nexpose = \"all\"\ncode = \"any\"\n{fields}\n"
-    );
-    std::fs::write(folder.path().join("policy.toml"), policy).unwrap();
-    std::fs::write(folder.path().join("revoked"), "").unwrap();
-    let mint = [
-        "grant",
-        "mint",
-        "--key",
-        "root.key",
-        "--to",
-        "alice",
-        "--role",
-        "all",
-        "--code",
-        "any",
-        "-o",
-        "alice.cred",
-    ];
-    done(folder.path(), &mint);
+    commands::node(folder.path(), &format!("expose = \"all\"\n{fields}"));
     folder
 }
 
@@ -216,6 +178,50 @@ fn one_packet_does_not_fill_a_disk() {
     let account: Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
     assert_eq!(account["modules"]["m"]["records"], 65_536 + 64);
     assert!(account["modules"]["m"]["withheld"].as_u64() > Some(1_000_000), "{said}");
+}
+
+/// One packet once filled a disk through `-w`, and packets without bytes were not counted at all.
+#[test]
+fn packets_do_not_fill_a_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    capture(&folder.path().join("c.pcap"), [1_700_000_000_000]);
+    // In each of 256 areas a frame of 64 kB, or of as few bytes as there can be.
+    for (bytes, frames, most) in [(65_000, 256, 70 << 20), (0, 1_500_000, 70 << 20)] {
+        let text = format!(
+            r#"(module (memory (export "memory") 600)
+              (func (export "flame_batch") (param i32) (result i64) (i64.const 0))
+              (func (export "flame_end") (param i64) (result i64) (local $i i32) (local $at i32)
+                (loop $l
+                  (i64.store (local.get $at) (i64.const {head}))
+                  (i32.store8 offset=20 (local.get $at) (i32.const 1))
+                  (local.set $at (i32.add (local.get $at) (i32.const {size})))
+                  (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {at_once}))))
+                (local.set $i (i32.add (global.get $calls) (i32.const 1)))
+                (global.set $calls (local.get $i))
+                (i64.or (i64.const {output})
+                  (select (i64.const 0x80000000) (i64.const 0) (i32.lt_u (local.get $i) (i32.const {calls})))))
+              (global $calls (mut i32) (i32.const 0)))"#,
+            head = 0xfffd_0000_0000_u64 | (bytes + 16),
+            size = bytes + 24,
+            at_once = (16 << 20) / (bytes + 24),
+            output = ((16 << 20) / (bytes + 24) * (bytes + 24)) << 32,
+            calls = 8,
+        );
+        let manifest = manifest("packets = true\n[limits]\ncall_budget = 2_000_000_000\n");
+        let manifest = manifest.replace("[needs]\nexpose = \"all\"\n", "");
+        let wasm = with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes());
+        std::fs::write(folder.path().join("m.wasm"), wasm).unwrap();
+        let out = flame(
+            folder.path(),
+            &["run", "./m.wasm", "-r", "c.pcap", "-w", "out.pcapng", "--stats", "json", "--format", "json"],
+        );
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        let account: Value = serde_json::from_str(&said[said.find("{\"").unwrap()..]).unwrap();
+        let of = |what: &str| account["modules"]["m"][what].as_u64().unwrap();
+        assert!(of("withheld") > 0 && of("written") + of("withheld") > frames, "{said}");
+        let size = folder.path().join("out.pcapng").metadata().unwrap().len();
+        assert!((60 << 20..most).contains(&size), "{size}");
+    }
 }
 
 #[test]

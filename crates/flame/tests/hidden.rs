@@ -15,8 +15,8 @@ use std::process::Command;
 const UNDER: [&str; 4] = ["--policy", "policy.toml", "--credential", "alice.cred"];
 
 /// Creates a node that shows headers of TCP to port 80, and a module that reports for each batch its number
-/// of packets and of those lost before it, after a computation of `turns` iterations.
-fn node(of_node: &str, expose: &str, turns: u32) -> tempfile::TempDir {
+/// of packets and of those lost before it, after a computation of so many `iterations`.
+fn node(of_node: &str, expose: &str, iterations: u32) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = done(folder.path(), &["key", "new", "root.key"]);
     done(folder.path(), &["key", "new", "node.key"]);
@@ -30,7 +30,7 @@ fn node(of_node: &str, expose: &str, turns: u32) -> tempfile::TempDir {
     let wasm = format!(
         r#"(module (memory (export "memory") 1)
           (func (export "flame_batch") (param $b i32) (result i64) (local $i i32)
-            (loop $l (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {turns}))))
+            (loop $l (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const {iterations}))))
             (i64.store (i32.const 64) (i64.const 16))
             (i64.store (i32.const 72) (i64.extend_i32_u (i32.load offset=4 (local.get $b))))
             (i64.store (i32.const 80) (i64.load offset=8 (local.get $b)))

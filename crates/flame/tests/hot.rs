@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{COUNT, Memory, install, options, request, with_manifest};
+use common::{COUNT, Endless, Memory, Sums, install, options, request, with_manifest};
 use flame_abi::manifest::Table;
 use flame_admit::Protection;
 use flame_compile::InstallRequest;
@@ -12,8 +12,7 @@ use flame_quota::Meters;
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_run::Engines;
 use flame_source::{Next, Progress, RawBlock, Source, SourceError};
-use flame_worker::{Input, LoadError, Module, Run, RunError, Silent, Worker};
-use std::collections::BTreeMap;
+use flame_worker::{Input, LoadError, LossReason, Lost, Module, Run, RunError, Silent, Worker};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,53 +21,6 @@ fn counter(id: u32, protection: Protection) -> ModulePlan {
     let wasm = with_manifest(wat::parse_str(COUNT).unwrap(), common::MANIFEST.as_bytes());
     let plan = install(&wasm, &InstallRequest { protection, ..request() }).unwrap();
     ModulePlan { id: ModuleId(id), name: format!("count{id}"), ..plan }
-}
-
-/// A source of blocks until the run is stopped, with a few thousand packets per second.
-struct Endless {
-    stop: Arc<AtomicBool>,
-    delivered: Arc<AtomicU64>,
-    is_live: bool,
-}
-
-impl Source for Endless {
-    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Ok(Next::End);
-        }
-        std::thread::sleep(Duration::from_micros(300));
-        self.delivered.fetch_add(50, Ordering::Relaxed);
-        Memory { per_block: 50, ..Memory::tcp(50, 16) }.next(block)
-    }
-
-    fn progress(&self) -> Progress {
-        Progress::default()
-    }
-
-    fn is_live(&self) -> bool {
-        self.is_live
-    }
-}
-
-/// The sums of the records of each module.
-#[derive(Clone, Default)]
-struct Sums(Arc<Mutex<BTreeMap<String, u64>>>);
-
-impl Sink for Sums {
-    fn write(&mut self, module: &str, _: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        use arrow::array::{AsArray, types::UInt64Type};
-        let packets: u64 = batch.column(0).as_primitive::<UInt64Type>().values().iter().sum();
-        *self.0.lock().unwrap().entry(module.to_owned()).or_default() += packets;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        Ok(())
-    }
 }
 
 /// A run of one module that continues until it is stopped.
@@ -95,7 +47,7 @@ fn start(protection: Protection, workers: usize, is_live: bool, per_worker: bool
 }
 
 fn module(id: u32, protection: Protection) -> Module {
-    Module { plan: counter(id, protection), meters: Meters::default() }
+    Module { plan: counter(id, protection), meters: Meters::default(), keep: None }
 }
 
 #[test]
@@ -342,7 +294,11 @@ fn records_that_no_file_is_open_for_are_lost_and_end_nothing() {
     let account = handle.remove(ModuleId(1)).unwrap();
     assert_eq!((account.records, account.records_lost), (0, 1), "{account:?}");
     handle.stop();
-    worker.join().unwrap();
+    let (report, _) = worker.join().unwrap();
+    let [Lost { module, table: Some(_), rows: 1, reason: LossReason::Unplanned }] = &report.lost[..] else {
+        panic!("{:?}", report.lost)
+    };
+    assert_eq!(module, "count1");
     assert_eq!(sums.0.lock().unwrap()["count0"], delivered.load(Ordering::Relaxed));
 }
 
@@ -439,7 +395,7 @@ fn nobody_sees_in_a_confined_view_when_others_come_and_go() {
         let mut changed = 0;
         for id in (1..).take_while(|_| changes) {
             let other = ModulePlan { id: ModuleId(id), name: format!("other{id}"), ..plan.clone() };
-            let other = Module { plan: other, meters: Meters::default() };
+            let other = Module { plan: other, meters: Meters::default(), keep: None };
             let Ok(()) = handle.add(&other) else { break };
             std::thread::sleep(Duration::from_millis(2));
             let Ok(account) = handle.remove(ModuleId(id)) else { break };

@@ -4,7 +4,7 @@
 mod common;
 
 use common::root;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Returns the room of a crate, by its folder.
@@ -18,6 +18,30 @@ fn room(manifest: &Path) -> &'static str {
         }
     }
     "other"
+}
+
+/// Returns the dependencies from registries with their features, for one kind of build.
+fn features(arguments: &[&str]) -> BTreeSet<String> {
+    let output = std::process::Command::new(env!("CARGO"))
+        .args(["tree", "--quiet", "--no-dedupe", "--prefix", "none", "--format", "{p} {f}"])
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let root = root().canonicalize().unwrap().display().to_string();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter(|line| !line.contains(&root)).map(str::to_owned).collect()
+}
+
+/// The command's dependencies have the same features as with the tests' own dependencies beside them.
+#[test]
+fn tests_build_no_dependency_again() {
+    // Those of build scripts have features of their own, which the tests do not change.
+    let command = features(&["-p", "flame", "-e", "normal"]);
+    let all = features(&["--workspace", "-e", "normal,build,dev"]);
+    let again: Vec<_> = command.difference(&all).collect();
+    assert!(command.len() > 100 && again.is_empty(), "name their features in crates/flame: {again:#?}");
 }
 
 #[test]
@@ -45,7 +69,8 @@ fn edges_go_down() {
                 // Both sides meet in the node.
                 "control" if here_is_node => there != "other",
                 "control" => matches!(there, "contract" | "control" | "library"),
-                "sdk" => matches!(there, "contract" | "sdk"),
+                // Modules get no library with it but their random numbers.
+                "sdk" => matches!(there, "contract" | "sdk") || name == "fastrand",
                 "result" => matches!(there, "contract" | "result" | "library") || name == "flame-record",
                 // The transform of a field has one definition, inside the sandbox and outside.
                 "modules" => matches!(there, "sdk" | "library") || name == "flame-transform",
@@ -195,24 +220,27 @@ fn lines_are_short() {
     for folder in ["crates", "sdk", "modules", "bench", "fuzz/fuzz_targets", "docs"] {
         files(&root().join(folder), &mut all);
     }
-    all.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"].map(|f| root().join(f)));
+    let pages =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "RELEASING.md"];
+    all.extend(pages.map(|f| root().join(f)));
     let mut long = Vec::new();
     for path in &all {
-        let is_code = path.extension().is_some_and(|e| e == "rs");
-        if !is_code && path.extension().is_none_or(|e| e != "md") {
+        let kind = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
+        if !matches!(kind, "rs" | "md" | "h") {
             continue;
         }
         let text = std::fs::read_to_string(path).unwrap();
         let mut in_block = false;
         for (number, line) in text.lines().enumerate() {
-            in_block ^= !is_code && line.starts_with("```");
+            in_block ^= kind == "md" && line.starts_with("```");
             let words = line.trim_start();
-            let may_be_long = match is_code {
+            let may_be_long = match kind {
                 // rustfmt wraps everything but strings.
-                true => !words.starts_with("//") || words.contains("://") || words.contains("| "),
-                false => {
+                "rs" => !words.starts_with("//") || words.contains("://") || words.contains("| "),
+                "md" => {
                     in_block || line.starts_with("    ") || words.starts_with('|') || words.contains("](")
                 }
+                _ => false,
             };
             if line.chars().count() > LONGEST && !may_be_long {
                 long.push(format!("{}:{}", path.display(), number + 1));
@@ -220,6 +248,32 @@ fn lines_are_short() {
         }
     }
     assert!(long.is_empty(), "{} lines are longer than {LONGEST}:\n{}", long.len(), long.join("\n"));
+}
+
+/// Doc comments are sentences, or noun phrases with a head of their own.
+#[test]
+fn doc_comments_do_not_begin_with_a_question_word() {
+    const REFUSED: [&str; 6] = ["What", "How", "Where", "Of", "Who", "Why"];
+    let mut all = Vec::new();
+    for folder in ["crates", "sdk", "modules", "bench", "fuzz/fuzz_targets", "tests"] {
+        files(&root().join(folder), &mut all);
+    }
+    let mut found = Vec::new();
+    for path in all.iter().filter(|p| p.extension().is_some_and(|e| e == "rs")) {
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut marker = "";
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim_start();
+            let before = marker;
+            marker = ["///", "//!"].into_iter().find(|m| line.starts_with(m)).unwrap_or_default();
+            let first = line[marker.len()..].split_whitespace().next().unwrap_or_default();
+            if !marker.is_empty() && marker != before && REFUSED.contains(&first) {
+                found.push(format!("{}:{}: {line}", path.display(), number + 1));
+            }
+        }
+    }
+    let many = found.len();
+    assert!(found.is_empty(), "{many} doc comments begin with a question word:\n{}", found.join("\n"));
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn searcher(bytes: usize) -> Vec<u8> {
     with_manifest(wat::parse_str(wat).unwrap(), manifest.as_bytes())
 }
 
-/// Whether a view changes each field, in the order of [`Field::ALL`].
+/// One flag for each field, in the order of [`Field::ALL`]: whether the view changes it.
 type Hidden = [bool; 6];
 
 #[derive(Debug, Clone)]

@@ -57,7 +57,9 @@ fn an_operator_installs_changes_and_removes_modules() {
     assert!(reply.contains("{\"module\":\"count\",\"table\":\"interval\""), "{reply}");
 
     let updated = node.json(&["update", "count", &flow]);
-    assert_eq!((&updated["revision"], &updated["version"]), (&json!(2), &installed["version"]));
+    let of_flow = node.json(&["show", "flows"])["version"].clone();
+    assert!(of_flow.is_string() && of_flow != installed["version"], "{of_flow}");
+    assert_eq!((&updated["revision"], &updated["version"]), (&json!(2), &of_flow));
     assert!(node.refused(&["update", "count", "--revision", "1"]).contains("another change came first"));
     assert_eq!(node.json(&["stop", "flows"])["state"], "stopped");
     assert_eq!(node.json(&["update", "flows"])["state"], "running");
@@ -182,7 +184,8 @@ fn a_credential_ends_and_its_module_with_it() {
     assert!(node.refused(&[&["list"][..], &as_alice].concat()).contains("expired"));
 }
 
-/// A reader that follows outlives the node, goes on with the next one, and says what it does not know.
+/// A reader that follows outlives the node, goes on with the next one, and reports an unknown number of rows
+/// as missed.
 #[test]
 fn records_go_on_after_the_node_was_killed() {
     let Some(count) = module("count") else { return };
@@ -217,49 +220,101 @@ fn records_go_on_after_the_node_was_killed() {
     let rows = std::fs::read_to_string(node.path("rows")).unwrap();
     let rows = rows.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
     let ends: Vec<u64> = rows.filter_map(|row| row["end_ns"].as_u64()).collect();
-    assert!(ends.is_sorted_by(|a, b| a < b), "{ends:?}");
+    // After the totals of an instance, its successor may begin in the interval in which they were given.
+    let follows = |w: &[u64]| w[0] < w[1] || !w[0].is_multiple_of(100_000_000);
+    assert!(ends.windows(2).all(follows), "{ends:?}");
     node.end();
 }
 
 /// An answer on one connection is worth nothing on another one, although it is for the same credential.
 #[test]
 fn an_answer_cannot_be_replayed() {
-    use flame_trust::{Challenge, Credential, SESSION, Secret};
     let mut node = Node::new(&replay());
     node.mint("alice", &[]);
     node.start();
-    let text = std::fs::read_to_string(node.path("alice.cred")).unwrap();
-    let credential = Credential::parse(&text).unwrap();
-    let secret = Secret::from_file(&node.path("alice.key")).unwrap();
+    let alice = daemon::Holder::of(&node, "alice", "alice");
     let first = daemon::Connection::open(&node.path("node.sock"));
-    let nonce = first.post("/v1/session/challenge", &json!({ "credential": text })).1["nonce"].clone();
-    let nonce = daemon::unbase64(nonce.as_str().unwrap());
-    let answer_on = |channel: &[u8]| {
-        let challenge = Challenge::on_channel(&nonce.clone().try_into().unwrap(), channel);
-        let answer = challenge.answer(&secret, &credential, &SESSION);
-        json!({ "key": answer.key.to_string(), "signature": daemon::base64(&answer.signature) })
-    };
-    let right = answer_on(flame_api::UNIX_CHANNEL);
+    let challenge = alice.challenge(&first);
+    let right = alice.answer(&challenge, &daemon::channel(&challenge));
     // Another connection, which asked for a challenge of its own, or for none.
     let second = daemon::Connection::open(&node.path("node.sock"));
     let (code, problem) = second.post("/v1/session", &right);
     assert_eq!((code, &problem["code"]), (401, &json!("unauthenticated")), "{problem}");
-    second.post("/v1/session/challenge", &json!({ "credential": text }));
+    alice.challenge(&second);
     assert_eq!(second.post("/v1/session", &right).0, 403);
     // An answer for another channel, and the challenge is then used up.
-    assert_eq!(first.post("/v1/session", &answer_on(&[7; 32])).0, 403);
+    assert_eq!(first.post("/v1/session", &alice.answer(&challenge, &[7; 32])).0, 403);
     assert_eq!(first.post("/v1/session", &right).0, 401);
     // The right one, on a connection where nothing went wrong.
     let third = daemon::Connection::open(&node.path("node.sock"));
-    let nonce = third.post("/v1/session/challenge", &json!({ "credential": text })).1["nonce"].clone();
-    let challenge = Challenge::on_channel(
-        &daemon::unbase64(nonce.as_str().unwrap()).try_into().unwrap(),
-        flame_api::UNIX_CHANNEL,
-    );
-    let answer = challenge.answer(&secret, &credential, &SESSION);
-    let body = json!({ "key": answer.key.to_string(), "signature": daemon::base64(&answer.signature) });
-    let (code, session) = third.post("/v1/session", &body);
+    let challenge = alice.challenge(&third);
+    let (code, session) = third.post("/v1/session", &alice.answer(&challenge, &daemon::channel(&challenge)));
     assert_eq!((code, &session["principal"]), (200, &json!("alice")), "{session}");
+}
+
+/// Whoever passes a challenge on has another user, or the challenge another node.
+#[test]
+fn an_answer_on_a_unix_socket_is_for_one_node_and_one_user() {
+    let mut node = Node::new(&replay());
+    node.mint("alice", &[]);
+    node.start();
+    let alice = daemon::Holder::of(&node, "alice", "alice");
+    let me = flame_files::effective_user();
+    let with = |channel: &dyn Fn(&str) -> Vec<u8>| {
+        let connection = daemon::Connection::open(&node.path("node.sock"));
+        let challenge = alice.challenge(&connection);
+        let channel = channel(challenge["node"].as_str().unwrap());
+        connection.post("/v1/session", &alice.answer(&challenge, &channel)).0
+    };
+    assert_eq!(with(&|key| flame_api::unix_channel(key, me, me)), 200);
+    assert_eq!(with(&|key| flame_api::unix_channel(key, me, me + 1)), 403, "answered by another user");
+    assert_eq!(with(&|key| flame_api::unix_channel(key, me + 1, me)), 403, "asked by another user");
+    let other = flame_trust::Secret::generate().public().to_string();
+    assert_eq!(with(&|_| flame_api::unix_channel(&other, me, me)), 403, "asked for another node");
+}
+
+/// Listens on the socket that the environment names, for the test below, which starts it as another user.
+#[test]
+#[ignore = "it is a part of a_client_presents_no_credential_to_another_user"]
+fn listen_as_another_user() {
+    let path = std::env::var_os("FLAME_TEST_SOCKET").unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+    let mut bytes = [0; 1];
+    let read = std::io::Read::read(&mut listener.accept().unwrap().0, &mut bytes).unwrap();
+    assert_eq!(read, 0, "nothing is presented");
+}
+
+#[test]
+fn a_client_presents_no_credential_to_another_user() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    if flame_files::effective_user() != 0 {
+        eprintln!("skipped: only root can start a process of another user");
+        return;
+    }
+    let node = Node::new(&replay());
+    node.mint("alice", &[]);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    // A copy that the other user may run, wherever this program is.
+    let program = folder.path().join("test");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let socket = folder.path().join("socket");
+    let mut listens = std::process::Command::new(&program)
+        .args(["--ignored", "--exact", "listen_as_another_user"])
+        .env("FLAME_TEST_SOCKET", &socket)
+        .current_dir(folder.path())
+        .uid(65534)
+        .gid(65534)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("a listener", || socket.exists());
+    let address = format!("unix:{}", socket.display());
+    let as_alice = ["--credential", "alice.cred", "--identity", "alice.key"];
+    let refused = node.refused(&[&["list", "--node", &address][..], &as_alice].concat());
+    assert!(refused.contains("user 65534 listens there"), "{refused}");
+    assert!(listens.wait().unwrap().success());
 }
 
 #[test]
@@ -278,7 +333,7 @@ fn the_configuration_is_reloaded_and_errors_leave_the_old_one() {
     node.signal("HUP");
     node.wait_for_text("node: reloaded");
     let refused = node.refused(&["install", &count.display().to_string(), "--name", "other"]);
-    assert!(refused.contains("holds 1 modules, at most 1"), "{refused}");
+    assert!(refused.contains("no place for another module: it would be number 2 of 1"), "{refused}");
     node.configure(&replay().replace("trial", "other"));
     node.signal("HUP");
     node.wait_for_text("[sources] has changed, which needs a restart");

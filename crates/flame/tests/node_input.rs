@@ -28,6 +28,7 @@ fn code_of((status, problem): (u16, Value)) -> (u16, String) {
 fn every_refusal_names_cause_and_remedy() {
     let node = started();
     let module = json!({ "wasm": base64(b"no module") });
+    let many = vec![json!({ "field": "expose", "value": "count" }); 33];
     for (method, path, body, expected) in [
         ("GET", "/", None, (404, "not_found")),
         ("GET", "/v2/modules", None, (404, "not_found")),
@@ -44,6 +45,8 @@ fn every_refusal_names_cause_and_remedy() {
         ("POST", "/v1/modules", Some(module), (422, "refused")),
         ("POST", "/v1/modules", Some(json!({ "wasm": "", "source": "none" })), (404, "not_found")),
         ("POST", "/v1/modules", Some(json!({ "wasm": "", "name": "../x" })), (400, "invalid")),
+        ("POST", "/v1/modules", Some(json!({ "wasm": "", "narrow": many })), (400, "invalid")),
+        ("PUT", "/v1/modules/none", Some(json!({ "narrow": many })), (400, "invalid")),
         ("PUT", "/v1/modules/none", Some(json!({})), (404, "not_found")),
         ("POST", "/v1/session/challenge", Some(json!({ "credential": "x" })), (400, "invalid")),
         ("POST", "/v1/session", Some(json!({ "key": "k", "signature": "" })), (401, "unauthenticated")),
@@ -147,14 +150,20 @@ fn a_principal_has_a_rate_and_takes_none_of_the_operators() {
     let mut node = Node::new(&format!("{}[limits]\nrequests_per_second = 5\n", replay()));
     node.mint("alice", &[]);
     node.start();
-    let as_alice = ["list", "--credential", "alice.cred", "--identity", "alice.key"];
-    node.run(&as_alice);
-    // Two requests of a session are counted before the principal is known.
-    let too_many = (0..20).find_map(|_| {
-        let out = node.output(&as_alice);
-        (!out.status.success()).then(|| daemon::text(&out.stderr))
-    });
-    assert!(too_many.unwrap().contains("more than 5 requests in a second"));
+    // Every request counts, whether or not its path and method exist.
+    for paths in [["GET /v1/modules"; 2], ["GET /nowhere", "PATCH /v1/modules"]] {
+        let alice = daemon::session(&node, "alice", "alice");
+        let all: Vec<_> = paths
+            .iter()
+            .cycle()
+            .take(200)
+            .map(|path| format!("{path} HTTP/1.1\r\nhost: n\r\n\r\n"))
+            .collect();
+        alice.send(&all.concat());
+        let refused: Vec<_> = (0..200).map(|_| alice.receive()).filter(|(code, _)| *code == 429).collect();
+        assert!(refused.len() > 20, "{paths:?}: {}", refused.len());
+        assert!(refused[0].1["cause"].as_str().unwrap().contains("more than 5 requests in a second"));
+    }
     for _ in 0..50 {
         assert_eq!(node.request("GET", "/v1/modules", None).0, 200);
     }

@@ -142,7 +142,26 @@ fn once_started_it_has_one_right_left() {
     assert!(out.contains("node: ended"), "{out}");
 }
 
-/// An interface that goes and comes back ends no module.
+/// Sources with several workers have groups of their own: each has all packets of its interface.
+#[test]
+fn sources_do_not_share_the_packets_of_an_interface() {
+    let Some(count) = module("count") else { return };
+    let Some(net) = Net::new() else { return };
+    let source = |(name, interface)| format!("[sources.{name}]\ninterface = \"{interface}\"\nworkers = 2\n");
+    let sources = [("one", "rx0"), ("two", "rx0"), ("other", "tx0")];
+    let mut node = Node::new(&sources.map(source).concat()).within(&net.namespace);
+    node.start();
+    for (name, _) in sources {
+        node.json(&["install", &count.display().to_string(), "--name", name, "--source", name]);
+    }
+    net.send(&frames(), 20);
+    for (name, _) in sources {
+        wait_for("all packets", || account(&node.json(&["show", name])) == (2000, true));
+    }
+    node.end();
+}
+
+/// An interface that goes down is waited for; one that is removed and made again ends no module.
 #[test]
 fn a_source_that_fails_is_opened_again() {
     let Some(count) = module("count") else { return };
@@ -153,11 +172,16 @@ fn a_source_that_fails_is_opened_again() {
     net.send(&frames(), 1);
     wait_for("packets", || account(&node.json(&["show", "count"])).0 == 100);
     net.shell("ip link set rx0 down");
+    let logged = |text: &str| wait_for(text, || node.run(&["logs", "count"]).contains(text));
+    logged("rx0 went down");
+    net.shell("ip link set rx0 up");
+    logged("rx0 is up again");
+    net.shell("ip link del rx0");
     let source = || node.json(&["node", "status"])["sources"][0].clone();
     wait_for("the fault", || source()["running"] == false);
     assert!(source()["reason"].as_str().unwrap().contains("rx0"), "{}", source());
     assert_eq!(node.request("GET", "/v1/health", None).0, 503);
-    net.shell("ip link set rx0 up");
+    net.link();
     wait_for("the source", || source()["running"] == true);
     net.send(&frames(), 1);
     wait_for("packets", || account(&node.json(&["show", "count"])).0 == 200);

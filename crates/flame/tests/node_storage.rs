@@ -248,3 +248,77 @@ fn a_full_and_a_read_only_disk_refuse_changes_and_end_nothing() {
     node.kill();
     drop(disk);
 }
+
+/// A change that the workers refuse, or that cannot be stored once they have taken it, leaves nothing: to
+/// undo it, nothing is written.
+#[test]
+fn a_change_that_fails_on_a_full_disk_is_not_there_after_a_restart() {
+    let Some(count) = module("count") else { return };
+    let count = count.display().to_string();
+    // A process waits for its order: to end, or to be a true one.
+    let script = "touch \"started.$PPID.$$\"\nuntil [ -f order ]; do sleep 0.05; done\n\
+        [ \"$(cat order)\" = run ] || exit 9\nreal \"$@\"";
+    let mut node = Node::new(&format!("{}[isolation]\nscheduler = \"auto\"\n", replay())).with_runner(script);
+    let Some(disk) = Disk::new(node.folder.path(), &node.path("state")) else { return };
+    for name in ["alice", "bob"] {
+        node.mint(name, &[]);
+    }
+    let order = |node: &Node, text: &str| std::fs::write(node.path("order"), text).unwrap();
+    let started = |node: &Node| {
+        let names = std::fs::read_dir(node.folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("started")).count()
+    };
+    // Runs a change for NAME whose process gets its order only when the disk is read-only.
+    let fail = |node: &Node, name: &str, change: &[&str], text: &str| {
+        let _ = std::fs::remove_file(node.path("order"));
+        let (before, credential, key) = (started(node), format!("{name}.cred"), format!("{name}.key"));
+        std::thread::scope(|scope| {
+            let all = [change, &["--credential", &credential, "--identity", &key]].concat();
+            let changing = scope.spawn(move || node.output(&all));
+            wait_for("a process", || started(node) > before);
+            // The cache of compiled code is not the subject here.
+            assert!(done("sync", &["-f", node.path("state").to_str().unwrap()]));
+            disk.fail();
+            order(node, text);
+            let out = changing.join().unwrap();
+            assert!(!out.status.success(), "{change:?}: {}", daemon::text(&out.stdout));
+        });
+    };
+    let restart = |node: &mut Node| {
+        node.kill();
+        disk.mend();
+        order(node, "run");
+        node.start();
+    };
+    let modules =
+        |node: &Node| node.request("GET", "/v1/modules", None).1["modules"].as_array().unwrap().clone();
+    node.start();
+    for text in ["end", "run"] {
+        fail(&node, "alice", &["install", &count], text);
+        assert!(modules(&node).is_empty(), "{text}");
+        restart(&mut node);
+        assert!(modules(&node).is_empty(), "{text}: it came back");
+    }
+    node.json_of("bob", &["install", &count]);
+    let of_bob = |node: &Node| node.json(&["show", "count", "--principal", "bob"]);
+    for text in ["end", "run"] {
+        // With a reservation, it gets another process.
+        fail(&node, "bob", &["update", "count", "--reserve", "cpu=1%"], text);
+        for is_restarted in [false, true] {
+            if is_restarted {
+                restart(&mut node);
+            }
+            let shown = of_bob(&node);
+            assert_eq!(
+                (&shown["state"], &shown["revision"]),
+                (&json!("running"), &json!(1)),
+                "{text}: {shown}"
+            );
+            assert_eq!(shown["reserved"]["cpu_ppm"], 0, "{text}: {shown}");
+            let earlier = shown["account"]["processed"].as_u64();
+            wait_for("more packets", || of_bob(&node)["account"]["processed"].as_u64() > earlier);
+        }
+    }
+    node.kill();
+    drop(disk);
+}

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{MANIFEST, tcp_packet, with_manifest};
+use common::{MANIFEST, pcap, tcp_packet, with_manifest};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 /// A window's title, colours by C1, a line break, a reversed direction, and a formula.
 const HOSTILE: &str = "=1+1\u{1b}]0;owned\u{7}\u{9b}31m\u{85}\u{7f}\u{202e}x";
 
-/// The same without control characters, as a manifest may have it.
+/// The text above without control characters, as a manifest may have it.
 const STATED: &str = "=1+1]0;owned31m\u{202e}x";
 
 fn flame(folder: &Path, arguments: &[&str]) -> Output {
@@ -25,20 +25,7 @@ fn flame(folder: &Path, arguments: &[&str]) -> Output {
 
 /// Writes a capture of one packet.
 fn capture(path: &Path) {
-    let packet = tcp_packet(1, 80);
-    let n = (packet.len() as u32).to_le_bytes();
-    let head = [
-        0xa1b2_c3d4u32.to_le_bytes(),
-        [2, 0, 4, 0],
-        [0; 4],
-        [0; 4],
-        65535u32.to_le_bytes(),
-        1u32.to_le_bytes(),
-    ];
-    let record = [1_700_000_000u32.to_le_bytes(), [0; 4], n, n];
-    let mut bytes = [head.concat(), record.concat()].concat();
-    bytes.extend(packet);
-    std::fs::write(path, bytes).unwrap();
+    std::fs::write(path, pcap([(1_700_000_000_000, tcp_packet(1, 80))])).unwrap();
 }
 
 /// Returns the text as a TOML string.

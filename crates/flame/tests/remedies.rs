@@ -45,7 +45,7 @@ fn build(source: &Path, kept: &Path) -> String {
 }
 
 /// Returns the verdict on batches and the advice about them, without offsets and sizes, which depend on the
-/// compilers, and lines of the SDK.
+/// compilers.
 fn advice(wasm: &str, kept: &Path) -> String {
     let text = flame(&["check", wasm], &kept.join("target"));
     let at = text.find("\nverdict").expect("a verdict") + 1;
@@ -53,13 +53,6 @@ fn advice(wasm: &str, kept: &Path) -> String {
     let mut out = String::new();
     for line in lines {
         let line = line.split(" (byte ").next().unwrap_or(line);
-        // Lines of the SDK change with it.
-        let line = match line.split_once("src/glue.rs:") {
-            Some((place, rest)) => {
-                format!("{place}src/glue.rs{}", rest.trim_start_matches(|c: char| c.is_ascii_digit()))
-            }
-            None => line.to_owned(),
-        };
         let verdict = line.strip_prefix("verdict").map(|rest| rest.trim().split(' ').next().unwrap_or(""));
         match verdict {
             Some(class) => out += &format!("verdict {class}\n"),

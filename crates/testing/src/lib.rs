@@ -18,6 +18,10 @@ pub fn traces() -> Option<PathBuf> {
 }
 
 /// Returns the capture file and the given columns of each line of TRUTH.tsv.
+///
+/// # Panics
+///
+/// Panics if the list cannot be read or has no column of a given name.
 pub fn truth<const N: usize>(folder: &std::path::Path, columns: [&str; N]) -> Vec<(String, [String; N])> {
     let text = std::fs::read_to_string(folder.join("TRUTH.tsv")).expect("readable");
     let mut lines = text.lines().map(|l| l.split('\t').collect::<Vec<_>>());

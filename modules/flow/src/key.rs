@@ -4,15 +4,19 @@
 //!
 //! ```text
 //! address   IPv4: source | destination << 32; IPv6: a 32-bit fold of each, and the 32 bytes aside
-//! meta      0 << 48 | version (4, 6) << 40 | protocol << 32 | destination port << 16 | source port
+//! meta      version (4, 6) << 40 | protocol << 32 | destination port << 16 | source port
 //! ```
 //!
 //! Addresses and ports are in the packet's byte order, read as little-endian words: they are only compared
 //! for equality, and byte swaps take several instructions in Wasm.
 //!
-//! Ports of protocols other than TCP, UDP and SCTP are 0. Packets without readable ports must not look like a
-//! conversation on port 0, so they get the number of a protocol that has none: [`FRAGMENT`] for all but the
-//! first fragment of a datagram, [`CUT`] for a TCP, UDP or SCTP packet that ends before its ports.
+//! ICMP has type and code in the place of the source port. In the place of the destination port are the type
+//! of the message that answers it, and the code, so that both directions of a request and its answers have
+//! one key; messages without an answer have [`ONE_WAY`] there.
+//!
+//! Ports of other protocols than these, TCP, UDP and SCTP are 0. Packets without readable ports must not look
+//! like a conversation on port 0, so they get the number of a protocol that has none: [`FRAGMENT`] for all
+//! but the first fragment of a datagram, [`CUT`] for a TCP, UDP or SCTP packet that ends before its ports.
 
 use flame_module::{Descriptor, Ip, flags};
 
@@ -21,11 +25,44 @@ pub const FRAGMENT: u8 = 44;
 /// The protocol of packets whose ports were not captured: a reserved number (RFC 5237).
 pub const CUT: u8 = 255;
 /// The bits of a `meta` word that belong to the key.
-pub const META: u64 = (1 << 48) - 1;
+pub const META: u64 = (1 << 43) - 1;
+/// The value in place of a destination port for an ICMP message that has no answer.
+const ONE_WAY: u32 = 0xffff;
+/// Type and code of an ICMP message of which they were not captured.
+const UNKNOWN: u32 = 0xffff;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
+/// The types of ICMP messages that answer each other, for ICMP and ICMPv6.
+const ANSWERS: [&[(u8, u8)]; 2] = [
+    &[(8, 0), (13, 14), (15, 16), (17, 18), (10, 9)],
+    &[(128, 129), (133, 134), (135, 136), (130, 131), (139, 140), (144, 145)],
+];
+
+/// The type of the answer to each type of message, or the type itself. Tables, because the work of a packet
+/// must not depend on a search.
+static ANSWER: [[u8; 256]; 2] = [answers(ANSWERS[0]), answers(ANSWERS[1])];
+
+const fn answers(pairs: &[(u8, u8)]) -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut kind = 0;
+    while kind < 256 {
+        table[kind] = kind as u8;
+        kind += 1;
+    }
+    let mut at = 0;
+    while at < pairs.len() {
+        let (a, b) = pairs[at];
+        table[a as usize] = b;
+        table[b as usize] = a;
+        at += 1;
+    }
+    table
+}
 
 /// A table, because a `match` would be a jump that the processor must predict.
 static HAS_PORTS: [bool; 256] = {
@@ -75,12 +112,22 @@ impl Key {
         (self.meta >> 32) as u8
     }
 
+    fn is_icmp(self) -> bool {
+        matches!(self.proto(), ICMP | ICMPV6)
+    }
+
     pub fn sport(self) -> u16 {
-        (self.meta as u16).swap_bytes()
+        if self.is_icmp() { 0 } else { (self.meta as u16).swap_bytes() }
     }
 
     pub fn dport(self) -> u16 {
-        ((self.meta >> 16) as u16).swap_bytes()
+        if self.is_icmp() { 0 } else { ((self.meta >> 16) as u16).swap_bytes() }
+    }
+
+    /// Returns type and code of ICMP, or zeros for other protocols.
+    pub fn icmp(self) -> (u8, u8) {
+        let word = self.meta as u16;
+        if self.is_icmp() { (word as u8, (word >> 8) as u8) } else { (0, 0) }
     }
 
     /// Returns source and destination; `long` is used for IPv6.
@@ -122,7 +169,7 @@ fn fold(b: &[u8]) -> u64 {
 fn ports(d: &Descriptor, bytes: &[u8]) -> u64 {
     let proto = u64::from(d.proto) << 32;
     if !HAS_PORTS[usize::from(d.proto)] {
-        return proto;
+        return if matches!(d.proto, ICMP | ICMPV6) { icmp(d, bytes) } else { proto };
     }
     let l4 = usize::from(d.l4);
     match bytes.get(l4..l4 + 4) {
@@ -131,13 +178,31 @@ fn ports(d: &Descriptor, bytes: &[u8]) -> u64 {
     }
 }
 
+/// Returns the protocol of an ICMP message, and type and code with those of its answer in place of ports.
+#[cold]
+#[inline(never)]
+fn icmp(d: &Descriptor, bytes: &[u8]) -> u64 {
+    flame_module::cold();
+    let l4 = usize::from(d.l4);
+    let word = match bytes.get(l4..l4 + 2) {
+        Some(b) => {
+            let (kind, code) = (b[0], u32::from(b[1]) << 8);
+            let answer = ANSWER[usize::from(d.proto == ICMPV6)][usize::from(kind)];
+            let there = if answer == kind { ONE_WAY } else { u32::from(answer) | code };
+            u32::from(kind) | code | there << 16
+        }
+        None => UNKNOWN | ONE_WAY << 16,
+    };
+    u64::from(d.proto) << 32 | u64::from(word)
+}
+
 /// Returns the protocol and ports of a packet without a whole transport header; its ports may still be there.
 #[cold]
 fn unusual(d: &Descriptor, bytes: &[u8]) -> u64 {
     if d.has(flags::LATER_FRAGMENT) {
         return u64::from(FRAGMENT) << 32;
     }
-    if !HAS_PORTS[usize::from(d.proto)] {
+    if !HAS_PORTS[usize::from(d.proto)] && !matches!(d.proto, ICMP | ICMPV6) {
         return u64::from(d.proto) << 32;
     }
     // The bytes after the datagram's end are the link's padding, not ports.
@@ -147,5 +212,9 @@ fn unusual(d: &Descriptor, bytes: &[u8]) -> u64 {
     let end = l3 + if d.has(flags::IPV4) { field(2) } else { 40 + field(4) };
     // Segmentation offload leaves a total length of 0.
     let whole = end >= l4 + 4 || end == l3 || (!d.has(flags::IPV4) && end == l3 + 40);
-    if whole { ports(d, bytes) } else { u64::from(CUT) << 32 }
+    match whole {
+        true => ports(d, bytes),
+        false if HAS_PORTS[usize::from(d.proto)] => u64::from(CUT) << 32,
+        false => icmp(d, &[]),
+    }
 }

@@ -34,6 +34,8 @@ pub struct Table {
     flows: Vec<Flow>,
     /// The IPv6 addresses of the flow with the same index; IPv4 flows do not change them.
     long: Vec<Long>,
+    /// The sums of [`Flow::link_difference`] of the flow with the same index, by direction.
+    links: Vec<[i64; 2]>,
     max_flows: usize,
     /// The freed slots, chained by `next`.
     free: u32,
@@ -53,6 +55,7 @@ impl Table {
             shift: 32 - buckets.trailing_zeros(),
             flows: Vec::with_capacity(max_flows),
             long: Vec::with_capacity(max_flows),
+            links: Vec::with_capacity(max_flows),
             max_flows,
             free: NONE,
             timeouts,
@@ -102,10 +105,21 @@ impl Table {
                 self.restart(index, d, key, long, direction, out);
             } else {
                 flow.count(d, direction);
+                if flow.has_other_link(d) {
+                    self.other_link(index, d, direction);
+                }
             }
             return;
         }
         self.insert(bucket, d, key, long, out);
+    }
+
+    /// Counts a link header that is not as long as that of the flow's first packet.
+    #[cold]
+    #[inline(never)]
+    fn other_link(&mut self, index: usize, d: &Descriptor, direction: usize) {
+        cold();
+        self.links[index][direction] += self.flows[index].link_difference(d);
     }
 
     /// Ends the flow of a packet and begins the next one with the packet.
@@ -123,13 +137,15 @@ impl Table {
         let flow = self.flows[index];
         let silent = d.ts_ns.saturating_sub(flow.last);
         let end = flow.end(if silent > self.timeouts.idle { End::Idle } else { End::Active });
-        flow.write(&self.long[index], end, out);
+        flow.write(&self.long[index], self.links[index], end, out);
         if end == End::Active {
             // The same conversation continues and keeps its direction.
             let same = if direction == 0 { key } else { key.reversed() };
             let mut next = Flow::new(same, d);
             next.next = flow.next;
             next.count(d, direction);
+            self.links[index] = [0; 2];
+            self.links[index][direction] = next.link_difference(d);
             self.flows[index] = next;
         } else {
             self.begin(index, flow.next, d, key, long);
@@ -143,6 +159,8 @@ impl Table {
         let mut flow = Flow::new(if answer { key.reversed() } else { key }, d);
         flow.next = next;
         flow.count(d, usize::from(answer));
+        self.links[index] = [0; 2];
+        self.links[index][usize::from(answer)] = flow.link_difference(d);
         self.flows[index] = flow;
         if let Some(long) = long {
             self.long[index] = if answer { reverse(long) } else { *long };
@@ -185,9 +203,15 @@ impl Table {
         let index = self.flows.len();
         // There is room for all flows: the reserved capacity is never exceeded, and growing would take as
         // long as copying the pool.
-        if index < self.flows.capacity() && index < self.long.capacity() && index == self.long.len() {
+        if index < self.flows.capacity()
+            && index < self.long.capacity()
+            && index < self.links.capacity()
+            && index == self.long.len()
+            && index == self.links.len()
+        {
             self.flows.push(Flow::default());
             self.long.push([0; 32]);
+            self.links.push([0; 2]);
         }
         index
     }
@@ -207,7 +231,7 @@ impl Table {
 
     fn evict(&mut self, index: usize, out: &mut Out) {
         self.evicted += 1;
-        self.flows[index].write(&self.long[index], End::Evicted, out);
+        self.flows[index].write(&self.long[index], self.links[index], End::Evicted, out);
         self.remove(index);
     }
 
@@ -248,7 +272,7 @@ impl Table {
             }
             let flow = self.flows[*cursor];
             if flow.is_used() && self.is_silent(&flow, now_ns) {
-                flow.write(&self.long[*cursor], flow.end(End::Idle), out);
+                flow.write(&self.long[*cursor], self.links[*cursor], flow.end(End::Idle), out);
                 self.remove(*cursor);
             }
             *cursor += 1;
@@ -271,7 +295,7 @@ impl Table {
             }
             if flow.is_used() {
                 let end = if self.is_silent(flow, now_ns) { End::Idle } else { End::End };
-                flow.write(&self.long[*cursor], flow.end(end), out);
+                flow.write(&self.long[*cursor], self.links[*cursor], flow.end(end), out);
             }
             *cursor += 1;
         }

@@ -33,7 +33,8 @@ impl Packets {
             20,
             proto,
             flags::IPV4,
-            u32::from(src ^ dst) ^ u32::from(sport ^ dport),
+            // ICMP has no ports that the flow's hash could depend on.
+            u32::from(src ^ dst) ^ if proto == 1 { 0 } else { u32::from(sport ^ dport) },
             tcp_flags,
         )
     }
@@ -99,7 +100,7 @@ impl Packets {
 }
 
 fn text(row: &RowBytes) -> String {
-    assert_eq!((row.table, row.bytes.len()), (0, 90));
+    assert_eq!((row.table, row.bytes.len()), (0, 108));
     let host = |at: usize| if row.bytes[at] == 4 { row.bytes[at + 4] } else { row.bytes[at + 16] };
     let n = |at, size| row.integer(at, size);
     format!(
@@ -245,6 +246,60 @@ fn packets_without_ports_are_no_conversation_on_port_0() {
     assert_eq!(p.records(), expected);
 }
 
+/// Returns `type code` of each record, with the packets of both directions.
+fn icmp(packets: &Packets) -> Vec<String> {
+    let row = |r: &RowBytes| {
+        let [kind, code] = [90, 91].map(|at| r.integer(at, 1));
+        format!("{kind} {code} {}/{}", r.integer(55, 8), r.integer(63, 8))
+    };
+    packets.run(16, &[]).rows.iter().map(row).collect()
+}
+
+#[test]
+fn an_icmp_request_and_its_answer_are_one_flow() {
+    let message = |kind: u8, code: u8| u16::from_be_bytes([kind, code]);
+    let mut p = Packets::default();
+    p.v4(1, 1, (1, message(8, 0)), (2, 7), 0);
+    p.v4(2, 1, (2, message(0, 0)), (1, 9), 0);
+    p.v4(3, 1, (1, message(8, 0)), (2, 5), 0);
+    // A message without an answer is a flow of its own, in each direction.
+    p.v4(4, 1, (2, message(3, 1)), (1, 0), 0);
+    p.v4(5, 1, (1, message(3, 1)), (2, 0), 0);
+    p.v4(6, 1, (2, message(3, 3)), (1, 0), 0);
+    assert_eq!(icmp(&p), ["8 0 2/1", "3 1 1/0", "3 1 1/0", "3 3 1/0"]);
+    let ports = |row: &RowBytes| (row.integer(18, 2), row.integer(37, 2));
+    assert!(p.run(16, &[]).rows.iter().all(|row| ports(row) == (0, 0)), "ICMP has no ports");
+}
+
+#[test]
+fn type_and_code_that_were_not_captured_are_255() {
+    let mut p = Packets::default();
+    let cut = p.v4(1, 1, (1, 0x0800), (2, 0), 0);
+    (cut.flags, cut.cap_len) = (flags::IPV4 | flags::TRUNCATED, 21);
+    let short = p.v4(2, 1, (1, 0x0800), (2, 0), 0);
+    (short.flags, short.cap_len) = (flags::IPV4 | flags::TRUNCATED, 22);
+    assert_eq!(icmp(&p), ["255 255 1/0", "8 0 1/0"]);
+}
+
+#[test]
+fn bytes_are_counted_with_and_without_the_link_header() {
+    let mut p = Packets::default();
+    // Lengths of link headers, and the offsets that the decoder would give; the bytes lie before the packet.
+    for (at, (src, dst, link)) in
+        [(A, B, 14), (A, B, 18), (B, A, 14), (B, A, 7), (A, B, 200)].iter().enumerate()
+    {
+        let before = p.memory.len() as u32;
+        p.memory.extend(vec![0; *link]);
+        let d = p.v4(at as u64, 17, *src, *dst, 0);
+        (d.addr, d.l3, d.l4) = (before, *link as u16, *link as u16 + 20);
+        (d.cap_len, d.wire_len) = (d.cap_len + *link as u32, 300);
+    }
+    let run = p.run(16, &[]);
+    let row = &run.rows[0];
+    assert_eq!((run.rows.len(), row.integer(71, 8), row.integer(79, 8)), (1, 900, 600));
+    assert_eq!((row.integer(92, 8), row.integer(100, 8)), (900 - 14 - 18 - 200, 600 - 14 - 7));
+}
+
 #[test]
 fn hidden_addresses_are_counted() {
     let mut p = Packets::default();
@@ -265,5 +320,5 @@ fn more_flows_than_the_output_holds_all_come_out() {
 #[test]
 fn the_manifest_is_valid() {
     let manifest = flame_abi::manifest::Manifest::parse(include_bytes!("../module.toml")).expect("valid");
-    assert_eq!(manifest.tables.iter().map(|t| t.columns.len()).collect::<Vec<_>>(), [14, 4]);
+    assert_eq!(manifest.tables.iter().map(|t| t.columns.len()).collect::<Vec<_>>(), [18, 4]);
 }

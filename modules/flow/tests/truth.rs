@@ -1,5 +1,5 @@
 //! Conversations in real captures: as many as another program finds. Where they differ,
-//! docs/truth-flow.md says why.
+//! docs/truth-flow.md explains why.
 
 use flame_flow::Flow;
 use flame_module::testing::{Native, Parameters};

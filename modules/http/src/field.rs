@@ -32,8 +32,12 @@ fn number(text: &str, name: &str) -> Result<u32, String> {
 }
 
 impl Field {
-    /// Creates a field from the parameters, or `None` if `base` is empty. The error names the parameter and
-    /// the expected value.
+    /// Creates a field from the parameters, or `None` if `base` is empty.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the parameter and the expected value if `base` or `width` is none of the
+    /// possible ones, `mask` or `value` is no number of 32 bits, or `value` has bits outside `mask`.
     pub fn new(params: &Params<'_>) -> Result<Option<Self>, String> {
         let base = match params.base {
             "" => return Ok(None),

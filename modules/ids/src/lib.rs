@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::{Engine, Facts, Group, Limits};
 use flame_module::{Batch, Init, Module, Out, Progress};
-use rule::{Dialect, RuleSet, Source, Target};
+use rule::{Dialect, Rule, RuleSet, Source, Target, Unsupported};
 
 mod tables {
     flame_module::manifest!();
@@ -19,6 +19,12 @@ mod tables {
 
 /// More bytes than the longest row of `unsupported`.
 const ROW: usize = 8192;
+/// The largest number of rows of `unsupported`, and of bytes in them: half the records, and a quarter of the
+/// bytes, that an operator's own modules may emit in a second, which is all that a short capture has.
+const MOST_LISTED: usize = 32_768;
+const MOST_LISTED_BYTES: usize = 16 << 20;
+/// The largest number of characters of a text in a row of `unsupported`.
+const TEXT: usize = 1000;
 /// The largest number of bytes of a payload that a row holds, as in Suricata.
 const PAYLOAD: usize = 4096;
 
@@ -39,8 +45,11 @@ pub struct Ids {
     packets: u64,
     /// Whether the summary was written, or another worker writes it.
     is_summed_up: bool,
-    /// The number of rows of `unsupported` that were written.
-    told: usize,
+    /// The number of rows of `unsupported` that were written so far, and of all that are to be written.
+    written: usize,
+    listed: usize,
+    /// Whether `state` and `costly` were written.
+    is_stated: bool,
     /// The number of packets with a payload that is entirely hidden.
     without_payload: u64,
 }
@@ -64,7 +73,7 @@ impl Module for Ids {
     fn new(init: &Init) -> Self {
         let params = tables::Params::from(init);
         let Some(dialect) = dialect(params.dialect) else {
-            panic!("parameter dialect: {:?}: expected suricata or snort", params.dialect);
+            panic!("parameter dialect: {:?}: expected suricata or snort, as dialect=snort", params.dialect);
         };
         let source =
             Source { rules: params.rules, vars: params.vars, thresholds: params.thresholds, dialect };
@@ -75,10 +84,12 @@ impl Module for Ids {
             && let Some(first) = engine.set.unsupported.first()
         {
             let place = engine.set.place(first);
-            panic!("parameter strict: {}; the first: {place}: {}", engine.summary(), first.reason);
+            let (summary, reason) = (engine.summary(), &first.reason);
+            panic!("parameter strict: {place}: {reason}; {summary}; correct the lines, or leave strict out");
         }
         // Only worker 0 reports unsupported rules.
         let is_first = init.worker == 0;
+        let listed = if is_first { listed(&engine.set) } else { 0 };
         Self {
             engine,
             worker: init.worker,
@@ -86,7 +97,9 @@ impl Module for Ids {
             with_payload: params.payload,
             packets: 0,
             is_summed_up: !is_first,
-            told: if is_first { 0 } else { usize::MAX },
+            written: 0,
+            listed,
+            is_stated: false,
             without_payload: 0,
         }
     }
@@ -142,20 +155,63 @@ impl Module for Ids {
     }
 
     fn tick(&mut self, _: u64, out: &mut Out) -> Progress {
-        self.tell(out)
+        self.list(out)
     }
 
     fn end(&mut self, _: u64, out: &mut Out) -> Progress {
-        if self.tell(out) == Progress::More {
-            return Progress::More;
+        // First, so that no list takes its place.
+        if !std::mem::replace(&mut self.is_stated, true) {
+            self.state(out);
         }
+        self.list(out)
+    }
+}
+
+/// Returns how many of the lines that are not in use are listed.
+fn listed(set: &RuleSet) -> usize {
+    let size = |u: &Unsupported| {
+        let file = set.files.get(u.file as usize).map_or(0, String::len);
+        // Column names are counted, too; a character has up to four bytes.
+        64 + file.min(4 * TEXT) + u.reason.len().min(4 * TEXT)
+    };
+    let mut bytes = 0;
+    let fits = set.unsupported.iter().take(MOST_LISTED).take_while(|u| {
+        bytes += size(u);
+        bytes <= MOST_LISTED_BYTES
+    });
+    fits.count()
+}
+
+impl Ids {
+    /// Reports how many rules run, once.
+    fn sum_up(&mut self, out: &mut Out) {
+        if !std::mem::replace(&mut self.is_summed_up, true) {
+            out.write(&tables::Notice { text: &self.engine.summary() });
+            let more = self.unlisted();
+            if more > 0 {
+                let most = rule::MAX_LISTED;
+                let text = format!("{more} more lines are not listed; `flame ids check` lists up to {most}");
+                out.write(&tables::Notice { text: &text });
+            }
+        }
+    }
+
+    /// Returns the number of lines that are not in use and not listed.
+    fn unlisted(&self) -> u64 {
+        let set = &self.engine.set;
+        let here = if self.worker == 0 { set.unsupported.len() - self.listed } else { 0 };
+        set.unlisted + here as u64
+    }
+
+    /// Reports the counters, and the rules that cost most.
+    fn state(&self, out: &mut Out) {
         let (c, (connections, rates)) = (self.engine.counts, self.engine.evicted());
         let (running, set) = (self.engine.rules(), &self.engine.set);
         out.write(&tables::State {
             worker: self.worker,
             rules: running as u32,
             unsupported: (set.total - running as u64) as u32,
-            unlisted: set.unlisted,
+            unlisted: self.unlisted(),
             packets: c.packets,
             alerts: c.alerts,
             held_back: c.held_back,
@@ -164,31 +220,27 @@ impl Module for Ids {
             evicted_connections: connections,
             evicted_rates: rates,
         });
-        Progress::Done
-    }
-}
-
-impl Ids {
-    /// Reports how many rules run, once.
-    fn sum_up(&mut self, out: &mut Out) {
-        if !std::mem::replace(&mut self.is_summed_up, true) {
-            out.write(&tables::Notice { text: &self.engine.summary() });
+        for (rule, packets) in self.engine.costly() {
+            let Rule { gid, sid, msg, .. } = rule;
+            let msg: String = msg.chars().take(TEXT).collect();
+            out.write(&tables::Costly { worker: self.worker, gid: *gid, sid: *sid, msg: &msg, packets });
         }
     }
 
     /// Reports the summary and the unsupported rules, once.
-    fn tell(&mut self, out: &mut Out) -> Progress {
+    fn list(&mut self, out: &mut Out) -> Progress {
         self.sum_up(out);
         let set = &self.engine.set;
-        while let Some(u) = set.unsupported.get(self.told) {
+        while self.written < self.listed {
+            let Some(u) = set.unsupported.get(self.written) else { break };
             if out.room() < ROW {
                 return Progress::More;
             }
-            let short = |text: &str| text.chars().take(1000).collect::<String>();
+            let short = |text: &str| text.chars().take(TEXT).collect::<String>();
             let file = short(set.files.get(u.file as usize).map_or("", String::as_str));
             let reason = short(&u.reason);
             out.write(&tables::Unsupported { file: &file, line: u.line, sid: u.sid, reason: &reason });
-            self.told += 1;
+            self.written += 1;
         }
         Progress::Done
     }

@@ -1,4 +1,6 @@
+mod bad;
 mod words;
+mod work;
 
 use super::*;
 use crate::engine::{Engine, Limits};
@@ -223,7 +225,7 @@ fn work_on_one_packet_has_an_end() {
     assert_eq!(
         run(&mut engine, &[to(80, &payload)]),
         [Vec::<u32>::new()],
-        "what comes behind is given up too"
+        "the rules after it are given up too"
     );
     assert_eq!(engine.counts.given_up, 1);
     assert_eq!(run(&mut engine, &[to(80, b"a")]), [[2]]);
@@ -240,7 +242,7 @@ fn rows_are_as_the_manifest_has_them() {
     native.packets(&packets, &memory);
     native.end(0);
     let numbers: Vec<u16> = native.rows.iter().map(|r| r.table).collect();
-    assert_eq!(numbers, [2, 0, 1, 3]);
+    assert_eq!(numbers, [2, 0, 3, 1], "the state precedes the list");
     let alert: tables::Alert = native.of()[0];
     assert_eq!((alert.gid, alert.sid, alert.rev, alert.msg), (1, 9, 3, "hello"));
     assert_eq!((alert.packet, alert.payload, alert.metadata), (1, "eHg=", "created_at 2020_01_01"));

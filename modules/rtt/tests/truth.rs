@@ -1,5 +1,5 @@
 //! Handshakes in real captures: as many, and as long, as another program finds. Where they differ,
-//! docs/truth-rtt.md says why.
+//! docs/truth-rtt.md explains why.
 
 use flame_module::testing::{Native, Parameters};
 use flame_rtt::{Histogram, Rtt};

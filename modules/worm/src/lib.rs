@@ -38,7 +38,7 @@ fn signatures(params: &Params<'_>) -> Vec<signature::Signature> {
 pub struct Worm {
     search: Search,
     found: Found,
-    /// By worm, the last packet that had it: a packet with the same signature twice counts once.
+    /// The last packet that had each worm: a packet with the same signature twice counts once.
     last: Box<[u64]>,
     searched: u64,
     without_payload: u64,

@@ -78,6 +78,13 @@ pub struct Search {
 }
 
 impl Search {
+    /// Builds the automaton of the patterns. `max_pending` is the number of directions of connections that
+    /// may wait for their next segment, rounded up to a power of two.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the patterns exceed the limits of [`parse`](crate::signature::parse) so far that the
+    /// automaton does not fit into memory.
     pub fn new(signatures: &[Signature], max_pending: usize) -> Self {
         let (names, worms) = crate::signature::names(signatures);
         let rules = signatures

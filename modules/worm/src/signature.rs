@@ -43,6 +43,11 @@ impl std::error::Error for SignatureError {}
 
 /// Returns all signatures of a list, or its first error. Empty lines and lines that begin with `#` are
 /// skipped.
+///
+/// # Errors
+///
+/// Returns the first error with its position: a word that is missing or not valid, more than [`MAX`]
+/// signatures or [`MAX_BYTES`] bytes of patterns, or no signature at all.
 pub fn parse(text: &str) -> Result<Vec<Signature>, SignatureError> {
     let (mut all, mut bytes) = (Vec::new(), 0);
     for (number, line) in text.lines().enumerate() {

@@ -234,7 +234,7 @@ fn params(manifest: &Manifest) -> Result<String, String> {
         text,
         "}}
 impl Params{} {{
-    /// What the host passes where nothing is set, by name: for tests.
+    /// The values that the host passes for parameters that are not set, by name: for tests.
     #[allow(dead_code)]
     pub const DEFAULTS: &'static [(&'static ::core::primitive::str, &'static [::core::primitive::u8])] = &[
 {defaults}    ];

@@ -192,11 +192,13 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Returns the source address of the IP header, if its bytes are visible.
     #[inline]
     pub fn src(&self) -> Option<Ip> {
         self.address(12, 8)
     }
 
+    /// Returns the destination address of the IP header, if its bytes are visible.
     #[inline]
     pub fn dst(&self) -> Option<Ip> {
         self.address(16, 24)
@@ -208,6 +210,7 @@ impl<'a> Packet<'a> {
         self.port(0)
     }
 
+    /// Returns the destination port of TCP, UDP and SCTP, if its bytes are visible.
     #[inline]
     pub fn dport(&self) -> Option<u16> {
         self.port(2)

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)] // The exports, and the imports.
 
-use crate::{Batch, Init, Module, Out, Progress, Slow};
-use flame_abi::output::{MORE, REST};
+use crate::{Batch, Forward, Init, Module, Out, Progress, Slow};
+use flame_abi::output::{MORE, REFUSED, REST, TAKEN};
 
 /// Informs the host that packet `index` begins. The host replaces the call with about a dozen instructions.
 #[inline(always)]
@@ -54,6 +54,8 @@ pub fn cold() {
 pub struct Slot<F, S> {
     path: Path<F, S>,
     out: Option<Out>,
+    /// The state that was exported last.
+    state: Vec<u8>,
 }
 
 enum Path<F, S> {
@@ -64,7 +66,7 @@ enum Path<F, S> {
 
 impl<F: Module, S: Slow> Slot<F, S> {
     pub const fn new() -> Self {
-        Self { path: Path::None, out: None }
+        Self { path: Path::None, out: None, state: Vec::new() }
     }
 
     pub fn init(&mut self, bytes: &[u8]) -> u64 {
@@ -109,6 +111,26 @@ impl<F: Module, S: Slow> Slot<F, S> {
         })
     }
 
+    /// Returns the place of the state.
+    pub fn export(&mut self) -> u64 {
+        self.state.clear();
+        match &mut self.path {
+            Path::Fast(fast) => fast.export(&mut self.state),
+            Path::Slow(slow) => slow.export(&mut self.state),
+            Path::None => {}
+        }
+        pack((&self.state, false), Progress::Done)
+    }
+
+    pub fn import(&mut self, state: &[u8]) -> u64 {
+        let is_taken = match &mut self.path {
+            Path::Fast(fast) => fast.import(state),
+            Path::Slow(slow) => slow.import(state),
+            Path::None => false,
+        };
+        if is_taken { TAKEN } else { REFUSED }
+    }
+
     /// Returns the rest of the output of the call before, which the host requests until there is no more.
     pub fn rest(&mut self) -> u64 {
         self.out.as_mut().map_or(0, |out| pack(out.hand(), Progress::Done))
@@ -134,18 +156,107 @@ fn pack((bytes, rest): (&[u8], bool), progress: Progress) -> u64 {
     bytes.as_ptr() as u64 | (bytes.len() as u64) << 32 | more | rest
 }
 
+/// A module that forwards packets, in the place of one that measures them.
+#[doc(hidden)]
+pub struct Forwards<F>(F);
+
+impl<F: Forward> Module for Forwards<F> {
+    fn new(init: &Init) -> Self {
+        Self(F::new(init))
+    }
+
+    /// The host does not call this: the module exports no `flame_batch`.
+    fn batch(&mut self, _: &Batch, _: &mut Out) {}
+
+    fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
+        self.0.tick(now_ns, out)
+    }
+
+    fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
+        self.0.end(now_ns, out)
+    }
+}
+
+impl<F: Forward, S: Slow> Slot<Forwards<F>, S> {
+    pub fn push(&mut self, port: u32, batch: &Batch) -> u64 {
+        self.call(|path, out| {
+            if let Path::Fast(fast) = path {
+                fast.0.push(port, batch, out);
+            }
+            Progress::Done
+        })
+    }
+}
+
 impl<F: Module, S: Slow> Default for Slot<F, S> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// Exports a module: `export!(Fast)` or `export!(Fast, slow = Merge)`. It has no effect natively.
+/// Exports a module: `export!(Fast)` or `export!(Fast, slow = Merge)`, each with `, state` at its end if the
+/// module keeps state (`[state]` in its manifest); one that forwards packets as `export!(forward = Fast)` or
+/// `export!(forward = Fast, slow = Merge)`. It has no effect natively.
 #[macro_export]
 macro_rules! export {
-    ($fast:ty) => { $crate::export!(@all $fast, $crate::NoSlow); };
+    (forward = $fast:ty) => { $crate::export!(@forward $fast, $crate::NoSlow); };
+    (forward = $fast:ty, slow = $slow:ty) => {
+        $crate::export!(@forward $fast, $slow);
+        $crate::export!(@slow);
+    };
+    ($fast:ty) => { $crate::export!(@measure $fast, $crate::NoSlow); };
     ($fast:ty, slow = $slow:ty) => {
+        $crate::export!(@measure $fast, $slow);
+        $crate::export!(@slow);
+    };
+    ($fast:ty, state) => {
+        $crate::export!(@measure $fast, $crate::NoSlow);
+        $crate::export!(@state);
+    };
+    ($fast:ty, slow = $slow:ty, state) => {
+        $crate::export!(@measure $fast, $slow);
+        $crate::export!(@slow);
+        $crate::export!(@state);
+    };
+    (@state) => {
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_export() -> u64 {
+                slot().export()
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_import(at: u32, len: u32) -> u64 {
+                // SAFETY: see `flame_init`.
+                let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
+                slot().import(bytes)
+            }
+        };
+    };
+    (@measure $fast:ty, $slow:ty) => {
         $crate::export!(@all $fast, $slow);
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_batch(header: u32) -> u64 {
+                // SAFETY: this is the host's call of `flame_batch`.
+                slot().batch(&unsafe { $crate::Batch::from_host(header) })
+            }
+        };
+    };
+    (@forward $fast:ty, $slow:ty) => {
+        $crate::export!(@all $crate::Forwards<$fast>, $slow);
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            #[unsafe(no_mangle)]
+            extern "C" fn flame_push(port: u32, header: u32) -> u64 {
+                // SAFETY: this is the host's call of `flame_push`.
+                slot().push(port, &unsafe { $crate::Batch::from_host(header) })
+            }
+        };
+    };
+    (@slow) => {
         #[cfg(target_family = "wasm")]
         const _: () = {
             #[unsafe(no_mangle)]
@@ -181,12 +292,6 @@ macro_rules! export {
                 // SAFETY: the host passes `len` readable bytes at `at` for the time of this call.
                 let bytes = unsafe { ::std::slice::from_raw_parts(at as usize as *const u8, len as usize) };
                 slot().init(bytes)
-            }
-
-            #[unsafe(no_mangle)]
-            extern "C" fn flame_batch(header: u32) -> u64 {
-                // SAFETY: this is the host's call of `flame_batch`.
-                slot().batch(&unsafe { $crate::Batch::from_host(header) })
             }
 
             #[unsafe(no_mangle)]

@@ -1,4 +1,5 @@
 use crate::glue;
+use crate::random::Random;
 use flame_abi::{InitHeader, config, role};
 
 /// The values that an instance receives at its start.
@@ -11,6 +12,8 @@ pub struct Init<'a> {
     pub tick_ns: u64,
     /// The value of `--interval` in nanoseconds; 0 if none was given.
     pub interval_ns: u64,
+    /// The seed of this instance's random numbers; 0 unless the manifest has `random = true` in `[needs]`.
+    pub seed: u64,
     role: u32,
     parameters: &'a [u8],
 }
@@ -27,12 +30,19 @@ impl<'a> Init<'a> {
             workers: word(12),
             tick_ns: long(16),
             interval_ns: long(24),
+            seed: long(32),
             parameters: bytes.get(InitHeader::SIZE..).unwrap_or(&[]),
         }
     }
 
+    /// Returns whether this is the slow instance.
     pub fn is_slow(&self) -> bool {
         self.role == role::SLOW
+    }
+
+    /// Returns the random numbers of this instance.
+    pub fn random(&self) -> Random {
+        Random::new(self.seed)
     }
 
     /// Returns the parameter `name` of the manifest.
@@ -43,24 +53,48 @@ impl<'a> Init<'a> {
         i64::from_le_bytes(self.value(name))
     }
 
+    /// Returns the parameter `name`, a number.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the manifest has no parameter of that name and size.
     pub fn number(&self, name: &str) -> f64 {
         f64::from_le_bytes(self.value(name))
     }
 
+    /// Returns the parameter `name`, a boolean.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the manifest has no parameter of that name and size.
     pub fn boolean(&self, name: &str) -> bool {
         self.integer(name) != 0
     }
 
+    /// Returns the parameter `name`, a duration, in nanoseconds.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the manifest has no parameter of that name and size.
     pub fn duration_ns(&self, name: &str) -> u64 {
         self.integer(name) as u64
     }
 
+    /// Returns the parameter `name`, a text without `max` in the manifest.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the manifest has no parameter of that name.
     pub fn text(&self, name: &str) -> &'a str {
         let bytes = config::find(self.parameters, name).expect("parameter is in module.toml");
         std::str::from_utf8(bytes).expect("the host passes text as UTF-8")
     }
 
     /// Returns the parameter `name`, a text that has `max` in the manifest.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the manifest has no text of that name.
     pub fn large_text(&self, name: &str) -> &'a str {
         let bytes = match config::find_text(self.parameters, name).expect("parameter is in module.toml") {
             config::Text::Here(bytes) => bytes,

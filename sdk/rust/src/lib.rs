@@ -35,6 +35,7 @@ mod init;
 #[doc(hidden)]
 pub mod log;
 mod out;
+mod random;
 #[doc(hidden)]
 pub mod record;
 mod scan;
@@ -128,18 +129,19 @@ pub use batch::{Batch, Ip, Packet};
 pub use flame_module_macros::manifest;
 
 pub use flame_abi::{Descriptor, LinkType, MAX_BATCH, flags, tcp};
-#[doc(hidden)]
-pub use glue::Slot;
 pub use glue::cold;
+#[doc(hidden)]
+pub use glue::{Forwards, Slot};
 pub use init::Init;
 pub use out::{Out, Row};
+pub use random::Random;
 pub use record::Record;
 pub use scan::Scan;
 pub use table::{Entry, FlowTable, Key, Map};
 pub use timer::{Due, Timer};
 pub use view::{Ipv4, Ipv6, Tcp, Udp, proto};
 
-/// Whether a call is finished.
+/// The state of a call when it returns: finished, or with more output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Done,
@@ -150,6 +152,7 @@ pub enum Progress {
 
 /// The fast path: one instance per worker, which processes the packets.
 pub trait Module: Sized {
+    /// Creates an instance from the host's values. Parameters are read here.
     fn new(init: &Init) -> Self;
     /// Processes up to 256 packets. It may write any number of rows, see [`Out`].
     fn batch(&mut self, batch: &Batch, out: &mut Out);
@@ -158,7 +161,40 @@ pub trait Module: Sized {
         let _ = (now_ns, out);
         Progress::Done
     }
-    /// The last call of an instance.
+    /// Appends the state of the instance to `state`, at most as many bytes as `[state]` of the manifest
+    /// allows. A later instance gets them by [`Module::import`]. It is called at the end, and on a
+    /// node after some ticks, and changes nothing. Only of a module that is exported with `state`.
+    fn export(&mut self, state: &mut Vec<u8>) {
+        let _ = state;
+    }
+    /// Takes a state that [`Module::export`] of an earlier instance made, of the same version, right after
+    /// `new`. Returns whether it was taken; if not, nothing must have changed, and the instance begins empty.
+    /// The bytes may have been damaged, or be from other code of this version.
+    fn import(&mut self, state: &[u8]) -> bool {
+        let _ = state;
+        false
+    }
+    /// The last call of an instance, unless another one goes on with its state.
+    fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
+        let _ = (now_ns, out);
+        Progress::Done
+    }
+}
+
+/// The fast path of a module that forwards packets, as an element of a graph (`[ports]` in its manifest,
+/// [`export!`]`(forward = …)`). It decides about each packet.
+pub trait Forward: Sized {
+    /// As [`Module::new`].
+    fn new(init: &Init) -> Self;
+    /// Decides about up to 256 packets that came to the input `port`: those that it sends ([`Out::send`],
+    /// [`Out::send_changed`]) go on, the others are dropped.
+    fn push(&mut self, port: u32, batch: &Batch, out: &mut Out);
+    /// As [`Module::tick`].
+    fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
+        let _ = (now_ns, out);
+        Progress::Done
+    }
+    /// As [`Module::end`].
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done
@@ -167,13 +203,25 @@ pub trait Module: Sized {
 
 /// The slow path: one instance, which merges the messages that the fast ones send with [`Out::message`].
 pub trait Slow: Sized {
+    /// As [`Module::new`].
     fn new(init: &Init) -> Self;
+    /// Receives one message of a fast instance. On live sources, messages are lost if too many wait.
     fn message(&mut self, bytes: &[u8], out: &mut Out);
+    /// As [`Module::export`]; the slow instance has a state of its own.
+    fn export(&mut self, state: &mut Vec<u8>) {
+        let _ = state;
+    }
+    /// As [`Module::import`].
+    fn import(&mut self, state: &[u8]) -> bool {
+        let _ = state;
+        false
+    }
     /// Called after every worker has passed this tick.
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done
     }
+    /// The last call of the instance.
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done

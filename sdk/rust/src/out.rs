@@ -3,7 +3,7 @@ use crate::area::Area;
 use crate::batch::Ip;
 use crate::record::Record;
 use flame_abi::LinkType;
-use flame_abi::output::{FRAME, LOST, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
+use flame_abi::output::{FRAME, LOST, MADE, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, SEND, SEND_HEAD};
 use std::iter::Peekable;
 
 /// The size of the first area in bytes: 4 KiB for each packet of a batch. Only the written part of an area is
@@ -17,6 +17,8 @@ const FURTHER: usize = 512 << 10;
 const AREAS: usize = 1024;
 /// The number of messages that a host takes from one area.
 const MESSAGES: u32 = 4096;
+/// The least kind of a frame that is no table.
+const LEAST_KIND: u16 = SEND;
 /// Bytes that are kept free for the frame that reports lost records.
 const RESERVE: usize = FRAME + 8;
 
@@ -38,6 +40,8 @@ pub struct Out {
     /// The number of full areas that were handed over.
     given: usize,
     lost: u64,
+    /// The table of all lost rows and 1, or 0 if they are of several tables.
+    lost_of: u16,
     /// The texts for the operator.
     texts: crate::log::Bytes,
     texts_len: usize,
@@ -60,7 +64,18 @@ impl Default for Out {
 impl Out {
     fn new(area: Area) -> Self {
         let full = (0..AREAS).map(|_| Full { area: None, len: 0 }).collect();
-        Self { area, len: 0, messages: 0, full, count: 0, given: 0, lost: 0, texts: None, texts_len: 0 }
+        Self {
+            area,
+            len: 0,
+            messages: 0,
+            full,
+            count: 0,
+            given: 0,
+            lost: 0,
+            lost_of: 0,
+            texts: None,
+            texts_len: 0,
+        }
     }
 
     /// Returns an output whose first area has `bytes` bytes.
@@ -92,10 +107,10 @@ impl Out {
     pub fn write<'a, R: Record<'a>>(&mut self, row: &R) -> bool {
         let size = row.size();
         if size > MAX_PAYLOAD {
-            self.lost += 1;
+            self.lose(R::TABLE);
             return false;
         }
-        let Some(start) = self.place(size) else { return false };
+        let Some(start) = self.place(size, R::TABLE) else { return false };
         row.put(&mut self.area[start + FRAME..start + FRAME + size]);
         self.close(start, R::TABLE, size);
         true
@@ -135,10 +150,10 @@ impl Out {
     /// Sends at most 65,536 bytes to the slow instance.
     pub fn message(&mut self, bytes: &[u8]) {
         if bytes.len() > MAX_PAYLOAD || (self.messages == MESSAGES && !self.next_area()) {
-            self.lost += 1;
+            self.lose(MESSAGE);
             return;
         }
-        let Some(start) = self.place(bytes.len()) else { return };
+        let Some(start) = self.place(bytes.len(), MESSAGE) else { return };
         self.area[start + FRAME..start + FRAME + bytes.len()].copy_from_slice(bytes);
         self.close(start, MESSAGE, bytes.len());
         self.messages += 1;
@@ -167,7 +182,7 @@ impl Out {
         bytes: &[u8],
         change: impl FnOnce(&mut [u8]) -> usize,
     ) -> bool {
-        let Some(start) = self.place(PACKET_HEAD + bytes.len()) else { return false };
+        let Some(start) = self.place(PACKET_HEAD + bytes.len(), PACKET) else { return false };
         let frame = &mut self.area[start + FRAME..start + FRAME + PACKET_HEAD + bytes.len()];
         let (head, copy) = frame.split_at_mut(PACKET_HEAD);
         head[..8].copy_from_slice(&ts_ns.to_le_bytes());
@@ -180,20 +195,87 @@ impl Out {
         true
     }
 
+    /// Sends packet `index` of the batch from the output `port`, as it came. A packet of [`Forward::push`]
+    /// that is not sent is dropped.
+    ///
+    /// [`Forward::push`]: crate::Forward::push
+    #[inline]
+    pub fn send(&mut self, index: usize, port: u32) -> bool {
+        self.send_bytes(within_batch(index), port, &[], |_| 0)
+    }
+
+    /// Sends packet `index` of the batch with other bytes, which needs `modify` in the manifest and in the
+    /// grant: `bytes` after `change` has modified the copy; it returns the number of bytes to send. Unless
+    /// the module sees the whole packet (`expose = "all"`), they are as many as it sees, and the rest of the
+    /// packet follows them. More than 65,532 bytes are not sent, and counted as lost.
+    #[inline]
+    pub fn send_changed(
+        &mut self,
+        index: usize,
+        port: u32,
+        bytes: &[u8],
+        change: impl FnOnce(&mut [u8]) -> usize,
+    ) -> bool {
+        self.send_bytes(within_batch(index), port, bytes, change)
+    }
+
+    /// Sends a new packet from the output `port`, which needs `transmit` in the manifest and in the grant.
+    pub fn make(&mut self, port: u32, bytes: &[u8]) -> bool {
+        self.send_bytes(MADE, port, bytes, |bytes| bytes.len())
+    }
+
+    #[inline]
+    fn send_bytes(
+        &mut self,
+        index: u16,
+        port: u32,
+        bytes: &[u8],
+        change: impl FnOnce(&mut [u8]) -> usize,
+    ) -> bool {
+        let Some(start) = self.place(SEND_HEAD + bytes.len(), SEND) else { return false };
+        let frame = &mut self.area[start + FRAME..start + FRAME + SEND_HEAD + bytes.len()];
+        let (head, copy) = frame.split_at_mut(SEND_HEAD);
+        head[..2].copy_from_slice(&index.to_le_bytes());
+        // An output that no manifest has stays one, and the host refuses it.
+        head[2..].copy_from_slice(&(port.min(u32::from(u16::MAX)) as u16).to_le_bytes());
+        copy.copy_from_slice(bytes);
+        let written = change(copy).min(bytes.len());
+        // A packet that no frame holds is dropped. Cut, it could leave as another packet.
+        if written > MAX_PAYLOAD - SEND_HEAD {
+            self.lose(SEND);
+            return false;
+        }
+        self.close(start, SEND, SEND_HEAD + written);
+        true
+    }
+
     /// Returns the number of payload bytes that fit into the current area. Returning [`Progress::More`] from
     /// a tick or the end, when this becomes short, takes less memory than further areas.
     pub fn room(&self) -> usize {
         self.area.len().saturating_sub(self.len + FRAME + RESERVE)
     }
 
+    /// Counts a frame of this kind, that of a row being its table, as lost.
+    #[cold]
+    fn lose(&mut self, kind: u16) {
+        // Other kinds than tables have the largest numbers.
+        let table = if kind < LEAST_KIND { kind + 1 } else { 0 };
+        if self.lost == 0 {
+            self.lost_of = table;
+        } else if self.lost_of != table {
+            self.lost_of = 0;
+        }
+        self.lost += 1;
+    }
+
     /// Returns the start of a frame with `payload` bytes of payload, or `None`, which is counted as a loss.
     #[inline]
-    fn place(&mut self, payload: usize) -> Option<usize> {
+    fn place(&mut self, payload: usize, kind: u16) -> Option<usize> {
         let fits = |out: &Self| out.len + FRAME + payload + RESERVE <= out.area.len();
         if fits(self) || (self.next_area() && fits(self)) {
             return Some(self.len);
         }
-        self.lost += 1;
+        self.lose(kind);
         None
     }
 
@@ -224,18 +306,25 @@ impl Out {
             let len = std::mem::take(&mut self.texts_len);
             return (&texts[..len.min(texts.len())], true);
         }
-        let end = self.len + note(std::mem::take(&mut self.lost), &mut self.area[self.len..]);
+        let (lost, table) = (std::mem::take(&mut self.lost), self.lost_of);
+        let end = self.len + note(lost, table, &mut self.area[self.len..]);
         (self.len, self.messages, self.count, self.given) = (0, 0, 0, 0);
         (&self.area[..end], false)
     }
 }
 
-/// Writes the number of lost records, if there are any, and returns the bytes that it took.
-fn note(lost: u64, to: &mut [u8]) -> usize {
+/// Returns an index as the host reads it. One that no batch has stays one, and the host refuses it.
+fn within_batch(index: usize) -> u16 {
+    index.min(usize::from(MADE) - 1) as u16
+}
+
+/// Writes the number of lost records, if there are any, with their table and 1, or 0. Returns the bytes that
+/// it took.
+fn note(lost: u64, table: u16, to: &mut [u8]) -> usize {
     let Some(to) = to.first_chunk_mut::<RESERVE>().filter(|_| lost > 0) else { return 0 };
     to[..4].copy_from_slice(&8u32.to_le_bytes());
     to[4..6].copy_from_slice(&LOST.to_le_bytes());
-    to[6..8].fill(0);
+    to[6..8].copy_from_slice(&table.to_le_bytes());
     to[FRAME..].copy_from_slice(&lost.to_le_bytes());
     RESERVE
 }
@@ -318,7 +407,7 @@ impl Row<'_> {
     pub fn finish(self) -> bool {
         let len = self.at.saturating_sub(self.start + FRAME);
         if self.full || len > MAX_PAYLOAD {
-            self.out.lost += 1;
+            self.out.lose(self.kind);
             return false;
         }
         self.out.close(self.start, self.kind, len);
@@ -330,20 +419,10 @@ impl Row<'_> {
 mod tests {
     use super::*;
 
-    /// Returns all frames that a call hands over, area by area.
+    /// Returns all frames that a call hands over.
     fn frames(out: &mut Out) -> Vec<(u16, Vec<u8>)> {
-        let mut all = Vec::new();
-        loop {
-            let (mut rest, more) = out.hand();
-            while let Some((head, behind)) = rest.split_first_chunk::<FRAME>() {
-                let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-                all.push((u16::from_le_bytes([head[4], head[5]]), behind[..len].to_vec()));
-                rest = &behind[len..];
-            }
-            if !more {
-                return all;
-            }
-        }
+        let output = crate::testing::output(out);
+        crate::testing::frames(&output).map(|(kind, payload)| (kind, payload.to_vec())).collect()
     }
 
     struct Number(u64);
@@ -425,6 +504,18 @@ mod tests {
         }
         let frames = frames(&mut out);
         assert!(frames.len() == 256 && frames.iter().all(|(_, bytes)| bytes.len() == MAX_PAYLOAD));
+    }
+
+    #[test]
+    fn a_packet_to_send_that_no_frame_holds_is_lost_and_not_cut() {
+        let mut out = Out::default();
+        let long = vec![7; 262_144];
+        assert!(!out.send_changed(0, 0, &long, |bytes| bytes.len()));
+        assert!(!out.make(0, &long[..MAX_PAYLOAD - SEND_HEAD + 1]));
+        assert!(out.send_changed(1, 0, &long, |_| MAX_PAYLOAD - SEND_HEAD));
+        let frames = frames(&mut out);
+        assert_eq!((frames[0].0, frames[0].1.len()), (SEND, MAX_PAYLOAD));
+        assert_eq!(frames[1..], [(LOST, 2u64.to_le_bytes().to_vec())]);
     }
 
     #[test]

@@ -121,7 +121,9 @@ mod tests {
     #[test]
     fn parameters_have_their_defaults() {
         assert_eq!(Params::DEFAULTS, [("name", &b"x"[..]), ("port", &[187, 1, 0, 0, 0, 0, 0, 0])]);
-        let bytes = [&[0; 32][..], &[4, 0, 0, 0, 8, 0, 0, 0], b"port", &7u64.to_le_bytes()].concat();
+        let bytes =
+            [&[0; flame_abi::InitHeader::SIZE][..], &[4, 0, 0, 0, 8, 0, 0, 0], b"port", &7u64.to_le_bytes()]
+                .concat();
         let name = [&[4, 0, 0, 0, 2, 0, 0, 0][..], b"name", b"me"].concat();
         let all = [bytes, name].concat();
         assert_eq!(Params::from(&crate::Init::new(&all)), Params { port: 7, name: "me" });

@@ -1,5 +1,7 @@
 /// A timer in packet time, for [`Module::batch`](crate::Module::batch) with the time of each packet and for
-/// ticks with theirs. Time that goes back is ignored. A call of [`Timer::poll`] has a constant cost.
+/// ticks with theirs. Time that goes back by up to a minute is ignored, as packets may be out of order. If it
+/// goes back further, a wrong time stamp had moved the timer ahead, and it begins again. A call of
+/// [`Timer::poll`] has a constant cost.
 ///
 /// A timer depends only on the times that it is given, so the same packets give the same records. Those of
 /// [`Timer::every`] are due at multiples of their period since 1970, at the same times on every worker.
@@ -33,8 +35,12 @@ enum State {
     New,
     /// The time at which it is due next.
     Due(u64),
+    /// The timer was due for the only time, or for the last one that a time stamp can state.
     Expired,
 }
+
+/// The largest step back of packets that are merely out of order, in nanoseconds.
+const OUT_OF_ORDER: u64 = 60_000_000_000;
 
 /// The times at which a [`Timer`] was due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +70,19 @@ impl Timer {
     #[inline]
     pub fn poll(&mut self, now_ns: u64) -> Option<Due> {
         match self.state {
-            State::Due(due) if now_ns < due => None,
-            State::Expired => None,
+            State::Due(due) if now_ns < due => {
+                if now_ns < due.saturating_sub(self.ns).saturating_sub(OUT_OF_ORDER) {
+                    self.restart(now_ns);
+                }
+                None
+            }
+            // A periodic one ends only where time does; there it has been due.
+            State::Expired => {
+                if self.is_periodic && now_ns < (u64::MAX - self.ns).saturating_sub(OUT_OF_ORDER) {
+                    self.restart(now_ns);
+                }
+                None
+            }
             State::New => {
                 self.restart(now_ns);
                 None
@@ -89,7 +106,7 @@ impl Timer {
         }
         let more = (now_ns - due) / self.ns;
         let at_ns = due + more * self.ns;
-        self.state = State::Due(at_ns.saturating_add(self.ns));
+        self.state = at_ns.checked_add(self.ns).map_or(State::Expired, State::Due);
         Due { first_ns: due, at_ns, periods: more + 1 }
     }
 }
@@ -142,6 +159,29 @@ mod tests {
     }
 
     #[test]
+    fn a_wrong_time_stamp_does_not_silence_it() {
+        let day = 86_400_000_000_000;
+        let now = 20_000 * day;
+        for (wrong, ns) in [(now + 365 * day, 1_000), (u64::MAX, 1_000), (u64::MAX, day)] {
+            let mut timer = Timer::every(ns);
+            assert_eq!(timer.poll(now), None);
+            assert!(timer.poll(wrong).is_some());
+            assert_eq!(timer.poll(wrong), None, "at most once");
+            assert_eq!(timer.poll(now), None, "begins again");
+            let next = timer.poll(now + ns);
+            assert_eq!(next.map(|due| (due.at_ns, due.periods)), Some((now + ns, 1)));
+            // A packet out of order changes nothing.
+            assert_eq!((timer.poll(now + ns - OUT_OF_ORDER), timer.poll(now + ns)), (None, None));
+        }
+        let mut idle = Timer::after(1_000);
+        assert_eq!(idle.poll(now), None);
+        idle.restart(now + 365 * day);
+        assert_eq!((idle.poll(now), idle.poll(now + 999)), (None, None));
+        assert!(idle.poll(now + 1_000).is_some());
+        assert_eq!((idle.poll(now - day), idle.poll(now + 2_000)), (None, None), "once");
+    }
+
+    #[test]
     fn the_ends_of_time_are_no_trouble() {
         let mut timer = Timer::every(0);
         assert_eq!((timer.poll(5), timer.poll(6)), (None, Some(Due { first_ns: 6, at_ns: 6, periods: 1 })));
@@ -150,5 +190,9 @@ mod tests {
         let mut timer = Timer::after(u64::MAX);
         assert_eq!((timer.poll(5), timer.poll(u64::MAX - 1)), (None, None));
         assert_eq!(timer.poll(u64::MAX), Some(Due { first_ns: u64::MAX, at_ns: u64::MAX, periods: 1 }));
+        // At the end of time it is due once, not at every poll.
+        let mut timer = Timer::every(1);
+        assert_eq!(timer.poll(u64::MAX - 1), None);
+        assert_eq!((timer.poll(u64::MAX).is_some(), timer.poll(u64::MAX)), (true, None));
     }
 }

@@ -115,11 +115,13 @@ impl<'a> Ipv4<'a> {
         usize::from(self.header[0] & 15) * 4
     }
 
+    /// Returns the code point of differentiated services, 0 to 63.
     #[inline]
     pub fn dscp(&self) -> u8 {
         self.header[1] >> 2
     }
 
+    /// Returns the bits of explicit congestion notification: 3 if the network marked congestion.
     #[inline]
     pub fn ecn(&self) -> u8 {
         self.header[1] & 3
@@ -169,16 +171,19 @@ impl Ipv6<'_> {
         hop_limit: u8 at 7,
     }
 
+    /// Returns the code point of differentiated services, 0 to 63.
     #[inline]
     pub fn dscp(&self) -> u8 {
         (self.header[0] & 15) << 2 | self.header[1] >> 6
     }
 
+    /// Returns the bits of explicit congestion notification: 3 if the network marked congestion.
     #[inline]
     pub fn ecn(&self) -> u8 {
         self.header[1] >> 4 & 3
     }
 
+    /// Returns the flow label, a number of 20 bits.
     #[inline]
     pub fn flow_label(&self) -> u32 {
         u32::from_be_bytes([0, self.header[1] & 15, self.header[2], self.header[3]])

@@ -16,6 +16,9 @@ pub const HERE: u16 = 0;
 /// The value is the address and length of a text.
 pub const ELSEWHERE: u16 = 1;
 
+/// The largest number of parameters: a manifest of 64 KiB has no room to declare more.
+const MAX_PARAMETERS: usize = 4096;
+
 /// A text parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text<'a> {
@@ -34,7 +37,11 @@ pub fn find_text<'a>(params: &'a [u8], name: &str) -> Option<Text<'a>> {
 }
 
 fn find_kind<'a>(mut params: &'a [u8], name: &str) -> Option<(u16, &'a [u8])> {
-    while params.len() >= 8 {
+    // Counted, so that a module's init has a bound.
+    for _ in 0..MAX_PARAMETERS {
+        if params.len() < 8 {
+            return None;
+        }
         let name_len = usize::from(u16::from_le_bytes([params[0], params[1]]));
         let len = u32::from_le_bytes([params[4], params[5], params[6], params[7]]) as usize;
         let kind = u16::from_le_bytes([params[2], params[3]]);
@@ -49,16 +56,6 @@ fn find_kind<'a>(mut params: &'a [u8], name: &str) -> Option<(u16, &'a [u8])> {
 }
 
 /// Returns the value of `name` in `params`, or `None` if it is absent or `params` is cut short.
-pub fn find<'a>(mut params: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    while params.len() >= 8 {
-        let name_len = usize::from(u16::from_le_bytes([params[0], params[1]]));
-        let len = u32::from_le_bytes([params[4], params[5], params[6], params[7]]) as usize;
-        let rest = &params[8..];
-        let value = rest.get(name_len..name_len.checked_add(len)?)?;
-        if rest[..name_len] == *name.as_bytes() {
-            return Some(value);
-        }
-        params = &rest[name_len + len..];
-    }
-    None
+pub fn find<'a>(params: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    find_kind(params, name).map(|(_, value)| value)
 }

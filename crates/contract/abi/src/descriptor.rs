@@ -85,10 +85,12 @@ impl Descriptor {
         b
     }
 
+    /// Returns whether at least one of these flags is set.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
+    /// Returns whether the packet has an IP header, of either version.
     pub fn is_ip(&self) -> bool {
         self.has(flags::IPV4 | flags::IPV6)
     }

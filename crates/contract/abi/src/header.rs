@@ -45,13 +45,16 @@ pub struct InitHeader {
     pub tick_ns: u64,
     /// The value of `--interval` in nanoseconds, or 0 if it was not given.
     pub interval_ns: u64,
+    /// The seed of this instance's random numbers, or 0 unless the manifest asks for one (`needs.random`).
+    pub seed: u64,
 }
 
-const _: () = assert!(size_of::<BatchHeader>() == 24 && size_of::<InitHeader>() == 32);
+const _: () = assert!(size_of::<BatchHeader>() == 24 && size_of::<InitHeader>() == 40);
 
 impl BatchHeader {
     pub const SIZE: usize = 24;
 
+    /// Returns the header as it lies in memory.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut b = [0; Self::SIZE];
         b[0..4].copy_from_slice(&self.descriptors.to_le_bytes());
@@ -64,8 +67,9 @@ impl BatchHeader {
 }
 
 impl InitHeader {
-    pub const SIZE: usize = 32;
+    pub const SIZE: usize = 40;
 
+    /// Returns the header as it lies in memory.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut b = [0; Self::SIZE];
         b[0..4].copy_from_slice(&self.abi.to_le_bytes());
@@ -74,6 +78,7 @@ impl InitHeader {
         b[12..16].copy_from_slice(&self.workers.to_le_bytes());
         b[16..24].copy_from_slice(&self.tick_ns.to_le_bytes());
         b[24..32].copy_from_slice(&self.interval_ns.to_le_bytes());
+        b[32..40].copy_from_slice(&self.seed.to_le_bytes());
         b
     }
 }

@@ -30,9 +30,9 @@ pub const MAX_MEMORY: u32 = 0x4000_0000;
 
 /// The offset of the batch header in the control area.
 pub const BATCH_OFFSET: u32 = 0;
-/// The offset in the control area of the data for `flame_init` and `flame_message`.
+/// The offset in the control area of the data for `flame_init`, `flame_message` and `flame_import`.
 pub const DATA_OFFSET: u32 = 4096;
-/// The largest configuration or message in bytes.
+/// The largest configuration, message or state in bytes.
 pub const MAX_DATA: u32 = POLL_OFFSET - DATA_OFFSET;
 
 /// The offset of the polling page in the control area.
@@ -48,8 +48,10 @@ pub mod names {
     pub const MEMORY: &str = "memory";
     /// `(config: i32, len: i32) -> i64`, optional.
     pub const INIT: &str = "flame_init";
-    /// `(batch: i32) -> i64`, required.
+    /// `(batch: i32) -> i64`, required of a module that does not forward packets.
     pub const BATCH: &str = "flame_batch";
+    /// `(port: i32, batch: i32) -> i64`, of a module that forwards packets, instead of `flame_batch`.
+    pub const PUSH: &str = "flame_push";
     /// `(now_ns: i64) -> i64`, optional.
     pub const TICK: &str = "flame_tick";
     /// `(now_ns: i64) -> i64`, optional: the last call of an instance.
@@ -58,12 +60,35 @@ pub mod names {
     pub const MESSAGE: &str = "flame_message";
     /// `() -> i64`, optional: returns the rest of the output of the call before it.
     pub const REST: &str = "flame_rest";
+    /// `() -> i64`, of a module that keeps state: returns its state as one blob in its own memory.
+    pub const EXPORT: &str = "flame_export";
+    /// `(ptr: i32, len: i32) -> i64`, of a module that keeps state: takes or refuses a blob of an earlier
+    /// instance, once after `flame_init`.
+    pub const IMPORT: &str = "flame_import";
     /// An immutable exported global with the address of a NUL-terminated text that explains a trap, optional.
     pub const PANIC: &str = "flame_panic_text";
+
+    /// Returns whether an export is called with a batch. A module has one of the two.
+    pub fn is_batch(name: &str) -> bool {
+        name == BATCH || name == PUSH
+    }
 
     /// The prefix of exports that the rewriter adds: each names the variant without counters of an exported
     /// function.
     pub const POLLED: &str = "flame:polled:";
+
+    /// The prefix of all names that the rewriter adds. A module must not export such a name.
+    pub const RESERVED: &str = "flame:";
+    /// The exported global with the fuel of the call: instructions that it may still execute.
+    pub const FUEL: &str = "flame:fuel";
+    /// The exported global with the fuel that a packet begins with.
+    pub const PACKET_BUDGET: &str = "flame:packet_budget";
+    /// The exported global with the index of the current packet.
+    pub const PACKET_INDEX: &str = "flame:packet";
+    /// The exported global with the number of packets in the batch.
+    pub const PACKET_COUNT: &str = "flame:count";
+    /// The exported global with the place of the loop that was cut off.
+    pub const CUT_OFF_LOOP: &str = "flame:loop";
 
     /// The module name of every import.
     pub const IMPORTS: &str = "flame";

@@ -20,6 +20,7 @@ pub const MAX_TABLES: usize = 64;
 /// The maximum number of columns of a table.
 pub const MAX_COLUMNS: usize = 128;
 
+/// The manifest of a module, as `module.toml` holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -40,6 +41,12 @@ pub struct Manifest {
     /// Whether the module emits texts for the operator, which `flame run` prints on standard error.
     #[serde(default)]
     pub log: bool,
+    /// The ports of a module that forwards packets, as an element of a graph.
+    #[serde(default)]
+    pub ports: Option<Ports>,
+    /// The state that the module keeps beyond the life of an instance.
+    #[serde(default)]
+    pub state: Option<State>,
     /// The parameters by name. `--set NAME.PARAMETER=VALUE` sets one.
     #[serde(default)]
     pub parameters: BTreeMap<String, Parameter>,
@@ -62,8 +69,12 @@ pub struct Needs {
     /// A pcap filter. Packets that do not match never reach the module.
     #[serde(default)]
     pub select: Option<String>,
+    /// Whether the module uses random numbers, so that it gets a seed.
+    #[serde(default)]
+    pub random: bool,
 }
 
+/// The limits that a module asks for. `None` stands for the host's default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestLimits {
@@ -75,6 +86,42 @@ pub struct ManifestLimits {
     pub memory_mib: Option<u32>,
 }
 
+/// The state that each instance of a module exports, and that a later one may import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// The version of its form. A module gets only state of its own version.
+    pub version: u32,
+    /// The largest size of one instance's state in bytes.
+    pub max: u32,
+}
+
+/// The most ports of a module on each side.
+pub const MAX_PORTS: u32 = 64;
+
+/// The ports of a module that forwards packets, and the further rights that it asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ports {
+    /// The number of inputs.
+    #[serde(default = "one")]
+    pub inputs: u32,
+    /// The number of outputs.
+    #[serde(default = "one")]
+    pub outputs: u32,
+    /// Whether it changes bytes of packets.
+    #[serde(default)]
+    pub modify: bool,
+    /// Whether it makes packets.
+    #[serde(default)]
+    pub transmit: bool,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A parameter, whose value is set where the module is started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
@@ -89,6 +136,7 @@ pub struct Parameter {
     pub max: Option<i64>,
 }
 
+/// The type of a parameter's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ParameterType {
@@ -101,6 +149,7 @@ pub enum ParameterType {
     Duration,
 }
 
+/// A kind of record that the module emits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
@@ -110,6 +159,7 @@ pub struct Table {
     pub columns: Vec<Column>,
 }
 
+/// A value of each record of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Column {
@@ -122,6 +172,9 @@ pub struct Column {
     /// The names of an enum's values, in the order of their numbers.
     #[serde(default)]
     pub values: Vec<String>,
+    /// Whether tables for people leave the column out if they are too wide with it.
+    #[serde(default)]
+    pub detail: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -204,12 +257,16 @@ impl Manifest {
     }
 
     /// Returns the manifest as TOML, which [`Manifest::from_toml`] can read.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a value has no form in TOML.
     pub fn to_toml(&self) -> Result<String, ManifestError> {
         toml::to_string(self).map_err(|e| ManifestError::Syntax(e.to_string()))
     }
 }
 
-/// What the parser says, and for what is missing an example of it.
+/// Returns the parser's message, with an example of the key if a required one is missing.
 fn syntax(error: toml::de::Error) -> ManifestError {
     let mut text = error.to_string().trim_end().to_owned();
     let missing = error.message().strip_prefix("missing field `").and_then(|m| m.strip_suffix('`'));
@@ -220,8 +277,8 @@ fn syntax(error: toml::de::Error) -> ManifestError {
     ManifestError::Syntax(text)
 }
 
-/// Of every key that must be there.
-const EXAMPLES: [(&str, &str); 10] = [
+/// An example value of each required key.
+const EXAMPLES: [(&str, &str); 11] = [
     ("abi", "1"),
     ("name", "\"my-module\""),
     ("version", "\"0.1.0\""),
@@ -232,6 +289,7 @@ const EXAMPLES: [(&str, &str); 10] = [
     ("kind", "\"line\""),
     ("table", "\"total\""),
     ("x", "\"ts_ns\""),
+    ("max", "65_536"),
 ];
 
 impl Parameter {
@@ -274,6 +332,10 @@ impl Parameter {
     }
 
     /// Parses a value from its form on the command line.
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of the fault if the text is no value of this type, or is out of range.
     pub fn parse(&self, text: &str) -> Result<toml::Value, String> {
         let wrong = |what: &str| format!("{text:?} is not {what}");
         let value = match self.kind {
@@ -288,6 +350,11 @@ impl Parameter {
 }
 
 /// Parses a duration such as `10s`, `250ms`, `5us`, `7ns`, `2m` or `1h` and returns it in nanoseconds.
+///
+/// # Errors
+///
+/// Returns a description of the fault if the number or its unit is missing or unknown, or if the duration
+/// is longer than 285 years.
 pub fn duration_ns(text: &str) -> Result<i64, String> {
     let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
     let unit = match &text[digits..] {
@@ -308,7 +375,7 @@ pub fn duration_ns(text: &str) -> Result<i64, String> {
 mod tests {
     use super::*;
 
-    /// From its second line on.
+    /// A valid manifest, from its second line on.
     const GOOD: &str = r#"
         abi = 1
         name = "probe"
@@ -471,7 +538,34 @@ mod tests {
                 known += 1;
             }
         }
-        assert_eq!(known, 11 + 2 + 3 + 5 + 3 + 4 + 5 + 13 + 12 + 4);
+        assert_eq!(known, 13 + 3 + 3 + 5 + 3 + 5 + 5 + 13 + 13 + 4);
+    }
+
+    #[test]
+    fn a_state_has_a_version_and_a_size_that_fits() {
+        let with = |state: &str| Manifest::parse(format!("{GOOD}    [state]\n    {state}\n").as_bytes());
+        let most = crate::layout::MAX_DATA;
+        assert_eq!(with("version = 3\n    max = 64").unwrap().state, Some(State { version: 3, max: 64 }));
+        assert!(with(&format!("version = 0\n    max = {most}")).is_ok());
+        for (state, said) in [
+            ("version = 1\n    max = 0".to_owned(), "line 23: state.max: 0 is not in 1 to"),
+            (format!("version = 1\n    max = {}", most + 1), "line 23: state.max"),
+            ("version = -1\n    max = 1".to_owned(), "invalid value"),
+            ("version = 1".to_owned(), "add it, for example max = 65_536"),
+        ] {
+            let error = with(&state).unwrap_err().to_string();
+            assert!(error.contains(said), "{state}: {error}");
+        }
+        let ports = GOOD.replacen(
+            "[parameters.port]",
+            "[state]\nversion = 1\nmax = 1\n[ports]\n[parameters.port]",
+            1,
+        );
+        let error = Manifest::parse(ports.as_bytes()).unwrap_err().to_string();
+        assert!(
+            error.contains("state: a module with ports keeps no state: remove one of the two"),
+            "{error}"
+        );
     }
 
     #[test]

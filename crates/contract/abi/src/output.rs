@@ -8,6 +8,9 @@
 //! - With [`MORE`], which has a meaning for `flame_tick` and `flame_end` only, the host then makes the same
 //!   call again.
 //!
+//! `flame_export` returns address and length of a blob instead, with neither bit, and `flame_import` one of
+//! [`TAKEN`] and [`REFUSED`].
+//!
 //! The output is a sequence of frames:
 //!
 //! ```text
@@ -32,13 +35,20 @@ pub const MORE: u64 = 1 << 31;
 /// The flag in a returned value that `flame_rest` returns more output of this call.
 pub const REST: u64 = 1 << 30;
 
+/// The value of `flame_import` for a state that the module has taken.
+pub const TAKEN: u64 = 0;
+/// The value of `flame_import` for a state that the module refuses. The instance then is as after
+/// `flame_init`.
+pub const REFUSED: u64 = 1;
+
 /// The size of a frame's head in bytes.
 pub const FRAME: usize = 8;
 
 /// The kind of a frame whose payload is a message for the slow instance.
 pub const MESSAGE: u16 = 0xffff;
 /// The kind of a frame whose payload is a u64: the number of records that the module dropped since its last
-/// such frame.
+/// such frame. The last two bytes of its head are the number of their table plus 1, or 0 if they are of
+/// several tables.
 pub const LOST: u16 = 0xfffe;
 
 /// The kind of a frame whose payload is a packet for the capture file of `-w`, after a head of
@@ -49,6 +59,18 @@ pub const PACKET: u16 = 0xfffd;
 /// The kind of a frame whose payload is a text for the operator: UTF-8 of at most [`MAX_LOG`] bytes. Allowed
 /// only if the manifest has `log = true`.
 pub const LOG: u16 = 0xfffc;
+
+/// The kind of a frame by which a module that forwards packets sends one. Its payload is a head of
+/// [`SEND_HEAD`] bytes, u16 index of the packet in this batch and u16 output port, and then the bytes of the
+/// packet, or none if it is sent as it came. The index [`MADE`] sends a new packet. Only `flame_push` and the
+/// calls for the rest of its output return such frames; a packet without one is dropped.
+pub const SEND: u16 = 0xfffb;
+
+/// The size in bytes of the head of a packet that is sent.
+pub const SEND_HEAD: usize = 4;
+
+/// The index of a packet that the module made.
+pub const MADE: u16 = 0xffff;
 
 /// The largest text for the operator in bytes.
 pub const MAX_LOG: usize = 512;

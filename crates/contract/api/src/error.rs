@@ -63,11 +63,35 @@ pub struct Problem {
     pub cause: String,
     /// A way to proceed.
     pub remedy: String,
+    /// The part of the cause for the operator only. It is never part of a reply by itself.
+    #[serde(skip)]
+    pub detail: Option<Detail>,
 }
 
+/// A cause for the operator: it may name files of the node and modules of others. It has a type of its own,
+/// so that nothing of it gets into replies to others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detail(pub String);
+
 impl Problem {
+    /// Returns a problem without a part for the operator.
     pub fn new(code: Code, cause: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { code, cause: cause.into(), remedy: remedy.into() }
+        Self { code, cause: cause.into(), remedy: remedy.into(), detail: None }
+    }
+
+    /// Returns the problem with a part of the cause that only the operator receives.
+    #[must_use]
+    pub fn with_detail(self, detail: impl Into<String>) -> Self {
+        Self { detail: Some(Detail(detail.into())), ..self }
+    }
+
+    /// Returns the problem as the operator receives it.
+    #[must_use]
+    pub fn for_operator(self) -> Self {
+        match self.detail {
+            Some(Detail(detail)) => Self { cause: format!("{}: {detail}", self.cause), detail: None, ..self },
+            None => self,
+        }
     }
 }
 

@@ -1,3 +1,4 @@
+use crate::Reservation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
@@ -8,6 +9,8 @@ use utoipa::{IntoParams, ToSchema};
 #[serde(deny_unknown_fields)]
 pub struct Answer {
     /// The holder's public key: `ed25519/` and 64 hexadecimal digits.
+    #[serde(deserialize_with = "crate::most::text::<_, { crate::most::KEY }>")]
+    #[schema(max_length = 128)]
     pub key: String,
     #[serde(with = "crate::bytes")]
     #[schema(value_type = String, content_encoding = "base64")]
@@ -18,7 +21,11 @@ pub struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Narrowing {
+    #[serde(deserialize_with = "crate::most::text::<_, { crate::most::NAME }>")]
+    #[schema(max_length = 64)]
     pub field: String,
+    #[serde(deserialize_with = "crate::most::text::<_, { crate::most::VALUE }>")]
+    #[schema(max_length = 4096)]
     pub value: String,
 }
 
@@ -27,21 +34,31 @@ pub struct Narrowing {
 #[serde(deny_unknown_fields)]
 pub struct InstallRequest {
     /// The name, which is unique for its principal. By default the manifest's.
-    #[schema(pattern = "^[a-z][a-z0-9_-]{0,31}$")]
+    #[serde(default, deserialize_with = "crate::most::optional_text::<_, { crate::most::NAME }>")]
+    #[schema(pattern = "^[a-z][a-z0-9_-]{0,31}$", max_length = 32)]
     pub name: Option<String>,
     /// The source of packets. It may be left out if the node has only one.
+    #[serde(default, deserialize_with = "crate::most::optional_text::<_, { crate::most::NAME }>")]
+    #[schema(max_length = 64)]
     pub source: Option<String>,
     /// The `.wasm` file.
     #[serde(with = "crate::bytes")]
     #[schema(value_type = String, content_encoding = "base64")]
     pub wasm: Vec<u8>,
     /// The text of the file of signatures, if the module is signed.
+    #[serde(default, deserialize_with = "crate::most::optional_text::<_, { crate::most::SIGNATURES }>")]
+    #[schema(max_length = 65536)]
     pub signatures: Option<String>,
     /// Values of parameters.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::most::settings")]
+    #[schema(schema_with = crate::most::settings_schema)]
     pub settings: BTreeMap<String, String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::most::list::<_, _, { crate::most::NARROWINGS }>")]
+    #[schema(max_items = 32)]
     pub narrow: Vec<Narrowing>,
+    /// The module's reservation. Without one, the module gets the resources that others leave.
+    #[serde(default)]
+    pub reserve: Option<Reservation>,
     /// Required under a credential.
     pub answer: Option<Answer>,
 }
@@ -54,9 +71,21 @@ pub struct UpdateRequest {
     #[serde(default, with = "crate::bytes::optional")]
     #[schema(value_type = Option<String>, content_encoding = "base64")]
     pub wasm: Option<Vec<u8>>,
+    #[serde(default, deserialize_with = "crate::most::optional_text::<_, { crate::most::SIGNATURES }>")]
+    #[schema(max_length = 65536)]
     pub signatures: Option<String>,
+    #[serde(default, deserialize_with = "crate::most::optional_settings")]
+    #[schema(schema_with = crate::most::optional_settings_schema)]
     pub settings: Option<BTreeMap<String, String>>,
+    #[serde(default, deserialize_with = "crate::most::optional_list::<_, _, { crate::most::NARROWINGS }>")]
+    #[schema(max_items = 32)]
     pub narrow: Option<Vec<Narrowing>>,
+    /// Another reservation. All zeros give up what the module has.
+    #[serde(default)]
+    pub reserve: Option<Reservation>,
+    /// Whether the new instances begin empty, although they could go on with the state of the old ones.
+    #[serde(default)]
+    pub empty: bool,
     pub answer: Option<Answer>,
     /// The revision that the change is meant for. If another change came first, it is refused.
     pub revision: Option<u64>,
@@ -67,6 +96,9 @@ pub struct UpdateRequest {
 #[serde(deny_unknown_fields)]
 pub struct RenewRequest {
     pub answer: Answer,
+    /// Another reservation, with the same number of blocks.
+    #[serde(default)]
+    pub reserve: Option<Reservation>,
     pub revision: Option<u64>,
 }
 
@@ -98,13 +130,14 @@ pub enum State {
     Stopped,
     /// It lost its grant.
     Evicted,
-    /// It could not be started again after a restart of the node.
+    /// It could not be started again after a restart of the node, or its process ended too often.
     Failed,
 }
 
 impl State {
     pub const ALL: [Self; 4] = [Self::Running, Self::Stopped, Self::Evicted, Self::Failed];
 
+    /// Returns the name of the state in replies and files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -131,6 +164,12 @@ pub struct Module {
     pub hash: String,
     /// `bounded` or `metered`, while it runs.
     pub class: Option<String>,
+    /// `inline` in the node's own process, or `process` in one of its principal, while it runs.
+    #[serde(default)]
+    pub place: Option<String>,
+    /// The number of that process, for the operator only.
+    #[serde(default)]
+    pub process: Option<u32>,
     /// The number of changes, including its install.
     pub revision: u64,
     /// The time of the install in seconds since 1970.
@@ -140,8 +179,14 @@ pub struct Module {
     pub settings: BTreeMap<String, String>,
     pub narrow: Vec<Narrowing>,
     pub account: Account,
+    /// Its use of resources. A principal sees numbers up to the last interval of the accounting.
+    #[serde(default)]
+    pub usage: Usage,
+    /// Its reservation while it runs.
+    #[serde(default)]
+    pub reserved: Reservation,
     pub spool: Spool,
-    /// What its principal should know, for example that its view is narrower than its needs.
+    /// Notes for its principal, for example that its view is narrower than its needs.
     pub notes: Vec<String>,
 }
 
@@ -168,6 +213,26 @@ pub struct Account {
     pub adds_up: bool,
 }
 
+/// The use of a module since it was installed or the node was started. For a principal, numbers that a module
+/// can choose are rounded, once per interval of the accounting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Usage {
+    /// Processor time in nanoseconds.
+    pub cpu_ns: u64,
+    /// Blocks of packets that waited for it, multiplied by nanoseconds.
+    pub block_ns: u64,
+    /// Blocks that wait for it now. For the operator only.
+    pub blocks: Option<u64>,
+    /// Bytes of memory of its instances now. For the operator only.
+    pub memory: Option<u64>,
+    pub memory_byte_seconds: u64,
+    /// Bytes of records that were let out.
+    pub record_bytes: u64,
+    /// Bytes that were sent to clients.
+    pub sent_bytes: u64,
+}
+
 /// The records of a module that the node keeps for its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Spool {
@@ -184,7 +249,22 @@ pub struct Spool {
 /// An entry of a module's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogLine {
-    /// In seconds since 1970.
+    /// The time of the entry in seconds since 1970.
     pub time: u64,
+    #[serde(default)]
+    pub kind: LogKind,
     pub text: String,
+}
+
+/// The kind of an entry of a module's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogKind {
+    /// A change by a request, an eviction, or a restart of the node or the source.
+    #[default]
+    Change,
+    /// The end of an instance by a fault: its cause and place, and whether another instance was started.
+    Fault,
+    /// A text of the module for the operator.
+    Text,
 }

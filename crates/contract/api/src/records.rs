@@ -26,6 +26,20 @@ pub enum Encoding {
     Arrow,
 }
 
+impl Encoding {
+    pub const ALL: [Self; 5] = [Self::Json, Self::Csv, Self::Eve, Self::Table, Self::Arrow];
+
+    /// Returns the media type of a reply in this form.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Json | Self::Eve => "application/x-ndjson",
+            Self::Csv => "text/csv; charset=utf-8",
+            Self::Table => "text/plain; charset=utf-8",
+            Self::Arrow => "application/vnd.flame.arrow-frames",
+        }
+    }
+}
+
 /// The object at the beginning of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Frame {
@@ -58,6 +72,21 @@ pub struct RecordsQuery {
     pub follow: bool,
     /// The principal, for the operator.
     pub principal: Option<String>,
+}
+
+/// The choice of rows of the accounting.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct AccountingQuery {
+    /// The row to begin with, as in the header `flame-cursor`. By default the oldest.
+    pub cursor: Option<String>,
+    #[serde(default)]
+    #[param(inline)]
+    pub format: Encoding,
+    /// Whether to wait for further rows.
+    #[serde(default)]
+    pub follow: bool,
 }
 
 /// The place of a row in a module's spool: `EPOCH.ROW`. The epoch changes when the node restarts.

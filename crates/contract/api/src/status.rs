@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     pub ok: bool,
-    /// The reasons why something does not work.
+    /// The reasons why something does not work, for the operator only: they name what belongs to others.
     pub reasons: Vec<String>,
 }
 
@@ -17,11 +17,11 @@ pub struct Source {
     pub kind: String,
     /// The interface. Paths of files are shown to the operator only.
     pub from: Option<String>,
-    /// How packets are captured: `AF_PACKET (TPACKET_V3)` or `file, paced`.
+    /// The method of capture: `AF_PACKET (TPACKET_V3)` or `file, paced`.
     pub method: String,
     pub workers: u16,
     pub running: bool,
-    /// The reason why it does not run.
+    /// The reason why it does not run, for the operator only.
     pub reason: Option<String>,
     /// Packets, captured bytes and kernel drops, for the operator only: they include what grants hide.
     pub packets: Option<u64>,
@@ -45,7 +45,7 @@ pub struct Status {
     pub modules: u64,
     pub running: u64,
     pub sources: Vec<Source>,
-    /// What the operator should know, for example modules that could not be restored.
+    /// Notes for the operator, for example modules that could not be restored.
     pub notes: Vec<String>,
 }
 
@@ -54,7 +54,11 @@ pub struct Status {
 #[serde(deny_unknown_fields)]
 pub struct RevokeRequest {
     /// A credential, whose last block is revoked, with all that were narrowed from it.
+    #[serde(default, deserialize_with = "crate::most::optional_text::<_, { crate::most::CREDENTIAL }>")]
+    #[schema(max_length = 65536)]
     pub credential: Option<String>,
     /// A public key: of a holder, a root or a signer of modules.
+    #[serde(default, deserialize_with = "crate::most::optional_text::<_, { crate::most::KEY }>")]
+    #[schema(max_length = 128)]
     pub key: Option<String>,
 }

@@ -18,6 +18,7 @@ pub struct Prefix {
 pub struct Mac(pub [u8; 6]);
 
 impl Ip {
+    /// Reads four decimal numbers, `1.2.3.4`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.');
         let mut value = 0;
@@ -31,20 +32,24 @@ impl Ip {
         parts.next().is_none().then_some(Self(value))
     }
 
+    /// Returns the address in the first four bytes, in network order.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.iter().take(4).fold(0, |v, b| v << 8 | u32::from(*b)))
     }
 
+    /// Returns the address in network order.
     pub fn bytes(self) -> [u8; 4] {
         self.0.to_be_bytes()
     }
 
+    /// Returns whether the address is in 224.0.0.0/4.
     pub fn is_multicast(self) -> bool {
         self.0 >> 28 == 14
     }
 }
 
 impl Prefix {
+    /// Returns the prefix with a mask of `bits` leading ones.
     pub fn new(ip: Ip, bits: u32) -> Self {
         Self { ip, mask: Ip(mask(bits)) }
     }
@@ -65,6 +70,7 @@ impl Prefix {
         (given == 4 || bits as usize <= given * 8).then(|| Self::new(ip, bits))
     }
 
+    /// Returns whether an address agrees with the prefix in all bits of the mask.
     pub fn contains(self, ip: Ip) -> bool {
         (ip.0 ^ self.ip.0) & self.mask.0 == 0
     }
@@ -89,6 +95,7 @@ pub fn mask(bits: u32) -> u32 {
 impl Mac {
     pub const BROADCAST: Self = Self([255; 6]);
 
+    /// Reads six hexadecimal numbers, `0:1:2:3:4:5` or `0-1-2-3-4-5`.
     pub fn parse(text: &str) -> Option<Self> {
         let separator = if text.contains('-') { '-' } else { ':' };
         let mut parts = text.split(separator);
@@ -103,6 +110,7 @@ impl Mac {
         parts.next().is_none().then_some(Self(bytes))
     }
 
+    /// Returns whether the address is a multicast or broadcast address.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }

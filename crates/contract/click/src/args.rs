@@ -6,6 +6,7 @@ use crate::value::Value;
 
 /// Knows the names that `AddressInfo` and `PortInfo` declare.
 pub trait Resolver {
+    /// Returns the prefix that `name` stands for in the scope of an element. That of an address has 32 bits.
     fn ip(&self, element: &str, name: &str) -> Option<Prefix>;
     fn mac(&self, element: &str, name: &str) -> Option<Mac>;
     fn port(&self, element: &str, name: &str) -> Option<u16>;
@@ -26,7 +27,7 @@ impl Resolver for NoNames {
     }
 }
 
-/// Where an argument is read: names mean what they mean for this element.
+/// The scope in which the names of an argument are resolved: that of one element.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
     pub names: &'a dyn Resolver,
@@ -34,18 +35,22 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
+    /// Returns a scope without any names.
     pub fn none() -> Scope<'static> {
         Scope { names: &NoNames, element: "" }
     }
 
+    /// Returns the address or prefix that a name stands for.
     pub fn ip(&self, name: &str) -> Option<Prefix> {
         self.names.ip(self.element, name)
     }
 
+    /// Returns the Ethernet address that a name stands for.
     pub fn mac(&self, name: &str) -> Option<Mac> {
         self.names.mac(self.element, name)
     }
 
+    /// Returns the port that a name stands for.
     pub fn port(&self, name: &str) -> Option<u16> {
         self.names.port(self.element, name)
     }
@@ -71,6 +76,8 @@ impl<'a> Args<'a> {
         Self::of(split(config), names, scope)
     }
 
+    /// Takes arguments that are split already. An argument whose first word is one of `names` is a keyword
+    /// argument.
     pub fn of(args: Vec<String>, names: &[&str], scope: Scope<'a>) -> Self {
         let mut new =
             Self { scope, positional: Default::default(), keywords: Vec::new(), errors: Vec::new() };
@@ -84,6 +91,7 @@ impl<'a> Args<'a> {
         new
     }
 
+    /// Returns the scope of the arguments.
     pub fn scope(&self) -> Scope<'a> {
         self.scope
     }
@@ -146,11 +154,27 @@ impl<'a> Args<'a> {
         self.positional.front().map(String::as_str)
     }
 
+    /// Returns whether an argument was wrong so far.
+    pub fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// Adds an error, which [`Args::finish`] returns.
     pub fn error(&mut self, text: impl Into<String>) {
         self.errors.push(text.into());
     }
 
+    /// Reads a keyword argument that has no effect here, but is accepted. `docs/click.md` lists all of them;
+    /// a keyword that is neither read nor listed is an error.
+    pub fn ignore<T: Value>(&mut self, name: &str) {
+        self.key::<T>(name);
+    }
+
     /// Reports arguments that nobody read, and all errors.
+    ///
+    /// # Errors
+    ///
+    /// Returns all errors so far, and one for arguments that were not read.
     pub fn finish(mut self) -> Result<(), Vec<String>> {
         let words = self.positional.iter().map(|a| first_word(a));
         let unknown: Vec<String> =
@@ -159,6 +183,10 @@ impl<'a> Args<'a> {
             self.errors.push(format!("unknown keyword argument {}", unknown.join(", ")));
         } else if !self.positional.is_empty() {
             self.errors.push("too many arguments".into());
+        }
+        let unread: Vec<&str> = self.keywords.iter().map(|(word, _)| word.as_str()).collect();
+        if !unread.is_empty() {
+            self.errors.push(format!("keyword argument {} is not available here", unread.join(", ")));
         }
         if self.errors.is_empty() { Ok(()) } else { Err(self.errors) }
     }
@@ -188,6 +216,10 @@ mod tests {
             args.finish().unwrap_err(),
             ["LIMIT: expected an integer (u8), found 'x'", "unknown keyword argument FOO"]
         );
+        // A keyword that the class knows, but nobody reads.
+        let mut args = Args::new("N 1, CAPACITY 9", &["N", "CAPACITY"], Scope::none());
+        args.req::<u8>("N");
+        assert_eq!(args.finish().unwrap_err(), ["keyword argument CAPACITY is not available here"]);
         let mut args = Args::new("", &["N"], Scope::none());
         args.req::<u8>("N");
         assert_eq!(args.finish().unwrap_err(), ["N: required argument missing"]);

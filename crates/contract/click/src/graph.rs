@@ -1,5 +1,6 @@
 //! A graph without compound elements, and its form as text.
 
+use crate::text;
 use std::fmt::Write as _;
 
 /// An element of a flat graph.
@@ -12,12 +13,14 @@ pub struct Element {
     pub landmark: String,
 }
 
+/// An input or output, by the index of its element in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port {
     pub element: usize,
     pub port: usize,
 }
 
+/// A connection from an output to an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     pub from: Port,
@@ -25,11 +28,19 @@ pub struct Connection {
     pub landmark: String,
 }
 
+/// A package or feature that a configuration requires of the runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    pub text: String,
+    pub landmark: String,
+}
+
+/// A flat graph: connections refer to elements by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     pub elements: Vec<Element>,
     pub connections: Vec<Connection>,
-    pub requirements: Vec<String>,
+    pub requirements: Vec<Requirement>,
 }
 
 impl Graph {
@@ -42,11 +53,13 @@ impl Graph {
     pub fn unparse(&self) -> String {
         let mut out = String::new();
         if !self.requirements.is_empty() {
-            let _ = writeln!(out, "require({});\n", self.requirements.join(", "));
+            let texts: Vec<String> = self.requirements.iter().map(|r| r.text.clone()).collect();
+            let _ = writeln!(out, "require({});\n", text::join(&texts));
         }
         for e in &self.elements {
             let _ = write!(out, "{} :: {}", e.name, e.class);
-            let _ = if e.config.is_empty() { writeln!(out, ";") } else { writeln!(out, "({});", e.config) };
+            let config = text::without_comments(&e.config);
+            let _ = if config.is_empty() { writeln!(out, ";") } else { writeln!(out, "({config});") };
         }
         if !self.connections.is_empty() {
             out.push('\n');

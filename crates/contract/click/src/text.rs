@@ -26,7 +26,7 @@ fn escape_end(s: &[char], at: usize) -> usize {
     }
 }
 
-/// Returns the end of the quoted part that begins at `at`, behind its closing quote.
+/// Returns the end of the quoted part that begins at `at`, after its closing quote.
 fn quote_end(s: &[char], at: usize) -> usize {
     let quote = s[at];
     let mut i = at + 1;
@@ -34,6 +34,36 @@ fn quote_end(s: &[char], at: usize) -> usize {
         i = if quote == '"' && s[i] == '\\' { escape_end(s, i) } else { i + 1 };
     }
     (i + 1).min(s.len())
+}
+
+/// The last places at which comments of a text can end, so that a scan for a missing end is not repeated.
+struct Closers {
+    newline: Option<usize>,
+    star: Option<usize>,
+}
+
+impl Closers {
+    fn of(s: &[char]) -> Self {
+        Self {
+            newline: s.iter().rposition(|c| *c == '\n'),
+            star: s.windows(2).rposition(|w| w == ['*', '/']),
+        }
+    }
+
+    /// Returns the places in a text of which this one begins at `by`.
+    fn shifted(self, by: usize) -> Self {
+        Self { newline: self.newline.map(|n| n + by), star: self.star.map(|n| n + by) }
+    }
+
+    /// Returns the end of the comment at `at`, if one begins there and is closed.
+    fn comment_end(&self, s: &[char], at: usize) -> Option<usize> {
+        let last = match (s[at], s.get(at + 1)) {
+            ('/', Some('/')) => self.newline,
+            ('/', Some('*')) => self.star.filter(|last| *last >= at + 2),
+            _ => return None,
+        };
+        last.filter(|last| *last > at).and_then(|_| comment_end(s, at))
+    }
 }
 
 /// Returns the end of the comment at `at`, if there is one.
@@ -82,7 +112,20 @@ pub fn split(config: &str) -> Vec<String> {
 
 /// Joins arguments again.
 pub fn join(args: &[String]) -> String {
-    args.join(", ")
+    let mut joined = args.join(", ");
+    // A last empty argument would be none.
+    if args.last().is_some_and(String::is_empty) {
+        joined.push(',');
+    }
+    joined
+}
+
+/// Returns arguments without comments, which could hide the text after them.
+pub fn without_comments(config: &str) -> String {
+    match config.contains("//") || config.contains("/*") {
+        true => join(&split(config)),
+        false => config.to_owned(),
+    }
 }
 
 /// Splits a text at spaces outside quotes. Words keep their quotes.
@@ -137,8 +180,10 @@ fn unescape(s: &[char], at: usize, out: &mut String) -> usize {
         '<' => {
             let mut high = None;
             let mut i = at + 2;
+            let s = &s[..end];
+            let closers = Closers::of(&s[i.min(end)..]).shifted(i);
             while i < end {
-                if let Some(comment) = comment_end(s, i).filter(|e| *e <= end) {
+                if let Some(comment) = closers.comment_end(s, i) {
                     i = comment;
                     continue;
                 }
@@ -260,6 +305,25 @@ mod tests {
             [0xde, 0xad, 0xbe, 0xef]
         );
         assert_eq!(encode(&unquote(r#""\101\x42\$""#)), b"AB$");
+    }
+
+    #[test]
+    fn comments_without_an_end_are_scanned_once() {
+        // A scan from each comment to the end would not come to an end itself.
+        for piece in ["//", "/*", "/**", "// 0"] {
+            let text = format!("\\<{}>", piece.repeat(2_000_000));
+            assert!(unquote(&text).len() <= 1_000_000, "{piece}");
+        }
+        assert_eq!(encode(&unquote("\\<01 /* 02 */ 03 // 04\n 05>")), [1, 3, 5]);
+    }
+
+    #[test]
+    fn joined_arguments_are_the_same() {
+        for given in ["a,,", ",", "a // b\n, /* , */ 'c//', \"/*\" // d", "", "/**/", "a/**// b\n/c"] {
+            assert_eq!(split(&join(&split(given))), split(given), "{given}");
+            assert_eq!(split(&without_comments(given)), split(given), "{given}");
+        }
+        assert_eq!(without_comments("in // label"), "in");
     }
 
     #[test]

@@ -11,11 +11,13 @@ pub const SECOND: i64 = 1_000_000_000;
 impl Nanos {
     pub const ZERO: Self = Self(0);
 
+    /// Returns so many seconds, rounded to nanoseconds.
     pub fn from_secs(secs: f64) -> Self {
         // A cast from a float saturates.
         Self((secs * SECOND as f64).round() as i64)
     }
 
+    /// Returns the number of seconds, with a fraction.
     pub fn secs(self) -> f64 {
         self.0 as f64 / SECOND as f64
     }
@@ -54,7 +56,7 @@ impl Nanos {
         Some(Self(if negative { -value } else { value }))
     }
 
-    /// Writes it with six digits behind the point.
+    /// Writes it with six digits after the point.
     pub fn micros(self) -> String {
         let (sign, value) = if self.0 < 0 { ("-", self.0.unsigned_abs()) } else { ("", self.0 as u64) };
         format!("{sign}{}.{:06}", value / SECOND as u64, value % SECOND as u64 / 1000)
@@ -62,7 +64,7 @@ impl Nanos {
 }
 
 impl fmt::Display for Nanos {
-    /// Writes six digits behind the point, or nine where they tell more.
+    /// Writes six digits after the point, or nine if the last three are not zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.micros())?;
         match self.0.unsigned_abs() % 1000 {

@@ -7,8 +7,9 @@ use crate::time::Nanos;
 
 /// A type of argument.
 pub trait Value: Sized {
-    /// What a message calls it.
+    /// The name of the type in messages.
     const KIND: &'static str;
+    /// Returns the value, or `None` if the text is none of this type.
     fn read(text: &str, scope: &Scope<'_>) -> Option<Self>;
 }
 

@@ -71,7 +71,7 @@ impl Engines {
     ///
     /// # Errors
     ///
-    /// Wasmtime does not support the machine.
+    /// Returns an error if Wasmtime does not support the machine.
     pub fn new(add: impl Fn(&mut Config)) -> Result<Self, wasmtime::Error> {
         Self::of_configs(|class| {
             let mut config = config(class);
@@ -84,7 +84,7 @@ impl Engines {
     ///
     /// # Errors
     ///
-    /// As [`Engines::new`].
+    /// Returns the errors of [`Engines::new`].
     pub fn counting(add: impl Fn(&mut Config)) -> Result<Self, wasmtime::Error> {
         Self::of_configs(|class| {
             let mut config = config(class);
@@ -101,6 +101,7 @@ impl Engines {
         Ok(Self { bounded: engine(ModuleClass::Bounded)?, metered: engine(ModuleClass::Metered)? })
     }
 
+    /// Returns the engine for modules of a class.
     pub fn of(&self, class: ModuleClass) -> &Engine {
         match class {
             ModuleClass::Bounded => &self.bounded,

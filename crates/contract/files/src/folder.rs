@@ -13,6 +13,11 @@ pub struct Folder(OwnedFd);
 impl Folder {
     /// Opens a folder. If it does not exist, creates it and its missing parents with access for this user
     /// only.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the folder cannot be created or opened, is a symbolic link, or belongs to
+    /// another user, or if others have access to it.
     pub fn private(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | ALWAYS;
@@ -26,6 +31,11 @@ impl Folder {
     }
 
     /// Reads a private file of at most `most` bytes. Returns `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file is longer, is a symbolic link, belongs to another user, is accessible
+    /// to others, or cannot be read.
     pub fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
         match rustix::fs::openat(&self.0, name, OFlags::RDONLY | ALWAYS, Mode::empty()) {
             Ok(fd) => read_at_most(checked(fd, Others::Nothing)?, most).map(Some),
@@ -35,6 +45,10 @@ impl Folder {
     }
 
     /// Waits for the exclusive lock of the folder, which is held until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the folder cannot be opened again, or if the kernel refuses the lock.
     pub fn lock(&self) -> io::Result<OwnedFd> {
         // A new descriptor, because a lock belongs to the open file: threads that share one would share the
         // lock.
@@ -45,6 +59,10 @@ impl Folder {
     }
 
     /// Writes a whole file under `name`, replacing an existing one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be written or renamed. An existing file is then unchanged.
     pub fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let new = self.stage(bytes)?;
         rustix::fs::renameat(&self.0, &new, &self.0, name).map_err(|e| self.discard(&new, e))
@@ -52,6 +70,11 @@ impl Folder {
 
     /// Writes a whole file under `name` as [`Folder::put`] does, and waits until file and name are on the
     /// disk.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be written, synced or renamed. If only the folder cannot be
+    /// synced, the file already has its new contents.
     pub fn put_synced(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let new = self.stage(bytes)?;
         let sync = || {
@@ -64,6 +87,10 @@ impl Folder {
     }
 
     /// Writes a whole file under `name` unless one exists, and returns whether it was written.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be written or linked.
     pub fn put_new(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
         let new = self.stage(bytes)?;
         let linked =

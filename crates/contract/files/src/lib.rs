@@ -88,12 +88,21 @@ fn checked(fd: rustix::fd::OwnedFd, others: Others) -> io::Result<File> {
 }
 
 /// Opens a file that belongs to this user for reading.
+///
+/// # Errors
+///
+/// Returns an error if the file is a symbolic link or no regular file, belongs to another user, or gives
+/// others more access than `others`, or if it cannot be opened.
 pub fn open(path: &Path, others: Others) -> io::Result<File> {
     checked(rustix::fs::open(path, OFlags::RDONLY | ALWAYS, Mode::empty()).map_err(explain)?, others)
 }
 
 /// Opens a file that belongs to this user for reading and appending. Creates it if it does not exist, with
 /// the access for others that `others` allows.
+///
+/// # Errors
+///
+/// Returns the errors of [`open`], and one if the file cannot be created.
 pub fn append(path: &Path, others: Others) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | ALWAYS;
     let mode = Mode::from_raw_mode(0o666 & !others.forbidden());

@@ -24,11 +24,20 @@ pub struct Staged {
 impl Staged {
     /// Stages a file for `path`. Follows a symbolic link there only if it belongs to this user or to root,
     /// because in a shared folder anyone can create one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `path` has no file name, if it leads through a link of another user or more than
+    /// eight links, or if the partial file cannot be created.
     pub fn new(path: &Path) -> io::Result<Self> {
         Self::with(path, 0o666)
     }
 
     /// Stages a file for `path` with access for this user only.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Staged::new`].
     pub fn private(path: &Path) -> io::Result<Self> {
         Self::with(path, 0o600)
     }
@@ -50,6 +59,10 @@ impl Staged {
     }
 
     /// Syncs the file to disk and renames it to its final name.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be synced or renamed. It is then still partial.
     pub fn finish(&mut self) -> io::Result<()> {
         self.file.sync_all()?;
         rustix::fs::renameat(&self.folder, &self.partial, &self.folder, &self.target)?;

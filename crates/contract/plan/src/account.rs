@@ -33,6 +33,7 @@ impl Shed {
         Self::Evicted,
     ];
 
+    /// Returns the name of the cause in records and replies.
     pub fn name(self) -> &'static str {
         match self {
             Self::Trap => "trap",
@@ -47,7 +48,7 @@ impl Shed {
     }
 }
 
-/// The numbers of packets by outcome: `offered = processed + filtered + sum(shed)`.
+/// The numbers of packets by outcome: `offered = processed + filtered + sampled + sum(shed)`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// Packets that the source delivered.
@@ -56,6 +57,8 @@ pub struct Account {
     pub processed: u64,
     /// Packets that the module's filters left out.
     pub filtered: u64,
+    /// Packets that sampling left out. Only the operator may learn their number.
+    pub sampled: u64,
     shed: [u64; Shed::ALL.len()],
     /// Records that reached the sink.
     pub records: u64,
@@ -76,28 +79,38 @@ pub struct Account {
 }
 
 impl Account {
+    /// Counts packets as shed for a cause.
     pub fn shed(&mut self, cause: Shed, packets: u64) {
         self.shed[cause as usize] += packets;
     }
 
+    /// Returns the number of packets shed for a cause.
     pub fn shed_by(&self, cause: Shed) -> u64 {
         self.shed[cause as usize]
     }
 
-    /// Returns the number of packets accounted for so far, which is the index of the next one.
+    /// Returns the number of packets accounted for so far without those of sampling, which is the index of
+    /// the next one among those that can be shown.
     pub fn accounted(&self) -> u64 {
         self.processed + self.filtered + self.shed.iter().sum::<u64>()
     }
 
     /// Returns whether every offered packet is accounted for exactly once.
     pub fn adds_up(&self) -> bool {
-        self.offered == self.accounted()
+        self.offered == self.accounted() + self.sampled
     }
 
+    /// Returns the account for the holder of a grant, who must not learn the number of hidden packets.
+    pub fn without_sampled(&self) -> Self {
+        Self { offered: self.offered.saturating_sub(self.sampled), sampled: 0, ..self.clone() }
+    }
+
+    /// Adds the numbers of another account.
     pub fn add(&mut self, other: &Self) {
         self.offered += other.offered;
         self.processed += other.processed;
         self.filtered += other.filtered;
+        self.sampled += other.sampled;
         self.records += other.records;
         self.written += other.written;
         self.withheld += other.withheld;

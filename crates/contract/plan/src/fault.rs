@@ -15,4 +15,13 @@ pub struct FaultReport {
     /// The reason for the eviction, if the module was evicted.
     pub evicted: Option<Reason>,
     pub restarted: bool,
+    /// Whether the process of the module ended, and all its instances with it.
+    pub process: bool,
+}
+
+impl FaultReport {
+    /// Returns the report of a fault that belongs to no worker and to no packet.
+    pub fn new(id: ModuleId, module: String, text: String) -> Self {
+        Self { id, module, worker: None, packet: None, text, evicted: None, restarted: false, process: false }
+    }
 }

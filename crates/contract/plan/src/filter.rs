@@ -71,11 +71,17 @@ impl TryFrom<String> for ShownFilter {
 
 impl TrustedFilter {
     /// Parses a filter. Returns `None` for an empty filter, which every packet passes.
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of the fault if the filter is too long or contains a name or a character without
+    /// meaning in filters.
     pub fn parse(text: &str) -> Result<Option<Self>, String> {
         let words = read(text, MAX_FILTER)?;
         Ok((!words.text.is_empty()).then_some(Self(words.text)))
     }
 
+    /// Returns the text of the filter.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -83,6 +89,11 @@ impl TrustedFilter {
 
 impl ShownFilter {
     /// Parses a filter within the limits of shown filters. Returns `None` for an empty filter.
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of the fault as [`TrustedFilter::parse`] does, and if the filter has too many
+    /// words, addresses or numbers.
     pub fn parse(text: &str) -> Result<Option<Self>, String> {
         let words = read(text, MAX_SHOWN_FILTER)?;
         for (what, found, most) in [
@@ -98,6 +109,7 @@ impl ShownFilter {
         Ok((!words.text.is_empty()).then_some(Self { text: words.text, values: words.values }))
     }
 
+    /// Returns the text of the filter.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -23,7 +23,7 @@ pub use filter::{
 };
 pub use name::{MAX_NAME, readable_name};
 pub use reason::{Overrun, Reason};
-pub use terms::{LOGS_PER_SECOND, Release, Share, Terms, TimeLimit};
+pub use terms::{Forward, LOGS_PER_SECOND, Release, Share, Terms, TimeLimit};
 pub use view::{Action, Expose, Field, MAX_HEADERS, Transforms, ViewKey, ViewSpec, quantize};
 
 use flame_abi::manifest::Manifest;
@@ -109,9 +109,12 @@ pub struct ModulePlan {
     /// The name of the process in which the module runs with others of its principal, or `None` to run in the
     /// worker's own.
     pub process: Option<String>,
+    /// The seed of its random numbers, if its manifest asks for one.
+    pub seed: Option<u64>,
 }
 
 impl ModulePlan {
+    /// Returns the module's entry in the catalogue of tables.
     pub fn catalog_entry(&self) -> CatalogEntry {
         CatalogEntry { name: self.name.clone(), hash: self.hash, manifest: self.manifest.clone() }
     }
@@ -156,12 +159,17 @@ pub struct Limits {
     /// - for the slow instance, all messages that one call of a fast instance sent;
     /// - once the run is stopped, all further calls of an instance other than batches and init.
     ///
+    /// For a bounded module, whose calls cannot be interrupted, it is at most [`longest_call`].
+    /// The calls for the rest of a batch's output may cost as much as the budgets of its packets instead.
+    ///
     /// Each call costs at least [`flame_abi::CALL_UNITS`], plus one unit for each byte of its output.
     pub call_budget: u64,
     /// The bytes that one call may return as output.
     pub output_per_call: u32,
     /// The number of calls of tick or end that may follow for more output.
     pub continuations: u32,
+    /// The number of calls for the rest of a batch's output, if the module is bounded: nothing counts them.
+    pub rests: Option<Rests>,
     /// The number of messages that one call of a fast instance may send.
     pub messages: u32,
     /// The nanoseconds of processor time after which a batch is stopped although it is proved to end, from
@@ -170,6 +178,31 @@ pub struct Limits {
     /// The nanoseconds of processor time after which a call of init, tick, end or message is stopped although
     /// it is proved to end, within the same range.
     pub call_deadline_ns: u64,
+}
+
+/// The calls for the rest of a batch's output that a bounded module may ask for: as many as cost no more than
+/// the batch itself, by its bound. One is always allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rests {
+    /// The bound of a batch, in units: for the call, and for each packet.
+    pub call: u64,
+    pub packet: u64,
+    /// The units that one call for the rest costs at most.
+    pub each: u64,
+}
+
+impl Rests {
+    /// Returns the number of calls that may follow a batch of so many packets.
+    pub fn after(self, packets: u32) -> u32 {
+        let batch = self.packet.saturating_mul(packets.into()).saturating_add(self.call);
+        u32::try_from(batch / self.each.max(1)).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+/// Returns the units that a call of a bounded module may cost: those of a full batch. Nothing interrupts
+/// either.
+pub fn longest_call(packet_budget: u64) -> u64 {
+    packet_budget.saturating_mul(flame_abi::MAX_BATCH as u64).max(flame_abi::CALL_UNITS)
 }
 
 /// The shortest deadline of a call in nanoseconds. Delays that the machine itself causes are shorter.
@@ -187,6 +220,7 @@ impl Default for Limits {
             // Enough to write out a batch of the largest packets again.
             output_per_call: 17 << 20,
             continuations: 65_536,
+            rests: None,
             messages: 4096,
             batch_deadline_ns: MOST_DEADLINE_NS,
             call_deadline_ns: MOST_DEADLINE_NS,

@@ -8,8 +8,25 @@ pub struct Terms {
     pub time_limit: Option<TimeLimit>,
     /// The number of blocks that may wait for the module; 0 means all that exist.
     pub buffer: u32,
+    /// The rights of a module that forwards packets.
+    pub forward: Forward,
     /// Whether the module runs under a grant. If so, data it makes leaves only in records.
     pub granted: bool,
+}
+
+/// The rights of a module that forwards packets, besides the choice of their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forward {
+    /// Whether bytes that it changed come back.
+    pub modify: bool,
+    /// Whether it makes packets.
+    pub transmit: bool,
+}
+
+impl Default for Forward {
+    fn default() -> Self {
+        Self { modify: true, transmit: true }
+    }
 }
 
 /// The conditions under which records and packets of a module are released. Withheld ones are counted.
@@ -44,6 +61,13 @@ impl Default for Release {
 pub struct Share {
     pub slice_ns: u64,
     pub period_ns: u64,
+}
+
+impl Share {
+    /// Returns the part of one processor that this is.
+    pub fn part(self) -> f64 {
+        self.slice_ns as f64 / self.period_ns.max(1) as f64
+    }
 }
 
 /// A limit on the measured time of a module's batches.

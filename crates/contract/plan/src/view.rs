@@ -139,6 +139,7 @@ impl Field {
     pub const ALL: [Self; 6] =
         [Self::MacSrc, Self::MacDst, Self::IpSrc, Self::IpDst, Self::PortSrc, Self::PortDst];
 
+    /// Returns the name of the field, such as `mac.src`.
     pub fn name(self) -> &'static str {
         match self {
             Self::MacSrc => "mac.src",
@@ -151,6 +152,10 @@ impl Field {
     }
 
     /// Parses the name of one field, such as `mac.src`, or of both sides, such as `mac`.
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of the fault, with the names that exist.
     pub fn parse(s: &str) -> Result<Vec<Self>, String> {
         let fields: Vec<Self> = Self::ALL
             .into_iter()

@@ -3,9 +3,15 @@
 
 #![forbid(unsafe_code)]
 
+mod meters;
+mod usage;
+
+pub use meters::{Exceeded, Meters};
+pub use usage::{Level, LevelState, Usage, Used};
+
 use flame_plan::Share;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The numbers of records, of their bytes, and of bytes of written packets.
@@ -27,16 +33,19 @@ impl Amounts {
         }
     }
 
+    /// Returns the smaller of each two amounts.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         self.each(other, u64::min)
     }
 
+    /// Returns the differences, at least 0.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         self.each(other, u64::saturating_sub)
     }
 
+    /// Returns the sums, up to the largest number.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.each(other, u64::saturating_add)
@@ -74,6 +83,7 @@ pub trait Ledger: Send + Sync {
     /// Returns the time reserved. It counts as used until it is returned, so that killing a process does not
     /// lower the count.
     fn reserve(&self, over: Duration, want: Duration) -> Duration;
+    /// Returns reserved processor time that was not used.
     fn give_back_time(&self, time: Duration);
     /// Returns whether all instances of this process may own `bytes` together.
     fn may_own(&self, bytes: u64) -> bool;
@@ -81,6 +91,8 @@ pub trait Ledger: Send + Sync {
 
 /// The meter of one credential, or of one link of its chain.
 pub struct Meter {
+    /// A number that no other meter of this process has.
+    id: u64,
     quota: Quota,
     ledger: Box<dyn Ledger>,
     inner: Mutex<Inner>,
@@ -112,9 +124,12 @@ const LEAST_TIME: Duration = Duration::from_millis(5);
 const ASK: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(50));
 
 impl Meter {
+    /// Creates a meter, and records in its ledger that a run begins.
     pub fn new(quota: Quota, ledger: Box<dyn Ledger>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         ledger.begin();
-        Self { quota, ledger, inner: Mutex::default(), packets: AtomicU64::new(0) }
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { id, quota, ledger, inner: Mutex::default(), packets: AtomicU64::new(0) }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -154,10 +169,10 @@ impl Meter {
         inner.left = inner.left.plus(amounts);
     }
 
-    /// Advances packet time to `second`. Ignores a second that is not later than the last.
+    /// Sets packet time to `second`, which may also be earlier. The ledger gives out each second once.
     fn second(&self, second: u64) {
         let mut inner = self.inner();
-        if inner.second.is_none_or(|before| before < second) {
+        if inner.second != Some(second) {
             let left = std::mem::take(&mut inner.left);
             self.ledger.give_back(left);
             (inner.second, inner.dry) = (Some(second), false);
@@ -216,107 +231,14 @@ impl Drop for Meter {
     }
 }
 
-/// The meters in which the use of an install counts: those of each link of its credential's chain. All must
-/// allow it.
-#[derive(Clone)]
-pub struct Meters {
-    chain: Arc<[Arc<Meter>]>,
-    granted: bool,
-}
-
-/// The quota of the operator's own modules, which keeps one packet from filling a disk. It is far more than
-/// any of them needs.
-const OWN: Quota = Quota {
-    per_second: Amounts { records: 65_536, bytes: 16 << 20, transmit: u64::MAX },
-    per_packet: Amounts { records: 64, bytes: 64 << 10, transmit: 0 },
-    share: None,
-    memory: u64::MAX,
-};
-
-impl Default for Meters {
-    fn default() -> Self {
-        let meter = Meter::new(OWN, Box::new(ThisRun::new(OWN)));
-        Self { chain: [Arc::new(meter)].into(), granted: false }
-    }
-}
-
-impl std::fmt::Debug for Meters {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Meters({})", self.chain.len())
-    }
-}
-
-impl Meters {
-    /// Creates the meters of a grant.
-    pub fn of_grant(chain: Vec<Arc<Meter>>) -> Self {
-        Self { chain: chain.into(), granted: true }
-    }
-
-    /// Returns whether the module runs under a grant. If so, data it makes leaves only in records.
-    pub fn granted(&self) -> bool {
-        self.granted
-    }
-
-    /// Returns the limits of time and memory that all meters of the chain allow.
-    pub fn limits(&self) -> (Option<Share>, u64) {
-        let shares = self.chain.iter().filter_map(|m| m.quota.share);
-        let part = |s: &Share| s.slice_ns as f64 / s.period_ns.max(1) as f64;
-        let least = shares.min_by(|a, b| part(a).total_cmp(&part(b)));
-        (least, self.chain.iter().map(|m| m.quota.memory).min().unwrap_or(u64::MAX))
-    }
-
-    /// Takes the amounts from every meter and returns whether that succeeded. If not, takes nothing.
-    pub fn take(&self, amounts: Amounts) -> bool {
-        for (n, meter) in self.chain.iter().enumerate() {
-            if !meter.take(amounts) {
-                self.chain[..n].iter().for_each(|m| m.untake(amounts));
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Advances packet time to `now_ns`.
-    pub fn tick(&self, now_ns: u64) {
-        self.chain.iter().for_each(|m| m.second(now_ns / 1_000_000_000));
-    }
-
-    /// Counts `packets` that were processed.
-    #[inline]
-    pub fn packets(&self, packets: u32) {
-        for meter in &*self.chain {
-            meter.packets.fetch_add(u64::from(packets), Ordering::Relaxed);
-        }
-    }
-
-    /// Returns whether processor time is limited and must be measured.
-    pub fn timed(&self) -> bool {
-        self.chain.iter().any(|m| m.quota.share.is_some())
-    }
-
-    /// Returns whether a call may begin.
-    pub fn may_begin(&self) -> bool {
-        self.chain.iter().all(|m| m.may_begin())
-    }
-
-    pub fn took(&self, time: Duration) {
-        self.chain.iter().for_each(|m| m.took(time));
-    }
-
-    /// Adds `bytes` to the memory of the install, and returns whether that is allowed. If not, adds nothing.
-    pub fn own(&self, bytes: u64) -> bool {
-        for (n, meter) in self.chain.iter().enumerate() {
-            if !meter.own(bytes) {
-                self.chain[..n].iter().for_each(|m| m.disown(bytes));
-                return false;
-            }
-        }
-        true
-    }
-
-    pub fn disown(&self, bytes: u64) {
-        self.chain.iter().for_each(|m| m.disown(bytes));
-    }
+/// The limits of time and memory of one meter, for a process in which modules run.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Link {
+    /// The meter's number: modules whose links have the same number share the limits.
+    pub id: u64,
+    pub share: Option<Share>,
+    /// The bytes of memory of all instances together.
+    pub memory: u64,
 }
 
 /// A ledger that ends with the run.
@@ -327,6 +249,7 @@ pub struct ThisRun {
 }
 
 impl ThisRun {
+    /// Creates a ledger with the amounts of one second.
     pub fn new(quota: Quota) -> Self {
         Self { quota, state: Mutex::new(State::new(&quota)), began: Instant::now() }
     }
@@ -412,7 +335,7 @@ impl State {
     /// Returns up to `want` of the amounts left. Each second of packet time adds its amounts once, for the
     /// first run that reaches it, however far it is from the last.
     pub fn draw(&mut self, quota: &Quota, second: Option<u64>, want: Amounts) -> Amounts {
-        if second.is_some_and(|second| self.pay(second)) {
+        if second.is_some_and(|second| pay(&mut self.paid, second)) {
             self.set(quota.per_second);
         }
         let got = self.left().min(want);
@@ -420,6 +343,7 @@ impl State {
         got
     }
 
+    /// Takes back amounts that were drawn and not used, up to those of a second.
     pub fn give_back(&mut self, quota: &Quota, amounts: Amounts) {
         self.set(self.left().plus(amounts).min(quota.per_second));
     }
@@ -441,34 +365,9 @@ impl State {
         Duration::from_nanos(got)
     }
 
+    /// Takes back processor time that was reserved and not used.
     pub fn give_back_time(&mut self, time: Duration) {
         self.used_ns = self.used_ns.saturating_sub(nanoseconds(time));
-    }
-
-    /// Marks a second as paid and returns whether it was unpaid.
-    fn pay(&mut self, second: u64) -> bool {
-        let at = self.paid.partition_point(|(_, last)| *last < second);
-        if self.paid.get(at).is_some_and(|(first, _)| *first <= second) {
-            return false;
-        }
-        self.paid.insert(at, (second, second));
-        let joins = |a: (u64, u64), b: (u64, u64)| a.1.saturating_add(1) >= b.0;
-        let join = |paid: &mut Vec<(u64, u64)>, at: usize| {
-            let (_, last) = paid.remove(at + 1);
-            paid[at].1 = last;
-        };
-        if at + 1 < self.paid.len() && joins(self.paid[at], self.paid[at + 1]) {
-            join(&mut self.paid, at);
-        }
-        if at > 0 && joins(self.paid[at - 1], self.paid[at]) {
-            join(&mut self.paid, at - 1);
-        }
-        if self.paid.len() > MAX_STRETCHES {
-            let gap = |n: &usize| self.paid[n + 1].0 - self.paid[*n].1;
-            let shortest = (0..self.paid.len() - 1).min_by_key(gap).unwrap_or(0);
-            join(&mut self.paid, shortest);
-        }
-        true
     }
 
     /// Returns whether the state is consistent, as a check of a state that was read from a file.
@@ -476,6 +375,42 @@ impl State {
         let in_order = self.paid.windows(2).all(|w| w[0].1 < w[1].0) && self.paid.iter().all(|(a, b)| a <= b);
         self.paid.len() <= MAX_STRETCHES && in_order
     }
+}
+
+/// The seconds of packet time whose amounts were given out, as first and last of each stretch, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Paid(Vec<(u64, u64)>);
+
+impl Paid {
+    /// Marks a second as paid and returns whether it was unpaid.
+    pub fn pay(&mut self, second: u64) -> bool {
+        pay(&mut self.0, second)
+    }
+}
+
+fn pay(paid: &mut Vec<(u64, u64)>, second: u64) -> bool {
+    let at = paid.partition_point(|(_, last)| *last < second);
+    if paid.get(at).is_some_and(|(first, _)| *first <= second) {
+        return false;
+    }
+    paid.insert(at, (second, second));
+    let joins = |a: (u64, u64), b: (u64, u64)| a.1.saturating_add(1) >= b.0;
+    let join = |paid: &mut Vec<(u64, u64)>, at: usize| {
+        let (_, last) = paid.remove(at + 1);
+        paid[at].1 = last;
+    };
+    if at + 1 < paid.len() && joins(paid[at], paid[at + 1]) {
+        join(paid, at);
+    }
+    if at > 0 && joins(paid[at - 1], paid[at]) {
+        join(paid, at - 1);
+    }
+    if paid.len() > MAX_STRETCHES {
+        let gap = |n: &usize| paid[n + 1].0 - paid[*n].1;
+        let shortest = (0..paid.len() - 1).min_by_key(gap).unwrap_or(0);
+        join(paid, shortest);
+    }
+    true
 }
 
 #[cfg(test)]

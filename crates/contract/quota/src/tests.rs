@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 fn quota(records: u64) -> Quota {
     Quota {
@@ -228,4 +229,39 @@ proptest! {
             prop_assert!(state.is_sound());
         }
     }
+}
+
+fn meter(memory: u64) -> Arc<Meter> {
+    let quota = Quota { memory, ..quota(5) };
+    Arc::new(Meter::new(quota, Box::new(ThisRun::new(quota))))
+}
+
+#[test]
+fn a_renewed_install_counts_in_the_new_meters_and_not_in_the_old_ones() {
+    let (root, old, new) = (meter(100), meter(50), meter(50));
+    let usage = Arc::<Usage>::default();
+    let meters = Meters::of_grant(vec![root.clone(), old.clone()]).with(None, Some(usage.clone()));
+    // An instance has a clone of the meters, from before the renewal.
+    let of_instance = meters.clone();
+    assert!((0..5).all(|_| of_instance.take(ONE)) && of_instance.own(40));
+    assert!(!of_instance.take(ONE), "the old meter is used up");
+    let held = |m: &Meter| m.inner().memory;
+    assert_eq!((held(&root), held(&old), held(&new)), (40, 40, 0));
+    // The root is in both chains, and would not allow the same memory twice.
+    assert!(Meters::of_grant(vec![root.clone()]).own(50));
+    meters.renew(&Meters::of_grant(vec![root.clone(), new.clone()])).unwrap();
+    assert_eq!((held(&root), held(&old), held(&new)), (90, 0, 40));
+    assert!(!of_instance.own(11) && of_instance.own(10));
+    // The root's records are used up as well: it is the same.
+    assert!(!of_instance.take(ONE) && of_instance.renew(&Meters::of_grant(vec![new.clone()])).is_ok());
+    assert!((0..5).all(|_| of_instance.take(ONE)) && !of_instance.take(ONE));
+    assert_eq!((held(&root), held(&new)), (50, 50));
+    let few = meter(49);
+    assert_eq!(meters.renew(&Meters::of_grant(vec![few.clone()])), Err(Exceeded { owned: 50 }));
+    assert_eq!((held(&few), held(&new)), (0, 50), "nothing changed");
+    of_instance.disown(50);
+    assert_eq!((held(&root), held(&new)), (50, 0));
+    let used = usage.used();
+    assert_eq!((used.records, used.record_bytes, used.memory.now, used.memory.peak), (10, 100, 0, 50));
+    assert!(meters.timed() && !Meters::of_grant(vec![root]).timed());
 }

@@ -2,15 +2,15 @@
 /// waits in a buffer for a while.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PacketTimeLimit {
-    /// Nanoseconds for a packet.
+    /// The limit in nanoseconds per packet.
     pub packet_ns: f64,
-    /// Inflation factor, at least 1.
+    /// The inflation factor, at least 1.
     pub factor: f64,
-    /// Bytes of the longest packets that are captured.
+    /// The length in bytes of the longest packets that are captured.
     pub snaplen: u64,
 }
 
-/// Bits of a frame of 64 bytes with preamble and gap: the closest that frames follow each other on a link.
+/// The bits of a frame of 64 bytes with preamble and gap, the shortest distance of frames on a link.
 const WIRE_BITS: f64 = (64 + 20) as f64 * 8.0;
 
 impl PacketTimeLimit {

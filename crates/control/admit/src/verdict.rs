@@ -1,17 +1,18 @@
 use crate::limit::PacketTimeLimit;
+use flame_abi::layout::names;
 use flame_bounds::{Bound, Poly};
-use flame_plan::{Expose, LEAST_DEADLINE_NS, MOST_DEADLINE_NS, ModuleClass};
+use flame_plan::{Expose, LEAST_DEADLINE_NS, MOST_DEADLINE_NS, ModuleClass, Rests, longest_call};
 use std::fmt;
 use std::path::PathBuf;
 
-/// How a module is held to what it may cost.
+/// The method that limits the cost of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// By its bounds, if they are verified and within the time limit; else metered.
+    /// The module's bounds, if they are verified and within the time limit; otherwise counters.
     Auto,
-    /// Work is counted and stopped at its budget, and can be interrupted, even where a bound is verified.
+    /// Counters, which stop work at its budget and allow interruptions, even where a bound is verified.
     Metered,
-    /// No counters: for measuring what they cost. Such a module ends at a deadline, or never by itself.
+    /// No counters, to measure their cost. Such a module ends at a deadline, or never by itself.
     Unchecked,
 }
 
@@ -20,29 +21,39 @@ pub enum Protection {
 pub struct Admission {
     pub protection: Protection,
     pub time_limit: Option<PacketTimeLimit>,
-    /// Work units that a packet may cost if it is metered. A bound above it is no better than a counter.
+    /// The work units that a packet may cost if it is metered. A bound above it is no better than a counter.
     pub packet_budget: u64,
-    /// Bytes of the longest packets, unless the time limit has its own.
+    /// The work units of a call other than a batch, if the module requests more or less than is usual.
+    pub call_budget: Option<u64>,
+    /// The length in bytes of the longest packets, unless the time limit has its own.
     pub snaplen: u64,
 }
 
-/// Bounds of a module's batches.
+/// The bounds of a module's batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchBounds {
-    /// Instructions.
+    /// The bound in instructions.
     pub bound: Bound,
-    /// Estimated picoseconds, without cold paths; unbounded where the machine was not calibrated.
+    /// The estimate in picoseconds, without cold paths; unbounded where the machine was not calibrated.
     pub time: Bound,
+    /// The bound in instructions of a call for the rest of a batch's output; 0 if there is no such call.
+    pub rest: Bound,
+    /// The estimate of such a call in picoseconds; 0 if there is none.
+    pub rest_time: Bound,
 }
 
-/// A module's class, and why.
+/// A module's class, and the reason for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     pub class: ModuleClass,
-    /// Estimated nanoseconds for each packet of a full batch, if the machine was calibrated and there is a
+    /// The estimate in nanoseconds per packet of a full batch, if the machine was calibrated and there is a
     /// bound.
     pub estimate_ns: Option<f64>,
-    /// Nanoseconds of processor time after which a batch has violated its bound.
+    /// The estimate for a packet that comes alone.
+    pub alone_ns: Option<f64>,
+    /// The calls for the rest of a batch's output that these estimates are for, if the module is bounded.
+    pub rests: Option<Rests>,
+    /// The processor time in nanoseconds after which a batch has violated its bound.
     pub deadline_ns: u64,
     pub why: Why,
 }
@@ -50,9 +61,9 @@ pub struct Verdict {
 /// The reason of a verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Why {
-    /// [`Protection::Metered`].
+    /// [`Protection::Metered`] was requested.
     AsRequested,
-    /// [`Protection::Unchecked`].
+    /// [`Protection::Unchecked`] was requested.
     Unchecked,
     /// The bound was violated in an earlier run, as this file records.
     Violated(PathBuf),
@@ -62,31 +73,32 @@ pub enum Why {
     Unbounded,
     /// A packet may take more instructions than its budget; none if they cannot be counted.
     OverBudget { most: Option<u128>, budget: u64 },
+    /// A call for the rest of a batch's output may take more instructions than a packet's budget; none if
+    /// they cannot be counted.
+    Rest { most: Option<u128>, budget: u64 },
+    /// The module asks for calls that cost more than a full batch, and nothing interrupts those of a bounded
+    /// module.
+    LongCalls { asked: u64, most: u64 },
     /// The estimate exceeds the time limit.
     TooSlow { estimate_ns: f64, limit: PacketTimeLimit },
     /// There is a time limit, but no estimate.
     NoEstimate { limit: PacketTimeLimit },
     /// The bound is within the budget.
     WithinBudget { most: u128, budget: u64 },
-    /// So it is, and the estimate within the time limit.
+    /// The bound is within the budget, and the estimate within the time limit.
     WithinTime { estimate_ns: f64, limit: PacketTimeLimit },
 }
 
-/// Returns the estimated nanoseconds for each packet of a full batch.
-pub fn packet_ns(time: Bound, length: u64) -> Option<f64> {
-    let batch = flame_abi::MAX_BATCH as u64;
-    time.at(batch, length).map(|ps| ps as f64 / 1000.0 / batch as f64)
-}
-
-/// Returns the bytes of a packet that a module may see, at most: views cut there.
+/// Returns the maximum number of bytes of a packet that a module may see: views cut there.
 pub fn visible(expose: Expose, snaplen: u64) -> u64 {
     u64::from(expose.longest(u32::try_from(snaplen).unwrap_or(u32::MAX).max(1)))
 }
 
 impl Verdict {
-    /// A verdict that needs no bounds.
+    /// Returns a verdict that needs no bounds.
     pub fn metered(why: Why) -> Self {
-        Self { class: ModuleClass::Metered, estimate_ns: None, deadline_ns: MOST_DEADLINE_NS, why }
+        let (class, deadline_ns) = (ModuleClass::Metered, MOST_DEADLINE_NS);
+        Self { class, estimate_ns: None, alone_ns: None, rests: None, deadline_ns, why }
     }
 }
 
@@ -113,7 +125,7 @@ pub fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Ver
     if let Some(fixed) = admission.fixed() {
         return fixed;
     }
-    let BatchBounds { bound, time } = batches;
+    let BatchBounds { bound, time, rest, .. } = batches;
     if !bound.is_bounded() {
         return Verdict::metered(Why::Unbounded);
     }
@@ -124,7 +136,17 @@ pub fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Ver
         Some(most) if most <= u128::from(budget) => most,
         most => return Verdict::metered(Why::OverBudget { most, budget }),
     };
-    let estimate_ns = packet_ns(time, visible);
+    // Those calls follow a batch at once, and share its budget.
+    match rest.at(1, visible) {
+        Some(most) if most <= u128::from(budget) => {}
+        most => return Verdict::metered(Why::Rest { most, budget }),
+    }
+    let longest = longest_call(budget);
+    if let Some(asked) = admission.call_budget.filter(|asked| *asked > longest) {
+        return Verdict::metered(Why::LongCalls { asked, most: longest });
+    }
+    let (full, length) = (flame_abi::MAX_BATCH as u32, visible);
+    let (estimate_ns, alone_ns) = (batches.packet_ns(full, length), batches.packet_ns(1, length));
     let why = match (admission.time_limit, estimate_ns) {
         (None, _) => Why::WithinBudget { most, budget },
         (Some(limit), None) => return Verdict::metered(Why::NoEstimate { limit }),
@@ -134,29 +156,48 @@ pub fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Ver
         }
         (Some(limit), Some(estimate_ns)) => Why::WithinTime { estimate_ns, limit },
     };
-    let deadline_ns = deadline_ns(bound, estimate_ns, visible);
-    Verdict { class: ModuleClass::Bounded, estimate_ns, deadline_ns, why }
+    let deadline_ns = deadline_ns(bound, time, visible);
+    let rests = Some(batches.rests(visible));
+    Verdict { class: ModuleClass::Bounded, estimate_ns, alone_ns, rests, deadline_ns, why }
 }
 
 /// Returns a processor time that no full batch within `bound` takes, by far: four times the estimate, or,
 /// without an estimate, as if each instruction waited for memory.
-fn deadline_ns(bound: Bound, estimate_ns: Option<f64>, visible: u64) -> u64 {
+fn deadline_ns(bound: Bound, time: Bound, visible: u64) -> u64 {
     let batch = flame_abi::MAX_BATCH as u64;
-    let most = match estimate_ns {
-        Some(ns) => Some((ns * batch as f64 * 4.0) as u64),
+    let most = match time.at(batch, visible) {
+        Some(ps) => u64::try_from(ps / 250).ok(),
         None => bound.at(batch, visible).and_then(|n| u64::try_from(n).ok()?.checked_mul(100)),
     };
     most.unwrap_or(MOST_DEADLINE_NS).clamp(LEAST_DEADLINE_NS, MOST_DEADLINE_NS)
 }
 
 impl BatchBounds {
-    /// Bytes of [`BatchBounds::to_bytes`].
-    const BYTES: usize = 4 * Poly::BYTES;
+    /// The size in bytes of [`BatchBounds::to_bytes`].
+    const BYTES: usize = 8 * Poly::BYTES;
+
+    /// Returns the calls for the rest of output that may follow batches of packets of this length.
+    fn rests(&self, length: u64) -> Rests {
+        let units = |poly: Poly| poly.at(length).and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX);
+        let Bound { call, packet } = self.bound;
+        let each = self.rest.at(1, length).and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX);
+        Rests { call: units(call), packet: units(packet), each: each.max(flame_abi::CALL_UNITS) }
+    }
+
+    /// Returns the estimated nanoseconds for each of `packets` packets that come together, with all the calls
+    /// for the rest of their output that the module may ask for. All that decides by the cost of a packet
+    /// asks here.
+    fn packet_ns(&self, packets: u32, length: u64) -> Option<f64> {
+        let batch = self.time.at(packets.into(), length)?;
+        let rests = u128::from(self.rests(length).after(packets));
+        let all = self.rest_time.at(1, length)?.checked_mul(rests)?.checked_add(batch)?;
+        Some(all as f64 / 1000.0 / f64::from(packets))
+    }
 
     /// Returns the form that is cached.
     pub fn to_bytes(self) -> Vec<u8> {
-        let Self { bound, time } = self;
-        [bound.call, bound.packet, time.call, time.packet].iter().flat_map(|p| p.to_bytes()).collect()
+        let all = [self.bound, self.time, self.rest, self.rest_time];
+        all.iter().flat_map(|b| [b.call, b.packet]).flat_map(|p| p.to_bytes()).collect()
     }
 
     /// Reads [`BatchBounds::to_bytes`].
@@ -164,7 +205,7 @@ impl BatchBounds {
         let all: &[u8; Self::BYTES] = bytes.try_into().ok()?;
         let mut polys = all.chunks_exact(Poly::BYTES).filter_map(|b| b.try_into().ok()).map(Poly::from_bytes);
         let mut bound = || Some(Bound { call: polys.next()?, packet: polys.next()? });
-        Some(Self { bound: bound()?, time: bound()? })
+        Some(Self { bound: bound()?, time: bound()?, rest: bound()?, rest_time: bound()? })
     }
 }
 
@@ -183,15 +224,25 @@ impl fmt::Display for Why {
                 file.display()
             ),
             Self::NotAnalysed(reason) => f.write_str(reason),
-            Self::Unbounded => {
-                f.write_str("its batches have no bound (`flame check --explain` names the causes)")
-            }
+            Self::Unbounded => f.write_str("its batches have no bound"),
             Self::OverBudget { most: Some(most), budget } => {
                 write!(f, "a packet may take {most} instructions, more than its budget of {budget}")
             }
             Self::OverBudget { most: None, budget } => {
                 write!(f, "a packet may take more than its budget of {budget} instructions")
             }
+            Self::Rest { most, budget } => {
+                let most = most.map_or("no known number of".to_owned(), |most| most.to_string());
+                write!(
+                    f,
+                    "{} may take {most} instructions, more than a packet's budget of {budget}",
+                    names::REST
+                )
+            }
+            Self::LongCalls { asked, most } => write!(
+                f,
+                "it asks for calls of {asked} units (limits.call_budget), more than the {most} of a full batch"
+            ),
             Self::NoEstimate { limit } => write!(
                 f,
                 "the time of a packet is not known here; {}: run `flame calibrate`",
@@ -207,7 +258,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// Nanoseconds in the unit that people read.
+/// A time in nanoseconds, displayed in a unit that fits it.
 struct Time(f64);
 
 impl fmt::Display for Time {
@@ -227,11 +278,18 @@ mod tests {
 
     fn batches(call_ps: u64, packet_ps: u64) -> BatchBounds {
         let bound = Bound { call: Poly::constant(call_ps), packet: Poly::constant(packet_ps) };
-        BatchBounds { bound, time: bound }
+        let none = Bound { call: Poly::ZERO, packet: Poly::ZERO };
+        BatchBounds { bound, time: bound, rest: none, rest_time: none }
     }
 
     fn admission(time_limit: Option<PacketTimeLimit>, packet_budget: u64) -> Admission {
-        Admission { protection: Protection::Auto, time_limit, packet_budget, snaplen: 262_144 }
+        Admission {
+            protection: Protection::Auto,
+            time_limit,
+            packet_budget,
+            call_budget: None,
+            snaplen: 262_144,
+        }
     }
 
     #[test]
@@ -252,8 +310,43 @@ mod tests {
         let class = |call, packet| admit(batches(call, packet), Expose::All, &admission).class;
         assert_eq!(class(1, 999), ModuleClass::Bounded);
         assert_eq!(class(1, 1000), ModuleClass::Metered, "a counter is the better bound");
-        let none = BatchBounds { bound: Bound::UNBOUNDED, time: Bound::UNBOUNDED };
+        let none = BatchBounds { bound: Bound::UNBOUNDED, ..batches(0, 1) };
         assert_eq!(admit(none, Expose::All, &admission).why, Why::Unbounded);
+    }
+
+    #[test]
+    fn no_call_of_a_bounded_module_costs_more_than_a_batch() {
+        let rest = |call| BatchBounds { rest: Bound { call, packet: Poly::ZERO }, ..batches(1, 1) };
+        let why = |found, call_budget| {
+            admit(found, Expose::All, &Admission { call_budget, ..admission(None, 1000) }).why
+        };
+        let within = Why::WithinBudget { most: 2, budget: 1000 };
+        assert_eq!(why(rest(Poly::constant(1000)), None), within);
+        assert_eq!(why(rest(Poly::constant(1001)), None), Why::Rest { most: Some(1001), budget: 1000 });
+        assert_eq!(why(rest(Poly::UNBOUNDED), None), Why::Rest { most: None, budget: 1000 });
+        assert_eq!(why(batches(1, 1), Some(256_000)), within);
+        let longer = Why::LongCalls { asked: 256_001, most: 256_000 };
+        assert_eq!(why(batches(1, 1), Some(256_001)), longer);
+    }
+
+    /// The cost of a packet contains the calls for the rest of its output, of which there are as many as cost
+    /// no more than its batch.
+    #[test]
+    fn the_rest_of_the_output_is_in_the_cost_of_a_packet() {
+        let rest = Bound { call: Poly::constant(5_000), packet: Poly::ZERO };
+        let found = |call| BatchBounds { rest, rest_time: rest, ..batches(call, 0) };
+        let admission = admission(None, 1_000_000);
+        let verdict = |call| admit(found(call), Expose::All, &admission);
+        // One is always allowed; 24,000 units are 4 more.
+        for (call, rests) in [(10, 1), (9_999, 1), (10_000, 2), (24_000, 4)] {
+            let verdict = verdict(call);
+            assert_eq!(verdict.rests.unwrap().after(1), rests, "{call}");
+            let most = (call + u64::from(rests) * 5_000) as f64 / 1000.0;
+            assert_eq!((verdict.alone_ns, verdict.estimate_ns), (Some(most), Some(most / 256.0)));
+        }
+        let limit = PacketTimeLimit { packet_ns: 0.01, factor: 1.0, snaplen: 100 };
+        let slow = admit(found(10), Expose::All, &Admission { time_limit: Some(limit), ..admission });
+        assert_eq!(slow.class, ModuleClass::Metered, "{:?}", slow.why);
     }
 
     #[test]

@@ -29,20 +29,30 @@ pub struct Checked {
     pub marks_packets: bool,
 }
 
-/// The optional exports of a module (it always has `memory` and `flame_batch`).
+/// The optional exports of a module (it always has `memory`, and `flame_batch` or `flame_push`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exports {
+    /// `flame_push` instead of `flame_batch`: the module forwards packets.
+    pub push: bool,
     pub init: bool,
     pub tick: bool,
     pub end: bool,
     pub message: bool,
     pub rest: bool,
+    /// `flame_export`: the module keeps state.
+    pub export: bool,
+    pub import: bool,
     pub panic_text: bool,
 }
 
 const PAGE: u64 = 65_536;
 
 /// Checks whether `wasm` is a module that may be rewritten, compiled and run.
+///
+/// # Errors
+///
+/// Returns the first reason to refuse the module, with its place: it is malformed, exceeds a limit, or has
+/// a feature, an import or an export that is not allowed.
 pub fn check(wasm: &[u8], rules: &Rules) -> Result<Checked, ModuleError> {
     if wasm.len() > rules.module_bytes {
         let place = Place { section: "module", function: None, offset: 0 };
@@ -107,11 +117,14 @@ const SPLIT: &str = "split it into smaller functions or modules";
 /// Exports: name, signature, whether it is required.
 const FUNCTIONS: &[(&str, &[ValType], &str)] = &[
     (names::BATCH, &[ValType::I32], "(func (param i32) (result i64))"),
+    (names::PUSH, &[ValType::I32, ValType::I32], "(func (param i32 i32) (result i64))"),
     (names::INIT, &[ValType::I32, ValType::I32], "(func (param i32 i32) (result i64))"),
     (names::TICK, &[ValType::I64], "(func (param i64) (result i64))"),
     (names::END, &[ValType::I64], "(func (param i64) (result i64))"),
     (names::MESSAGE, &[ValType::I32, ValType::I32], "(func (param i32 i32) (result i64))"),
     (names::REST, &[], "(func (result i64))"),
+    (names::EXPORT, &[], "(func (result i64))"),
+    (names::IMPORT, &[ValType::I32, ValType::I32], "(func (param i32 i32) (result i64))"),
 ];
 
 impl<'a> Check<'a> {
@@ -411,11 +424,14 @@ impl<'a> Check<'a> {
                     continue;
                 }
                 names::BATCH => has_batch = true,
+                names::PUSH => exports.push = true,
                 names::INIT => exports.init = true,
                 names::TICK => exports.tick = true,
                 names::END => exports.end = true,
                 names::MESSAGE => exports.message = true,
                 names::REST => exports.rest = true,
+                names::EXPORT => exports.export = true,
+                names::IMPORT => exports.import = true,
                 _ => continue,
             }
             self.is_function(export, types)?;
@@ -423,7 +439,10 @@ impl<'a> Check<'a> {
         if !has_memory {
             return Err(self.missing(names::MEMORY, "a memory that the module defines"));
         }
-        if !has_batch {
+        if has_batch && exports.push {
+            return Err(ModuleError::BatchAndPush);
+        }
+        if !has_batch && !exports.push {
             return Err(self.missing(names::BATCH, FUNCTIONS[0].2));
         }
         let manifest = self.manifest.ok_or(ModuleError::NoManifest)?.to_vec();

@@ -1,11 +1,11 @@
 //! The permitted contents of untrusted modules, and the maximum costs of their calls.
 //!
-//! [`check`] rejects modules that break a rule. It takes any bytes, and neither panics, recurses, nor needs
+//! [`check()`] rejects modules that break a rule. It takes any bytes, and neither panics, recurses, nor needs
 //! more than a constant times the module's size in time and memory.
 //!
 //! [`find()`] writes certificates, from which `flame-verify` derives bounds. [`prove`] returns the functions
-//! that may run without the counters of `flame-meter`, and [`analyse`] also reports times, classes, loops and
-//! the costliest path. Only verified results are relied upon.
+//! that may run without the counters of `flame-meter`, and [`analyse()`] also reports times, classes, loops
+//! and the worst-case path. Only verified results are relied upon.
 #![forbid(unsafe_code)]
 
 mod analyse;

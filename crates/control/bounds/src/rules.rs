@@ -2,7 +2,7 @@
 
 use flame_abi::layout;
 
-/// The limits of [`crate::check`]. A module at the limit is accepted, one above it is rejected.
+/// The limits of [`crate::check()`]. A module at the limit is accepted, one above it is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// The size of the file in bytes.

@@ -2,6 +2,7 @@
 //! them.
 
 use flame_bounds::{Analysis, Rules, TripCount, analyse, analyse_exports};
+use flame_verify::cost::DIVERGING;
 
 /// Analyses an exported function with an argument, two locals `i` and `n`, and a memory.
 fn function(body: &str) -> Analysis {
@@ -73,7 +74,7 @@ fn what_ends_is_found_to_end() {
             "(loop (br_if 0 (local.tee $a (i32.shr_u (local.get $a) (i32.const 1)))))",
         ),
         (
-            "a 1 less each turn",
+            "a 1 less in each iteration",
             "32",
             "(loop (br_if 0 (local.tee $a (i32.and (local.get $a) (i32.sub (local.get $a) (i32.const 1))))))",
         ),
@@ -149,7 +150,7 @@ fn what_may_not_end_is_not_taken_to_end() {
             "(loop NEXT (br_if 0 (i32.load (local.get $i))) (br_if 0 (i32.lt_u (local.get $i) (i32.const 10))))",
         ),
         (
-            "two ends that it may pass by turns",
+            "two ends that it may pass alternately",
             "(loop NEXT (if (i32.load (local.get $a)) (then (br_if 1 (i32.ne (local.get $i) (i32.const 5)))) (else (br_if 1 (i32.ne (local.get $i) (i32.const 9))))))",
         ),
         (
@@ -211,14 +212,14 @@ fn recursion_is_named_and_tables_are_closed() {
     // Entry, two arguments, the call; the callee's entry and its body.
     assert_eq!(table(""), Some(1 + 3 + 1));
     assert_eq!(table("(drop (i32.clz (local.get 0)))"), Some(1 + 3 + 3));
-    // A path that diverges does not count: it ends in a trap.
+    // A path that diverges costs what the rewriter lets it spend.
     assert_eq!(
         table(
             "(loop (drop (i32.load (i32.const 0))) (unreachable))"
                 .replace("(drop (i32.load (i32.const 0)))", "")
                 .as_str()
         ),
-        Some(1 + 3 + 1)
+        Some(1 + 3 + 1 + DIVERGING)
     );
 }
 
@@ -343,6 +344,9 @@ fn what_does_not_come_back_is_counted() {
             (call $plain (local.get 0))))"#;
     let wasm = wat::parse_str(text).unwrap();
     let analysis = analyse_exports(&wasm).unwrap();
-    assert!(analysis.entries[0].bound.is_bounded(), "of calls that come back");
+    let entry = &analysis.entries[0];
+    assert!(entry.bound.is_bounded() && entry.diverging == DIVERGING);
+    let own = entry.bound.call.as_constant().unwrap() - DIVERGING;
+    assert!(own < 20, "{own} of calls that come back");
     assert_eq!(analysis.proved.uncounted.iter().copied().collect::<Vec<_>>(), [2, 3]);
 }

@@ -174,7 +174,7 @@ impl Text {
     }
 
     /// Writes a loop in a block; `body` writes its contents.
-    fn turns(&mut self, body: impl FnOnce(&mut Self)) {
+    fn iterate(&mut self, body: impl FnOnce(&mut Self)) {
         self.out.push_str("(block (loop\n");
         self.frames.extend([false, true]);
         body(self);
@@ -191,7 +191,7 @@ impl Text {
                 let compare = COMPARES[usize::from(*compare)];
                 writeln!(self.out, "(local.set {i} {})", of(from)).unwrap();
                 let next = format!("(local.set {i} (i32.add (local.get {i}) (i32.const {step})))");
-                self.turns(|t| {
+                self.iterate(|t| {
                     let test = format!("(i32.{compare} (local.get {i}) {})", of(to));
                     if *at_top {
                         writeln!(t.out, "(br_if 1 (i32.eqz {test}))").unwrap();
@@ -212,7 +212,7 @@ impl Text {
             Statement::Shift { local, by, from, body } => {
                 let i = local + 1;
                 writeln!(self.out, "(local.set {i} {})", of(from)).unwrap();
-                self.turns(|t| {
+                self.iterate(|t| {
                     t.all(body);
                     writeln!(t.out, "(br_if 0 (local.tee {i} (i32.shr_u (local.get {i}) (i32.const {by}))))")
                         .unwrap();
@@ -221,7 +221,7 @@ impl Text {
             Statement::Clear { local, from, body } => {
                 let i = local + 1;
                 writeln!(self.out, "(local.set {i} {})", of(from)).unwrap();
-                self.turns(|t| {
+                self.iterate(|t| {
                     t.all(body);
                     let cleared =
                         format!("(i32.and (local.get {i}) (i32.sub (local.get {i}) (i32.const 1)))");
@@ -230,7 +230,7 @@ impl Text {
             }
             Statement::Stride { local, least, mask, to, down, body } => {
                 let i = local + 1;
-                self.turns(|t| {
+                self.iterate(|t| {
                     t.all(body);
                     let stride =
                         format!("(i32.add (i32.and (local.get 0) (i32.const {mask})) (i32.const {least}))");

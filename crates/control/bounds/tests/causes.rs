@@ -74,7 +74,7 @@ fn each_reason_is_reported_with_its_remedy() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The number of iterations that is said to fit does, and one tenth more does not.
+/// The number of iterations that a report states does fit, and one tenth more does not.
 #[test]
 fn the_trip_count_that_fits_is_the_largest() {
     for (name, written) in [("over-budget-loop", "0x1000000"), ("over-budget-nested", "100000")] {

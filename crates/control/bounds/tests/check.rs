@@ -1,7 +1,7 @@
 //! Rejected modules, and that each error states the fault, its place and a remedy.
 
 use flame_bounds::{ModuleError, Rules, check};
-use flame_meter::{Count, rewrite};
+use flame_meter::{Metering, rewrite};
 use std::time::{Duration, Instant};
 
 const MANIFEST: &str = "(@custom \"flame.manifest\" \"abi = 1\")";
@@ -32,7 +32,7 @@ fn a_whole_module_passes() {
     let exports = checked.exports;
     assert!(exports.tick && exports.panic_text && !exports.init && !exports.end && !exports.message);
     assert!(checked.marks_packets);
-    assert!(rewrite(&wasm, Count::All).is_ok());
+    assert!(rewrite(&wasm, Metering::All).is_ok());
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn hostile_shapes_are_answered_in_linear_time() {
             let wasm = raw(&shape(n));
             let start = Instant::now();
             let checked = check(&wasm, &Rules::default());
-            let rewritten = rewrite(&wasm, Count::All);
+            let rewritten = rewrite(&wasm, Metering::All);
             times.push(start.elapsed());
             if n < most {
                 assert!(checked.is_ok() && rewritten.is_ok(), "{what}: {checked:?}");
@@ -285,7 +285,7 @@ fn doubling_call_chains_do_not_overflow() {
         );
         let wasm = module(&[MANIFEST, MEMORY, &text]);
         assert!(check(&wasm, &Rules::default()).is_ok());
-        assert!(rewrite(&wasm, Count::All).is_ok());
+        assert!(rewrite(&wasm, Metering::All).is_ok());
     }
 }
 
@@ -303,10 +303,10 @@ fn damaged_modules_never_panic() {
            (loop (br_if 0 (local.get 0)) (br_table 0 1 0 (i32.const 5) (local.get 0)))
            (call_indirect (param i32) (result i32) (i32.const 0) (i32.const 0)))",
     ]);
-    assert!(check(&wasm, &Rules::default()).is_err() || rewrite(&wasm, Count::All).is_ok());
+    assert!(check(&wasm, &Rules::default()).is_err() || rewrite(&wasm, Metering::All).is_ok());
     let each = |bytes: &[u8]| {
         let _ = check(bytes, &Rules::default());
-        let _ = rewrite(bytes, Count::All);
+        let _ = rewrite(bytes, Metering::All);
     };
     for end in 0..wasm.len() {
         each(&wasm[..end]);

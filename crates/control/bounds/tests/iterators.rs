@@ -1,4 +1,4 @@
-//! Which loops of Rust have a bound: `iterators/iterators.rs` is compiled as `flame build` compiles modules,
+//! The loops of Rust that have a bound: `iterators/iterators.rs` is compiled as by `flame build`,
 //! and `iterators/expected` lists its functions. A lost bound fails the test, and so does a gained one.
 
 use flame_bounds::analyse_exports;

@@ -146,6 +146,7 @@ fn no_bound_is_passed_and_counters_end_everything() {
     }
     assert!(fails.is_empty(), "{} programs do what must not be; the first are above", fails.len());
     assert!(t.programs_bounded > t.programs / 4, "hardly anything has a bound");
+    assert!(t.diverging > t.executions / 100, "hardly anything diverges");
     assert!(t.cut_off > 0 && t.trapped > 0 && t.same > t.executions / 4, "the generator is one-sided");
     // An oracle that never found a known fault proves nothing.
 }

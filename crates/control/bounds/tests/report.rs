@@ -1,7 +1,7 @@
-//! The parts of a report besides bounds: cold paths, classes, stacks, times, the costliest path.
+//! The parts of a report besides bounds: cold paths, classes, stacks, times, the worst-case path.
 
 use flame_bounds::{Analysis, Class, Costs, Depends, Entry, Rules, analyse};
-use flame_meter::{Count, rewrite};
+use flame_meter::{Metering, rewrite};
 
 /// Returns a module whose batches execute `body` for each packet: local 1 is its descriptor.
 fn module(more: &str, body: &str) -> Vec<u8> {
@@ -67,7 +67,7 @@ fn cold_paths_count_for_bounds_and_not_for_estimates() {
     // The table's line, out of all memory.
     assert!(time(&plain) > time(&found) + 99_000, "{} {}", time(&plain), time(&found));
     // The call is removed.
-    let out = rewrite(&module("", body), Count::Nothing).unwrap();
+    let out = rewrite(&module("", body), Metering::Nothing).unwrap();
     let calls = wasmparser::Parser::new(0).parse_all(&out).filter_map(|p| match p.unwrap() {
         wasmparser::Payload::CodeSectionEntry(body) => Some(body),
         _ => None,
@@ -113,7 +113,7 @@ fn stacks_are_those_of_the_deepest_calls() {
 }
 
 #[test]
-fn the_costliest_path_is_told_by_its_places() {
+fn the_worst_case_path_is_reported_by_its_places() {
     let more = "(func $cheap (param i32) (nop)) (func $dear (param i32) (if (local.get 0) (then (drop (i32.div_u (local.get 0) (i32.const 3))))))";
     let body = "(if (i32.load8_u offset=28 (local.get $d)) (then (call $cheap (local.get $i))) (else (call $dear (local.get $i))))";
     let found = batch(more, body);
@@ -132,7 +132,11 @@ fn what_follows_from_two_paths_and_two_numbers() {
     let length = "(i32.load offset=20 (local.get $d))";
     let least = format!("(select {length} (i32.const 100) (i32.lt_u {length} (i32.const 100)))");
     let found = batch("", &format!("(local.set $at {least}) {}", loops("(local.get $at)")));
-    assert!(found.bound.packet.as_constant().unwrap() < 2000, "at most 100 turns: {}", found.bound.packet);
+    assert!(
+        found.bound.packet.as_constant().unwrap() < 2000,
+        "at most 100 iterations: {}",
+        found.bound.packet
+    );
     let stepped = |start: &str| {
         format!(
             "(local.set $at {length}) (local.set $k {start})

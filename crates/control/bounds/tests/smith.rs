@@ -6,7 +6,7 @@ mod common;
 
 use common::{PLENTY, Run, engine};
 use flame_bounds::{Rules, analyse, analyse_exports};
-use flame_meter::{Count, rewrite};
+use flame_meter::{Metering, rewrite};
 use wasm_smith::{Config, Module};
 use wasmtime::{FuncType, Linker, Store, Trap, Val, ValType};
 
@@ -95,8 +95,8 @@ fn no_bound_of_a_made_up_module_is_below_what_is_executed() {
         let _ = analyse(&wasm, &Rules::default(), None);
         let engine = engine(true);
         let module = wasmtime::Module::new(&engine, &wasm).expect("compiles");
-        let counted = rewrite(&wasm, Count::All).expect("rewrites");
-        let proved = rewrite(&wasm, Count::Except(&analysis.proved.uncounted))
+        let counted = rewrite(&wasm, Metering::All).expect("rewrites");
+        let proved = rewrite(&wasm, Metering::Except(&analysis.proved.uncounted))
             .expect("rewrites without what is proved");
         for entry in &analysis.entries {
             for _ in 0..calls {

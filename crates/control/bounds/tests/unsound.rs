@@ -5,7 +5,7 @@ mod generate;
 
 use flame_abi::{Descriptor, layout};
 use flame_bounds::Bound;
-use flame_meter::{Count, rewrite};
+use flame_meter::{Metering, rewrite};
 use generate::hold::{Kind, Oracle, bounds_of};
 use generate::packets::{Call, END};
 use generate::{Export, hold};
@@ -67,8 +67,14 @@ fn faults(oracle: &Oracle, path: &Path) -> Vec<String> {
             }
             // As the node runs it, and with counters everywhere.
             let most = bound.filter(|b| *b < CALL_BUDGET / 10).unwrap_or(0) as u64;
-            for (how, count) in [("mixed", claims.count()), ("counted", Count::All)] {
+            for (how, count) in [("mixed", claims.count()), ("counted", Metering::All)] {
                 let rewritten = rewrite(&wasm, count).unwrap();
+                if how == "mixed"
+                    && most > 0
+                    && let Some(kind) = oracle.diverges(&rewritten, export, &call, most)
+                {
+                    out.push(format!("{} with fuel", text(kind)));
+                }
                 if let Some(kind) = oracle.goes_on(&rewritten, export, &call, most) {
                     out.push(format!("{} {how}", text(kind)));
                 }

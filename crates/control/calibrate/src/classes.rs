@@ -223,7 +223,7 @@ pub fn measure(
 
 fn round(timer: &mut Timer, progress: &mut dyn FnMut(&str)) -> Result<Costs, CalibrateError> {
     progress("calls");
-    timer.turn_ps(EMPTY, (0, 0, 0))?;
+    timer.iteration_ps(EMPTY, (0, 0, 0))?;
     let host_call_ps = whole(timer.net_ps(HOST_CALL, (0, 0, 0))? / f64::from(HOST_CALLS));
     let dispatch_ps = whole(timer.dispatch_ps()?);
     let mut classes = BTreeMap::from([(Class::Free.name().to_owned(), Chain::default())]);

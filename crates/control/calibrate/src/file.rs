@@ -31,6 +31,10 @@ pub fn file_name(cpu: &str) -> String {
 
 /// Returns the calibration of this machine and engine in `folder`, and true. If there is none, or with
 /// `again`, measures and stores one, and returns it and false.
+///
+/// # Errors
+///
+/// Returns an error if `folder` cannot be created, or if the calibration cannot be measured or stored.
 pub fn load_or_measure(
     engine: &Engine,
     folder: &Path,
@@ -38,7 +42,7 @@ pub fn load_or_measure(
     progress: &mut dyn FnMut(&str),
 ) -> Result<(Calibration, bool), CalibrateError> {
     // A file that is damaged or from another engine is treated as missing.
-    if let Some(found) = known(engine, folder).filter(|_| !again) {
+    if let Some(found) = load_calibration(engine, folder).filter(|_| !again) {
         return Ok((found, true));
     }
     let path = folder.join(file_name(&machine::cpu()));
@@ -50,15 +54,19 @@ pub fn load_or_measure(
 }
 
 /// Returns the calibration of this machine and engine in `folder`, if there is one.
-pub fn known(engine: &Engine, folder: &Path) -> Option<Calibration> {
+pub fn load_calibration(engine: &Engine, folder: &Path) -> Option<Calibration> {
     let cpu = machine::cpu();
     let found = Calibration::load(&folder.join(file_name(&cpu))).ok()?;
     (found.cpu == cpu && found.engine == machine::engine(engine)).then_some(found)
 }
 
 impl Calibration {
-    /// Reads a file. Any bytes are either an error or a calibration that satisfies the descriptions of its
-    /// fields.
+    /// Reads a file, whose content is not trusted.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, or if it holds no calibration that satisfies the
+    /// descriptions of its fields.
     pub fn load(path: &Path) -> Result<Self, CalibrateError> {
         let mut bytes = Vec::new();
         let read = fs::File::open(path).and_then(|f| f.take(MAX_BYTES + 1).read_to_end(&mut bytes));
@@ -114,6 +122,10 @@ impl Calibration {
     }
 
     /// Writes a file atomically.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be written.
     pub fn store(&self, path: &Path) -> Result<(), CalibrateError> {
         let fail = |error| CalibrateError::File { path: path.display().to_string(), error };
         let mut text = serde_json::to_vec_pretty(self).map_err(|e| fail(io::Error::other(e)))?;

@@ -47,13 +47,13 @@ fn load_ps(timer: &mut Timer, bytes: usize) -> Result<u64, CalibrateError> {
     let warm = (bytes / LINE).min(WARM).div_ceil(COPIES as usize).max(1) as i32;
     let (taken, mut at) = timer.time(&function, (warm, 0, 0, 0))?;
     let guess = (ps(taken) / (f64::from(warm) * loads)).max(1.0);
-    let turns = ((REPETITION_PS / guess).max(MIN_LOADS) / loads) as i32;
+    let iterations = ((REPETITION_PS / guess).max(MIN_LOADS) / loads) as i32;
     let mut least = f64::INFINITY;
     for _ in 0..REPETITIONS {
         // Continues at the last address: the next lines are those that were not read for longest.
-        let (taken, end) = timer.time(&function, (turns, at, 0, 0))?;
+        let (taken, end) = timer.time(&function, (iterations, at, 0, 0))?;
         at = end;
-        least = least.min(ps(taken) / (f64::from(turns) * loads));
+        least = least.min(ps(taken) / (f64::from(iterations) * loads));
     }
     Ok(whole(least))
 }

@@ -15,7 +15,7 @@ mod latency;
 mod machine;
 mod timer;
 
-pub use file::{file_name, known, load_or_measure};
+pub use file::{file_name, load_calibration, load_or_measure};
 
 use flame_bounds::{Class, Costs};
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,11 @@ impl Calibration {
     /// Measures this machine, which takes some seconds. `progress` receives the name of the next measurement.
     ///
     /// Each cost is the minimum of several repetitions, because other work on the machine only adds to it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine cannot compile or run the code that is measured, or if there is no
+    /// memory for the smallest working set.
     pub fn measure(engine: &Engine, progress: &mut dyn FnMut(&str)) -> Result<Self, CalibrateError> {
         let module = kernel::compile(engine)?;
         let costs = classes::measure(engine, &module, progress)?;

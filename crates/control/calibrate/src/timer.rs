@@ -11,7 +11,7 @@ use wasmtime::{Caller, Engine, Func, Instance, Memory, Module, Store, TypedFunc}
 const REPETITION: Duration = Duration::from_micros(400);
 /// The number of repetitions, of which the shortest counts.
 const REPETITIONS: u32 = 15;
-const MAX_TURNS: i32 = 1 << 26;
+const MAX_ITERATIONS: i32 = 1 << 26;
 
 pub struct Timer {
     store: Store<()>,
@@ -38,24 +38,24 @@ impl Timer {
     pub fn net_ps(&mut self, name: &str, arguments: (i64, i64, i64)) -> Result<f64, CalibrateError> {
         let empty = match self.least.get(EMPTY) {
             Some(known) => *known,
-            None => self.turn_ps(EMPTY, (0, 0, 0))?,
+            None => self.iteration_ps(EMPTY, (0, 0, 0))?,
         };
-        Ok((self.turn_ps(name, arguments)? - empty).max(0.0))
+        Ok((self.iteration_ps(name, arguments)? - empty).max(0.0))
     }
 
     /// Returns the time of an iteration in picoseconds. It is the minimum of this call and those before.
-    pub fn turn_ps(&mut self, name: &str, (x, y, z): (i64, i64, i64)) -> Result<f64, CalibrateError> {
+    pub fn iteration_ps(&mut self, name: &str, (x, y, z): (i64, i64, i64)) -> Result<f64, CalibrateError> {
         let function = self.function(name)?;
-        let mut turns = 16;
-        while turns < MAX_TURNS && self.time(&function, (turns, x, y, z))?.0 < REPETITION {
-            turns *= 2;
+        let mut iterations = 16;
+        while iterations < MAX_ITERATIONS && self.time(&function, (iterations, x, y, z))?.0 < REPETITION {
+            iterations *= 2;
         }
         let mut least = Duration::MAX;
         for _ in 0..REPETITIONS {
-            least = least.min(self.time(&function, (turns, x, y, z))?.0);
+            least = least.min(self.time(&function, (iterations, x, y, z))?.0);
         }
         let known = self.least.entry(name.to_owned()).or_insert(f64::INFINITY);
-        *known = known.min(ps(least) / f64::from(turns));
+        *known = known.min(ps(least) / f64::from(iterations));
         Ok(*known)
     }
 

@@ -84,6 +84,10 @@ impl Answer {
 
 /// Parses any bytes as an answer to each kind of job. For fuzzing: every text that is accepted must be safe
 /// to print.
+///
+/// # Panics
+///
+/// Panics if an accepted text is not safe to print, or if an accepted answer is refused after it was written.
 pub fn parse_answer(bytes: &[u8]) {
     for step in [Step::Examine, Step::Analyse, Step::Compile, Step::Lines] {
         if let Ok((answer, code)) = Answer::parse(step, bytes.to_vec()) {

@@ -1,13 +1,15 @@
 use crate::Artifact;
+use crate::verdict::identity_of;
 use flame_files::Folder;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The version of the results. It increases whenever checks, bounds, rewriting or the engine's configuration
 /// change.
-const GENERATION: u32 = 16;
+const GENERATION: u32 = 20;
 const MAC_BYTES: usize = 32;
 const KEY_BYTES: usize = 32;
 /// Maximum size of an entry, in bytes. Larger code is compiled each time.
@@ -34,6 +36,11 @@ pub struct Cache {
 
 impl Cache {
     /// Opens or creates the folder, private to this user, and its key.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the folder or its key cannot be created or read, is not private to this user, or
+    /// if the key has another length.
     pub fn open(folder: &Path) -> Result<Self, CacheError> {
         let shown = || folder.display().to_string();
         let fail = |error| CacheError { path: shown(), error };
@@ -57,6 +64,12 @@ impl Cache {
 
     /// Returns the code of `name`, or `None` if there is none or its MAC is invalid.
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
+        let found = self.entry(name);
+        tracing::debug!(folder = self.path, name, hit = found.is_some(), "cache is asked");
+        found
+    }
+
+    fn entry(&self, name: &str) -> Option<Vec<u8>> {
         let mut entry = self.folder.read(name, MAX_ENTRY).ok()??;
         if entry.len() < MAC_BYTES {
             return None;
@@ -66,13 +79,51 @@ impl Cache {
         Some(code)
     }
 
+    /// Stores the code of `name` with its MAC.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be written. An existing entry is then unchanged.
     pub fn put(&self, name: &str, code: &[u8]) -> Result<(), CacheError> {
         let tag = self.mac(name, code).finalize().into_bytes();
         let entry = [&tag[..], code].concat();
         self.folder.put(name, &entry).map_err(|error| CacheError { path: self.path.clone(), error })
     }
 
+    /// Removes all entries except those of the modules with these hashes, as made without estimates of time,
+    /// and the records of violations.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the folder cannot be listed.
+    pub fn keep_only(&self, used: &[[u8; 32]]) -> Result<(), CacheError> {
+        let used: BTreeSet<String> = used.iter().flat_map(entries_of).collect();
+        let fail = |error| CacheError { path: self.path.clone(), error };
+        for entry in std::fs::read_dir(&self.path).map_err(fail)?.flatten() {
+            let name = entry.file_name();
+            let is_kept = name
+                .to_str()
+                .is_some_and(|name| name == "key" || name.ends_with(VIOLATED) || used.contains(name));
+            if !is_kept {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the entries of a module, except a record of a violation.
+    pub fn forget(&self, hash: &[u8; 32]) {
+        for name in entries_of(hash) {
+            // A file that stays is removed with all that are not used.
+            let _ = std::fs::remove_file(Path::new(&self.path).join(name));
+        }
+    }
+
     /// Records that a module's bound was violated.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be written.
     pub fn record_violation(&self, hash: &[u8; 32]) -> Result<(), CacheError> {
         self.put(&violation_name(hash), b"violated")
     }
@@ -100,9 +151,24 @@ pub(crate) fn entry_name(hash: &[u8; 32], artifact: Artifact) -> String {
     format!("{hex}-{version}-{GENERATION}-{artifact:?}").to_lowercase()
 }
 
+/// The end of the names of records of violations.
+const VIOLATED: &str = "-violated";
+
+/// Returns the names of all entries that a module can have without estimates of time.
+fn entries_of(hash: &[u8; 32]) -> Vec<String> {
+    let identity = identity_of(hash, None);
+    let names = Artifact::ALL.into_iter().map(|artifact| match artifact {
+        Artifact::Verdict | Artifact::Report | Artifact::Unanalysed => entry_name(&identity, artifact),
+        Artifact::Bounded | Artifact::Metered | Artifact::Unchecked | Artifact::ModuleInfo => {
+            entry_name(hash, artifact)
+        }
+    });
+    names.collect()
+}
+
 fn violation_name(hash: &[u8; 32]) -> String {
     let hex: String = hash.iter().map(|b| format!("{b:02x}")).collect();
-    format!("{hex}-violated")
+    format!("{hex}{VIOLATED}")
 }
 
 #[cfg(test)]

@@ -4,14 +4,7 @@
 use crate::Engines;
 use crate::job::{Job, Step, perform};
 use crate::limits::Limits;
-use crate::sys;
-use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, Scope};
-use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
-use rustix::thread::UnshareFlags;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-};
-use std::collections::BTreeMap;
+use flame_confine::{Filter, Resource, limit};
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
@@ -59,59 +52,23 @@ pub fn serve() -> Option<ExitCode> {
 
 /// Confines the process, before the module is read.
 fn prepare(step: Step, module_bytes: usize, parent: u32) -> Result<Option<Engines>, String> {
-    let fail = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
-    // Closes descriptors that this program's own parent left open.
-    sys::close_from(3).map_err(|e| fail("close_range", &e))?;
-    rustix::process::chdir("/").map_err(|e| fail("chdir", &e))?;
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|e| fail("PR_SET_PDEATHSIG", &e))?;
-    // The parent may have died before the death signal was set.
-    if rustix::process::getppid().map(|p| p.as_raw_nonzero().get() as u32) != Some(parent) {
-        return Err("the process that started this one is gone".to_owned());
-    }
+    flame_confine::begin(parent)?;
     let engines = match step {
-        Step::Compile => Some(Engines::new().map_err(|e| fail("compiler", &e))?),
+        Step::Compile => Some(Engines::new().map_err(|e| format!("compiler: {e}"))?),
         _ => None,
     };
-    confine(&Limits::of(step, module_bytes))?;
-    Ok(engines)
-}
-
-fn confine(limits: &Limits) -> Result<(), String> {
-    let fail = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
-    rustix::thread::set_no_new_privs(true).map_err(|e| fail("PR_SET_NO_NEW_PRIVS", &e))?;
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|e| fail("PR_SET_DUMPABLE", &e))?;
-    // New namespaces are not permitted everywhere. System calls that could use a network are refused below in
-    // any case.
-    if sys::unshare(UnshareFlags::NEWNET).is_err() {
-        let _ = sys::unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET);
-    }
-    // Landlock is not available everywhere either. An older kernel enforces the parts that it supports.
-    let abi = ABI::V6;
-    Ruleset::default()
-        .handle_access(AccessFs::from_all(abi))
-        .and_then(|r| r.handle_access(AccessNet::from_all(abi)))
-        .and_then(|r| r.scope(Scope::from_all(abi)))
-        .and_then(Ruleset::create)
-        .and_then(|r| r.restrict_self())
-        .map_err(|e| fail("Landlock", &e))?;
-    let limit = |resource, soft: u64, hard: u64| {
-        let most = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
-        let new = Rlimit { current: Some(soft.min(most)), maximum: Some(hard.min(most)) };
-        rustix::process::setrlimit(resource, new).map_err(|e| fail("setrlimit", &e))
-    };
+    flame_confine::end()?;
+    let limits = Limits::of(step, module_bytes);
     // Reserved address space costs nothing, but nothing here needs it.
     limit(Resource::As, limits.memory + ADDRESS_SPACE, limits.memory + ADDRESS_SPACE)?;
     limit(Resource::Data, limits.memory, limits.memory)?;
     limit(Resource::Stack, STACK, STACK)?;
     limit(Resource::Cpu, limits.cpu, limits.cpu + 1)?;
     limit(Resource::Fsize, ERRORS, ERRORS)?;
-    for resource in [Resource::Core, Resource::Nproc, Resource::Memlock, Resource::Nofile] {
-        limit(resource, 0, 0)?;
-    }
-    let filter = filter().map_err(|e| fail("seccomp", &e))?;
-    seccompiler::apply_filter_all_threads(&filter).map_err(|e| fail("seccomp", &e))
+    limit(Resource::Nproc, 0, 0)?;
+    limit(Resource::Nofile, 0, 0)?;
+    filter().map_err(|e| format!("seccomp: {e}"))?.apply()?;
+    Ok(engines)
 }
 
 /// Address space for the program and its libraries, in bytes. They are mapped, not owned.
@@ -122,49 +79,16 @@ const STACK: u64 = 16 << 20;
 /// Maximum error output in bytes. It is written to a file in memory.
 const ERRORS: u64 = 64 << 10;
 
-/// Returns a filter that permits memory, standard input and output, and the end of the process. Any other
-/// system call kills the process.
-fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
-    let condition = |argument, op, value| {
-        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value).map(|c| vec![c])
-    };
-    let rule = |conditions| SeccompRule::new(conditions);
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = [
-        libc::SYS_munmap,
-        libc::SYS_mremap,
-        libc::SYS_brk,
-        libc::SYS_madvise,
-        libc::SYS_futex,
-        libc::SYS_getrandom,
-        libc::SYS_clock_gettime,
-        libc::SYS_sched_yield,
-        libc::SYS_restart_syscall,
-        libc::SYS_rt_sigreturn,
-        libc::SYS_rt_sigaction,
-        libc::SYS_rt_sigprocmask,
-        libc::SYS_sigaltstack,
-        libc::SYS_getpid,
-        libc::SYS_gettid,
-        libc::SYS_exit,
-        libc::SYS_exit_group,
-    ]
-    .into_iter()
-    .map(|call| (call, Vec::new()))
-    .collect();
+/// Returns a filter that permits memory, standard input and output, and the end of the process.
+fn filter() -> Result<Filter, flame_confine::BackendError> {
     // Executable memory is not permitted.
-    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        let exec = libc::PROT_EXEC as u64;
-        rules.insert(call, vec![rule(condition(2, SeccompCmpOp::MaskedEq(exec), 0)?)?]);
-    }
-    rules.insert(libc::SYS_read, vec![rule(condition(0, SeccompCmpOp::Eq, 0)?)?]);
-    let out = |fd| rule(condition(0, SeccompCmpOp::Eq, fd)?);
-    rules.insert(libc::SYS_write, vec![out(1)?, out(2)?]);
-    rules.insert(libc::SYS_writev, vec![out(2)?]);
-    // `abort` sends a signal to its own process.
-    let own = u64::from(std::process::id());
-    rules.insert(libc::SYS_tgkill, vec![rule(condition(0, SeccompCmpOp::Eq, own)?)?]);
-    let arch = std::env::consts::ARCH.try_into()?;
-    SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, arch)?.try_into()
+    Filter::new()?
+        .allow_without(libc::SYS_mmap, 2, libc::PROT_EXEC as u32)?
+        .allow_without(libc::SYS_mprotect, 2, libc::PROT_EXEC as u32)?
+        .allow_value(libc::SYS_read, 0, 0)?
+        .allow_value(libc::SYS_write, 0, 1)?
+        .allow_value(libc::SYS_write, 0, 2)?
+        .allow_value(libc::SYS_writev, 0, 2)
 }
 
 /// Reads the job and the module, and writes the answer.

@@ -32,33 +32,55 @@ impl<'a> Lines<'a> {
         Some(Self { context, code: code? })
     }
 
-    /// Returns file and line of an offset in the file. The instruction that begins a loop often has no line:
-    /// the next one with a line stands for it.
+    /// Returns file and line of an offset in the file. The instruction that begins a loop often has no line,
+    /// or only one of the code around it: the next one with a line of the author stands for it.
     pub(crate) fn at(&self, offset: usize) -> Option<String> {
         let address = offset.checked_sub(self.code)? as u64;
-        let near = (address..address + MAX_DISTANCE).filter_map(|at| self.place(at));
-        let mut first = None;
-        for place in near {
-            if place.line.is_some_and(|line| line > 0) {
-                return Some(text(&place));
+        let mut best: Option<((bool, Origin), Location<'_>)> = None;
+        for (origin, place) in (address..address + MAX_DISTANCE).filter_map(|at| self.place(at)) {
+            let rank = (place.line.is_some_and(|line| line > 0), origin);
+            if best.as_ref().is_none_or(|(known, _)| *known < rank) {
+                best = Some((rank, place));
             }
-            first = first.or(Some(place));
         }
-        first.map(|place| text(&place))
+        best.map(|(_, place)| text(&place))
     }
 
-    /// Returns the place of an instruction: of the code that was inlined there, the innermost that does not
-    /// belong to Rust's library.
-    fn place(&self, address: u64) -> Option<Location<'_>> {
+    /// Returns the place of an instruction: of the code that was inlined there, the innermost by the author.
+    fn place(&self, address: u64) -> Option<(Origin, Location<'_>)> {
         let mut frames = self.context.find_frames(address).skip_all_loads().ok()?;
-        let mut place = None;
+        let mut best: Option<(Origin, Location<'_>)> = None;
         while let Ok(Some(frame)) = frames.next() {
-            match frame.location.filter(|l| l.file.is_some()) {
-                Some(own) if own.file.is_some_and(|file| !is_library(file)) => return Some(own),
-                other => place = place.or(other),
+            let Some(place) = frame.location else { continue };
+            let Some(origin) = place.file.map(Origin::of) else { continue };
+            if best.as_ref().is_none_or(|(known, _)| *known < origin) {
+                best = Some((origin, place));
             }
         }
-        place
+        best
+    }
+}
+
+/// The origin of a source file, in the order in which reports prefer it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Origin {
+    Library,
+    Sdk,
+    Author,
+}
+
+impl Origin {
+    /// Returns the origin of a file by its path. Rust's library is compiled under the path of its commit, or,
+    /// in its debug sections, without one.
+    fn of(file: &str) -> Self {
+        let is_in = |folders: &[&str]| folders.iter().any(|folder| file.contains(folder));
+        if is_in(&["/rustc/", "/lib/rustlib/src/", "library/core/src/"]) {
+            Self::Library
+        } else if is_in(&["/sdk/rust/src/"]) {
+            Self::Sdk
+        } else {
+            Self::Author
+        }
     }
 }
 
@@ -72,10 +94,4 @@ fn text(place: &Location<'_>) -> String {
     let file = parts.into_iter().rev().collect::<Vec<_>>().join("/");
     let plain = file.replace(char::is_control, " ");
     place.line.filter(|line| *line > 0).map_or_else(|| plain.clone(), |line| format!("{plain}:{line}"))
-}
-
-/// Returns whether a file belongs to Rust's library: it is compiled under the path of its commit, or, in its
-/// debug sections, without one.
-fn is_library(file: &str) -> bool {
-    file.contains("/rustc/") || file.contains("/lib/rustlib/src/") || file.contains("library/core/src/")
 }

@@ -21,16 +21,22 @@ impl Engines {
     ///
     /// # Errors
     ///
-    /// As [`Engines::new`].
+    /// Returns the errors of [`Engines::new`].
     pub fn counting() -> Result<Self, wasmtime::Error> {
         flame_engine::Engines::counting(generate_code).map(Self)
     }
 
+    /// Returns the engine that compiles modules of a class.
     pub fn of(&self, class: ModuleClass) -> &Engine {
         self.0.of(class)
     }
 
     /// Compiles Wasm that was rewritten for `class` to machine code.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine refuses the Wasm. The rewriter's output is accepted for every module
+    /// that passed the checks.
     pub fn precompile(&self, class: ModuleClass, wasm: &[u8]) -> Result<Vec<u8>, wasmtime::Error> {
         self.of(class).precompile_module(wasm)
     }

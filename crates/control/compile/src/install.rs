@@ -1,4 +1,4 @@
-//! Installation: from a module file and the operator's request to a place in the plan.
+//! The installation of a module: from its file and the operator's request to a place in the plan.
 
 use crate::{Artifact, CompileError, Compiler, ModuleInfo};
 use flame_abi::manifest::{Manifest, ParameterType};
@@ -6,7 +6,7 @@ use flame_abi::{config, layout};
 use flame_admit::{Admission, PacketTimeLimit, Protection, Verdict};
 use flame_bounds::Costs;
 use flame_plan::ShownFilter;
-use flame_plan::{Expose, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
+use flame_plan::{Expose, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec, longest_call};
 use std::collections::BTreeMap;
 
 /// The operator's request.
@@ -36,6 +36,7 @@ pub struct Installed {
     pub notes: Vec<String>,
 }
 
+/// The reason why a module cannot be installed with these parameters.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     #[error(transparent)]
@@ -52,11 +53,20 @@ pub enum InstallError {
 
 impl Compiler<'_> {
     /// Checks and compiles `wasm`, and gives it the meet of its needs and the permitted view.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Compiler::examine`] and [`Compiler::install_examined`].
     pub fn install(&self, wasm: &[u8], request: &InstallRequest) -> Result<Installed, InstallError> {
         self.install_examined(wasm, &self.examine(wasm)?, request)
     }
 
     /// Installs a module that was [examined](Compiler::examine).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the manifest's needs cannot be read, or if the analysis or the compilation is
+    /// refused, exceeds its limits or cannot be started.
     pub fn install_examined(
         &self,
         wasm: &[u8],
@@ -77,10 +87,15 @@ impl Compiler<'_> {
             protection: request.protection,
             time_limit: request.time_limit,
             packet_budget: limits.packet_budget,
+            call_budget: manifest.limits.call_budget.map(|asked| asked.min(limits.call_budget)),
             snaplen: flame_bounds::MAX_LENGTH,
         };
         let verdict = self.verdict(wasm, examined, view.expose, costs.as_ref(), &admission)?;
         limits.batch_deadline_ns = limits.batch_deadline_ns.min(verdict.deadline_ns);
+        limits.rests = verdict.rests;
+        if verdict.class == ModuleClass::Bounded && request.protection == Protection::Auto {
+            limits.call_budget = limits.call_budget.min(longest_call(limits.packet_budget));
+        }
         let artifact = match (request.protection, verdict.class) {
             (Protection::Unchecked, _) => Artifact::Unchecked,
             (_, ModuleClass::Bounded) => Artifact::Bounded,
@@ -103,6 +118,8 @@ impl Compiler<'_> {
             terms: request.terms.clone(),
             class: verdict.class,
             process: None,
+            // The request for a run has it.
+            seed: None,
         };
         Ok(Installed { plan, verdict, cached: compiled.cached, notes })
     }

@@ -6,7 +6,7 @@ use crate::dwarf::Lines;
 use crate::{Artifact, Engines};
 use flame_abi::manifest::Manifest;
 use flame_bounds::{Costs, Rules};
-use flame_meter::Count;
+use flame_meter::Metering;
 use flame_plan::ModuleClass;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -85,7 +85,31 @@ pub(crate) fn perform(job: &Job, wasm: &[u8], engines: Option<&Engines>) -> (Ans
 fn examine(wasm: &[u8]) -> Result<Answer, String> {
     let checked = flame_bounds::check(wasm, &Rules::default()).map_err(|e| e.to_string())?;
     // The parent parses the manifest again, once parsing is known to end.
-    Manifest::parse(&checked.manifest).map_err(|e| e.to_string())?;
+    let manifest = Manifest::parse(&checked.manifest).map_err(|e| e.to_string())?;
+    match (manifest.ports.is_some(), checked.exports.push) {
+        (true, false) => {
+            return Err("the manifest has [ports], but flame_push is missing: export it".to_owned());
+        }
+        (false, true) => {
+            return Err("flame_push is for a module that forwards: add [ports] to the manifest".to_owned());
+        }
+        _ => {}
+    }
+    match (manifest.state.is_some(), checked.exports.export, checked.exports.import) {
+        (true, true, true) | (false, false, false) => {}
+        (true, ..) => {
+            return Err(
+                "the manifest has [state], but flame_export or flame_import is missing: export both \
+                        (in Rust `export!(NAME, state)`)"
+                    .to_owned(),
+            );
+        }
+        (false, ..) => {
+            return Err("flame_export and flame_import are for a module that keeps state: add [state] with \
+                        version and max to the manifest"
+                .to_owned());
+        }
+    }
     Ok(Answer::ModuleInfo { manifest: checked.manifest, messages: checked.exports.message })
 }
 
@@ -96,12 +120,12 @@ fn compile(wasm: &[u8], artifact: Artifact, engines: Option<&Engines>) -> Result
         Artifact::Bounded => {
             proved = flame_bounds::prove(wasm, &Rules::default()).map_err(|e| e.to_string())?;
             (
-                Count::Verified { uncounted: &proved.uncounted, diverging: &proved.diverging },
+                Metering::Verified { uncounted: &proved.uncounted, diverging: &proved.diverging },
                 ModuleClass::Bounded,
             )
         }
-        Artifact::Metered => (Count::All, ModuleClass::Metered),
-        _ => (Count::Nothing, ModuleClass::Bounded),
+        Artifact::Metered => (Metering::All, ModuleClass::Metered),
+        _ => (Metering::Nothing, ModuleClass::Bounded),
     };
     let rewritten = flame_meter::rewrite_polled(wasm, count).map_err(|e| e.to_string())?;
     engines.precompile(class, &rewritten).map_err(|e| format!("compiling: {e:#}"))

@@ -1,4 +1,4 @@
-//! From a `.wasm` file to machine code: check, rewrite, compile, cache.
+//! The compiler, from a `.wasm` file to machine code: check, rewrite, compile, cache.
 //!
 //! Only WebAssembly is accepted. Machine code is made here or read from this node's own cache, whose entries
 //! carry a MAC under a key that never leaves the node.
@@ -37,7 +37,7 @@ use job::{Job, perform};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The reason why a module is not run.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +82,7 @@ pub struct Compiled {
     pub cached: bool,
 }
 
-/// What was made of a module, and therefore its place in the cache.
+/// The kind of a result that is stored for a module, which is part of its key in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Artifact {
     Bounded,
@@ -96,6 +96,18 @@ enum Artifact {
     Report,
     /// No code: the reason why it could not be analysed.
     Unanalysed,
+}
+
+impl Artifact {
+    const ALL: [Self; 7] = [
+        Self::Bounded,
+        Self::Metered,
+        Self::Unchecked,
+        Self::Verdict,
+        Self::ModuleInfo,
+        Self::Report,
+        Self::Unanalysed,
+    ];
 }
 
 /// The start of work on a module.
@@ -116,10 +128,17 @@ enum Place {
     InProcess(Engines),
 }
 
+/// The name and the contents of an entry that is not kept yet.
+type Waiting = (String, Vec<u8>);
+
+/// Parses, analyses and compiles foreign modules: in a confined process, or in this one.
 pub struct Compiler<'a> {
     place: Place,
     cache: Option<Cache>,
     note: Option<Note<'a>>,
+    /// Results of examinations that are written to the cache once their modules are admitted, if that is
+    /// waited for.
+    waiting: Option<Mutex<Vec<Waiting>>>,
 }
 
 impl<'a> Compiler<'a> {
@@ -136,13 +155,13 @@ impl<'a> Compiler<'a> {
     /// Returns a compiler that works in confined child processes. Without a cache, every module is compiled
     /// each time.
     pub fn new(worker: Worker, cache: Option<Cache>) -> Self {
-        Self { place: Place::Child(worker), cache, note: None }
+        Self { place: Place::Child(worker), cache, note: None, waiting: None }
     }
 
     /// Returns a compiler that works in this process, without limits: for trusted modules, in tests and
     /// benchmarks.
     pub fn in_process(engines: Engines, cache: Option<Cache>) -> Self {
-        Self { place: Place::InProcess(engines), cache, note: None }
+        Self { place: Place::InProcess(engines), cache, note: None, waiting: None }
     }
 
     /// Returns the compiler with a function that is called before each piece of work. If `note` fails, the
@@ -152,7 +171,30 @@ impl<'a> Compiler<'a> {
         Self { note: Some(Box::new(note)), ..self }
     }
 
+    /// Returns the compiler so that the results of examinations are kept in the cache only after
+    /// [`Compiler::keep_examined`], so that refused requests leave nothing there.
+    #[must_use]
+    pub fn keeping_admitted(self) -> Self {
+        Self { waiting: Some(Mutex::default()), ..self }
+    }
+
+    /// Writes the results of examinations that wait to the cache.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the cache cannot be written.
+    pub fn keep_examined(&self) -> Result<(), CompileError> {
+        let (Some(cache), Some(waiting)) = (&self.cache, &self.waiting) else { return Ok(()) };
+        let waiting = std::mem::take(&mut *waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        waiting.iter().try_for_each(|(name, bytes)| Ok(cache.put(name, bytes)?))
+    }
+
     /// Examines a module without compiling it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file is too large or no module that may run, if its manifest is invalid, if
+    /// the examination exceeds its limits, or if the cache cannot be written.
     pub fn examine(&self, wasm: &[u8]) -> Result<ModuleInfo, CompileError> {
         only_wasm(wasm)?;
         let hash = hash_of(wasm);
@@ -169,7 +211,12 @@ impl<'a> Compiler<'a> {
                 };
                 let found = (manifest, messages);
                 if let (Some(cache), Ok(bytes)) = (&self.cache, postcard::to_stdvec(&found)) {
-                    cache.put(&name, &bytes)?;
+                    match &self.waiting {
+                        Some(waiting) => {
+                            waiting.lock().unwrap_or_else(PoisonError::into_inner).push((name, bytes));
+                        }
+                        None => cache.put(&name, &bytes)?,
+                    }
                 }
                 found
             }
@@ -179,6 +226,10 @@ impl<'a> Compiler<'a> {
 
     /// Returns the source lines of offsets in the file, if the module was built with them. They are for
     /// people only: a fault in them is no reason to refuse the module.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the work cannot be started or exceeds its limits.
     pub fn lines(
         &self,
         wasm: &[u8],

@@ -1,7 +1,8 @@
 //! The analyser's findings, as they leave the child process.
 
+use flame_abi::layout::names;
 use flame_admit::BatchBounds;
-use flame_bounds::{Analysis, Bound, Cause, Dominant, Entry, LoopReport, Reason, TripCount};
+use flame_bounds::{Analysis, Bound, Cause, Dominant, Entry, LoopReport, Poly, Reason, TripCount};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of loops that are listed.
@@ -77,12 +78,20 @@ pub(crate) fn clean(text: &mut String) {
 }
 
 impl Report {
-    /// Returns the bounds of the batches.
+    /// Returns the entry that is called with batches.
+    pub fn batch(&self) -> Option<&Entry> {
+        self.entries.iter().find(|e| names::is_batch(&e.name))
+    }
+
+    /// Returns the bounds of the batches, and of the calls that follow them.
     pub fn batches(&self) -> BatchBounds {
-        let batch = self.entries.iter().find(|e| e.name == flame_abi::layout::names::BATCH);
+        let (batch, rest) = (self.batch(), self.entries.iter().find(|e| e.name == names::REST));
+        let none = Bound { call: Poly::ZERO, packet: Poly::ZERO };
         BatchBounds {
             bound: batch.map_or(Bound::UNBOUNDED, |e| e.bound),
             time: batch.and_then(|e| e.time).unwrap_or(Bound::UNBOUNDED),
+            rest: rest.map_or(none, |e| e.bound),
+            rest_time: rest.map_or(none, |e| e.time.unwrap_or(Bound::UNBOUNDED)),
         }
     }
 }

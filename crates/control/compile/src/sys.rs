@@ -2,7 +2,6 @@
 
 use crate::worker::Usage;
 use rustix::process::Pid;
-use rustix::thread::UnshareFlags;
 use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -35,17 +34,4 @@ pub(crate) fn wait(child: Pid) -> io::Result<(ExitStatus, Usage)> {
         memory: (usage.ru_maxrss.max(0) as u64) << 10,
     };
     Ok((ExitStatus::from_raw(status), usage))
-}
-
-/// Closes every descriptor from `first` on, including inherited ones.
-pub(crate) fn close_from(first: u32) -> io::Result<()> {
-    // SAFETY: the child calls this first, before it has opened anything itself.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Replaces the parent's namespaces with new, empty ones.
-pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
-    // SAFETY: no caller passes FILES, the only flag that endangers descriptors.
-    unsafe { rustix::thread::unshare_unsafe(flags) }
 }

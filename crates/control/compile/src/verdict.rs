@@ -1,4 +1,4 @@
-//! The bounds that a verdict is made of, from the cache or from an analysis in a child process.
+//! The bounds on which a verdict is based, from the cache or from an analysis in a child process.
 
 use crate::answer::Answer;
 use crate::job::{Job, Step};
@@ -62,6 +62,11 @@ impl Compiler<'_> {
     }
 
     /// Computes bounds on the cost of a module's calls, and estimates of their time if `costs` are given.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the module is refused, if the work cannot be started, or if the cache cannot be
+    /// written. An analysis that exceeds its limits is no error but [`Analysed::Exceeded`].
     pub fn analyse(
         &self,
         wasm: &[u8],
@@ -106,6 +111,10 @@ impl Compiler<'_> {
 /// Returns the hash of the inputs of an analysis: the module, and the machine's costs if estimates are
 /// requested.
 fn identity(examined: &ModuleInfo, costs: Option<&Costs>) -> [u8; 32] {
+    identity_of(&examined.hash, costs)
+}
+
+pub(crate) fn identity_of(hash: &[u8; 32], costs: Option<&Costs>) -> [u8; 32] {
     // Estimates depend on the calibration of this machine.
-    Sha256::digest(format!("{:?} {costs:?}", examined.hash)).into()
+    Sha256::digest(format!("{hash:?} {costs:?}")).into()
 }

@@ -70,7 +70,7 @@ pub struct Worker {
 }
 
 /// The interval at which a silent child is checked.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of bytes to keep of a child's error output.
 const MAX_ERRORS: usize = 4096;
 
@@ -183,14 +183,14 @@ impl Child {
                 return Err(Stopped::Interrupted);
             }
             // Time during which this process was suspended does not count.
-            waited += last.elapsed().min(2 * LOOK);
+            waited += last.elapsed().min(2 * POLL_INTERVAL);
             last = Instant::now();
             if waited >= limits.wall {
                 return Err(Stopped::Deadline { seconds: limits.wall.as_secs() });
             }
             // The pipe comes first. After it is closed, the end of the process is awaited.
             let fd = if open { self.stdout.as_fd() } else { self.pidfd.as_fd() };
-            let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+            let look = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
             match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&look)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
                 Ok(_) if open => {

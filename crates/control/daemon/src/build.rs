@@ -1,16 +1,19 @@
-//! From a stored module to one that a worker can run: examination, grant, compilation.
+//! The preparation of a stored module for a worker: examination, grant, compilation.
 
+use crate::admission::{self, check_grant};
 use crate::engine::{Engine, Granted, held};
 use crate::error::of_node;
+use crate::keep::{Beginning, Kept};
 use crate::source::SourceRun;
 use crate::store::{Proof, Stored};
 use flame_abi::manifest::Manifest;
-use flame_admit::Protection;
+use flame_admit::{Protection, Why};
 use flame_api::{Code, Problem};
 use flame_compile::{Cache, Compiler, Worker};
-use flame_node::{AdmittedModule, Built, Node, NodeError, RunRequest, Submission, build};
-use flame_plan::{Limits, ViewSpec};
-use flame_trust::{Answer, Challenge, Credential, Field, Layer, Origin, PublicKey};
+use flame_node::{AdmittedModule, Built, Node, NodeError, Note, RunRequest, Submission, build};
+use flame_plan::{Limits, ViewSpec, longest_call};
+use flame_quota::Usage;
+use flame_trust::{Answer, Challenge, Credential, Field, Layer, ModuleRequest, Origin, PublicKey};
 use flame_worker::Module;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,33 +25,59 @@ const RESTARTS: u32 = 16;
 const PACKET_BUDGET: u64 = 100_000_000;
 
 /// A module to prepare.
-pub(crate) struct Asked<'a> {
+pub(crate) struct PrepareRequest<'a> {
     pub stored: &'a Stored,
     pub wasm: &'a [u8],
     pub source: &'a SourceRun,
+    /// The counters of the module's use.
+    pub usage: &'a Arc<Usage>,
 }
 
 /// A module that is ready to run.
 pub(crate) struct Prepared {
-    /// The module's name for its principal.
-    pub name: String,
     pub module: Module,
     pub granted: Option<Granted>,
     pub notes: Vec<String>,
+    /// The bytes of its file and of its code.
+    pub bytes: u64,
+    /// Its state, once it is decided how it begins.
+    pub kept: Option<Kept>,
+}
+
+impl Prepared {
+    /// Lets the instances of the module begin with its state.
+    pub(crate) fn begin(&mut self, beginning: &Beginning) {
+        self.kept = beginning.kept.clone();
+        self.module.keep = self.kept.as_ref().map(|kept| kept.keep.clone());
+    }
 }
 
 impl Engine {
     /// Returns a compiler whose work is done in confined child processes.
     fn compiler(&self) -> Result<Compiler<'static>, Problem> {
-        let cache = Cache::open(&self.cache)
-            .map_err(|e| Problem::new(Code::Storage, e.to_string(), "make the node's storage writable"))?;
-        Ok(Compiler::new(Worker::this_program().stopped_by(self.stopping.clone()), Some(cache)))
+        let cache = Cache::open(&self.cache).map_err(|e| {
+            let cause = "the node's cache cannot be used";
+            Problem::new(Code::Storage, cause, "the operator has to make its storage writable")
+                .with_detail(e.to_string())
+        })?;
+        let worker = Worker::this_program().stopped_by(self.stopping.clone());
+        Ok(Compiler::new(worker, Some(cache)).keeping_admitted())
     }
 
     /// Returns the manifest of a module.
     pub(crate) fn examine(&self, wasm: &[u8]) -> Result<Arc<Manifest>, Problem> {
         let info = self.compiler()?.examine(wasm).map_err(|e| of_node(&NodeError::from(e)))?;
         Ok(info.manifest)
+    }
+
+    /// Returns what a stored module asks for, with its narrowing.
+    pub(crate) fn asked_of(&self, stored: &Stored) -> Option<ModuleRequest> {
+        let wasm = self.store.code(&stored.hash).ok()?;
+        let info = self.compiler().ok()?.examine(&wasm).ok()?;
+        let signers = Self::signers(stored).ok()?;
+        let mut asked = ModuleRequest::new(&info.manifest, info.hash, info.messages, signers).ok()?;
+        asked.fields.extend(Self::narrower(stored).ok()?);
+        Some(asked)
     }
 
     /// Returns the node for the credential of a module, or `None` for the operator's own.
@@ -110,8 +139,8 @@ impl Engine {
     }
 
     /// Examines, admits and compiles a module, and records its install in the audit log.
-    pub(crate) fn prepare(&self, asked: &Asked<'_>) -> Result<Prepared, Problem> {
-        let Asked { stored, wasm, source } = asked;
+    pub(crate) fn prepare(&self, asked: &PrepareRequest<'_>) -> Result<Prepared, Problem> {
+        let PrepareRequest { stored, wasm, source, usage } = asked;
         let node = self.node_for(stored, source.interface())?;
         let limits = self.config().limits;
         let request = RunRequest {
@@ -134,12 +163,13 @@ impl Engine {
             limits: Limits {
                 memory: limits.memory,
                 packet_budget: PACKET_BUDGET,
-                call_budget: PACKET_BUDGET.saturating_mul(100),
+                call_budget: longest_call(PACKET_BUDGET),
                 ..Limits::default()
             },
             protection: Protection::Auto,
             costs: None,
             time_limit: None,
+            seed: None,
         };
         let compiler = self.compiler()?;
         let compiler = match &node {
@@ -148,7 +178,7 @@ impl Engine {
         };
         let built = build(&request, node.as_ref(), &compiler).map_err(|e| of_node(&e));
         drop(compiler);
-        let Built { plan, meters, admitted, entered, notes } = built?;
+        let Built { plan, meters, admitted, entered, notes, .. } = built?;
         let broken = || Problem::new(Code::Internal, "a plan without a module", "report this");
         let mut plan = plan.modules.into_iter().next().ok_or_else(broken)?;
         if plan.manifest.packets {
@@ -161,15 +191,25 @@ impl Engine {
         plan.id = source.number();
         // Unique among all instances of the source: rows and accounts are assigned by it.
         plan.name = format!("{}#{}", stored.name, plan.id.0);
+        plan.process = self.process_for(&stored.owner, &stored.reserved);
         let mut granted = None;
         if let (Some(node), Some(admitted), Some(entered)) =
             (node, admitted.into_iter().next(), entered.into_iter().next())
         {
-            granted = Some(Granted { node, admitted, entered });
+            granted = Some(Granted { node: Arc::new(node), admitted: Arc::new(admitted), entered });
         }
-        let module = Module { plan, meters: meters.into_iter().next().unwrap_or_default() };
-        let notes = notes.iter().map(ToString::to_string).collect();
-        Ok(Prepared { name: stored.name.clone(), module, granted, notes })
+        let meters = meters.into_iter().next().unwrap_or_default();
+        check_grant(&stored.reserved, &meters)?;
+        let buffer = admission::buffer(&stored.reserved, source);
+        plan.terms.buffer = match (plan.terms.buffer, buffer) {
+            (0, buffer) | (buffer, 0) => buffer,
+            (granted, reserved) => granted.min(reserved),
+        };
+        let meters = meters.with(admission::meter(&stored.reserved), Some((*usage).clone()));
+        let module = Module { plan, meters, keep: None };
+        let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).collect();
+        let bytes = (wasm.len() + module.plan.code.len()) as u64;
+        Ok(Prepared { module, granted, notes, bytes, kept: None })
     }
 
     /// Admits a module under its credential, without compiling it.
@@ -189,6 +229,16 @@ impl Engine {
     /// Returns the end of a grant in seconds since 1970, if it ends.
     pub(crate) fn expiry(admitted: &AdmittedModule) -> Option<u64> {
         Some(admitted.grant.rights.expires).filter(|end| *end != u64::MAX)
+    }
+}
+
+/// Returns a note as the owner of a module receives it. Files of the node are for the operator.
+fn shown(note: &Note, operator: bool) -> String {
+    match note {
+        Note::Metered { module, why: Why::Violated(_) } if !operator => {
+            format!("{module} is metered: a bound of it was violated on this node")
+        }
+        note => note.to_string(),
     }
 }
 

@@ -1,15 +1,21 @@
-//! Changes of modules: install, update, renew, stop and remove.
+//! Changes of modules: install, update, stop and remove.
 
-use crate::build::{Asked, Prepared};
-use crate::engine::{Engine, Entry, Live, held};
+use crate::build::{PrepareRequest, Prepared};
+use crate::door::{Known, Reach};
+use crate::engine::{Engine, Entry, Key, Live, held};
 use crate::error::of_source;
+use crate::keep::{Before, Beginning};
+use crate::log::Log;
+use crate::route::Route;
+use crate::source::SourceRun;
 use crate::spool::Spool;
 use crate::store::{Owner, Proof, Stored};
-use flame_abi::manifest::Manifest;
+use crate::store_states::StoredStates;
 use flame_api::{Code, InstallRequest, Module, Problem, State, UpdateRequest};
 use flame_plan::Account;
-use flame_trust::time;
-use std::collections::VecDeque;
+use flame_quota::Usage;
+use flame_trust::{Verified, time};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A credential and the answer of its holder for the code of a request.
@@ -28,6 +34,8 @@ impl Engine {
         shown: Presented,
     ) -> Result<Module, Problem> {
         let source = self.source(request.source.as_deref())?;
+        // Before the module is examined, which takes time.
+        self.has_room(owner, 1)?;
         let name = match &request.name {
             Some(name) => name.clone(),
             None => self.examine(&request.wasm)?.name.clone(),
@@ -41,7 +49,10 @@ impl Engine {
         }
         let _changing = self.begin(owner, &name)?;
         let key = (owner.clone(), name.clone());
-        self.has_room(&key)?;
+        self.is_new(&key)?;
+        // The change in progress is counted.
+        self.has_room(owner, 0)?;
+        let pin = self.pin(flame_compile::hash_of(&request.wasm));
         let stored = Stored {
             owner: owner.clone(),
             name: name.clone(),
@@ -51,61 +62,112 @@ impl Engine {
             settings: request.settings,
             narrow: request.narrow,
             proof: shown,
+            reserved: request.reserve.unwrap_or_default(),
             state: State::Running,
             reason: None,
             revision: 1,
             installed: time::now(),
         };
-        let prepared = self.prepare(&Asked { stored: &stored, wasm: &request.wasm, source })?;
-        let pin = self.pin(stored.hash);
+        let mut reserving = self.reserve(&key, &stored.reserved, source)?;
+        let usage = Arc::<Usage>::default();
+        let mut prepared =
+            self.prepare(&PrepareRequest { stored: &stored, wasm: &request.wasm, source, usage: &usage })?;
+        self.fits(&key, &prepared)?;
+        self.state_fits(&key, &prepared.module.plan, source)?;
         self.stored(self.store.put_code(&stored.hash, &request.wasm))?;
-        if let Err(e) = self.stored(self.store.put(&stored, self.audited())) {
-            drop(pin);
-            self.drop_unused_code(&stored.hash);
-            return Err(e);
-        }
-        let spool = Arc::new(Spool::new(self.config().limits.spool));
-        let manifest = prepared.module.plan.manifest.clone();
-        prepared.route(source, &spool);
-        if let Err(e) = source.add(&prepared.module) {
-            let problem = of_source(&e);
+        self.stored(self.store.propose(&stored, None))?;
+        let mut entry = entry_of(stored, self.config().limits.spool, usage);
+        entry.version.clone_from(&prepared.module.plan.manifest.version);
+        prepared.begin(&Beginning::of(
+            &prepared,
+            (source, self.config().states),
+            &entry.log,
+            Before::Stored(StoredStates::default()),
+            None,
+        ));
+        entry.state_bytes = self.state_need(&prepared.module.plan, &source.name);
+        reserving.notes.extend(self.launch(source, &prepared, &entry)?);
+        self.stored(self.store.put(&entry.stored, None, self.audited())).inspect_err(|_| {
+            source.remove(prepared.module.plan.id);
             prepared.unroute(source);
-            self.stored(self.store.remove(owner, &name, self.audited()))?;
-            drop(pin);
-            self.drop_unused_code(&stored.hash);
-            return Err(problem);
-        }
-        let mut entry = entry_of(stored, &manifest, spool);
+        })?;
         entry.note("installed");
-        prepared.into_entry(&mut entry);
+        prepared.into_entry(&mut entry, std::mem::take(&mut reserving.notes));
+        reserving.keep();
+        self.accounting.add(owner, &name, &entry.stored.source, &entry.usage);
         self.modules().insert(key, entry);
+        drop(pin);
         self.show(owner, &name)
     }
 
-    fn has_room(&self, key: &(Owner, String)) -> Result<(), Problem> {
-        let most = self.config().limits.modules;
-        let modules = self.modules();
-        if modules.contains_key(key) {
-            return Err(Problem::new(
+    fn is_new(&self, key: &(Owner, String)) -> Result<(), Problem> {
+        match self.modules().contains_key(key) {
+            true => Err(Problem::new(
                 Code::Conflict,
                 format!("module {} is installed already", key.1),
                 "update it (flame update), or choose another name (flame install --name)",
-            ));
-        }
-        // Installs in progress count as well.
-        let coming = held(&self.changing).iter().filter(|key| !modules.contains_key(*key)).count();
-        match modules.len() + coming > most {
-            true => Err(Problem::new(
-                Code::TooLarge,
-                format!("the node holds {} modules, at most {most}", modules.len()),
-                "remove one, or ask the operator for a higher limit (modules in [limits])",
             )),
             false => Ok(()),
         }
     }
 
-    /// Changes code, settings or narrowing of a module. The new instance begins empty; every packet is
-    /// offered to the old instance or to the new one.
+    /// Decides whether a principal may have `more` modules than it has, with the installs in progress.
+    pub(crate) fn has_room(&self, owner: &Owner, more: usize) -> Result<(), Problem> {
+        let limits = self.config().limits;
+        let mut taken: BTreeSet<Key> = self.modules().keys().cloned().collect();
+        taken.extend(held(&self.changing).iter().cloned());
+        let tenant = owner.tenant();
+        let mine = taken.iter().filter(|(of, _)| of.tenant() == tenant).count() + more;
+        let most = limits.modules_per_principal;
+        if !owner.is_operator() && mine > most {
+            return Err(Problem::new(
+                Code::TooLarge,
+                format!("this principal has {most} modules already"),
+                "remove one, or ask the operator for a higher limit (modules_per_principal in [limits])",
+            ));
+        }
+        let all = taken.len() + more;
+        match all > limits.modules {
+            true => Err(Problem::new(
+                Code::TooLarge,
+                "the node has no place for another module",
+                "remove one, or ask the operator for a higher limit (modules in [limits])",
+            )
+            .with_detail(format!("it would be number {all} of {}", limits.modules))),
+            false => Ok(()),
+        }
+    }
+
+    /// Decides whether a module that was compiled fits into what its principal may store.
+    fn fits(&self, key: &Key, prepared: &Prepared) -> Result<(), Problem> {
+        if key.0.is_operator() {
+            return Ok(());
+        }
+        let (tenant, most) = (key.0.tenant(), self.config().limits.storage_per_principal);
+        let others: u64 = {
+            let modules = self.modules();
+            let others = modules.iter().filter(|(other, _)| *other != key && other.0.tenant() == tenant);
+            others.map(|(_, entry)| entry.known.bytes).sum()
+        };
+        match others.saturating_add(prepared.bytes) > most {
+            true => Err(Problem::new(
+                Code::TooLarge,
+                format!(
+                    "the module takes {} bytes with its compiled code, beside {others} of this principal's others; \
+                     it may store {most}",
+                    prepared.bytes
+                ),
+                "remove another one, make it smaller, or ask the operator for a higher limit \
+                 (storage_per_principal in [limits])",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Changes code, settings or narrowing of a module. The new instance goes on with the state of the old
+    /// one if its state has the same version and it has the same rights, and begins empty otherwise; every
+    /// packet is offered to the old instance or to the new one. Under a credential, `session` has to cover
+    /// what the module gets: its rights may be those of another credential, with which it was installed.
     ///
     /// # Errors
     ///
@@ -116,6 +178,7 @@ impl Engine {
         name: &str,
         request: UpdateRequest,
         shown: Presented,
+        session: Option<&Verified>,
     ) -> Result<Module, Problem> {
         let _changing = self.begin(owner, name)?;
         let before = self.expect(owner, name, request.revision)?;
@@ -135,27 +198,49 @@ impl Engine {
             settings: request.settings.unwrap_or_else(|| before.settings.clone()),
             narrow: request.narrow.unwrap_or_else(|| before.narrow.clone()),
             proof: shown.or_else(|| before.proof.clone()),
+            reserved: request.reserve.unwrap_or(before.reserved),
             state: State::Running,
             reason: None,
             revision: before.revision + 1,
             ..before.clone()
         };
-        let prepared = self.prepare(&Asked { stored: &stored, wasm: &wasm, source })?;
-        let pin = self.pin(hash);
-        self.stored(self.store.put_code(&hash, &wasm))?;
-        if let Err(e) = self.stored(self.store.put(&stored, self.audited())) {
-            drop(pin);
-            self.drop_unused_code(&hash);
-            return Err(e);
-        }
-
         let key = (owner.clone(), name.to_owned());
-        let (old, spool) = {
+        let _pin = self.pin(hash);
+        let mut reserving = self.reserve(&key, &stored.reserved, source)?;
+        let usage = self.modules().get(&key).map(|entry| entry.usage.clone());
+        let usage = usage.ok_or_else(|| Self::missing(name))?;
+        let mut prepared =
+            self.prepare(&PrepareRequest { stored: &stored, wasm: &wasm, source, usage: &usage })?;
+        let granted = prepared.granted.as_ref();
+        self.permit_grant(session, &before.source, granted.map(|granted| &*granted.admitted))?;
+        self.fits(&key, &prepared)?;
+        self.state_fits(&key, &prepared.module.plan, source)?;
+        let interval = self.config().states;
+        let beginning = {
             let modules = self.modules();
             let entry = modules.get(&key).ok_or_else(|| Self::missing(name))?;
-            (entry.live.as_ref().map(|live| live.module.plan.clone()), entry.spool.clone())
+            let why_empty = request.empty.then_some("as requested");
+            let state = self.state_before(&before, entry.live.as_ref());
+            Beginning::of(&prepared, (source, interval), &entry.log, state, why_empty)
         };
-        prepared.route(source, &spool);
+        prepared.begin(&beginning);
+        self.stored(self.store.put_code(&hash, &wasm))?;
+        self.stored(self.store.propose(&stored, Some(before.revision)))?;
+
+        let old = {
+            let modules = self.modules();
+            let entry = modules.get(&key).ok_or_else(|| Self::missing(name))?;
+            prepared.route(source, entry);
+            entry.live.as_ref().map(|live| live.module.plan.clone())
+        };
+        // If both instances have one process, the kernel can refuse before the old one ends.
+        let new = &prepared.module.plan;
+        if let Some(old) = old.as_ref().filter(|old| old.process == new.process)
+            && let Err(problem) = self.guarantee(source, old, &stored.reserved)
+        {
+            prepared.unroute(source);
+            return Err(problem);
+        }
         let swapped = match &old {
             Some(old) => source.replace(old.id, &prepared.module),
             None => source.add(&prepared.module).map(|()| Account::default()),
@@ -163,71 +248,99 @@ impl Engine {
         let account = match swapped {
             Ok(account) => account,
             Err(e) => {
+                if let Some(old) = &old {
+                    // It had this before.
+                    let _ = self.guarantee(source, old, &before.reserved);
+                }
                 prepared.unroute(source);
-                self.stored(self.store.put(&before, self.audited()))?;
-                drop(pin);
-                self.drop_unused_code(&hash);
                 return Err(of_source(&e));
             }
         };
+        let guaranteed = self.guarantee(source, &prepared.module.plan, &stored.reserved);
+        let kept = guaranteed.and_then(|note| {
+            self.stored(self.store.put(&stored, Some(before.revision), self.audited()))?;
+            Ok(note)
+        });
+        match kept {
+            Ok(note) => reserving.notes.extend(note),
+            Err(problem) => {
+                self.bring_back(&key, source, &prepared, &account);
+                return Err(problem);
+            }
+        }
+        if beginning.kept.is_none() || beginning.note.is_some() {
+            // What is stored is of the instances before, which cannot write any more.
+            self.forget_state(&key);
+        }
         {
             let mut modules = self.modules();
             let entry = modules.get_mut(&key).ok_or_else(|| Self::missing(name))?;
             if let Some(live) = entry.live.take() {
-                end_of(&live, &account, source);
+                end_of(&live, &account, source, &entry.log);
             }
             entry.past.add(&account);
             entry.version.clone_from(&prepared.module.plan.manifest.version);
             entry.stored = stored;
             entry.note(format!("updated; the instance before had {} packets", account.offered));
-            prepared.into_entry(entry);
+            entry.state_bytes = self.state_need(&prepared.module.plan, &source.name);
+            prepared.into_entry(entry, std::mem::take(&mut reserving.notes));
+            reserving.keep();
         }
         if before.hash != hash {
             self.drop_unused_code(&before.hash);
         }
+        // Without the lock: the instances before may take their time to end.
+        if let Some(note) = self.state_note(&beginning)
+            && let Some(entry) = self.modules().get_mut(&key)
+        {
+            entry.note(note.clone());
+            entry.notes.push(note);
+        }
         self.show(owner, name)
     }
 
-    /// Gives a running module a new credential of the same principal. The module continues without a break,
-    /// with the rights that it has.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the new credential gives less than the module has.
-    pub fn renew(
-        &self,
-        owner: &Owner,
-        name: &str,
-        revision: Option<u64>,
-        shown: Proof,
-    ) -> Result<Module, Problem> {
-        let _changing = self.begin(owner, name)?;
-        let before = self.expect(owner, name, revision)?;
-        let stored = Stored { proof: Some(shown), revision: before.revision + 1, ..before.clone() };
-        let renewed = self.admitted(&stored)?;
-        let (key, audited) = ((owner.clone(), name.to_owned()), self.audited());
+    /// Ends an instance that may not stay, and runs the module as it was before: its instance has ended with
+    /// `account`, so another one begins.
+    fn bring_back(&self, key: &Key, source: &SourceRun, failed: &Prepared, account: &Account) {
+        let id = failed.module.plan.id;
+        let before = self.modules().get(key).and_then(|entry| entry.live.as_ref().map(|l| l.module.plan.id));
+        let again = before.and_then(|before| self.anew(key, source, before));
+        let ended = match &again {
+            None => Ok(source.remove(id)),
+            Some(module) => source.replace(id, module),
+        };
+        failed.unroute(source);
+        // Without the lock: the instance may take its time to end.
+        let (of_failed, error) = match ended {
+            Ok(account) => (account, None),
+            Err(e) => (source.remove(id), Some(of_source(&e))),
+        };
         let mut modules = self.modules();
-        let entry = modules.get_mut(&key).ok_or_else(|| Self::missing(name))?;
-        if let Some(granted) = entry.live.as_mut().and_then(|live| live.granted.as_mut()) {
-            let (node, admitted) = renewed;
-            let expires = Engine::expiry(&admitted);
-            let admitted = granted.admitted.renewed(admitted).map_err(|_| {
-                Problem::new(
-                    Code::Forbidden,
-                    "the new credential gives less than the module has",
-                    "update the module (flame update) to run it with less, or ask for a wider credential",
-                )
-            })?;
-            self.stored(self.store.put(&stored, audited))?;
-            (granted.node, granted.admitted) = (node, admitted);
-            entry.expires = expires;
-        } else {
-            self.stored(self.store.put(&stored, audited))?;
+        let Some(entry) = modules.get_mut(key) else { return };
+        entry.past.add(account);
+        entry.past.add(&of_failed);
+        match (error, again) {
+            (None, again) => {
+                let (Some(live), Some(module)) = (&mut entry.live, again) else { return };
+                source.routes.remove(&live.module.plan.name);
+                live.earlier.add(account);
+                live.module = module;
+                // It ran with this before.
+                let _ = self.guarantee(source, &live.module.plan, &entry.stored.reserved);
+                entry.note("an update failed: another instance of the module as it was before runs, empty but for a state that it keeps");
+            }
+            (Some(problem), again) => {
+                if let Some(module) = again {
+                    source.routes.remove(&module.plan.name);
+                }
+                let reason = format!("an update failed, and so did its undoing: {}", problem.cause);
+                if let Some(live) = entry.live.take() {
+                    end_of(&live, account, source, &entry.log);
+                }
+                entry.note(&reason);
+                (entry.stored.state, entry.stored.reason) = (State::Failed, Some(reason));
+            }
         }
-        entry.stored = stored;
-        entry.note("renewed");
-        drop(modules);
-        self.show(owner, name)
     }
 
     /// Stops a module, which stays installed. Its records are kept.
@@ -239,8 +352,9 @@ impl Engine {
         let _changing = self.begin(owner, name)?;
         let before = self.expect(owner, name, revision)?;
         let reason = Some("stopped by request: run it again with flame update".to_owned());
-        let stored = Stored { state: State::Stopped, reason, revision: before.revision + 1, ..before };
-        self.stored(self.store.put(&stored, self.audited()))?;
+        let revision = before.revision;
+        let stored = Stored { state: State::Stopped, reason, revision: revision + 1, ..before };
+        self.stored(self.store.put(&stored, Some(revision), self.audited()))?;
         self.take_down(&(owner.clone(), name.to_owned()), |entry| {
             entry.stored = stored;
             entry.note("stopped");
@@ -256,7 +370,7 @@ impl Engine {
     pub fn remove(&self, owner: &Owner, name: &str, revision: Option<u64>) -> Result<Module, Problem> {
         let _changing = self.begin(owner, name)?;
         let before = self.expect(owner, name, revision)?;
-        self.stored(self.store.remove(owner, name, self.audited()))?;
+        self.stored(self.store.remove(owner, name, before.revision, self.audited()))?;
         let key = (owner.clone(), name.to_owned());
         self.take_down(&key, |_| {});
         let module = self.show(owner, name);
@@ -269,17 +383,31 @@ impl Engine {
         module.map(|module| Module { state: State::Stopped, reason, ..module })
     }
 
+    /// Checks that a module was not evicted. Otherwise its instances have ended, and a new credential would
+    /// continue nothing.
+    pub(crate) fn stays(entry: Option<&Entry>, name: &str) -> Result<(), Problem> {
+        match entry.and_then(|entry| entry.live.as_ref()) {
+            Some(live) if live.leaving => Err(Problem::new(
+                Code::Conflict,
+                format!("module {name} has just lost its grant"),
+                "look at the reason (flame show), and run it again with the new credential (flame update)",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Ends the instance of a module and keeps its account. `then` sees the entry without it.
     pub(crate) fn take_down(&self, key: &(Owner, String), then: impl FnOnce(&mut Entry)) {
         let live = self.modules().get_mut(key).and_then(|entry| {
             let source = entry.stored.source.clone();
-            entry.live.take().map(|live| (live, source))
+            entry.live.take().map(|live| (live, source, entry.log.clone()))
         });
         // Without the lock: the module may take its time to end.
-        let ended = live.and_then(|(live, source)| {
+        let ended = live.and_then(|(mut live, source, log)| {
             let source = self.sources.get(&source)?;
             let account = source.remove(live.module.plan.id);
-            end_of(&live, &account, source);
+            end_of(&live, &account, source, &log);
+            self.write_last_state(key, &mut live);
             Some(account)
         });
         if let Some(entry) = self.modules().get_mut(key) {
@@ -289,7 +417,7 @@ impl Engine {
     }
 
     /// Returns the module as it is stored, if its revision is the expected one.
-    fn expect(&self, owner: &Owner, name: &str, revision: Option<u64>) -> Result<Stored, Problem> {
+    pub(crate) fn expect(&self, owner: &Owner, name: &str, revision: Option<u64>) -> Result<Stored, Problem> {
         let modules = self.modules();
         let entry = modules.get(&(owner.clone(), name.to_owned())).ok_or_else(|| Self::missing(name))?;
         match revision {
@@ -304,44 +432,63 @@ impl Engine {
 }
 
 /// Records the end of an instance in the audit log, and closes its way to the spool.
-pub(crate) fn end_of(live: &Live, account: &Account, source: &crate::source::SourceRun) {
-    held(&source.spools).remove(&live.module.plan.name);
+pub(crate) fn end_of(live: &Live, account: &Account, source: &SourceRun, log: &Log) {
+    source.routes.remove(&live.module.plan.name);
+    let faults = log.take_faults();
     if let Some(granted) = &live.granted {
         // The module has ended, whether or not its end can be recorded.
-        let _ = granted.entered.ended(&[], account);
+        let mut all = live.earlier.clone();
+        all.add(account);
+        let _ = granted.entered.ended(&faults, &all);
     }
 }
 
-pub(crate) fn entry_of(stored: Stored, manifest: &Manifest, spool: Arc<Spool>) -> Entry {
+/// Returns a module that does not run, with a spool of at most `spool` bytes.
+pub(crate) fn entry_of(stored: Stored, spool: u64, usage: Arc<Usage>) -> Entry {
     Entry {
         stored,
-        version: manifest.version.clone(),
+        version: String::new(),
         live: None,
-        spool,
+        spool: Arc::new(Spool::new(spool, usage.clone())),
         past: Account::default(),
-        log: VecDeque::new(),
+        log: Arc::default(),
+        usage,
         notes: Vec::new(),
         expires: None,
+        known: Known::default(),
+        state_bytes: 0,
     }
+}
+
+/// Gives the rows and events of `module` to `entry`, under the module's own name.
+pub(crate) fn route(module: &flame_worker::Module, source: &SourceRun, entry: &Entry) {
+    let (spool, log) = (entry.spool.clone(), entry.log.clone());
+    let operator = entry.stored.owner.is_operator();
+    let catalog = flame_plan::CatalogEntry { name: entry.stored.name.clone(), ..module.plan.catalog_entry() };
+    source.routes.insert(&module.plan.name, Route { spool, log, entry: Arc::new(catalog), operator });
 }
 
 impl Prepared {
-    /// Gives the rows of the module to `spool`, under the module's own name.
-    pub(crate) fn route(&self, source: &crate::source::SourceRun, spool: &Arc<Spool>) {
-        let entry = Arc::new(flame_plan::CatalogEntry {
-            name: self.name.clone(),
-            ..self.module.plan.catalog_entry()
-        });
-        held(&source.spools).insert(self.module.plan.name.clone(), (spool.clone(), entry));
+    /// Gives the rows and events of the module to `entry`, under the module's own name.
+    pub(crate) fn route(&self, source: &SourceRun, entry: &Entry) {
+        route(&self.module, source, entry);
     }
 
-    pub(crate) fn unroute(&self, source: &crate::source::SourceRun) {
-        held(&source.spools).remove(&self.module.plan.name);
+    pub(crate) fn unroute(&self, source: &SourceRun) {
+        source.routes.remove(&self.module.plan.name);
     }
 
-    pub(crate) fn into_entry(self, entry: &mut Entry) {
+    /// Makes the module the one that runs. `more` are further notes for its owner.
+    pub(crate) fn into_entry(self, entry: &mut Entry, more: Vec<String>) {
         entry.notes = self.notes;
+        entry.notes.extend(more);
         entry.expires = self.granted.as_ref().and_then(|g| Engine::expiry(&g.admitted));
-        entry.live = Some(Live { module: self.module, granted: self.granted });
+        let reach = self.granted.as_ref().map(|granted| Reach::of(&granted.admitted));
+        if entry.known.admit(reach, self.bytes) {
+            entry.spool.clear();
+        }
+        let earlier = Account::default();
+        let Self { module, granted, kept, .. } = self;
+        entry.live = Some(Live { module, granted, kept, earlier, leaving: false });
     }
 }

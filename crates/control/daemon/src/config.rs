@@ -5,6 +5,8 @@
 //! storage = "/var/lib/flame"        # modules, code and compiled code
 //! policy = "/etc/flame/policy.toml" # without it, only the operator has access
 //! user = "flame"                    # the user to become once started
+//! accounting = "10s"                # the time between rows of the accounting
+//! states = "10s"                    # the time between writes of the state that modules keep
 //!
 //! [socket]
 //! path = "/run/flame/node.sock"
@@ -28,29 +30,49 @@
 //! file = "trial.pcap"               # replayed at the pace of its time stamps
 //! repeat = true
 //!
+//! [isolation]
+//! place = "process"                 # of principals' modules: a process of their own, or "inline"
+//! inline = ["alice"]                # principals whose modules run in the node's process nevertheless
+//! scheduler = "auto"                # of reserved processor time: "auto", "deadline" or "fair"
+//! restarts = 8                      # of one principal's process within ten minutes
+//!
+//! [capacity]                        # what modules can reserve together
+//! cpu = "160%"                      # of one processor; by default 80 % of each worker
+//! memory = "4GiB"                   # by default half of the machine's
+//! blocks = 1024                     # of receive buffers
+//! records = "64MiB"                 # bytes of records per second
+//!
+//! [capacity.principal]              # what one principal can reserve of it; by default all
+//! cpu = "80%"
+//!
 //! [limits]
 //! modules = 200
+//! modules_per_principal = 50
+//! storage_per_principal = "1GiB"    # of files of modules and their compiled code
+//! state_per_principal = "16MiB"     # of state that its modules may keep, by their manifests
 //! memory = "256MiB"                 # of one instance
 //! spool = "8MiB"                    # of records that are kept for each module
 //! request_bytes = "48MiB"
+//! bodies = "192MiB"                 # of all requests together; a principal has at most half of it
 //! request_time = "30s"
 //! requests_per_second = 100         # of one principal
-//! connections = 256
+//! connections = 256                 # of each kind; a principal has at most a quarter, an address half
 //! ```
 //!
 //! Paths are relative to the file's folder.
 
-use crate::units::{NAME, duration, is_name, size};
-use serde::Deserialize;
-use std::collections::BTreeMap;
+mod tables;
+
+use flame_api::Reservation;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use toml::Spanned;
 
 /// Maximum length of the file in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
+/// The reason why a configuration cannot be read, with its place.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("{path}: {error}")]
@@ -62,14 +84,24 @@ pub enum ConfigError {
     Line { path: String, line: usize, reason: String },
 }
 
+/// The configuration of a node, from its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub storage: PathBuf,
     pub policy: Option<PathBuf>,
     pub user: Option<String>,
+    /// The time between rows of the accounting.
+    pub accounting: Duration,
+    /// The time between writes of the state that modules keep.
+    pub states: Duration,
     pub socket: Option<Socket>,
     pub tls: Option<Tls>,
     pub sources: BTreeMap<String, Source>,
+    pub isolation: Isolation,
+    /// The amounts that all modules together can reserve.
+    pub capacity: Reservation,
+    /// The amounts that one principal can reserve.
+    pub per_principal: Reservation,
     pub limits: Limits,
 }
 
@@ -105,14 +137,50 @@ pub enum From {
     File { path: PathBuf, repeat: bool },
 }
 
+/// The processes in which modules run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Isolation {
+    /// Whether modules of principals run in the node's own process.
+    pub is_inline: bool,
+    /// The principals whose modules run there in any case.
+    pub inline: BTreeSet<String>,
+    pub scheduler: Scheduler,
+    /// The number of times that one principal's process is started again within ten minutes.
+    pub restarts: u32,
+}
+
+/// The way in which processes get the processor time that their modules reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduler {
+    /// By the kernel's deadline scheduler where it is permitted. Otherwise the time is a limit only.
+    Auto,
+    /// By the kernel's deadline scheduler. Without it, reservations of processor time are refused.
+    Deadline,
+    /// The time is a limit only.
+    Fair,
+}
+
+impl Default for Isolation {
+    fn default() -> Self {
+        Self { is_inline: false, inline: BTreeSet::new(), scheduler: Scheduler::Auto, restarts: 8 }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     pub modules: usize,
+    pub modules_per_principal: usize,
+    /// Bytes of files of modules and of their compiled code.
+    pub storage_per_principal: u64,
+    /// Bytes of the state that the modules of one principal may keep.
+    pub state_per_principal: u64,
     /// Bytes of memory of one instance.
     pub memory: u32,
     /// Bytes of records that are kept for each module.
     pub spool: u64,
     pub request_bytes: usize,
+    /// Bytes of the bodies of all requests.
+    pub bodies: usize,
     pub request_time: Duration,
     pub requests_per_second: u32,
     pub connections: usize,
@@ -122,9 +190,13 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             modules: 200,
+            modules_per_principal: 50,
+            storage_per_principal: 1 << 30,
+            state_per_principal: 16 << 20,
             memory: 256 << 20,
             spool: 8 << 20,
             request_bytes: 48 << 20,
+            bodies: 192 << 20,
             request_time: Duration::from_secs(30),
             requests_per_second: 100,
             connections: 256,
@@ -132,77 +204,16 @@ impl Default for Limits {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    node: NodeTable,
-    socket: Option<SocketTable>,
-    tls: Option<TlsTable>,
-    #[serde(default)]
-    sources: BTreeMap<Spanned<String>, Spanned<SourceTable>>,
-    #[serde(default)]
-    limits: LimitsTable,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NodeTable {
-    storage: PathBuf,
-    policy: Option<PathBuf>,
-    user: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SocketTable {
-    path: PathBuf,
-    mode: Option<Spanned<String>>,
-    #[serde(default)]
-    operators: Vec<String>,
-    #[serde(default)]
-    users: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TlsTable {
-    listen: Spanned<String>,
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-    #[serde(default)]
-    names: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SourceTable {
-    interface: Option<String>,
-    promiscuous: Option<bool>,
-    file: Option<PathBuf>,
-    repeat: Option<bool>,
-    workers: Option<Spanned<u16>>,
-    #[serde(default)]
-    cores: Vec<Spanned<usize>>,
-    interval: Option<Spanned<String>>,
-    snaplen: Option<u32>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LimitsTable {
-    modules: Option<Spanned<usize>>,
-    memory: Option<Spanned<String>>,
-    spool: Option<Spanned<String>>,
-    request_bytes: Option<Spanned<String>>,
-    request_time: Option<Spanned<String>>,
-    requests_per_second: Option<Spanned<u32>>,
-    connections: Option<Spanned<usize>>,
-}
-
 /// The offset of an error in the text, and its reason.
 pub(crate) type Fault = (usize, String);
 
 impl Config {
+    /// Returns whether modules of principals run in processes of their own. Without a policy there are no
+    /// principals.
+    pub fn has_processes(&self) -> bool {
+        self.policy.is_some() && !self.isolation.is_inline
+    }
+
     /// Reads and checks the file.
     ///
     /// # Errors
@@ -228,152 +239,12 @@ impl Config {
         }
         let text = std::str::from_utf8(bytes)
             .map_err(|e| syntax(format!("not UTF-8 at byte {}", e.valid_up_to())))?;
-        let file: File = toml::from_str(text).map_err(|e| syntax(e.to_string().trim_end().to_owned()))?;
+        let file: tables::File =
+            toml::from_str(text).map_err(|e| syntax(e.to_string().trim_end().to_owned()))?;
         file.checked(folder).map_err(|(start, reason)| ConfigError::Line {
             path: path.to_owned(),
             line: text[..start.min(text.len())].matches('\n').count() + 1,
             reason,
-        })
-    }
-}
-
-impl File {
-    fn checked(self, folder: &Path) -> Result<Config, Fault> {
-        let mut sources = BTreeMap::new();
-        for (name, table) in self.sources {
-            let start = table.span().start;
-            if !is_name(name.get_ref()) {
-                return Err((name.span().start, format!("source {:?}: {NAME}", name.get_ref())));
-            }
-            sources.insert(name.into_inner(), table.into_inner().checked(start, folder)?);
-        }
-        if sources.is_empty() {
-            return Err((
-                0,
-                "no source: add [sources.NAME] with interface = \"…\" or file = \"…\"".to_owned(),
-            ));
-        }
-        if self.socket.is_none() && self.tls.is_none() {
-            return Err((0, "nothing to listen on: add [socket] with path = \"…\", or [tls]".to_owned()));
-        }
-        Ok(Config {
-            storage: folder.join(self.node.storage),
-            policy: self.node.policy.map(|path| folder.join(path)),
-            user: self.node.user,
-            socket: self.socket.map(|socket| socket.checked(folder)).transpose()?,
-            tls: self.tls.map(|tls| tls.checked(folder)).transpose()?,
-            sources,
-            limits: self.limits.checked()?,
-        })
-    }
-}
-
-impl SocketTable {
-    fn checked(self, folder: &Path) -> Result<Socket, Fault> {
-        let mode = match self.mode {
-            None => 0o600,
-            Some(text) => {
-                u32::from_str_radix(text.get_ref(), 8).ok().filter(|m| *m <= 0o777).ok_or_else(|| {
-                    (
-                        text.span().start,
-                        format!("mode {:?}: expected octal digits, as in \"0660\"", text.get_ref()),
-                    )
-                })?
-            }
-        };
-        Ok(Socket { path: folder.join(self.path), mode, operators: self.operators, users: self.users })
-    }
-}
-
-impl TlsTable {
-    fn checked(self, folder: &Path) -> Result<Tls, Fault> {
-        let start = self.listen.span().start;
-        let listen = self.listen.get_ref().parse().map_err(|_| {
-            let found = self.listen.get_ref();
-            (start, format!("listen {found:?}: expected an address and a port, as in \"0.0.0.0:7443\""))
-        })?;
-        let files = match (self.certificate, self.key) {
-            (Some(certificate), Some(key)) => Some((folder.join(certificate), folder.join(key))),
-            (None, None) => None,
-            _ => return Err((start, "give both certificate and key, or neither".to_owned())),
-        };
-        Ok(Tls { listen, files, names: self.names })
-    }
-}
-
-impl SourceTable {
-    fn checked(self, start: usize, folder: &Path) -> Result<Source, Fault> {
-        let from = match (self.interface, self.file) {
-            (Some(name), None) => {
-                if self.repeat.is_some() {
-                    return Err((start, "repeat is for files".to_owned()));
-                }
-                From::Interface { name, promiscuous: self.promiscuous.unwrap_or(true) }
-            }
-            (None, Some(path)) => {
-                if self.promiscuous.is_some() {
-                    return Err((start, "promiscuous is for interfaces".to_owned()));
-                }
-                From::File { path: folder.join(path), repeat: self.repeat.unwrap_or(false) }
-            }
-            _ => return Err((start, "give either interface = \"…\" or file = \"…\"".to_owned())),
-        };
-        let workers = match &self.workers {
-            Some(n) if !(1..=64).contains(n.get_ref()) => {
-                return Err((n.span().start, format!("workers = {}: expected 1 to 64", n.get_ref())));
-            }
-            Some(n) => *n.get_ref(),
-            None => 1,
-        };
-        let here = std::thread::available_parallelism().map_or(1, usize::from);
-        if let Some(core) = self.cores.iter().find(|core| *core.get_ref() >= here.max(1024)) {
-            return Err((core.span().start, format!("core {}: this machine has {here}", core.get_ref())));
-        }
-        let interval_ns = self.interval.as_ref().map_or(Ok(1_000_000_000), duration)?;
-        Ok(Source {
-            from,
-            workers,
-            cores: self.cores.into_iter().map(Spanned::into_inner).collect(),
-            interval_ns,
-            snaplen: self.snaplen.unwrap_or(262_144),
-        })
-    }
-}
-
-impl LimitsTable {
-    fn checked(self) -> Result<Limits, Fault> {
-        let usual = Limits::default();
-        let bytes = |text: Option<Spanned<String>>, usual: u64, most: u64| match text {
-            None => Ok(usual),
-            Some(text) => {
-                let found = size(text.get_ref()).filter(|n| (1..=most).contains(n));
-                found.ok_or_else(|| {
-                    let (found, most) = (text.get_ref(), most >> 20);
-                    (
-                        text.span().start,
-                        format!("{found:?}: expected a size as in \"8MiB\", at most {most}MiB"),
-                    )
-                })
-            }
-        };
-        let count = |n: Option<Spanned<usize>>, usual: usize, most: usize| match n {
-            Some(n) if !(1..=most).contains(n.get_ref()) => {
-                Err((n.span().start, format!("{}: expected 1 to {most}", n.get_ref())))
-            }
-            n => Ok(n.map_or(usual, Spanned::into_inner)),
-        };
-        let rate = self.requests_per_second.map(|n| Spanned::new(n.span(), *n.get_ref() as usize));
-        Ok(Limits {
-            modules: count(self.modules, usual.modules, 10_000)?,
-            memory: bytes(self.memory, usual.memory.into(), 2 << 30)? as u32,
-            spool: bytes(self.spool, usual.spool, 64 << 30)?,
-            request_bytes: bytes(self.request_bytes, usual.request_bytes as u64, 1 << 30)? as usize,
-            request_time: match &self.request_time {
-                None => usual.request_time,
-                Some(text) => Duration::from_nanos(duration(text)?),
-            },
-            requests_per_second: count(rate, usual.requests_per_second as usize, 1_000_000)? as u32,
-            connections: count(self.connections, usual.connections, 65_536)?,
         })
     }
 }

@@ -20,6 +20,9 @@ fn the_example_in_the_manual_is_valid() {
         .collect();
     let config = parse(&text).unwrap();
     assert_eq!(config.limits, Limits::default());
+    let capacity = config.capacity;
+    assert_eq!((capacity.cpu_ppm, capacity.memory), (1_600_000, 4 << 30));
+    assert_eq!((capacity.blocks, capacity.record_bytes), (1024, 64 << 20));
     assert_eq!(config.sources.len(), 2);
     assert!(matches!(&config.sources["tap"].from, From::Interface { name, .. } if name == "eth0"));
     assert_eq!(config.socket.unwrap().mode, 0o666);
@@ -37,6 +40,8 @@ fn errors_name_the_line_and_what_was_expected() {
     let cases = [
         ("[limits]\nspool = \"8 MB\"\n", "line 8: \"8 MB\": expected a size as in \"8MiB\""),
         ("[limits]\nspool = \"99999999999GiB\"\n", "line 8"),
+        ("[capacity]\ncpu = \"160\"\n", "line 8: \"160\": expected percent as in \"160%\""),
+        ("[capacity]\nrecords = \"1MB\"\n", "line 8: \"1MB\": expected a size"),
         ("[limits]\nmodules = 0\n", "line 8: 0: expected 1 to 10000"),
         ("[limits]\nrequest_time = \"soon\"\n", "line 8: "),
         ("workers = 65\n", "line 7: workers = 65: expected 1 to 64"),

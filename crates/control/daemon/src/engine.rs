@@ -4,23 +4,28 @@
 //! What is stored runs after a restart, so a change that the workers refuse is taken back. One change of a
 //! module at a time is made; another one is told so.
 
+use crate::accounting::{Accounting, Amounts};
 use crate::config::Config;
+use crate::door::Known;
 use crate::error::problem;
+use crate::keep::Kept;
+use crate::log::Log;
+use crate::processes::Restarts;
+use crate::reserve::Ledger;
 use crate::source::SourceRun;
 use crate::spool::Spool;
 use crate::store::{Owner, Store, Stored};
 use flame_api as api;
 use flame_api::{Code, Problem, State};
+use flame_compile::Cache;
 use flame_node::{AdmittedModule, Entered, Node};
-use flame_plan::{Account, ModuleClass, Shed};
+use flame_plan::{Account, ModuleClass, ModuleId, Shed};
+use flame_quota::{Usage, Used};
 use flame_worker::Module;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-
-/// The number of entries of a module's log that are kept.
-const LOG: usize = 200;
 
 /// The key of a module.
 pub type Key = (Owner, String);
@@ -33,33 +38,43 @@ pub(crate) struct Entry {
     pub spool: Arc<Spool>,
     /// The account of instances that ended, since the node was started.
     pub past: Account,
-    pub log: VecDeque<api::LogLine>,
+    pub log: Arc<Log>,
+    /// The use since it was installed or the node was started.
+    pub usage: Arc<Usage>,
     pub notes: Vec<String>,
     pub expires: Option<u64>,
+    pub known: Known,
+    /// The most bytes of state that it can keep.
+    pub state_bytes: u64,
 }
 
 /// A module on a worker.
 pub(crate) struct Live {
     pub module: Module,
+    /// The account of its instances in processes that have ended.
+    pub earlier: Account,
+    /// The state of its instances, if the module keeps one.
+    pub kept: Option<Kept>,
+    /// Whether it was evicted, and is only to be taken down.
+    pub leaving: bool,
     /// The node as it was for the module's credential, and the decision on it.
     pub granted: Option<Granted>,
 }
 
 pub(crate) struct Granted {
-    pub node: Node,
-    pub admitted: AdmittedModule,
+    pub node: Arc<Node>,
+    pub admitted: Arc<AdmittedModule>,
     pub entered: Entered,
 }
 
 impl Entry {
     pub fn note(&mut self, text: impl Into<String>) {
-        if self.log.len() == LOG {
-            self.log.pop_front();
-        }
-        self.log.push_back(api::LogLine { time: flame_trust::time::now(), text: text.into() });
+        self.log.change(&text.into());
     }
 }
 
+/// A node's state: its sources, modules and storage, shared by the server's requests and the threads that
+/// review it.
 pub struct Engine {
     pub(crate) config: RwLock<Config>,
     pub(crate) store: Store,
@@ -71,10 +86,22 @@ pub struct Engine {
     pub(crate) changing: Mutex<BTreeSet<Key>>,
     /// The code of changes in progress, which is stored before the module that has it.
     pub(crate) pinned: Mutex<Vec<[u8; 32]>>,
-    /// Reasons why something does not work, by subject.
+    /// Modules that are to be taken down, once no other change of them is in progress.
+    pub(crate) evictions: Mutex<BTreeMap<Key, (ModuleId, String)>>,
+    /// Revocations that are in force and could not be written to the policy's list. It is held while the
+    /// policy is exchanged.
+    pub(crate) unwritten: Mutex<Vec<String>>,
+    /// The number of changes of policy and configuration, on which all authority rests.
+    pub(crate) version: AtomicU64,
+    /// Reasons why something does not work, by subject. They are for the operator.
     pub(crate) faults: Mutex<BTreeMap<String, String>>,
     pub(crate) notes: Mutex<Vec<String>>,
     pub(crate) stopping: Arc<AtomicBool>,
+    pub accounting: Accounting,
+    /// The ends of principals' processes.
+    pub(crate) restarts: Mutex<Restarts>,
+    /// The reservations of the modules that run.
+    pub(crate) ledger: Mutex<Ledger<Key>>,
     pub started: u64,
 }
 
@@ -86,11 +113,11 @@ pub(crate) struct Changing<'a> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        held(&self.engine.changing).remove(&self.key);
+        self.engine.end_change(&self.key);
     }
 }
 
-/// Code that is not removed while this value lives.
+/// Code that is not removed while this value lives, and that is removed afterwards if no module has it.
 pub(crate) struct Pin<'a> {
     engine: &'a Engine,
     hash: [u8; 32],
@@ -102,6 +129,8 @@ impl Drop for Pin<'_> {
         if let Some(at) = pinned.iter().position(|hash| *hash == self.hash) {
             pinned.swap_remove(at);
         }
+        drop(pinned);
+        self.engine.drop_unused_code(&self.hash);
     }
 }
 
@@ -110,12 +139,23 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
+    /// Returns a copy of the configuration as it is now; a reload replaces it.
     pub fn config(&self) -> Config {
         self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn modules(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
         held(&self.modules)
+    }
+
+    /// Returns the version of policy and configuration. A decision is valid under one version.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::SeqCst)
+    }
+
+    /// Ends all decisions, because policy or configuration have changed.
+    pub(crate) fn decide_anew(&self) {
+        self.version.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Begins a change of a module.
@@ -143,6 +183,9 @@ impl Engine {
         let pinned = held(&self.pinned);
         if !pinned.contains(hash) && !self.modules().values().any(|entry| entry.stored.hash == *hash) {
             self.store.drop_code(hash);
+            if let Ok(cache) = Cache::open(&self.cache) {
+                cache.forget(hash);
+            }
         }
     }
 
@@ -168,6 +211,11 @@ impl Engine {
     }
 
     /// Returns the owner that an operator means by a principal's name.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no module belongs to the principal, or if principals of several roots have this
+    /// name.
     pub fn owner_of(&self, principal: &str) -> Result<Owner, Problem> {
         let modules = self.modules();
         let mut owners: Vec<&Owner> = modules.keys().map(|(owner, _)| owner).collect();
@@ -192,31 +240,66 @@ impl Engine {
         Problem::new(Code::NotFound, format!("no module {name:?}"), "list the modules (flame list)")
     }
 
-    /// Returns the modules of `owner`, or all of them.
-    pub fn list(&self, owner: Option<&Owner>) -> Vec<api::Module> {
+    /// Returns the modules with these keys, or all of them.
+    pub fn list(&self, of: Option<&[Key]>) -> Vec<api::Module> {
         let accounts: BTreeMap<_, _> = self.sources.iter().map(|(name, s)| (name, s.snapshot().1)).collect();
+        let processes = self.running_processes();
         let modules = self.modules();
-        let mine = modules.iter().filter(|((of, _), _)| owner.is_none_or(|owner| of == owner));
-        mine.map(|(_, entry)| shown(entry, accounts.get(&entry.stored.source))).collect()
+        let mine = modules.iter().filter(|(key, _)| of.is_none_or(|of| of.contains(key)));
+        let is_exact = of.is_none();
+        let shown = |entry: &Entry| api::Module {
+            process: processes.iter().find(|p| is_exact && p.has(entry)).map(|p| p.pid),
+            ..self.shown(entry, accounts.get(&entry.stored.source), is_exact)
+        };
+        mine.map(|(_, entry)| shown(entry)).collect()
     }
 
-    /// Returns one module.
+    /// Returns one module, for its owner.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the owner has no module of this name.
     pub fn show(&self, owner: &Owner, name: &str) -> Result<api::Module, Problem> {
+        self.show_to(owner, name, owner.is_operator())
+    }
+
+    /// Returns one module. If `is_exact`, its use is not rounded.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the owner has no module of this name.
+    pub fn show_to(&self, owner: &Owner, name: &str, is_exact: bool) -> Result<api::Module, Problem> {
         let key = (owner.clone(), name.to_owned());
         let source = self.modules().get(&key).map(|e| e.stored.source.clone());
         let source = source.ok_or_else(|| Self::missing(name))?;
         // Without the lock: the workers answer between two blocks.
         let accounts = self.sources.get(&source).map(|s| s.snapshot().1);
+        let processes = if is_exact { self.running_processes() } else { Vec::new() };
         let modules = self.modules();
-        modules.get(&key).map(|entry| shown(entry, accounts.as_ref())).ok_or_else(|| Self::missing(name))
+        let entry = modules.get(&key).ok_or_else(|| Self::missing(name))?;
+        let process = processes.iter().find(|p| p.has(entry)).map(|p| p.pid);
+        Ok(api::Module { process, ..self.shown(entry, accounts.as_ref(), is_exact) })
     }
 
+    /// Returns the lines of a module's log, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the owner has no module of this name.
     pub fn log(&self, owner: &Owner, name: &str) -> Result<Vec<api::LogLine>, Problem> {
-        let modules = self.modules();
-        let entry = modules.get(&(owner.clone(), name.to_owned())).ok_or_else(|| Self::missing(name))?;
-        Ok(entry.log.iter().cloned().collect())
+        let log = {
+            let modules = self.modules();
+            let entry = modules.get(&(owner.clone(), name.to_owned())).ok_or_else(|| Self::missing(name))?;
+            entry.log.clone()
+        };
+        Ok(log.lines())
     }
 
+    /// Returns the spool of a module. It is shared, so a reader may hold it after the module's removal.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the owner has no module of this name.
     pub fn spool(&self, owner: &Owner, name: &str) -> Result<Arc<Spool>, Problem> {
         let modules = self.modules();
         let entry = modules.get(&(owner.clone(), name.to_owned())).ok_or_else(|| Self::missing(name))?;
@@ -243,7 +326,8 @@ impl Engine {
                 method: method.to_owned(),
                 workers: s.config.workers,
                 running: reason.is_none(),
-                reason,
+                // It may name files.
+                reason: reason.filter(|_| operator),
                 packets: operator.then_some(totals.packets),
                 bytes: operator.then_some(totals.bytes),
                 kernel_drops: operator.then_some(totals.kernel_drops),
@@ -252,6 +336,8 @@ impl Engine {
         self.sources.values().map(of).collect()
     }
 
+    /// Returns the state of the node for the operator, with the totals of its sources. The notes include
+    /// present faults.
     pub fn status(&self) -> api::Status {
         let modules = self.modules();
         let running = modules.values().filter(|e| e.stored.state == State::Running).count() as u64;
@@ -270,6 +356,7 @@ impl Engine {
         }
     }
 
+    /// Returns whether the node is healthy. The reasons are present faults and sources that have failed.
     pub fn health(&self) -> api::Health {
         let faults = held(&self.faults)
             .iter()
@@ -282,7 +369,9 @@ impl Engine {
 
     /// Applies limits that were changed to what is kept already.
     pub(crate) fn apply_limits(&self) {
-        let most = self.config().limits.spool;
+        let config = self.config();
+        held(&self.ledger).set_capacity(config.capacity, config.per_principal);
+        let most = config.limits.spool;
         self.modules().values().for_each(|entry| entry.spool.limit(most));
     }
 
@@ -307,50 +396,85 @@ impl Engine {
     }
 }
 
-/// Returns a module as clients see it. Under a grant, counts that the module chooses are rounded as in the
-/// reports of `flame run`.
-fn shown(entry: &Entry, accounts: Option<&BTreeMap<String, Account>>) -> api::Module {
-    let Stored { owner, name, source, hash, settings, narrow, state, reason, revision, installed, .. } =
-        &entry.stored;
-    let mut account = entry.past.clone();
-    if let Some(live) = &entry.live
-        && let Some(now) = accounts.and_then(|accounts| accounts.get(&live.module.plan.name))
-    {
-        account.add(now);
+impl Engine {
+    /// Returns a module as clients see it. Under a grant, counts that the module chooses are rounded as in
+    /// the reports of `flame run`.
+    fn shown(
+        &self,
+        entry: &Entry,
+        accounts: Option<&BTreeMap<String, Account>>,
+        is_exact: bool,
+    ) -> api::Module {
+        let Stored {
+            owner, name, source, hash, settings, narrow, state, reason, revision, installed, ..
+        } = &entry.stored;
+        let mut account = entry.past.clone();
+        if let Some(live) = &entry.live
+            && let Some(now) = accounts.and_then(|accounts| accounts.get(&live.module.plan.name))
+        {
+            account.add(now);
+        }
+        let class = entry.live.as_ref().map(|live| match live.module.plan.class {
+            ModuleClass::Bounded => "bounded".to_owned(),
+            ModuleClass::Metered => "metered".to_owned(),
+        });
+        let place = entry.live.as_ref().map(|live| match live.module.plan.process {
+            Some(_) => "process".to_owned(),
+            None => "inline".to_owned(),
+        });
+        let filled = entry.spool.filled();
+        let cursor = |row| api::Cursor { epoch: entry.spool.epoch, row }.to_string();
+        api::Module {
+            name: name.clone(),
+            principal: owner.shown(),
+            source: source.clone(),
+            state: *state,
+            reason: reason.clone(),
+            version: entry.version.clone(),
+            hash: flame_trust::hex(hash),
+            class,
+            place,
+            process: None,
+            revision: *revision,
+            installed: *installed,
+            expires: entry.expires,
+            settings: settings.clone(),
+            narrow: narrow.clone(),
+            account: account_of(&account, !owner.is_operator()),
+            usage: self.usage_of(entry, is_exact),
+            reserved: entry.stored.reserved,
+            spool: api::Spool {
+                first: cursor(filled.first),
+                next: cursor(filled.next),
+                rows: filled.next - filled.first,
+                bytes: filled.bytes,
+                dropped: filled.dropped,
+            },
+            notes: entry.notes.clone(),
+        }
     }
-    let class = entry.live.as_ref().map(|live| match live.module.plan.class {
-        ModuleClass::Bounded => "bounded".to_owned(),
-        ModuleClass::Metered => "metered".to_owned(),
-    });
-    let filled = entry.spool.filled();
-    let cursor = |row| api::Cursor { epoch: entry.spool.epoch, row }.to_string();
-    api::Module {
-        name: name.clone(),
-        principal: owner.shown(),
-        source: source.clone(),
-        state: *state,
-        reason: reason.clone(),
-        version: entry.version.clone(),
-        hash: crate::store::hex(hash),
-        class,
-        revision: *revision,
-        installed: *installed,
-        expires: entry.expires,
-        settings: settings.clone(),
-        narrow: narrow.clone(),
-        account: account_of(&account, !owner.is_operator()),
-        spool: api::Spool {
-            first: cursor(filled.first),
-            next: cursor(filled.next),
-            rows: filled.next - filled.first,
-            bytes: filled.bytes,
-            dropped: filled.dropped,
-        },
-        notes: entry.notes.clone(),
+
+    fn usage_of(&self, entry: &Entry, is_exact: bool) -> api::Usage {
+        let now = entry.usage.used();
+        let used = match is_exact {
+            true => Amounts::between(&Used::default(), &now),
+            false => self.accounting.shown(&entry.usage),
+        };
+        api::Usage {
+            cpu_ns: used.cpu_ns,
+            block_ns: used.block_ns,
+            blocks: is_exact.then_some(now.blocks.now),
+            memory: is_exact.then_some(now.memory.now),
+            memory_byte_seconds: used.memory_byte_seconds,
+            record_bytes: used.record_bytes,
+            sent_bytes: used.sent_bytes,
+        }
     }
 }
 
 fn account_of(account: &Account, granted: bool) -> api::Account {
+    // The API has the account of the packets that a grant shows.
+    let account = &account.without_sampled();
     let rounded = |n: u64| match granted && n > 0 {
         true => n.checked_next_power_of_two().unwrap_or(n),
         false => n,

@@ -6,9 +6,15 @@ use flame_api::{Code, Problem};
 use flame_compile::{CompileError, InstallError};
 use flame_node::NodeError;
 use flame_worker::RunError;
+use std::io::ErrorKind;
 
 pub fn problem(error: &StoreError) -> Problem {
-    Problem::new(Code::Storage, format!("the change was not stored: {error}"), error.remedy())
+    let problem = Problem::new(Code::Storage, "the change was not stored", error.remedy());
+    match error {
+        // It names nothing of others.
+        StoreError::Raced { .. } => Problem::new(Code::Conflict, error.to_string(), error.remedy()),
+        _ => problem.with_detail(error.to_string()),
+    }
 }
 
 /// Returns the problem of a module that is not run.
@@ -35,23 +41,32 @@ pub fn of_node(error: &NodeError) -> Problem {
         ),
         NodeError::Compile(CompileError::Cache(_) | CompileError::Unnoted { .. })
         | NodeError::Audit(_)
-        | NodeError::Quota(_) => {
-            Problem::new(Code::Storage, text, "free space on the node's disks, and make its folders writable")
-        }
+        | NodeError::Quota(_) => unwritable(text),
         NodeError::Compile(_) => {
             Problem::new(Code::Refused, text, "`flame check MODULE` shows the reason in full")
         }
         NodeError::Install(InstallError::Compile(CompileError::Cache(_) | CompileError::Unnoted { .. })) => {
-            Problem::new(Code::Storage, text, "free space on the node's disks, and make its folders writable")
+            unwritable(text)
         }
         NodeError::Install(_) => {
             Problem::new(Code::Refused, text, "`flame check MODULE` shows the reason in full")
         }
-        NodeError::Policy(_) | NodeError::NoKey | NodeError::Challenge(_) => {
-            Problem::new(Code::Unavailable, text, "the operator has to mend the node's policy")
+        NodeError::Policy(_) | NodeError::NoKey | NodeError::Challenge(_) | NodeError::Random(_) => {
+            Problem::new(
+                Code::Unavailable,
+                "the policy cannot be used",
+                "the operator has to mend the node's policy",
+            )
+            .with_detail(text)
         }
         NodeError::Module { .. } => Problem::new(Code::Refused, text, "see the reason"),
     }
+}
+
+/// Returns the problem of files that cannot be written. They are named to the operator alone.
+fn unwritable(text: String) -> Problem {
+    let remedy = "free space on the node's disks, and make its folders writable";
+    Problem::new(Code::Storage, "the node's files cannot be written", remedy).with_detail(text)
 }
 
 /// Returns the problem of a module that the workers did not take.
@@ -60,14 +75,24 @@ pub fn of_source(error: &SourceRunError) -> Problem {
     match error {
         SourceRunError::Down { .. } | SourceRunError::Source(_) | SourceRunError::Thread(_) => Problem::new(
             Code::Unavailable,
-            text,
+            "the source does not run",
             "the source is opened again every second: repeat the request",
-        ),
+        )
+        .with_detail(text),
         SourceRunError::Run(RunError::Ended | RunError::Broken) => Problem::new(
             Code::Unavailable,
             text,
             "the source is opened again every second: repeat the request",
         ),
+        SourceRunError::Run(RunError::Time(e)) => {
+            let remedy = match e.kind() {
+                ErrorKind::PermissionDenied => {
+                    "the operator has to give the node CAP_SYS_NICE, or set scheduler = \"auto\" in [isolation]"
+                }
+                _ => "reserve less: the kernel keeps a part of each processor for what has no reservation",
+            };
+            Problem::new(Code::TooLarge, text, remedy)
+        }
         SourceRunError::Run(_) => {
             Problem::new(Code::Refused, text, "change what is named, and install it again")
         }

@@ -1,17 +1,19 @@
-//! Who asks: the peer of a connection, and the principal that it proved to be.
+//! The caller of a request: the peer of a connection, and the principal that it proved to be.
 
+use crate::config::Socket;
 use crate::engine::{Engine, held};
+use crate::server::Part;
 use crate::store::{Owner, Proof};
 use flame_api::{Answer as ApiAnswer, ChallengeRequest, Code, Problem, Session, SessionRequest};
-use flame_trust::{Answer, Challenge, Credential, PublicKey, time};
+use flame_trust::{Answer, Challenge, Credential, Policy, PublicKey, Verified, time};
 use std::net::IpAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// A process on this machine, with the rights that its user has here.
-    Unix { uid: u32, access: Access },
+    /// A process on this machine. `node` is the user as which the node listens.
+    Unix { uid: u32, node: u32 },
     /// A client over TLS. The keying material is known to the two ends only.
     Tls { address: IpAddr, exported: [u8; 32] },
 }
@@ -32,16 +34,39 @@ pub struct Connection {
 
 #[derive(Default)]
 struct State {
+    /// The rights of the user of a Unix socket, with the version of the authorities that gave them.
+    access: Option<(u64, Access)>,
     /// A credential that was presented, and the challenge for its holder.
-    asked: Option<(String, Challenge)>,
-    session: Option<(String, Challenge, Answer)>,
+    asked: Option<(Arc<Credential>, Challenge)>,
+    session: Option<Opened>,
+}
+
+/// A session whose holder answered.
+#[derive(Clone)]
+struct Opened {
+    credential: Arc<Credential>,
+    challenge: Challenge,
+    answer: Answer,
+    /// The principal to which requests are charged.
+    tenant: String,
+    /// The place of the principal's connection.
+    _place: Arc<Part>,
+    decided: Decided,
+}
+
+/// The last decision on a session: under which version of the authorities, and in which second.
+#[derive(Clone)]
+struct Decided {
+    version: u64,
+    second: u64,
+    verified: Arc<Verified>,
 }
 
 /// The principal of a request.
 #[derive(Clone, Debug)]
 pub enum Caller {
     Operator,
-    Principal { owner: Owner, session: Session },
+    Principal { owner: Owner, session: Session, verified: Arc<Verified> },
 }
 
 impl Caller {
@@ -55,6 +80,22 @@ impl Caller {
 
     pub fn is_operator(&self) -> bool {
         matches!(self, Self::Operator)
+    }
+
+    /// Returns the principal to which work is charged, or nothing for the operator.
+    pub fn tenant(&self) -> Option<String> {
+        match self {
+            Self::Operator => None,
+            Self::Principal { owner, .. } => Some(owner.tenant()),
+        }
+    }
+
+    /// Returns the credential of the session, or nothing for the operator.
+    pub fn session(&self) -> Option<&Verified> {
+        match self {
+            Self::Operator => None,
+            Self::Principal { verified, .. } => Some(verified),
+        }
     }
 
     /// Returns the owner whose modules a request means: the caller, or the principal that an operator names.
@@ -78,7 +119,7 @@ impl Connection {
         Self { peer, state: Mutex::default() }
     }
 
-    /// Returns a name for the peer, by which its requests are counted before it has a principal.
+    /// Returns the name of the peer.
     pub fn label(&self) -> String {
         match &self.peer {
             Peer::Unix { uid, .. } => format!("uid {uid}"),
@@ -86,84 +127,133 @@ impl Connection {
         }
     }
 
-    /// Begins a session: returns the bytes that the credential's holder has to sign.
+    /// Returns who pays for a request, without any verification: the principal of the session, or the peer.
+    /// The operator pays nothing.
+    pub fn payer(&self, engine: &Engine) -> Option<String> {
+        let tenant = held(&self.state).session.as_ref().map(|s| s.tenant.clone());
+        match (tenant, self.access(engine)) {
+            (Some(tenant), _) => Some(tenant),
+            (None, Access::Operator) => None,
+            (None, _) => Some(self.label()),
+        }
+    }
+
+    /// Returns the rights of the peer without a session, as the configuration gives them now.
+    pub fn access(&self, engine: &Engine) -> Access {
+        let Peer::Unix { uid, .. } = &self.peer else { return Access::User };
+        let version = engine.version();
+        let mut state = held(&self.state);
+        match state.access {
+            Some((of, access)) if of == version => access,
+            _ => {
+                let access = engine.config().socket.map_or(Access::None, |socket| access(&socket, *uid));
+                state.access = Some((version, access));
+                access
+            }
+        }
+    }
+
+    /// Returns what takes the place of the connection in a challenge.
+    fn channel(&self, policy: &Policy) -> Vec<u8> {
+        match &self.peer {
+            Peer::Unix { uid, node } => flame_api::unix_channel(&public(policy), *node, *uid),
+            Peer::Tls { exported, .. } => exported.to_vec(),
+        }
+    }
+
+    /// Begins a session: returns the bytes that the credential's holder has to sign, and the node's key.
     ///
     /// # Errors
     ///
     /// Returns an error if the credential would not be accepted.
-    pub fn challenge(&self, engine: &Engine, request: &ChallengeRequest) -> Result<[u8; 32], Problem> {
+    pub fn challenge(
+        &self,
+        engine: &Engine,
+        request: &ChallengeRequest,
+    ) -> Result<flame_api::Challenge, Problem> {
         let credential = Credential::parse(&request.credential).map_err(|e| {
             Problem::new(Code::Invalid, e.to_string(), "send the whole text of the credential's file")
         })?;
-        with_policy(engine, |policy| policy.claim(&credential, time::now()).map_err(denied))?;
+        let policy = policy(engine)?;
+        policy.claim(&credential, time::now()).map_err(denied)?;
         let mut nonce = [0; 32];
-        getrandom::fill(&mut nonce)
-            .map_err(|e| Problem::new(Code::Internal, format!("random numbers: {e}"), "try again"))?;
-        let channel = match &self.peer {
-            Peer::Unix { .. } => flame_api::UNIX_CHANNEL,
-            Peer::Tls { exported, .. } => exported,
-        };
-        let challenge = Challenge::on_channel(&nonce, channel);
-        held(&self.state).asked = Some((request.credential.clone(), challenge));
-        Ok(nonce)
+        getrandom::fill(&mut nonce).map_err(|e| {
+            Problem::new(Code::Internal, "no random numbers", "try again").with_detail(e.to_string())
+        })?;
+        let challenge = Challenge::on_channel(&nonce, &self.channel(&policy));
+        held(&self.state).asked = Some((Arc::new(credential), challenge));
+        Ok(flame_api::Challenge { nonce: nonce.to_vec(), node: public(&policy) })
     }
 
-    /// Completes a session.
+    /// Completes a session. `place` gives the principal a place for one more connection.
     ///
     /// # Errors
     ///
     /// Returns an error if the answer is not the one of the credential's holder to this connection's
-    /// challenge.
-    pub fn answer(&self, engine: &Engine, request: &SessionRequest) -> Result<Session, Problem> {
+    /// challenge, or the principal has too many connections.
+    pub fn answer(
+        &self,
+        engine: &Engine,
+        request: &SessionRequest,
+        place: impl FnOnce(&str) -> Result<Part, Problem>,
+    ) -> Result<Session, Problem> {
         // A challenge is for one answer.
-        let Some((text, challenge)) = held(&self.state).asked.take() else {
+        let Some((credential, challenge)) = held(&self.state).asked.take() else {
             return Err(Problem::new(
                 Code::Unauthenticated,
                 "no challenge was asked for on this connection",
                 "first POST /v1/session/challenge",
             ));
         };
+        // The session before ends, whatever the answer is.
+        held(&self.state).session = None;
         let answer = parsed(&request.key, &request.signature)?;
-        held(&self.state).session = Some((text, challenge, answer));
-        match self.caller(engine) {
-            Ok(Caller::Principal { session, .. }) => Ok(session),
-            Ok(Caller::Operator) => Ok(operator()),
-            Err(problem) => {
-                held(&self.state).session = None;
-                Err(problem)
+        let decided = decide(engine, &credential, (&challenge, &answer), None)?;
+        let (owner, session) = named(&decided.verified);
+        let tenant = owner.tenant();
+        let place = Arc::new(place(&tenant)?);
+        let opened = Opened { credential, challenge, answer, tenant, _place: place, decided };
+        held(&self.state).session = Some(opened);
+        Ok(session)
+    }
+
+    /// Returns who asks, if that was decided in this second and nothing has changed since.
+    pub fn known_caller(&self, engine: &Engine) -> Option<Caller> {
+        let decided = held(&self.state).session.as_ref().map(|opened| opened.decided.clone());
+        match decided {
+            Some(Decided { version, second, verified }) => {
+                let is_now = version == engine.version() && second == time::now();
+                is_now.then(|| Caller::of_session(verified))
             }
+            None => (self.access(engine) == Access::Operator).then_some(Caller::Operator),
         }
     }
 
-    /// Returns who asks. A session is verified again, because its credential may have ended.
+    /// Returns who asks. A session is verified again under another version of policy and configuration, and
+    /// decided again each second, because time is part of it.
     ///
     /// # Errors
     ///
     /// Returns an error if the connection has no session, or its credential is not valid any longer.
     pub fn caller(&self, engine: &Engine) -> Result<Caller, Problem> {
-        let session = held(&self.state).session.clone();
-        match (&self.peer, session) {
-            (_, Some((text, challenge, answer))) => {
-                let credential = Credential::parse(&text).map_err(|e| {
-                    Problem::new(Code::Unauthenticated, e.to_string(), "begin another session")
-                })?;
-                let shown = (&challenge, &answer);
-                let identity = with_policy(engine, |policy| {
-                    policy.identify(&credential, shown, time::now()).map_err(denied)
-                })?;
-                let owner = Owner { root: identity.root.to_string(), principal: identity.principal.clone() };
-                let expires = Some(identity.expires).filter(|end| *end != u64::MAX);
-                let session = Session { principal: Some(identity.principal), role: identity.role, expires };
-                Ok(Caller::Principal { owner, session })
-            }
-            (Peer::Unix { access: Access::Operator, .. }, None) => Ok(Caller::Operator),
-            _ => Err(Problem::new(
+        if let Some(caller) = self.known_caller(engine) {
+            return Ok(caller);
+        }
+        let opened = held(&self.state).session.clone();
+        let Some(Opened { credential, challenge, answer, decided, .. }) = opened else {
+            return Err(Problem::new(
                 Code::Unauthenticated,
                 "this connection has no principal",
                 "present a credential: POST /v1/session/challenge, then /v1/session (flame does it with --credential \
                  and --identity)",
-            )),
+            ));
+        };
+        let decided = decide(engine, &credential, (&challenge, &answer), Some(decided))?;
+        let caller = Caller::of_session(decided.verified.clone());
+        if let Some(opened) = held(&self.state).session.as_mut().filter(|o| o.challenge == challenge) {
+            opened.decided = decided;
         }
+        Ok(caller)
     }
 
     /// Returns the credential of this session with the holder's answer for one module.
@@ -175,7 +265,8 @@ impl Connection {
         let session = held(&self.state).session.clone();
         match (session, answer) {
             (None, None) => Ok(None),
-            (Some((credential, challenge, _)), Some(answer)) => {
+            (Some(Opened { credential, challenge, .. }), Some(answer)) => {
+                let credential = credential.text();
                 let answer = parsed(&answer.key, &answer.signature)?;
                 let (key, signature) = (answer.key.to_string(), answer.signature);
                 Ok(Some(Proof { credential, challenge: challenge.to_bytes(), key, signature }))
@@ -213,17 +304,95 @@ fn denied(denied: flame_trust::Denied) -> Problem {
     Problem::new(Code::Forbidden, denied.to_string(), "present a credential that is valid on this node")
 }
 
-fn with_policy<T>(
-    engine: &Engine,
-    of: impl FnOnce(&flame_trust::Policy) -> Result<T, Problem>,
-) -> Result<T, Problem> {
-    let node = held(&engine.node);
-    let node = node.as_ref().ok_or_else(|| {
+fn policy(engine: &Engine) -> Result<Arc<Policy>, Problem> {
+    engine.policy().ok_or_else(|| {
         Problem::new(
             Code::Forbidden,
             "this node has no policy, so it accepts no credential",
             "the operator has to give it one (policy in [node])",
         )
-    })?;
-    of(node.policy())
+    })
+}
+
+fn public(policy: &Policy) -> String {
+    policy.secret().map_or_else(String::new, |secret| secret.public().to_string())
+}
+
+/// Decides on a session now. Of an earlier decision under the same version, the verification is kept.
+fn decide(
+    engine: &Engine,
+    credential: &Credential,
+    shown: (&Challenge, &Answer),
+    before: Option<Decided>,
+) -> Result<Decided, Problem> {
+    // Before the policy is read: if it changes meanwhile, this decision is an old one.
+    let (version, second) = (engine.version(), time::now());
+    let policy = policy(engine)?;
+    let verified = match before.filter(|before| before.version == version) {
+        Some(before) => before.verified,
+        None => Arc::new(policy.present(credential, shown).map_err(denied)?),
+    };
+    policy.admit_session(&verified, second).map_err(denied)?;
+    Ok(Decided { version, second, verified })
+}
+
+/// Returns the owner of a session's modules, and the session as clients see it.
+fn named(verified: &Verified) -> (Owner, Session) {
+    let identity = &verified.identity;
+    let owner = Owner { root: identity.root.to_string(), principal: identity.principal.clone() };
+    let expires = Some(identity.expires).filter(|end| *end != u64::MAX);
+    let principal = Some(identity.principal.clone());
+    (owner, Session { principal, role: identity.role.clone(), expires })
+}
+
+impl Caller {
+    fn of_session(verified: Arc<Verified>) -> Self {
+        let (owner, session) = named(&verified);
+        Self::Principal { owner, session, verified }
+    }
+}
+
+/// Returns the rights of a user of this machine.
+fn access(socket: &Socket, uid: u32) -> Access {
+    let names = |list: &[String]| list.iter().any(|name| uid_of(name) == Some(uid));
+    match () {
+        () if uid == 0 || uid == flame_files::effective_user() || names(&socket.operators) => {
+            Access::Operator
+        }
+        () if names(&socket.users) => Access::User,
+        () => Access::None,
+    }
+}
+
+/// Returns the number of a user, given by number or name.
+fn uid_of(name: &str) -> Option<u32> {
+    let named = || nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
+    name.parse().ok().or_else(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_have_the_rights_that_the_configuration_gives_them() {
+        let socket = Socket {
+            path: "s".into(),
+            mode: 0o600,
+            operators: vec!["4001".into()],
+            users: vec!["4002".into(), "no-such-user".into(), "nobody".into()],
+        };
+        let nobody = uid_of("nobody").expect("every system has this user");
+        let me = flame_files::effective_user();
+        for (uid, expected) in [
+            (0, Access::Operator),
+            (me, Access::Operator),
+            (4001, Access::Operator),
+            (4002, Access::User),
+            (nobody, Access::User),
+            (4003, Access::None),
+        ] {
+            assert_eq!(access(&socket, uid), expected, "{uid}");
+        }
+    }
 }

@@ -6,32 +6,48 @@
 //! ```
 //!
 //! Files by subject: `config`; `store` (SQLite and code); `source` (workers), `paced` (captures replayed);
-//! `spool` (records kept for clients); `engine`, `build`, `change`, `restore` and `review` (modules);
-//! `identity` (who asks) and `server` (requests); `service` (the life of the process).
+//! `spool` (records kept for clients); `engine`, `build`, `change`, `renew`, `restore` and `review`
+//! (modules); `keep` and `store_states` (the state that modules keep); `processes` (of principals, started
+//! again when they end); `identity` (who asks), `door` (what a session may act on) and `server` (requests);
+//! `service` (the life of the process).
 #![forbid(unsafe_code)]
 
+mod accounting;
+mod admission;
 mod build;
 mod change;
 mod config;
+mod door;
 mod engine;
 mod error;
 mod identity;
+mod keep;
+mod log;
 mod paced;
 mod privileges;
+mod processes;
+mod renew;
+mod reserve;
 mod restore;
 mod review;
+mod route;
+mod security;
 mod server;
 mod service;
 mod source;
 mod spool;
 mod store;
+mod store_states;
 mod units;
 
 #[cfg(test)]
 mod config_tests;
+#[cfg(test)]
+mod wall_tests;
 
 pub use config::{Config, ConfigError};
 pub use engine::Engine;
 pub use restore::StartError;
 pub use server::description;
 pub use service::{check, run};
+pub use units::{percent, size};

@@ -19,15 +19,16 @@ pub fn user(name: &str) -> io::Result<User> {
     found?.ok_or_else(missing)
 }
 
-/// Becomes `user`, with `CAP_NET_RAW` as the only capability. Called before other threads are started, which
-/// inherit it.
+/// Becomes `user`, with `CAP_NET_RAW` as the only capability, and `CAP_SYS_NICE` if the node schedules
+/// processes. Called before other threads are started, which inherit it.
 ///
 /// # Errors
 ///
 /// Returns an error if a step fails; the process must end then.
-pub fn drop_to(user: &User) -> io::Result<()> {
+pub fn drop_to(user: &User, schedules: bool) -> io::Result<()> {
     let other = |e: caps::errors::CapsError| io::Error::other(format!("capabilities: {e}"));
-    let only: CapsHashSet = [Capability::CAP_NET_RAW].into_iter().collect();
+    let nice = schedules.then_some(Capability::CAP_SYS_NICE);
+    let only: CapsHashSet = [Capability::CAP_NET_RAW].into_iter().chain(nice).collect();
     for other_cap in caps::read(None, CapSet::Bounding).map_err(other)?.difference(&only) {
         caps::drop(None, CapSet::Bounding, *other_cap).map_err(other)?;
     }

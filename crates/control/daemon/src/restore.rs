@@ -1,21 +1,23 @@
 //! The start of a node: sources, and the modules that ran when it ended.
 
-use crate::build::Asked;
+use crate::accounting::Accounting;
+use crate::build::PrepareRequest;
 use crate::change::entry_of;
 use crate::config::Config;
 use crate::engine::{Engine, Entry, held};
+use crate::error::problem;
+use crate::keep::Beginning;
+use crate::reserve::Ledger;
 use crate::source::SourceRun;
-use crate::spool::Spool;
 use crate::store::{Store, Stored, code_name};
-use flame_api::State;
+use flame_api::{Problem, State};
 use flame_compile::Cache;
 use flame_node::Node;
-use flame_plan::Account;
 use flame_run::Engines;
 use flame_trust::time;
 use flame_view::Key;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// The reason why a node does not start.
@@ -33,6 +35,11 @@ pub enum StartError {
     Engine(String),
     #[error("{place}: {error}")]
     Io { place: String, error: std::io::Error },
+    #[error(
+        "{0}: modules of principals run in processes of this program; without it, set place = \"inline\" in \
+         [isolation]"
+    )]
+    Runner(String),
     #[error("{0}")]
     Other(String),
 }
@@ -58,13 +65,20 @@ impl Engine {
             config.policy.as_ref().map(|path| Node::open(path, "node", "node".to_owned())).transpose()?;
         let key = node.as_ref().and_then(|node| node.policy().secret());
         let key = key.map(|secret| Key::new(secret.derive("dealing key", b"")));
+        let runner = config.has_processes().then(flame_worker::find_runner).transpose();
+        let runner = runner.map_err(StartError::Runner)?;
         let mut sources = BTreeMap::new();
         for (name, source) in &config.sources {
-            let started = SourceRun::start(name, source.clone(), &engines, key.clone());
+            let started = SourceRun::start(name, source.clone(), &engines, runner.clone(), key.clone());
             let started = started.map_err(|error| StartError::Source { name: name.clone(), error })?;
             sources.insert(name.clone(), started);
         }
+        let own = sources.iter().map(|(name, source)| (name, source.charging.clone()));
+        let accounting = Accounting::new(own).map_err(StartError::Engine)?;
         let engine = Arc::new(Self {
+            accounting,
+            restarts: Mutex::default(),
+            ledger: Mutex::new(Ledger::new(config.capacity, config.per_principal)),
             config: RwLock::new(config),
             store,
             cache,
@@ -73,6 +87,9 @@ impl Engine {
             modules: Mutex::default(),
             changing: Mutex::default(),
             pinned: Mutex::default(),
+            evictions: Mutex::default(),
+            unwritten: Mutex::default(),
+            version: AtomicU64::new(0),
             faults: Mutex::default(),
             notes: Mutex::default(),
             stopping: Arc::default(),
@@ -85,6 +102,11 @@ impl Engine {
         engine.check_audit(&told)?;
         let used: BTreeSet<String> = engine.store.modules()?.iter().map(|m| code_name(&m.hash)).collect();
         engine.store.sweep(&|name| used.contains(name));
+        let hashes: Vec<_> = engine.store.modules()?.iter().map(|m| m.hash).collect();
+        if let Ok(cache) = Cache::open(&engine.cache) {
+            // A file that stays is removed at the next start.
+            let _ = cache.keep_only(&hashes);
+        }
         for stored in engine.store.modules()? {
             engine.restore(stored, &told);
         }
@@ -120,28 +142,20 @@ impl Engine {
     fn restore(&self, stored: Stored, told: &dyn Fn(String)) {
         let whose = stored.owner.shown().map_or(String::new(), |p| format!(" of {p}"));
         let label = format!("module {}{whose}", stored.name);
-        let spool = Arc::new(Spool::new(self.config().limits.spool));
         let before = (stored.state, stored.reason.clone());
-        let mut entry = Entry {
-            version: String::new(),
-            live: None,
-            spool: spool.clone(),
-            past: Account::default(),
-            log: VecDeque::new(),
-            notes: Vec::new(),
-            expires: None,
-            stored,
-        };
+        let mut entry = entry_of(stored, self.config().limits.spool, Arc::default());
+        entry.known.bytes = self.store.code_bytes(&entry.stored.hash);
         if entry.stored.state == State::Running || entry.stored.state == State::Failed {
-            match self.run_again(&entry.stored, &spool) {
-                Ok(running) => {
-                    entry = running;
+            match self.run_again(&mut entry) {
+                Ok(()) => {
                     entry.stored.state = State::Running;
                     entry.stored.reason = None;
                     entry.note("started again with the node");
                 }
-                Err(reason) => {
-                    told(format!("{label} does not run: {reason}"));
+                Err(problem) => {
+                    // Its owner is not told of the node's files.
+                    let reason = problem.cause.clone();
+                    told(format!("{label} does not run: {}", problem.for_operator().cause));
                     entry.note(format!("not started again: {reason}"));
                     entry.stored.state = State::Failed;
                     entry.stored.reason = Some(reason);
@@ -149,27 +163,40 @@ impl Engine {
             }
             if (entry.stored.state, &entry.stored.reason) != (before.0, &before.1) {
                 // A state that is not written is found again at the next start.
-                let _ = self.stored(self.store.put(&entry.stored, None));
+                let revision = entry.stored.revision;
+                let _ = self.stored(self.store.put(&entry.stored, Some(revision), None));
             }
         } else {
             let reason = entry.stored.reason.clone().unwrap_or_default();
             told(format!("{label} is {}: {reason}", entry.stored.state.name()));
         }
-        self.modules().insert((entry.stored.owner.clone(), entry.stored.name.clone()), entry);
+        let Stored { owner, name, source, .. } = &entry.stored;
+        self.accounting.add(owner, name, source, &entry.usage);
+        self.modules().insert((owner.clone(), name.clone()), entry);
     }
 
-    fn run_again(&self, stored: &Stored, spool: &Arc<Spool>) -> Result<Entry, String> {
-        let source = self.source(Some(&stored.source)).map_err(|e| e.to_string())?;
-        let wasm = self.store.code(&stored.hash).map_err(|e| format!("{e}: {}", e.remedy()))?;
-        let prepared = self.prepare(&Asked { stored, wasm: &wasm, source }).map_err(|e| e.to_string())?;
-        prepared.route(source, spool);
-        if let Err(e) = source.add(&prepared.module) {
-            prepared.unroute(source);
-            return Err(e.to_string());
+    fn run_again(&self, entry: &mut Entry) -> Result<(), Problem> {
+        let stored = &entry.stored;
+        let source = self.source(Some(&stored.source))?;
+        let wasm = self.store.code(&stored.hash).map_err(|e| problem(&e))?;
+        let key = (stored.owner.clone(), stored.name.clone());
+        let mut reserving = self.reserve(&key, &stored.reserved, source)?;
+        let mut prepared =
+            self.prepare(&PrepareRequest { stored, wasm: &wasm, source, usage: &entry.usage })?;
+        let at = (source, self.config().states);
+        let beginning = Beginning::of(&prepared, at, &entry.log, self.state_before(stored, None), None);
+        prepared.begin(&beginning);
+        let note = self.launch(source, &prepared, entry)?;
+        reserving.notes.extend(note);
+        if let Some(note) = &beginning.note {
+            entry.note(note.clone());
+            reserving.notes.push(note.clone());
         }
-        let mut entry = entry_of(stored.clone(), &prepared.module.plan.manifest, spool.clone());
-        prepared.into_entry(&mut entry);
-        Ok(entry)
+        entry.version.clone_from(&prepared.module.plan.manifest.version);
+        entry.state_bytes = self.state_need(&prepared.module.plan, &source.name);
+        prepared.into_entry(entry, std::mem::take(&mut reserving.notes));
+        reserving.keep();
+        Ok(())
     }
 
     /// Ends all sources in order, and records the end of each module in the audit log. The modules remain
@@ -180,17 +207,22 @@ impl Engine {
             source.stop();
         }
         let accounts: BTreeMap<_, _> = self.sources.iter().map(|(name, s)| (name, s.snapshot().1)).collect();
-        for entry in self.modules().values_mut() {
-            if let Some(live) = entry.live.take() {
+        for (key, entry) in self.modules().iter_mut() {
+            if let Some(mut live) = entry.live.take() {
+                self.write_last_state(key, &mut live);
                 let of_source = accounts.get(&entry.stored.source);
                 let account =
                     of_source.and_then(|all| all.get(&live.module.plan.name)).cloned().unwrap_or_default();
                 if let Some(granted) = &live.granted {
-                    let _ = granted.entered.ended(&[], &account);
+                    let mut all = live.earlier.clone();
+                    all.add(&account);
+                    let _ = granted.entered.ended(&entry.log.take_faults(), &all);
                 }
                 entry.past.add(&account);
             }
             entry.spool.close();
         }
+        self.accounting.end_interval();
+        self.accounting.close();
     }
 }

@@ -1,14 +1,17 @@
 //! Decides again, while modules run, whether they may: policies change, credentials are revoked or expire.
 
 use crate::change::end_of;
-use crate::engine::{Engine, Key, held};
+use crate::engine::{Engine, Entry, Granted, Key, Live, held};
+use crate::source::SourceRun;
 use flame_api::{Code, Problem, RevokeRequest, State};
+use flame_node::{AdmittedModule, Node};
+use flame_plan::{ModuleId, Reason};
 use flame_trust::{Credential, PublicKey, Revoked, time};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The interval at which files and clock are checked. Changes take effect within a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -22,6 +25,10 @@ fn stamp(path: &Path) -> Stamp {
 
 impl Engine {
     /// Starts the thread that reviews the modules until the node stops.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread cannot be started.
     pub fn review(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         let engine = self.clone();
         std::thread::Builder::new().name("review".to_owned()).spawn(move || {
@@ -36,7 +43,44 @@ impl Engine {
                     second = now;
                     engine.review_all();
                 }
+                engine.take_down_evicted();
+                engine.take_down_waiting();
                 std::thread::park_timeout(POLL_INTERVAL);
+            }
+        })
+    }
+
+    /// Starts the thread that ends the intervals of the accounting until the node stops.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread cannot be started.
+    pub fn account(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        self.every("accounting", self.config().accounting, |engine| {
+            engine.sources.values().for_each(SourceRun::settle);
+            engine.accounting.end_interval();
+        })
+    }
+
+    /// Starts a thread that does `work` once in each interval until the node stops. Intervals that were
+    /// missed, because the machine slept, are one.
+    pub(crate) fn every(
+        self: &Arc<Self>,
+        name: &str,
+        interval: Duration,
+        work: impl Fn(&Self) + Send + 'static,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let engine = self.clone();
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let mut next = Instant::now() + interval;
+            while !engine.stopping.load(Ordering::SeqCst) {
+                let now = Instant::now();
+                if now < next {
+                    std::thread::park_timeout(next - now);
+                    continue;
+                }
+                next = now.max(next + interval);
+                work(&engine);
             }
         })
     }
@@ -51,101 +95,210 @@ impl Engine {
     /// Reads the policy again, at `path` if it was moved. A policy that cannot be read leaves the earlier one
     /// in force.
     pub(crate) fn reload_policy(&self, path: Option<&Path>) {
-        let mut base = held(&self.node);
-        let Some(node) = base.as_ref() else { return };
+        // Revocations come before the list is read, or after the new policy is in force.
+        let unwritten = held(&self.unwritten);
+        let Some(node) = self.present_node() else { return };
         let path = path.map_or_else(|| node.files()[0].to_owned(), Path::to_owned);
-        match node.reopened(&path) {
+        let reopened = node.reopened(&path);
+        let with_unwritten = |node: Node| {
+            unwritten.iter().try_fold(node, |node, line| {
+                let policy = node.policy().with_revocation(line)?;
+                Ok::<_, flame_trust::RevokedError>(node.under(Arc::new(policy)))
+            })
+        };
+        let replaced = reopened
+            .map_err(|e| e.to_string())
+            .and_then(|node| with_unwritten(node).map_err(|e| format!("{}: {e}", path.display())));
+        match replaced {
             Ok(node) => {
-                let mut modules = self.modules();
-                for granted in modules.values_mut().filter_map(|e| e.live.as_mut()?.granted.as_mut()) {
-                    granted.node.take_policy_of(&node);
-                }
-                *base = Some(node);
-                drop((modules, base));
+                *held(&self.node) = Some(node);
+                self.decide_anew();
                 self.fault("policy", None);
             }
             Err(e) => {
-                drop(base);
                 self.fault("policy", Some(format!("{e}; the policy as it was before stays in force")));
             }
         }
     }
 
-    /// Evicts the modules that have lost their grant.
+    /// Returns the node as it is, so that it need not stay locked.
+    fn present_node(&self) -> Option<Node> {
+        held(&self.node).as_ref().map(|node| node.under(node.shared_policy()))
+    }
+
+    /// Evicts the modules that have lost their grant under the policy that is in force. The modules are
+    /// locked to list them and to mark those that leave, but not while their grants are decided.
     pub(crate) fn review_all(&self) {
-        let mut evicted = Vec::new();
-        for (key, entry) in self.modules().iter() {
-            let Some(live) = &entry.live else { continue };
-            let Some(granted) = &live.granted else { continue };
-            let Some((reason, unwritten)) = granted.node.review(&granted.admitted) else { continue };
-            if let Some(e) = unwritten {
+        let Some(policy) = self.policy() else { return };
+        let running: Vec<(Key, ModuleId, Arc<Node>, Arc<AdmittedModule>)> = {
+            let modules = self.modules();
+            let granted = modules.iter().filter_map(|(key, entry)| {
+                let live = entry.live.as_ref().filter(|live| !live.leaving)?;
+                let Granted { node, admitted, .. } = live.granted.as_ref()?;
+                Some((key.clone(), live.module.plan.id, node.clone(), admitted.clone()))
+            });
+            granted.collect()
+        };
+        for (key, id, node, admitted) in running {
+            let node = node.under(policy.clone());
+            let Some(reason) = node.lost(&admitted) else { continue };
+            if !self.leave(&key, id, &admitted, &reason) {
+                continue;
+            }
+            if let Err(e) = node.note_eviction(&admitted, &reason) {
                 self.fault("audit log", Some(e.to_string()));
             }
-            if let Some(source) = self.sources.get(&entry.stored.source) {
-                source.evict(live.module.plan.id, reason.clone());
-            }
-            evicted.push((key.clone(), live.module.plan.id, reason.to_string()));
+            self.evicted(&key, id, reason.to_string());
         }
-        for (key, id, reason) in evicted {
-            self.evicted(&key, id, reason);
+        self.take_down_waiting();
+    }
+
+    /// Takes down the modules that workers evicted, for example because a bound was violated.
+    fn take_down_evicted(&self) {
+        for source in self.sources.values() {
+            for (id, reason) in source.routes.take_evicted() {
+                let key = {
+                    let is_it = |entry: &Entry| {
+                        // One that this thread evicted is leaving already.
+                        let is_live = |live: &Live| live.module.plan.id == id && !live.leaving;
+                        entry.live.as_ref().is_some_and(is_live) && entry.stored.source == source.name
+                    };
+                    let mut modules = self.modules();
+                    let Some((key, entry)) = modules.iter_mut().find(|(_, entry)| is_it(entry)) else {
+                        continue;
+                    };
+                    // It is not renewed while it waits for a change in progress.
+                    entry.live.iter_mut().for_each(|live| live.leaving = true);
+                    key.clone()
+                };
+                let reason = match key.0.is_operator() {
+                    true => reason.to_string(),
+                    false => reason.without_measurements(),
+                };
+                self.evicted(&key, id, reason);
+            }
         }
     }
 
-    /// Takes down a module that was evicted, unless it was changed meanwhile.
-    fn evicted(&self, key: &Key, id: flame_plan::ModuleId, reason: String) {
-        let (live, source) = {
+    /// Ends the instances of a module that lost its grant, unless it was changed or renewed meanwhile.
+    /// Returns whether they were ended.
+    fn leave(&self, key: &Key, id: ModuleId, of: &Arc<AdmittedModule>, reason: &Reason) -> bool {
+        let source = {
+            let mut modules = self.modules();
+            let Some(entry) = modules.get_mut(key) else { return false };
+            let is_it = |live: &&mut Live| {
+                let admitted = live.granted.as_ref().map(|granted| &granted.admitted);
+                live.module.plan.id == id && admitted.is_some_and(|admitted| Arc::ptr_eq(admitted, of))
+            };
+            let Some(live) = entry.live.as_mut().filter(is_it) else { return false };
+            live.leaving = true;
+            entry.stored.source.clone()
+        };
+        if let Some(source) = self.sources.get(&source) {
+            source.evict(id, reason.clone());
+        }
+        true
+    }
+
+    /// Takes down a module that was evicted, unless it was changed meanwhile. If a change of it is in
+    /// progress, it is taken down after that.
+    fn evicted(&self, key: &Key, id: ModuleId, reason: String) {
+        // Rows are written by the holder of this value alone. Its end gives up the module's reservation.
+        let Ok(_changing) = self.begin(&key.0, &key.1) else {
+            held(&self.evictions).insert(key.clone(), (id, reason));
+            return;
+        };
+        self.end_as(key, id, State::Evicted, reason);
+    }
+
+    /// Ends a module that its owner did not stop, unless it was changed meanwhile. The caller has begun the
+    /// change.
+    pub(crate) fn end_as(&self, key: &Key, id: ModuleId, state: State, reason: String) {
+        let (live, stored, before, log) = {
             let mut modules = self.modules();
             let Some(entry) = modules.get_mut(key) else { return };
             let Some(live) = entry.live.take_if(|live| live.module.plan.id == id) else { return };
-            entry.stored.state = State::Evicted;
+            let before = entry.stored.revision;
+            entry.stored.state = state;
             entry.stored.reason = Some(reason.clone());
             entry.stored.revision += 1;
-            entry.note(format!("evicted: {reason}"));
-            // A module that cannot be stored as evicted is denied again at the next start.
-            let _ = self.stored(self.store.put(&entry.stored, None));
-            (live, entry.stored.source.clone())
+            entry.note(format!("{}: {reason}", state.name()));
+            (live, entry.stored.clone(), before, entry.log.clone())
         };
-        let Some(source) = self.sources.get(&source) else { return };
+        // A module that cannot be stored as evicted is denied again at the next start, and one that failed is
+        // tried again.
+        let _ = self.stored(self.store.put(&stored, Some(before), None));
+        let Some(source) = self.sources.get(&stored.source) else { return };
         let account = source.remove(live.module.plan.id);
-        end_of(&live, &account, source);
+        end_of(&live, &account, source, &log);
         if let Some(entry) = self.modules().get_mut(key) {
             entry.past.add(&account);
         }
     }
 
-    /// Adds a revocation to the policy's list and evicts what it concerns.
+    /// Takes down the evicted modules that waited for another change.
+    pub(crate) fn take_down_waiting(&self) {
+        let waiting = std::mem::take(&mut *held(&self.evictions));
+        for (key, (id, reason)) in waiting {
+            self.evicted(&key, id, reason);
+        }
+    }
+
+    /// Revokes a credential or a key, and evicts what it concerns. It is in force when this returns, also if
+    /// the policy's file cannot be read at the moment.
     ///
     /// # Errors
     ///
-    /// Returns an error if the policy has no list, or the list or the storage cannot be written.
+    /// Returns an error if the policy has no list. If the list, the storage or the audit log cannot be
+    /// written, the error says that the revocation is in force until the node ends.
     pub fn revoke(&self, request: &RevokeRequest) -> Result<(), Problem> {
         let invalid = |reason: String| Problem::new(Code::Invalid, reason, "give one credential or one key");
-        let line = match (&request.credential, &request.key) {
+        let (line, whom) = match (&request.credential, &request.key) {
             (Some(text), None) => {
                 let blocks =
                     Credential::parse(text).and_then(|c| c.blocks()).map_err(|e| invalid(e.to_string()))?;
                 let last = blocks.last().ok_or_else(|| invalid("the credential has no block".to_owned()))?;
-                format!("id {}", last.id)
+                let names: Vec<_> = blocks.iter().filter_map(|b| b.principal.as_deref()).collect();
+                (format!("id {}", last.id), names.join("/"))
             }
             (None, Some(key)) => {
-                format!("key {}", PublicKey::parse(key).map_err(|e| invalid(e.to_string()))?)
+                let key = PublicKey::parse(key).map_err(|e| invalid(e.to_string()))?;
+                (format!("key {key}"), key.to_string())
             }
             _ => return Err(invalid("neither or both of credential and key are given".to_owned())),
         };
-        let list = held(&self.node).as_ref().and_then(|node| node.policy().revocations.clone());
-        let list = list.ok_or_else(|| {
-            Problem::new(
-                Code::Unavailable,
-                "the policy names no list of revocations",
-                "add revocations = \"revoked\" to [node] of the policy, and create the file",
-            )
-        })?;
-        self.stored(self.store.revoked(&line, time::now()))?;
-        Revoked::append(&list, &line).map_err(|e| {
-            Problem::new(Code::Storage, e.to_string(), "make the list writable to the node's user")
-        })?;
-        self.reload_policy(None);
+        let written = {
+            let mut unwritten = held(&self.unwritten);
+            let node = self.present_node();
+            let node = node.and_then(|node| node.policy().revocations.clone().map(|list| (node, list)));
+            let (node, list) = node.ok_or_else(|| {
+                Problem::new(
+                    Code::Unavailable,
+                    "the policy names no list of revocations",
+                    "add revocations = \"revoked\" to [node] of the policy, and create the file",
+                )
+            })?;
+            let policy = node.policy().with_revocation(&line).map_err(|e| invalid(e.to_string()))?;
+            let policy = Arc::new(policy);
+            *held(&self.node) = Some(node.under(policy.clone()));
+            self.decide_anew();
+            let noted = node.under(policy).note_revocation(&whom, &line).map_err(|e| e.to_string());
+            let listed = Revoked::append(&list, &line).map_err(|e| e.to_string());
+            if listed.is_err() {
+                unwritten.push(line.clone());
+            }
+            let stored = self.stored(self.store.revoked(&line, time::now()));
+            let stored = stored.map_err(|e| e.for_operator().cause);
+            [listed, stored, noted].into_iter().find_map(Result::err)
+        };
         self.review_all();
-        Ok(())
+        match written {
+            None => Ok(()),
+            Some(reason) => Err(Problem::new(
+                Code::Storage,
+                format!("the revocation is in force, but only until the node ends: {reason}"),
+                format!("make the list, the storage and the audit log writable, and repeat it ({line})"),
+            )),
+        }
     }
 }

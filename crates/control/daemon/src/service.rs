@@ -1,6 +1,6 @@
 //! The life of the node's process: sockets, privileges, signals, readiness, end.
 
-use crate::config::{Config, Socket};
+use crate::config::{Config, Isolation, Scheduler, Socket};
 use crate::engine::Engine;
 use crate::privileges;
 use crate::restore::StartError;
@@ -60,7 +60,8 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     };
     let given = config.tls.as_ref().filter(|tls| tls.files.is_some()).map(read).transpose()?;
     if let Some(user) = &user {
-        privileges::drop_to(user).map_err(at(format!("becoming user {}", user.name)))?;
+        privileges::drop_to(user, config.isolation.scheduler == Scheduler::Deadline)
+            .map_err(at(format!("becoming user {}", user.name)))?;
     }
     let of_tls = match (given, &config.tls) {
         (Some(given), _) => Some(given),
@@ -78,13 +79,17 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
     let runtime = runtime.map_err(at("threads"))?;
     let engine = Engine::start(config, note)?;
-    let review = engine.review().map_err(at("threads"))?;
+    let threads = [Engine::review, Engine::account, Engine::watch_processes, Engine::keep_states];
+    let threads = threads.into_iter().map(|start| start(&engine).map_err(at("threads")));
+    let threads = threads.collect::<Result<Vec<_>, _>>()?;
     let listeners = Listeners { unix, tls };
     let served = runtime.block_on(serve(path, &engine, listeners, note));
     // Requests that are still running are given up.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
-    review.thread().unpark();
-    let _ = review.join();
+    for thread in threads {
+        thread.thread().unpark();
+        let _ = thread.join();
+    }
     if let Some(socket) = socket {
         let _ = std::fs::remove_file(socket);
     }
@@ -138,6 +143,8 @@ fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
         let fixed = [
             ("[node] storage", config.storage == new.storage),
             ("[node] user", config.user == new.user),
+            ("[node] accounting", config.accounting == new.accounting),
+            ("[node] states", config.states == new.states),
             ("[node] policy", config.policy.is_some() == new.policy.is_some()),
             (
                 "[socket] path",
@@ -145,12 +152,15 @@ fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
             ),
             ("[tls]", config.tls == new.tls),
             ("[sources]", config.sources == new.sources),
+            ("[isolation] place", config.isolation.is_inline == new.isolation.is_inline),
             ("[limits] connections", config.limits.connections == new.limits.connections),
         ];
         for (what, _) in fixed.iter().filter(|(_, same)| !same) {
             note(&format!("{what} has changed, which needs a restart"));
         }
         config.limits = new.limits;
+        let is_inline = config.isolation.is_inline;
+        config.isolation = Isolation { is_inline, ..new.isolation };
         if let (Some(now), Some(new)) = (&mut config.socket, new.socket) {
             (now.operators, now.users) = (new.operators, new.users);
         }
@@ -159,6 +169,7 @@ fn reload(path: &Path, engine: &Engine, note: &dyn Fn(&str)) {
         }
         config.policy.clone()
     };
+    engine.decide_anew();
     engine.apply_limits();
     engine.reload_policy(policy.as_deref());
     engine.review_all();
@@ -233,6 +244,9 @@ pub fn check(path: &Path) -> Result<Vec<String>, StartError> {
         flame_node::Node::open(policy, "node", "check".to_owned())?;
     } else {
         notes.push("no policy: only the operator has access".to_owned());
+    }
+    if config.has_processes() {
+        flame_worker::find_runner().map_err(StartError::Runner)?;
     }
     if let Some(name) = &config.user {
         privileges::user(name).map_err(at("[node], user"))?;

@@ -2,14 +2,17 @@
 
 use crate::config;
 use crate::paced::Paced;
-use crate::spool::{Router, Spools};
-use flame_plan::{Account, ModuleId, Plan, Reason};
+use crate::route::{Routes, ToLogs, ToSpools};
+use flame_plan::{Account, ModuleId, Plan, Reason, Share};
 use flame_run::Engines;
 use flame_source::live::{self, LiveOptions};
 use flame_source::{Source, SourceError};
 use flame_view::Key;
-use flame_worker::{Handle, Input, Module, Options, Run, RunError, Silent, Snapshot, Worker};
+use flame_worker::{
+    Charging, Handle, Input, LostModule, Module, Options, ProcessInfo, Run, RunError, Snapshot, Worker,
+};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -42,7 +45,9 @@ pub struct Totals {
 pub struct SourceRun {
     pub name: String,
     pub config: config::Source,
-    pub spools: Spools,
+    pub routes: Routes,
+    /// The measurement of its threads, and the use of the source's own work: capture, decoding, views.
+    pub charging: Arc<Charging>,
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -76,8 +81,11 @@ impl Shared {
 struct Launch {
     config: config::Source,
     engines: Engines,
+    /// The program for modules in processes of their own, if there are any.
+    runner: Option<PathBuf>,
     dispatch_key: Option<Key>,
-    spools: Spools,
+    routes: Routes,
+    charging: Arc<Charging>,
 }
 
 impl Launch {
@@ -88,26 +96,22 @@ impl Launch {
                 Ok(Input::Shared(Box::new(Paced::open(path.clone(), *repeat, *snaplen)?)))
             }
             config::From::Interface { name, promiscuous } => {
-                let open = |fanout| -> Result<Box<dyn Source>, SourceError> {
-                    let usual = LiveOptions::default();
-                    let options =
-                        LiveOptions { promiscuous: *promiscuous, snaplen: *snaplen, fanout, ..usual };
-                    Ok(Box::new(live::open(name, &options)?))
-                };
+                let usual = LiveOptions::default();
+                let options = LiveOptions { promiscuous: *promiscuous, snaplen: *snaplen, ..usual };
                 if *workers == 1 {
-                    return Ok(Input::Shared(open(None)?));
+                    return Ok(Input::Shared(Box::new(live::open(name, &options)?)));
                 }
-                let group = std::process::id() as u16;
-                Ok(Input::PerWorker(
-                    (0..*workers).map(|_| open(Some((group, *workers)))).collect::<Result<_, _>>()?,
-                ))
+                let group = live::open_group(name, &options, (*workers).into())?;
+                let boxed = |live| -> Box<dyn Source> { Box::new(live) };
+                Ok(Input::PerWorker(group.into_iter().map(boxed).collect()))
             }
         }
     }
 
-    /// Starts a run with the modules of `inner`.
+    /// Starts a run with the modules of `inner`, but for those in processes.
     fn start(&self, inner: &mut Inner, input: Input) -> Result<Worker, SourceRunError> {
-        let modules = inner.modules.values();
+        let modules = inner.modules.values().filter(|module| module.plan.process.is_none());
+        let states = modules.clone().filter_map(|m| Some((m.plan.id, m.keep.clone()?)));
         let (plans, meters) =
             modules.map(|m| (m.plan.clone(), m.meters.clone())).unzip::<_, _, Vec<_>, Vec<_>>();
         let workers = self.config.workers.into();
@@ -119,12 +123,14 @@ impl Launch {
             key: None,
             dispatch_key: self.dispatch_key.clone(),
             stop: Arc::default(),
-            runner: None,
+            runner: self.runner.clone(),
+            keeps: states.collect(),
         };
-        let run = Run::new(&plan, &meters, &self.engines, options)?;
+        let run = Run::new(&plan, &meters, &self.engines, options)?.charging(self.charging.clone());
         let handle = run.handle();
-        let sink = Box::new(Router(self.spools.clone()));
-        let worker = Worker::spawn(run, input, sink, Box::new(Silent)).map_err(SourceRunError::Thread)?;
+        let (sink, observer) =
+            (Box::new(ToSpools(self.routes.clone())), Box::new(ToLogs(self.routes.clone())));
+        let worker = Worker::spawn(run, input, sink, observer).map_err(SourceRunError::Thread)?;
         inner.handle = Some(handle);
         inner.failed = None;
         inner.starts += 1;
@@ -142,11 +148,18 @@ impl SourceRun {
         name: &str,
         config: config::Source,
         engines: &Engines,
+        runner: Option<PathBuf>,
         dispatch_key: Option<Key>,
     ) -> Result<Self, SourceRunError> {
-        let spools = Spools::default();
-        let launch =
-            Launch { config: config.clone(), engines: engines.clone(), dispatch_key, spools: spools.clone() };
+        let (routes, charging) = (Routes::default(), Arc::<Charging>::default());
+        let launch = Launch {
+            config: config.clone(),
+            engines: engines.clone(),
+            runner,
+            dispatch_key,
+            routes: routes.clone(),
+            charging: charging.clone(),
+        };
         let shared = Arc::new(Shared { inner: Mutex::default(), stopping: AtomicBool::new(false) });
         let input = launch.input()?;
         let (of_thread, cores) = (shared.clone(), config.cores.clone());
@@ -171,7 +184,8 @@ impl SourceRun {
             Ok(Err(e)) => return Err(e),
             Err(_) => return Err(RunError::Broken.into()),
         }
-        Ok(Self { name: name.to_owned(), config, spools, shared, thread: Mutex::new(Some(thread)) })
+        let (name, thread) = (name.to_owned(), Mutex::new(Some(thread)));
+        Ok(Self { name, config, routes, charging, shared, thread })
     }
 
     /// Returns the name of the interface for grants, or `file`.
@@ -214,7 +228,11 @@ impl SourceRun {
     /// Returns the errors of [`SourceRun::add`]. The old module then continues.
     pub fn replace(&self, old: ModuleId, module: &Module) -> Result<Account, SourceRunError> {
         let (handle, starts) = self.handle()?;
-        let mut account = handle.replace(old, module)?;
+        let mut account = match handle.replace(old, module) {
+            // Its process could not be started when the source was.
+            Err(RunError::Unknown(_)) => handle.add(module).map(|()| Account::default())?,
+            replaced => replaced?,
+        };
         let mut inner = self.shared.inner();
         let removed = inner.modules.remove(&old);
         let past = removed.and_then(|m| inner.past_accounts.remove(&m.plan.name));
@@ -277,6 +295,52 @@ impl SourceRun {
         (totals, accounts)
     }
 
+    /// Returns the processes in which modules run.
+    pub fn processes(&self) -> Vec<ProcessInfo> {
+        self.shared.inner().handle.clone().map(|handle| handle.processes()).unwrap_or_default()
+    }
+
+    /// Returns the modules whose process has ended or could not be started, while the source runs.
+    pub fn lost(&self) -> Vec<LostModule> {
+        let (handle, modules) = {
+            let inner = self.shared.inner();
+            let Some(handle) = inner.handle.clone() else { return Vec::new() };
+            let apart = inner.modules.values().filter_map(|m| Some((m.plan.id, m.plan.process.clone()?)));
+            (handle, apart.collect::<Vec<_>>())
+        };
+        let mut lost = handle.lost();
+        let unknown = modules.into_iter().filter(|(id, _)| !handle.knows(*id));
+        lost.extend(unknown.map(|(id, process)| {
+            let cause = "its process could not be started".to_owned();
+            LostModule { id, process, pid: 0, cause }
+        }));
+        lost
+    }
+
+    /// Charges the processor time of all processes so far.
+    pub fn settle(&self) {
+        if let Some(handle) = self.shared.inner().handle.clone() {
+            handle.settle();
+        }
+    }
+
+    /// Reserves processor time for a module in a process with the kernel.
+    ///
+    /// # Errors
+    ///
+    /// Returns the kernel's error. The module then keeps what it has.
+    pub fn reserve(&self, id: ModuleId, share: Option<Share>) -> Result<(), SourceRunError> {
+        let handle = self.shared.inner().handle.clone();
+        Ok(handle.map_or(Ok(()), |handle| handle.reserve(id, share))?)
+    }
+
+    /// Brings the limits of a module's meters, which were renewed, to its process, if it has one.
+    pub fn renewed(&self, id: ModuleId) {
+        if let Some(handle) = self.shared.inner().handle.clone() {
+            handle.renewed(id);
+        }
+    }
+
     /// Returns the reason why the source does not run, if it does not.
     pub fn failed(&self) -> Option<String> {
         let inner = self.shared.inner();
@@ -319,6 +383,10 @@ fn supervise(launch: &Launch, shared: &Shared, mut worker: Option<Worker>) {
                 }
                 Err(e) => e.to_string(),
             });
+            if !shared.stopping.load(Ordering::SeqCst) {
+                let reason = inner.failed.as_deref().unwrap_or_default();
+                launch.routes.tell_all("the source does not run", Some(reason));
+            }
             // Modules that were removed have given up their accounts.
             let Inner { modules, past_accounts, .. } = &mut *inner;
             past_accounts.retain(|name, _| modules.values().any(|m| m.plan.name == *name));
@@ -338,7 +406,23 @@ fn supervise(launch: &Launch, shared: &Shared, mut worker: Option<Worker>) {
                 if shared.stopping.load(Ordering::SeqCst) {
                     started.handle().stop();
                 }
+                launch.routes.tell_all(
+                    "the source runs again: a new instance was started, empty but for a state that it keeps",
+                    None,
+                );
+                let apart = inner.modules.values().filter(|module| module.plan.process.is_some());
+                let (apart, handle) = (apart.cloned().collect::<Vec<_>>(), started.handle());
                 worker = Some(started);
+                // Without the lock: the command waits for the workers.
+                drop(inner);
+                for module in apart {
+                    let id = module.plan.id;
+                    // One that cannot be started is among the lost ones, and one that was removed meanwhile
+                    // ends.
+                    if handle.add(&module).is_ok() && !shared.inner().modules.contains_key(&id) {
+                        let _ = handle.remove(id);
+                    }
+                }
             }
             Err(e) => inner.failed = Some(e.to_string()),
         }

@@ -6,8 +6,9 @@
 
 use flame_abi::manifest::Table;
 use flame_plan::CatalogEntry;
-use flame_record::{RecordBatch, Sink, SinkError};
-use std::collections::{HashMap, VecDeque};
+use flame_quota::Usage;
+use flame_record::RecordBatch;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -16,14 +17,20 @@ use tokio::sync::watch;
 pub struct Batch {
     /// The number of the first row.
     pub first: u64,
-    pub table: Arc<Table>,
     pub rows: RecordBatch,
     /// The module's tables at the time.
     pub entry: Arc<CatalogEntry>,
+    /// The number of the rows' table among them.
+    table: usize,
     bytes: u64,
 }
 
 impl Batch {
+    /// Returns the table of the rows.
+    pub fn table(&self) -> &Table {
+        &self.entry.manifest.tables[self.table]
+    }
+
     /// Returns the number of the row after the last one.
     pub fn next(&self) -> u64 {
         self.first + self.rows.num_rows() as u64
@@ -42,6 +49,8 @@ pub struct Filled {
 pub struct Spool {
     /// A random number that identifies this spool in cursors.
     pub epoch: u64,
+    /// The use of the module, in which the bytes count.
+    pub usage: Arc<Usage>,
     inner: Mutex<Inner>,
     /// The number of the next row, or `u64::MAX` when no more will come.
     changed: watch::Sender<u64>,
@@ -68,7 +77,7 @@ pub enum Read {
 
 impl Spool {
     /// Creates a spool of at most `most` bytes.
-    pub fn new(most: u64) -> Self {
+    pub fn new(most: u64, usage: Arc<Usage>) -> Self {
         let mut epoch = [0; 8];
         // Without random numbers, the time distinguishes spools.
         if getrandom::fill(&mut epoch).is_err() {
@@ -76,7 +85,8 @@ impl Spool {
             epoch = (now.as_nanos() as u64).to_le_bytes();
         }
         let inner = Inner { batches: VecDeque::new(), next: 0, bytes: 0, most, dropped: 0, closed: false };
-        Self { epoch: u64::from_le_bytes(epoch), inner: Mutex::new(inner), changed: watch::Sender::new(0) }
+        let (epoch, inner) = (u64::from_le_bytes(epoch), Mutex::new(inner));
+        Self { epoch, usage, inner, changed: watch::Sender::new(0) }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -86,19 +96,20 @@ impl Spool {
     /// Appends rows, and drops the oldest ones that no longer fit. Rows that do not fit at all are dropped
     /// themselves.
     pub fn push(&self, entry: &Arc<CatalogEntry>, table: &Table, rows: &RecordBatch) {
-        let bytes = rows.get_array_memory_size() as u64;
+        // Rows are of a table of their module; others were refused when they were decoded.
+        let Some(table) = entry.manifest.tables.iter().position(|t| t.name == table.name) else { return };
+        let bytes = bytes_of(rows);
         let mut inner = self.inner();
-        let batch = Batch {
-            first: inner.next,
-            table: Arc::new(table.clone()),
-            rows: rows.clone(),
-            entry: entry.clone(),
-            bytes,
-        };
+        let before = inner.bytes;
+        if inner.batches.back().is_none_or(|last| !Arc::ptr_eq(&last.entry, entry)) {
+            inner.bytes += bytes_of_entry(entry);
+        }
+        let batch = Batch { first: inner.next, rows: rows.clone(), entry: entry.clone(), table, bytes };
         inner.next = batch.next();
         inner.bytes += bytes;
         inner.batches.push_back(batch);
-        inner.fit();
+        self.usage.kept.add(inner.bytes - before);
+        self.usage.kept.subtract(inner.fit());
         let next = inner.next;
         drop(inner);
         self.changed.send_modify(|seen| *seen = next.max(*seen));
@@ -108,13 +119,26 @@ impl Spool {
     pub fn limit(&self, most: u64) {
         let mut inner = self.inner();
         inner.most = most;
-        inner.fit();
+        self.usage.kept.subtract(inner.fit());
     }
 
     /// Records that no row will come any more.
     pub fn close(&self) {
         self.inner().closed = true;
         self.changed.send_modify(|seen| *seen = u64::MAX);
+    }
+
+    /// Returns whether no row will come any more.
+    pub fn is_closed(&self) -> bool {
+        self.inner().closed
+    }
+
+    /// Drops all rows.
+    pub fn clear(&self) {
+        let mut inner = self.inner();
+        let most = std::mem::replace(&mut inner.most, 0);
+        self.usage.kept.subtract(inner.fit());
+        inner.most = most;
     }
 
     pub fn filled(&self) -> Filled {
@@ -142,36 +166,117 @@ impl Spool {
     }
 }
 
-impl Inner {
-    fn fit(&mut self) {
-        while self.bytes > self.most {
-            let Some(oldest) = self.batches.pop_front() else { return };
-            self.bytes -= oldest.bytes;
-            self.dropped += oldest.rows.num_rows() as u64;
-        }
+impl Drop for Spool {
+    fn drop(&mut self) {
+        self.usage.kept.subtract(self.inner().bytes);
     }
 }
 
-/// The spools of a source's modules, by the modules' names in the plan.
-pub type Spools = Arc<Mutex<HashMap<String, (Arc<Spool>, Arc<CatalogEntry>)>>>;
-
-/// The sink of a source, which gives rows to the modules' spools.
-pub struct Router(pub Spools);
-
-impl Sink for Router {
-    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(module).cloned();
-        if let Some((spool, entry)) = found {
-            spool.push(&entry, table, batch);
+impl Inner {
+    /// Drops the oldest rows until the rest fits, and returns the number of their bytes.
+    fn fit(&mut self) -> u64 {
+        let before = self.bytes;
+        while self.bytes > self.most {
+            let Some(oldest) = self.batches.pop_front() else { break };
+            self.bytes -= oldest.bytes;
+            // The last batch that refers to its tables gives them up.
+            if self.batches.front().is_none_or(|next| !Arc::ptr_eq(&next.entry, &oldest.entry)) {
+                self.bytes -= bytes_of_entry(&oldest.entry);
+            }
+            self.dropped += oldest.rows.num_rows() as u64;
         }
-        Ok(())
+        before - self.bytes
+    }
+}
+
+/// Returns the bytes that a spool keeps for rows: the arrays, and the structures that hold them.
+fn bytes_of(rows: &RecordBatch) -> u64 {
+    /// An array's structure, its reference and those of its buffers.
+    const ARRAY: usize = 256;
+    let structures = size_of::<Batch>() + rows.num_columns() * ARRAY;
+    (rows.get_array_memory_size() + structures) as u64
+}
+
+/// Returns the bytes of the tables to which the rows of one version of a module refer.
+fn bytes_of_entry(entry: &CatalogEntry) -> u64 {
+    let table = |t: &Table| {
+        let column = |c: &flame_abi::manifest::Column| {
+            let texts = c.values.iter().chain(&c.unit).map(String::len).sum::<usize>();
+            size_of_val(c) + c.name.len() + texts + c.values.len() * size_of::<String>()
+        };
+        size_of_val(t) + t.name.len() + t.description.len() + t.columns.iter().map(column).sum::<usize>()
+    };
+    let tables = entry.manifest.tables.iter().map(table).sum::<usize>();
+    // The other parts of the manifest are about as long as its text. The rows' schemas repeat the tables.
+    let text = entry.manifest.to_toml().map_or(0, |text| text.len());
+    (size_of_val(entry) + 2 * tables + text) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::UInt64Array;
+    use arrow_schema::{DataType, Field, Schema};
+    use flame_abi::manifest::Manifest;
+
+    fn entry(description: usize) -> Arc<CatalogEntry> {
+        let text = format!(
+            "abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"\n[[tables]]\nname = \"t\"\n\
+             description = \"{}\"\ncolumns = [{{ name = \"n\", type = \"u64\" }}]\n",
+            "d".repeat(description)
+        );
+        let manifest = Arc::new(Manifest::parse(text.as_bytes()).unwrap());
+        Arc::new(CatalogEntry { name: "m".to_owned(), hash: [0; 32], manifest })
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
+    fn rows(values: u64) -> RecordBatch {
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::UInt64, false)]));
+        RecordBatch::try_new(schema, vec![Arc::new(UInt64Array::from_iter_values(0..values))]).unwrap()
     }
 
-    fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        Ok(())
+    #[test]
+    fn everything_that_is_kept_counts() {
+        let entry = entry(1024);
+        let spool = Spool::new(1 << 20, Arc::default());
+        let one = rows(1);
+        for _ in 0..100_000 {
+            spool.push(&entry, &entry.manifest.tables[0], &one);
+        }
+        // Each batch of one row keeps far more than its eight bytes.
+        let filled = spool.filled();
+        assert!(filled.bytes <= 1 << 20 && filled.next == 100_000, "{filled:?}");
+        let accounted = || spool.usage.used().kept.now;
+        assert_eq!(accounted(), filled.bytes, "the accounting has the same bytes");
+        let batches = spool.inner().batches.len();
+        let least = size_of::<Batch>() + one.get_array_memory_size();
+        assert!(batches * least <= 1 << 20, "{batches} batches of {least} bytes");
+        assert_eq!(filled.dropped, 100_000 - batches as u64);
+        // Batches share their tables, which count once.
+        let Read::Batch { batch, .. } = spool.read(0) else { panic!() };
+        assert!(Arc::ptr_eq(&batch.entry, &entry) && std::ptr::eq(batch.table(), &entry.manifest.tables[0]));
+        assert_eq!(Arc::strong_count(&entry), batches + 2);
+        spool.clear();
+        let filled = spool.filled();
+        assert_eq!((filled.bytes, filled.dropped, accounted()), (0, 100_000, 0));
+    }
+
+    #[test]
+    fn tables_of_each_version_count_while_rows_refer_to_them() {
+        let spool = Spool::new(1 << 20, Arc::default());
+        let (first, second) = (entry(1000), entry(10));
+        let bytes = || spool.filled().bytes;
+        let one = rows(1);
+        spool.push(&first, &first.manifest.tables[0], &one);
+        let with_tables = bytes();
+        spool.push(&first, &first.manifest.tables[0], &one);
+        let batch = bytes() - with_tables;
+        assert!(with_tables - batch > 1000, "the description");
+        spool.push(&second, &second.manifest.tables[0], &one);
+        assert_eq!(bytes(), 3 * batch + bytes_of_entry(&first) + bytes_of_entry(&second));
+        spool.limit(batch + bytes_of_entry(&second));
+        assert_eq!(bytes(), batch + bytes_of_entry(&second));
+        // Rows that do not fit beside their tables are not kept.
+        spool.limit(batch);
+        assert_eq!((bytes(), spool.filled().dropped), (0, 3));
     }
 }

@@ -1,10 +1,14 @@
-//! What the node holds across restarts: a SQLite database, and a folder of code by content hash.
+//! The state that a node keeps across restarts: a SQLite database, and a folder of code by content hash.
 //!
 //! Every change is one transaction, on the disk before it is acknowledged (WAL, `synchronous = FULL`). Code
 //! is written before the row that names it, and removed after it.
+//!
+//! A change is proposed first, when it can still be refused for want of space, and stored once the workers
+//! have taken it. Nothing need be written to undo a proposal: a restart ignores those that were not stored.
 
-use flame_api::{Narrowing, State};
+use flame_api::{Narrowing, Reservation, State};
 use flame_files::Folder;
+use flame_trust::hex;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,6 +38,15 @@ const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS audit (id INTEGER PRIMARY KEY CHECK (id = 1), entries INTEGER NOT NULL) STRICT;
 ";
 
+/// The changes that were proposed and not stored.
+const PROPOSALS: &str = "
+    CREATE TABLE IF NOT EXISTS proposals (
+        root TEXT NOT NULL, principal TEXT NOT NULL, name TEXT NOT NULL, row TEXT NOT NULL,
+        PRIMARY KEY (root, principal, name)
+    ) STRICT;
+    DELETE FROM proposals;
+";
+
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("{path}: {error}")]
@@ -48,6 +61,8 @@ pub enum StoreError {
     Code { path: String, hash: String },
     #[error("the storage was opened for reading only, because it could not be written at the start")]
     ReadOnly,
+    #[error("another change of module {name} was stored first")]
+    Raced { name: String },
 }
 
 impl StoreError {
@@ -57,6 +72,7 @@ impl StoreError {
             "free space on the disk of the node's storage; the node continues with what it has";
         const WRITABLE: &str = "make the node's storage writable; the node continues with what it has";
         match self {
+            Self::Raced { .. } => "look at the module (flame show) and repeat the change",
             Self::ReadOnly => "make the storage writable and restart the node",
             Self::Folder { error, .. } if error.kind() == std::io::ErrorKind::StorageFull => MAKE_ROOM,
             Self::Folder { .. } => WRITABLE,
@@ -83,6 +99,13 @@ pub struct Owner {
 impl Owner {
     pub fn is_operator(&self) -> bool {
         self.root.is_empty()
+    }
+
+    /// Returns the principal to which limits apply: the one that a root named, with all to whom it handed its
+    /// credential on.
+    pub fn tenant(&self) -> String {
+        let named = self.principal.split(['/', '#']).next().unwrap_or_default();
+        format!("{} {named}", self.root)
     }
 
     /// Returns the principal's name, or `None` for the operator.
@@ -112,6 +135,8 @@ pub struct Stored {
     pub settings: BTreeMap<String, String>,
     pub narrow: Vec<Narrowing>,
     pub proof: Option<Proof>,
+    /// Its reservation while it runs.
+    pub reserved: Reservation,
     pub state: State,
     pub reason: Option<String>,
     pub revision: u64,
@@ -179,22 +204,27 @@ impl Store {
                 change.execute_batch(TABLES)?;
                 change.pragma_update(None, "user_version", VERSION)?;
             }
+            // Later than the others of this version.
+            change.execute_batch(crate::store_states::TABLE)?;
+            if version == 0 || version == VERSION {
+                change.execute_batch(PROPOSALS)?;
+            }
             change.commit()?;
             Ok(database)
         };
         open().map_err(|error| StoreError::Database { path: path.display().to_string(), error })
     }
 
-    fn database(&self) -> MutexGuard<'_, Connection> {
+    pub(crate) fn database(&self) -> MutexGuard<'_, Connection> {
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn error(&self, error: rusqlite::Error) -> StoreError {
+    pub(crate) fn error(&self, error: rusqlite::Error) -> StoreError {
         StoreError::Database { path: self.path.display().to_string(), error }
     }
 
     /// Runs one transaction.
-    fn change<T>(
+    pub(crate) fn change<T>(
         &self,
         of: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
@@ -208,22 +238,72 @@ impl Store {
         done.map_err(|error| self.error(error))
     }
 
+    /// Runs one transaction, if the module has the revision `before`, or none is stored.
+    fn conditional(
+        &self,
+        owner: &Owner,
+        name: &str,
+        before: Option<u64>,
+        of: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), StoreError> {
+        let find = "SELECT revision FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3";
+        let done = self.change(|change| {
+            let key = params![owner.root, owner.principal, name];
+            let found: Option<i64> = change.query_row(find, key, |row| row.get(0)).optional()?;
+            match found.map(|revision| revision as u64) == before {
+                true => of(change).map(|()| true),
+                false => Ok(false),
+            }
+        })?;
+        if done { Ok(()) } else { Err(StoreError::Raced { name: name.to_owned() }) }
+    }
+
     /// Returns all modules.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the database cannot be read, or if a row of it is no module.
     pub fn modules(&self) -> Result<Vec<Stored>, StoreError> {
         let database = self.database();
         let read = || {
             let mut all =
                 database.prepare("SELECT * FROM modules ORDER BY installed, root, principal, name")?;
-            all.query_map([], of_row)?.collect::<rusqlite::Result<Vec<_>>>()
+            let mut modules = all.query_map([], of_row)?.collect::<rusqlite::Result<Vec<_>>>()?;
+            for module in &mut modules {
+                let session = session(&database, &module.owner)?;
+                module.reserved = session.get(&module.name).copied().unwrap_or_default();
+            }
+            Ok::<_, rusqlite::Error>(modules)
         };
         read().map_err(|error| self.error(error))
     }
 
-    /// Stores a module, instead of an earlier one of its owner and name. `audited` is the number of entries
-    /// of the audit log.
-    pub fn put(&self, module: &Stored, audited: Option<u64>) -> Result<(), StoreError> {
+    /// Proposes a module in place of the one of its owner and name with the revision `before`, or a new one.
+    /// It takes as much space as the module will, and counts for nothing until [`Store::put`] stores it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Store::put`].
+    pub fn propose(&self, module: &Stored, before: Option<u64>) -> Result<(), StoreError> {
+        let Stored { owner, name, signatures, settings, narrow, proof, .. } = module;
+        let proof = proof.as_ref().map(|proof| (&proof.credential, &proof.key));
+        let row = serde_json::to_string(&(signatures, settings, narrow, proof)).unwrap_or_default();
+        self.conditional(owner, name, before, |change| {
+            let all = params![owner.root, owner.principal, name, row];
+            change.execute("INSERT OR REPLACE INTO proposals VALUES (?1, ?2, ?3, ?4)", all)?;
+            Ok(())
+        })
+    }
+
+    /// Stores a module, in place of the one of its owner and name with the revision `before`, or a new one.
+    /// `audited` is the number of entries of the audit log.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if another revision is stored, or if it cannot be written.
+    pub fn put(&self, module: &Stored, before: Option<u64>, audited: Option<u64>) -> Result<(), StoreError> {
         let proof = module.proof.as_ref();
-        self.change(|change| {
+        self.conditional(&module.owner, &module.name, before, |change| {
             change.execute(
                 "INSERT OR REPLACE INTO modules (root, principal, name, source, hash, signatures, settings, narrow,
                  credential, challenge, answer_key, answer, state, reason, revision, installed)
@@ -247,20 +327,39 @@ impl Store {
                     module.installed as i64,
                 ],
             )?;
+            let key = params![module.owner.root, module.owner.principal, module.name];
+            change.execute("DELETE FROM proposals WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
+            change_session(change, &module.owner, &module.name, &module.reserved)?;
             note_audit(change, audited)
         })
     }
 
-    /// Removes a module, and its code if no other module has it.
-    pub fn remove(&self, owner: &Owner, name: &str, audited: Option<u64>) -> Result<(), StoreError> {
-        self.change(|change| {
+    /// Removes a module that has the revision `before`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if another revision is stored, or if it cannot be written.
+    pub fn remove(
+        &self,
+        owner: &Owner,
+        name: &str,
+        before: u64,
+        audited: Option<u64>,
+    ) -> Result<(), StoreError> {
+        self.conditional(owner, name, Some(before), |change| {
             let key = params![owner.root, owner.principal, name];
             change.execute("DELETE FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3", key)?;
+            change.execute(crate::store_states::REMOVE, key)?;
+            change_session(change, owner, name, &Reservation::default())?;
             note_audit(change, audited)
         })
     }
 
     /// Records a revocation, by the line of the policy's list.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it cannot be written.
     pub fn revoked(&self, line: &str, time: u64) -> Result<(), StoreError> {
         self.change(|change| {
             change
@@ -270,6 +369,10 @@ impl Store {
     }
 
     /// Returns the lines of all recorded revocations.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the database cannot be read.
     pub fn revocations(&self) -> Result<Vec<String>, StoreError> {
         let database = self.database();
         let read = || {
@@ -280,6 +383,10 @@ impl Store {
     }
 
     /// Returns the number of entries that the audit log had at the last change.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the database cannot be read.
     pub fn audited(&self) -> Result<Option<u64>, StoreError> {
         let read =
             self.database().query_row("SELECT entries FROM audit", [], |row| row.get::<_, i64>(0)).optional();
@@ -287,6 +394,10 @@ impl Store {
     }
 
     /// Stores code by its hash.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the storage was opened for reading, or if the file cannot be written.
     pub fn put_code(&self, hash: &[u8; 32], wasm: &[u8]) -> Result<(), StoreError> {
         let folder = self.code.as_ref().ok_or(StoreError::ReadOnly)?;
         let io = |error| StoreError::Folder { path: self.code_path.display().to_string(), error };
@@ -297,12 +408,21 @@ impl Store {
     }
 
     /// Returns the code with this hash.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file is missing, cannot be read, or does not have this hash.
     pub fn code(&self, hash: &[u8; 32]) -> Result<Vec<u8>, StoreError> {
         let found =
             self.code.as_ref().and_then(|folder| folder.read(&code_name(hash), MAX_CODE).ok().flatten());
         found
             .filter(|wasm| flame_compile::hash_of(wasm) == *hash)
             .ok_or_else(|| StoreError::Code { path: self.code_path.display().to_string(), hash: hex(hash) })
+    }
+
+    /// Returns the length of the code with this hash, or 0 if it is missing.
+    pub fn code_bytes(&self, hash: &[u8; 32]) -> u64 {
+        std::fs::metadata(self.code_path.join(code_name(hash))).map_or(0, |file| file.len())
     }
 
     /// Removes the code that no module has any more. What is left over is removed at the next start.
@@ -323,15 +443,50 @@ impl Store {
     }
 }
 
+/// The reservations of a session, by module.
+type Session = BTreeMap<String, Reservation>;
+
+fn session(database: &Connection, owner: &Owner) -> rusqlite::Result<Session> {
+    let find = "SELECT reservations FROM sessions WHERE root = ?1 AND principal = ?2";
+    let key = params![owner.root, owner.principal];
+    let text: Option<String> = database.query_row(find, key, |row| row.get(0)).optional()?;
+    let wrong =
+        |_| rusqlite::Error::InvalidColumnName("reservations: not written by this program".to_owned());
+    text.map_or(Ok(Session::new()), |text| serde_json::from_str(&text).map_err(wrong))
+}
+
+/// Changes the reservation of a module in its session.
+fn change_session(
+    change: &rusqlite::Transaction<'_>,
+    owner: &Owner,
+    module: &str,
+    reserved: &Reservation,
+) -> rusqlite::Result<()> {
+    let mut all = session(change, owner)?;
+    let before = match reserved.is_none() {
+        true => all.remove(module),
+        false => all.insert(module.to_owned(), *reserved),
+    };
+    if before.unwrap_or_default() == *reserved {
+        return Ok(());
+    }
+    let (root, principal) = (&owner.root, &owner.principal);
+    if all.is_empty() {
+        let key = params![root, principal];
+        change.execute("DELETE FROM sessions WHERE root = ?1 AND principal = ?2", key)?;
+    } else {
+        let text = serde_json::to_string(&all).unwrap_or_default();
+        let row = params![root, principal, text];
+        change.execute("INSERT OR REPLACE INTO sessions VALUES (?1, ?2, ?3)", row)?;
+    }
+    Ok(())
+}
+
 fn note_audit(change: &rusqlite::Transaction<'_>, audited: Option<u64>) -> rusqlite::Result<()> {
     if let Some(entries) = audited {
         change.execute("INSERT OR REPLACE INTO audit VALUES (1, ?1)", params![entries as i64])?;
     }
     Ok(())
-}
-
-pub fn hex(hash: &[u8]) -> String {
-    hash.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 pub fn code_name(hash: &[u8; 32]) -> String {
@@ -368,6 +523,7 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<Stored> {
         settings: json(row, "settings")?,
         narrow: json(row, "narrow")?,
         proof,
+        reserved: Reservation::default(),
         state: State::ALL.into_iter().find(|s| s.name() == state).ok_or_else(|| wrong("state"))?,
         reason: row.get("reason")?,
         revision: row.get::<_, i64>("revision")? as u64,

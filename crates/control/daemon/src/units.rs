@@ -30,3 +30,33 @@ pub fn size(text: &str) -> Option<u64> {
         number.checked_mul(1 << shift)
     })
 }
+
+/// Parses a part of one processor, `5%`, `0.25%` or `160%`, in millionths.
+pub fn percent(text: &str) -> Option<u64> {
+    let number = text.strip_suffix('%')?;
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(part) || part.len() > 4 || number.ends_with('.') {
+        return None;
+    }
+    let part: u64 = format!("{part:0<4}").parse().ok()?;
+    whole.parse::<u64>().ok()?.checked_mul(10_000)?.checked_add(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_are_millionths() {
+        for (text, ppm) in [("5%", 50_000), ("0.25%", 2_500), ("160%", 1_600_000), ("0.0001%", 1), ("0%", 0)]
+        {
+            assert_eq!(percent(text), Some(ppm), "{text}");
+        }
+        for wrong in
+            ["", "%", "5", "-1%", "+1%", ".5%", "1.%", "1.00001%", "1e3%", "99999999999999999999%", "é%"]
+        {
+            assert_eq!(percent(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
-//! What the parser yields: bodies of elements and connections, with classes resolved by scope.
+//! The parser's result: bodies of elements and connections, with classes resolved by scope.
 
 use crate::lex::Place;
+use flame_click::Requirement;
 use std::rc::Rc;
 
 /// An index into [`Program::classes`].
@@ -53,12 +54,21 @@ pub struct Formal {
 /// The inside of a compound. Items 0 and 1 are its input and output.
 #[derive(Debug)]
 pub struct Body {
-    /// How many bodies surround it.
+    /// The number of bodies that enclose it.
     pub depth: usize,
     pub formals: Vec<Formal>,
-    pub defines: Vec<(String, String)>,
+    pub defines: Vec<Define>,
     pub items: Vec<Item>,
     pub links: Vec<Link>,
+    pub place: Place,
+    /// The numbers of inputs and outputs, known when the body is complete.
+    pub ports: (usize, usize),
+}
+
+#[derive(Debug)]
+pub struct Define {
+    pub variable: String,
+    pub value: String,
     pub place: Place,
 }
 
@@ -77,13 +87,18 @@ impl Body {
             items: vec![tunnel("input"), tunnel("output")],
             links: Vec::new(),
             place,
+            ports: (0, 0),
         }
     }
 
-    /// Returns the number of ports: one beyond the highest that is used inside.
-    pub fn ports(&self, item: usize) -> usize {
-        let ends = self.links.iter().map(|l| if item == INPUT { l.from } else { l.to });
-        ends.filter(|e| e.item == item).map(|e| e.port + 1).max().unwrap_or(0)
+    /// Counts the ports of both sides: one beyond the highest that is used inside.
+    pub fn complete(&mut self) {
+        let count = |ends: &mut dyn Iterator<Item = End>, item| {
+            ends.filter(|e| e.item == item).map(|e| e.port + 1).max().unwrap_or(0)
+        };
+        let inputs = count(&mut self.links.iter().map(|l| l.from), INPUT);
+        let outputs = count(&mut self.links.iter().map(|l| l.to), OUTPUT);
+        self.ports = (inputs, outputs);
     }
 }
 
@@ -94,5 +109,5 @@ pub const OUTPUT: usize = 1;
 pub struct Program {
     pub classes: Vec<Class>,
     pub main: Rc<Body>,
-    pub requirements: Vec<String>,
+    pub requirements: Vec<Requirement>,
 }

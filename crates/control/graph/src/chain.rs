@@ -2,6 +2,7 @@
 
 use super::Parser;
 use crate::ast::{Class, End, Item, Kind, Link, OUTPUT};
+use crate::budget::ENTRY;
 use crate::lex::{Place, Token};
 
 /// Ports in brackets. None were written: port 0, or as many as the other side has.
@@ -96,6 +97,10 @@ impl Parser<'_, '_> {
     fn steps(&mut self, is_first: bool) -> Vec<Step> {
         let mut steps = Vec::new();
         loop {
+            self.draw(|b| b.entry(0));
+            if self.stopped {
+                return steps;
+            }
             let inputs = self.ports();
             match self.step(inputs, is_first && steps.is_empty()) {
                 Ok(step) => steps.push(step),
@@ -132,7 +137,13 @@ impl Parser<'_, '_> {
             match self.next() {
                 Token::Char(']') if list.is_empty() => return Ports::Expandable,
                 Token::Name(n) => match n.parse::<usize>() {
-                    Ok(port) if port < 65_536 => list.push(port),
+                    Ok(port) if port < 65_536 => {
+                        if list.len() >= self.options.limits.connections {
+                            self.too_many_connections();
+                        } else {
+                            list.push(port);
+                        }
+                    }
                     _ => self.error(format!("syntax error: expected a port number below 65536, found '{n}'")),
                 },
                 other => {
@@ -168,7 +179,7 @@ impl Parser<'_, '_> {
                 if let Some(Class::Compound { bodies, .. }) = self.classes.get(class)
                     && let [body] = &bodies[..]
                 {
-                    known = Some((body.ports(0), body.ports(1)));
+                    known = Some(body.ports);
                 }
                 let item = self.anonymous(class, place);
                 (item, item)
@@ -282,16 +293,25 @@ impl Parser<'_, '_> {
         ((input, output), (ports(input, true), ports(output, false)))
     }
 
+    fn too_many_connections(&mut self) {
+        self.stop(format!("more connections than the limit of {}", self.options.limits.connections));
+    }
+
     /// Connects the elements on both sides of an arrow.
     fn connect(&mut self, left: &[Step], right: &[Step], double: bool, place: &Place) {
         let known = |s: &Step, is_left: bool| match s.known {
             Some((inputs, outputs)) if double => Some(if is_left { outputs } else { inputs }),
             _ => None,
         };
+        let most = self.options.limits.connections;
         let side = |steps: &[Step], is_left: bool| {
             let mut ends = Vec::new();
             let mut open = Vec::new();
+            // More ends than there may be connections are an error below.
             for s in steps {
+                if ends.len() > most {
+                    break;
+                }
                 let (item, ports) = if is_left { (s.from, &s.outputs) } else { (s.to, &s.inputs) };
                 match ports {
                     Ports::List(list) => ends.extend(list.iter().map(|p| Some(End { item, port: *p }))),
@@ -340,6 +360,13 @@ impl Parser<'_, '_> {
                 format!("connection mismatch: {} outputs connected to {} inputs", from.len(), to.len());
             return self.mismatch(place, text);
         }
+        if self.body.links.len() + from.len().max(to.len()) > most {
+            return self.too_many_connections();
+        }
+        self.draw(|b| b.bytes(ENTRY * from.len().max(to.len())));
+        if self.stopped {
+            return;
+        }
         for i in 0..from.len().max(to.len()) {
             let (Some(f), Some(t)) =
                 (from.get(i.min(from.len().wrapping_sub(1))), to.get(i.min(to.len().wrapping_sub(1))))
@@ -348,9 +375,6 @@ impl Parser<'_, '_> {
                 return;
             };
             self.body.links.push(Link { from: *f, to: *t, place: place.clone() });
-        }
-        if self.body.links.len() > self.options.limits.connections {
-            self.stop(format!("more connections than the limit of {}", self.options.limits.connections));
         }
     }
 

@@ -9,6 +9,7 @@ pub struct Cycle {
 }
 
 impl Cycle {
+    /// Returns the names of the elements in order, of which the last is the first again.
     pub fn names(&self, graph: &Graph) -> String {
         let names = self.elements.iter().filter_map(|e| graph.elements.get(*e)).map(|e| e.name.as_str());
         let mut names: Vec<_> = names.collect();

@@ -17,13 +17,30 @@ pub struct Errors {
 
 /// Errors beyond this number are only counted.
 const MOST: usize = 100;
+/// Characters of a message or place that are kept: a text may repeat names of many megabytes.
+const LONGEST: usize = 2000;
+
+/// Returns a text, or its beginning if it is long.
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} …", &text[..end]),
+        None => text,
+    }
+}
 
 impl Errors {
+    /// Adds a message, or only counts it if there are 100 already.
     pub fn add(&mut self, landmark: impl Into<String>, text: impl Into<String>) {
         match self.messages.len() < MOST {
-            true => self.messages.push(Message { landmark: landmark.into(), text: text.into() }),
+            true => self.add_limit(landmark, text),
             false => self.omitted += 1,
         }
+    }
+
+    /// Adds the error that ended the reading, which is kept even if many came before it.
+    pub fn add_limit(&mut self, landmark: impl Into<String>, text: impl Into<String>) {
+        let (landmark, text) = (shortened(landmark.into()), shortened(text.into()));
+        self.messages.push(Message { landmark, text });
     }
 
     pub fn is_empty(&self) -> bool {

@@ -2,9 +2,10 @@
 
 use crate::Options;
 use crate::ast::{Body, Class, ClassId, Kind, OUTPUT, Program};
+use crate::budget::{Budget, ENTRY, Exceeded};
 use crate::error::Errors;
-use crate::variables::{self, Env};
-use flame_click::{Element, text};
+use crate::variables::{self, Env, Refused};
+use flame_click::{Element, Requirement, text};
 use std::collections::HashSet;
 use std::rc::Rc;
 
@@ -17,7 +18,7 @@ pub enum Node {
 /// One side of a compound element or of a group.
 #[derive(Debug)]
 pub struct Tunnel {
-    /// What a message calls its owner.
+    /// The name of its owner in messages.
     pub owner: String,
     pub is_input: bool,
     pub landmark: String,
@@ -30,30 +31,21 @@ pub type End = (usize, usize);
 pub struct Flat {
     pub nodes: Vec<Node>,
     pub links: Vec<(End, End, String)>,
-    pub requirements: Vec<String>,
+    pub requirements: Vec<Requirement>,
 }
 
-pub fn expand(program: &Program, options: &Options<'_>, errors: &mut Errors) -> Flat {
+pub fn expand(program: &Program, options: &Options<'_>, budget: &mut Budget, errors: &mut Errors) -> Flat {
     let mut flat = Flat { requirements: program.requirements.clone(), ..Flat::default() };
     let mut env = Env::default();
     for (name, value) in &options.variables {
         env.values.insert(name.clone(), value.clone());
     }
     let given = options.variables.iter().map(|(n, _)| n.as_str()).collect();
-    let expanded = 0;
-    let mut expander = Expander { program, options, errors, flat: &mut flat, expanded, stopped: false };
-    define(&mut env, &program.main, &given, options.limits.expanded);
+    let mut expander = Expander { program, options, errors, flat: &mut flat, budget, stopped: false };
+    expander.define(&mut env, &program.main, &given);
     // The program has no outside: no link of it names its own sides.
     expander.inside(&program.main, &Rc::new(env), "", 0, (usize::MAX, usize::MAX));
     flat
-}
-
-/// Adds the variables that a body defines, in order. Those in `given` keep their values.
-fn define(env: &mut Env, body: &Body, given: &HashSet<&str>, limit: usize) {
-    for (name, value) in body.defines.iter().filter(|(n, _)| !given.contains(n.as_str())) {
-        let value = variables::expand(value, env, limit.min(1 << 20)).unwrap_or_default();
-        env.values.insert(name.clone(), value);
-    }
 }
 
 struct Expander<'a> {
@@ -61,7 +53,7 @@ struct Expander<'a> {
     options: &'a Options<'a>,
     errors: &'a mut Errors,
     flat: &'a mut Flat,
-    expanded: usize,
+    budget: &'a mut Budget,
     stopped: bool,
 }
 
@@ -76,9 +68,48 @@ struct Waiting {
 impl Expander<'_> {
     fn stop(&mut self, landmark: &str, text: String) {
         if !self.stopped {
-            self.errors.add(landmark, text);
+            self.errors.add_limit(landmark, text);
         }
         self.stopped = true;
+    }
+
+    /// Stops if the budget is used up. Returns whether it is not.
+    fn may(&mut self, drawn: Result<(), Exceeded>, landmark: &str) -> bool {
+        if let Err(e) = drawn {
+            self.stop(landmark, e.to_string());
+        }
+        !self.stopped
+    }
+
+    /// Replaces variables, or stops. `what` is what has them, in messages.
+    fn replaced(&mut self, text: &str, env: &Env, what: &str, landmark: &str) -> Option<String> {
+        let result = variables::expand(text, env, self.budget)
+            .and_then(|t| self.budget.entry(t.len()).map(|()| t).map_err(Refused::Exceeded));
+        match result {
+            Ok(text) => Some(text),
+            Err(Refused::Long) => {
+                self.stop(landmark, format!("{what} longer than 1 MiB after variables are replaced"));
+                None
+            }
+            Err(Refused::Exceeded(e)) => {
+                self.stop(landmark, e.to_string());
+                None
+            }
+        }
+    }
+
+    /// Adds the variables that a body defines, in order. Those in `given` keep their values.
+    fn define(&mut self, env: &mut Env, body: &Body, given: &HashSet<&str>) {
+        for define in body.defines.iter().filter(|d| !given.contains(d.variable.as_str())) {
+            let landmark = define.place.to_string();
+            let drawn = self.budget.bytes(define.variable.len());
+            if !self.may(drawn, &landmark) {
+                return;
+            }
+            let what = format!("value of '${}'", define.variable);
+            let Some(value) = self.replaced(&define.value, env, &what, &landmark) else { return };
+            env.values.insert(define.variable.clone(), value);
+        }
     }
 
     fn push(&mut self, node: Node, landmark: &str) -> usize {
@@ -89,6 +120,12 @@ impl Expander<'_> {
                 format!("more elements than the limit of {limit} after compounds are replaced"),
             );
         }
+        let texts = match &node {
+            Node::Element(e) => e.name.len() + e.class.len() + e.landmark.len(),
+            Node::Tunnel(t) => t.owner.len() + t.landmark.len(),
+        };
+        let drawn = self.budget.entry(texts);
+        self.may(drawn, landmark);
         self.flat.nodes.push(node);
         self.flat.nodes.len() - 1
     }
@@ -99,6 +136,10 @@ impl Expander<'_> {
             let text =
                 format!("compounds nested deeper than the limit of {} levels", self.options.limits.depth);
             return self.stop(&body.place.to_string(), text);
+        }
+        let drawn = self.budget.steps(body.items.len() + body.links.len());
+        if !self.may(drawn, &body.place.to_string()) {
+            return;
         }
         let mut used = vec![(0, 0); body.items.len()];
         for link in &body.links {
@@ -124,15 +165,7 @@ impl Expander<'_> {
                 continue;
             };
             number += 1;
-            let Some(config) = variables::expand(&item.config, env, 1 << 20) else {
-                return self
-                    .stop(&landmark, "arguments longer than 1 MiB after variables are replaced".into());
-            };
-            self.expanded += config.len();
-            if self.expanded > self.options.limits.expanded {
-                let text = format!("all arguments exceed {} bytes", self.options.limits.expanded);
-                return self.stop(&landmark, text);
-            }
+            let Some(config) = self.replaced(&item.config, env, "arguments", &landmark) else { return };
             let mut name = item.name.clone();
             if name.is_empty() {
                 let class = match &self.program.classes[class] {
@@ -171,7 +204,12 @@ impl Expander<'_> {
         for link in &body.links {
             let from = (nodes[link.from.item].1, link.from.port);
             let to = (nodes[link.to.item].0, link.to.port);
-            self.flat.links.push((from, to, link.place.to_string()));
+            let landmark = link.place.to_string();
+            let drawn = self.budget.entry(landmark.len());
+            if !self.may(drawn, &landmark) {
+                return;
+            }
+            self.flat.links.push((from, to, landmark));
         }
         if self.flat.links.len() > self.options.limits.connections {
             let limit = self.options.limits.connections;
@@ -197,31 +235,43 @@ impl Expander<'_> {
     ) -> Resolved {
         let args = text::split(config);
         let mut candidates = Vec::new();
-        let (mut at, mut steps) = (Some(class), 0);
+        let (mut at, mut steps, mut others) = (Some(class), 0, 0);
         while let Some(id) = at {
             match &self.program.classes[id] {
                 Class::Primitive(name) => return Resolved::Primitive(name.clone()),
                 Class::Compound { bodies, then, .. } => {
                     let is_overloaded = bodies.len() > 1 || then.is_some() || steps > 0;
                     for body in bodies {
-                        let ports = (body.ports(0), body.ports(1));
-                        if (!is_overloaded || ports == used)
-                            && let Some(values) = assign(body, &args)
-                        {
+                        let fits = !is_overloaded || body.ports == used;
+                        // Each argument is compared with each parameter.
+                        let work =
+                            if fits { TRY + config.len() + args.len() * body.formals.len() } else { 1 };
+                        let drawn = self.budget.steps(work);
+                        if !self.may(drawn, landmark) {
+                            return Resolved::Primitive("Error".into());
+                        }
+                        if let Some(values) = fits.then(|| assign(body, &args)).flatten() {
+                            let texts: usize = values.iter().map(|(n, v)| ENTRY + n.len() + v.len()).sum();
+                            let drawn = self.budget.bytes(texts);
+                            self.may(drawn, landmark);
                             let outer = Env::at(env, body.depth);
                             let mut inner = Env { outer: Some(outer), depth: body.depth, values };
-                            define(&mut inner, body, &HashSet::new(), self.options.limits.expanded);
+                            self.define(&mut inner, body, &HashSet::new());
                             return Resolved::Compound(body.clone(), inner);
                         }
-                        candidates.push(signature(body));
+                        match candidates.len() < CANDIDATES {
+                            true => candidates.push(signature(body)),
+                            false => others += 1,
+                        }
                     }
                     at = *then;
                 }
             }
             steps += 1;
         }
+        let more = if others > 0 { format!(" (and {others} more)") } else { String::new() };
         let text = format!(
-            "no match for '{name}' with {} arguments, {} inputs and {} outputs; candidates are {}",
+            "no match for '{name}' with {} arguments, {} inputs and {} outputs; candidates are {}{more}",
             args.len(),
             used.0,
             used.1,
@@ -237,12 +287,20 @@ enum Resolved {
     Compound(Rc<Body>, Env),
 }
 
+/// The steps of a comparison of arguments with parameters, besides those for each of them.
+const TRY: usize = 32;
+/// Candidates that a message names.
+const CANDIDATES: usize = 8;
+
+/// Returns the parameters and ports of a body, for a message.
 fn signature(body: &Body) -> String {
-    let formals = body.formals.iter().map(|f| match &f.keyword {
+    let formals = body.formals.iter().take(CANDIDATES).map(|f| match &f.keyword {
         Some(k) => format!("{k} ${}", f.variable),
         None => format!("${}", f.variable),
     });
-    format!("({}) [{}/{}]", formals.collect::<Vec<_>>().join(", "), body.ports(0), body.ports(1))
+    let more = if body.formals.len() > CANDIDATES { ", …" } else { "" };
+    let (inputs, outputs) = body.ports;
+    format!("({}{more}) [{inputs}/{outputs}]", formals.collect::<Vec<_>>().join(", "))
 }
 
 /// Gives arguments to formal parameters, if they fit.

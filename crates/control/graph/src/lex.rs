@@ -1,6 +1,7 @@
 //! Tokens.
 
 use crate::error::Errors;
+use crate::variables::LONGEST;
 use flame_click::text::decode;
 use std::rc::Rc;
 
@@ -182,7 +183,12 @@ impl<'a> Lexer<'a> {
                 b')' if depth == 0 => {
                     text.push_str(&decode(&self.s[start..self.at]));
                     self.at += 1;
-                    return text.trim().to_owned();
+                    let text = text.trim();
+                    if text.len() > LONGEST {
+                        errors.add(place.to_string(), "arguments longer than 1 MiB");
+                        return String::new();
+                    }
+                    return text.to_owned();
                 }
                 b')' => depth -= 1,
                 b'"' | b'\'' => {
@@ -212,8 +218,7 @@ impl<'a> Lexer<'a> {
             self.advance(self.at + 1);
         }
         errors.add(place.to_string(), "syntax error: expected ')' before end of file");
-        text.push_str(&decode(&self.s[start..]));
-        text.trim().to_owned()
+        String::new()
     }
 
     fn skip_quoted(&mut self, quote: u8) {

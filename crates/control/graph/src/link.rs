@@ -1,12 +1,13 @@
 //! Follows links through tunnels, so that each connection joins two elements.
 
 use crate::Options;
+use crate::budget::Budget;
 use crate::error::Errors;
 use crate::expand::{End, Flat, Node};
 use flame_click::{Connection, Graph, Port};
 use std::collections::{HashMap, HashSet};
 
-pub fn link(flat: Flat, options: &Options<'_>, errors: &mut Errors) -> Graph {
+pub fn link(flat: Flat, options: &Options<'_>, budget: &mut Budget, errors: &mut Errors) -> Graph {
     let mut graph = Graph { requirements: flat.requirements.clone(), ..Graph::default() };
     if !errors.is_empty() {
         return graph;
@@ -19,7 +20,8 @@ pub fn link(flat: Flat, options: &Options<'_>, errors: &mut Errors) -> Graph {
         }
     }
     if graph.elements.len() > options.limits.elements {
-        errors.add("config", format!("more elements than the limit of {}", options.limits.elements));
+        let landmark = graph.elements[options.limits.elements].landmark.clone();
+        errors.add(landmark, format!("more elements than the limit of {}", options.limits.elements));
         return graph;
     }
     let mut tunnels = Tunnels::new(&flat, options.limits.connections);
@@ -39,6 +41,10 @@ pub fn link(flat: Flat, options: &Options<'_>, errors: &mut Errors) -> Graph {
             let to = Port { element, port };
             // As in Click, a connection that is made twice is one.
             if seen.insert((from, to)) {
+                if let Err(e) = budget.entry(landmark.len()) {
+                    errors.add(landmark, e.to_string());
+                    return graph;
+                }
                 graph.connections.push(Connection { from, to, landmark: landmark.clone() });
             }
         }
@@ -49,17 +55,35 @@ pub fn link(flat: Flat, options: &Options<'_>, errors: &mut Errors) -> Graph {
         }
     }
     tunnels.check(errors);
+    check_ports(&graph, options.limits.ports, errors);
     graph
+}
+
+/// Refuses a graph with more ports than the limit. A connection to a port implies all ports below it.
+fn check_ports(graph: &Graph, limit: usize, errors: &mut Errors) {
+    let (mut inputs, mut outputs) = (vec![0; graph.elements.len()], vec![0; graph.elements.len()]);
+    let mut count = 0;
+    for c in &graph.connections {
+        for (most, port) in
+            [(&mut outputs[c.from.element], c.from.port), (&mut inputs[c.to.element], c.to.port)]
+        {
+            count += (port + 1).saturating_sub(*most);
+            *most = (port + 1).max(*most);
+        }
+        if count > limit {
+            return errors.add(&c.landmark, format!("more ports than the limit of {limit}"));
+        }
+    }
 }
 
 struct Tunnels<'a> {
     flat: &'a Flat,
-    /// Where the links of each port of a tunnel lead.
+    /// The destinations of the links of each port of a tunnel.
     leads: HashMap<End, Vec<End>>,
     /// The ports of tunnels that links lead to.
     reached: HashSet<End>,
     found: HashMap<End, Vec<End>>,
-    /// How many entries `found` may still take.
+    /// The number of entries that may still be added to `found`.
     room: usize,
 }
 

@@ -4,18 +4,27 @@
 mod chain;
 
 use crate::Options;
-use crate::ast::{Body, Class, ClassId, Formal, Item, Kind, Program};
+use crate::ast::{Body, Class, ClassId, Define, Formal, Item, Kind, Program};
+use crate::budget::{BODY, Budget, Exceeded};
 use crate::error::Errors;
 use crate::lex::{Lexer, Place, Token};
-use flame_click::text;
+use flame_click::{Requirement, input, text};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-pub fn parse(source: &[u8], file: &str, options: &Options<'_>, errors: &mut Errors) -> Program {
+pub fn parse(
+    source: &[u8],
+    file: &str,
+    options: &Options<'_>,
+    budget: &mut Budget,
+    errors: &mut Errors,
+) -> Program {
     let place = Place { file: file.into(), line: 1 };
     let mut parser = Parser {
         lexer: Lexer::new(source, file),
         options,
+        budget,
+        unread: options.limits.bytes.saturating_sub(source.len()),
         errors,
         classes: Vec::new(),
         scope: HashMap::new(),
@@ -48,11 +57,14 @@ pub fn parse(source: &[u8], file: &str, options: &Options<'_>, errors: &mut Erro
 struct Parser<'a, 'e> {
     lexer: Lexer<'a>,
     options: &'a Options<'a>,
+    budget: &'e mut Budget,
+    /// Bytes that libraries may still have.
+    unread: usize,
     errors: &'e mut Errors,
     classes: Vec<Class>,
     /// The classes that can be named here.
     scope: HashMap<String, ClassId>,
-    /// What names meant before they were declared again, to be restored at the end of the block.
+    /// The earlier classes of names that were declared again, to be restored at the end of the block.
     hidden: Vec<(String, Option<ClassId>)>,
     /// The classes of the runtime.
     primitives: HashMap<String, ClassId>,
@@ -61,7 +73,7 @@ struct Parser<'a, 'e> {
     body: Body,
     /// The named items of the body.
     names: HashMap<String, usize>,
-    requirements: Vec<String>,
+    requirements: Vec<Requirement>,
     libraries: HashSet<String>,
     /// The input and output of the groups around this place, in this body.
     groups: Vec<(usize, usize)>,
@@ -90,8 +102,16 @@ impl Parser<'_, '_> {
 
     fn stop(&mut self, text: String) {
         if !self.stopped {
-            self.error(text);
+            let place = self.lexer.place().to_string();
+            self.errors.add_limit(place, text);
             self.stopped = true;
+        }
+    }
+
+    /// Stops if the budget is used up. Everything that is stored draws on it before.
+    fn draw(&mut self, drawn: impl FnOnce(&mut Budget) -> Result<(), Exceeded>) {
+        if let Err(e) = drawn(self.budget) {
+            self.stop(e.to_string());
         }
     }
 
@@ -150,7 +170,11 @@ impl Parser<'_, '_> {
         for arg in text::split(config).iter().filter(|a| !a.is_empty()) {
             let (name, value) = text::first_word(arg);
             match name.strip_prefix('$').filter(|n| is_variable(n)) {
-                Some(name) => self.body.defines.push((name.to_owned(), value)),
+                Some(name) => {
+                    self.draw(|b| b.entry(name.len() + value.len()));
+                    let (variable, place) = (name.to_owned(), self.lexer.place());
+                    self.body.defines.push(Define { variable, value, place });
+                }
                 None => self.error(format!("define: expected '$NAME VALUE', found '{arg}'")),
             }
         }
@@ -161,7 +185,11 @@ impl Parser<'_, '_> {
             let (word, rest) = text::first_word(arg);
             match (word.as_str(), rest.is_empty()) {
                 ("library", false) => self.library(&text::unquote(&rest)),
-                _ => self.requirements.push(arg.clone()),
+                _ => {
+                    let landmark = self.lexer.place().to_string();
+                    self.draw(|b| b.entry(arg.len() + landmark.len()));
+                    self.requirements.push(Requirement { text: arg.clone(), landmark });
+                }
             }
         }
     }
@@ -173,18 +201,25 @@ impl Parser<'_, '_> {
         let from = self.lexer.place().file.to_string();
         match load(name, &from) {
             Err(e) => self.error(format!("library '{name}': {e}")),
-            Ok((file, source)) => {
+            Ok((file, reader)) => {
                 if !self.libraries.insert(file.clone()) {
                     return;
                 }
-                if source.len() > self.options.limits.bytes || !self.enter() {
-                    return self.stop(format!("library '{name}' is too long or nested too deep"));
+                let source = match input::read(reader, self.unread) {
+                    Ok(source) => source,
+                    Err(e) => return self.stop(format!("library '{name}': {e}")),
+                };
+                self.unread -= source.len();
+                if !self.enter() {
+                    return;
                 }
                 // Its text outlives this call only here.
                 let rest = std::mem::replace(&mut self.lexer, Lexer::new(&[], &file));
                 let mut inner = Parser {
                     lexer: Lexer::new(&source, &file),
                     options: self.options,
+                    budget: self.budget,
+                    unread: self.unread,
                     errors: self.errors,
                     classes: std::mem::take(&mut self.classes),
                     scope: std::mem::take(&mut self.scope),
@@ -201,21 +236,24 @@ impl Parser<'_, '_> {
                 };
                 inner.statements(false);
                 let Parser { classes, scope, hidden, primitives, used, body, .. } = inner;
-                let Parser { names, requirements, libraries, stopped, .. } = inner;
+                let Parser { names, requirements, libraries, stopped, unread, .. } = inner;
                 (self.classes, self.scope, self.hidden, self.primitives) =
                     (classes, scope, hidden, primitives);
                 (self.used, self.body) = (used, body);
                 (self.names, self.requirements, self.libraries) = (names, requirements, libraries);
-                self.stopped = stopped;
+                (self.stopped, self.unread) = (stopped, unread);
                 self.lexer = rest;
                 self.nesting -= 1;
             }
         }
     }
 
-    /// Returns the class of this name. One that nobody declared is the runtime's.
+    /// Returns the class of this name. One that is not declared is the runtime's.
     fn class(&mut self, name: &str) -> ClassId {
-        self.used.insert(name.to_owned());
+        if !self.used.contains(name) {
+            self.draw(|b| b.entry(3 * name.len()));
+            self.used.insert(name.to_owned());
+        }
         if let Some(&id) = self.scope.get(name) {
             return id;
         }
@@ -228,6 +266,7 @@ impl Parser<'_, '_> {
     }
 
     fn set_class(&mut self, name: String, id: ClassId) {
+        self.draw(|b| b.entry(3 * name.len()));
         let old = self.scope.insert(name.clone(), id);
         self.hidden.push((name, old));
     }
@@ -281,6 +320,7 @@ impl Parser<'_, '_> {
     }
 
     fn body(&mut self) -> Body {
+        self.draw(|b| b.bytes(BODY));
         let new = Body::new(self.body.depth + 1, self.lexer.place());
         let outer = std::mem::replace(&mut self.body, new);
         let names = HashMap::from([("input".to_owned(), 0), ("output".to_owned(), 1)]);
@@ -298,6 +338,7 @@ impl Parser<'_, '_> {
         }
         self.groups = outer_groups;
         self.names = outer_names;
+        self.body.complete();
         std::mem::replace(&mut self.body, outer)
     }
 
@@ -331,6 +372,13 @@ impl Parser<'_, '_> {
             if self.body.formals.iter().any(|f| f.variable == variable) {
                 self.error(format!("repeated formal parameter '${variable}'"));
             }
+            let texts = keyword.as_ref().map_or(0, String::len) + variable.len();
+            // Each formal is compared with those before it.
+            let count = self.body.formals.len();
+            self.draw(|b| b.entry(texts).and_then(|()| b.steps(count)));
+            if self.stopped {
+                return;
+            }
             self.body.formals.push(Formal { keyword, variable });
             match self.next() {
                 Token::Char(',') => {}
@@ -343,7 +391,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Reads the class and arguments behind `::`.
+    /// Reads the class and arguments after `::`.
     fn declared_class(&mut self) -> Option<(ClassId, String, Place)> {
         let place = self.lexer.place();
         let class = match self.next() {
@@ -366,6 +414,8 @@ impl Parser<'_, '_> {
         if self.body.items.len() > self.options.limits.elements {
             self.stop(format!("more elements than the limit of {}", self.options.limits.elements));
         }
+        // An item, and its entry in the table of names.
+        self.draw(|b| b.entry(item.name.len()).and_then(|()| b.entry(item.name.len() + item.config.len())));
         self.body.items.push(item);
         self.body.items.len() - 1
     }

@@ -1,4 +1,4 @@
-//! What configurations mean, and what their errors say.
+//! The meaning of configurations, and the texts of their errors.
 
 use flame_graph::{Graph, Options, read, unbounded_cycles};
 use proptest::prelude::*;
@@ -138,13 +138,24 @@ fn errors_have_a_place_and_what_was_expected() {
     }
 }
 
+type Opened = Result<(String, Box<dyn std::io::Read>), String>;
+
+fn opened(name: &str, bytes: &'static [u8]) -> Opened {
+    Ok((name.to_owned(), Box::new(bytes)))
+}
+
 #[test]
 fn libraries_are_read_once_and_relative_to_what_requires_them() {
-    let load = |name: &str, from: &str| match (name, from) {
-        ("lib", "f" | "three") => Ok(("lib".into(), b"require(library sub) elementclass A { B }".to_vec())),
-        ("sub", "lib") => Ok(("dir/sub".into(), b"elementclass B { I }".to_vec())),
-        ("three", "f") => Ok(("three".into(), b"require(library lib)".to_vec())),
-        _ => Err("no such file".to_owned()),
+    let load = |name: &str, from: &str| -> Opened {
+        match (name, from) {
+            ("lib", "f" | "three") => opened("lib", b"require(library sub) elementclass A { B }"),
+            ("sub", "lib") => opened("dir/sub", b"elementclass B { I }"),
+            ("three", "f") => opened("three", b"require(library lib)"),
+            ("endless", "f") => Ok(("endless".into(), Box::new(std::io::repeat(b' ')))),
+            ("half", "f") => opened("half", &[b' '; 9 << 20]),
+            ("other half", "f") => opened("other half", &[b' '; 9 << 20]),
+            _ => Err("no such file".to_owned()),
+        }
     };
     let options = Options { library: Some(&load), ..Options::default() };
     let graph = read(b"require(library lib, library three, compact_config)\na :: A;", "f", &options).unwrap();
@@ -153,6 +164,11 @@ fn libraries_are_read_once_and_relative_to_what_requires_them() {
         read(b"\nrequire(library none)", "f", &options).unwrap_err().to_string(),
         "f:2: library 'none': no such file"
     );
+    // All texts together are limited; an endless one is not read to its end.
+    for text in ["require(library endless)", "require(library half, library \"other half\")"] {
+        let errors = read(text.as_bytes(), "f", &options).unwrap_err().to_string();
+        assert!(errors.contains("': longer than the limit of"), "{errors}");
+    }
 }
 
 #[test]
@@ -165,13 +181,43 @@ fn hostile_texts_meet_limits() {
         })
         .collect();
     let long: String = (1..40).map(|n| format!("define($v{n} $v{0}$v{0}$v{0})\n", n - 1)).collect();
+    let doubled: String = (1..17).map(|n| format!("define($a{n} $a{0}$a{0})\n", n - 1)).collect();
+    let copies: String = (0..20_000).map(|n| format!("define($b{n} $a16)\n")).collect();
     for (text, wanted) in [
         ("{".repeat(100_000), "nested deeper than the limit of 64 levels"),
         ("elementclass A {".repeat(100_000), "nested deeper than the limit of 64 levels"),
         ("a -> ((((".repeat(50_000), "nested deeper than the limit of 64 levels"),
         (format!("elementclass C0 {{ X }}\n{doubling}C39;"), "more elements than the limit of 65536"),
         (format!("elementclass F0 {{ input -> output }}\n{fan}X -> F23 -> X;"), "limit"),
-        (format!("define($v0 0123456789)\n{long}X($v39)\nX($v12)"), ""),
+        (format!("define($v0 0123456789)\n{long}X($v39)\nX($v12)"), "value of '$v11' longer than 1 MiB"),
+        // Each value is short enough, but not all together.
+        (format!("define($a0 aaaaaaaaaaaaaaaa)\n{doubled}{copies}"), "exceed 134217728 bytes"),
+        (
+            format!(
+                "elementclass In {{ define($a0 aaaaaaaaaaaaaaaa)\n{doubled} X }} In; {}",
+                "In;".repeat(2000)
+            ),
+            "exceed 134217728 bytes",
+        ),
+        // Compounds and overloads are stored and tried.
+        (format!("elementclass A {{ {} }}", "$x,$y| ||".repeat(500_000)), "exceed 134217728 bytes"),
+        (
+            format!("elementclass A {{ {}$x | }} {}", "$x,$y| ||".repeat(100_000), "A;".repeat(50_000)),
+            "more than the limit of 268435456 steps",
+        ),
+        (format!("a :: X; b :: X; a [{}] -> b", "1,".repeat(1_000_000)), "more connections than"),
+        (
+            format!("a :: X; b :: X; {} => b", "([65535] -> [65535]), ".repeat(2000) + "a"),
+            "more connections than",
+        ),
+        (format!("a :: X; {} -> a", "a, ".repeat(3_000_000)), "exceed 134217728 bytes"),
+        (format!("define({})", ",".repeat(5_000_000)), "arguments longer than 1 MiB"),
+        (format!("# 1 \"{}\"\n{}", "f".repeat(1 << 20), "x;".repeat(5000)), "exceed 134217728 bytes"),
+        (
+            "a :: X; a [65535] -> [65535] a; b :: X; b [65535] -> [65535] b; c :: X; c -> d :: X".into(),
+            "more ports than the limit of 262144",
+        ),
+        (format!("X($q) define($q {}) ", "'".repeat(1000)), ""),
         ("x ".repeat(70_000), "more elements than the limit of 65536"),
         ("a [".repeat(70_000), "expected a port number"),
         ("X(".repeat(100_000), "expected ')'"),
@@ -202,12 +248,12 @@ fn cycles_are_found_unless_something_bounds_them() {
 prop_compose! {
     fn graphs()(
         classes in prop::collection::vec("[A-Z][a-z0-9]{0,6}", 1..12),
-        configs in prop::collection::vec("([a-z0-9 ]{0,8}|\"([a-z,)( ]|\\\\\\\\){0,8}\"|\\\\<0[0-9a-f]>)", 12),
+        configs in prop::collection::vec("(([a-z0-9 ]{0,8}|\"([a-z,)( ]|\\\\\\\\){0,8}\"|\\\\<0[0-9a-f]>)(,|/\\*[)(a,'\"]{0,3}\\*/|//[)(a,'\"]{0,3}\n| // c|)){0,3}", 12),
         links in prop::collection::vec((0..12_usize, 0..4_usize, 0..12_usize, 0..4_usize), 0..30),
     ) -> String {
         let mut text = String::new();
         for (i, class) in classes.iter().enumerate() {
-            text.push_str(&format!("e{i} :: {class}({});\n", configs[i]));
+            text.push_str(&format!("e{i} :: {class}({}\n);\n", configs[i]));
         }
         for (a, p, b, q) in links {
             text.push_str(&format!("e{} [{p}] -> [{q}] e{};\n", a % classes.len(), b % classes.len()));
@@ -222,7 +268,9 @@ proptest! {
         let first = read(text.as_bytes(), "f", &Options::default()).unwrap();
         let printed = first.unparse();
         let again = read(printed.as_bytes(), "f", &Options::default()).unwrap_or_else(|e| panic!("{printed}\n{e}"));
-        let elements = |g: &Graph| g.elements.iter().map(|e| (e.name.clone(), e.class.clone(), e.config.clone())).collect::<Vec<_>>();
+        // Comments are left out; the arguments are the same.
+        let arguments = |e: &flame_graph::Element| flame_click::text::split(&e.config);
+        let elements = |g: &Graph| g.elements.iter().map(|e| (e.name.clone(), e.class.clone(), arguments(e))).collect::<Vec<_>>();
         let links = |g: &Graph| { let mut l: Vec<_> = g.connections.iter().map(|c| (c.from, c.to)).collect(); l.sort(); l };
         prop_assert_eq!(elements(&first), elements(&again));
         prop_assert_eq!(links(&first), links(&again));

@@ -4,15 +4,15 @@ use crate::charge::Regions;
 use crate::hoist::Hoist;
 use crate::unroll;
 use flame_abi::layout::{POLL, POLL_BYTES};
-use flame_verify::cost::GROW;
+use flame_verify::cost::{DIVERGING, GROW};
 use wasm_encoder::{BlockType, Encode, InstructionSink, MemArg, ValType};
 use wasmparser::{FunctionBody, Operator};
 
 /// The indices of the rewriter's additions, and facts about the module.
 pub(crate) struct Added {
     pub(crate) meter: bool,
-    /// Whether functions that do not count poll.
-    pub(crate) poll: bool,
+    /// The functions that poll.
+    pub(crate) poll: Poll,
     pub(crate) fuel: u32,
     pub(crate) packet_budget: u32,
     pub(crate) packet: u32,
@@ -29,13 +29,22 @@ pub(crate) struct Added {
     pub(crate) charge: Option<u32>,
 }
 
+/// The functions that load from the polling page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Poll {
+    /// No function.
+    Nothing,
+    /// The functions that do not count.
+    Uncounted,
+    /// All functions except small ones.
+    All,
+}
+
 /// The place where a function keeps fuel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keep {
     /// The function does not count.
     Nowhere,
-    /// The function does not count; it polls.
-    Poll,
     /// The global.
     Global,
     /// A local of the function.
@@ -71,7 +80,7 @@ pub(crate) enum Callee {
     /// The import `flame.packet`.
     Marker,
     /// A hint for the analyser.
-    Nothing,
+    Hint,
 }
 
 impl Function<'_> {
@@ -84,18 +93,24 @@ impl Function<'_> {
         let keep = match () {
             // Its block collects all paths that would return.
             () if self.diverges => Keep::Local,
-            // It has no loops, and runs for at most a constant time.
             () if self.small => Keep::Nowhere,
-            () if !added.meter || !self.counts => match added.poll {
-                true => Keep::Poll,
-                false => Keep::Nowhere,
-            },
+            () if !added.meter || !self.counts => Keep::Nowhere,
             () if self.regions.loops.is_empty() => Keep::Global,
             () => Keep::Local,
         };
+        // Without loops, a small function runs for at most a constant time.
+        let has_polls = match added.poll {
+            Poll::Nothing => false,
+            Poll::Uncounted => keep == Keep::Nowhere && !self.small,
+            Poll::All => !self.small || self.diverges,
+        };
         let (alone, bytes) = (self.alone, Vec::new());
-        let mut out = Writer { bytes, added, keep, alone, polls: 0, fuel: 0, page: 0, temporary: 0 };
+        let mut out =
+            Writer { bytes, added, keep, has_polls, alone, polls: 0, fuel: 0, page: 0, temporary: 0 };
         self.locals(&mut out)?;
+        if self.diverges {
+            out.begin_end();
+        }
         if keep == Keep::Local {
             out.sink().block(BlockType::Result(ValType::I32)).block(self.results);
             out.reload();
@@ -132,6 +147,7 @@ impl Function<'_> {
                         keep_to(&mut out, start);
                         out.charge_all(hoist, charge, (depth, start));
                         out.bytes.extend_from_slice(self.wasm.get(start..end).unwrap_or_default());
+                        out.poll(false);
                         depth += 1;
                         continue;
                     }
@@ -140,6 +156,7 @@ impl Function<'_> {
                             keep_to(&mut out, start);
                             out.sink().block(tight.results).loop_(tight.results);
                             out.charge(charge.saturating_mul(unroll::TIMES), depth + 2, start);
+                            out.poll(false);
                             unroll::copies(self.wasm, tight, depth + 1, &mut out.bytes)?;
                             out.sink().end().end();
                             written_to = tight.end;
@@ -168,7 +185,7 @@ impl Function<'_> {
                         keep_to(&mut out, start);
                         out.mark(self.counts);
                     }
-                    Callee::Nothing => keep_to(&mut out, start),
+                    Callee::Hint => keep_to(&mut out, start),
                     Callee::Counting => {
                         keep_to(&mut out, start);
                         out.flush();
@@ -234,7 +251,7 @@ impl Function<'_> {
         }
         let declared = self.wasm.get(start..reader.original_position()).unwrap_or_default();
         let fuel = matches!(out.keep, Keep::Global | Keep::Local);
-        let page = out.keep == Keep::Poll;
+        let page = out.has_polls;
         let temporary = self.regions.marks || (fuel && self.regions.loops.iter().any(|l| l.hoist.is_some()));
         (groups + u32::from(fuel) + u32::from(page) + u32::from(temporary)).encode(&mut out.bytes);
         out.bytes.extend_from_slice(declared);
@@ -281,6 +298,8 @@ struct Writer<'a> {
     bytes: Vec<u8>,
     added: &'a Added,
     keep: Keep,
+    /// Whether the function polls.
+    has_polls: bool,
     alone: bool,
     /// The number of polls so far.
     polls: u32,
@@ -310,7 +329,7 @@ impl Writer<'_> {
         let charge = i64::try_from(charge).unwrap_or(i64::MAX);
         let (global, local) = (self.added.fuel, self.fuel);
         match self.keep {
-            Keep::Nowhere | Keep::Poll => {}
+            Keep::Nowhere => {}
             Keep::Global => {
                 self.sink()
                     .global_get(global)
@@ -367,7 +386,7 @@ impl Writer<'_> {
     /// The function's offset is read at its entry, on every path. Polls beyond the page's offsets take one
     /// each.
     fn poll(&mut self, first: bool) {
-        if self.keep != Keep::Poll {
+        if !self.has_polls {
             return;
         }
         let (page, places) = (self.page, self.added.page);
@@ -388,6 +407,17 @@ impl Writer<'_> {
         };
         sink.i32_load(MemArg { offset, align: 2, memory_index: 0 }).drop();
         self.polls += 1;
+    }
+
+    /// Writes the begin of a function that diverges, and therefore of the end of the call: what is left of
+    /// the fuel, but no more than the bound contains for it, and none for further packets.
+    fn begin_end(&mut self) {
+        let Added { fuel, packet_budget, .. } = *self.added;
+        let most = DIVERGING as i64;
+        let mut sink = self.sink();
+        sink.i64_const(-1).global_set(packet_budget);
+        sink.global_get(fuel).i64_const(most).i64_gt_s();
+        sink.if_(BlockType::Empty).i64_const(most).global_set(fuel).end();
     }
 
     fn flush(&mut self) {
@@ -414,8 +444,8 @@ impl Writer<'_> {
         self.sink().local_get(index).global_set(added.packet);
         let fuel = self.fuel;
         match self.keep {
-            Keep::Nowhere | Keep::Poll if counts || !added.meter => {}
-            Keep::Nowhere | Keep::Poll | Keep::Global => {
+            Keep::Nowhere if counts || !added.meter => {}
+            Keep::Nowhere | Keep::Global => {
                 self.sink().global_get(added.packet_budget).global_set(added.fuel);
             }
             Keep::Local => {

@@ -52,6 +52,10 @@ pub enum ModuleError {
          --import-table"
     )]
     ImportedState { kind: &'static str, module: String, name: String, place: Place },
+    #[error(
+        "module: it exports flame_batch and flame_push: one that forwards packets has only flame_push, others only flame_batch"
+    )]
+    BatchAndPush,
     #[error("module: the export {name:?} is missing, expected {expected}; {remedy}")]
     MissingExport { name: &'static str, expected: &'static str, remedy: String },
     #[error("{place}: the export {name:?} is {found}, expected {expected}; correct its signature")]

@@ -1,4 +1,4 @@
-//! Rewrites a module so that every call ends. [`rewrite`] adds counters; [`rewrite_polled`] adds polls to
+//! Rewrites a module so that every call ends. [`rewrite()`] adds counters; [`rewrite_polled`] adds polls to
 //! functions with proven bounds, so that the host can still end a call.
 //!
 //! The rewriter is trusted: its output ends for any claims of the analyses in other crates. It takes any
@@ -66,12 +66,16 @@
 //!    before and be below `flame:count`, so this happens at most `count` times per call. The module cannot
 //!    refer to the new globals: its own code was validated against fewer.
 //!
+//! A function that diverges, in a module with proven bounds, sets fuel to [`flame_verify::cost::DIVERGING`]
+//! if it is more, and `flame:packet_budget` to -1. So its call ends within that, which its bound contains.
+//!
 //! The total work of a batch is therefore at most `fuel + count × packet_budget`, plus for each check the
 //! code up to it, which is at most one function's length.
 //!
 //! # Polls
 //!
-//! Functions that do not count, because their bounds are proven, *poll* ([`rewrite_polled`]): they load from
+//! Functions that do not count, because their bounds are proven, *poll* ([`rewrite_polled`]), and in a module
+//! with proven bounds so do those that count, since nothing interrupts its calls: they load from
 //! the polling page ([`flame_abi::layout::POLL`]) at their entry, at each iteration of each loop, and before
 //! each instruction whose time depends on an operand. The host revokes access to the page when a call exceeds
 //! its deadline; the next load traps. So a fault in the bounds analysis costs no more than the module that
@@ -81,7 +85,8 @@
 //! instructions for each call in it, and one bulk memory instruction. This does not rely on the analysis:
 //! recursion that it overlooked polls too. Small functions do not poll.
 //!
-//! Exported functions that poll are listed by exports `flame:polled:NAME`.
+//! Exported functions that do not count are listed by exports `flame:polled:NAME`: their calls have
+//! deadlines.
 //!
 //! # The window
 //!
@@ -101,7 +106,5 @@ mod rewrite;
 mod unroll;
 
 pub use error::{ModuleError, Place};
-pub use rewrite::{Count, rewrite, rewrite_polled};
-
-/// The prefix of the exports that [`rewrite`] adds.
-pub const RESERVED: &str = "flame:";
+pub use flame_abi::layout::names::RESERVED;
+pub use rewrite::{Metering, rewrite, rewrite_polled};

@@ -6,7 +6,7 @@
 use crate::RESERVED;
 use crate::append::Appended;
 use crate::charge::{self, Regions, Uses};
-use crate::code::{Added, Callee, Function};
+use crate::code::{Added, Callee, Function, Poll};
 use crate::copy;
 use crate::error::{ModuleError, Place, cut, printable};
 use crate::features::{self, FEATURES};
@@ -24,7 +24,7 @@ use wasmparser::{
 /// The functions that count and are cut off. `memory.copy`, `flame.packet` and `flame.cold` are replaced in
 /// all functions.
 #[derive(Clone, Copy, Debug)]
-pub enum Count<'a> {
+pub enum Metering<'a> {
     All,
     /// All functions but these, which are proven to end.
     Except(&'a BTreeSet<u32>),
@@ -38,7 +38,7 @@ pub enum Count<'a> {
     Nothing,
 }
 
-impl Count<'_> {
+impl Metering<'_> {
     fn counts(self, function: u32) -> bool {
         match self {
             Self::All => true,
@@ -68,20 +68,30 @@ const ORDER: [u8; 12] = [TYPES, 2, FUNCTIONS, 4, MEMORY, GLOBALS, EXPORTS, 8, 9,
 /// Rewrites `wasm` so that it ends within its budget. The result is valid and computes the same as `wasm`,
 /// unless it is cut off.
 ///
-/// Any bytes may be given; modules that [`crate::check`] rejects may still be rewritten. Functions that do
-/// not count do not poll either, which is for measurements and tests. Modules that run are
+/// Any bytes may be given; modules that `flame_bounds::check` rejects may still be rewritten. Functions that
+/// do not count do not poll either, which is for measurements and tests. Modules that run are
 /// [polled](rewrite_polled).
-pub fn rewrite(wasm: &[u8], count: Count<'_>) -> Result<Vec<u8>, ModuleError> {
+///
+/// # Errors
+///
+/// Returns an error if `wasm` is not valid, is a component or uses a feature that modules must not use,
+/// exports a reserved name, or exceeds a limit of Wasm once it has counters.
+pub fn rewrite(wasm: &[u8], count: Metering<'_>) -> Result<Vec<u8>, ModuleError> {
     rewrite_with(wasm, count, false)
 }
 
 /// Rewrites like [`rewrite`]; in addition, functions that do not count load from the polling page, so that
-/// the host can end them. Requires a host that maps the page.
-pub fn rewrite_polled(wasm: &[u8], count: Count<'_>) -> Result<Vec<u8>, ModuleError> {
+/// the host can end them; under [`Metering::Verified`], all functions do, because nothing else interrupts a
+/// call. Requires a host that maps the page.
+///
+/// # Errors
+///
+/// Returns the errors of [`rewrite`].
+pub fn rewrite_polled(wasm: &[u8], count: Metering<'_>) -> Result<Vec<u8>, ModuleError> {
     rewrite_with(wasm, count, true)
 }
 
-fn rewrite_with(wasm: &[u8], count: Count<'_>, poll: bool) -> Result<Vec<u8>, ModuleError> {
+fn rewrite_with(wasm: &[u8], count: Metering<'_>, poll: bool) -> Result<Vec<u8>, ModuleError> {
     let module = |offset| Place { section: "module", function: None, offset };
     let refused = |e: wasmparser::Error| features::refused(&e, module(e.offset()));
     if let Some(Ok(Payload::Version { encoding: Encoding::Component, .. })) =
@@ -127,10 +137,10 @@ struct Source<'a> {
     uses: Uses,
 }
 
-type Result2<T> = Result<T, wasmparser::Error>;
+type ParseResult<T> = Result<T, wasmparser::Error>;
 
 impl<'a> Source<'a> {
-    fn read(wasm: &'a [u8]) -> Result2<Self> {
+    fn read(wasm: &'a [u8]) -> ParseResult<Self> {
         let mut source = Self {
             wasm,
             sections: [None; 14],
@@ -253,14 +263,14 @@ impl<'a> Source<'a> {
             self.types.get(ty as usize).is_some_and(|ty| ty.params().is_empty() && ty.results().is_empty());
         self.markers.push(match (module, name) {
             (names::IMPORTS, names::PACKET) if typed => Some(Callee::Marker),
-            (names::IMPORTS, names::COLD) if bare => Some(Callee::Nothing),
+            (names::IMPORTS, names::COLD) if bare => Some(Callee::Hint),
             _ => None,
         });
         self.functions.push(ty);
         self.imported += 1;
     }
 
-    fn read_names(&mut self, reader: wasmparser::NameSectionReader<'a>) -> Result2<()> {
+    fn read_names(&mut self, reader: wasmparser::NameSectionReader<'a>) -> ParseResult<()> {
         for subsection in reader {
             match (subsection?, &mut self.names) {
                 (Name::Module { name, .. }, Some(names)) => names.module(cut(name)),
@@ -282,7 +292,7 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    fn write(mut self, count: Count<'_>, poll: bool) -> Result2<Vec<u8>> {
+    fn write(mut self, count: Metering<'_>, poll: bool) -> ParseResult<Vec<u8>> {
         let section = |id: u8| self.sections.get(usize::from(id)).copied().flatten();
         let appended = |id: u8| section(id).map_or_else(|| Ok(Appended::default()), Appended::new);
         let mut types = appended(TYPES)?;
@@ -312,20 +322,26 @@ impl<'a> Source<'a> {
         let poll = poll && (section(MEMORY).is_some() || self.imports_memory);
         let mut added = Added {
             meter: count.any(),
-            poll,
-            fuel: global("flame:fuel", ValType::I64, ConstExpr::i64_const(0)),
-            packet_budget: global("flame:packet_budget", ValType::I64, ConstExpr::i64_const(0)),
-            packet: global("flame:packet", ValType::I32, ConstExpr::i32_const(-1)),
-            count: global("flame:count", ValType::I32, ConstExpr::i32_const(0)),
+            poll: match (poll, count) {
+                (false, _) => Poll::Nothing,
+                // Nothing interrupts the calls of such a module.
+                (true, Metering::Verified { .. }) => Poll::All,
+                (true, _) => Poll::Uncounted,
+            },
+            fuel: global(names::FUEL, ValType::I64, ConstExpr::i64_const(0)),
+            packet_budget: global(names::PACKET_BUDGET, ValType::I64, ConstExpr::i64_const(0)),
+            packet: global(names::PACKET_INDEX, ValType::I32, ConstExpr::i32_const(-1)),
+            count: global(names::PACKET_COUNT, ValType::I32, ConstExpr::i32_const(0)),
             page: 0,
-            place: global("flame:loop", ValType::I32, ConstExpr::i32_const(0)),
+            place: global(names::CUT_OFF_LOOP, ValType::I32, ConstExpr::i32_const(0)),
             copy: None,
             plain_copy: None,
             charge: None,
         };
-        let polls = |f: u32| f >= self.imported && !count.counts(f);
-        let polled: Vec<&str> = self.exported.iter().filter(|(_, f)| polls(*f)).map(|(n, _)| *n).collect();
-        if poll && (self.imported..).take(self.bodies.len()).any(polls) {
+        let ends = |f: u32| f >= self.imported && !count.counts(f);
+        let polled: Vec<&str> = self.exported.iter().filter(|(_, f)| ends(*f)).map(|(n, _)| *n).collect();
+        let mut own = (self.imported..).take(self.bodies.len());
+        if added.poll == Poll::All || (added.poll == Poll::Uncounted && own.any(ends)) {
             added.page = self.imported_globals
                 + globals.push(|out| {
                     ValType::I32.encode(out);
@@ -407,10 +423,10 @@ impl<'a> Source<'a> {
     fn code(
         &self,
         added: &Added,
-        (small, count): (&[Option<u64>], Count<'_>),
+        (small, count): (&[Option<u64>], Metering<'_>),
         types: &mut Appended<'a>,
         helpers: &[Vec<u8>],
-    ) -> Result2<CodeSection> {
+    ) -> ParseResult<CodeSection> {
         let small_weight = |function: u32| -> Option<u64> {
             let defined = function.checked_sub(self.imported)?;
             small.get(defined as usize).copied().flatten()
@@ -464,7 +480,7 @@ impl<'a> Source<'a> {
 }
 
 /// Returns the functions whose address a constant expression takes.
-fn referenced(expression: &wasmparser::ConstExpr<'_>) -> Result2<Vec<u32>> {
+fn referenced(expression: &wasmparser::ConstExpr<'_>) -> ParseResult<Vec<u32>> {
     let mut functions = Vec::new();
     for operator in expression.get_operators_reader() {
         if let Operator::RefFunc { function_index } = operator? {

@@ -212,27 +212,27 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_charge_is_that_of_the_turns(
-        from in -2000i32..2000, turns in 1i32..200, log in 0u32..8, down: bool, until in 0usize..3,
+    fn the_charge_is_that_of_the_iterations(
+        from in -2000i32..2000, iterations in 1i32..200, log in 0u32..8, down: bool, until in 0usize..3,
     ) {
         let step = 1 << log;
         let signed: i32 = if down { -step } else { step };
         let until = ["end", "end first", "zero"][until];
         let (from, to) = if until == "zero" {
-            ((-signed).wrapping_mul(turns), 0)
+            ((-signed).wrapping_mul(iterations), 0)
         } else {
-            (from, from.wrapping_add(signed.wrapping_mul(turns)))
+            (from, from.wrapping_add(signed.wrapping_mul(iterations)))
         };
         let ways = [module(signed, "i32.add", until, ""), module(-signed, "i32.sub", until, "")];
         for wasm in &ways {
             let (spent, charged, outcome) = compare(wasm, "f", &[Val::I32(from), Val::I32(to)]);
-            prop_assert_eq!(outcome.results, Ok(vec![format!("I32({turns})")]));
+            prop_assert_eq!(outcome.results, Ok(vec![format!("I32({iterations})")]));
             prop_assert!(charged >= spent, "{} charged, {} spent", charged, spent);
             // Each further iteration costs the same.
             let one_more = if until == "zero" { (from.wrapping_sub(signed), 0) } else { (from, to.wrapping_add(signed)) };
             let more = charge(wasm, one_more.0, one_more.1).unwrap() - charged as i64;
             let first = charge(wasm, if until == "zero" { -signed } else { from }, if until == "zero" { 0 } else { from.wrapping_add(signed) }).unwrap();
-            prop_assert_eq!(charged as i64, first + more * i64::from(turns - 1));
+            prop_assert_eq!(charged as i64, first + more * i64::from(iterations - 1));
         }
     }
 }

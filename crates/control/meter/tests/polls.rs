@@ -4,7 +4,8 @@
 mod common;
 
 use common::{Run, engine};
-use flame_meter::{Count, rewrite, rewrite_polled};
+use flame_meter::{Metering, rewrite, rewrite_polled};
+use flame_verify::cost::DIVERGING;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use wasmparser::{Operator, Parser, Payload};
@@ -74,7 +75,9 @@ fn polls_change_nothing_that_is_computed() {
     let all = functions();
     for (what, text) in CONSTRUCTS {
         let wasm = module(text);
-        for (count, counted) in [(Count::Nothing, false), (Count::Except(&all), false), (Count::All, true)] {
+        for (count, counted) in
+            [(Metering::Nothing, false), (Metering::Except(&all), false), (Metering::All, true)]
+        {
             let polled = rewrite_polled(&wasm, count).unwrap();
             assert_eq!(
                 polled == rewrite(&wasm, count).unwrap(),
@@ -110,7 +113,7 @@ fn called(wasm: &[u8]) -> BTreeSet<u32> {
 fn each_function_loop_and_long_instruction_polls() {
     let mut loops = 0;
     for (what, text) in CONSTRUCTS {
-        let polled = rewrite_polled(&module(text), Count::Nothing).unwrap();
+        let polled = rewrite_polled(&module(text), Metering::Nothing).unwrap();
         let called = called(&polled);
         let bodies = Parser::new(0).parse_all(&polled).filter_map(|payload| match payload.unwrap() {
             Payload::CodeSectionEntry(body) => Some(body),
@@ -183,7 +186,7 @@ fn each_function_loop_and_long_instruction_polls() {
 fn exports_that_poll_are_named() {
     let text = "(func $f (export \"flame_batch\") (param i32) (result i64) (i64.const 0))
         (func (export \"flame_tick\") (param i64) (result i64) (loop (br 0)) (i64.const 0))";
-    let polled = |count: Count<'_>| {
+    let polled = |count: Metering<'_>| {
         let wasm = rewrite_polled(&module(text), count).unwrap();
         let mut names = Vec::new();
         for payload in Parser::new(0).parse_all(&wasm) {
@@ -193,11 +196,49 @@ fn exports_that_poll_are_named() {
         }
         names
     };
-    assert_eq!(polled(Count::Nothing), ["flame_batch", "flame_tick"]);
+    assert_eq!(polled(Metering::Nothing), ["flame_batch", "flame_tick"]);
     let batch = BTreeSet::from([0]);
-    assert_eq!(polled(Count::Except(&batch)), ["flame_batch"]);
-    assert!(polled(Count::All).is_empty());
+    assert_eq!(polled(Metering::Except(&batch)), ["flame_batch"]);
+    assert!(polled(Metering::All).is_empty());
     // Without a memory there is nothing to poll.
     let wasm = wat::parse_str("(module (func (export \"f\") (loop (br 0))))").unwrap();
-    assert_eq!(rewrite_polled(&wasm, Count::Nothing), rewrite(&wasm, Count::Nothing));
+    assert_eq!(rewrite_polled(&wasm, Metering::Nothing), rewrite(&wasm, Metering::Nothing));
+}
+
+/// A function that diverges, and all that it calls, has so much fuel, whatever the call and its packets have.
+#[test]
+fn what_diverges_has_little_fuel() {
+    let next = "(local.tee 0 (i32.add (local.get 0) (i32.const 1)))";
+    for body in [
+        "(loop $l (br $l))".to_owned(),
+        "(loop $l (call $other (i32.const 7)) (br $l))".to_owned(),
+        "(loop $l (call $spin (i32.const 7)) (br $l))".to_owned(),
+        format!("(loop $l (br_if $l (i32.ne {next} (i32.const 0))))"),
+        format!("(loop $l (call $packet {next}) (br $l))"),
+        format!("(loop $l (call $marks {next}) (br $l))"),
+    ] {
+        let text = format!(
+            "(module (import \"flame\" \"packet\" (func $packet (param i32))) {MEMORY}
+             (func $spin (param i32) {body})
+             (func $other (param i32) (loop $l (br $l)))
+             (func $marks (param i32) (call $packet (local.get 0)))
+             (func (export \"f\") (param i32) (call $spin (i32.const -1))))"
+        );
+        let wasm = wat::parse_str(text).unwrap();
+        let (uncounted, diverging) = (BTreeSet::from([4]), BTreeSet::from([1, 2]));
+        let count = Metering::Verified { uncounted: &uncounted, diverging: &diverging };
+        for wasm in [rewrite(&wasm, count).unwrap(), rewrite_polled(&wasm, count).unwrap()] {
+            let mut run = Run::new(&engine(true), &wasm);
+            for (name, value) in
+                [("fuel", i64::MAX), ("packet_budget", i64::MAX), ("count", 1 << 30), ("packet", -1)]
+            {
+                run.set(&format!("flame:{name}"), value);
+            }
+            // Each unit is an instruction of the module or one of at most 40 that count it.
+            run.store.set_fuel(40 * DIVERGING).unwrap();
+            let result = run.call("f", &[Val::I32(0)]).results;
+            assert!(result.unwrap_err().contains("unreachable"), "{body}");
+            assert_eq!(run.get("flame:packet_budget"), -1);
+        }
+    }
 }

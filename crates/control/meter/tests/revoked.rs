@@ -2,10 +2,11 @@
 #![allow(unsafe_code)] // Takes away a page of a module's memory, as the host does.
 
 use flame_abi::layout::{POLL, POLL_BYTES};
-use flame_meter::{Count, rewrite_polled};
+use flame_meter::{Metering, rewrite_polled};
+use std::collections::BTreeSet;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use wasmtime::{Config, Engine, Inlining, Instance, Module, OptLevel, Store};
+use wasmtime::{Config, Engine, Inlining, Instance, Module, OptLevel, Store, Val};
 
 unsafe extern "C" {
     fn mprotect(at: *mut u8, bytes: usize, protection: i32) -> i32;
@@ -23,12 +24,18 @@ fn engine() -> Engine {
 
 /// Runs `f(0)`, revokes its page, and returns whether it traps.
 fn ends(text: &str) -> bool {
+    ends_with(text, Metering::Nothing)
+}
+
+fn ends_with(text: &str, count: Metering<'_>) -> bool {
     let wasm = wat::parse_str(format!("(module {MEMORY} {text})")).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let polled = rewrite_polled(&wasm, Count::Nothing).unwrap();
+    let polled = rewrite_polled(&wasm, count).unwrap();
     let engine = engine();
     let module = Module::new(&engine, &polled).unwrap();
     let mut store = Store::new(&engine, ());
     let instance = Instance::new(&mut store, &module, &[]).unwrap();
+    let fuel = instance.get_global(&mut store, "flame:fuel").unwrap();
+    fuel.set(&mut store, Val::I64(i64::MAX)).unwrap();
     let memory = instance.get_memory(&mut store, "memory").unwrap();
     let f = instance.get_typed_func::<i32, i32>(&mut store, "f").unwrap();
     let page = memory.data_ptr(&store).wrapping_add(POLL as usize) as usize;
@@ -71,6 +78,29 @@ fn a_module_that_loads_from_the_page_itself_polls() {
             );
             assert!(ends(&called), "{called}");
         }
+    }
+}
+
+/// Checks that code with counters polls as well where nothing else interrupts a call, whatever its fuel:
+/// loops that are unrolled, charged in advance or neither, and recursion.
+#[test]
+fn what_counts_in_a_verified_module_polls() {
+    let none = BTreeSet::new();
+    let count = Metering::Verified { uncounted: &none, diverging: &none };
+    for body in [
+        ENDLESS,
+        "(loop $l (call_indirect (i32.const 0)) (br $l))",
+        "(loop $l (br_if $l (i32.ne (local.tee 0 (i32.add (local.get 0) (i32.const 1))) (i32.const 0))))",
+        "(loop $l (call $tree (i32.const 60)) (br $l))",
+    ] {
+        let text = format!(
+            "(table 1 funcref) (elem (i32.const 0) func $nothing) (func $nothing)
+             (func $tree (param i32) (if (local.get 0) (then
+                (call $tree (i32.sub (local.get 0) (i32.const 1)))
+                (call $tree (i32.sub (local.get 0) (i32.const 1))))))
+             (func (export \"f\") (param i32) (result i32) {body} (i32.const 0))"
+        );
+        assert!(ends_with(&text, count), "{text}");
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{PLENTY, Run, compare, engine, metered};
-use flame_meter::{Count, ModuleError, rewrite};
+use flame_meter::{Metering, ModuleError, rewrite};
 use wasmtime::Val;
 
 fn wat(text: &str) -> Vec<u8> {
@@ -154,7 +154,7 @@ fn each_construct_computes_the_same_and_is_charged() {
 fn without_counting_it_computes_the_same_too() {
     for (what, text) in CONSTRUCTS {
         let wasm = wat(&format!("(module {text})"));
-        let plain = rewrite(&wasm, Count::Nothing).unwrap();
+        let plain = rewrite(&wasm, Metering::Nothing).unwrap();
         let engine = engine(false);
         for arg in [0, 1, 5, 20] {
             let expected = Run::new(&engine, &wasm).call("f", &[Val::I32(arg)]);
@@ -266,7 +266,7 @@ fn a_packet_mark_refuels_and_must_increase() {
 
 #[test]
 fn a_packet_mark_without_counting_keeps_its_order() {
-    let wasm = rewrite(&wat(&format!("(module {})", MARKS[0])), Count::Nothing).unwrap();
+    let wasm = rewrite(&wat(&format!("(module {})", MARKS[0])), Metering::Nothing).unwrap();
     let mut run = Run::new(&engine(false), &wasm);
     run.set("flame:count", 2);
     assert_eq!((run.i32("f", &[1]), run.get("flame:packet"), run.get("flame:fuel")), (Ok(1), 1, 0));
@@ -309,7 +309,7 @@ fn copies_from_the_window_are_byte_exact() {
     let wasm = wat(text);
     let base = 0x8000_0000_u32 as i32;
     for meter in [true, false] {
-        let out = rewrite(&wasm, if meter { Count::All } else { Count::Nothing }).unwrap();
+        let out = rewrite(&wasm, if meter { Metering::All } else { Metering::Nothing }).unwrap();
         let mut run = Run::new(&engine(false), &out);
         run.set("flame:fuel", PLENTY);
         let memory = run.instance.get_memory(&mut run.store, "memory").unwrap();
@@ -369,7 +369,7 @@ fn sections_are_kept_or_dropped_by_name() {
 
 #[test]
 fn bytes_that_are_not_a_module_are_refused() {
-    let metered = Count::All;
+    let metered = Metering::All;
     assert!(matches!(rewrite(b"", metered), Err(ModuleError::Malformed { .. })));
     assert!(matches!(rewrite(b"\0asm\x0d\0\x01\0", metered), Err(ModuleError::Feature { .. })));
     let reserved = wat("(module (func (export \"flame:fuel\")))");

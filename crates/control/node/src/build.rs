@@ -1,7 +1,7 @@
 use crate::error::NodeError;
 use crate::node::{AdmittedModule, Node};
 use crate::record::Entered;
-use flame_admit::{PacketTimeLimit, Protection, Why};
+use flame_admit::{PacketTimeLimit, Protection, Verdict, Why};
 use flame_bounds::Costs;
 use flame_compile::{Compiler, InstallRequest};
 use flame_plan::{Limits, ModuleClass, ModulePlan, OnFault, Plan, Terms, TimeLimit, ViewSpec};
@@ -40,6 +40,8 @@ pub struct RunRequest {
     pub costs: Option<Costs>,
     /// The time limit for admission, and the one for a running module.
     pub time_limit: Option<(PacketTimeLimit, TimeLimit)>,
+    /// The seed of random numbers for modules that use them, or `None` for a new one.
+    pub seed: Option<u64>,
 }
 
 /// Maximum number of restarts under a grant: each fault reveals something.
@@ -55,6 +57,8 @@ pub struct Built {
     /// Their entries in the audit log.
     pub entered: Vec<Entered>,
     pub notes: Vec<Note>,
+    /// The verdicts on their bounds, in the plan's order.
+    pub verdicts: Vec<Verdict>,
 }
 
 /// Something that the operator should know, and that stops nothing.
@@ -66,6 +70,8 @@ pub enum Note {
     Silenced(String),
     /// The module is metered, although a time limit or an earlier run says that it should not have to be.
     Metered { module: String, why: Why },
+    /// The module uses random numbers that follow from this seed.
+    Seed { module: String, seed: u64 },
 }
 
 impl std::fmt::Display for Note {
@@ -77,6 +83,12 @@ impl std::fmt::Display for Note {
                 "{module} logs, and its grant does not let that out: its texts are dropped (calls = \"…, log\" lets them)"
             ),
             Self::Metered { module, why } => write!(f, "{module} is metered: {why}"),
+            Self::Seed { module, seed } => {
+                write!(
+                    f,
+                    "{module} has random numbers from seed {seed} (flame run --seed {seed} repeats them)"
+                )
+            }
         }
     }
 }
@@ -89,11 +101,33 @@ impl std::fmt::Display for Note {
 /// Returns the error of the first module that cannot be run, with its file, or an error for settings of a
 /// module that is not submitted.
 pub fn build(request: &RunRequest, node: Option<&Node>, compiler: &Compiler<'_>) -> Result<Built, NodeError> {
+    build_some(request, node, compiler, Building { enters: true, ..Building::default() })
+}
+
+/// Does what [`build()`] does, but leaves it to the caller to record modules in the audit log, when they
+/// start.
+///
+/// # Errors
+///
+/// Returns the errors of [`build()`].
+pub(crate) fn build_unentered(
+    request: &RunRequest,
+    node: Option<&Node>,
+    compiler: &Compiler<'_>,
+) -> Result<Built, NodeError> {
+    build_some(request, node, compiler, Building::default())
+}
+
+fn build_some(
+    request: &RunRequest,
+    node: Option<&Node>,
+    compiler: &Compiler<'_>,
+    mut built: Building,
+) -> Result<Built, NodeError> {
     let is_submitted = |name: &str| request.submissions.iter().any(|s| s.name == name);
     if let Some(unused) = request.settings.keys().find(|name| !is_submitted(name)) {
         return Err(NodeError::UnusedSettings(unused.clone()));
     }
-    let mut built = Building::default();
     for submission in &request.submissions {
         built.install(request, submission, node, compiler).map_err(|e| e.of(&submission.file))?;
     }
@@ -102,14 +136,29 @@ pub fn build(request: &RunRequest, node: Option<&Node>, compiler: &Compiler<'_>)
 
 #[derive(Default)]
 struct Building {
+    /// Whether modules are recorded in the audit log here.
+    enters: bool,
     plans: Vec<ModulePlan>,
     meters: Vec<Meters>,
     /// Admitted modules with their indices in `plans`.
-    admitted: Vec<(usize, AdmittedModule, Entered)>,
+    admitted: Vec<(usize, AdmittedModule, Option<Entered>)>,
     notes: Vec<Note>,
+    verdicts: Vec<Verdict>,
+    /// The seed of all modules, once one needs it.
+    seed: Option<u64>,
 }
 
 impl Building {
+    /// Returns the seed of this run, which is made with the first module that needs it.
+    fn new_seed(&mut self) -> Result<u64, NodeError> {
+        if let Some(seed) = self.seed {
+            return Ok(seed);
+        }
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).map_err(|e| NodeError::Random(e.to_string()))?;
+        Ok(*self.seed.insert(u64::from_le_bytes(bytes)))
+    }
+
     fn install(
         &mut self,
         request: &RunRequest,
@@ -123,6 +172,8 @@ impl Building {
             Some(node) => Some((node, node.admit(&info, signers, &request.narrower)?)),
             None => None,
         };
+        // Only now: nothing is kept of a module that may not run.
+        compiler.keep_examined()?;
         let (terms, meters) = match &admitted {
             Some((node, a)) => (a.grant.terms(), node.meters(a, request.is_live)?),
             None => (Terms::default(), Meters::default()),
@@ -140,9 +191,15 @@ impl Building {
             costs: request.costs.clone(),
             time_limit: request.time_limit.map(|(limit, _)| limit),
         };
-        let installed = compiler.install_examined(wasm, &info, &install)?;
+        let mut installed = compiler.install_examined(wasm, &info, &install)?;
+        if info.manifest.needs.random {
+            let seed = request.seed.map_or_else(|| self.new_seed(), Ok)?;
+            installed.plan.seed = Some(seed);
+            self.notes.push(Note::Seed { module: name.clone(), seed });
+        }
         if let Some((node, admitted)) = admitted {
-            let entered = node.installed(&admitted, &installed.plan.name)?;
+            let enter = || node.installed(&admitted, &installed.plan.name, installed.plan.seed);
+            let entered = self.enters.then(enter).transpose()?;
             self.admitted.push((self.plans.len(), admitted, entered));
         }
         self.notes.extend(installed.notes.into_iter().map(Note::Reduced));
@@ -151,8 +208,9 @@ impl Building {
         }
         let is_unexpected = request.time_limit.is_some() || compiler.is_violated(&info.hash);
         if is_unexpected && installed.plan.class == ModuleClass::Metered {
-            self.notes.push(Note::Metered { module: name.clone(), why: installed.verdict.why });
+            self.notes.push(Note::Metered { module: name.clone(), why: installed.verdict.why.clone() });
         }
+        self.verdicts.push(installed.verdict);
         self.plans.push(installed.plan);
         self.meters.push(meters);
         Ok(())
@@ -164,11 +222,13 @@ impl Building {
         let (mut admitted, mut entered) = (Vec::new(), Vec::new());
         for (at, mut module, mut entry) in self.admitted {
             module.id = plan.modules[at].id;
-            entry.name.clone_from(&plan.modules[at].name);
+            if let Some(entry) = &mut entry {
+                entry.name.clone_from(&plan.modules[at].name);
+            }
             admitted.push(module);
-            entered.push(entry);
+            entered.extend(entry);
         }
-        Built { plan, meters: self.meters, admitted, entered, notes: self.notes }
+        Built { plan, meters: self.meters, admitted, entered, notes: self.notes, verdicts: self.verdicts }
     }
 }
 

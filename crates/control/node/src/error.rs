@@ -29,6 +29,8 @@ pub enum NodeError {
     NoKey,
     #[error("a challenge for the holder's key: {0}")]
     Challenge(std::io::Error),
+    #[error("random numbers of the system: {0}")]
+    Random(String),
     #[error("no module is called {0:?} in this run")]
     UnusedSettings(String),
     /// An error about one module.

@@ -1,5 +1,5 @@
-//! From modules and the credentials of their holders to a run: the only place where policy, credential,
-//! compiler and audit log meet.
+//! The preparation of runs from modules and their holders' credentials, the only place where policy,
+//! credential, compiler and audit log meet.
 //!
 //! ```text
 //! Submission → examine → Node::admit → install → audit → Built { plan, meters } → flame_worker::Run
@@ -12,12 +12,14 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod elements;
 mod error;
 mod node;
 mod record;
 mod watch;
 
 pub use build::{Built, Note, RunRequest, Submission, build};
+pub use elements::{Client, Elements, Tell};
 pub use error::NodeError;
 pub use node::{AdmittedModule, Holder, Node, check_viewable};
 pub use record::Entered;

@@ -10,10 +10,11 @@ use flame_trust::{
 use flame_view::View;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The client's half of authentication: answers challenges with the key of a credential's holder.
 pub trait Holder {
+    /// Signs the challenge for this credential and the module with the SHA-256 `hash`.
     fn answer(&self, challenge: &Challenge, credential: &Credential, hash: &[u8; 32]) -> Answer;
 }
 
@@ -27,15 +28,16 @@ impl Holder for Secret {
 pub struct Node {
     pub(crate) path: PathBuf,
     pub(crate) policy: Arc<Policy>,
-    credential: Option<Credential>,
-    holder: Option<Box<dyn Holder + Send>>,
+    credential: Option<Arc<Credential>>,
+    holder: Option<Box<dyn Holder + Send + Sync>>,
     /// An answer that was made before, for one module.
     proof: Option<(Challenge, Answer)>,
     interface: String,
     /// The text appended to the audit log's entry of an install: the command's arguments and its caller.
     options: String,
-    /// Meters of all installs, by the link of the credential to which they belong.
-    meters: Arc<Mutex<HashMap<String, Arc<Meter>>>>,
+    /// Meters of all installs, by the link of the credential to which they belong. A meter lives as long as
+    /// an install counts in it; what it has counted is in its ledger.
+    meters: Arc<Mutex<HashMap<String, Weak<Meter>>>>,
 }
 
 /// A module's request, and the decision on it.
@@ -55,6 +57,11 @@ pub struct AdmittedModule {
 }
 
 impl AdmittedModule {
+    /// Returns what the module asked for.
+    pub fn request(&self) -> &ModuleRequest {
+        &self.asked
+    }
+
     /// Returns the grant of a running module under a new credential, which is valid for another time. The
     /// module continues with the other rights that it has.
     ///
@@ -117,8 +124,12 @@ impl Node {
 
     /// Sets the presented credential, and the object that answers for its holder.
     #[must_use]
-    pub fn presented(self, credential: Option<Credential>, holder: Option<Box<dyn Holder + Send>>) -> Self {
-        Self { credential, holder, ..self }
+    pub fn presented(
+        self,
+        credential: Option<Credential>,
+        holder: Option<Box<dyn Holder + Send + Sync>>,
+    ) -> Self {
+        Self { credential: credential.map(Arc::new), holder, ..self }
     }
 
     /// Returns this node for another credential, whose holder's answer for one module was made before. Both
@@ -134,13 +145,19 @@ impl Node {
         Self {
             policy: self.policy.clone(),
             path: self.path.clone(),
-            credential,
+            credential: credential.map(Arc::new),
             holder: None,
             proof,
             interface: interface.to_owned(),
             options,
             meters: self.meters.clone(),
         }
+    }
+
+    /// Returns this node without a credential, with the same meters.
+    #[must_use]
+    pub fn anonymous(&self) -> Self {
+        self.for_credential(None, None, &self.interface, self.options.clone())
     }
 
     /// Reads the policy again, at `path`. The meters remain.
@@ -158,14 +175,28 @@ impl Node {
         [Some(&*self.path), self.policy.revocations.as_deref()].into_iter().flatten().collect()
     }
 
-    /// Takes over the policy of `of`, which was read later.
-    pub fn take_policy_of(&mut self, of: &Self) {
-        self.policy = of.policy.clone();
-        self.path.clone_from(&of.path);
+    /// Returns this node with the same credential and answer under another policy.
+    #[must_use]
+    pub fn under(&self, policy: Arc<Policy>) -> Self {
+        Self {
+            policy,
+            path: self.path.clone(),
+            credential: self.credential.clone(),
+            holder: None,
+            proof: self.proof.clone(),
+            interface: self.interface.clone(),
+            options: self.options.clone(),
+            meters: self.meters.clone(),
+        }
     }
 
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// Returns the policy for shared ownership.
+    pub fn shared_policy(&self) -> Arc<Policy> {
+        self.policy.clone()
     }
 
     /// Decides on a module. `more` narrows its grant further.
@@ -229,7 +260,7 @@ impl Node {
         possession: Option<&(Challenge, Answer)>,
     ) -> Result<Grant, Denied> {
         let request = GrantRequest {
-            credential: self.credential.as_ref(),
+            credential: self.credential.as_deref(),
             asked,
             interface: &self.interface,
             now: time::now(),
@@ -246,14 +277,40 @@ impl Node {
     /// Decides again on a module that runs. If it may not run any longer, records its eviction in the audit
     /// log and returns the reason, with the error of the log if it cannot be written.
     pub fn review(&self, admitted: &AdmittedModule) -> Option<(Reason, Option<NodeError>)> {
-        let reason = match self.decide_again(admitted) {
-            Ok(grant) if admitted.grant.rights.within(&grant.rights) => return None,
-            Ok(_) => Reason::Narrowed,
-            Err(denied) => Reason::Denied(denied.to_string()),
-        };
-        let written =
-            self.audit(Event::Evict, &admitted.grant.principal, &admitted.asked, &reason.to_string());
-        Some((reason, written.err()))
+        let reason = self.lost(admitted)?;
+        let unwritten = self.note_eviction(admitted, &reason).err();
+        Some((reason, unwritten))
+    }
+
+    /// Decides again on a module that runs. Returns the reason why it may not run any longer, if there is
+    /// one.
+    pub fn lost(&self, admitted: &AdmittedModule) -> Option<Reason> {
+        match self.decide_again(admitted) {
+            Ok(grant) if admitted.grant.rights.within(&grant.rights) => None,
+            Ok(_) => Some(Reason::Narrowed),
+            Err(denied) => Some(Reason::Denied(denied.to_string())),
+        }
+    }
+
+    /// Records in the audit log that a module is evicted.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the log cannot be written.
+    pub fn note_eviction(&self, admitted: &AdmittedModule, reason: &Reason) -> Result<(), NodeError> {
+        self.audit(Event::Evict, &admitted.grant.principal, &admitted.asked, &reason.to_string())
+    }
+
+    /// Records in the audit log the revocation `line`, which concerns `whom`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the log cannot be written.
+    pub fn note_revocation(&self, whom: &str, line: &str) -> Result<(), NodeError> {
+        match self.log() {
+            Some(log) => log.write(Event::Revoke, whom, "", line),
+            None => Ok(()),
+        }
     }
 
     /// Returns the principal that a credential names, without verification.
@@ -280,24 +337,35 @@ impl Node {
     }
 
     /// Returns the meters of an admitted module: those of its credential, which all its installs share.
-    pub(crate) fn meters(&self, admitted: &AdmittedModule, live: bool) -> Result<Meters, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the policy has no key or a ledger cannot be opened.
+    pub fn meters(&self, admitted: &AdmittedModule, live: bool) -> Result<Meters, NodeError> {
         let secret = self.policy.shared_secret().ok_or(NodeError::NoKey)?;
         let quotas = Quotas::open(&self.policy.quotas(), secret)?;
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         let mut chain = Vec::new();
         for link in &admitted.grant.links {
-            let meter = match meters.get(&link.id) {
-                Some(meter) => meter.clone(),
+            let meter = match meters.get(&link.id).and_then(Weak::upgrade) {
+                Some(meter) => meter,
                 None => {
                     let quota = link.quota(live);
                     let meter = Arc::new(Meter::new(quota, Box::new(quotas.ledger(&link.id, quota, live)?)));
-                    meters.insert(link.id.clone(), meter.clone());
+                    meters.retain(|_, meter| meter.strong_count() > 0);
+                    meters.insert(link.id.clone(), Arc::downgrade(&meter));
                     meter
                 }
             };
             chain.push(meter);
         }
         Ok(Meters::of_grant(chain))
+    }
+
+    /// Returns the number of meters in which installs count.
+    pub fn meters_in_use(&self) -> usize {
+        let meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        meters.values().filter(|meter| meter.strong_count() > 0).count()
     }
 
     /// Records in the audit log each start of an examination, analysis or compilation. The module's name is
@@ -311,11 +379,21 @@ impl Node {
     }
 
     /// Records in the audit log that the module runs, with its options. The returned value records its end.
-    pub(crate) fn installed(&self, admitted: &AdmittedModule, name: &str) -> Result<Entered, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the audit log cannot be written.
+    pub fn installed(
+        &self,
+        admitted: &AdmittedModule,
+        name: &str,
+        seed: Option<u64>,
+    ) -> Result<Entered, NodeError> {
         let grant = &admitted.grant;
         let fields: Vec<_> =
             grant.explain().into_iter().map(|(f, value, _)| format!("{}={value}", f.name())).collect();
-        let text = format!("{}: {}; options: {}", grant.role, fields.join("; "), self.options);
+        let seed = seed.map_or_else(String::new, |seed| format!("seed {seed}; "));
+        let text = format!("{}: {}; {seed}options: {}", grant.role, fields.join("; "), self.options);
         self.audit(Event::Install, &grant.principal, &admitted.asked, &text)?;
         Ok(Entered::new(self.log(), name, &grant.principal, &named(&admitted.asked)))
     }

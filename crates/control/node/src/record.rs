@@ -46,9 +46,10 @@ impl Entered {
         let Some(log) = &self.log else { return Ok(()) };
         let Self { principal, module, .. } = self;
         faults.iter().try_for_each(|text| log.write(Event::Fault, principal, module, text))?;
-        let Account { offered, processed, records, withheld, faults, .. } = account;
+        let Account { offered, processed, sampled, records, withheld, faults, .. } = account;
+        let sampled = if *sampled > 0 { format!("{sampled} sampled out, ") } else { String::new() };
         let text = format!(
-            "{offered} packets offered, {processed} processed, {records} records, {withheld} withheld, {faults} faults"
+            "{offered} packets offered, {processed} processed, {sampled}{records} records, {withheld} withheld, {faults} faults"
         );
         log.write(Event::End, principal, module, &text)
     }

@@ -113,6 +113,7 @@ impl Head {
     }
 }
 
+/// The reason why an audit log cannot be read or does not verify, with its place.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     #[error("audit log {path}: {error}")]
@@ -157,6 +158,10 @@ impl Audit {
     }
 
     /// Returns the number of entries according to the log's head, which is not verified.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the head cannot be read. A missing one counts as 0 entries.
     pub fn entries(&self) -> std::io::Result<u64> {
         Ok(Head::read(&head_of(&self.path))?.map_or(0, |head| head.entries))
     }
@@ -292,6 +297,11 @@ fn last_line(log: &mut File) -> std::io::Result<(Option<String>, u64)> {
 /// Verifies that a log is complete: each entry is signed by `key` and in order, and none was changed, removed
 /// or added. Passes each entry to `each`, and returns their number. Without the counter, a log that was
 /// restored together with its head passes.
+///
+/// # Errors
+///
+/// Returns an error if a file cannot be read, a line is not the next entry or not signed by `key`, or the
+/// log ends before its head or its counter. Entries before the fault were passed to `each`.
 pub fn verify(
     path: &Path,
     counter: Option<&Path>,

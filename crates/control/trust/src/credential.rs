@@ -16,12 +16,15 @@ pub const MAX_BLOCKS: usize = 16;
 
 /// Names of facts that are not fields.
 const PRINCIPAL: &str = "principal";
+/// The sessions of a node's accounts that are no principals.
+const NOT_PRINCIPALS: [&str; 2] = ["operator", "system"];
 const ROLE: &str = "role";
 const HOLDER: &str = "holder";
 const APPROVED: &str = "approved";
 /// The prefix of facts for a block's own checks.
 pub(crate) const OWN: &str = "x_";
 
+/// The reason why a credential cannot be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     #[error("credential: {found} bytes, at most {MAX_BYTES} are read")]
@@ -128,6 +131,11 @@ pub(crate) fn plain(name: &str) -> Result<&str, String> {
 
 impl Credential {
     /// Parses the text of a credential. White space around it is ignored.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the text is too long, is no Biscuit token, or has too many blocks or a block
+    /// that could mislead its reader. Signatures are not verified.
     pub fn parse(text: &str) -> Result<Self, CredentialError> {
         if text.len() > MAX_BYTES {
             return Err(CredentialError::Large { found: text.len() });
@@ -144,6 +152,11 @@ impl Credential {
     }
 
     /// Creates a credential, signed by `root`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a field is invalid, if no field states the code that the credential is for, or
+    /// if the result is too large.
     pub fn mint(root: &Secret, mint: &Mint) -> Result<Self, CredentialError> {
         let mut block = mint.narrow.block()?;
         for (name, value) in [(PRINCIPAL, &mint.principal), (ROLE, &mint.role)] {
@@ -160,6 +173,11 @@ impl Credential {
 
     /// Returns the credential narrowed. If it is bound to a holder and receives another, the key of the
     /// present holder must sign.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a field is invalid, if the result is too large, or if it changes the holder
+    /// without the present holder's key.
     pub fn narrow(&self, narrow: &Narrow, holder: Option<&Secret>) -> Result<Self, CredentialError> {
         let block = narrow.block()?;
         let bound = self.blocks()?.iter().rev().find_map(|b| b.holder);
@@ -174,6 +192,10 @@ impl Credential {
 
     /// Adds a second signature, under the name by which policies require it. It may also narrow the
     /// credential.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `name` or a field is invalid, or if the result is too large.
     pub fn cosign(&self, secret: &Secret, name: &str, narrow: &Narrow) -> Result<Self, CredentialError> {
         let mut block = narrow.block()?;
         block.facts.push(fact(APPROVED, plain(name).map_err(CredentialError::Make)?));
@@ -202,6 +224,10 @@ impl Credential {
     }
 
     /// Returns the contents of the blocks, that of the root first.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the first block which has another form than those that are created here.
     pub fn blocks(&self) -> Result<Vec<Block>, CredentialError> {
         let ids = self.0.revocation_identifiers();
         let keys = self.0.external_public_keys();
@@ -268,7 +294,11 @@ fn read(n: usize, signer: Signer, id: String, source: String) -> Result<Block, S
             (_, Some(field)) => fields.push(Layer::new(Origin::Block(n), field, value.clone())?),
             (PRINCIPAL, _) => {
                 once(principal.is_some())?;
-                principal = Some(plain(value)?.to_owned());
+                let name = plain(value)?;
+                if n == 0 && NOT_PRINCIPALS.contains(&name) {
+                    return Err(format!("{name} is not the name of a principal: a node's accounts use it"));
+                }
+                principal = Some(name.to_owned());
             }
             (ROLE, _) if n == 0 => {
                 once(role.is_some())?;

@@ -5,7 +5,7 @@ use biscuit_auth::builder_ext::AuthorizerExt;
 use biscuit_auth::datalog::RunLimits;
 use biscuit_auth::error::{FailedCheck, Logic, RunLimit, Token};
 use biscuit_auth::{AuthorizerBuilder, Biscuit, BlockBuilder};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// Maximum number of facts, and of rounds in which rules are applied.
@@ -28,6 +28,10 @@ const MAX_DEPTH: usize = 16;
 const MAX_ELEMENTS: usize = 64;
 
 /// Checks that text is safe for the parser, and for a terminal.
+///
+/// # Errors
+///
+/// Returns the reason: a control character, deeply nested brackets, or repeated signs.
 pub fn readable(source: &str) -> Result<(), String> {
     if let Some(odd) = source.chars().find(|c| c.is_control() && *c != '\n') {
         return Err(format!("{odd:?}: texts with controls are not read"));
@@ -49,6 +53,10 @@ pub fn readable(source: &str) -> Result<(), String> {
 
 /// Checks an upper bound on the cost of an evaluation before it starts, because the library checks time
 /// limits between rules only.
+///
+/// # Errors
+///
+/// Returns the reason why the evaluation could take too long.
 pub fn affordable(blocks: &[BlockBuilder], given: usize) -> Result<(), String> {
     let mut facts: HashMap<&str, u64> = HashMap::new();
     for block in blocks {
@@ -86,6 +94,28 @@ pub fn affordable(blocks: &[BlockBuilder], given: usize) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Removes the checks that depend on facts of these names, directly or by rules.
+pub fn forget(programs: &mut [BlockBuilder], names: &[&str]) {
+    let mut unknown: HashSet<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let depends =
+        |unknown: &HashSet<String>, rule: &Rule| rule.body.iter().any(|p| unknown.contains(&p.name));
+    loop {
+        let heads: Vec<String> = programs
+            .iter()
+            .flat_map(|program| &program.rules)
+            .filter(|rule| depends(&unknown, rule) && !unknown.contains(&rule.head.name))
+            .map(|rule| rule.head.name.clone())
+            .collect();
+        if heads.is_empty() {
+            break;
+        }
+        unknown.extend(heads);
+    }
+    for program in programs {
+        program.checks.retain(|check| !check.queries.iter().any(|query| depends(&unknown, query)));
+    }
 }
 
 fn small(term: &Term) -> Result<(), String> {
@@ -129,6 +159,10 @@ fn steps(all: &[Op]) -> u64 {
 ///
 /// The library evaluates a token that is built here from the parsed blocks, whose cost is known. It never
 /// evaluates the token that was sent, so nothing counts that was not examined.
+///
+/// # Errors
+///
+/// Returns the checks that failed, or the reason why the evaluation did not finish.
 pub fn authorize(blocks: &[BlockBuilder], facts: &BlockBuilder, checks: &str) -> Result<(), String> {
     let token = rebuilt(blocks).map_err(|e| e.to_string())?;
     let (facts, checks) = (facts.clone(), checks.to_owned());

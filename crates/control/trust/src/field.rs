@@ -59,6 +59,7 @@ impl Field {
         Self::Interface,
     ];
 
+    /// Returns the name that policies and credentials use.
     pub fn name(self) -> &'static str {
         self.texts().0
     }
@@ -78,7 +79,10 @@ impl Field {
             ),
             Self::Resolution => ("resolution", "time stamps are rounded down to it: 1us, 10ms, 1s"),
             Self::Sample => ("sample", "one packet in N is shown"),
-            Self::Calls => ("calls", "records, messages, packets, log, separated by commas; empty for none"),
+            Self::Calls => (
+                "calls",
+                "records, messages, packets, log, forward, modify, transmit, separated by commas; empty for none",
+            ),
             Self::Memory => ("memory", "of all instances together: 64MiB"),
             Self::PacketBudget => ("packet_budget", "units of work of one packet"),
             Self::RecordsPerSecond => ("records_per_second", "records out, in packet time"),
@@ -96,6 +100,7 @@ impl Field {
         }
     }
 
+    /// Returns the field of this name, if there is one.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|f| f.name() == name)
     }

@@ -11,7 +11,9 @@ use crate::time;
 use biscuit_auth::BlockBuilder;
 use biscuit_auth::builder::{Fact, Term};
 use flame_abi::manifest::Manifest;
-use flame_plan::{Expose, LOGS_PER_SECOND, Limits, Release, ShownFilter, Terms, ViewKey, ViewSpec};
+use flame_plan::{
+    Expose, Forward, LOGS_PER_SECOND, Limits, Release, ShownFilter, Terms, ViewKey, ViewSpec, longest_call,
+};
 use flame_quota::{Amounts, Quota};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -38,6 +40,10 @@ pub struct ModuleRequest {
 
 impl ModuleRequest {
     /// Creates a request. `messages` states whether the module has a slow path.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a value in the manifest is invalid for its field.
     pub fn new(
         manifest: &Manifest,
         hash: [u8; 32],
@@ -60,6 +66,11 @@ impl ModuleRequest {
         calls.extend((!manifest.tables.is_empty()).then_some(Call::Records));
         calls.extend(messages.then_some(Call::Messages));
         calls.extend(manifest.packets.then_some(Call::Packets));
+        if let Some(ports) = &manifest.ports {
+            calls.insert(Call::Forward);
+            calls.extend(ports.modify.then_some(Call::Modify));
+            calls.extend(ports.transmit.then_some(Call::Transmit));
+        }
         // A module whose texts are dropped does its work all the same, so `log` is not asked for.
         Ok(Self { name: manifest.name.clone(), hash, signers, fields, calls })
     }
@@ -77,6 +88,11 @@ pub struct Answer {
 }
 
 impl Challenge {
+    /// Creates a challenge of random bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system has no random bytes.
     pub fn new() -> std::io::Result<Self> {
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce).map_err(|e| std::io::Error::other(e.to_string()))?;
@@ -100,6 +116,7 @@ impl Challenge {
         Self(bytes)
     }
 
+    /// Returns the bytes to store with an answer.
     pub fn to_bytes(&self) -> [u8; 32] {
         self.0
     }
@@ -218,6 +235,10 @@ pub enum Denied {
     Filters(String),
     #[error("a check fails: {0}")]
     Check(String),
+    #[error(
+        "{module} has rights that this session's credential does not give: use the one that it was installed with"
+    )]
+    Beyond { module: String },
     #[error("{0}")]
     Node(String),
 }
@@ -276,7 +297,7 @@ impl Policy {
         self.finish(request, layers, whom, Vec::new(), links, "")
     }
 
-    fn finish(
+    pub(crate) fn finish(
         &self,
         request: &GrantRequest<'_>,
         mut layers: Vec<Layer>,
@@ -400,11 +421,9 @@ impl Policy {
     }
 
     /// Returns the facts that the node gives to checks.
-    fn facts(&self, request: &GrantRequest<'_>) -> BlockBuilder {
-        let mut facts = BlockBuilder::new();
+    pub(crate) fn facts(&self, request: &GrantRequest<'_>) -> BlockBuilder {
+        let mut facts = session_facts(&self.name, request.now);
         let mut say = |name: &str, term: Term| facts.facts.push(Fact::new(name.to_owned(), vec![term]));
-        say("time", Term::Date(request.now));
-        say("node", Term::Str(self.name.clone()));
         say("interface", Term::Str(request.interface.to_owned()));
         say("module", Term::Str(request.asked.name.clone()));
         say("hash", Term::Str(hash_text(&request.asked.hash)));
@@ -413,6 +432,14 @@ impl Policy {
         }
         facts
     }
+}
+
+/// Returns the facts that the node gives to checks before a module is named.
+pub(crate) fn session_facts(node: &str, now: u64) -> BlockBuilder {
+    let mut facts = BlockBuilder::new();
+    let stated = [("time", Term::Date(now)), ("node", Term::Str(node.to_owned()))];
+    facts.facts.extend(stated.map(|(name, term)| Fact::new(name.to_owned(), vec![term])));
+    facts
 }
 
 fn datalog_of_node(policy: &Policy, request: &GrantRequest<'_>) -> Result<(), Denied> {
@@ -499,13 +526,15 @@ impl Grant {
     /// Returns the terms of the grant other than view, limits and [links](Self::links).
     pub fn terms(&self) -> Terms {
         let rights = &self.rights;
+        let has = |call| rights.calls.contains(&call);
         Terms {
+            forward: Forward { modify: has(Call::Modify), transmit: has(Call::Transmit) },
             release: Release {
                 group: rights.group,
                 records: rights.records_per_second,
                 bytes: rights.bytes_per_second,
                 transmit: rights.transmit,
-                logs: if rights.calls.contains(&Call::Log) { LOGS_PER_SECOND } else { 0 },
+                logs: if has(Call::Log) { LOGS_PER_SECOND } else { 0 },
             },
             time_limit: None,
             buffer: if rights.buffer == u32::MAX { 0 } else { rights.buffer },
@@ -537,6 +566,7 @@ impl Grant {
         Limits {
             memory: usual.memory.min(u32::try_from(rights.memory).unwrap_or(u32::MAX)),
             packet_budget: usual.packet_budget.min(rights.packet_budget),
+            call_budget: usual.call_budget.min(longest_call(rights.packet_budget)),
             ..usual
         }
     }

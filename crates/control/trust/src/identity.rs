@@ -1,11 +1,25 @@
-//! The principal of a connection: who presents a credential, before a module is named.
+//! Sessions: who presents a credential on a connection, and what the session may then do.
+//!
+//! A session is decided by the whole credential. [`Policy::admit_session`] evaluates what does not depend on
+//! a module, [`Policy::admit_operation`] everything else, for each module that an operation names.
 
-use crate::credential::{Credential, Signer};
-use crate::grant::{Answer, Challenge, Denied, possession, principal_path};
+use crate::credential::{Block, Credential, CredentialError, Signer};
+use crate::datalog;
+use crate::grant::{
+    Answer, Challenge, Denied, GIVEN, GrantRequest, ModuleRequest, possession, principal_path, session_facts,
+};
 use crate::key::PublicKey;
-use crate::layer::meet;
+use crate::layer::{Layer, meet};
 use crate::policy::Policy;
+use crate::rights::{Rights, hex};
 use crate::time;
+use biscuit_auth::BlockBuilder;
+use sha2::{Digest, Sha256};
+
+/// The facts that the node gives to checks about a module. A session has none of them.
+const OF_MODULE: [&str; 4] = ["interface", "module", "hash", "signer"];
+/// The number of hexadecimal digits by which a principal's name tells holders apart.
+const DIGITS: usize = 20;
 
 /// The hash that an answer names if it is for a connection and not for a module. No file has it.
 pub const SESSION: [u8; 32] = [0; 32];
@@ -15,11 +29,32 @@ pub const SESSION: [u8; 32] = [0; 32];
 pub struct Identity {
     /// The root that signed the credential. Two roots may use one name for two people.
     pub root: PublicKey,
-    /// The principal, and after `/` the one to whom the credential was handed on.
+    /// The principal, after `/` the one to whom the credential was handed on, and after `#` a digest of the
+    /// holders whom others than the root named. Whoever has the same name has the same holders.
     pub principal: String,
     pub role: String,
     /// The end of the credential in seconds since 1970.
     pub expires: u64,
+}
+
+/// A credential whose signatures, role and holder were verified under one version of the policy.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    pub identity: Identity,
+    blocks: Vec<Block>,
+    /// The fields of its role and of its blocks.
+    layers: Vec<Layer>,
+    rights: Rights,
+}
+
+/// An operation on a module that a session asks for.
+#[derive(Clone, Copy)]
+pub struct Operation<'a> {
+    pub asked: &'a ModuleRequest,
+    pub interface: &'a str,
+    /// The rights that the module has.
+    pub rights: &'a Rights,
+    pub now: u64,
 }
 
 impl Policy {
@@ -28,16 +63,16 @@ impl Policy {
     /// # Errors
     ///
     /// Returns an error if the credential is not of this node's roots, is revoked, not valid now or not for
-    /// this node, if it names no holder, or if the answer is not of the holder.
+    /// this node, if it names no holder, if one of its checks fails, or if the answer is not of the holder.
     pub fn identify(
         &self,
         credential: &Credential,
         shown: (&Challenge, &Answer),
         now: u64,
     ) -> Result<Identity, Denied> {
-        let identity = self.claim(credential, now)?;
-        possession(&credential.blocks()?, credential, &SESSION, Some(shown))?;
-        Ok(identity)
+        let verified = self.present(credential, shown)?;
+        self.admit_session(&verified, now)?;
+        Ok(verified.identity)
     }
 
     /// Returns the principal that a credential names. Its signatures are verified, its possession is not.
@@ -46,6 +81,23 @@ impl Policy {
     ///
     /// Returns the errors of [`Policy::identify`], except those of the answer.
     pub fn claim(&self, credential: &Credential, now: u64) -> Result<Identity, Denied> {
+        let verified = self.claimed(credential)?;
+        self.admit_session(&verified, now)?;
+        Ok(verified.identity)
+    }
+
+    /// Verifies what stays true until the policy changes: signatures, revocations, role and holder.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Policy::identify`], except those of time, place and checks.
+    pub fn present(&self, credential: &Credential, shown: (&Challenge, &Answer)) -> Result<Verified, Denied> {
+        let verified = self.claimed(credential)?;
+        possession(&verified.blocks, credential, &SESSION, Some(shown))?;
+        Ok(verified)
+    }
+
+    fn claimed(&self, credential: &Credential) -> Result<Verified, Denied> {
         let root = self.verified(credential)?;
         let blocks = credential.blocks()?;
         self.not_revoked(&blocks, &root)?;
@@ -62,25 +114,112 @@ impl Policy {
                 what: "holder, without which it is not accepted over a connection",
             });
         }
+        datalog::affordable(&self.programs(&blocks)?, GIVEN).map_err(CredentialError::Form)?;
         let layers: Vec<_> =
             allowed.fields.iter().chain(blocks.iter().flat_map(|b| &b.fields)).cloned().collect();
         let rights = meet(&layers);
+        let identity = Identity { root, principal: name_of(&blocks), role, expires: rights.expires };
+        Ok(Verified { identity, blocks, layers, rights })
+    }
+
+    /// Returns the checks of the blocks, and those of this policy.
+    fn programs(&self, blocks: &[Block]) -> Result<Vec<BlockBuilder>, Denied> {
+        let node = BlockBuilder::new().code(&self.checks).map_err(|e| Denied::Node(e.to_string()))?;
+        Ok(blocks.iter().map(|b| b.checks.clone()).chain([node]).collect())
+    }
+
+    /// Decides on a session at `now`: its time, its node, and all checks that name no module.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the session may do nothing now.
+    pub fn admit_session(&self, session: &Verified, now: u64) -> Result<(), Denied> {
+        let rights = &session.rights;
+        let origin = || "the credential".to_owned();
         if now < rights.not_before {
             let (now, since) = (time::show(now), time::show(rights.not_before));
-            return Err(Denied::Early { now, since, origin: "the credential".to_owned() });
+            return Err(Denied::Early { now, since, origin: origin() });
         }
         if now >= rights.expires {
             let (now, until) = (time::show(now), time::show(rights.expires));
-            return Err(Denied::Expired { now, until, origin: "the credential".to_owned() });
+            return Err(Denied::Expired { now, until, origin: origin() });
         }
         if let Some(nodes) = rights.nodes.as_ref().filter(|nodes| !nodes.contains(&self.name)) {
             return Err(Denied::Place {
                 what: "node",
                 here: self.name.clone(),
                 allowed: nodes.iter().cloned().collect::<Vec<_>>().join(", "),
-                origin: "the credential".to_owned(),
+                origin: origin(),
             });
         }
-        Ok(Identity { root, principal: principal_path(&blocks), role, expires: rights.expires })
+        let mut programs = self.programs(&session.blocks)?;
+        datalog::forget(&mut programs, &OF_MODULE);
+        if programs.iter().all(|p| p.checks.is_empty()) {
+            return Ok(());
+        }
+        let of_policy = programs.pop().unwrap_or_default().to_string();
+        datalog::authorize(&programs, &session_facts(&self.name, now), &of_policy).map_err(Denied::Check)
     }
+
+    /// Decides on one operation of a session: all checks hold for the module, and the module's rights are
+    /// within those that the session's credential would give it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the session may not do this.
+    pub fn admit_operation(&self, session: &Verified, on: &Operation<'_>) -> Result<(), Denied> {
+        self.admit_session(session, on.now)?;
+        let request = GrantRequest {
+            credential: None,
+            asked: on.asked,
+            interface: on.interface,
+            now: on.now,
+            possession: None,
+        };
+        let has_checks =
+            session.blocks.iter().any(|b| !b.checks.checks.is_empty()) || !self.checks.is_empty();
+        if has_checks {
+            let read: Vec<_> = session.blocks.iter().map(|b| b.checks.clone()).collect();
+            datalog::authorize(&read, &self.facts(&request), &self.checks).map_err(Denied::Check)?;
+        }
+        let whom = (session.identity.principal.clone(), session.identity.role.clone());
+        let grant = self.finish(&request, session.layers.clone(), whom, Vec::new(), Vec::new(), "")?;
+        match unconditional(on.rights).within(&unconditional(&grant.rights)) {
+            true => Ok(()),
+            false => Err(Denied::Beyond { module: on.asked.name.clone() }),
+        }
+    }
+
+    /// Returns the rights that the credential of a module leaves it, whether or not it may run now.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the credential cannot be read or its role is not known.
+    pub fn rights_of(&self, credential: &Credential, asked: &ModuleRequest) -> Result<Rights, Denied> {
+        let blocks = credential.blocks()?;
+        let role = blocks.first().and_then(|b| b.role.as_deref()).ok_or(Denied::Missing { what: "role" })?;
+        let fields = blocks.iter().flat_map(|b| &b.fields).chain(&asked.fields);
+        Ok(meet(&self.role(role)?.fields.iter().chain(fields).cloned().collect::<Vec<_>>()))
+    }
+}
+
+/// Returns what a module may do, without the conditions of time, place and code. They are decided by
+/// themselves for each operation.
+fn unconditional(rights: &Rights) -> Rights {
+    let Rights { not_before, expires, nodes, interfaces, code, .. } = Rights::all();
+    Rights { not_before, expires, nodes, interfaces, code, ..rights.clone() }
+}
+
+/// Returns the name of a principal with its holders. The holder that the root named is the root's statement
+/// about the principal itself, who may change keys.
+fn name_of(blocks: &[Block]) -> String {
+    let path = principal_path(blocks);
+    let mut holders = blocks.iter().skip(1).filter_map(|b| b.holder).peekable();
+    if holders.peek().is_none() {
+        return path;
+    }
+    let digest = holders.fold(Sha256::new_with_prefix(b"flame holders 1\0"), |digest, holder| {
+        digest.chain_update(holder.to_string()).chain_update(b"\0")
+    });
+    format!("{path}#{}", &hex(&digest.finalize())[..DIGITS])
 }

@@ -34,6 +34,11 @@ pub enum KeyError {
 }
 
 impl PublicKey {
+    /// Reads a public key from its text, `ed25519/` and 64 hexadecimal digits.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the text has another form, or is no point of the curve.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let digits = text.strip_prefix("ed25519/").and_then(unhex);
         let key = digits.and_then(|d| d.try_into().ok()).map(Self).filter(|key| key.dalek().is_some());
@@ -79,11 +84,17 @@ fn signed(purpose: &str, message: &[u8]) -> Vec<u8> {
 pub struct Secret(KeyPair);
 
 impl Secret {
+    /// Creates a new random Ed25519 key.
     pub fn generate() -> Self {
         Self(KeyPair::new_with_algorithm(Algorithm::Ed25519))
     }
 
     /// Reads a PEM file, which only its owner may be able to read.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if others have access to the file, if it cannot be read, or if it does not hold a
+    /// key.
     pub fn from_file(path: &Path) -> Result<Self, KeyError> {
         let shown = || path.display().to_string();
         let io = |error| KeyError::Io { path: shown(), error };
@@ -92,18 +103,31 @@ impl Secret {
     }
 
     /// Reads PEM text from an open file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, is no text, or does not hold a key.
     pub fn read(from: impl Read) -> Result<Self, String> {
         let mut text = Zeroizing::new(String::new());
         from.take(MAX_FILE).read_to_string(&mut text).map_err(|e| e.to_string())?;
         Self::from_pem(&text)
     }
 
+    /// Reads a key from PEM text.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the text does not hold an Ed25519 secret key.
     pub fn from_pem(text: &str) -> Result<Self, String> {
         let key = KeyPair::from_private_key_pem_with_algorithm(text, Algorithm::Ed25519);
         key.map(Self).map_err(|_| "it does not hold one".to_owned())
     }
 
     /// Creates a file that only its owner may read, and writes the key to it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the path exists, or if the file cannot be written.
     pub fn write_new(&self, path: &Path) -> Result<(), KeyError> {
         let io = |error| KeyError::Io { path: path.display().to_string(), error };
         let pem = self.0.to_private_key_pem();
@@ -116,6 +140,7 @@ impl Secret {
         PublicKey::of(self.0.public()).unwrap_or(PublicKey([0; 32]))
     }
 
+    /// Signs a message. `purpose` separates kinds of messages: a signature for one is not valid for another.
     pub fn sign(&self, purpose: &str, message: &[u8]) -> [u8; 64] {
         match self.seed() {
             Some(seed) => SigningKey::from_bytes(&seed).sign(&signed(purpose, message)).to_bytes(),

@@ -43,6 +43,12 @@ pub struct Layer {
 }
 
 impl Layer {
+    /// Reads the value of a field as its origin may state it: filters of the policy and of roots are
+    /// trusted ones.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the value is invalid.
     pub fn new(origin: Origin, field: Field, value: String) -> Result<Self, String> {
         let trusted = matches!(origin, Origin::Policy { .. } | Origin::Default | Origin::Block(0));
         let rights = if trusted { field.trusted_rights(&value)? } else { field.rights(&value)? };

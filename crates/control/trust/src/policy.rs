@@ -45,6 +45,7 @@ use toml::Spanned;
 /// Maximum length of a policy, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
+/// The reason why a policy cannot be read, with its line where there is one.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     #[error("policy {path}: {error}")]
@@ -70,6 +71,8 @@ pub struct Role {
     pub fields: Vec<Layer>,
 }
 
+/// The policy of a node: its roots, and the most that each role may have.
+#[derive(Clone)]
 pub struct Policy {
     pub name: String,
     pub roots: BTreeMap<String, PublicKey>,
@@ -148,6 +151,10 @@ const STATED: [Field; 4] = [Field::Select, Field::Expose, Field::Calls, Field::C
 
 impl Policy {
     /// Reads a policy, its key and its revocations. Paths in it are relative to its folder.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the policy, its key or its revocations cannot be read or are invalid.
     pub fn open(path: &Path) -> Result<Self, PolicyError> {
         let io = |error| PolicyError::Io { path: path.display().to_string(), error };
         let mut policy = Self::parse(&std::fs::read(path).map_err(io)?)?;
@@ -163,6 +170,11 @@ impl Policy {
     }
 
     /// Parses a policy without the files that it names.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the text is too long or no TOML, or one with the line of a name, key or role
+    /// that is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Self, PolicyError> {
         if bytes.len() > MAX_BYTES {
             return Err(PolicyError::Large { found: bytes.len() });
@@ -248,6 +260,17 @@ impl Policy {
         })
     }
 
+    /// Returns this policy with one more revocation: a line of the file of revocations.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the line cannot be read.
+    pub fn with_revocation(&self, line: &str) -> Result<Self, RevokedError> {
+        let mut policy = self.clone();
+        policy.revoked.add(line)?;
+        Ok(policy)
+    }
+
     /// Returns the node's audit log, if it has one.
     pub fn log(&self) -> Option<Audit> {
         self.audit.as_deref().map(|log| Audit::new(log, &self.counter()))
@@ -275,6 +298,7 @@ impl Policy {
         self.secret.clone()
     }
 
+    /// Returns the policy with the node's key.
     pub fn with_secret(mut self, secret: Secret) -> Self {
         self.secret = Some(Arc::new(secret));
         self

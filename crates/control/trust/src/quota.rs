@@ -23,6 +23,7 @@ const AHEAD: u64 = 60;
 /// The unit in which memory is claimed, in bytes, so that growth by a page does not access the file.
 const PART: u64 = 16 << 20;
 
+/// The reason why the folder of ledgers or one of its files cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("quotas {path}: {error}")]
 pub struct QuotaError {
@@ -38,6 +39,11 @@ pub struct Quotas {
 }
 
 impl Quotas {
+    /// Opens the folder of ledgers, which is created if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the folder cannot be created, or is not private to this user.
     pub fn open(path: &Path, secret: Arc<Secret>) -> Result<Self, QuotaError> {
         let folder =
             Folder::private(path).map_err(|error| QuotaError { path: path.display().to_string(), error })?;
@@ -47,6 +53,10 @@ impl Quotas {
     /// Opens the ledger of one credential, by its id. A live run receives quotas for each second in which
     /// packets arrive, by the node's clock. A run over captures also receives them for each second of the
     /// node's clock in which it begins.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read or written, or was not signed by this node.
     pub fn ledger(&self, id: &str, quota: Quota, live: bool) -> Result<impl Ledger + use<>, QuotaError> {
         let name = hex(&Sha256::digest(id)[..16]);
         let path = self.path.join(&name).display().to_string();

@@ -16,6 +16,7 @@ pub struct Revoked {
     keys: BTreeSet<PublicKey>,
 }
 
+/// The reason why a list of revocations cannot be read or extended.
 #[derive(Debug, thiserror::Error)]
 pub enum RevokedError {
     #[error("revocations {path}: {error}")]
@@ -89,6 +90,21 @@ impl Revoked {
         Ok(all)
     }
 
+    /// Adds the revocations of a text in the form of the file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a line is invalid.
+    pub fn add(&mut self, text: &str) -> Result<(), RevokedError> {
+        let path = || "added".to_owned();
+        let more =
+            Self::parse(text).map_err(|(line, found)| RevokedError::Line { path: path(), line, found })?;
+        self.ids.extend(more.ids);
+        self.keys.extend(more.keys);
+        Ok(())
+    }
+
+    /// Returns whether the block of a credential with this identifier is revoked.
     pub fn has_id(&self, id: &str) -> bool {
         self.ids.contains(id)
     }
@@ -102,6 +118,10 @@ impl Revoked {
     }
 
     /// Appends a line to the file, which is created if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be opened or written, or belongs to another user.
     pub fn append(path: &Path, line: &str) -> Result<(), RevokedError> {
         append_line(path, line).map_err(|error| RevokedError::Io { path: path.display().to_string(), error })
     }

@@ -17,17 +17,35 @@ pub enum Call {
     Packets,
     /// Send texts to the operator.
     Log,
+    /// Decide about packets: from which output of an element they go on, or that they do not.
+    Forward,
+    /// Change the bytes of packets that it forwards.
+    Modify,
+    /// Send packets of its own from outputs of an element.
+    Transmit,
 }
 
 impl Call {
-    pub const ALL: [Self; 4] = [Self::Records, Self::Messages, Self::Packets, Self::Log];
+    pub const ALL: [Self; 7] = [
+        Self::Records,
+        Self::Messages,
+        Self::Packets,
+        Self::Log,
+        Self::Forward,
+        Self::Modify,
+        Self::Transmit,
+    ];
 
+    /// Returns the name that policies and credentials use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Records => "records",
             Self::Messages => "messages",
             Self::Packets => "packets",
             Self::Log => "log",
+            Self::Forward => "forward",
+            Self::Modify => "modify",
+            Self::Transmit => "transmit",
         }
     }
 }
@@ -170,7 +188,8 @@ fn either<T>(a: Option<T>, b: Option<T>, both: impl FnOnce(T, T) -> T) -> Option
     }
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+/// Returns bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 

@@ -13,6 +13,7 @@ const PURPOSE: &str = "module";
 /// Maximum length of the file, in bytes.
 const MAX_BYTES: u64 = 64 << 10;
 
+/// The reason why a file of signatures cannot be read, with its place.
 #[derive(Debug, thiserror::Error)]
 pub enum SignatureError {
     #[error("signatures {path}: {error}")]
@@ -29,6 +30,10 @@ pub fn file_of(module: &Path) -> PathBuf {
 }
 
 /// Adds a signature over the module whose SHA-256 is `hash`, and returns the path of the file of signatures.
+///
+/// # Errors
+///
+/// Returns an error if the file of signatures cannot be opened or written.
 pub fn sign_module(module: &Path, hash: &[u8; 32], secret: &Secret) -> Result<PathBuf, SignatureError> {
     let path = file_of(module);
     let io = |error| SignatureError::Io { path: path.display().to_string(), error };
@@ -38,6 +43,11 @@ pub fn sign_module(module: &Path, hash: &[u8; 32], secret: &Secret) -> Result<Pa
 }
 
 /// Returns the signers of a module. An invalid signature is an error, not a missing signer.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read, or one with the line of a signature that does not fit the
+/// module. A missing file has no signers.
 pub fn signers(module: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, SignatureError> {
     let path = file_of(module);
     match std::fs::File::open(&path) {
@@ -48,6 +58,11 @@ pub fn signers(module: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, Signatu
 }
 
 /// Reads the signers from an open file of signatures.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read, or one with the line of a signature that does not fit the
+/// module.
 pub fn read_signers(from: impl Read, path: &Path, hash: &[u8; 32]) -> Result<Vec<PublicKey>, SignatureError> {
     let io = |error| SignatureError::Io { path: path.display().to_string(), error };
     let mut text = String::new();

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{NOW, World};
-use flame_trust::{Answer, Challenge, Credential, Identity, SESSION, Secret};
+use flame_trust::{
+    Answer, Challenge, Credential, Grant, Identity, Narrow, Operation, SESSION, Secret, Verified,
+};
 
 fn identify(
     world: &World,
@@ -62,4 +64,142 @@ fn a_credential_that_is_not_valid_here_identifies_nobody() {
         let credential = world.mint_held(&[(field, value)], &world.alice);
         assert!(refused(&credential).contains(said), "{field}: {}", refused(&credential));
     }
+}
+
+/// Returns a session of `holder`, whose answer was verified.
+fn session(world: &World, credential: &Credential, holder: &Secret) -> Result<Verified, String> {
+    let challenge = Challenge::on_channel(&[1; 32], b"one");
+    let answer = challenge.answer(holder, credential, &SESSION);
+    world.policy()?.present(credential, (&challenge, &answer)).map_err(|e| e.to_string())
+}
+
+/// Decides whether a session may act on the module that was granted `granted`.
+fn acts(world: &World, session: &Verified, granted: &Grant) -> Result<(), String> {
+    let asked = world.asked()?;
+    let on = Operation { asked: &asked, interface: world.interface, rights: &granted.rights, now: world.now };
+    world.policy()?.admit_operation(session, &on).map_err(|e| e.to_string())
+}
+
+fn handed_on(by: &Credential, to: Option<&str>, holder: Option<&Secret>, secret: &Secret) -> Credential {
+    let holder = holder.map(Secret::public);
+    let narrow = Narrow { principal: to.map(str::to_owned), holder, ..Narrow::default() };
+    by.narrow(&narrow, Some(secret)).unwrap()
+}
+
+fn checked(by: &Credential, datalog: &str) -> Credential {
+    by.narrow(&Narrow { datalog: datalog.to_owned(), ..Narrow::default() }, None).unwrap()
+}
+
+#[test]
+fn checks_of_a_credential_hold_for_its_sessions() {
+    let mut world = World::new();
+    let minted = world.mint_held(&[], &world.alice);
+    let granted = world.grant_as(&minted, Some(&world.alice)).unwrap();
+    let until = checked(&minted, "check if time($t), $t < 2027-02-01T00:00:00Z");
+    let of_flow = checked(&minted, "check if module(\"flow\")");
+    let by_rule = checked(&minted, "x_ok(true) <- module(\"flow\"); check if x_ok(true)");
+    let admitted = |world: &World, credential: &Credential| {
+        let session = session(world, credential, &world.alice).unwrap();
+        let admitted = world.policy().unwrap().admit_session(&session, world.now).map_err(|e| e.to_string());
+        (admitted, acts(world, &session, &granted))
+    };
+    assert_eq!(admitted(&world, &until), (Ok(()), Ok(())));
+    // A check that names a module is for the module of each operation.
+    for credential in [&of_flow, &by_rule] {
+        let (of_session, of_operation) = admitted(&world, credential);
+        assert_eq!(of_session, Ok(()));
+        assert!(of_operation.unwrap_err().contains("a check fails"));
+    }
+    world.manifest = common::MANIFEST.replace("probe", "flow");
+    assert_eq!(admitted(&world, &of_flow).1, Ok(()));
+    assert_eq!(admitted(&world, &by_rule).1, Ok(()));
+    // After its time it neither begins a session nor continues one.
+    world.now += 40 * 86_400;
+    let (of_session, of_operation) = admitted(&world, &until);
+    assert!(of_session.unwrap_err().contains("a check fails") && of_operation.is_err());
+    let claim = world.policy().unwrap().claim(&until, world.now).unwrap_err();
+    assert!(claim.to_string().contains("a check fails"), "{claim}");
+    // So it is with the policy's own checks.
+    world.now -= 40 * 86_400;
+    world.node = "[checks]\ndatalog = 'check if time($t), $t > 2030-01-01T00:00:00Z'".to_owned();
+    assert!(admitted(&world, &minted).0.unwrap_err().contains("a check fails"));
+    world.node = "[checks]\ndatalog = 'check if interface(\"eth1\")'".to_owned();
+    let (of_session, of_operation) = admitted(&world, &minted);
+    assert!(of_session.is_ok() && of_operation.is_err());
+}
+
+#[test]
+fn a_session_acts_on_modules_whose_rights_its_credential_covers() {
+    let world = World::new();
+    let wide = world.mint_held(&[], &world.alice);
+    let granted = world.grant_as(&wide, Some(&world.alice)).unwrap();
+    for (field, value) in [
+        ("expose", "count"),
+        ("select", "tcp"),
+        ("transform", "ip=zero"),
+        ("resolution", "1s"),
+        ("sample", "10"),
+        ("memory", "1MiB"),
+        ("records_per_second", "1"),
+        ("group", "5"),
+    ] {
+        let narrow = wide.narrow(&common::narrow(&[(field, value)]).unwrap(), None).unwrap();
+        let of_narrow = session(&world, &narrow, &world.alice).unwrap();
+        let refused = acts(&world, &of_narrow, &granted).unwrap_err();
+        assert!(
+            refused.contains("rights that this session's credential does not give"),
+            "{field}: {refused}"
+        );
+        // The module of the narrow credential is within both.
+        let less = world.grant_as(&narrow, Some(&world.alice)).unwrap();
+        assert_eq!(acts(&world, &of_narrow, &less), Ok(()), "{field}");
+        let of_wide = session(&world, &wide, &world.alice).unwrap();
+        assert_eq!(acts(&world, &of_wide, &less), Ok(()), "{field}");
+    }
+    // The place, the time and the code are decided for the operation, and need not be the same for both.
+    let hash = "sha256:".to_owned() + &"07".repeat(32);
+    for (field, value) in
+        [("expires", "2027-12-31T00:00:00Z"), ("interface", "eth0,eth1"), ("node", "tap1"), ("code", &hash)]
+    {
+        let narrow = wide.narrow(&common::narrow(&[(field, value)]).unwrap(), None).unwrap();
+        let session = session(&world, &narrow, &world.alice).unwrap();
+        assert_eq!(acts(&world, &session, &granted), Ok(()), "{field}");
+    }
+    for (field, value) in [("interface", "eth1"), ("code", &format!("sha256:{}", "08".repeat(32)))] {
+        let narrow = wide.narrow(&common::narrow(&[(field, value)]).unwrap(), None).unwrap();
+        let session = session(&world, &narrow, &world.alice).unwrap();
+        assert!(acts(&world, &session, &granted).unwrap_err().contains("not for this"), "{field}");
+    }
+}
+
+#[test]
+fn principals_with_other_holders_are_others() {
+    let world = World::new();
+    let (alice, bob, carol) = (&world.alice, &world.bob, Secret::generate());
+    let name = |credential: &Credential, holder: &Secret| {
+        session(&world, credential, holder).unwrap().identity.principal
+    };
+    let minted = world.mint_held(&[], alice);
+    assert_eq!(name(&minted, alice), "alice");
+    // A root may give its principal another key.
+    assert_eq!(name(&world.mint_held(&[], &carol), &carol), "alice");
+    // Whoever holds hers without a name of its own is not her.
+    let unnamed = handed_on(&minted, None, Some(bob), alice);
+    let of_bob = handed_on(&minted, Some("bob"), Some(bob), alice);
+    let called_bob = handed_on(&minted, Some("bob"), None, alice);
+    let onward = handed_on(&of_bob, None, Some(&carol), bob);
+    let direct = handed_on(&minted, Some("bob"), Some(&carol), alice);
+    let names = [
+        name(&minted, alice),
+        name(&unnamed, bob),
+        name(&of_bob, bob),
+        name(&called_bob, alice),
+        name(&onward, &carol),
+        name(&direct, &carol),
+    ];
+    let distinct: std::collections::BTreeSet<_> = names.iter().collect();
+    assert_eq!(distinct.len(), names.len(), "{names:?}");
+    assert!(names[1].starts_with("alice#") && names[2].starts_with("alice/bob#"), "{names:?}");
+    // The same holders by two ways are the same.
+    assert_eq!(name(&handed_on(&unnamed, Some("bob"), None, bob), bob), names[2]);
 }

@@ -254,6 +254,8 @@ const CASES: &[Case] = &[
     ("a value that is none", "expected count, none, headers, payload:N or all", || appended("expose(\"everything\")")),
     ("two principals in one block", "principal is stated twice", || foreign("principal(\"bob\")")),
     ("a name that is a path", "is no name", || minted("../root", "researcher", |w| &w.root)),
+    ("the name of the operator's session", "is not the name of a principal", || minted("operator", "researcher", |w| &w.root)),
+    ("the name of the node's own session", "is not the name of a principal", || minted("system", "researcher", |w| &w.root)),
     ("without code", "say which code it is for", || {
         let world = World::new();
         let mint = Mint { principal: "a".into(), role: "researcher".into(), narrow: Narrow::default() };
@@ -327,7 +329,7 @@ const CASES: &[Case] = &[
     ("a value with a quote", "none of them a quote", || fields(&[("select", "port 53\"); expose(\"all")])),
     ("a long value", "at most 4096 characters", || fields(&[("select", &"x".repeat(5000))])),
     ("a memory of no unit", "memory = \"5 elephants\"", || fields(&[("memory", "5 elephants")])),
-    ("a time of no zone", "is no time", || fields(&[("expires", "2027-01-01")])),
+    ("a time of no zone", "is a date without a time", || fields(&[("expires", "2027-01-01")])),
     ("a slice that is longer than its period", "the slice must fit", || fields(&[("cpu", "2s/1s")])),
     ("a prefix of a port", "only ip has prefixes", || fields(&[("transform", "port=prefix")])),
     ("one in none", "sample = \"0\"", || fields(&[("sample", "0")])),

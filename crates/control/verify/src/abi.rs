@@ -18,7 +18,7 @@ const _: () = assert!(VIEW_END + MAX_LENGTH < 1 << 32);
 /// The loads of descriptors' fields so far: a field does not change during a call.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
-    /// Whether the control area contains a batch: in calls of `flame_batch`.
+    /// Whether the control area contains a batch: in calls of `flame_batch` and `flame_push`.
     pub batch: bool,
     loaded: HashMap<(Sum, u8), Rc<Sum>>,
 }

@@ -17,6 +17,7 @@ pub const SECTION: &str = "flame.bounds";
 /// The largest depth of nested calls that are analysed with their arguments.
 pub const MAX_INLINE: usize = 10;
 
+/// The claims of a finder about loops and functions. None is believed unless it is verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certificate {
     /// The functions analysed once for any arguments, callees first.
@@ -49,6 +50,7 @@ pub struct LoopNote {
     pub measure: Option<Measure>,
 }
 
+/// The claimed value of a local at the head of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The value before the loop, increased by this much after each iteration, modulo 2^bits.
@@ -73,6 +75,7 @@ pub struct Template {
     pub terms: Vec<(i64, Reference)>,
 }
 
+/// A quantity in a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reference {
     /// The value of a local at the head, unsigned.
@@ -108,17 +111,26 @@ fn bad(reason: &str, offset: usize) -> ReadError {
 type Read<T> = Result<T, ReadError>;
 
 impl Certificate {
-    /// Parses a certificate. Lists longer than the remaining bytes are refused, so memory is linear in the
-    /// number of bytes.
+    /// Parses a certificate, with memory linear in the number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason and its offset if the bytes are no certificate of this version. A list longer than
+    /// the remaining bytes is such a reason, and so are calls nested too deep and functions summarised twice.
     pub fn from_bytes(bytes: &[u8]) -> Read<Self> {
         let r = &mut BinaryReader::new(bytes, 0);
         let at = r.original_position();
         if r.read_var_u32()? != VERSION {
             return Err(bad("another version of the format", at));
         }
-        let mut certificate = Self::default();
+        let (mut certificate, mut summarised) = (Self::default(), BTreeSet::new());
         for _ in 0..length(r)? {
-            certificate.summaries.push((r.read_var_u32()?, notes(r, 0)?));
+            let (at, function) = (r.original_position(), r.read_var_u32()?);
+            // Each of them is walked.
+            if !summarised.insert(function) {
+                return Err(bad("a function that is summarised twice", at));
+            }
+            certificate.summaries.push((function, notes(r, 0)?));
         }
         for _ in 0..length(r)? {
             certificate.diverging.insert(r.read_var_u32()?);
@@ -133,6 +145,7 @@ impl Certificate {
         }
     }
 
+    /// Returns the contents of the section that [`Certificate::from_bytes`] reads.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         unsigned(&mut out, VERSION.into());

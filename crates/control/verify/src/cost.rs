@@ -27,6 +27,7 @@ impl Cost {
         }
     }
 
+    /// Returns a cost of at least either path's.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -36,6 +37,7 @@ impl Cost {
         }
     }
 
+    /// Returns the cost with `call` more that no packet causes.
     #[must_use]
     pub fn and(self, call: Poly) -> Self {
         Self { call: self.call.plus(call), ..self }
@@ -66,6 +68,11 @@ pub const BULK: u64 = 8;
 pub const BULK_SHIFT: u32 = 4;
 /// The rewriter replaces `memory.copy` with a function of at most `120 + 31 × bytes / 64` instructions.
 pub const COPY: (u64, u64, u64) = (120, 31, 64);
+
+/// The instructions that a call may execute from the first function on that diverges (as a panic does), until
+/// it traps. Nothing is proved about such functions: the rewriter gives them no more fuel, and the bound of
+/// an entry that may reach one contains it once, because that function does not return.
+pub const DIVERGING: u64 = 16_384;
 
 /// Returns the weight of one instruction, without calls, loops and lengths of bulk instructions.
 pub fn weight(operator: &Operator<'_>) -> u64 {

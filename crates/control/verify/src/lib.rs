@@ -39,6 +39,7 @@ pub use cost::Cost;
 pub use poly::Poly;
 
 use flame_abi::layout::{self, names};
+use flame_abi::manifest::MAX_PORTS;
 use module::Module;
 use observe::Observer;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +57,7 @@ pub struct Refused {
     pub offset: u32,
 }
 
+/// The rule that a walk could not establish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rule {
     #[error("a loop has no bound")]
@@ -98,10 +100,14 @@ pub enum VerifyError {
 pub struct Entry {
     pub name: String,
     pub function: u32,
-    /// The bound of every call, whether it returns or traps; or the reason why there is none.
+    /// The bound of every call, whether it returns or traps; or the reason why there is none. It contains
+    /// [`cost::DIVERGING`] if the call may reach a function that diverges.
     pub bound: Result<Cost, Refused>,
+    /// Whether it contains that.
+    pub diverges: bool,
 }
 
+/// The verified properties of a module.
 #[derive(Clone, Debug, Default)]
 pub struct Verified {
     pub entries: Vec<Entry>,
@@ -123,12 +129,19 @@ const WORK_LEAST: u64 = 1 << 20;
 /// rule and the place.
 ///
 /// # Errors
-/// Returns an error if the certificate or the module cannot be read.
+///
+/// Returns an error if the certificate or the module cannot be read, or if the certificate is about a
+/// function that the module does not define.
 pub fn verify(wasm: &[u8], certificate: &[u8]) -> Result<Verified, VerifyError> {
     verify_observed(&Module::read(wasm, SECTION).map_err(VerifyError::Module)?, certificate, None)
 }
 
 /// Checks a certificate against a parsed module, with an observer.
+///
+/// # Errors
+///
+/// Returns an error if the certificate cannot be read, or is about a function that the module does not
+/// define.
 pub fn verify_observed(
     module: &Module<'_>,
     certificate: &[u8],
@@ -140,11 +153,19 @@ pub fn verify_observed(
 }
 
 /// Checks the module's own certificate; returns `None` if it has none.
+///
+/// # Errors
+///
+/// Returns an error if the module or its certificate cannot be read, or if the certificate is about a
+/// function that the module does not define.
 pub fn verify_own(wasm: &[u8]) -> Result<Option<Verified>, VerifyError> {
     let module = Module::read(wasm, SECTION).map_err(VerifyError::Module)?;
     let Some(section) = module.certificate else { return Ok(None) };
     verify_observed(&module, section, None).map(Some)
 }
+
+/// The entry points whose arguments are promised.
+const PROMISED: [&str; 5] = [names::BATCH, names::PUSH, names::INIT, names::MESSAGE, names::IMPORT];
 
 /// Returns the arguments that the host passes to an entry point: see `abi`.
 pub fn arguments(walk: &mut Walk<'_, '_>, name: &str, function: u32) -> Vec<Value> {
@@ -155,7 +176,12 @@ pub fn arguments(walk: &mut Walk<'_, '_>, name: &str, function: u32) -> Vec<Valu
             walk.host.batch = true;
             vec![Value::constant(32, u64::from(layout::WINDOW + layout::BATCH_OFFSET))]
         }
-        (names::INIT | names::MESSAGE, 2) => {
+        (names::PUSH, 2) => {
+            walk.host.batch = true;
+            let port = walk.values.within(32, 0, u64::from(MAX_PORTS) - 1);
+            vec![Value::Sum(port), Value::constant(32, u64::from(layout::WINDOW + layout::BATCH_OFFSET))]
+        }
+        (names::INIT | names::MESSAGE | names::IMPORT, 2) => {
             let length = walk.values.within(32, 0, layout::MAX_DATA.into());
             vec![Value::constant(32, data), Value::Sum(length)]
         }
@@ -178,6 +204,7 @@ fn verify_read(
     let mut summaries: BTreeMap<u32, Summary> = BTreeMap::new();
     let mut loops = Vec::new();
     let mut failed: BTreeMap<u32, Refused> = BTreeMap::new();
+    let mut stopped = None;
     for (function, notes) in claimed {
         if module.own(function).is_none() {
             return Err(VerifyError::NoFunction(function));
@@ -193,21 +220,28 @@ fn verify_read(
         };
         match outcome {
             Ok(outcome) => {
-                let summary = Summary { cost: outcome.cost, returns: outcome.returns };
-                summaries.insert(function, summary);
+                summaries.insert(function, outcome.summary());
             }
-            Err(why) => drop(failed.insert(function, why)),
+            Err(why) => {
+                failed.insert(function, why);
+                if why.rule == Rule::Work {
+                    // Those after it have no work left, nor a bound.
+                    stopped = Some(why);
+                    break;
+                }
+            }
         }
     }
     let mut entries = Vec::new();
     // The work that is left to each entry if those before it have used up all; the sum of these is limited
     // for any number of entries.
     let least = WORK_LEAST / module.exports.len().max(64) as u64;
-    let mut known: BTreeMap<u32, Result<Cost, Refused>> = BTreeMap::new();
+    work = work.max(least);
+    let mut known: BTreeMap<u32, (Result<Cost, Refused>, bool)> = BTreeMap::new();
     for (name, function) in &module.exports {
-        let has_promise = [names::BATCH, names::INIT, names::MESSAGE].contains(name);
-        if let Some(bound) = known.get(function).filter(|_| !has_promise) {
-            entries.push(Entry { name: (*name).to_owned(), function: *function, bound: *bound });
+        let has_promise = PROMISED.contains(name);
+        if let Some((bound, diverges)) = known.get(function).copied().filter(|_| !has_promise) {
+            entries.push(Entry { name: (*name).to_owned(), function: *function, bound, diverges });
             continue;
         }
         let mut walk = Walk::new(
@@ -218,6 +252,7 @@ fn verify_read(
         );
         walk.observer = observer;
         let arguments = arguments(&mut walk, name, *function);
+        let mut diverges = false;
         let bound = match module.own(*function) {
             // A host function under another name: no code of the module runs.
             None => Ok(Cost::ZERO),
@@ -226,19 +261,23 @@ fn verify_read(
             }
             Some(_) => walk.entry(*function, arguments).and_then(|outcome| {
                 let none = Refused { rule: Rule::NoBound, function: *function, offset: 0 };
-                if outcome.cost.is_bounded() { Ok(outcome.cost) } else { Err(walk.why.unwrap_or(none)) }
+                diverges = outcome.diverges;
+                // The functions that diverge are paid for here: what the rewriter lets them spend.
+                let lost = if diverges { cost::DIVERGING } else { 0 };
+                let cost = outcome.cost.and(Poly::constant(lost));
+                if cost.is_bounded() { Ok(cost) } else { Err(walk.why.unwrap_or(none)) }
             }),
         };
         work = walk.work.min(walk.values.symbols.steps_left()).max(least);
         loops.append(&mut walk.loops);
         let bound = bound.map_err(|why| match why.rule {
-            Rule::Unsummarised(callee) => failed.get(&callee).copied().unwrap_or(why),
+            Rule::Unsummarised(callee) => failed.get(&callee).copied().or(stopped).unwrap_or(why),
             _ => why,
         });
         if !has_promise {
-            known.insert(*function, bound);
+            known.insert(*function, (bound, diverges));
         }
-        entries.push(Entry { name: (*name).to_owned(), function: *function, bound });
+        entries.push(Entry { name: (*name).to_owned(), function: *function, bound, diverges });
     }
     Ok(Verified { entries, diverging, loops, summaries })
 }

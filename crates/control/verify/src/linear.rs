@@ -37,6 +37,7 @@ impl Linear {
         Self { constant: 0, terms: vec![(symbol, 1)] }
     }
 
+    /// Returns the coefficient of a symbol, which is 0 if the form does not contain it.
     pub fn coefficient(&self, symbol: Symbol) -> i128 {
         self.terms.binary_search_by_key(&symbol, |t| t.0).map_or(0, |at| self.terms[at].1)
     }
@@ -89,6 +90,7 @@ impl Linear {
         (out.terms.len() <= MAX_TERMS).then_some(())
     }
 
+    /// Returns the difference, or `None` if it exceeds the limits of a form.
     pub fn minus(&self, other: &Self) -> Option<Self> {
         self.combined(1, other, -1)
     }
@@ -103,6 +105,19 @@ impl Linear {
             }
         }
         all.max(1)
+    }
+
+    /// Returns whether a symbol occurs in both forms.
+    pub fn shares_symbol(&self, other: &Self) -> bool {
+        self.symbols() & other.symbols() != 0 && self.terms.iter().any(|term| other.coefficient(term.0) != 0)
+    }
+
+    /// Returns a number above 1 and the remainder that this form and `other` both have modulo it, for any
+    /// values of their symbols, if there is one.
+    pub fn common_remainder(&self, other: &Self) -> Option<(i128, i128)> {
+        let terms = self.terms.iter().chain(&other.terms).map(|term| term.1);
+        let by = terms.fold(self.constant.checked_sub(other.constant)?, gcd);
+        (2..=MAX_COEFFICIENT).contains(&by).then(|| (by, self.constant.rem_euclid(by)))
     }
 
     /// Returns whether all coefficients have a common divisor above 1.
@@ -221,18 +236,28 @@ impl Upper {
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
     ranges: Vec<(u64, u64)>,
-    /// The number of elimination steps that may still be taken.
+    /// The number of elimination steps that may still be taken; symbols cost some of them.
     steps: Cell<u64>,
 }
+
+/// The steps that a symbol costs: its memory and that of the value it names are as much work as those.
+const SYMBOL_STEPS: u64 = 4;
+/// The result where no symbol can be added. Nothing is known about it, nor does anything change that.
+const NO_SYMBOL: Symbol = Symbol::MAX;
 
 /// The largest number of elimination steps of one question.
 const QUESTION_STEPS: u32 = 400;
 /// The largest number of elimination steps of a question that is asked of many values.
 const QUICK_STEPS: u32 = 24;
+/// The largest number of elimination steps of a question about every condition.
+const FEW_STEPS: u32 = 4;
+/// The largest number of terms of a form that is rounded.
+const MAX_ROUNDED: usize = 3;
 /// The largest number of facts combined in one proof.
 const DEPTH: u32 = 3;
 
 impl Symbols {
+    /// Creates a table without symbols. Adding symbols and proofs may take `steps` steps in all.
     pub fn new(steps: u64) -> Self {
         Self { ranges: Vec::new(), steps: Cell::new(steps) }
     }
@@ -241,9 +266,20 @@ impl Symbols {
         self.steps.get()
     }
 
+    /// Adds a symbol for an integer of this interval, for [`SYMBOL_STEPS`] steps.
+    ///
+    /// Without steps, or numbers for symbols, it adds none, and the result must not be relied upon: no steps
+    /// are left then, and every walk ends with [`crate::Rule::Work`].
     pub fn add(&mut self, low: u64, high: u64) -> Symbol {
+        let left = self.steps.get().checked_sub(SYMBOL_STEPS).filter(|left| *left > 0);
+        let next = Symbol::try_from(self.ranges.len()).ok().filter(|next| *next < NO_SYMBOL);
+        let (Some(left), Some(next)) = (left, next) else {
+            self.steps.set(0);
+            return NO_SYMBOL;
+        };
+        self.steps.set(left);
         self.ranges.push((low, high.max(low)));
-        self.ranges.len() as Symbol - 1
+        next
     }
 
     pub fn len(&self) -> usize {
@@ -290,10 +326,21 @@ impl Symbols {
         self.follows(goal, facts, DEPTH, QUESTION_STEPS)
     }
 
+    /// Returns whether `goal ≥ 0` follows, with more facts than [`Self::proves`]: for few questions.
+    pub fn proves_deeply(&self, goal: &Linear, facts: &[Fact]) -> bool {
+        self.follows(goal, facts, DEPTH + 1, 4 * QUICK_STEPS)
+    }
+
     /// Returns whether `goal ≥ 0` follows with one fact at a time: for questions that are asked of many
     /// values.
     pub fn proves_directly(&self, goal: &Linear, facts: &[Fact]) -> bool {
         self.follows(goal, facts, 1, QUICK_STEPS)
+    }
+
+    /// Returns whether `goal ≥ 0` follows with two facts at a time, in as many steps as
+    /// [`Self::proves_directly`].
+    pub fn proves_quickly(&self, goal: &Linear, facts: &[Fact]) -> bool {
+        self.follows(goal, facts, 2, QUICK_STEPS)
     }
 
     /// Returns whether `goal ≥ 0` follows with two facts at a time.
@@ -315,6 +362,9 @@ impl Symbols {
         }
         if depth == 0 || goal.terms.is_empty() {
             return false;
+        }
+        if self.rounds(goal, facts, depth, steps) {
+            return true;
         }
         let (symbols, mut rest) = (goal.symbols(), Linear::default());
         facts.iter().rev().any(|fact| {
@@ -338,6 +388,28 @@ impl Symbols {
         })
     }
 
+    /// Returns whether the goal follows with one symbol at the end of its interval, where the others have a
+    /// common divisor: the rest can be rounded.
+    fn rounds(&self, goal: &Linear, facts: &[Fact], depth: u32, steps: &Cell<u32>) -> bool {
+        if !(2..=MAX_ROUNDED).contains(&goal.terms.len()) {
+            return false;
+        }
+        goal.terms.iter().enumerate().any(|(at, (symbol, n))| {
+            let others = || goal.terms.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, t)| *t);
+            let divisor = others().fold(0, |g, (_, n)| gcd(g, n));
+            if divisor < 2 || n % divisor == 0 || !self.step(steps) {
+                return false;
+            }
+            let (low, high) = self.interval(*symbol);
+            let end = i128::from(if *n > 0 { low } else { high });
+            let Some(constant) = product(*n, end).and_then(|least| goal.constant.checked_add(least)) else {
+                return false;
+            };
+            let rest = Linear { constant, terms: others().collect() };
+            self.eliminates(&rest.relaxed(), facts, depth, steps)
+        })
+    }
+
     fn step(&self, steps: &Cell<u32>) -> bool {
         let (of_question, of_all) = (steps.get(), self.steps.get());
         steps.set(of_question.saturating_sub(1));
@@ -349,6 +421,13 @@ impl Symbols {
     pub fn refutes(&self, form: &Linear, facts: &[Fact]) -> bool {
         let negative = Linear::constant(-1).combined(1, form, -1);
         negative.is_some_and(|n| self.proves_directly(&n, facts))
+    }
+
+    /// Returns whether `form ≥ 0` contradicts an interval or one of the newest facts: for questions about
+    /// every condition.
+    pub fn refutes_at_once(&self, form: &Linear, facts: &[Fact]) -> bool {
+        let negative = Linear::constant(-1).combined(1, form, -1);
+        negative.is_some_and(|n| self.follows(&n, facts, 1, FEW_STEPS))
     }
 
     /// Returns the best upper bound that elimination finds.

@@ -199,6 +199,11 @@ impl<'a> Walk<'_, 'a> {
     }
 
     /// Walks an iteration and restores the state, for a finder to examine.
+    ///
+    /// # Errors
+    ///
+    /// Returns the rule and the place at which the walk gives up. Claims of the note that do not hold are no
+    /// error; they are the [`failures`](Iteration::failures) of the iteration.
     pub fn explore(
         &mut self,
         body: &LoopBody<'_, 'a>,

@@ -12,6 +12,7 @@ pub const MAX_DEPTH: usize = 128;
 /// them than bytes in the module.
 const MAX_LOCALS: usize = 1 << 22;
 
+/// A part of a function's body.
 pub enum Node<'a> {
     /// An instruction with its offset in the file.
     Op(Operator<'a>, u32),
@@ -48,6 +49,7 @@ pub struct About {
     pub memory: bool,
 }
 
+/// A function that the module defines.
 pub struct Function<'a> {
     pub kind: u32,
     pub locals: Vec<ValType>,
@@ -59,6 +61,7 @@ pub struct Function<'a> {
     pub size: u32,
 }
 
+/// A parsed module. Function indices count the imports first.
 #[derive(Default)]
 pub struct Module<'a> {
     pub types: Vec<FuncType>,
@@ -78,6 +81,10 @@ pub struct Module<'a> {
 
 impl<'a> Module<'a> {
     /// Parses a valid module.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the bytes are no Wasm module, or if a section cannot be parsed.
     pub fn read(wasm: &'a [u8], section: &str) -> Result<Self, wasmparser::Error> {
         let mut m = Module::default();
         let (mut kinds, mut firsts, mut taken) = (Vec::new(), HashMap::new(), Vec::new());
@@ -203,6 +210,7 @@ impl<'a> Module<'a> {
         }
     }
 
+    /// Returns the type of a function, imported or not; `None` if there is no such function.
     pub fn kind_of(&self, function: u32) -> Option<&FuncType> {
         self.types.get(self.type_of(function)? as usize)
     }
@@ -212,6 +220,7 @@ impl<'a> Module<'a> {
         self.functions.get((function as usize).checked_sub(self.imports.len())?)
     }
 
+    /// Returns the module and name of an imported function; `None` for other functions.
     pub fn import(&self, function: u32) -> Option<(&'a str, &'a str)> {
         self.imports.get(function as usize).map(|(_, module, name)| (*module, *name))
     }

@@ -34,5 +34,6 @@ pub enum Event<'e> {
 
 /// Receives the events of a walk.
 pub trait Observer {
+    /// Receives the next event. The walk cannot be changed.
     fn see(&self, walk: &Walk<'_, '_>, event: Event<'_>);
 }

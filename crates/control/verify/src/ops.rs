@@ -7,7 +7,7 @@ use crate::observe::Event;
 use crate::poly::Poly;
 use crate::rules;
 use crate::state::{State, choose};
-use crate::value::{Condition, Known, Sum, Value, mask};
+use crate::value::{Choice, Condition, Known, Sum, Value, mask};
 use crate::walk::Walk;
 use flame_abi::layout;
 use std::rc::Rc;
@@ -15,6 +15,12 @@ use wasmparser::{BlockType, ContType, FrameKind, FuncType, MemArg, ModuleArity, 
 
 /// The number of operands and results of an instruction, where nothing else is known.
 struct Arity;
+
+/// The largest mask whose result is related to the value that it masks: a remainder of a loop that is
+/// unrolled at most as often.
+const MAX_REMAINDER: u64 = 63;
+/// The largest value for which that is done. Hashes are larger.
+const MAX_DIVIDED: u64 = 1 << 30;
 
 impl ModuleArity for Arity {
     fn sub_type_at(&self, _: u32) -> Option<&SubType> {
@@ -242,7 +248,24 @@ impl Walk<'_, '_> {
     /// Pops an integer of `bits` bits. An unknown value becomes a symbol.
     pub(crate) fn pop(&mut self, s: &mut State, bits: u8) -> Option<Rc<Sum>> {
         let value = s.stack.pop()?;
+        if let Value::Condition(condition) = &value
+            && let Some(holds) = self.decide(condition, s)
+        {
+            return Some(Rc::new(Sum::constant(bits, holds.into())));
+        }
         Some(self.sum(&value, bits))
+    }
+
+    /// Returns whether a condition holds, if the facts decide it.
+    fn decide(&self, condition: &Condition, s: &State) -> Option<bool> {
+        let symbols = &self.values.symbols;
+        let is_refuted =
+            |known: &Known| known.facts.iter().any(|fact| symbols.refutes_at_once(fact, &s.facts));
+        match (is_refuted(&condition.no), is_refuted(&condition.yes)) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            (false, false) => None,
+        }
     }
 
     pub(crate) fn sum(&mut self, value: &Value, bits: u8) -> Rc<Sum> {
@@ -349,6 +372,17 @@ impl Walk<'_, '_> {
         result
     }
 
+    /// Records that `rest` is the remainder of `a` divided by `n`: unrolled loops end with so many
+    /// iterations.
+    fn relate_remainder(&mut self, s: &mut State, a: &Rc<Sum>, n: u64, rest: &Sum) {
+        let [(rest, 1)] = rest.terms[..] else { return };
+        let form = self.values.integer(a, &s.facts);
+        let quotient = self.quotient(s, a, n);
+        let product = self.values.integer(&Rc::new(quotient.scaled(n)), &s.facts);
+        let difference = form.minus(&product).and_then(|d| d.minus(&Linear::symbol(rest)));
+        self.between(s, difference, 0);
+    }
+
     /// Records that a form is between 0 and `most`.
     fn between(&mut self, s: &mut State, form: Option<Linear>, most: i128) {
         let Some(form) = form else { return };
@@ -422,6 +456,13 @@ impl Walk<'_, '_> {
         let result = self.values.within(bits, low, high);
         self.at_most(s, &result, &a);
         self.at_most(s, &result, &b);
+        if let Some(n) = b.as_constant()
+            && n <= MAX_REMAINDER
+            && (n + 1).is_power_of_two()
+            && x.1 <= MAX_DIVIDED
+        {
+            self.relate_remainder(s, &a, n + 1, &result);
+        }
         if let [(symbol, 1)] = result.terms[..] {
             let minus_one = |x: &Sum, y: &Sum| x.minus(y).and_then(|d| d.as_constant()) == Some(1);
             if minus_one(&a, &b) {
@@ -592,6 +633,12 @@ impl Walk<'_, '_> {
         let mut facts = Vec::new();
         let chosen = choose(bits, (&p, &yes.facts), (&q, &no.facts), true, &mut facts, &mut self.values);
         facts.into_iter().for_each(|fact| s.learn(fact));
+        if let Some(value) = self.values.exact(&chosen, &s.facts)
+            && !value.terms.is_empty()
+        {
+            let (yes, no) = (condition.yes.facts.clone(), condition.no.facts.clone());
+            s.add_choice(Choice { value, first: p, second: q, yes, no });
+        }
         s.stack.push(Value::Sum(chosen));
         Some(())
     }

@@ -32,6 +32,7 @@ impl Poly {
         Self(part(upper.constant).zip(part(upper.slope)).map(|(a, b)| [a, b, 0, 0]))
     }
 
+    /// Returns whether there is a bound at all.
     pub fn is_bounded(self) -> bool {
         self.0.is_some()
     }
@@ -42,16 +43,19 @@ impl Poly {
         (b == 0 && c == 0 && d == 0).then(|| u64::try_from(n.div_ceil(ONE)).ok())?
     }
 
+    /// Returns the sum; if it overflows, there is no bound.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.zip(other, |a, b| a.checked_add(b))
     }
 
+    /// Returns the larger of each pair of coefficients: a bound of both.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         self.zip(other, |a, b| Some(a.max(b)))
     }
 
+    /// Returns the product, rounded up; if it overflows or its degree is too high, there is no bound.
     #[must_use]
     pub fn times(self, other: Self) -> Self {
         let (Some(a), Some(b)) = (self.0, other.0) else {
@@ -100,6 +104,7 @@ impl Poly {
         out
     }
 
+    /// Returns the bound that [`Poly::to_bytes`] wrote.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let mut all = [0; DEGREE];
         for (place, n) in all.iter_mut().zip(bytes[1..].chunks_exact(16)) {

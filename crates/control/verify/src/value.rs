@@ -13,9 +13,14 @@ pub struct Sum {
     pub terms: Vec<(Symbol, u64)>,
 }
 
+/// The largest number of choices, the newest, that new facts may decide.
+pub const MAX_CHOICES: usize = 8;
+/// The largest number of facts of a condition.
+const MAX_KNOWN: usize = 16;
 /// The largest number of terms of a sum; a larger one becomes a new symbol.
 const MAX_TERMS: usize = 6;
 
+/// Returns a number whose lowest `bits` bits are set.
 pub fn mask(bits: u8) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
@@ -35,6 +40,7 @@ impl Sum {
         Self { bits, constant: 0, terms: vec![(symbol, 1)] }
     }
 
+    /// Returns the value if it contains no symbols.
     pub fn as_constant(&self) -> Option<u64> {
         self.terms.is_empty().then_some(self.constant)
     }
@@ -58,10 +64,12 @@ impl Sum {
         (terms.len() <= MAX_TERMS).then_some(Self { bits: self.bits, constant, terms })
     }
 
+    /// Returns the difference modulo 2^bits, or `None` if it has too many terms.
     pub fn minus(&self, other: &Self) -> Option<Self> {
         self.add(other, u64::MAX)
     }
 
+    /// Returns `factor × self` modulo 2^bits.
     pub fn scaled(&self, factor: u64) -> Self {
         let m = mask(self.bits);
         let times = |n: u64| n.wrapping_mul(factor) & m;
@@ -69,6 +77,7 @@ impl Sum {
         Self { bits: self.bits, constant: times(self.constant), terms }
     }
 
+    /// Returns the coefficient of a symbol, which is 0 if the sum does not contain it.
     pub fn coefficient(&self, symbol: Symbol) -> u64 {
         self.terms.iter().find(|(s, _)| *s == symbol).map_or(0, |(_, n)| *n)
     }
@@ -80,6 +89,19 @@ impl Sum {
             && power <= mask(self.bits)
             && self.constant.is_multiple_of(power)
             && self.terms.iter().all(|(_, n)| n.is_multiple_of(power))
+    }
+
+    /// Returns the exponent of the greatest power of two below 2^bits that divides the value, for any values
+    /// of its symbols.
+    fn divisor(&self) -> u32 {
+        let all = self.terms.iter().fold(self.constant, |all, (_, n)| all | n);
+        all.trailing_zeros().min(u32::from(self.bits) - 1)
+    }
+
+    /// Returns the value divided by 2^`by`, which divides it, modulo 2^(bits - by).
+    fn divided(&self, by: u32) -> Self {
+        let terms = self.terms.iter().map(|(s, n)| (*s, n >> by)).collect();
+        Self { bits: self.bits - by as u8, constant: self.constant >> by, terms }
     }
 
     /// Returns the value modulo 2^bits of fewer bits. Symbols are integers, so reducing coefficients is
@@ -113,14 +135,24 @@ pub struct Known {
 }
 
 impl Known {
+    /// Returns the facts of both, up to a limit.
     pub fn and(&self, other: &Self) -> Self {
-        Self {
-            facts: [&self.facts[..], &other.facts].concat(),
-            nonzero: [&self.nonzero[..], &other.nonzero].concat(),
+        let mut both = self.clone();
+        for fact in &other.facts {
+            if both.facts.len() < MAX_KNOWN && !both.facts.contains(fact) {
+                both.facts.push(fact.clone());
+            }
         }
+        for sum in &other.nonzero {
+            if both.nonzero.len() < MAX_KNOWN && !both.nonzero.contains(sum) {
+                both.nonzero.push(sum.clone());
+            }
+        }
+        both
     }
 }
 
+/// The abstract value of a local, a global, or a place on the stack or in memory.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// An integer.
@@ -138,6 +170,7 @@ impl Value {
         Self::Sum(Rc::new(Sum::constant(bits, n)))
     }
 
+    /// Returns whether both are known to be equal. Two values of which nothing is known count as equal.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Sum(a), Self::Sum(b)) | (Self::Copied(a), Self::Copied(b)) => Rc::ptr_eq(a, b) || a == b,
@@ -148,12 +181,23 @@ impl Value {
     }
 }
 
+/// Returns the width of an integer type; `None` for other types.
 pub fn bits_of(kind: ValType) -> Option<u8> {
     match kind {
         ValType::I32 => Some(32),
         ValType::I64 => Some(64),
         _ => None,
     }
+}
+
+/// A value that is `first` where the facts `yes` hold, and `second` where the facts `no` hold.
+#[derive(Debug)]
+pub struct Choice {
+    pub value: Linear,
+    pub first: Linear,
+    pub second: Linear,
+    pub yes: Vec<Fact>,
+    pub no: Vec<Fact>,
 }
 
 /// The symbols, and the names of sums that may wrap.
@@ -172,6 +216,7 @@ pub struct Values {
 }
 
 impl Values {
+    /// Returns a new integer of which only the interval `low ..= high` is known.
     pub fn within(&mut self, bits: u8, low: u64, high: u64) -> Rc<Sum> {
         if low == high {
             return Rc::new(Sum::constant(bits, low));
@@ -179,6 +224,7 @@ impl Values {
         Rc::new(Sum::symbol(bits, self.symbols.add(low, high.min(mask(bits)))))
     }
 
+    /// Returns a new integer of which nothing is known.
     pub fn any(&mut self, bits: u8) -> Rc<Sum> {
         self.within(bits, 0, mask(bits))
     }
@@ -213,15 +259,19 @@ impl Values {
         forms.into_iter().find(|form| inside(form, Some(facts)))
     }
 
-    /// Returns the integer in `0 .. 2^bits` that the sum is; as a new symbol if it may wrap.
+    /// Returns the integer in `0 .. 2^bits` that the sum is; as a new symbol if it may wrap, times the
+    /// greatest power of two that divides the sum.
     pub fn integer(&mut self, sum: &Rc<Sum>, facts: &[Fact]) -> Linear {
         if let Some(form) = self.exact(sum, facts) {
             return form;
         }
+        // A multiple of a power of two remains one when it wraps.
+        let by = sum.divisor();
+        let quotient = if by == 0 { sum.clone() } else { Rc::new(sum.divided(by)) };
         let symbols = &mut self.symbols;
-        let name = *self.names.entry(sum.clone()).or_insert_with(|| symbols.add(0, mask(sum.bits)));
-        self.named.entry(name).or_insert_with(|| sum.clone());
-        Linear::symbol(name)
+        let name = *self.names.entry(quotient.clone()).or_insert_with(|| symbols.add(0, mask(quotient.bits)));
+        self.named.entry(name).or_insert_with(|| quotient.clone());
+        Linear { constant: 0, terms: vec![(name, 1 << by)] }
     }
 
     /// Returns the least and the greatest value of a sum.

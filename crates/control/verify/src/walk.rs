@@ -6,13 +6,14 @@
 use crate::abi::{self, Host};
 use crate::certificate::{MAX_INLINE, Notes};
 use crate::cost::{Cost, ENTRY, weight};
+use crate::linear::Linear;
 use crate::loops::LoopBound;
 use crate::module::{About, MAX_DEPTH, Module, Node};
 use crate::observe::{Event, Observer};
 use crate::ops;
 use crate::poly::Poly;
 use crate::state::State;
-use crate::value::{Value, Values, bits_of};
+use crate::value::{Known, Value, Values, bits_of};
 use crate::{Refused, Rule};
 use flame_abi::layout::names;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +23,11 @@ use wasmparser::{BlockType, Operator, ValType};
 /// The cost of a function, for any arguments.
 #[derive(Clone, Debug)]
 pub struct Summary {
+    /// Without the cost of functions that diverge.
     pub cost: Cost,
     pub returns: bool,
+    /// Whether a function that diverges may be reached.
+    pub diverges: bool,
 }
 
 /// Chooses notes while a finder explores; a checker has none.
@@ -59,6 +63,7 @@ pub(crate) struct Traps {
     pub(crate) unmarked: Option<Cost>,
 }
 
+/// An abstract interpretation in progress.
 pub struct Walk<'m, 'a> {
     pub module: &'m Module<'a>,
     pub values: Values,
@@ -75,6 +80,8 @@ pub struct Walk<'m, 'a> {
     pub function: u32,
     inlined: usize,
     depth: usize,
+    /// Whether a call of a function that diverges was walked.
+    diverges: bool,
     /// The first reason found why there is no bound.
     pub why: Option<Refused>,
     /// The loops as they were verified, once for each entry into them.
@@ -85,13 +92,25 @@ pub struct Walk<'m, 'a> {
 
 /// The outcome of a walk: the states that return, and the cost of all paths.
 pub struct Outcome {
+    /// Without the cost of functions that diverge.
     pub cost: Cost,
     pub returns: bool,
+    /// Whether a function that diverges may be reached.
+    pub diverges: bool,
+}
+
+impl Outcome {
+    /// Returns the summary for callers.
+    pub fn summary(&self) -> Summary {
+        Summary { cost: self.cost, returns: self.returns, diverges: self.diverges }
+    }
 }
 
 type Walked<T> = Result<T, Refused>;
 
 impl<'m, 'a> Walk<'m, 'a> {
+    /// Creates a walk with the summaries of callees and the notes of the certificate, which may walk `work`
+    /// instructions and take as many steps of proofs.
     pub fn new(
         module: &'m Module<'a>,
         (summaries, diverging): (&'m BTreeMap<u32, Summary>, &'m BTreeSet<u32>),
@@ -115,6 +134,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             function: 0,
             inlined: 0,
             depth: 0,
+            diverges: false,
             why: None,
             loops: Vec::new(),
             exploring: 0,
@@ -129,6 +149,7 @@ impl<'m, 'a> Walk<'m, 'a> {
         }
     }
 
+    /// Returns the walk with a guide, which writes the notes.
     #[must_use]
     pub fn guided(mut self, guide: Rc<dyn Guide + 'm>) -> Self {
         self.guide = Some(guide);
@@ -140,7 +161,13 @@ impl<'m, 'a> Walk<'m, 'a> {
     }
 
     /// Walks a function as the host calls it, or with any arguments.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first rule that does not hold. No result is given if the work was used up meanwhile.
     pub fn entry(&mut self, function: u32, arguments: Vec<Value>) -> Walked<Outcome> {
+        self.function = function;
+        self.spend(self.module.globals.len() / 4, 0)?;
         let globals =
             self.module.globals.iter().map(|(kind, mutable, value)| match (bits_of(*kind), mutable, value) {
                 (Some(bits), false, Some(n)) => Value::constant(bits, *n),
@@ -154,16 +181,18 @@ impl<'m, 'a> Walk<'m, 'a> {
             memory: Vec::new(),
             facts: Vec::new(),
             nonzero: Vec::new(),
+            choices: Vec::new(),
             cost: Cost::ZERO,
             marked: false,
         };
         self.tell(Event::Begin { function, state: &state });
         let end = self.function(function, arguments, state)?;
         self.tell(Event::End);
+        self.spend(0, 0)?;
         let trap = self.traps.pop().unwrap_or_default();
         let paths = [end.as_ref().map(|s| s.cost), trap.marked, trap.unmarked];
         let cost = paths.into_iter().flatten().reduce(Cost::max).unwrap_or(Cost::ZERO);
-        Ok(Outcome { cost, returns: end.is_some() })
+        Ok(Outcome { cost, returns: end.is_some(), diverges: self.diverges })
     }
 
     /// Returns arguments of which nothing is known.
@@ -346,14 +375,24 @@ impl<'m, 'a> Walk<'m, 'a> {
                 let count = u64::from(targets.len());
                 self.spend(targets.len() as usize / 4, offset)?;
                 let listed = targets.targets().enumerate().filter_map(|(n, t)| Some((n as u64, t.ok()?)));
-                let mut seen: BTreeSet<u32> =
-                    listed.filter(|(n, _)| (low..=high).contains(n)).map(|(_, t)| t).collect();
-                if high >= count {
-                    seen.insert(targets.default());
+                // The least and the greatest value that leads to each target.
+                let mut seen: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+                let default = (high >= count).then_some((targets.default(), low.max(count), high));
+                let listed = listed.filter(|(n, _)| (low..=high).contains(n)).map(|(n, t)| (t, n, n));
+                for (depth, from, to) in listed.chain(default) {
+                    let range = seen.entry(depth).or_insert((from, to));
+                    *range = (range.0.min(from), range.1.max(to));
                 }
-                for depth in seen {
+                let form = self.values.integer(&value, &state.facts);
+                for (depth, (from, to)) in seen {
                     self.spend(1 + state.len() / 4, offset)?;
-                    self.branch(depth, &state);
+                    let least = form.shifted(-i128::from(from));
+                    let most = Linear::constant(to.into()).minus(&form);
+                    let facts = least.into_iter().chain(most).map(Rc::new).collect();
+                    let mut taken = state.clone();
+                    if taken.assume(&Known { facts, nonzero: Vec::new() }, &self.values) {
+                        self.branch(depth, &taken);
+                    }
                 }
                 Ok(None)
             }
@@ -403,11 +442,13 @@ impl<'m, 'a> Walk<'m, 'a> {
             }
             // A hint: no code runs.
             Some((names::IMPORTS, names::COLD)) => return Ok(Some(state)),
-            Some(_) => return Ok(Some(self.returned(kind.results(), state))),
+            Some(_) => return self.returned(kind.results(), offset, state).map(Some),
             None => {}
         }
         if self.diverging.contains(&callee) {
-            // It counts its instructions, so it ends in a trap; it never returns.
+            // It counts its instructions, so it ends in a trap; it never returns. Its cost is added once, to
+            // that of the entry.
+            self.diverges = true;
             self.trap(state.cost, state.marked);
             return Ok(None);
         }
@@ -437,12 +478,13 @@ impl<'m, 'a> Walk<'m, 'a> {
             return Err(Refused { rule: Rule::Unsummarised(callee), ..self.refused(Rule::Work, offset) });
         };
         let (cost, returns) = (summary.cost, summary.returns);
+        self.diverges |= summary.diverges;
         self.charge(cost, callee, &mut state);
         if !returns {
             self.trap(state.cost, state.marked);
             return Ok(None);
         }
-        Ok(Some(self.returned(kind.results(), state)))
+        self.returned(kind.results(), offset, state).map(Some)
     }
 
     fn charge(&mut self, cost: Cost, callee: u32, state: &mut State) {
@@ -453,14 +495,15 @@ impl<'m, 'a> Walk<'m, 'a> {
     }
 
     /// Forgets all values that a call may change, and pushes unknown results.
-    fn returned(&mut self, results: &[ValType], mut state: State) -> State {
+    fn returned(&mut self, results: &[ValType], offset: u32, mut state: State) -> Walked<State> {
+        self.spend(state.globals.len() / 4, offset)?;
         for kind in results {
             let value = self.named(Value::Any, *kind);
             state.stack.push(value);
         }
         state.memory.clear();
         self.forget_globals(&mut state);
-        state
+        Ok(state)
     }
 
     pub(crate) fn forget_globals(&mut self, state: &mut State) {
@@ -482,10 +525,12 @@ impl<'m, 'a> Walk<'m, 'a> {
         for callee in module.through_tables(kind) {
             self.spend(1, offset)?;
             if self.diverging.contains(callee) {
+                self.diverges = true;
                 continue;
             }
             match self.summaries.get(callee) {
                 Some(summary) => {
+                    self.diverges |= summary.diverges;
                     cost = cost.max(summary.cost);
                     returns |= summary.returns;
                 }
@@ -501,7 +546,10 @@ impl<'m, 'a> Walk<'m, 'a> {
         }
         self.charge(cost, self.function, &mut state);
         self.trap(state.cost, state.marked);
-        Ok(returns.then(|| self.returned(signature.results(), state)))
+        match returns {
+            true => self.returned(signature.results(), offset, state).map(Some),
+            false => Ok(None),
+        }
     }
 
     pub(crate) fn push_frame(&mut self, carried: usize, height: usize) {

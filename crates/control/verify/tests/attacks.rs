@@ -1,9 +1,11 @@
 //! Modules and certificates that once got a bound that an execution exceeds, or took far longer to check than
 //! to read.
 
+use flame_verify::linear::Symbols;
 use flame_verify::{
     Certificate, Cost, Form, LoopNote, Notes, Reference, Template, Verified, VerifyError, verify,
 };
+use flame_verify::{Rule, cost::DIVERGING};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -112,6 +114,90 @@ fn an_import_does_not_diverge() {
     assert!(matches!(verified(tick, &certificate), Err(VerifyError::NoFunction(1))));
     let no_bound = verified(tick, &Certificate::default()).unwrap();
     assert!(no_bound.entries[0].bound.is_err());
+}
+
+/// A function that is claimed to diverge is not free: the bound contains what the rewriter lets it spend,
+/// once, however it is reached.
+#[test]
+fn what_diverges_is_paid_for() {
+    let spin = "(func $spin (loop (br 0)))";
+    let table = "(type $t (func)) (table $d 1 1 funcref) (elem (table $d) (i32.const 0) func $spin)";
+    let inner = "(func $inner (call $spin))";
+    for (calls, before, more) in [
+        ("(call $spin)", 2, ""),
+        ("(call_indirect $d (type $t) (i32.const 0))", 4, table),
+        ("(call $inner)", 4, inner),
+        ("(if (global.get 0) (then (call $inner))) (call $inner)", 10, inner),
+    ] {
+        let rest = format!(
+            r#"(func (export "flame_batch") (param i32) (result i64) {calls} (i64.const 0))
+               {spin} {more} (global (mut i32) (i32.const 0))"#
+        );
+        let summaries = if more == inner { vec![(4, Notes::default())] } else { Vec::new() };
+        let certificate = Certificate { diverging: BTreeSet::from([3]), summaries, ..Certificate::default() };
+        let verified = verified(&rest, &certificate).unwrap();
+        assert!(verified.entries[0].diverges);
+        let most = verified.entries[0].bound.unwrap().at(0, 0).unwrap();
+        let own = most.checked_sub(DIVERGING.into());
+        assert!(own.is_some_and(|own| (2..=before).contains(&own)), "{calls}: {most}");
+    }
+}
+
+/// Each call forgets all globals, so their number is charged with each.
+#[test]
+fn globals_at_calls_are_charged() {
+    let rest = |globals: usize, calls: usize| {
+        format!(
+            r#"(func (export "flame_batch") (param i32) (result i64) {} (i64.const 0)) (func $g) {}"#,
+            "(call $g)".repeat(calls),
+            "(global (mut i64) (i64.const 0))".repeat(globals)
+        )
+    };
+    let certificate = Certificate { summaries: vec![(3, Notes::default())], ..Certificate::default() };
+    assert!(verified(&rest(4, 16_000), &certificate).unwrap().entries[0].bound.is_ok());
+    for globals in [1_000, 4_000] {
+        let found = verified(&rest(globals, 16_000), &certificate).unwrap();
+        assert_eq!(found.entries[0].bound.unwrap_err().rule, Rule::Work, "{globals}");
+    }
+}
+
+/// Once the work is used up nothing further is walked, and no summary is asked for twice.
+#[test]
+fn a_walk_ends_with_its_work() {
+    let rest = format!(
+        r#"(func (export "flame_batch") (param i32) (result i64) (call $small) (i64.const 0))
+           (func $large {}) (func $small) {}"#,
+        "(call $small)".repeat(16_000),
+        "(global (mut i64) (i64.const 0))".repeat(1_000)
+    );
+    let notes = |functions: &[u32]| Certificate {
+        summaries: functions.iter().map(|f| (*f, Notes::default())).collect(),
+        ..Certificate::default()
+    };
+    let found = verified(&rest, &notes(&[4, 3])).unwrap();
+    assert!(found.entries[0].bound.is_ok() && found.summaries.len() == 1);
+    let found = verified(&rest, &notes(&[4, 3, 2])).unwrap();
+    assert_eq!((found.summaries.len(), found.entries[0].bound.is_ok()), (1, true));
+    // The small one comes too late.
+    let uses = rest.replacen("(call $small) (i64", "(call $late) (i64", 1) + "(func $late)";
+    let found = verified(&uses, &notes(&[4, 3, 5])).unwrap();
+    let why = found.entries[0].bound.unwrap_err();
+    assert_eq!((why.rule, why.function, found.summaries.len()), (Rule::Work, 3, 1));
+    let twice = verified(&rest, &notes(&[4, 4])).unwrap_err().to_string();
+    assert!(twice.contains("summarised twice"), "{twice}");
+}
+
+/// Without steps there are no symbols, and no two symbols are ever the same.
+#[test]
+fn symbols_are_charged() {
+    let mut symbols = Symbols::new(100);
+    let all: BTreeSet<u32> = (0..100).map(|_| symbols.add(0, 1)).collect();
+    assert!(all.len() < 30 && symbols.steps_left() == 0);
+    // The next symbol is none of those that exist, and nothing is known about it.
+    let none = symbols.add(0, 1);
+    symbols.limit(none, 0);
+    assert_eq!(symbols.interval(none), (0, u64::MAX));
+    assert!(symbols.len() < none as usize);
 }
 
 /// The repetition that a certificate requests is limited by the size of the module: all its parts take
@@ -299,4 +385,65 @@ fn data_buys_no_work() {
         let verified = verified(&rest(data), &of_calls(2_000)).unwrap();
         assert_eq!(verified.entries[0].bound.unwrap_err().rule, flame_verify::Rule::Work);
     }
+}
+
+/// Verifies a tick that ends in a loop without end if memory says so, after `body`.
+fn tick(body: &str, notes: Notes) -> Result<Cost, flame_verify::Refused> {
+    let rest = format!(
+        r#"(func (export "flame_tick") (param i64) (result i64) (local $n i32) (local $i i32) (local $v i32)
+             (local.set $n (i32.load16_u (i32.const 0))) {body} (i64.const 0))"#
+    );
+    let certificate = Certificate { entries: BTreeMap::from([(2, notes)]), ..Certificate::default() };
+    verified(&rest, &certificate).unwrap().entries[0].bound
+}
+
+/// The value that a select chose is known on the paths that executed it, and nowhere else.
+#[test]
+fn choices_hold_where_they_were_made() {
+    let spin = "(loop (br 0))";
+    let most = "(drop (select (local.get $n) (i32.const 5) (i32.gt_u (local.get $n) (i32.const 4))))";
+    let least = "(drop (select (local.get $n) (i32.const 50) (i32.lt_u (local.get $n) (i32.const 50))))";
+    for body in [
+        format!("(if (i32.lt_u (local.get $n) (i32.const 10)) (then {most}) (else {spin}))"),
+        format!(
+            "(if (i32.lt_u (local.get $n) (i32.const 10)) (then {most}))
+             (if (i32.gt_u (local.get $n) (i32.const 50)) (then {spin}))"
+        ),
+        format!(
+            "(block (block (br_if 0 (i32.ge_u (local.get $n) (i32.const 10))) {most} (br 1))
+               (br_if 0 (i32.le_u (local.get $n) (i32.const 20))) {spin})"
+        ),
+        format!(
+            "(if (i32.gt_u (local.get $n) (i32.const 40)) (then {least}))
+             (if (i32.lt_u (local.get $n) (i32.const 20)) (then {spin}))"
+        ),
+    ] {
+        assert!(tick(&body, Notes::default()).is_err(), "{body}");
+    }
+    // The path that leaves a loop has not executed the select of its last iteration.
+    let counted = LoopNote {
+        forms: BTreeMap::from([(2, Form::Step(1))]),
+        facts: vec![Template { constant: 10, terms: vec![(-1, Reference::Trip)] }],
+        ..LoopNote::default()
+    };
+    let notes = || Notes { loops: BTreeMap::from([(0, counted.clone())]), ..Notes::default() };
+    let after = |end: &str| {
+        format!(
+            "(block (loop (br_if 1 (i32.ge_u (local.get $i) (i32.const 10)))
+               (local.set $v (select (local.get $i) (i32.const 5) (i32.gt_u (local.get $i) (i32.const 4))))
+               (local.set $i (i32.add (local.get $i) (i32.const 1))) (br 0)))
+             (if (i32.eq (local.get $i) (i32.const 10)) (then {end}))"
+        )
+    };
+    assert!(tick(&after("nop"), notes()).is_ok(), "the loop has a bound");
+    assert!(tick(&after(spin), notes()).is_err());
+}
+
+/// A condition has a limited number of facts, however often it is combined.
+#[test]
+fn conditions_do_not_grow() {
+    let twice = "(local.set $v (i32.and (local.get $v) (local.get $v)))".repeat(64);
+    let read = "(drop (i32.add (local.get $v) (i32.const 1)))".repeat(2_000);
+    let body = format!("(local.set $v (i32.lt_u (local.get $n) (i32.const 10))) {twice} {read}");
+    assert!(tick(&body, Notes::default()).is_ok());
 }

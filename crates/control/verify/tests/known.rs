@@ -76,7 +76,8 @@ fn arithmetic() {
         ("(i32.extend8_s c)", ANY32),
         ("(i32.extend16_s c)", (0, 255)),
         ("(i32.extend16_s d)", ANY32),
-        ("(i32.add (i32.eqz a) 0)", (0, 1)),
+        ("(i32.add (i32.eqz a) 0)", (0, 0)),
+        ("(i32.add (i32.eqz d) 0)", (0, 1)),
         ("(i32.add (i32.lt_u a b) 1)", (1, 2)),
     ]);
 }

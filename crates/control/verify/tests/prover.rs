@@ -1,5 +1,5 @@
-//! What the prover, sums and values say, against every assignment of small boxes; and what they must be able
-//! to say.
+//! Tests of the prover, sums and values against every assignment of small boxes, and of results that they
+//! must be able to state.
 
 #[path = "programs/random.rs"]
 mod random;
@@ -160,7 +160,7 @@ fn limits_of_forms_are_kept() {
         |from: Symbol, n: Symbol| Linear { constant: 0, terms: (from..from + n).map(|s| (s, 1)).collect() };
     assert!(many(0, 4).combined(1, &many(4, 4), 1).is_some());
     assert_eq!(many(0, 4).combined(1, &many(4, 5), 1), None);
-    let mut few = Symbols::new(2);
+    let mut few = Symbols::new(10);
     let (a, b) = (few.add(0, 9), few.add(0, 9));
     let fact = Rc::new(Linear { constant: 0, terms: vec![(a, -1), (b, 1)] });
     let goal = Linear { constant: 0, terms: vec![(a, -1), (b, 1)] };
@@ -335,8 +335,11 @@ fn a_sum_is_an_integer_only_where_it_cannot_wrap() {
         assert_eq!(values.integer(&sum, &[]), name);
         if alone.is_none() {
             assert!(values.symbols.len() == before + 1 || found.is_none(), "{}", what());
-            assert_eq!(values.named[&name.terms[0].0], sum);
-            assert_eq!(values.symbols.interval(name.terms[0].0), (0, top));
+            let (symbol, by) = name.terms[0];
+            let quotient = values.named[&symbol].clone();
+            let named = |a: &Vec<u64>| i128::from(sum_value(&quotient, a)) * by;
+            assert!(all.iter().all(|a| named(a) == sum_value(&sum, a).into()), "{}", what());
+            assert_eq!(values.symbols.interval(symbol), (0, top / by as u64));
         }
         // A sum that is not 0.
         if let Some(form) = values.positive(&sum, &facts) {
@@ -371,6 +374,7 @@ fn what_is_not_0_is_as_much_as_all_its_parts_have_in_common() {
     assert_eq!(least(&sum(0, &[(x, 1), (y, -1)]), &above), Some(-1));
     // New symbols, or constants.
     let mut values = Values::default();
+    values.symbols = Symbols::new(1 << 20);
     assert_eq!(*values.within(32, 7, 7), Sum::constant(32, 7));
     let some = values.within(32, 7, 1 << 40);
     assert_eq!(values.symbols.interval(some.terms[0].0), (7, mask(32)));
@@ -391,6 +395,7 @@ fn empty() -> State {
         memory: Vec::new(),
         facts: Vec::new(),
         nonzero: Vec::new(),
+        choices: Vec::new(),
         cost: flame_verify::Cost::ZERO,
         marked: false,
     }

@@ -6,6 +6,8 @@ use std::io;
 pub enum BlockError {
     #[error("shared memory of {bytes} bytes: {step}: {error}")]
     Memory { bytes: usize, step: &'static str, error: io::Error },
+    #[error("shared memory of {bytes} bytes: the region of this process has {free} bytes left")]
+    Exhausted { bytes: usize, free: usize },
     #[error("wake-up socket of a reader: {0}")]
     Socket(io::Error),
     #[error("the pool has {MAX_READERS} readers, the most it can have: remove one first")]

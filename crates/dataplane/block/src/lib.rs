@@ -57,12 +57,14 @@ mod memfd;
 mod pool;
 mod queue;
 mod reader;
+mod region;
 
 pub use error::BlockError;
 pub use memfd::SharedMemory;
 pub use pool::{Backlog, Pool, Published, ReaderFds, ReaderId};
 pub use queue::Block;
 pub use reader::{Item, Reader, Wake};
+pub use region::Region;
 
 use flame_abi::{Descriptor, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
 

@@ -1,6 +1,7 @@
 #![allow(unsafe_code)] // Maps memory.
 
 use crate::queue::Queue;
+use crate::region::Lease;
 use crate::{BlockError, MAX_SLOTS, SLOT_BYTES, SLOT_DESCRIPTORS};
 use flame_abi::Descriptor;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -8,17 +9,18 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 pub(crate) const PAGE: usize = 4096;
 const _: () = assert!(SLOT_BYTES.is_multiple_of(PAGE) && size_of::<Queue>() <= PAGE);
 
 /// The seals that fix the size of a mapped file, because access to missing pages raises SIGBUS.
-const SIZED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+pub(crate) const SIZED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// The seals under which only existing mappings can be written through (Linux 5.1).
 const READ_ONLY: SealFlags = SIZED.union(SealFlags::FUTURE_WRITE);
 
-/// A whole file, mapped and shared.
+/// A part of a file, mapped and shared.
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
@@ -30,10 +32,10 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn new(file: impl AsFd, bytes: usize, protection: ProtFlags) -> io::Result<Self> {
+    fn new(file: impl AsFd, offset: usize, bytes: usize, protection: ProtFlags) -> io::Result<Self> {
+        let (at, flags) = (std::ptr::null_mut(), MapFlags::SHARED);
         // SAFETY: a new mapping at an address the kernel picks, which nothing else refers to.
-        let start =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) }?;
+        let start = unsafe { rustix::mm::mmap(at, bytes, protection, flags, file, offset as u64) }?;
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("address 0 was mapped"))?;
         Ok(Self { start, bytes })
     }
@@ -53,17 +55,25 @@ impl Drop for Mapping {
     }
 }
 
-/// Creates a memfd of fixed size and maps it for writing.
-fn create(bytes: usize) -> Result<(OwnedFd, Mapping), BlockError> {
+/// Creates a memfd of `bytes`.
+pub(crate) fn create_file(bytes: usize) -> Result<OwnedFd, BlockError> {
     let fail = |step| move |error: io::Error| BlockError::Memory { bytes, step, error };
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = rustix::fs::memfd_create("flame-block", flags).map_err(|e| fail("memfd_create")(e.into()))?;
     rustix::fs::ftruncate(&fd, bytes as u64).map_err(|e| fail("ftruncate")(e.into()))?;
-    let mapping = Mapping::new(&fd, bytes, ProtFlags::READ | ProtFlags::WRITE).map_err(fail("mmap"))?;
-    Ok((fd, mapping))
+    Ok(fd)
 }
 
-fn seal(fd: &OwnedFd, bytes: usize, seals: SealFlags) -> Result<(), BlockError> {
+/// Maps a part of a file for writing.
+fn map_part(fd: &OwnedFd, offset: usize, bytes: usize) -> Result<Mapping, BlockError> {
+    Mapping::new(fd, offset, bytes, ProtFlags::READ | ProtFlags::WRITE).map_err(|error| BlockError::Memory {
+        bytes,
+        step: "mmap",
+        error,
+    })
+}
+
+pub(crate) fn seal(fd: &OwnedFd, bytes: usize, seals: SealFlags) -> Result<(), BlockError> {
     rustix::fs::fcntl_add_seals(fd, seals | SealFlags::SEAL).map_err(|e| BlockError::Memory {
         bytes,
         step: "fcntl(F_ADD_SEALS)",
@@ -71,28 +81,54 @@ fn seal(fd: &OwnedFd, bytes: usize, seals: SealFlags) -> Result<(), BlockError> 
     })
 }
 
-/// A memfd of fixed size that only its creator can write.
+/// A memfd of fixed size, or a part of a [`Region`](crate::Region), that only its creator can write.
 ///
-/// It is mapped for writing here and then sealed, so its descriptor can be shared freely: it can only be
+/// A memfd is mapped for writing here and then sealed, so its descriptor can be shared freely: it can only be
 /// mapped for reading. Pages take up memory only once they are written.
 pub struct SharedMemory {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
+    offset: usize,
     mapping: Mapping,
+    /// Returns the part to its region when dropped, after the mapping.
+    _lease: Option<Lease>,
 }
 
 impl SharedMemory {
     /// Creates shared memory of `bytes`, rounded up to whole pages.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the kernel refuses the memory, its mapping or its seals.
     pub fn new(bytes: usize) -> Result<Self, BlockError> {
         let bytes = bytes.next_multiple_of(PAGE);
-        let (fd, mapping) = create(bytes)?;
+        let fd = create_file(bytes)?;
+        let mapping = map_part(&fd, 0, bytes)?;
         seal(&fd, bytes, READ_ONLY)?;
-        Ok(Self { fd, mapping })
+        Ok(Self { fd: Arc::new(fd), offset: 0, mapping, _lease: None })
     }
 
+    /// Maps `bytes` at `offset` of a region's file, whole pages that nothing else maps for writing.
+    pub(crate) fn part(
+        fd: Arc<OwnedFd>,
+        offset: usize,
+        bytes: usize,
+        lease: Lease,
+    ) -> Result<Self, BlockError> {
+        let mapping = map_part(&fd, offset, bytes)?;
+        Ok(Self { fd, offset, mapping, _lease: Some(lease) })
+    }
+
+    /// Returns the offset in the file of [`fd`](Self::fd).
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Returns the descriptor of the file, which the memory still owns.
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
+    /// Returns the size of the mapping.
     pub fn bytes(&self) -> usize {
         self.mapping.bytes
     }
@@ -146,7 +182,8 @@ pub(crate) struct ControlPage {
 impl ControlPage {
     /// Creates a page of zeros and a descriptor to pass on.
     pub(crate) fn new() -> Result<(Self, OwnedFd), BlockError> {
-        let (fd, mapping) = create(PAGE)?;
+        let fd = create_file(PAGE)?;
+        let mapping = map_part(&fd, 0, PAGE)?;
         seal(&fd, PAGE, SIZED)?;
         Ok((Self { mapping }, fd))
     }
@@ -207,12 +244,12 @@ impl Slots {
     }
 }
 
-fn unexpected(name: &'static str, expected: String, found: String) -> BlockError {
+pub(crate) fn unexpected(name: &'static str, expected: String, found: String) -> BlockError {
     BlockError::Unexpected { name, expected, found }
 }
 
 /// Returns the size of a passed descriptor, after checking that it has at least these seals.
-fn checked(fd: &OwnedFd, name: &'static str, seals: SealFlags) -> Result<usize, BlockError> {
+pub(crate) fn checked(fd: &OwnedFd, name: &'static str, seals: SealFlags) -> Result<usize, BlockError> {
     let fail = |step| move |e: rustix::io::Errno| BlockError::Descriptor { name, step, error: e.into() };
     let found = rustix::fs::fcntl_get_seals(fd).map_err(fail("fcntl(F_GET_SEALS)"))?;
     if !found.contains(seals) {
@@ -228,5 +265,9 @@ fn checked(fd: &OwnedFd, name: &'static str, seals: SealFlags) -> Result<usize, 
 }
 
 fn map(fd: &OwnedFd, name: &'static str, bytes: usize, protection: ProtFlags) -> Result<Mapping, BlockError> {
-    Mapping::new(fd, bytes, protection).map_err(|error| BlockError::Descriptor { name, step: "mmap", error })
+    Mapping::new(fd, 0, bytes, protection).map_err(|error| BlockError::Descriptor {
+        name,
+        step: "mmap",
+        error,
+    })
 }

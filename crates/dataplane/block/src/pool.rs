@@ -79,6 +79,8 @@ struct Peer {
     control: Control,
     /// The other end of `event`, for a reader in another process.
     signal: Option<UnixStream>,
+    /// Whether it receives nothing more.
+    is_retired: bool,
 }
 
 impl Peer {
@@ -138,6 +140,10 @@ impl Pool {
     /// # Panics
     ///
     /// Panics if `slots` is not 1 to [`MAX_SLOTS`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the kernel refuses the memory.
     pub fn new(slots: usize) -> Result<Self, BlockError> {
         assert!((1..=MAX_SLOTS).contains(&slots), "1 to {MAX_SLOTS} slots");
         let memory = SharedMemory::new(slots * SLOT_BYTES)?;
@@ -170,6 +176,10 @@ impl Pool {
 
     /// Adds a reader in another process, otherwise as [`Pool::reader`]. Dropping it there removes it; after
     /// the end of its process, [`Pool::reap`] removes it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the pool has [`MAX_READERS`] readers, or if the kernel refuses a descriptor.
     pub fn remote_reader(&mut self, depth: usize) -> Result<ReaderFds, BlockError> {
         let (page, control) = ControlPage::new()?;
         let (signal, event) = UnixStream::pair().map_err(BlockError::Socket)?;
@@ -196,7 +206,9 @@ impl Pool {
         self.remote += usize::from(signal.is_some());
         let depth = depth.clamp(1, ENTRIES) as u64;
         let (published, freed, lost, tick, slots) = (0, 0, 0, 0, [0; ENTRIES]);
-        self.peers.push(Peer { id, bit, depth, published, freed, lost, tick, slots, control, signal });
+        let is_retired = false;
+        let peer = Peer { id, bit, depth, published, freed, lost, tick, slots, control, signal, is_retired };
+        self.peers.push(peer);
         Some(id)
     }
 
@@ -209,6 +221,11 @@ impl Pool {
         let before = self.peers.len();
         self.remove_all(|peer| peer.id == id);
         self.peers.len() < before
+    }
+
+    /// Gives a reader no further blocks and ticks. It keeps those that it has until it releases them.
+    pub fn retire(&mut self, id: ReaderId) {
+        self.peers.iter_mut().filter(|peer| peer.id == id).for_each(|peer| peer.is_retired = true);
     }
 
     fn remove_all(&mut self, is_gone: impl Fn(&Peer) -> bool) {
@@ -259,6 +276,11 @@ impl Pool {
         Some(Backlog { held: peer.published - peer.freed, waiting, lost: peer.lost })
     }
 
+    /// Returns the number of blocks that a reader has released so far, or `None` if it was removed.
+    pub fn released(&self, id: ReaderId) -> Option<u64> {
+        self.peers.iter().find(|peer| peer.id == id).map(|peer| peer.freed)
+    }
+
     /// Returns the number of packets that a reader has lost so far, or `None` if it was removed.
     pub fn lost(&self, id: ReaderId) -> Option<u64> {
         self.peers.iter().find(|peer| peer.id == id).map(|peer| peer.lost)
@@ -301,13 +323,14 @@ impl Pool {
         let Block { slot, packets, .. } = block;
         assert!(self.is_free(slot), "a reader holds slot {slot}, or there is none of that number");
         let entry = block.entry();
-        let mut mask = 0u64;
-        for peer in &mut self.peers {
+        let (mut mask, mut lost) = (0u64, 0);
+        for peer in self.peers.iter_mut().filter(|peer| !peer.is_retired) {
             if peer.published - peer.freed >= peer.depth {
                 peer.collect(&mut self.holders);
             }
             let words = peer.control.queue();
             if peer.published - peer.freed >= peer.depth {
+                lost += 1;
                 peer.lost += u64::from(packets);
                 words.writer.lost.store(peer.lost, Ordering::Relaxed);
                 continue;
@@ -324,7 +347,7 @@ impl Pool {
         }
         self.holders[slot] = mask;
         let taken = mask.count_ones();
-        let published = Published { taken, lost: self.peers.len() as u32 - taken };
+        let published = Published { taken, lost };
         if self.remote > 0 {
             self.wake();
         }
@@ -333,7 +356,7 @@ impl Pool {
 
     /// Publishes a tick at packet time `now_ns`, after the blocks published so far. Ticks ascend.
     pub fn tick(&mut self, now_ns: u64) {
-        for peer in &mut self.peers {
+        for peer in self.peers.iter_mut().filter(|peer| !peer.is_retired) {
             peer.tick = now_ns;
             // Pairs with the reader's `Acquire`: it sees the blocks before the tick.
             peer.control.queue().writer.tick.store(now_ns, Ordering::Release);

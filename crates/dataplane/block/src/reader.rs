@@ -57,6 +57,11 @@ impl Reader {
     ///
     /// System calls: `fcntl`, `fstat` and `mmap` here, `ppoll` and `read` to wait, `munmap` and `close`
     /// at the end; none to take and release.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a descriptor is not of the kind, size or layout that the writer creates, or if
+    /// it cannot be mapped.
     pub fn from_fds(data: OwnedFd, control: OwnedFd, event: OwnedFd) -> Result<Self, BlockError> {
         let slots = Slots::open(data)?;
         let page = ControlPage::open(&control)?;
@@ -203,6 +208,10 @@ impl Reader {
     }
 
     /// Sleeps until a block or a tick is ready, or for `timeout`. In the writer's process it returns at once.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the kernel refuses to wait. If a block is ready then, it is no error.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, BlockError> {
         if self.is_ready() {
             return Ok(Wake::Ready);

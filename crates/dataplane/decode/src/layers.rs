@@ -4,6 +4,7 @@
 use crate::{MAX_TUNNELS, ip, link, transport, tunnel};
 use flame_abi::{Descriptor, LinkType, flags};
 
+/// The kind of a header, which determines the places of its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An Ethernet header: destination at 0, source at 6.

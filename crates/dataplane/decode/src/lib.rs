@@ -4,15 +4,15 @@
 //! trusted: every read goes through [`read`], so an offset in a [`Descriptor`] always lies inside the
 //! captured bytes. A contradiction sets `MALFORMED`, and the fields decoded before it are kept.
 //!
-//! [`layers`] follows the same headers and lists them all, for views that must find every address.
+//! [`layers()`] follows the same headers and lists them all, for views that must find every address.
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod fast;
 mod hash;
 mod ip;
 pub mod layers;
 mod link;
-mod plain;
 mod read;
 mod transport;
 mod tunnel;
@@ -41,7 +41,7 @@ pub fn decode(link: LinkType, bytes: &[u8], wire_len: u32, options: Options) -> 
     // Only the full decoder finds packets in tunnels.
     if link == LinkType::ETHERNET
         && !options.decapsulate
-        && let Some(d) = plain::decode(bytes, wire_len)
+        && let Some(d) = fast::decode(bytes, wire_len)
     {
         return d;
     }

@@ -6,7 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod driver;
+// Brackets in the manuals of elements stand around optional arguments.
+#[allow(rustdoc::broken_intra_doc_links)]
 mod elements;
+pub mod modules;
 mod registry;
 mod runtime;
 

@@ -7,17 +7,17 @@ use flame_click::Args;
 /// A class of elements.
 pub struct Class {
     pub name: &'static str,
-    /// How many inputs and outputs it may have: `1/1-2`, `-/1`, `1-/=`.
+    /// The permitted numbers of inputs and outputs: `1/1-2`, `-/1`, `1-/=`.
     pub ports: &'static str,
     /// Push (`h`), pull (`l`) or agnostic (`a`), for each port; the last letter stands for the rest.
     pub processing: &'static str,
     pub keywords: &'static [&'static str],
     pub make: fn(&mut Args<'_>, &Setup<'_>) -> Box<dyn Element>,
-    /// The file it is in, whose head is its manual.
+    /// The text of its source file, whose head is its manual.
     pub source: &'static str,
 }
 
-/// What a class knows when it makes an element.
+/// The properties of an element that its class receives when it makes it.
 pub struct Setup<'a> {
     pub name: &'a str,
     pub class: &'static str,
@@ -34,6 +34,11 @@ pub fn find(name: &str) -> Option<&'static Class> {
 }
 
 impl Class {
+    /// Returns whether packets for one of its elements alone change nothing outside of that.
+    pub fn is_pure(&self) -> bool {
+        CLASSES.binary_search_by(|c| c.name.cmp(self.name)).is_ok_and(|at| PURE[at])
+    }
+
     /// Returns the lines of the manual about this class.
     pub fn manual(&self) -> String {
         let head = self.source.lines().map_while(|l| l.strip_prefix("//!"));
@@ -48,154 +53,209 @@ impl Class {
 }
 
 macro_rules! classes {
-    ($($class:path,)*) => { &[$(&$class,)*] };
+    (@) => { false };
+    (@ pure) => { true };
+    ($($class:path $(=> $mark:ident)?,)*) => {
+        /// All classes, sorted by name.
+        pub static CLASSES: &[&Class] = &[$(&$class,)*];
+
+        /// Whether each class is pure.
+        static PURE: &[bool] = &[$(classes!(@ $($mark)?),)*];
+    };
 }
 
-/// All classes, sorted by name.
-pub static CLASSES: &[&Class] = classes![
+// A class is `pure` if a packet that is pushed to an element of it, in a graph of that element alone, changes
+// nothing but that graph: no file, no socket, no terminal. Only such elements are measured by `flame click
+// check`, which gives them packets.
+classes![
     e::ipprint::ARP_PRINT,
-    e::arp::ARP_QUERIER,
-    e::arp::ARP_RESPONDER,
+    e::arp::ARP_QUERIER => pure,
+    e::arp::ARP_RESPONDER => pure,
+    e::arp_table::ARP_TABLE,
     e::basic::ADDRESS_INFO,
-    e::counter::AGGREGATE_COUNTER,
-    e::basic::ALIGN,
+    e::counter::AGGREGATE_COUNTER => pure,
+    e::basic::ALIGN => pure,
     e::basic::ALIGNMENT_INFO,
-    e::counter::AVERAGE_COUNTER,
-    e::unqueue::BANDWIDTH_RATED_SPLITTER,
-    e::unqueue::BANDWIDTH_RATED_UNQUEUE,
-    e::unqueue::BANDWIDTH_SHAPER,
-    e::switch::BYPASS,
-    e::ip::CHECK_ICMP_HEADER,
-    e::ip::CHECK_IP_HEADER,
-    e::ip::CHECK_IP_HEADER2,
-    e::paint::CHECK_PAINT,
-    e::ip::CHECK_TCP_HEADER,
-    e::ip::CHECK_UDP_HEADER,
-    e::classify::CLASSIFIER,
-    e::counter::COUNTER,
-    e::ip::DEC_IP_TTL,
-    e::unqueue::DELAY_SHAPER,
-    e::unqueue::DELAY_UNQUEUE,
-    e::lookup::DIRECT_IP_LOOKUP,
-    e::basic::DISCARD,
+    e::counter::AVERAGE_COUNTER => pure,
+    e::unqueue::BANDWIDTH_RATED_SPLITTER => pure,
+    e::unqueue::BANDWIDTH_RATED_UNQUEUE => pure,
+    e::unqueue::BANDWIDTH_SHAPER => pure,
+    e::switch::BYPASS => pure,
+    e::ip::CHECK_ICMP_HEADER => pure,
+    e::ip::CHECK_IP_HEADER => pure,
+    e::ip::CHECK_IP_HEADER2 => pure,
+    e::paint::CHECK_PAINT => pure,
+    e::ip::CHECK_TCP_HEADER => pure,
+    e::ip::CHECK_UDP_HEADER => pure,
+    e::classify::CLASSIFIER => pure,
+    e::control_socket::CONTROL_SOCKET,
+    e::counter::COUNTER => pure,
+    e::ip::DEC_IP_TTL => pure,
+    e::unqueue::DELAY_SHAPER => pure,
+    e::unqueue::DELAY_UNQUEUE => pure,
+    e::lookup::DIRECT_IP_LOOKUP => pure,
+    e::basic::DISCARD => pure,
     e::script::DRIVER_MANAGER,
-    e::ether::DROP_BROADCASTS,
+    e::ether::DROP_BROADCASTS => pure,
     e::basic::ERROR,
-    e::ether::ETHER_ENCAP,
-    e::ether::ETHER_MIRROR,
-    e::ether::ETHER_REWRITE,
-    e::ether::ETHER_VLAN_ENCAP,
-    e::ip::FIX_IP_SRC,
+    e::ether::ETHER_ENCAP => pure,
+    e::ether::ETHER_MIRROR => pure,
+    e::ether::ETHER_REWRITE => pure,
+    e::ether::ETHER_VLAN_ENCAP => pure,
+    e::ip::FIX_IP_SRC => pure,
+    e::from_device::FROM_DEVICE,
     e::dump::FROM_DUMP,
     e::summary::FROM,
-    e::queue::FRONT_DROP_QUEUE,
-    e::queue::FULL_NOTE_QUEUE,
-    e::ip::GET_IP_ADDRESS,
-    e::switch::HASH_SWITCH,
-    e::ether::HOST_ETHER_FILTER,
-    e::switch::HUB,
-    e::icmp::ICMP_ERROR,
-    e::encap::ICMP_IP_ENCAP,
-    e::encap::ICMP_PING_ENCAP,
-    e::icmp::ICMP_PING_RESPONDER,
-    e::rewriter::IP_ADDR_REWRITER,
-    e::filter::IP_CLASSIFIER,
-    e::encap::IP_ENCAP,
-    e::filter::IP_FILTER,
-    e::gateway::IP_FRAGMENTER,
-    e::gateway::IP_GW_OPTIONS,
+    e::queue::FRONT_DROP_QUEUE => pure,
+    e::queue::FULL_NOTE_QUEUE => pure,
+    e::ip::GET_IP_ADDRESS => pure,
+    e::switch::HASH_SWITCH => pure,
+    e::ether::HOST_ETHER_FILTER => pure,
+    e::switch::HUB => pure,
+    e::icmp::ICMP_ERROR => pure,
+    e::encap::ICMP_IP_ENCAP => pure,
+    e::encap::ICMP_PING_ENCAP => pure,
+    e::icmp::ICMP_PING_RESPONDER => pure,
+    e::rewriter::ICMP_PING_REWRITER => pure,
+    e::icmp_rewriter::ICMP_REWRITER,
+    e::rewriter::IP_ADDR_REWRITER => pure,
+    e::filter::IP_CLASSIFIER => pure,
+    e::encap::IP_ENCAP => pure,
+    e::filter::IP_FILTER => pure,
+    e::gateway::IP_FRAGMENTER => pure,
+    e::gateway::IP_GW_OPTIONS => pure,
     e::ipprint::IP_PRINT,
-    e::gateway::IP_REASSEMBLER,
-    e::rewriter::IP_REWRITER,
+    e::gateway::IP_REASSEMBLER => pure,
+    e::rewriter::IP_REWRITER => pure,
     e::rewriter::PATTERNS,
-    e::basic::IDLE,
+    e::basic::IDLE => pure,
     e::source::INFINITE_SOURCE,
-    e::switch::INPUT_SWITCH,
-    e::lookup::LINEAR_IP_LOOKUP,
-    e::unqueue::LINK_UNQUEUE,
-    e::lookup::LOOKUP_IP_ROUTE,
-    e::bound::LOOP,
-    e::ip::MARK_IP_CE,
-    e::ip::MARK_IP_HEADER,
+    e::switch::INPUT_SWITCH => pure,
+    e::kernel_tun::KERNEL_TUN,
+    e::lookup::LINEAR_IP_LOOKUP => pure,
+    e::unqueue::LINK_UNQUEUE => pure,
+    e::lookup::LOOKUP_IP_ROUTE => pure,
+    e::bound::LOOP => pure,
+    e::ip::MARK_IP_CE => pure,
+    e::ip::MARK_IP_HEADER => pure,
     e::basic::MESSAGE,
-    e::queue::MIXED_QUEUE,
-    e::queue::NOTIFIER_QUEUE,
-    e::basic::NULL,
-    e::strip::PAD,
-    e::paint::PAINT,
-    e::paint::PAINT_SWITCH,
-    e::paint::PAINT_TEE,
-    e::bound::POLL,
+    e::queue::MIXED_QUEUE => pure,
+    e::module::MODULE,
+    e::queue::NOTIFIER_QUEUE => pure,
+    e::basic::NULL => pure,
+    e::strip::PAD => pure,
+    e::paint::PAINT => pure,
+    e::paint::PAINT_SWITCH => pure,
+    e::paint::PAINT_TEE => pure,
+    e::bound::POLL => pure,
     e::basic::PORT_INFO,
     e::print::PRINT,
-    e::sched::PRIO_SCHED,
-    e::chance::PROB_SPLITTER,
-    e::basic::PULL_NULL,
-    e::switch::PULL_SWITCH,
-    e::switch::PULL_TEE,
-    e::basic::PUSH_NULL,
-    e::queue::QUEUE,
-    e::queue::QUICK_NOTE_QUEUE,
-    e::chance::RED,
-    e::lookup::RADIX_IP_LOOKUP,
-    e::chance::RANDOM_SAMPLE,
-    e::switch::RANDOM_SWITCH,
-    e::lookup::RANGE_IP_LOOKUP,
+    e::sched::PRIO_SCHED => pure,
+    e::chance::PROB_SPLITTER => pure,
+    e::basic::PULL_NULL => pure,
+    e::switch::PULL_SWITCH => pure,
+    e::switch::PULL_TEE => pure,
+    e::basic::PUSH_NULL => pure,
+    e::queue::QUEUE => pure,
+    e::queue::QUICK_NOTE_QUEUE => pure,
+    e::chance::RED => pure,
+    e::lookup::RADIX_IP_LOOKUP => pure,
+    e::chance::RANDOM_SAMPLE => pure,
+    e::switch::RANDOM_SWITCH => pure,
+    e::lookup::RANGE_IP_LOOKUP => pure,
     e::source::RATED_SOURCE,
-    e::unqueue::RATED_SPLITTER,
-    e::unqueue::RATED_UNQUEUE,
-    e::strip::RESIZE,
-    e::sched::ROUND_ROBIN_SCHED,
-    e::switch::ROUND_ROBIN_SWITCH,
+    e::unqueue::RATED_SPLITTER => pure,
+    e::unqueue::RATED_UNQUEUE => pure,
+    e::strip::RESIZE => pure,
+    e::sched::ROUND_ROBIN_SCHED => pure,
+    e::switch::ROUND_ROBIN_SWITCH => pure,
     e::basic::SCHEDULE_INFO,
     e::script::SCRIPT,
-    e::ip::SET_IP_ADDRESS,
-    e::ip::SET_IP_CHECKSUM,
-    e::ip::SET_IP_DSCP,
-    e::ip::SET_IP_ECN,
-    e::ip::SET_TCP_CHECKSUM,
-    e::chance::SET_TIMESTAMP,
-    e::chance::SET_TIMESTAMP_DELTA,
-    e::ip::SET_UDP_CHECKSUM,
-    e::ether::SET_VLAN_ANNO,
-    e::unqueue::SHAPER,
-    e::switch::SIMPLE_PULL_SWITCH,
-    e::queue::SIMPLE_QUEUE,
-    e::lookup::STATIC_IP_LOOKUP,
-    e::switch::STATIC_PULL_SWITCH,
-    e::switch::STATIC_SWITCH,
-    e::strip::STORE_DATA,
-    e::ip::STORE_IP_ADDRESS,
-    e::sched::STRIDE_SCHED,
-    e::sched::STRIDE_SWITCH,
-    e::strip::STRIP,
-    e::ether::STRIP_ETHER_VLAN,
-    e::strip::STRIP_IP,
-    e::strip::STRIP_TCP,
-    e::strip::STRIP_TO_NETWORK,
-    e::switch::SWITCH_CLASS,
-    e::rewriter::TCP_REWRITER,
-    e::switch::TEE,
-    e::queue::THREAD_SAFE_QUEUE,
+    e::ip::SET_IP_ADDRESS => pure,
+    e::ip::SET_IP_CHECKSUM => pure,
+    e::ip::SET_IP_DSCP => pure,
+    e::ip::SET_IP_ECN => pure,
+    e::ip::SET_TCP_CHECKSUM => pure,
+    e::chance::SET_TIMESTAMP => pure,
+    e::chance::SET_TIMESTAMP_DELTA => pure,
+    e::ip::SET_UDP_CHECKSUM => pure,
+    e::ether::SET_VLAN_ANNO => pure,
+    e::unqueue::SHAPER => pure,
+    e::switch::SIMPLE_PULL_SWITCH => pure,
+    e::queue::SIMPLE_QUEUE => pure,
+    e::socket::SOCKET,
+    e::lookup::STATIC_IP_LOOKUP => pure,
+    e::switch::STATIC_PULL_SWITCH => pure,
+    e::switch::STATIC_SWITCH => pure,
+    e::strip::STORE_DATA => pure,
+    e::ip::STORE_IP_ADDRESS => pure,
+    e::sched::STRIDE_SCHED => pure,
+    e::sched::STRIDE_SWITCH => pure,
+    e::strip::STRIP => pure,
+    e::ether::STRIP_ETHER_VLAN => pure,
+    e::strip::STRIP_IP => pure,
+    e::strip::STRIP_TCP => pure,
+    e::strip::STRIP_TO_NETWORK => pure,
+    e::switch::SWITCH_CLASS => pure,
+    e::rewriter::TCP_REWRITER => pure,
+    e::switch::TEE => pure,
+    e::queue::THREAD_SAFE_QUEUE => pure,
     e::chance::TIME_FILTER,
-    e::sched::TIME_SORTED_SCHED,
-    e::unqueue::TIMED_SINK,
+    e::sched::TIME_SORTED_SCHED => pure,
+    e::unqueue::TIMED_SINK => pure,
     e::source::TIMED_SOURCE,
+    e::to_device::TO_DEVICE,
     e::dump::TO_DUMP,
     e::summary::TO,
-    e::strip::TRUNCATE,
-    e::encap::UDP_IP_ENCAP,
-    e::rewriter::UDP_REWRITER,
-    e::unqueue::UNQUEUE,
-    e::strip::UNSTRIP,
-    e::strip::UNSTRIP_IP,
-    e::ether::VLAN_DECAP,
-    e::ether::VLAN_ENCAP,
+    e::strip::TRUNCATE => pure,
+    e::encap::UDP_IP_ENCAP => pure,
+    e::rewriter::UDP_REWRITER => pure,
+    e::unqueue::UNQUEUE => pure,
+    e::strip::UNSTRIP => pure,
+    e::strip::UNSTRIP_IP => pure,
+    e::ether::VLAN_DECAP => pure,
+    e::ether::VLAN_ENCAP => pure,
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keywords_without_an_effect_are_documented() {
+        let page = include_str!("../../../../docs/click.md");
+        let listed = |class: &str, key: &str| {
+            let rows = page.lines().filter(|l| l.starts_with("| `") && l.contains(&format!("`{class}`")));
+            rows.filter_map(|row| row.split(" | ").nth(1)).any(|keys| keys.contains(&format!("`{key}`")))
+        };
+        for class in CLASSES {
+            let ignored = class.source.split("args.ignore::<").skip(1);
+            let ignored = ignored.filter_map(|t| t.split('"').nth(1));
+            for key in ignored.filter(|k| class.keywords.contains(k)) {
+                // A file has several classes; what one of them ignores, others may read.
+                let is_shared = CLASSES.iter().any(|c| c.source == class.source && listed(c.name, key));
+                assert!(listed(class.name, key) || is_shared, "docs/click.md: {} ignores {key}", class.name);
+            }
+        }
+        assert!(listed("ARPQuerier", "POLL_TIMEOUT") && !listed("ARPQuerier", "CAPACITY"));
+    }
+
+    #[test]
+    fn classes_that_act_outside_of_the_graph_are_not_pure() {
+        for name in ["Script", "DriverManager", "ControlSocket", "Socket", "KernelTun", "ToDump", "Module"] {
+            assert!(!find(name).unwrap().is_pure(), "{name}");
+        }
+        for class in CLASSES {
+            let acts = ["std::fs", "File::", "std::net", "UnixStream", "super::output", "std::process"];
+            let found = acts.iter().find(|text| class.source.contains(**text));
+            assert!(
+                !class.is_pure() || found.is_none(),
+                "{} is pure, and its file uses {found:?}",
+                class.name
+            );
+        }
+        assert!(find("Queue").unwrap().is_pure() && find("CheckIPHeader").unwrap().is_pure());
+    }
 
     #[test]
     fn classes_are_sorted_and_have_manuals() {

@@ -16,6 +16,7 @@ fn environment(seed: u64) -> Environment {
         interrupt: Default::default(),
         parse: None,
         seed,
+        modules: None,
     }
 }
 
@@ -99,6 +100,19 @@ const STAGES: &[&str] = &[
     "Queue(5) -> DelayUnqueue(1ms)",
     "Queue(5) -> Shaper(40) -> Unqueue",
     "Script(TYPE PACKET, return 0)",
+    "Strip(6) -> Unstrip(9)",
+    "Strip(4) -> ToDump(/dev/null)",
+    "StripToNetworkHeader -> UnstripIPHeader",
+    "IPReassembler(HIMEM 9000)",
+    "ARPQuerier(1.0.0.9, 2:2:2:2:2:2, ENTRY_CAPACITY 1, CAPACITY 2)",
+    "IPRewriter(keep 0 0, MAPPING_CAPACITY 2, GUARANTEE 0)",
+    "Queue(4) -> TimeSortedSched -> Unqueue",
+    "Queue(4) -> StrideSched(2) -> Unqueue",
+    "Queue(4) -> BandwidthShaper(9kBps) -> Unqueue",
+    "RED(1, 3, 0.5) -> SimpleQueue(3) -> Unqueue",
+    "ICMPPingRewriter(pattern 7.0.0.1 1024-1026# - - 0 0)",
+    "{ input->r::IPRewriter(keep 0 0)->ICMPError(9.9.9.9, timeexceeded)->i::ICMPRewriter(r)->output; i[1]->output; }",
+    "{ t::ARPTable; input->ARPQuerier(1.0.0.9, 2:2:2:2:2:2, TABLE t, CAPACITY 3)->output; }",
 ];
 
 prop_compose! {
@@ -144,26 +158,51 @@ prop_compose! {
 
 fn check(text: &str, seed: u64) {
     let router = Router::new(graph(text), text, environment(seed)).unwrap_or_else(|e| panic!("{text}\n{e}"));
-    let end = router.clock.now() + flame_click::Nanos(60_000_000_000);
-    for _ in 0..20_000 {
+    let begin = router.clock.now();
+    run_to(&router, begin, 15);
+    assert_adds_up(&router, text);
+    // All elements are replaced by themselves, then the router by itself.
+    for i in 0..router.nodes_count() {
+        let name = &router.nodes[i].name;
+        let config = router.read(None, &format!("{name}.config"), "").unwrap();
+        let _ = router.write(None, &format!("{name}.config"), &config);
+    }
+    assert_adds_up(&router, text);
+    run_to(&router, begin, 30);
+    assert_adds_up(&router, text);
+    let made: u64 = (0..router.nodes_count()).map(|i| router.account(i).made).sum();
+    assert!(made > 0, "no traffic\n{text}");
+    let mut env = environment(seed);
+    env.clock = router.clock.clone();
+    let new = Router::new(graph(text), text, env).unwrap();
+    new.take_state(&router);
+    assert_adds_up(&router, text);
+    run_to(&new, begin, 60);
+    assert_adds_up(&new, text);
+}
+
+/// Runs to so many seconds after the beginning, or for a while if there is always work.
+fn run_to(router: &Router, begin: flame_click::Nanos, seconds: i64) {
+    let end = begin + flame_click::Nanos(seconds * 1_000_000_000);
+    for _ in 0..10_000 {
         let work = router.step();
-        let next = router.next_event();
         if work != flame_element::Work::Done {
-            match next.filter(|t| *t <= end) {
+            match router.next_event().filter(|t| *t <= end) {
                 Some(time) => router.clock.jump(time),
                 None => break,
             };
         }
     }
-    let made: u64 = (0..router.nodes_count()).map(|i| router.account(i).made).sum();
-    assert!(made > 0, "no traffic\n{text}");
+}
+
+fn assert_adds_up(router: &Router, text: &str) {
     for i in 0..router.nodes_count() {
         let account = router.account(i);
         assert!(account.adds_up(), "{}: {account:?}\n{text}", router.declaration(i));
     }
 }
 
-/// How many graphs are tried: `FLAME_GRAPHS`, or a few hundred.
+/// Returns the number of graphs to try: `FLAME_GRAPHS`, or 400.
 fn cases() -> ProptestConfig {
     let cases = std::env::var("FLAME_GRAPHS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
     ProptestConfig { cases, ..ProptestConfig::default() }
@@ -227,7 +266,7 @@ fn every_class_refuses_or_accepts_odd_arguments_without_a_panic() {
             "99999999999999999999",
         ] {
             let text = format!("e :: {}({config});", class.name);
-            let _ = Router::check(&graph(&text));
+            let _ = Router::check(&graph(&text), None);
         }
     }
 }

@@ -1,4 +1,6 @@
 use crate::caller::{Caller, Ended};
+use crate::keep::Place;
+use crate::keeping::{Keeping, Next};
 use crate::module::{LoadedModule, Shape};
 use crate::outlet::{Origin, Outlet};
 use crate::stop::{Quantum, Stop};
@@ -19,19 +21,22 @@ pub struct BatchLoop {
     name: String,
     worker: usize,
     caller: Caller,
-    /// Whether its calls end within one quantum: either no packet is lost meanwhile, or it shares blocks with
-    /// others, which would wait for it if it kept them.
+    /// Whether its calls end within one quantum: either no packet is lost meanwhile, or it is bounded and
+    /// shares blocks, which the source takes back. Then a batch and its rests cost at most twice the budgets
+    /// of its packets, and other calls at most [`flame_plan::longest_call`].
     is_whole: bool,
     restarts: u32,
     reader: Reader,
     /// The current block.
     work: Option<Work>,
+    /// The input from which the packets come, for a module that forwards them.
+    port: Option<u32>,
     /// The number of further blocks that may be taken in this quantum.
     blocks: u32,
     /// The tick to make before the next block is taken.
     due: Option<u64>,
-    /// Whether the current call has not sent messages yet.
-    is_fresh: bool,
+    /// The number of calls that have ended.
+    calls: u64,
     meters: Meters,
     /// The resolution of the view: ticks and the end are no finer than packets.
     resolution_ns: u64,
@@ -46,6 +51,7 @@ pub struct BatchLoop {
     lost: u64,
     /// Whether the last call has begun.
     is_ending: bool,
+    keeping: Keeping,
 }
 
 /// A block that is being processed.
@@ -88,9 +94,10 @@ impl BatchLoop {
             },
             reader,
             work: None,
+            port: module.loaded.forwards().then_some(0),
             blocks: 0,
             due: None,
-            is_fresh: true,
+            calls: 0,
             meters: module.meters.clone(),
             resolution_ns: p.view.resolution_ns,
             ticked: 0,
@@ -99,6 +106,7 @@ impl BatchLoop {
             account: Account::default(),
             lost: 0,
             is_ending: false,
+            keeping: Keeping::new(module.take_place(Place::Worker(worker))),
         }
     }
 
@@ -107,6 +115,11 @@ impl BatchLoop {
     pub fn preemptible(self) -> Self {
         let is_whole = self.is_whole && self.caller.loaded().class() == ModuleClass::Bounded;
         Self { is_whole, ..self }
+    }
+
+    /// Sets the input from which the packets of the next blocks come. No block waits.
+    pub fn set_port(&mut self, port: u32) {
+        self.port = Some(port);
     }
 
     pub fn module(&self) -> ModuleId {
@@ -118,10 +131,12 @@ impl BatchLoop {
         &self.account
     }
 
+    /// Returns the account of the packets, at the end.
     pub fn into_account(self) -> Account {
         self.account
     }
 
+    /// Returns the identity of the module's reader in its pool.
     pub fn reader(&self) -> ReaderId {
         self.reader.id()
     }
@@ -130,6 +145,12 @@ impl BatchLoop {
     pub fn offer(&mut self, offered: u64, filtered: u64) {
         self.account.offered += offered;
         self.account.filtered += filtered;
+    }
+
+    /// Counts packets that sampling left out.
+    pub fn sampled(&mut self, packets: u64) {
+        self.account.offered += packets;
+        self.account.sampled += packets;
     }
 
     /// Counts packets that the module does not process. It learns their number with its next batch.
@@ -161,32 +182,50 @@ impl BatchLoop {
 
     /// Returns whether work waits: a call that has not ended, a tick or a block.
     pub fn is_busy(&self) -> bool {
-        self.caller.is_busy() || self.due.is_some() || self.work.is_some() || self.reader.is_ready()
+        self.caller.is_busy()
+            || self.due.is_some()
+            || self.work.is_some()
+            || self.reader.is_ready()
+            || self.keeping.is_pending()
+    }
+
+    /// Returns whether the module has no instance any more.
+    pub fn is_gone(&self) -> bool {
+        self.caller.is_gone() && !self.caller.is_busy()
     }
 
     /// Returns whether work waits only for a quantum.
     pub fn can_progress(&mut self) -> bool {
-        self.is_busy() && self.caller.may_begin()
+        self.is_busy() && self.caller.may_begin() && (self.caller.is_busy() || !self.keeping.must_wait())
     }
 
     /// Creates an instance. If that fails, the module stays stopped.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `outlet`, which receives the fault if no instance can be created.
     pub fn launch<E>(&mut self, restarted: bool, outlet: &mut dyn Outlet<E>) -> Result<(), E> {
         match self.caller.launch(restarted) {
             Ok(()) => Ok(()),
             Err(fault) => {
                 self.restarts = 0;
+                self.keeping.let_go();
                 self.report(&fault, None, false, outlet)
             }
         }
     }
 
     /// Does waiting work until none is left or the quantum is over.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `outlet`, which receives the module's faults.
     pub fn go<E>(&mut self, conditions: Conditions<'_>, outlet: &mut dyn Outlet<E>) -> Result<(), E> {
         let quantum =
             if self.is_whole { Quantum::whole(conditions.stop) } else { Quantum::slice(conditions.stop) };
         let quantum = if conditions.is_last { quantum.ending() } else { quantum };
         self.blocks = BLOCKS;
-        while self.caller.is_busy() || self.start_next(conditions) {
+        while self.caller.is_busy() || self.start_next(conditions, outlet)? {
             if !self.call(&quantum, outlet)? {
                 break;
             }
@@ -199,7 +238,20 @@ impl BatchLoop {
     }
 
     /// Starts the next call. Returns false if no work waits or the instance is gone.
-    fn start_next(&mut self, conditions: Conditions<'_>) -> bool {
+    fn start_next<E>(&mut self, conditions: Conditions<'_>, outlet: &mut dyn Outlet<E>) -> Result<bool, E> {
+        if self.caller.is_gone() {
+            self.keeping.let_go();
+        }
+        let next = if self.keeping.is_pending() { self.keeping.next() } else { Next::Free };
+        match next {
+            // A call lets an eviction take effect.
+            Next::Wait if !self.caller.is_evicted() => return Ok(false),
+            Next::Call(call) => {
+                self.caller.start(call, self.caller.allowance());
+                return Ok(true);
+            }
+            Next::Wait | Next::Free => {}
+        }
         loop {
             if let Some(Work { block, next }) = self.work {
                 let left = block.packets - next;
@@ -213,13 +265,18 @@ impl BatchLoop {
                         let (count, lost) = (conditions.batch.min(left), std::mem::take(&mut self.lost));
                         let descriptors =
                             layout::VIEW + Pool::offset(block.slot) as u32 + next * Descriptor::SIZE as u32;
-                        let call = Call::Batch { descriptors, count, lost, link: block.link };
-                        self.caller.start(call, self.caller.allowance());
-                        return true;
+                        let link = block.link;
+                        let call = match self.port {
+                            None => Call::Batch { descriptors, count, lost, link },
+                            Some(port) => Call::Push { port, descriptors, count, lost, link },
+                        };
+                        self.caller.start(call, self.caller.allowance_after(count));
+                        return Ok(true);
                     }
                 };
                 if let Some(cause) = cause {
                     self.shed(cause, u64::from(left));
+                    outlet.decided(left, Some(cause))?;
                 }
                 self.work = None;
                 self.reader.release(block.slot);
@@ -233,13 +290,13 @@ impl BatchLoop {
             {
                 self.due = None;
                 self.caller.start(Call::Tick { now_ns }, self.caller.allowance());
-                return true;
+                return Ok(true);
             }
             if self.blocks == 0 {
-                return false;
+                return Ok(false);
             }
             match self.reader.take_item() {
-                None => return false,
+                None => return Ok(false),
                 Some(Item::Block(block)) => {
                     self.blocks -= 1;
                     self.work = Some(Work { block, next: 0 });
@@ -257,34 +314,46 @@ impl BatchLoop {
 
     /// Continues the call that was started and returns whether it has ended.
     fn call<E>(&mut self, quantum: &Quantum<'_>, outlet: &mut dyn Outlet<E>) -> Result<bool, E> {
-        let (module, worker) = (self.module, self.worker);
-        let is_fresh = &mut self.is_fresh;
+        let (module, worker, call) = (self.module, self.worker, self.calls);
+        let is_export = self.caller.is_in_export();
+        let (keeping, mut state) = (&mut self.keeping, false);
         let ended = self.caller.go(quantum, &mut |output| {
-            // Messages of a call, including those of its continuations, share one budget, which begins with
-            // the first of them.
-            let is_first = output.counts.messages > 0 && std::mem::take(is_fresh);
-            let from = Origin { module, worker, is_first };
+            if is_export {
+                state = true;
+                keeping.store(output.bytes);
+                return Ok(());
+            }
+            // Messages of a call, including those of its continuations, share one budget.
+            let from = Origin { module, worker, call };
             outlet.output(from, output)
         })?;
-        self.is_fresh |= !matches!(ended, Ended::Paused);
+        self.calls += u64::from(!matches!(ended, Ended::Paused));
         match ended {
             Ended::Paused => return Ok(false),
-            Ended::Done(Call::Batch { count, .. }, _) => {
-                self.processed(count);
-                self.advance(count);
+            // Without output, the state is empty.
+            Ended::Done(Call::Export, _) if !state => self.keeping.store(&[]),
+            Ended::Done(Call::Import(_), _) => self.keeping.imported(self.caller.has_refused()),
+            Ended::Done(Call::Tick { now_ns }, _) => self.keeping.tick(now_ns),
+            Ended::Done(call, _) => {
+                if let Some(count) = call.packets() {
+                    self.processed(count);
+                    self.advance(count);
+                    outlet.decided(count, None)?;
+                }
             }
-            Ended::Done(..) => {}
             Ended::Evicted(_, reason) => {
                 self.restarts = 0;
+                self.keeping.let_go();
                 let text = format!("evicted: {reason}");
                 let packet = Some(self.account.accounted());
                 outlet.fault(self.fault_report(text, packet, Some(reason), false))?;
             }
-            Ended::Faulted(Call::Batch { count, .. }, fault) => {
+            Ended::Faulted(Call::Batch { count, .. } | Call::Push { count, .. }, fault) => {
                 self.batch_fault(&fault, count, quantum, outlet)?;
             }
             Ended::Faulted(Call::Init { .. }, fault) => {
                 self.restarts = 0;
+                self.keeping.let_go();
                 self.report(&fault, None, false, outlet)?;
             }
             Ended::Faulted(_, fault) => self.on_fault(&fault, None, quantum, outlet)?,
@@ -319,6 +388,8 @@ impl BatchLoop {
         self.processed(done);
         self.account.shed(cause, u64::from(shed));
         self.advance(done + shed);
+        // Their output is lost, also that of the packets before the marked one.
+        outlet.decided(done + shed, Some(cause))?;
         self.on_fault(fault, number, quantum, outlet)
     }
 
@@ -329,6 +400,7 @@ impl BatchLoop {
         quantum: &Quantum<'_>,
         outlet: &mut dyn Outlet<E>,
     ) -> Result<(), E> {
+        self.keeping.fault();
         // A new instance would run the same code, which only its bound limits.
         if fault.violates_bound() {
             self.restarts = 0;
@@ -361,12 +433,16 @@ impl BatchLoop {
         evicted: Option<Reason>,
         restarted: bool,
     ) -> FaultReport {
-        let (id, module) = (self.module, self.name.clone());
-        FaultReport { id, module, worker: Some(self.worker), packet, text, evicted, restarted }
+        let report = FaultReport::new(self.module, self.name.clone(), text);
+        FaultReport { worker: Some(self.worker), packet, evicted, restarted, ..report }
     }
 
     /// Advances a module that receives no more blocks towards its end, for a quantum. Returns whether it has
-    /// ended.
+    /// ended. An instance with state exports it first. If another one waits for it, that is the last call.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `outlet`, which receives the module's faults.
     pub fn leave<E>(
         &mut self,
         now_ns: u64,
@@ -377,7 +453,14 @@ impl BatchLoop {
         if self.is_busy() {
             return Ok(false);
         }
-        if !std::mem::replace(&mut self.is_ending, true) {
+        if self.keeping.export_last() {
+            self.restarts = 0;
+            self.go(conditions, outlet)?;
+            if self.is_busy() {
+                return Ok(false);
+            }
+        }
+        if !std::mem::replace(&mut self.is_ending, true) && !self.keeping.is_awaited() {
             self.restarts = 0;
             let now_ns = quantize(now_ns, self.resolution_ns);
             self.caller.start(Call::End { now_ns }, self.caller.allowance());
@@ -387,10 +470,24 @@ impl BatchLoop {
     }
 
     /// Makes the last call. No work waits any more.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `outlet`, which receives the module's faults.
     pub fn end<E>(&mut self, now_ns: u64, stop: &Stop<'_>, outlet: &mut dyn Outlet<E>) -> Result<(), E> {
         self.restarts = 0;
+        let quantum = Quantum::whole(stop);
+        if self.keeping.export_last()
+            && let Next::Call(call) = self.keeping.next()
+        {
+            self.caller.start(call, self.caller.allowance());
+            self.call(&quantum, outlet)?;
+        }
+        if self.keeping.is_awaited() {
+            return Ok(());
+        }
         let now_ns = quantize(now_ns, self.resolution_ns);
         self.caller.start(Call::End { now_ns }, self.caller.allowance());
-        self.call(&Quantum::whole(stop), outlet).map(drop)
+        self.call(&quantum, outlet).map(drop)
     }
 }

@@ -1,18 +1,18 @@
 //! Makes all calls of one instance, fast or slow, under the same rules.
 //!
-//! | rule | checked | batch, init | tick and end with their continuations, messages of one fast call |
+//! | rule | checked | batch, init | tick and end with their continuations, messages of one fast call, export, import |
 //! | --- | --- | --- | --- |
 //! | eviction | before every call, continuation and slice | the instance is dropped | the same |
 //! | share of time, live | the same | its time is charged; waits when the share is used up | the same |
 //! | slice, live | inside metered calls, between calls | continues later | the same |
-//! | budget | inside calls, between calls | each packet, each init | one common [`Allowance`] |
+//! | budget | inside calls, between calls | each packet, each init; the rests of a batch as much as its packets, of a bounded module [`flame_plan::Rests`] | one common [`Allowance`] |
 //! | stop | before every call, continuation and slice | [`GRACE`], then interrupted | one last [`Allowance`] for all |
 
 use crate::limit::CpuMonitor;
 use crate::module::{LoadedModule, Shape};
 use crate::stop::{GRACE, Quantum};
 use flame_abi::layout::names;
-use flame_plan::Reason;
+use flame_plan::{Limits, Reason};
 use flame_run::{
     Allowance, Call, Eviction, Fault, FaultKind, Instance, Loaded, Mapping, Output, Returned, Role,
 };
@@ -32,6 +32,8 @@ pub struct Caller {
     overtime: Duration,
     cpu: CpuMonitor,
     eviction: Eviction,
+    /// Whether the module refused the state of the import that ended last.
+    has_refused: bool,
 }
 
 /// The state of the instance.
@@ -81,14 +83,20 @@ impl Caller {
             overtime: Duration::ZERO,
             cpu: CpuMonitor::new(&module.meters, time_limit),
             eviction: module.eviction.clone(),
+            has_refused: false,
         }
     }
 
+    /// Returns the caller with the mappings of the blocks, which its instances map in their memory.
     pub fn with_windows(self, windows: Vec<Mapping>) -> Self {
         Self { windows, ..self }
     }
 
     /// Creates an instance and starts its first call.
+    ///
+    /// # Errors
+    ///
+    /// Returns the fault if the instance cannot be created. There is no instance then.
     pub fn launch(&mut self, restarted: bool) -> Result<(), Fault> {
         self.current = None;
         self.state = RunState::Empty;
@@ -100,6 +108,11 @@ impl Caller {
     /// Returns the allowance of a call without packets.
     pub fn allowance(&self) -> Allowance {
         Allowance::new(self.loaded.limits().call_budget)
+    }
+
+    /// Returns the allowance of the calls for the rest of a batch's output: as much as its packets have.
+    pub fn allowance_after(&self, packets: u32) -> Allowance {
+        Allowance::new(self.loaded.limits().packet_budget.saturating_mul(packets.into()))
     }
 
     pub fn loaded(&self) -> &Loaded {
@@ -116,6 +129,7 @@ impl Caller {
         self.overtime >= GRACE
     }
 
+    /// Returns whether an eviction was requested; the instance is dropped before its next call.
     pub fn is_evicted(&self) -> bool {
         self.eviction.reason().is_some()
     }
@@ -128,6 +142,16 @@ impl Caller {
     /// Returns whether the call that has not ended is a tick.
     pub fn is_in_tick(&self) -> bool {
         matches!(&self.current, Some(Current { call: Call::Tick { .. }, .. }))
+    }
+
+    /// Returns whether the call that has not ended is an export, whose output is the state.
+    pub fn is_in_export(&self) -> bool {
+        matches!(&self.current, Some(Current { call: Call::Export, .. }))
+    }
+
+    /// Returns whether the module refused the state of the import that ended last.
+    pub fn has_refused(&self) -> bool {
+        self.has_refused
     }
 
     /// Returns whether the module's share of time is not used up.
@@ -162,7 +186,7 @@ impl Caller {
                 self.current = Some(current);
                 return Ok(Ended::Paused);
             }
-            let is_batch = matches!(current.call, Call::Batch { .. });
+            let is_batch = current.call.packets().is_some();
             let is_timed = is_batch || matches!(current.call, Call::Init { .. });
             let is_stopped = quantum.stop.is_set();
             let overtime = (is_stopped && is_timed).then(Instant::now);
@@ -183,7 +207,7 @@ impl Caller {
                         let limit = self.loaded.limits().call_budget;
                         current.allowance = self.last.unwrap_or(Allowance::last(limit));
                     }
-                    if let Some(kind) = current.refused(self.loaded.limits().continuations) {
+                    if let Some(kind) = current.refused(self.loaded.limits()) {
                         let fault = Fault::between(current.next().name(), kind);
                         return Ok(Ended::Faulted(current.call, fault));
                     }
@@ -204,7 +228,7 @@ impl Caller {
                     return Ok(Ended::Paused);
                 }
             };
-            let Returned { output, more, rest, allowance } = match instance.finish(called) {
+            let Returned { output, more, rest, refused, allowance } = match instance.finish(called) {
                 Ok(returned) => returned,
                 Err(fault) => {
                     self.monitor(&current.call);
@@ -212,6 +236,7 @@ impl Caller {
                 }
             };
             current.allowance = allowance;
+            self.has_refused = refused;
             if allowance.is_last() {
                 self.last = Some(allowance);
             }
@@ -239,8 +264,8 @@ impl Caller {
 
     /// Evicts the module, on all workers, if its batches exceeded their time limit too often.
     fn monitor(&mut self, call: &Call) {
-        if let Call::Batch { count, .. } = call
-            && let Some(reason) = self.cpu.batch(*count)
+        if let Some(count) = call.packets()
+            && let Some(reason) = self.cpu.batch(count)
         {
             self.eviction.evict(reason);
         }
@@ -253,9 +278,12 @@ impl Current {
     }
 
     /// Returns the reason why the next call may not begin, or `None` if it may.
-    fn refused(&self, continuations: u32) -> Option<FaultKind> {
+    fn refused(&self, limits: &Limits) -> Option<FaultKind> {
+        let packets = self.call.packets();
+        let rests = limits.rests.zip(packets).map(|(rests, packets)| rests.after(packets));
+        let continuations = rests.unwrap_or(limits.continuations);
         match self.call {
-            Call::Batch { .. } if !self.is_rest => None,
+            Call::Batch { .. } | Call::Push { .. } if !self.is_rest => None,
             _ if self.continuations > continuations => Some(FaultKind::Continuations(continuations)),
             _ => self.allowance.refuses(),
         }

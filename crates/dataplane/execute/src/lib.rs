@@ -7,6 +7,8 @@
 
 mod batch_loop;
 mod caller;
+mod keep;
+mod keeping;
 mod limit;
 mod module;
 mod outlet;
@@ -15,6 +17,7 @@ mod stop;
 
 pub use batch_loop::{BatchLoop, Conditions};
 pub use caller::{Caller, Ended};
+pub use keep::{Begun, Held, Keep, Lost, News, OnNews, Place, Requested, State};
 pub use module::{LoadError, LoadedModule, Module, Shape};
 pub use outlet::{Origin, Outlet};
 pub use slow_loop::SlowLoop;

@@ -3,6 +3,7 @@
 
 use flame_plan::{Overrun, Reason, TimeLimit};
 use flame_quota::Meters;
+use nix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
 /// The number of batches before the limit applies: the first ones find cold caches and empty tables.
@@ -26,18 +27,20 @@ impl CpuMonitor {
         self.share.as_ref().is_none_or(Meters::may_begin)
     }
 
-    pub fn start(&self) -> Option<Instant> {
-        (self.share.is_some() || self.limit.is_some()).then(Instant::now)
+    pub fn start(&self) -> Option<Started> {
+        let is_measured = self.share.is_some() || self.limit.is_some();
+        is_measured.then(|| Started { at: Instant::now(), used: self.share.as_ref().map(|_| thread_time()) })
     }
 
-    /// Charges the time since `started`. The limit only applies to the time of batches.
-    pub fn charge(&mut self, started: Option<Instant>, is_batch: bool) {
-        let Some(took) = started.map(|s| s.elapsed()) else { return };
-        if let Some(share) = &self.share {
-            share.took(took);
+    /// Charges the time since `started`: processor time to the share, since the thread may have waited for
+    /// the processor, and all time to the limit, which only applies to batches.
+    pub fn charge(&mut self, started: Option<Started>, is_batch: bool) {
+        let Some(Started { at, used }) = started else { return };
+        if let (Some(share), Some(used)) = (&self.share, used) {
+            share.took(thread_time().saturating_sub(used));
         }
         if let Some(monitor) = self.limit.as_mut().filter(|_| is_batch) {
-            monitor.so_far += took;
+            monitor.so_far += at.elapsed();
         }
     }
 
@@ -45,6 +48,21 @@ impl CpuMonitor {
     pub fn batch(&mut self, packets: u32) -> Option<Reason> {
         self.limit.as_mut()?.batch(packets)
     }
+}
+
+/// The beginning of a call or slice.
+#[derive(Clone, Copy)]
+pub struct Started {
+    at: Instant,
+    /// The processor time that the thread had used.
+    used: Option<Duration>,
+}
+
+/// Returns the processor time that this thread has used.
+fn thread_time() -> Duration {
+    // Every Linux has this clock.
+    let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    now.map_or(Duration::ZERO, |now| Duration::new(now.tv_sec() as u64, now.tv_nsec() as u32))
 }
 
 /// Enforces a module's limit, and records the times of its batches.
@@ -128,7 +146,8 @@ mod tests {
 
     fn take(cpu: &mut CpuMonitor, time: Duration) {
         let started = cpu.start();
-        std::thread::sleep(time);
+        let end = thread_time() + time;
+        while thread_time() < end {}
         cpu.charge(started, false);
     }
 

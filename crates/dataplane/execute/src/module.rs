@@ -1,7 +1,10 @@
+use crate::keep::{Keep, Place, Requested};
+use flame_block::Region;
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
 use flame_run::{Engines, Eviction, Loaded};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The reason why a module cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -17,12 +20,14 @@ pub enum LoadError {
 pub struct Module {
     pub plan: ModulePlan,
     pub meters: Meters,
+    /// The state that its instances begin with and export, if it is kept.
+    pub keep: Option<Keep>,
 }
 
 impl From<ModulePlan> for Module {
     /// Creates a module of the operator.
     fn from(plan: ModulePlan) -> Self {
-        Self { plan, meters: Meters::default() }
+        Self { plan, meters: Meters::default(), keep: None }
     }
 }
 
@@ -33,17 +38,58 @@ pub struct LoadedModule {
     pub loaded: Loaded,
     pub meters: Meters,
     pub eviction: Eviction,
+    /// The places of its instances, until they begin.
+    requested: Arc<Mutex<BTreeMap<Place, Requested>>>,
 }
 
 impl LoadedModule {
+    /// Loads a module whose shared memory, for its large texts, is its own.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the module runs under a grant without meters, if its code was not compiled for
+    /// these engines, or if there is no memory for its large texts.
     pub fn new(engines: &Engines, module: &Module) -> Result<Self, LoadError> {
+        Self::load(engines, module, None)
+    }
+
+    /// Loads a module whose shared memory is part of `region`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`LoadedModule::new`]; the memory for large texts is what `region` has left.
+    pub fn within(engines: &Engines, module: &Module, region: Region) -> Result<Self, LoadError> {
+        Self::load(engines, module, Some(region))
+    }
+
+    fn load(engines: &Engines, module: &Module, region: Option<Region>) -> Result<Self, LoadError> {
         // A plan has no meters, and without them nothing of a grant would be limited.
         if module.plan.terms.granted && !module.meters.granted() {
             return Err(LoadError::NoMeters(module.plan.name.clone()));
         }
         let eviction = Eviction::default();
-        let loaded = Loaded::under(engines, &module.plan, &module.meters, &eviction)?;
-        Ok(Self { plan: Arc::new(module.plan.clone()), loaded, meters: module.meters.clone(), eviction })
+        let loaded = Loaded::under(engines, &module.plan, &module.meters, &eviction, region)?;
+        let mut requested = BTreeMap::new();
+        // Requested now, so that the instances before these learn that they are awaited.
+        if let Some(keep) = module.keep.as_ref().filter(|_| module.plan.manifest.state.is_some()) {
+            for place in keep.all() {
+                if place != Place::Slow || loaded.has_slow_path() {
+                    requested.insert(place, keep.request(place));
+                }
+            }
+        }
+        Ok(Self {
+            plan: Arc::new(module.plan.clone()),
+            loaded,
+            meters: module.meters.clone(),
+            eviction,
+            requested: Arc::new(Mutex::new(requested)),
+        })
+    }
+
+    /// Returns the place of an instance that begins, once.
+    pub(crate) fn take_place(&self, place: Place) -> Option<Requested> {
+        self.requested.lock().unwrap_or_else(PoisonError::into_inner).remove(&place)
     }
 }
 
@@ -56,6 +102,7 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Returns the shape of a run of this plan.
     pub fn of(plan: &Plan) -> Self {
         Self { workers: plan.workers, tick_ns: plan.tick_ns(), interval_ns: plan.interval_ns }
     }

@@ -1,4 +1,4 @@
-use flame_plan::{FaultReport, ModuleId};
+use flame_plan::{FaultReport, ModuleId, Shed};
 use flame_run::Output;
 
 /// The origin of output.
@@ -6,15 +6,41 @@ use flame_run::Output;
 pub struct Origin {
     pub module: ModuleId,
     pub worker: usize,
-    /// Whether this is the first output of its call that has messages.
-    pub is_first: bool,
+    /// The number of the call among those of its instance and the ones before it. Messages of one call share
+    /// a budget.
+    pub call: u64,
 }
 
 /// The destination of the output of batch loops. A method that fails with `E` ends the loop's work.
 pub trait Outlet<E> {
     /// Receives checked output of one call.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the output cannot be passed on.
     fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), E>;
+
+    /// Receives the report of a fault or of the eviction of a module, whose instance is gone.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the report cannot be passed on.
     fn fault(&mut self, report: FaultReport) -> Result<(), E>;
+
+    /// Records that the next `count` packets of the blocks have left the loop: processed, with all their
+    /// output before this call, or lost for a cause.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if this cannot be passed on.
+    fn decided(&mut self, _count: u32, _cause: Option<Shed>) -> Result<(), E> {
+        Ok(())
+    }
+
     /// Records that the module has completed the tick at `now_ns`, and all calls before it, on this worker.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if this cannot be passed on.
     fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), E>;
 }

@@ -1,4 +1,6 @@
 use crate::caller::{Caller, Ended};
+use crate::keep::Place;
+use crate::keeping::{Keeping, Next};
 use crate::module::{LoadedModule, Shape};
 use crate::stop::Quantum;
 use flame_plan::{FaultReport, ModuleId, quantize};
@@ -30,26 +32,30 @@ pub struct SlowLoop {
     done: u64,
     /// The last tick that each worker's fast instance passed.
     passed: Vec<u64>,
-    /// The rest of the allowance for the messages of each fast instance's current call.
-    allowances: Vec<Option<Allowance>>,
+    /// The number of the fast call of each worker whose message was processed last, and the rest of the
+    /// allowance for all of its messages.
+    allowances: Vec<Option<(u64, Allowance)>>,
     caller: Option<Caller>,
     queue: VecDeque<Task>,
     /// The number of bytes of the messages in `queue`.
     queued: usize,
-    /// The worker whose message is processed.
-    worker: usize,
+    /// The worker whose message is processed, and the number of the fast call that sent it.
+    sender: (usize, u64),
     lost: u64,
+    keeping: Keeping,
 }
 
 /// A waiting call.
 enum Task {
     Message {
         worker: usize,
-        /// Whether this is the first message of its fast call.
-        is_first: bool,
+        /// The number of the fast call that sent it.
+        call: u64,
         bytes: Vec<u8>,
     },
     Tick(u64),
+    /// The last call, at this packet time.
+    End(u64),
 }
 
 impl SlowLoop {
@@ -76,12 +82,16 @@ impl SlowLoop {
             caller: None,
             queue: VecDeque::new(),
             queued: 0,
-            worker: 0,
+            sender: (0, 0),
             lost: 0,
+            keeping: Keeping::new(module.take_place(Place::Slow)),
         };
         let mut caller = Caller::new(shape, module, Role::Slow, is_live);
         let fault = caller.launch(false).err().map(|fault| slow.report(&fault));
         slow.caller = fault.is_none().then_some(caller);
+        if slow.caller.is_none() {
+            slow.keeping.let_go();
+        }
         (slow, fault)
     }
 
@@ -90,14 +100,14 @@ impl SlowLoop {
         std::mem::take(&mut self.lost)
     }
 
-    /// Queues a message of worker `worker`. If `is_first`, its fast call has sent none before.
-    pub fn message(&mut self, worker: usize, is_first: bool, message: &[u8]) {
+    /// Queues a message of worker `worker`, which the fast call with the number `call` sent.
+    pub fn message(&mut self, worker: usize, call: u64, message: &[u8]) {
         if self.caller.is_none() || (self.is_live && self.queued + message.len() + ENTRY > QUEUED) {
             self.lost += 1;
             return;
         }
         self.queued += message.len() + ENTRY;
-        self.queue.push_back(Task::Message { worker, is_first, bytes: message.to_vec() });
+        self.queue.push_back(Task::Message { worker, call, bytes: message.to_vec() });
     }
 
     /// Records that the pipelines of all workers have passed the tick at `now_ns`.
@@ -107,6 +117,10 @@ impl SlowLoop {
     }
 
     /// Records that the fast instance of worker `worker` has passed the tick at `now_ns`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such worker.
     pub fn passed(&mut self, worker: usize, now_ns: u64) {
         self.passed[worker] = now_ns;
         self.queue_tick();
@@ -129,19 +143,26 @@ impl SlowLoop {
 
     /// Returns whether a call has not ended or waits.
     pub fn is_busy(&self) -> bool {
-        self.caller.as_ref().is_some_and(|caller| caller.is_busy() || !self.queue.is_empty())
+        let is_pending = !self.queue.is_empty() || self.keeping.is_pending();
+        self.caller.as_ref().is_some_and(|caller| caller.is_busy() || is_pending)
     }
 
     /// Returns whether a quantum would advance it.
     pub fn can_progress(&mut self) -> bool {
-        self.is_busy() && self.caller.as_mut().is_some_and(Caller::may_begin)
+        let Some(caller) = &mut self.caller else { return false };
+        let may_begin = caller.may_begin() && (caller.is_busy() || !self.keeping.must_wait());
+        may_begin && self.is_busy()
     }
 
-    /// Starts the last call, when no other waits. Does nothing if the instance is gone.
+    /// Starts the last calls, when no other waits: an instance with state exports it. Unless another one
+    /// waits for that state, its end follows. Does nothing if the instance is gone.
     pub fn start_end(&mut self, now_ns: u64) {
-        let now_ns = quantize(now_ns, self.resolution_ns);
-        if let Some(caller) = &mut self.caller {
-            caller.start(Call::End { now_ns }, caller.allowance());
+        if self.caller.is_none() {
+            return;
+        }
+        self.keeping.export_last();
+        if !self.keeping.is_awaited() {
+            self.queue.push_back(Task::End(quantize(now_ns, self.resolution_ns)));
         }
     }
 
@@ -158,17 +179,39 @@ impl SlowLoop {
     ) -> Result<Option<FaultReport>, E> {
         let Some(mut caller) = self.caller.take() else { return Ok(None) };
         while caller.is_busy() || self.start_next(&mut caller) {
-            match caller.go(quantum, each)? {
+            let is_export = caller.is_in_export();
+            let (keeping, mut state) = (&mut self.keeping, false);
+            let ended = caller.go(quantum, &mut |output| {
+                if !is_export {
+                    return each(output);
+                }
+                state = true;
+                keeping.store(output.bytes);
+                Ok(())
+            })?;
+            match ended {
                 Ended::Paused => break,
-                Ended::Done(Call::Message(_), allowance) => self.allowances[self.worker] = Some(allowance),
+                // Without output, the state is empty.
+                Ended::Done(Call::Export, _) if !state => self.keeping.store(&[]),
+                Ended::Done(Call::Import(_), _) => self.keeping.imported(caller.has_refused()),
+                Ended::Done(Call::Message(_), allowance) => {
+                    let (worker, call) = self.sender;
+                    self.allowances[worker] = Some((call, allowance));
+                }
+                Ended::Done(Call::Tick { now_ns }, _) => self.keeping.tick(now_ns),
                 Ended::Done(..) => {}
                 Ended::Faulted(call, fault) => {
                     self.lose(&call);
+                    if !matches!(call, Call::Init { .. }) {
+                        self.keeping.fault();
+                    }
+                    self.keeping.let_go();
                     return Ok(Some(self.report(&fault)));
                 }
                 // The fast instances report the reason.
                 Ended::Evicted(call, _) => {
                     self.lose(&call);
+                    self.keeping.let_go();
                     return Ok(None);
                 }
             }
@@ -181,14 +224,27 @@ impl SlowLoop {
     }
 
     fn start_next(&mut self, caller: &mut Caller) -> bool {
+        let next = if self.keeping.is_pending() { self.keeping.next() } else { Next::Free };
+        match next {
+            // A call lets an eviction take effect.
+            Next::Wait if !caller.is_evicted() => return false,
+            Next::Call(call) => {
+                caller.start(call, caller.allowance());
+                return true;
+            }
+            Next::Wait | Next::Free => {}
+        }
         match self.queue.pop_front() {
             None => return false,
+            Some(Task::End(now_ns)) => caller.start(Call::End { now_ns }, caller.allowance()),
             Some(Task::Tick(now_ns)) => caller.start(Call::Tick { now_ns }, caller.allowance()),
-            Some(Task::Message { worker, is_first, bytes }) => {
+            Some(Task::Message { worker, call, bytes }) => {
                 self.queued = self.queued.saturating_sub(bytes.len() + ENTRY);
-                self.worker = worker;
-                let left = self.allowances[worker].filter(|_| !is_first);
-                caller.start(Call::Message(bytes), left.unwrap_or_else(|| caller.allowance()));
+                self.sender = (worker, call);
+                // Messages may be lost, also the first of a call.
+                let left = self.allowances[worker].filter(|(of, _)| *of == call);
+                let allowance = left.map_or_else(|| caller.allowance(), |(_, left)| left);
+                caller.start(Call::Message(bytes), allowance);
             }
         }
         true
@@ -202,8 +258,6 @@ impl SlowLoop {
     }
 
     fn report(&self, fault: &Fault) -> FaultReport {
-        let text = fault.text(self.granted);
-        let (id, module) = (self.id, self.name.clone());
-        FaultReport { id, module, worker: None, packet: None, text, evicted: None, restarted: false }
+        FaultReport::new(self.id, self.name.clone(), fault.text(self.granted))
     }
 }

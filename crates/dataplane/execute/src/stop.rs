@@ -1,5 +1,6 @@
 //! The end of a run from outside, and the time that calls have then.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,19 +13,37 @@ pub const SLICE: Duration = Duration::from_micros(500);
 pub const GRACE: Duration = Duration::from_secs(1);
 
 /// The flag that stops a run, shared by all workers.
-pub struct Stop<'a>(&'a AtomicBool);
+pub struct Stop<'a>(Flag<'a>);
+
+enum Flag<'a> {
+    Of(&'a AtomicBool),
+    Shared(Arc<AtomicBool>),
+}
 
 impl<'a> Stop<'a> {
+    /// Creates a handle of a flag that the caller owns.
     pub fn new(flag: &'a AtomicBool) -> Self {
-        Self(flag)
+        Self(Flag::Of(flag))
+    }
+
+    /// Returns a flag that lives as long as somebody needs it.
+    pub fn shared(flag: Arc<AtomicBool>) -> Self {
+        Self(Flag::Shared(flag))
+    }
+
+    fn flag(&self) -> &AtomicBool {
+        match &self.0 {
+            Flag::Of(flag) => flag,
+            Flag::Shared(flag) => flag,
+        }
     }
 
     pub fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.flag().store(true, Ordering::Relaxed);
     }
 
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.flag().load(Ordering::Relaxed)
     }
 }
 
@@ -49,14 +68,17 @@ impl<'a> Quantum<'a> {
         Self { began: Some(Instant::now()), ..Self::whole(stop) }
     }
 
+    /// Returns the quantum for a time when no more packets arrive.
     pub fn ending(self) -> Self {
         Self { is_ending: true, ..self }
     }
 
+    /// Returns whether the quantum has no limit.
     pub fn is_whole(&self) -> bool {
         self.began.is_none()
     }
 
+    /// Returns whether the slice is used up; false without a limit.
     pub fn is_over(&self) -> bool {
         self.began.is_some_and(|began| began.elapsed() >= SLICE)
     }

@@ -69,6 +69,11 @@ pub enum FilterError {
 
 impl Filter {
     /// Compiles `expr` for packets of `link`. An empty expression matches every packet.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Program::compile`], and [`FilterError::Internal`] for a defect of the code
+    /// generator.
     pub fn compile(expr: &str, link: LinkType) -> Result<Self, FilterError> {
         Self::of(&Program::compile(expr, link)?, expr, link)
     }
@@ -87,7 +92,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// An error is a defect of the code generator.
+    /// Returns an error if the code generator has a defect.
     pub fn from_program(program: &Program) -> Result<Self, String> {
         Ok(Self { code: jit::Code::new(program)?, other_order: None, all: program.accepts_all() })
     }

@@ -8,6 +8,11 @@ use pcap::{Capture, Linktype};
 impl Program {
     /// Compiles `expr` with libpcap and checks the result. An empty expression does not involve libpcap, so
     /// it is valid for any link type.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the expression is too long or wrong, does not apply to this link type, or takes
+    /// too many instructions.
     pub fn compile(expr: &str, link: LinkType) -> Result<Self, FilterError> {
         compile(expr, link, Most { unoptimized: MAX_UNOPTIMIZED, instructions: MAX_INSTRUCTIONS })
     }

@@ -95,6 +95,11 @@ pub struct PacketFilter<F> {
 }
 
 impl<F: FilterText> PacketFilter<F> {
+    /// Compiles a filter for packets of `link`, within the limits of its kind.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Filter::compile`].
     pub fn compile(filter: &F, link: LinkType) -> Result<Self, FilterError> {
         let program = Program::compile_within(filter.text(), link, F::MOST)?;
         let reads_length = program.reads_length();

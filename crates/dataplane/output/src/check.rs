@@ -1,9 +1,15 @@
 //! The checks of untrusted output: frames and rows in the layout of [`flame_abi::output`].
 
 use crate::error::{Fault, OutputError};
-use flame_abi::LinkType;
 use flame_abi::manifest::{ColumnType, Manifest};
-use flame_abi::output::{FRAME, LOG, LOST, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD};
+use flame_abi::output::{
+    FRAME, LOG, LOST, MADE, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, SEND, SEND_HEAD,
+};
+use flame_abi::{LinkType, MAX_BATCH};
+use flame_plan::Forward;
+
+/// No rights.
+const NONE: Forward = Forward { modify: false, transmit: false };
 
 /// The permitted output of one module: its tables, compiled to the few checks that a row needs.
 #[derive(Debug, Clone)]
@@ -11,6 +17,11 @@ pub struct Schema {
     tables: Vec<Shape>,
     packets: bool,
     log: bool,
+    /// The number of outputs of a module that forwards packets, or 0.
+    outputs: u32,
+    /// The rights that it asks for, and those that it has.
+    asked: Forward,
+    granted: Forward,
 }
 
 /// The contents of an output.
@@ -19,6 +30,8 @@ pub struct FrameCounts {
     pub records: u64,
     pub messages: u64,
     pub packets: u64,
+    /// Packets that were sent from an output.
+    pub sent: u64,
     /// Texts for the operator.
     pub logs: u64,
     /// The number of records that the module reports as dropped. It saturates, because the module may report
@@ -63,7 +76,20 @@ impl Schema {
             Shape { name: table.name.clone(), columns, steps }
         };
         let tables = manifest.tables.iter().map(shape).collect();
-        Self { tables, packets: manifest.packets, log: manifest.log }
+        let ports = manifest.ports;
+        let asked = ports.map_or(NONE, |p| Forward { modify: p.modify, transmit: p.transmit });
+        let outputs = ports.map_or(0, |p| p.outputs);
+        Self { tables, packets: manifest.packets, log: manifest.log, outputs, asked, granted: NONE }
+    }
+
+    /// Lets a module that forwards packets use these of the rights that its manifest asks for.
+    #[must_use]
+    pub fn forwarding(self, rights: Forward) -> Self {
+        let granted = Forward {
+            modify: self.asked.modify && rights.modify,
+            transmit: self.asked.transmit && rights.transmit,
+        };
+        Self { granted, ..self }
     }
 
     /// Checks `output`, the bytes that one call returned, and counts its frames. Afterwards [`frames`] and
@@ -74,6 +100,21 @@ impl Schema {
     ///
     /// Returns the first fault in `output`.
     pub fn check(&self, output: &[u8], has_slow_path: bool) -> Result<FrameCounts, OutputError> {
+        self.check_sent(output, has_slow_path, None)
+    }
+
+    /// Checks the output of `flame_push`, or of a call for its rest, as [`Schema::check`] does that of
+    /// others. `sent` are the packets of the batch that were sent by then.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first fault in `output`.
+    pub fn check_sent(
+        &self,
+        output: &[u8],
+        has_slow_path: bool,
+        mut sent: Option<&mut Sent>,
+    ) -> Result<FrameCounts, OutputError> {
         let mut counts = FrameCounts::default();
         let (mut rest, mut frame) = (output, 0);
         while !rest.is_empty() {
@@ -86,7 +127,8 @@ impl Schema {
             if length as usize > MAX_PAYLOAD {
                 return Err(fail(0, Fault::TooLong { length }));
             }
-            if reserved != 0 {
+            let is_table_of_lost = kind == LOST && usize::from(reserved) <= self.tables.len();
+            if reserved != 0 && !is_table_of_lost {
                 return Err(fail(6, Fault::Reserved { found: reserved }));
             }
             let Some((payload, next)) = after.split_at_checked(length as usize) else {
@@ -99,6 +141,13 @@ impl Schema {
                 PACKET => match packet(payload) {
                     Some(_) => counts.packets += 1,
                     None => return Err(fail(FRAME, Fault::Packet { length: payload.len() })),
+                },
+                SEND => match sent.as_deref_mut().filter(|_| self.outputs > 0) {
+                    None => return Err(fail(4, Fault::Send)),
+                    Some(sent) => {
+                        self.send(payload, sent).map_err(|fault| fail(FRAME, fault))?;
+                        counts.sent += 1;
+                    }
                 },
                 LOG if !self.log => return Err(fail(4, Fault::Log)),
                 LOG => match log(payload) {
@@ -125,6 +174,63 @@ impl Schema {
         }
         Ok(counts)
     }
+}
+
+/// The packets of a batch of which some were sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sent {
+    count: u32,
+    seen: [u64; MAX_BATCH / 64],
+}
+
+impl Sent {
+    /// Returns a batch of `count` packets of which none was sent.
+    pub fn of(count: u32) -> Self {
+        Self { count, ..Self::default() }
+    }
+
+    /// Records that a packet is sent.
+    fn send(&mut self, index: u16) -> Result<(), Fault> {
+        let (word, bit) = (usize::from(index) / 64, 1 << (index % 64));
+        match self.seen.get_mut(word).filter(|_| u32::from(index) < self.count) {
+            None => Err(Fault::Index { found: index, count: self.count }),
+            Some(seen) if *seen & bit != 0 => Err(Fault::Twice { found: index }),
+            Some(seen) => {
+                *seen |= bit;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Schema {
+    fn send(&self, payload: &[u8], sent: &mut Sent) -> Result<(), Fault> {
+        let Some((packet, port, bytes)) = send(payload) else {
+            return Err(Fault::SendHead { length: payload.len() });
+        };
+        if u32::from(port) >= self.outputs {
+            return Err(Fault::Port { found: port, outputs: self.outputs });
+        }
+        match packet {
+            Some(index) => {
+                sent.send(index)?;
+                if !bytes.is_empty() && !self.granted.modify {
+                    return Err(Fault::Modify { asked: self.asked.modify });
+                }
+            }
+            None if !self.granted.transmit => return Err(Fault::Transmit { asked: self.asked.transmit }),
+            None if bytes.is_empty() => return Err(Fault::Nothing),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+/// Splits the payload of a packet that is sent: index, if it is one of the batch, output and bytes.
+fn send(payload: &[u8]) -> Option<(Option<u16>, u16, &[u8])> {
+    let ([a, b, c, d], bytes) = payload.split_first_chunk::<SEND_HEAD>()?;
+    let index = u16::from_le_bytes([*a, *b]);
+    Some(((index != MADE).then_some(index), u16::from_le_bytes([*c, *d]), bytes))
 }
 
 impl Step {
@@ -232,9 +338,20 @@ pub enum Frame<'a> {
     },
     Message(&'a [u8]),
     Packet(Packet<'a>),
+    /// A packet that is sent from an output: one of the batch, with other bytes if there are any, or a new
+    /// one.
+    Send {
+        packet: Option<u16>,
+        port: u16,
+        bytes: &'a [u8],
+    },
     /// A text for the operator, which has any characters.
     Log(&'a str),
-    Lost(u64),
+    /// The number of records that the module dropped, and their table if they are of one.
+    Lost {
+        records: u64,
+        table: Option<u16>,
+    },
 }
 
 /// A packet that a module wrote.
@@ -272,6 +389,7 @@ pub fn frames(output: &[u8]) -> Frames<'_> {
     Frames { rest: output }
 }
 
+/// The iterator of [`frames`].
 #[derive(Debug, Clone)]
 pub struct Frames<'a> {
     rest: &'a [u8],
@@ -282,14 +400,21 @@ impl<'a> Iterator for Frames<'a> {
 
     fn next(&mut self) -> Option<Frame<'a>> {
         let (head, after) = self.rest.split_first_chunk::<FRAME>()?;
-        let (length, kind, _) = split_head(head);
+        let (length, kind, more) = split_head(head);
         let (payload, rest) = after.split_at_checked(length as usize)?;
         self.rest = rest;
         Some(match kind {
             MESSAGE => Frame::Message(payload),
             PACKET => Frame::Packet(packet(payload)?),
+            SEND => {
+                let (packet, port, bytes) = send(payload)?;
+                Frame::Send { packet, port, bytes }
+            }
             LOG => Frame::Log(log(payload).ok()?),
-            LOST => Frame::Lost(u64::from_le_bytes(payload.try_into().ok()?)),
+            LOST => Frame::Lost {
+                records: u64::from_le_bytes(payload.try_into().ok()?),
+                table: more.checked_sub(1),
+            },
             table => Frame::Record { table, row: payload },
         })
     }
@@ -339,7 +464,9 @@ mod tests {
         let mut output = frame(0, &row());
         output.extend(frame(MESSAGE, b"hello"));
         output.extend(frame(LOST, &7u64.to_le_bytes()));
-        output.extend(frame(LOST, &u64::MAX.to_le_bytes()));
+        let mut of_table = frame(LOST, &u64::MAX.to_le_bytes());
+        of_table[6] = 1;
+        output.extend(of_table);
         let counts = FrameCounts { records: 1, messages: 1, lost: u64::MAX, ..FrameCounts::default() };
         assert_eq!(s.check(&output, true), Ok(counts));
         assert_eq!(s.check(&[], true), Ok(FrameCounts::default()));
@@ -347,8 +474,8 @@ mod tests {
         let expected = [
             Frame::Record { table: 0, row: &row },
             Frame::Message(b"hello"),
-            Frame::Lost(7),
-            Frame::Lost(u64::MAX),
+            Frame::Lost { records: 7, table: None },
+            Frame::Lost { records: u64::MAX, table: Some(0) },
         ];
         assert_eq!(frames(&output).collect::<Vec<_>>(), expected);
     }
@@ -366,6 +493,8 @@ mod tests {
         beyond[..4].copy_from_slice(&60u32.to_le_bytes());
         let mut reserved = frame(0, &row());
         reserved[6] = 9;
+        let mut no_table = frame(LOST, &[0; 8]);
+        no_table[6] = 2;
         let mut extra = row();
         extra.extend([0; 3]);
         let cases = [
@@ -373,6 +502,7 @@ mod tests {
             (long, "frame 1, byte 37: payload is 65537 bytes, at most 65536"),
             (beyond, "frame 1, byte 37: payload is 60 bytes, 29 are left"),
             (reserved, "frame 1, byte 43: the last two bytes of a frame's head are 0x0009"),
+            (no_table, "frame 1, byte 43: the last two bytes of a frame's head are 0x0002"),
             (frame(1, &[]), "frame 1, byte 41: kind 1 is no table: the manifest lists 1"),
             (frame(MESSAGE, &[]), "frame 1, byte 41: a message, but nothing here takes one"),
             (frame(LOST, &[0; 7]), "frame 1, byte 45: a count of lost records is 8 bytes, found 7"),

@@ -1,6 +1,15 @@
 //! Faults in a module's output, for which the module alone is responsible.
 
-use flame_abi::output::{FRAME, MAX_LOG, MAX_PAYLOAD, PACKET_HEAD};
+use flame_abi::output::{FRAME, MAX_LOG, MAX_PAYLOAD, PACKET_HEAD, SEND_HEAD};
+
+/// Returns the reason why a module has not the right `call`: its manifest does not ask for it, or its grant
+/// does not give it.
+fn without(asked: bool, call: &str) -> String {
+    match asked {
+        true => format!("the grant has no {call}"),
+        false => format!("the manifest does not say `{call} = true` in [ports]"),
+    }
+}
 
 /// The first fault in the output of one call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +37,24 @@ pub enum Fault {
     Kind { found: u16, tables: usize },
     #[error("a message, but nothing here takes one: export flame_message, and send from the fast path only")]
     Message,
+    #[error(
+        "a packet that is sent, but only flame_push of a module whose manifest has [ports] sends packets"
+    )]
+    Send,
+    #[error("a packet that is sent begins with {SEND_HEAD} bytes: index, output; found {length} bytes")]
+    SendHead { length: usize },
+    #[error("output {found}, the module has {outputs}")]
+    Port { found: u16, outputs: u32 },
+    #[error("packet {found} of a batch of {count}")]
+    Index { found: u16, count: u32 },
+    #[error("packet {found} is sent twice")]
+    Twice { found: u16 },
+    #[error("changed bytes of a packet, but {}", without(*.asked, "modify"))]
+    Modify { asked: bool },
+    #[error("a new packet, but {}", without(*.asked, "transmit"))]
+    Transmit { asked: bool },
+    #[error("a new packet of no bytes")]
+    Nothing,
     #[error("a packet, but the manifest does not say `packets = true`")]
     Packets,
     #[error(

@@ -1,8 +1,11 @@
-//! The gate, which releases the records and packets that a grant allows.
+//! The gate, which releases the frames that a grant, or the operator's own limits, allow. All output passes
+//! it, and whatever leaves costs something.
 
+use crate::check::{Frame, Packet};
+use flame_abi::LinkType;
 use flame_abi::manifest::{Column, ColumnType, Manifest, Table};
 use flame_plan::{Release, Terms};
-use flame_quota::{Amounts, Meters};
+use flame_quota::{Amounts, Meters, Paid};
 
 /// The limits of one module's output: its own, and the meters of its credential.
 pub struct Gate {
@@ -13,15 +16,26 @@ pub struct Gate {
     left: Amounts,
     /// The texts for the operator that are left in this second.
     left_logs: u64,
-    /// The last second of packet time.
+    /// The last second of packet time, and those whose amounts were given out.
     second: u64,
+    paid: Paid,
     /// The bytes that a record of each table takes in addition, where column names are written with it.
     names: Vec<u64>,
+    /// The link types of the packets that were released.
+    links: Vec<LinkType>,
 }
+
+/// The number of link types of a module's packets. Each takes a place in every sink of packets.
+const MAX_LINKS: usize = 16;
+
+/// The bytes of a packet's block in a capture file besides the packet's own, padded to 32 bits; those of a
+/// link type's block are as many.
+const BLOCK: u64 = 32;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Gate {
+    /// Creates the gate of one module, which draws from `meters`.
     pub fn new(manifest: &Manifest, terms: &Terms, meters: &Meters) -> Self {
         let column = |c: &Column| (c.kind, c.unit.as_deref() == Some("packets"));
         let tables = manifest.tables.iter().map(|t| t.columns.iter().map(column).collect()).collect();
@@ -39,8 +53,11 @@ impl Gate {
             left: Amounts::default(),
             left_logs: 0,
             second: 0,
+            paid: Paid::default(),
             names,
+            links: Vec::new(),
         };
+        gate.paid.pay(0);
         gate.fill();
         gate
     }
@@ -51,19 +68,36 @@ impl Gate {
         self.left_logs = logs;
     }
 
-    /// Advances packet time to `now_ns`. However large the step, it adds the amounts of one second.
+    /// Advances packet time to `now_ns`. Each second adds its amounts once, in any order and however far it
+    /// is from the last, so that one wrong time does not end the amounts of the right ones.
     pub fn tick(&mut self, now_ns: u64) {
         let second = now_ns / SECOND_NS;
-        if second > self.second {
-            self.second = second;
+        if second == self.second {
+            return;
+        }
+        self.second = second;
+        if self.paid.pay(second) {
             self.fill();
-            self.meters.tick(now_ns);
+        }
+        self.meters.tick(now_ns);
+    }
+
+    /// Returns whether a frame is released, and counts what it takes in a sink if so.
+    #[inline]
+    pub fn lets(&mut self, frame: &Frame<'_>) -> bool {
+        match frame {
+            Frame::Record { table, row } => self.record(*table, row),
+            Frame::Packet(packet) => self.packet(packet),
+            Frame::Log(text) => self.log(text.len() as u64),
+            // They stay here.
+            Frame::Message(_) | Frame::Lost { .. } => true,
+            // A packet that was received goes on in any case.
+            Frame::Send { packet, bytes, .. } => packet.is_some() || self.made(bytes.len() as u64),
         }
     }
 
-    /// Returns whether this record is released, and counts it if so.
     #[inline]
-    pub fn lets(&mut self, table: u16, row: &[u8]) -> bool {
+    fn record(&mut self, table: u16, row: &[u8]) -> bool {
         if self.release.group > 0 && self.packets(table, row) < self.release.group {
             return false;
         }
@@ -71,15 +105,33 @@ impl Gate {
         self.take(Amounts { records: 1, bytes: row.len() as u64 + names, transmit: 0 })
     }
 
-    /// Returns whether a packet of `bytes` bytes is written, and counts it if so.
+    /// Decides on a packet, which represents no other.
     #[inline]
-    pub fn lets_packet(&mut self, bytes: u64) -> bool {
-        self.take(Amounts { transmit: bytes, ..Amounts::default() })
+    fn packet(&mut self, packet: &Packet<'_>) -> bool {
+        let is_known = self.links.contains(&packet.link);
+        if self.release.group > 1 || (!is_known && self.links.len() == MAX_LINKS) {
+            return false;
+        }
+        let link = if is_known { 0 } else { BLOCK };
+        let transmit = link + BLOCK + (packet.bytes.len() as u64).next_multiple_of(4);
+        if !self.take(Amounts { transmit, ..Amounts::default() }) {
+            return false;
+        }
+        if !is_known {
+            self.links.push(packet.link);
+        }
+        true
     }
 
-    /// Returns whether a text of `bytes` bytes for the operator is released, and counts it if so. Under a
-    /// grant it counts as a record, too, and as one that represents no packets.
-    pub fn lets_log(&mut self, bytes: u64) -> bool {
+    /// Decides on a new packet of `bytes` bytes, which is sent from an output and represents no other.
+    fn made(&mut self, bytes: u64) -> bool {
+        let transmit = BLOCK + bytes.next_multiple_of(4);
+        self.release.group <= 1 && self.take(Amounts { transmit, ..Amounts::default() })
+    }
+
+    /// Decides on a text of `bytes` bytes for the operator. Under a grant it counts as a record, too, and as
+    /// one that represents no packets.
+    fn log(&mut self, bytes: u64) -> bool {
         let Some(left) = self.left_logs.checked_sub(1).filter(|_| self.release.group == 0) else {
             return false;
         };
@@ -160,10 +212,10 @@ mod tests {
     #[test]
     fn a_record_stands_for_the_most_packets_that_it_counts() {
         let mut gate = gate(Release { group: 10, ..Release::default() });
-        assert!(gate.lets(0, &row(10, 0)) && gate.lets(0, &row(0, 11)));
-        assert!(!gate.lets(0, &row(9, 9)));
-        assert!(!gate.lets(1, &99u64.to_le_bytes()), "it counts no packets");
-        assert!(!gate.lets(0, &[1, 2]) && !gate.lets(7, &[]), "what is malformed or unknown counts none");
+        assert!(gate.record(0, &row(10, 0)) && gate.record(0, &row(0, 11)));
+        assert!(!gate.record(0, &row(9, 9)));
+        assert!(!gate.record(1, &99u64.to_le_bytes()), "it counts no packets");
+        assert!(!gate.record(0, &[1, 2]) && !gate.record(7, &[]), "what is malformed or unknown counts none");
     }
 
     #[test]
@@ -171,35 +223,39 @@ mod tests {
         let mut gate = gate(Release { records: 2, bytes: 90, transmit: 100, ..Release::default() });
         let row = row(1, 1);
         assert_eq!(row.len(), 34);
-        assert!(gate.lets(0, &row) && gate.lets(0, &row) && !gate.lets(0, &row));
-        assert!(gate.lets_packet(100) && !gate.lets_packet(1));
+        assert!(gate.record(0, &row) && gate.record(0, &row) && !gate.record(0, &row));
+        // The first of a link type takes a block for that, too.
+        let packet = |gate: &mut Gate, bytes: usize| gate.packet(&packet(1, &vec![0; bytes]));
+        assert!(packet(&mut gate, 34) && !packet(&mut gate, 0));
         gate.tick(SECOND_NS);
-        assert!(gate.lets(0, &row) && gate.lets_packet(60) && !gate.lets_packet(60));
-        // A jump forward adds one second, a jump back nothing.
+        assert!(gate.record(0, &row) && packet(&mut gate, 65) && !packet(&mut gate, 0));
+        // A jump adds one second, forward or back, and a second that was paid nothing.
+        for (second, records) in
+            [(1000, 2), (10, 2), (1000, 0), (10, 0), (11, 2), (u64::MAX / SECOND_NS, 2), (12, 2)]
+        {
+            gate.tick(second * SECOND_NS);
+            assert_eq!((0..30).filter(|_| gate.record(0, &row)).count(), records, "{second}");
+        }
         gate.tick(1000 * SECOND_NS);
-        assert_eq!((0..30).filter(|_| gate.lets(0, &row)).count(), 2);
-        gate.tick(10 * SECOND_NS);
-        gate.tick(1000 * SECOND_NS);
-        assert!(!gate.lets(0, &row));
         // Shorter ticks do not add more.
         let let_out = (1..=20).filter(|n| {
             gate.tick(1000 * SECOND_NS + n * (SECOND_NS / 10));
-            gate.lets(0, &row)
+            gate.record(0, &row)
         });
         assert_eq!(let_out.count(), 3, "two with the tenth, one with the last");
     }
 
     #[test]
     fn texts_for_the_operator_are_few() {
-        let of = |gate: &mut Gate| (0..100).filter(|_| gate.lets_log(5)).count();
+        let of = |gate: &mut Gate| (0..100).filter(|_| gate.log(5)).count();
         let release = Release { records: 20, ..Release::default() };
         let mut granted = gate(release);
         // Under a grant a text is a record, too.
-        assert_eq!((of(&mut granted), granted.lets(1, &[0; 8])), (20, false));
+        assert_eq!((of(&mut granted), granted.record(1, &[0; 8])), (20, false));
         granted.tick(SECOND_NS);
         assert_eq!(of(&mut granted), 20);
         let mut many = gate(Release::default());
-        assert_eq!((of(&mut many), many.lets(1, &[0; 8])), (32, true));
+        assert_eq!((of(&mut many), many.record(1, &[0; 8])), (32, true));
         many.tick(SECOND_NS / 2);
         assert_eq!(of(&mut many), 0);
         assert_eq!(of(&mut gate(Release { logs: 0, ..release })), 0);
@@ -213,7 +269,40 @@ mod tests {
             { name = \"a_column_with_a_long_name\", type = \"u8\" }]";
         let mut gate =
             Gate::new(&Manifest::parse(text.as_bytes()).unwrap(), &Terms::default(), &Meters::default());
-        assert_eq!((0..10_000_000).take_while(|_| gate.lets(0, &[1])).count(), 65_536);
-        assert!(gate.lets_packet(9000), "what is written of packets has its own limits");
+        assert_eq!((0..10_000_000).take_while(|_| gate.record(0, &[1])).count(), 65_536);
+        assert!(gate.packet(&packet(1, &[0; 9000])), "what is written of packets has its own limits");
+        let most = (0..10_000_000_u64).take_while(|_| gate.packet(&packet(1, &[0; 65_000]))).count();
+        assert!((500..2000).contains(&most), "{most} packets of 65 kB");
+    }
+
+    fn packet(link: u16, bytes: &[u8]) -> Packet<'_> {
+        Packet { ts_ns: 0, wire_len: 0, link: LinkType(link), bytes }
+    }
+
+    /// Regression: packets without bytes were free, in any number, and so were link types.
+    #[test]
+    fn every_frame_that_leaves_costs_something() {
+        let empty = |link| Frame::Packet(packet(link, &[]));
+        let mut none = gate(Release { transmit: 0, ..Release::default() });
+        assert!(!none.lets(&empty(1)));
+        assert!(none.lets(&Frame::Message(b"stays")) && none.lets(&Frame::Lost { records: 1, table: None }));
+        let mut some = gate(Release { transmit: 320, ..Release::default() });
+        assert_eq!((0..1000).filter(|_| some.lets(&empty(1))).count(), 9, "and one block for the link type");
+        let mut own = Gate::new(
+            &Manifest::parse(b"abi = 1\nname = \"m\"\nversion = \"1\"\ndescription = \"d\"").unwrap(),
+            &Terms::default(),
+            &Meters::default(),
+        );
+        assert_eq!((0..=u16::MAX).filter(|link| own.lets(&empty(*link))).count(), MAX_LINKS);
+        assert!(own.lets(&empty(0)), "those that came before");
+        let most = (0..10_000_000).take_while(|_| own.lets(&empty(0))).count();
+        assert!((1 << 20..3 << 20).contains(&most), "{most}");
+    }
+
+    #[test]
+    fn a_packet_represents_only_itself() {
+        let lets =
+            |group| gate(Release { group, ..Release::default() }).lets(&Frame::Packet(packet(1, b"a")));
+        assert_eq!([0, 1, 2, 10].map(lets), [true, true, false, false]);
     }
 }

@@ -85,7 +85,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for format in Format::ALL {
         let start = Instant::now();
         let path = Some(Path::new("/dev/null"));
-        let mut sink = open(format, path, &catalog, &Options::default())?;
+        // Formats of alerts have nothing to write here.
+        let Ok(mut sink) = open(format, path, &catalog, &Options::default()) else { continue };
         for batch in &batches {
             sink.write("flow", &catalog.modules[0].manifest.tables[0], batch)?;
         }

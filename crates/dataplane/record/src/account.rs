@@ -1,8 +1,8 @@
-//! The account of each module at the end of a run: `offered = processed + filtered + shed`.
+//! The account of each module at the end of a run: `offered = processed + filtered + sampled + shed`.
 
 use crate::escape;
-use crate::human::{GRID, grouped};
-use comfy_table::{Cell, CellAlignment, Table};
+use crate::grid::{Form, Head, render};
+use crate::human::grouped;
 use flame_plan::{Account, Shed};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -13,6 +13,10 @@ use std::io::{self, Write};
 /// ```text
 /// {"kernel_drops":0,"modules":{"flow":{"offered":9,…}},"packets":9}
 /// ```
+///
+/// # Errors
+///
+/// Returns the errors of `out`.
 pub fn json(
     mut out: impl Write,
     packets: u64,
@@ -33,6 +37,7 @@ pub fn object(account: &Account) -> Value {
         "offered": account.offered,
         "processed": account.processed,
         "filtered": account.filtered,
+        "sampled": account.sampled,
         "shed": shed,
         "records": account.records,
         "records_lost": account.records_lost,
@@ -46,12 +51,18 @@ pub fn object(account: &Account) -> Value {
     })
 }
 
-/// Writes the accounts as a table for people. Causes under which no packet was shed have no column.
+/// Writes the accounts as a table for people that fits a width, if one is given. Causes under which no packet
+/// was shed have no column.
+///
+/// # Errors
+///
+/// Returns the errors of `out`.
 pub fn table(
     mut out: impl Write,
     packets: u64,
     kernel_drops: u64,
     accounts: &[(String, Account)],
+    width: Option<u16>,
 ) -> io::Result<()> {
     writeln!(out, "{} packets read, {} dropped by the kernel", grouped(packets), grouped(kernel_drops))?;
     if accounts.is_empty() {
@@ -60,44 +71,48 @@ pub fn table(
     let causes: Vec<Shed> =
         Shed::ALL.into_iter().filter(|c| accounts.iter().any(|(_, a)| a.shed_by(*c) > 0)).collect();
     let sum = |of: fn(&Account) -> u64| accounts.iter().any(|(_, a)| of(a) > 0);
-    let (lost, faults) = (sum(|a| a.records_lost), sum(|a| a.faults));
-    let (withheld, messages) = (sum(|a| a.withheld), sum(|a| a.messages_lost));
-    let logs = sum(|a| a.logs_dropped);
-
-    let mut header = vec!["module".to_owned(), "offered".into(), "= processed".into(), "+ filtered".into()];
-    match causes.is_empty() {
-        true => header.push("+ shed".into()),
-        false => header.extend(causes.iter().map(|c| format!("+ shed: {}", c.name()))),
+    let heads = |name: &str, is_right| Head {
+        name: name.into(),
+        unit: String::new(),
+        is_right,
+        wraps: false,
+        is_detail: false,
+    };
+    type Of = Box<dyn Fn(&Account) -> u64>;
+    let mut columns: Vec<(String, Of)> = vec![
+        ("offered".into(), Box::new(|a| a.offered)),
+        ("= processed".into(), Box::new(|a| a.processed)),
+        ("+ filtered".into(), Box::new(|a| a.filtered)),
+    ];
+    if sum(|a| a.sampled) {
+        columns.push(("+ sampled".into(), Box::new(|a| a.sampled)));
     }
-    header.push("records".into());
-    header.extend(lost.then(|| "records lost".into()));
-    header.extend(messages.then(|| "messages lost".into()));
-    header.extend(withheld.then(|| "withheld".into()));
-    header.extend(logs.then(|| "logs dropped".into()));
-    header.extend(faults.then(|| "faults".into()));
-
-    let number = |n: u64| Cell::new(grouped(n)).set_alignment(CellAlignment::Right);
-    let mut table = Table::new();
-    table.load_style(GRID);
-    table.set_header(header.iter().enumerate().map(|(i, h)| {
-        Cell::new(h).set_alignment(if i == 0 { CellAlignment::Left } else { CellAlignment::Right })
-    }));
-    for (module, a) in accounts {
-        let mut row =
-            vec![Cell::new(escape::line(module)), number(a.offered), number(a.processed), number(a.filtered)];
-        match causes.is_empty() {
-            true => row.push(number(0)),
-            false => row.extend(causes.iter().map(|c| number(a.shed_by(*c)))),
-        }
-        row.push(number(a.records));
-        row.extend(lost.then(|| number(a.records_lost)));
-        row.extend(messages.then(|| number(a.messages_lost)));
-        row.extend(withheld.then(|| number(a.withheld)));
-        row.extend(logs.then(|| number(a.logs_dropped)));
-        row.extend(faults.then(|| number(a.faults)));
-        table.add_row(row);
+    if causes.is_empty() {
+        columns.push(("+ shed".into(), Box::new(|_| 0)));
     }
-    writeln!(out, "{}", table.trim_fmt())?;
+    for cause in causes {
+        columns.push((format!("+ shed: {}", cause.name()), Box::new(move |a| a.shed_by(cause))));
+    }
+    columns.push(("records".into(), Box::new(|a| a.records)));
+    type Field = fn(&Account) -> u64;
+    let others: [(&str, Field); 5] = [
+        ("records lost", |a| a.records_lost),
+        ("messages lost", |a| a.messages_lost),
+        ("withheld", |a| a.withheld),
+        ("logs dropped", |a| a.logs_dropped),
+        ("faults", |a| a.faults),
+    ];
+    for (name, of) in others.into_iter().filter(|(_, of)| sum(*of)) {
+        columns.push((name.into(), Box::new(of)));
+    }
+    let mut all = vec![heads("module", false)];
+    all.extend(columns.iter().map(|(name, _)| heads(name, true)));
+    let row = |(module, account): &(String, Account)| {
+        let numbers = columns.iter().map(|(_, of)| grouped(of(account)));
+        std::iter::once(escape::line(module).into_owned()).chain(numbers).collect::<Vec<_>>()
+    };
+    let rows: Vec<_> = accounts.iter().map(row).collect();
+    write!(out, "{}", render(&all, &rows, (width, Form::Auto), None).0)?;
     for (module, _) in accounts.iter().filter(|(_, a)| !a.adds_up()) {
         writeln!(out, "{module}: the account does not add up (a bug: please report it)")?;
     }
@@ -126,7 +141,7 @@ mod tests {
     fn text(accounts: &[(&str, Account)]) -> String {
         let accounts: Vec<_> = accounts.iter().map(|(n, a)| (n.to_string(), a.clone())).collect();
         let mut out = Vec::new();
-        table(&mut out, 12_345, 0, &accounts).unwrap();
+        table(&mut out, 12_345, 0, &accounts, None).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -136,7 +151,7 @@ mod tests {
         json(&mut line, 12_345, 2, &[("flow".to_owned(), account())]).unwrap();
         let value: Value = serde_json::from_slice(&line).unwrap();
         let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {
-            "offered": 12345, "processed": 12000, "filtered": 300,
+            "offered": 12345, "processed": 12000, "filtered": 300, "sampled": 0,
             "shed": {"trap": 40, "budget": 0, "bound": 0, "output": 0, "stopped": 5, "overrun": 0, "share": 0, "evicted": 0},
             "records": 7, "records_lost": 0, "messages_lost": 0, "withheld": 0, "written": 0, "logged": 0, "logs_dropped": 0, "faults": 1, "adds_up": true,
         }}});
@@ -152,6 +167,17 @@ mod tests {
             assert!(both.contains(part), "{part}\n{both}");
         }
         assert!(!both.contains("budget") && !both.contains("records lost"), "{both}");
+    }
+
+    #[test]
+    fn packets_that_sampling_left_out_have_a_column() {
+        let mut sampled = simple(10, 4);
+        sampled.sampled = 6;
+        let table = text(&[("flow", sampled.clone())]);
+        assert!(table.contains("+ sampled") && !table.contains("does not add up"), "{table}");
+        let hidden = sampled.without_sampled();
+        assert!(hidden.adds_up() && hidden.offered == 4);
+        assert!(!text(&[("flow", hidden)]).contains("sampled"));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub fn texts<'a>(batch: &'a RecordBatch, column: &str) -> Vec<&'a str> {
     found.map_or_else(Vec::new, |cells| (0..batch.num_rows()).filter_map(|row| text(&cells, row)).collect())
 }
 
-fn open(array: &std::sync::Arc<dyn Array>) -> Option<Cells<'_>> {
+pub(crate) fn open(array: &std::sync::Arc<dyn Array>) -> Option<Cells<'_>> {
     Some(match array.data_type() {
         DataType::Boolean => Cells::Bool(array.as_boolean_opt()?),
         DataType::UInt8 => Cells::U8(array.as_primitive_opt::<UInt8Type>()?.values()),

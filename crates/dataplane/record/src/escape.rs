@@ -62,6 +62,10 @@ pub fn json(text: &str) -> Cow<'_, str> {
 }
 
 /// Writes a string as JSON.
+///
+/// # Errors
+///
+/// Returns the errors of `out`.
 pub fn write_json(mut out: impl Write, text: &str) -> io::Result<()> {
     if !text.contains(steers) {
         return serde_json::to_writer(out, text).map_err(Into::into);

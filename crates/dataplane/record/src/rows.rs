@@ -62,6 +62,7 @@ enum Values {
 }
 
 impl Rows {
+    /// Creates empty tables for the records of a module.
     pub fn new(module: &CatalogEntry) -> Self {
         let rows = |table: &Table| TableRows {
             schema: arrow_schema(module, table),
@@ -76,6 +77,11 @@ impl Rows {
     /// Returns the module's name in the plan.
     pub fn module(&self) -> &str {
         &self.module
+    }
+
+    /// Returns the names of the module's tables, by number.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        self.tables.iter().map(|rows| rows.table.name.as_str())
     }
 
     /// Adds one row that passed [`flame_output::Schema::check`], and returns the table's batch when it is
@@ -229,6 +235,16 @@ pub fn arrow_schema(module: &CatalogEntry, table: &Table) -> SchemaRef {
     let metadata: HashMap<String, String> =
         metadata.into_iter().map(|(k, v)| (k.to_owned(), v.clone())).collect();
     Arc::new(Schema::new_with_metadata(fields, metadata))
+}
+
+/// Returns whether a column holds times.
+pub(crate) fn is_time(field: &Field) -> bool {
+    field.metadata().get("type").is_some_and(|kind| kind == "time")
+}
+
+/// Returns whether a column holds durations.
+pub(crate) fn is_duration(field: &Field) -> bool {
+    field.metadata().get("type").is_some_and(|kind| kind == "duration")
 }
 
 /// Returns the unit of a column: the manifest's, or `ns` for times and durations without one.

@@ -1,22 +1,22 @@
-//! DuckDB and pyarrow read Parquet output: values, types and units. `FLAME_PYTHON` names an interpreter that
-//! has both.
+//! DuckDB, pandas and pyarrow read Parquet output: values, types and units; and times in text. `FLAME_PYTHON`
+//! names an interpreter that has them.
 
 mod common;
 
 use common::*;
-use flame_record::{Format, Options, open};
+use flame_record::{Format, Options, TimeFormat, open};
 use std::process::Command;
 use tempfile::TempDir;
 
 #[test]
 fn duckdb_and_pyarrow_read_what_json_says() {
     let Some(python) = std::env::var_os("FLAME_PYTHON") else {
-        println!("skipped: FLAME_PYTHON names no interpreter with duckdb and pyarrow");
+        println!("skipped: FLAME_PYTHON names no interpreter with duckdb, pandas and pyarrow");
         return;
     };
-    let imports = Command::new(&python).args(["-c", "import duckdb, pyarrow"]).output();
+    let imports = Command::new(&python).args(["-c", "import duckdb, pandas, pyarrow"]).output();
     if !imports.is_ok_and(|o| o.status.success()) {
-        println!("skipped: {} cannot import duckdb and pyarrow", python.display());
+        println!("skipped: {} cannot import duckdb, pandas and pyarrow", python.display());
         return;
     }
     let dir = TempDir::new().unwrap();
@@ -26,8 +26,17 @@ fn duckdb_and_pyarrow_read_what_json_says() {
     for _ in 0..5_000 {
         every_row().iter().for_each(|row| record(&mut output, 0, row));
     }
-    for (format, name) in [(Format::Parquet, "parquet"), (Format::Json, "records.json")] {
-        let mut sink = open(format, Some(&dir.path().join(name)), &catalog, &Options::default()).unwrap();
+    let all = Options::default();
+    let with = |time| Options { time: Some(time), ..Options::default() };
+    let one = Options { tables: vec!["all".to_owned()], ..with(TimeFormat::Rfc3339) };
+    for (format, name, options) in [
+        (Format::Parquet, "parquet", &all),
+        (Format::Parquet, "integers", &with(TimeFormat::Ns)),
+        (Format::Json, "records.json", &all),
+        (Format::Json, "times.json", &one),
+        (Format::Csv, "times.csv", &one),
+    ] {
+        let mut sink = open(format, Some(&dir.path().join(name)), &catalog, options).unwrap();
         send(&catalog.modules[0], &output, &mut *sink);
         sink.finish().unwrap();
     }

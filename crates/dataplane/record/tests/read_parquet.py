@@ -1,6 +1,7 @@
-"""Compares FOLDER/parquet with FOLDER/records.json through DuckDB and pyarrow.
+"""Compares FOLDER/parquet and FOLDER/integers with FOLDER/records.json through DuckDB, pyarrow and pandas, and
+reads times in text from FOLDER/times.json and FOLDER/times.csv.
 
-Written for tests/parquet.rs; needs duckdb and pyarrow.
+Written for tests/parquet.rs; needs duckdb, pandas and pyarrow.
 """
 
 import json
@@ -9,12 +10,14 @@ import pathlib
 import sys
 
 import duckdb
+import pandas
 import pyarrow as pa
 import pyarrow.parquet
 
 folder = pathlib.Path(sys.argv[1])
-all_rows = str(folder / "parquet" / "probe.all.parquet")
-no_rows = str(folder / "parquet" / "probe.empty.parquet")
+all_rows = str(folder / "integers" / "probe.all.parquet")
+no_rows = str(folder / "integers" / "probe.empty.parquet")
+typed_rows = str(folder / "parquet" / "probe.all.parquet")
 
 TYPES = {
     "ok": ("BOOLEAN", pa.bool_()),
@@ -72,4 +75,50 @@ for path, rows in [(all_rows, expected), (no_rows, [])]:
 
 first = duckdb.sql(f"SELECT make_timestamp_ns(first_ns::BIGINT)::VARCHAR FROM '{all_rows}' LIMIT 1").fetchall()
 assert first == [("2023-11-14 22:13:20.123456789",)], first
-print(f"duckdb {duckdb.__version__} and pyarrow {pa.__version__} agree on {len(expected)} rows")
+
+# Typed times and durations. Nothing else differs.
+TYPED = {
+    "first_ns": ("TIMESTAMP WITH TIME ZONE", pa.timestamp("ns", "UTC")),
+    "rtt_ns": ("BIGINT", pa.duration("ns")),
+}
+table = pyarrow.parquet.read_table(typed_rows)
+for name, (_, arrow_type) in TYPES.items():
+    field = table.schema.field(name)
+    assert field.type == TYPED.get(name, (None, arrow_type))[1], f"pyarrow: {field}"
+for name in TYPED:
+    found = table.column(name).cast(pa.int64()).to_pylist()
+    assert found == [row[name] for row in expected], f"pyarrow: {name}"
+result = duckdb.sql(f"SELECT * FROM '{typed_rows}'")
+types = {n: str(t) for n, t in zip(result.columns, result.types)}
+wanted = {name: TYPED.get(name, t)[0] for name, t in TYPES.items()}
+assert {n: "TIMESTAMP" if t.startswith("TIMESTAMP") else t for n, t in types.items()} == {
+    n: "TIMESTAMP" if t.startswith("TIMESTAMP") else t for n, t in wanted.items()
+}, types
+print("duckdb has", types["first_ns"])
+# DuckDB keeps at least microseconds; from 2.0 on, it has epoch_ns alone for this type.
+query = f"SELECT epoch_ns(first_ns) // 1000, rtt_ns FROM '{typed_rows}'"
+for row, found in zip(expected, duckdb.sql(query).fetchall(), strict=True):
+    # The greatest time of nanoseconds is DuckDB's infinity.
+    is_infinite = row["first_ns"] == 2**63 - 1 and found[0] is None
+    assert is_infinite or found[0] == row["first_ns"] // 1000, f"duckdb: {found} {row}"
+    assert found[1] == row["rtt_ns"], f"duckdb: {found} {row}"
+# Addresses are compared and sorted as addresses after a cast, and words as words.
+ips = duckdb.sql(f"SELECT DISTINCT src FROM '{typed_rows}' WHERE src LIKE '%.%.%.%' AND src NOT LIKE '%:%'").fetchall()
+assert {ip for (ip,) in ips} == {row["src"] for row in expected if "." in row["src"] and ":" not in row["src"]}
+
+# pandas
+frame = pandas.read_parquet(typed_rows)
+assert str(frame["first_ns"].dtype) == "datetime64[ns, UTC]", frame.dtypes
+assert str(frame["rtt_ns"].dtype) == "timedelta64[ns]", frame.dtypes
+assert str(frame["end"].dtype) == "category", frame.dtypes
+assert frame["first_ns"].iloc[0] == pandas.Timestamp("2023-11-14T22:13:20.123456789Z")
+assert frame["rtt_ns"].iloc[0] == pandas.Timedelta(expected[0]["rtt_ns"], "ns")
+assert frame["src"].tolist() == [row["src"] for row in expected]
+
+# Times in text.
+times = [json.loads(line)["first_ns"] for line in open(folder / "times.json", encoding="utf-8")]
+assert times[0] == "2023-11-14T22:13:20.123456789Z", times[0]
+assert [t.value for t in pandas.to_datetime(times[:4])] == [row["first_ns"] for row in expected[:4]]
+found = duckdb.sql(f"SELECT epoch_us(first_ns::TIMESTAMPTZ) FROM read_csv('{folder}/times.csv')").fetchall()
+assert [us for (us,) in found] == [row["first_ns"] // 1000 for row in expected]
+print(f"duckdb {duckdb.__version__}, pandas {pandas.__version__}, pyarrow {pa.__version__}: {len(expected)} rows agree")

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use flame_abi::manifest::ColumnType;
 use flame_plan::{Catalog, CatalogEntry};
-use flame_record::{Format, Options, SinkError, open};
+use flame_record::{Format, Options, SinkError, left_out, open};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -60,6 +60,26 @@ fn csv() {
     assert_eq!(lines.next(), Some(first));
     assert!(text.contains(",\"a,\"\"b\"\"\n\\u{1b}[2J\r\",rst\n"), "{text}");
     assert!(text.contains(",NaN,"), "{text}");
+}
+
+#[test]
+fn times_as_text_and_as_seconds() {
+    use flame_record::TimeFormat::{Ns, Rfc3339, Unix};
+    for (time, first, last) in [
+        (Ns, "1700000000123456789", "1"),
+        (Rfc3339, "2023-11-14T22:13:20.123456789Z", "1970-01-01T00:00:00.000000001Z"),
+        (Unix, "1700000000.123456789", "0.000000001"),
+    ] {
+        let options = Options { time: Some(time), ..Options::default() };
+        let json = written(Format::Json, &options, "out.json");
+        let quote = if time == Rfc3339 { "\"" } else { "" };
+        for (line, expected) in [(json.lines().next(), first), (json.lines().last(), last)] {
+            let expected = format!("\"first_ns\":{quote}{expected}{quote},\"rtt_ns\"");
+            assert!(line.unwrap().contains(&expected), "{json}");
+        }
+        let csv = written(Format::Csv, &options, "out.csv");
+        assert!(csv.lines().nth(1).unwrap().contains(&format!(",{first},12345678,")), "{csv}");
+    }
 }
 
 #[test]
@@ -125,7 +145,37 @@ fn live_tables_show_at_each_flush() {
     }
     sink.finish().unwrap();
     let text = fs::read_to_string(&path).unwrap();
-    assert_eq!((text.matches("a.n\n").count(), text.matches("b.n").count()), (2, 0), "{text}");
+    assert_eq!((text.matches("a.n\n").count(), text.matches("b.n").count()), (1, 0), "{text}");
+    let numbers: Vec<_> = text.lines().map(str::trim).filter(|line| ["7", "8"].contains(line)).collect();
+    assert_eq!((numbers, text.lines().count()), (vec!["7", "8"], 5), "one header for both: {text}");
+}
+
+#[test]
+fn an_output_of_one_table_has_the_first_of_one_module() {
+    let dir = TempDir::new().unwrap();
+    let two = module("a", ["n", "b"].map(|t| table(t, vec![column("n", ColumnType::U32, None)])).into());
+    let one = catalog(vec![two.clone()]);
+    let of = |format, file: Option<&str>, catalog: &Catalog, tables: &[&str]| {
+        let options =
+            Options { tables: tables.iter().map(|t| (*t).to_owned()).collect(), ..Options::default() };
+        let path = file.map(|file| dir.path().join(file));
+        let left = left_out(format, path.as_deref(), catalog, &options);
+        let opened = open(format, path.as_deref(), catalog, &options).map(|sink| sink.finish().unwrap());
+        assert!(opened.is_ok() || left.is_none());
+        left.map(|left| (left.written, left.left))
+    };
+    let expected = Some(("a.n".to_owned(), vec!["a.b".to_owned()]));
+    for (format, file) in
+        [(Format::Csv, None), (Format::Csv, Some("x.csv")), (Format::Parquet, Some("x.parquet"))]
+    {
+        assert_eq!(of(format, file, &one, &[]), expected);
+        assert_eq!(of(format, file, &one, &["b"]), None);
+        assert_eq!(of(format, file, &catalog(vec![two.clone(), small("c")]), &[]), None);
+        // Tables that are chosen count as all.
+        assert_eq!(of(format, file, &catalog(vec![two.clone(), small("c")]), &["a"]), expected);
+    }
+    assert_eq!(of(Format::Csv, Some("folder"), &one, &[]), None);
+    assert_eq!(of(Format::Json, None, &one, &[]), None);
 }
 
 #[test]

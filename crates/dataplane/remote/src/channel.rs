@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// The maximum number of bytes of an encoded report.
 pub const MAX_HEAD: usize = 1 << 20;
@@ -28,7 +29,7 @@ pub enum ChannelError {
     Closed,
     #[error("a frame of {head} and {body} bytes, at most {MAX_HEAD} and {MAX_BODY} are possible")]
     Length { head: usize, body: usize },
-    #[error("a frame that cannot be decoded: {0}")]
+    #[error("a frame that cannot be decoded (is flame-runner of the same build as flame?): {0}")]
     Frame(#[from] postcard::Error),
     #[error("{expected} descriptors, found {found}")]
     Descriptors { expected: usize, found: usize },
@@ -38,11 +39,20 @@ pub enum ChannelError {
 pub struct Sender {
     socket: OwnedFd,
     buffer: Vec<u8>,
+    /// The time that the other end has to take all buffered frames.
+    limit: Option<Duration>,
 }
 
 impl Sender {
+    /// Creates the writing end over a connected stream socket.
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket, buffer: Vec::new() }
+        Self { socket, buffer: Vec::new(), limit: None }
+    }
+
+    /// Creates an end that fails if the other end takes longer than `limit` for what is written at once,
+    /// however many small parts it takes. The socket must have a write timeout.
+    pub fn with_limit(socket: OwnedFd, limit: Duration) -> Self {
+        Self { limit: Some(limit), ..Self::new(socket) }
     }
 
     /// Writes a frame: `head` as its description, `body` as it is.
@@ -95,7 +105,11 @@ impl Sender {
     /// Returns an error if the other end is closed.
     pub fn flush(&mut self) -> Result<(), ChannelError> {
         let mut at = 0;
+        let begin = Instant::now();
         while at < self.buffer.len() {
+            if self.limit.is_some_and(|limit| begin.elapsed() > limit) {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
             at += retry(|| rustix::net::send(&self.socket, &self.buffer[at..], SendFlags::NOSIGNAL))?;
         }
         self.buffer.clear();
@@ -103,23 +117,29 @@ impl Sender {
     }
 }
 
-/// The reading end.
+/// The reading end of the worker. It takes no descriptors: the kernel closes those that are sent to it.
 pub struct Receiver {
     socket: OwnedFd,
     buffer: Vec<u8>,
     /// The first byte of `buffer` that was not returned.
     at: usize,
+}
+
+/// The reading end of a runner, which takes the descriptors that come with commands.
+pub struct FdReceiver {
+    frames: Receiver,
     fds: VecDeque<OwnedFd>,
 }
 
 impl Receiver {
+    /// Creates the reading end over a connected stream socket.
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket, buffer: Vec::new(), at: 0, fds: VecDeque::new() }
+        Self { socket, buffer: Vec::new(), at: 0 }
     }
 
-    /// Returns the socket, to poll it.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// Returns the number of bytes that have arrived and were not returned.
+    pub fn waiting(&self) -> usize {
+        self.buffer.len() - self.at
     }
 
     /// Returns the next frame that has arrived as a whole, or `None`.
@@ -145,6 +165,58 @@ impl Receiver {
         Ok(Some((decoded, &self.buffer[start + head..self.at])))
     }
 
+    /// Reads what has arrived. With `wait`, blocks until there is something. Returns false if there is
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ChannelError::Closed`] at the end of the connection.
+    pub fn receive(&mut self, wait: bool) -> Result<bool, ChannelError> {
+        let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        self.receive_by(|socket, bytes| rustix::net::recv(socket, bytes, flags).map(|(_, length)| length))
+    }
+
+    fn receive_by(
+        &mut self,
+        mut receive: impl FnMut(&OwnedFd, &mut [u8]) -> rustix::io::Result<usize>,
+    ) -> Result<bool, ChannelError> {
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        let length = self.buffer.len();
+        self.buffer.resize(length + BUFFER, 0);
+        let received = retry(|| receive(&self.socket, &mut self.buffer[length..]));
+        self.buffer.truncate(length + received.as_ref().copied().unwrap_or(0));
+        match received {
+            Ok(0) => Err(ChannelError::Closed),
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            // The other process ended before it had read everything.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Err(ChannelError::Closed),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+impl FdReceiver {
+    /// Creates the reading end over a connected stream socket.
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { frames: Receiver::new(socket), fds: VecDeque::new() }
+    }
+
+    /// Returns the socket, to poll it.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.frames.socket.as_fd()
+    }
+
+    /// Returns the next frame that has arrived as a whole, or `None`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Receiver::next`].
+    pub fn next<T: DeserializeOwned>(&mut self, max_head: usize) -> Result<Option<(T, &[u8])>, ChannelError> {
+        self.frames.next(max_head)
+    }
+
     /// Returns the next `count` descriptors that arrived.
     ///
     /// # Errors
@@ -158,44 +230,26 @@ impl Receiver {
         Ok(self.fds.drain(..count).collect())
     }
 
-    /// Reads what has arrived. With `wait`, blocks until there is something. Returns false if there is
-    /// nothing.
+    /// Reads what has arrived, with its descriptors. With `wait`, blocks until there is something. Returns
+    /// false if there is nothing.
     ///
     /// # Errors
     ///
     /// Returns [`ChannelError::Closed`] at the end of the connection.
     pub fn receive(&mut self, wait: bool) -> Result<bool, ChannelError> {
-        self.buffer.drain(..self.at);
-        self.at = 0;
-        let length = self.buffer.len();
-        self.buffer.resize(length + BUFFER, 0);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags =
             if wait { RecvFlags::CMSG_CLOEXEC } else { RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT };
-        let received = retry(|| {
-            recvmsg(&self.socket, &mut [IoSliceMut::new(&mut self.buffer[length..])], &mut control, flags)
-        });
-        let bytes = match received {
-            Ok(received) => received.bytes,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                self.buffer.truncate(length);
-                return Ok(false);
+        self.frames.receive_by(|socket, bytes| {
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(new) = message {
+                    self.fds.extend(new);
+                }
             }
-            // The other process ended before it had read everything.
-            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Err(ChannelError::Closed),
-            Err(e) => {
-                self.buffer.truncate(length);
-                return Err(e.into());
-            }
-        };
-        self.buffer.truncate(length + bytes);
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(fds) = message {
-                self.fds.extend(fds);
-            }
-        }
-        if bytes == 0 { Err(ChannelError::Closed) } else { Ok(true) }
+            Ok(received.bytes)
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Packets do not pass through it: they lie in shared blocks (`flame_block`). It carries commands to the
 //! runner and output back. A [`Sender`] and a [`Receiver`] are the ends of one Unix stream socket.
+//! Descriptors come with commands only: a runner has an [`FdReceiver`].
 //!
 //! # Trust
 //!
@@ -13,5 +14,5 @@
 mod channel;
 mod message;
 
-pub use channel::{ChannelError, MAX_BODY, MAX_HEAD, Receiver, Sender};
-pub use message::{Command, Install, Report};
+pub use channel::{ChannelError, FdReceiver, MAX_BODY, MAX_HEAD, Receiver, Sender};
+pub use message::{Command, Install, Kept, Report};

@@ -1,4 +1,5 @@
-use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, Reason, Share};
+use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, Reason};
+use flame_quota::Link;
 use serde::{Deserialize, Serialize};
 
 /// A command to a runner.
@@ -12,13 +13,21 @@ pub enum Command {
     Attach { module: ModuleId, worker: usize, is_live: bool },
     /// Ends the module on one worker, after the blocks that wait there. Packet time is `now_ns`. The slow
     /// instance ends when the module has ended on all workers.
-    End { module: ModuleId, worker: usize, now_ns: u64 },
+    /// With `hands_over`, its instances go on as others, and their last call is the export of their state.
+    End { module: ModuleId, worker: usize, now_ns: u64, hands_over: bool },
+    /// Gives the fast instance for a worker, or the slow one, the state to begin with, or none.
+    Import { module: ModuleId, worker: Option<usize>, state: Option<Vec<u8>> },
     /// Drops the module's instances before their next calls.
     Evict { module: ModuleId, reason: Reason },
+    /// Gives a module other limits of time and memory: those of each link of its renewed credential.
+    Renew { module: ModuleId, links: Vec<Link> },
     /// States that the run ends: calls have only a little time from now on.
     Stop,
     /// Requests [`Report::Alive`] with the same number.
     Ping(u64),
+    /// Lets no call of a module begin or continue until it is revoked: all who share a meter with it have
+    /// used up the time together.
+    Hold { module: ModuleId, holds: bool },
 }
 
 /// A module to start.
@@ -31,8 +40,26 @@ pub struct Install {
     pub interval_ns: u64,
     /// The maximum number of packets in a batch.
     pub batch: u32,
-    /// The share of processor time of the grant, and its memory in bytes, if the module runs under one.
-    pub granted: Option<(Option<Share>, u64)>,
+    /// The limits of time and memory of each link of its credential, if the module runs under one.
+    pub granted: Option<Vec<Link>>,
+    /// The packet time between exports in nanoseconds, or 0, if the worker keeps the module's state. Each
+    /// instance then waits for [`Command::Import`].
+    pub keeps: Option<u64>,
+}
+
+/// An event of the state of one instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kept {
+    /// The instance began without a state.
+    Empty,
+    /// The instance took the state that it was given.
+    Taken,
+    /// The instance refused it, and began empty.
+    Refused,
+    /// The body of this frame is the state that the instance exported.
+    Stored,
+    /// The instance ended in a fault, and its state with it.
+    Dropped,
 }
 
 /// A report of a runner.
@@ -44,11 +71,24 @@ pub enum Report {
         worker: Option<usize>,
     },
     Fault(FaultReport),
+    /// The fast instance on `worker` has passed the tick at `now_ns`. Output that follows belongs to the time
+    /// after it.
+    Passed {
+        module: ModuleId,
+        worker: usize,
+        now_ns: u64,
+    },
     /// The account of the packets of the module's fast instance on a worker so far.
     Account {
         module: ModuleId,
         worker: usize,
         account: Account,
+    },
+    /// An event of the state of the fast instance on `worker`, or of the slow one.
+    State {
+        module: ModuleId,
+        worker: Option<usize>,
+        kept: Kept,
     },
     /// The module has ended on all workers, and so has its slow instance, which lost these messages.
     Ended {

@@ -3,12 +3,12 @@
 //! All calls during a run begin with [`Instance::begin`]. [`Instance::call`] is for measurements and tests.
 
 use crate::fault::{Fault, FaultKind};
-use crate::instance::{Instance, Output, Quota, Role};
+use crate::instance::{Checked, Instance, Output, Quota, Role};
 use flame_abi::layout::names;
-use flame_abi::output::Value;
 use flame_abi::{CALL_UNITS, LinkType};
 use flame_plan::ModuleClass;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use wasmtime::{Store, TypedFunc};
 
@@ -29,6 +29,14 @@ pub enum Call {
         lost: u64,
         link: LinkType,
     },
+    /// A call of a module that forwards packets, with `count` packets from the input `port`.
+    Push {
+        port: u32,
+        descriptors: u32,
+        count: u32,
+        lost: u64,
+        link: LinkType,
+    },
     Tick {
         now_ns: u64,
     },
@@ -40,6 +48,10 @@ pub enum Call {
     Message(Vec<u8>),
     /// A call for the rest of the output of the call before it.
     Rest,
+    /// A call for the state of the instance. Its output is one blob.
+    Export,
+    /// A call with the state that an earlier instance exported.
+    Import(Arc<[u8]>),
 }
 
 impl Call {
@@ -48,10 +60,21 @@ impl Call {
         match self {
             Self::Init { .. } => names::INIT,
             Self::Batch { .. } => names::BATCH,
+            Self::Push { .. } => names::PUSH,
             Self::Tick { .. } => names::TICK,
             Self::End { .. } => names::END,
             Self::Message(_) => names::MESSAGE,
             Self::Rest => names::REST,
+            Self::Export => names::EXPORT,
+            Self::Import(_) => names::IMPORT,
+        }
+    }
+
+    /// Returns the number of packets of a call with a batch.
+    pub fn packets(&self) -> Option<u32> {
+        match self {
+            Self::Batch { count, .. } | Self::Push { count, .. } => Some(*count),
+            _ => None,
         }
     }
 }
@@ -67,6 +90,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
+    /// Creates an allowance of `limit` units.
     pub fn new(limit: u64) -> Self {
         Self { limit, left: limit, calls: 0, is_last: false }
     }
@@ -76,6 +100,7 @@ impl Allowance {
         Self { is_last: true, ..Self::new(limit) }
     }
 
+    /// Returns whether this is the allowance of the calls after the run was stopped.
     pub fn is_last(&self) -> bool {
         self.is_last
     }
@@ -104,7 +129,7 @@ pub(crate) enum Function {
     Batch(TypedFunc<i32, i64>, i32),
     Data(TypedFunc<(i32, i32), i64>, (i32, i32)),
     Time(TypedFunc<i64, i64>, i64),
-    Rest(TypedFunc<(), i64>),
+    None(TypedFunc<(), i64>),
 }
 
 impl Function {
@@ -113,7 +138,7 @@ impl Function {
             Self::Batch(function, at) => function.call(store, at),
             Self::Data(function, place) => function.call(store, place),
             Self::Time(function, now) => function.call(store, now),
-            Self::Rest(function) => function.call(store, ()),
+            Self::None(function) => function.call(store, ()),
         }
     }
 
@@ -122,16 +147,16 @@ impl Function {
             Self::Batch(function, at) => function.call_async(store, at).await,
             Self::Data(function, place) => function.call_async(store, place).await,
             Self::Time(function, now) => function.call_async(store, now).await,
-            Self::Rest(function) => function.call_async(store, ()).await,
+            Self::None(function) => function.call_async(store, ()).await,
         }
     }
 }
 
 /// A call of a metered module that has not ended.
-pub struct Suspended(Pin<Box<dyn Future<Output = (Box<Instance>, Called)>>>);
+pub struct Suspended(Pin<Box<dyn Future<Output = (Box<Instance>, CallReturn)>>>);
 
 /// A call that has returned, whose result is not yet checked ([`Instance::finish`] does that).
-pub struct Called {
+pub struct CallReturn {
     call: &'static str,
     allowance: Allowance,
     result: Result<wasmtime::Result<i64>, Fault>,
@@ -140,7 +165,7 @@ pub struct Called {
 /// The state of a call after one slice.
 pub enum Slice {
     Yielded(Suspended),
-    Done(Box<Instance>, Called),
+    Done(Box<Instance>, CallReturn),
 }
 
 /// The result of a call.
@@ -151,6 +176,8 @@ pub struct Returned<'a> {
     pub more: bool,
     /// Whether the module requests [`Call::Rest`], before any other call.
     pub rest: bool,
+    /// Whether the module refuses the state that it was given.
+    pub refused: bool,
     /// The allowance of the call, reduced by its cost.
     pub allowance: Allowance,
 }
@@ -181,24 +208,28 @@ impl Instance {
                 Ok(None) => Ok(Ok(0)),
                 Err(fault) => Err(fault),
             };
-            (self, Called { call, allowance, result })
+            (self, CallReturn { call, allowance, result })
         };
         Suspended(Box::pin(running)).resume()
     }
 
     /// Charges a call to its allowance and checks its result.
-    pub fn finish(&mut self, called: Called) -> Result<Returned<'_>, Fault> {
-        let Called { call, mut allowance, result } = called;
+    ///
+    /// # Errors
+    ///
+    /// Returns the fault that ended the call, or that of its output. The instance must then be dropped.
+    pub fn finish(&mut self, called: CallReturn) -> Result<Returned<'_>, Fault> {
+        let CallReturn { call, mut allowance, result } = called;
         let result = result?;
         let units = self.counted(allowance.left);
-        let (output, Value { more, rest, .. }) = self.output(call, result, &allowance)?;
-        if call != names::BATCH {
+        let Checked { output, more, rest, refused } = self.output(call, result, &allowance)?;
+        if !names::is_batch(call) {
             allowance.charge(units.max(CALL_UNITS).saturating_add(output.bytes.len() as u64));
         }
-        Ok(Returned { output, more, rest, allowance })
+        Ok(Returned { output, more, rest, refused, allowance })
     }
 
-    fn call_now(&mut self, call: &Call, allowance: Allowance) -> Called {
+    fn call_now(&mut self, call: &Call, allowance: Allowance) -> CallReturn {
         let result = match self.prepare(call, allowance.left) {
             Ok(Some(function)) if self.loaded.class() == ModuleClass::Bounded => {
                 let watch = self.watch.as_ref().map(|w| w.0.clone());
@@ -216,11 +247,15 @@ impl Instance {
             Ok(None) => Ok(Ok(0)),
             Err(fault) => Err(fault),
         };
-        Called { call: call.name(), allowance, result }
+        CallReturn { call: call.name(), allowance, result }
     }
 
     /// Makes a call to its end, with a separate allowance: for measuring and testing modules, where nothing
     /// else waits.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Instance::finish`].
     pub fn call(&mut self, call: &Call) -> Result<Returned<'_>, Fault> {
         let allowance = Allowance::new(self.loaded.limits().call_budget);
         let called = self.call_now(call, allowance);

@@ -2,6 +2,8 @@
 
 use crate::memory::WindowMemory;
 use crate::watch::Watchdog;
+use flame_abi::layout::POLL_BYTES;
+use flame_block::SharedMemory;
 use flame_plan::ModuleClass;
 use std::sync::Arc;
 use wasmtime::{Config, Engine};
@@ -11,6 +13,9 @@ use wasmtime::{Config, Engine};
 pub struct Engines {
     engines: flame_engine::Engines,
     watchdog: Watchdog,
+    /// The page that polls load from. Its file is separate from the control area, so that revoking access
+    /// does not split a mapping of the kernel, the number of which is limited.
+    polling_page: Arc<SharedMemory>,
 }
 
 impl Engines {
@@ -18,9 +23,9 @@ impl Engines {
     ///
     /// # Errors
     ///
-    /// Returns an error only if Wasmtime does not support the machine.
+    /// Returns an error if Wasmtime does not support the machine, or it has no memory left.
     pub fn new() -> Result<Self, wasmtime::Error> {
-        Ok(Self { engines: flame_engine::Engines::new(place_memories)?, watchdog: Watchdog::new() })
+        Self::of_engines(flame_engine::Engines::new(place_memories)?)
     }
 
     /// Creates engines that count the executed instructions of bounded modules
@@ -28,11 +33,21 @@ impl Engines {
     ///
     /// # Errors
     ///
-    /// As [`Engines::new`].
+    /// Returns the errors of [`Engines::new`].
     pub fn counting() -> Result<Self, wasmtime::Error> {
-        Ok(Self { engines: flame_engine::Engines::counting(place_memories)?, watchdog: Watchdog::new() })
+        Self::of_engines(flame_engine::Engines::counting(place_memories)?)
     }
 
+    fn of_engines(engines: flame_engine::Engines) -> Result<Self, wasmtime::Error> {
+        let polling_page = Arc::new(SharedMemory::new(POLL_BYTES as usize)?);
+        Ok(Self { engines, watchdog: Watchdog::new(), polling_page })
+    }
+
+    pub(crate) fn polling_page(&self) -> &Arc<SharedMemory> {
+        &self.polling_page
+    }
+
+    /// Returns the engine that runs modules of a class.
     pub fn of(&self, class: ModuleClass) -> &Engine {
         self.engines.of(class)
     }

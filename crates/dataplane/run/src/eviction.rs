@@ -12,6 +12,7 @@ impl Eviction {
         let _ = self.0.set(reason);
     }
 
+    /// Returns the reason if eviction was requested.
     #[inline]
     pub fn reason(&self) -> Option<&Reason> {
         self.0.get()

@@ -17,6 +17,7 @@ pub struct Fault {
     pub panic_message: Option<String>,
 }
 
+/// The cause of a fault of an instance.
 #[derive(Debug)]
 pub enum FaultKind {
     /// A Wasm trap, as Wasmtime describes it.
@@ -29,6 +30,8 @@ pub enum FaultKind {
         /// The number of calls that shared the budget.
         calls: u32,
     },
+    /// Code that does not return, such as a panic, used up its budget, a fixed one in a bounded module.
+    Diverged { place: Option<u32> },
     /// Calls after the run was stopped exceeded the budget that they share.
     StopBudget { limit: u64, place: Option<u32>, calls: u32 },
     /// A batch or init was still running this long after the run was stopped.
@@ -45,6 +48,10 @@ pub enum FaultKind {
     Continuations(u32),
     /// The module requested `flame_rest`, which it does not export.
     NoRest,
+    /// `flame_export` requested further calls.
+    ExportParts,
+    /// `flame_import` returned this value, which has no meaning.
+    Import(u64),
     /// The instance could not be created, or a call could not be prepared.
     Start(String),
 }
@@ -59,6 +66,8 @@ pub struct Frame {
     /// The offset in the code of the rewritten module.
     pub offset: Option<usize>,
 }
+
+const EXPORT_PARTS: &str = "asked for further calls: a state is one blob, without bits 30 and 31";
 
 impl Fault {
     /// Creates a fault that the host found between two calls.
@@ -86,6 +95,9 @@ impl Fault {
             FaultKind::StopBudget { limit, .. } => {
                 format!("cut off: after the run was stopped it used up its budget of {limit}")
             }
+            FaultKind::Diverged { .. } => {
+                "cut off: used up its budget: code that does not return ran for too long".to_owned()
+            }
             FaultKind::Interrupted(_) => "interrupted: it still ran after the run was stopped".to_owned(),
             FaultKind::Messages { limit, .. } => format!("sent more than {limit} messages in one call"),
             FaultKind::BoundViolated { .. } => {
@@ -98,15 +110,28 @@ impl Fault {
             FaultKind::OutputPlace { .. } => "its output lies outside its memory or is too large".to_owned(),
             FaultKind::Continuations(limit) => format!("asked for more than {limit} further calls"),
             FaultKind::NoRest => "asked for flame_rest, which it does not export".to_owned(),
+            FaultKind::ExportParts => EXPORT_PARTS.to_owned(),
+            FaultKind::Import(_) => "returned a value that has no meaning".to_owned(),
         };
         let place = self.backtrace.first().map_or(String::new(), |f| format!(", in function {}", f.index));
         format!("{}: {what}{place}", self.call)
     }
 
+    /// Returns why the module refused its parameters: the text of a panic in init that begins with the word
+    /// `parameter`. It is a mistake of the user, to whom the calls of the module say nothing.
+    fn refusal(&self) -> Option<&str> {
+        let text = self.panic_message.as_deref().filter(|_| self.call == "flame_init")?;
+        // Before it is the place in the module's source.
+        let (_, reason) = text.split_once(": ")?;
+        reason.starts_with("parameter ").then(|| reason.trim_end())
+    }
+
     /// Returns the cause under which the packets of the call are shed.
     pub fn cause(&self) -> Shed {
         match self.kind {
-            FaultKind::Budget { .. } | FaultKind::StopBudget { .. } => Shed::Budget,
+            FaultKind::Budget { .. } | FaultKind::StopBudget { .. } | FaultKind::Diverged { .. } => {
+                Shed::Budget
+            }
             FaultKind::Interrupted(_) => Shed::Stopped,
             FaultKind::BoundViolated { .. } => Shed::Bound,
             FaultKind::Trap(_) | FaultKind::Start(_) => Shed::Trap,
@@ -114,19 +139,24 @@ impl Fault {
             | FaultKind::OutputPlace { .. }
             | FaultKind::Messages { .. }
             | FaultKind::Continuations(_)
-            | FaultKind::NoRest => Shed::Output,
+            | FaultKind::NoRest
+            | FaultKind::ExportParts
+            | FaultKind::Import(_) => Shed::Output,
         }
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(reason) = self.refusal() {
+            return f.write_str(reason);
+        }
         write!(f, "{}: ", self.call)?;
         match &self.kind {
             FaultKind::Trap(text) => write!(f, "trap: {text}")?,
             FaultKind::Budget { limit, place, calls } => write!(
                 f,
-                "cut off{}: used up its budget of {limit}{} (its manifest may ask for more: limits.packet_budget, limits.call_budget; `--packet-budget` is what it may get)",
+                "cut off{}: used up its budget of {limit}{} (its manifest can request more by limits.packet_budget and limits.call_budget, up to `--packet-budget`)",
                 in_loop(*place),
                 together(*calls)
             )?,
@@ -135,6 +165,11 @@ impl fmt::Display for Fault {
                 "cut off{}: after the run was stopped it used up its budget of {limit}{} (limits.call_budget in its manifest)",
                 in_loop(*place),
                 together(*calls)
+            )?,
+            FaultKind::Diverged { place } => write!(
+                f,
+                "cut off{}: used up its budget: code that does not return ran for too long",
+                in_loop(*place)
             )?,
             FaultKind::Interrupted(after) => {
                 write!(f, "interrupted: it still ran {} ms after the run was stopped", after.as_millis())?
@@ -160,6 +195,11 @@ impl fmt::Display for Fault {
                 "bit 30 of its result asks for {}, which it does not export",
                 flame_abi::layout::names::REST
             )?,
+            FaultKind::ExportParts => f.write_str(EXPORT_PARTS)?,
+            FaultKind::Import(value) => write!(
+                f,
+                "returned {value}: expected 0 for a state that it takes, 1 for one that it refuses"
+            )?,
             FaultKind::Start(text) => f.write_str(text)?,
         }
         if let Some(panic_message) = &self.panic_message {
@@ -184,3 +224,28 @@ fn together(calls: u32) -> String {
 }
 
 impl std::error::Error for Fault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_parameter_is_no_panic_for_the_user() {
+        let mut fault = Fault {
+            call: "flame_init",
+            kind: FaultKind::Trap("unreachable".to_owned()),
+            packet: None,
+            backtrace: vec![Frame { index: 3, function: "new".to_owned(), offset: Some(1) }],
+            panic_message: Some(
+                "panicked at src/lib.rs:9:13: parameter port: 70000: at most 65535".to_owned(),
+            ),
+        };
+        assert_eq!(fault.to_string(), "parameter port: 70000: at most 65535");
+        fault.call = "flame_batch";
+        assert!(fault.to_string().contains("panic message: ") && fault.to_string().contains("0: new"));
+        fault.call = "flame_init";
+        fault.panic_message = Some("panicked at src/lib.rs:9:13:\nindex out of bounds".to_owned());
+        assert!(fault.to_string().starts_with("flame_init: trap: unreachable"), "{fault}");
+        assert!(!fault.text(true).contains("index"), "nothing of it leaves under a grant");
+    }
+}

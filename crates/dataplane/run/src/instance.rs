@@ -2,12 +2,12 @@ use crate::call::{Allowance, Call, Function, block_on};
 use crate::engine::Engines;
 use crate::eviction::Eviction;
 use crate::fault::{Fault, FaultKind, Frame};
-use crate::memory::{Mapping, load, map_window, polling_page};
+use crate::memory::{Mapping, load, map_window};
 use crate::watch::{Deadlines, Watch, Watchdog};
 use flame_abi::layout::{self, names};
 use flame_abi::{BatchHeader, InitHeader, batch_flags, output, role};
-use flame_block::SharedMemory;
-use flame_output::{FrameCounts, Schema};
+use flame_block::{BlockError, Region, SharedMemory};
+use flame_output::{FrameCounts, Schema, Sent};
 use flame_plan::{Limits, ModuleClass, ModulePlan};
 use flame_quota::Meters;
 use std::sync::Arc;
@@ -23,11 +23,17 @@ pub struct Loaded {
     module: Module,
     schema: Arc<Schema>,
     limits: Limits,
+    /// The largest state in bytes.
+    most_state: u32,
+    seed: Option<u64>,
     parameters: Arc<[u8]>,
     /// The large texts among the parameters, in memory that all instances share.
     texts: Option<Arc<SharedMemory>>,
+    polling_page: Arc<SharedMemory>,
+    region: Option<Region>,
     meters: Meters,
     has_slow_path: bool,
+    forwards: bool,
     marks_packets: bool,
     class: ModuleClass,
     hash: [u8; 32],
@@ -51,23 +57,37 @@ pub struct Output<'a> {
     pub counts: FrameCounts,
 }
 
+/// The checked result of one call.
+pub(crate) struct Checked<'a> {
+    pub output: Output<'a>,
+    pub more: bool,
+    pub rest: bool,
+    pub refused: bool,
+}
+
 impl Loaded {
     /// Loads a module of the operator.
     ///
     /// # Errors
     ///
-    /// Returns an error only if `plan.code` was not compiled for this engine.
+    /// Returns the errors of [`Loaded::under`].
     pub fn new(engines: &Engines, plan: &ModulePlan) -> Result<Self, wasmtime::Error> {
-        Self::under(engines, plan, &Meters::default(), &Eviction::default())
+        Self::under(engines, plan, &Meters::default(), &Eviction::default(), None)
     }
 
     /// Loads a module under the meters of its credential. If its bound is violated, `eviction` ends its
-    /// instances.
+    /// instances. Shared memory is taken from `region`, or created if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `plan.code` was not compiled for this engine, or if there is no memory for the
+    /// module's large texts.
     pub fn under(
         engines: &Engines,
         plan: &ModulePlan,
         meters: &Meters,
         eviction: &Eviction,
+        region: Option<Region>,
     ) -> Result<Self, wasmtime::Error> {
         let engine = engines.of(plan.class);
         let module = load(engine, &plan.code)?;
@@ -77,7 +97,7 @@ impl Loaded {
         let texts = match plan.texts.len() {
             0 => None,
             bytes => {
-                let mut memory = SharedMemory::new(bytes)?;
+                let mut memory = shared(region.as_ref(), bytes)?;
                 memory.slice_mut(0, bytes).copy_from_slice(&plan.texts);
                 Some(Arc::new(memory))
             }
@@ -89,12 +109,17 @@ impl Loaded {
         Ok(Self {
             engine: engine.clone(),
             has_slow_path,
+            forwards: module.get_export(names::PUSH).is_some(),
             marks_packets,
             module,
-            schema: Arc::new(Schema::new(&plan.manifest)),
+            schema: Arc::new(Schema::new(&plan.manifest).forwarding(plan.terms.forward)),
             limits: plan.limits,
+            most_state: plan.manifest.state.map_or(0, |state| state.max),
+            seed: plan.seed,
             parameters: plan.parameters.as_slice().into(),
             texts,
+            polling_page: engines.polling_page().clone(),
+            region,
             class: plan.class,
             hash: plan.hash,
             deadlines,
@@ -103,10 +128,22 @@ impl Loaded {
         })
     }
 
+    /// Returns the bytes of a region that `instances` of a module use at a time.
+    pub fn region_size(plan: &ModulePlan, instances: usize) -> usize {
+        let control = std::iter::repeat_n(layout::CONTROL_BYTES as usize, instances);
+        Region::size(control.chain([plan.texts.len()]))
+    }
+
     pub fn class(&self) -> ModuleClass {
         self.class
     }
 
+    /// Returns whether the module forwards packets. Its batches are calls of `flame_push`.
+    pub fn forwards(&self) -> bool {
+        self.forwards
+    }
+
+    /// Returns the limits of the plan.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -115,6 +152,11 @@ impl Loaded {
     pub fn has_slow_path(&self) -> bool {
         self.has_slow_path
     }
+}
+
+/// Creates shared memory, or takes it from a region.
+fn shared(region: Option<&Region>, bytes: usize) -> Result<SharedMemory, BlockError> {
+    region.map_or_else(|| SharedMemory::new(bytes), |region| region.take(bytes))
 }
 
 /// The memory and table elements that a store may have.
@@ -152,6 +194,12 @@ impl ResourceLimiter for Quota {
     }
 }
 
+/// The export that is called with batches.
+enum Batches {
+    Measure(TypedFunc<i32, i64>),
+    Forward(TypedFunc<(i32, i32), i64>),
+}
+
 /// The counters that the rewriter put into the module (see `flame_meter::rewrite`).
 struct Meter {
     fuel: Global,
@@ -171,11 +219,16 @@ pub struct Instance {
     memory: Memory,
     control: SharedMemory,
     init: Option<TypedFunc<(i32, i32), i64>>,
-    batch: TypedFunc<i32, i64>,
+    /// `flame_batch`, or `flame_push` of a module that forwards packets.
+    batch: Batches,
+    /// The packets of a batch whose output is taken, of a module that forwards, and which of them it sent.
+    sent: Option<Sent>,
     tick: Option<TypedFunc<i64, i64>>,
     end: Option<TypedFunc<i64, i64>>,
     message: Option<TypedFunc<(i32, i32), i64>>,
     rest: Option<TypedFunc<(), i64>>,
+    export: Option<TypedFunc<(), i64>>,
+    import: Option<TypedFunc<(i32, i32), i64>>,
     meter: Option<Meter>,
     panic_text: Option<u32>,
     pub(crate) loaded: Loaded,
@@ -192,6 +245,11 @@ const DATA_AT: i32 = (layout::WINDOW + layout::DATA_OFFSET) as i32;
 
 impl Instance {
     /// Instantiates a module and maps `windows`. [`Call::Init`] must be the next call.
+    ///
+    /// # Errors
+    ///
+    /// Returns a fault if the module cannot be instantiated within its limits, or if a window cannot be
+    /// mapped.
     pub fn new(loaded: &Loaded, windows: &[Mapping], restarted: bool) -> Result<Self, Fault> {
         let start = |text: String| Fault {
             call: "instantiation",
@@ -224,11 +282,12 @@ impl Instance {
             .get_memory(&mut store, names::MEMORY)
             .ok_or_else(|| start(format!("export {:?}: expected a memory", names::MEMORY)))?;
         let base = memory.data_ptr(&store);
-        let control = SharedMemory::new(layout::CONTROL_BYTES as usize).map_err(|e| start(e.to_string()))?;
-        let own = Mapping { fd: control.fd(), offset: 0, bytes: control.bytes(), at: layout::WINDOW };
-        let texts = loaded.texts.as_ref();
-        let texts = texts.map(|t| Mapping { fd: t.fd(), offset: 0, bytes: t.bytes(), at: layout::TEXTS });
-        for window in [own, polling_page().map_err(start)?].iter().chain(&texts).chain(windows) {
+        let control = shared(loaded.region.as_ref(), layout::CONTROL_BYTES as usize)
+            .map_err(|e| start(e.to_string()))?;
+        let own = Mapping::of(&control, layout::WINDOW);
+        let polling_page = Mapping::of(&loaded.polling_page, layout::POLL);
+        let texts = loaded.texts.as_ref().map(|texts| Mapping::of(texts, layout::TEXTS));
+        for window in [own, polling_page].iter().chain(&texts).chain(windows) {
             map_window(base, *window).map_err(|e| start(format!("mapping a window: {e}")))?;
         }
         let watch = loaded.deadlines.shortest().map(|shortest| {
@@ -237,14 +296,18 @@ impl Instance {
             loaded.watchdog.watch(page, shortest).map_err(|e| start(format!("watching its calls: {e}")))
         });
         let watch = watch.transpose()?.map(Watching);
-        let batch = instance.get_typed_func(&mut store, names::BATCH).map_err(|e| start(e.to_string()))?;
+        let batch = match loaded.forwards {
+            false => instance.get_typed_func(&mut store, names::BATCH).map(Batches::Measure),
+            true => instance.get_typed_func(&mut store, names::PUSH).map(Batches::Forward),
+        };
+        let batch = batch.map_err(|e| start(e.to_string()))?;
         let mut global = |name: &str| instance.get_global(&mut store, name);
         let meter = match (
-            global("flame:fuel"),
-            global("flame:packet_budget"),
-            global("flame:packet"),
-            global("flame:count"),
-            global("flame:loop"),
+            global(names::FUEL),
+            global(names::PACKET_BUDGET),
+            global(names::PACKET_INDEX),
+            global(names::PACKET_COUNT),
+            global(names::CUT_OFF_LOOP),
         ) {
             (Some(fuel), Some(packet_budget), Some(packet), Some(count), Some(place)) => {
                 Some(Meter { fuel, packet_budget, packet, count, place })
@@ -264,6 +327,8 @@ impl Instance {
         let end = instance.get_typed_func(&mut store, names::END).ok();
         let message = instance.get_typed_func(&mut store, names::MESSAGE).ok();
         let rest = instance.get_typed_func(&mut store, names::REST).ok();
+        let export = instance.get_typed_func(&mut store, names::EXPORT).ok();
+        let import = instance.get_typed_func(&mut store, names::IMPORT).ok();
         let loaded = loaded.clone();
         Ok(Self {
             watch,
@@ -272,10 +337,13 @@ impl Instance {
             control,
             init,
             batch,
+            sent: None,
             tick,
             end,
             message,
             rest,
+            export,
+            import,
             meter,
             panic_text,
             loaded,
@@ -293,7 +361,8 @@ impl Instance {
                 .map_err(|e| self.fault(call.name(), FaultKind::Start(e.to_string())))?;
         }
         let function = match call {
-            Call::Batch { descriptors, count, lost, link } => {
+            Call::Batch { descriptors, count, lost, link }
+            | Call::Push { descriptors, count, lost, link, .. } => {
                 let flags = if self.restarted { batch_flags::RESTARTED } else { 0 };
                 self.restarted = false;
                 let (descriptors, count, lost, link) = (*descriptors, *count, *lost, link.0.into());
@@ -301,7 +370,17 @@ impl Instance {
                 self.control
                     .slice_mut(layout::BATCH_OFFSET as usize, BatchHeader::SIZE)
                     .copy_from_slice(&header.to_bytes());
-                Some(Function::Batch(self.batch.clone(), BATCH_AT))
+                match (&self.batch, call) {
+                    (Batches::Measure(function), Call::Batch { .. }) => {
+                        Some(Function::Batch(function.clone(), BATCH_AT))
+                    }
+                    (Batches::Forward(function), Call::Push { port, .. }) => {
+                        self.sent = Some(Sent::of(count));
+                        Some(Function::Data(function.clone(), (*port as i32, BATCH_AT)))
+                    }
+                    // A defect here: the owner asks for a call that the module has not.
+                    _ => return Err(self.fault(call.name(), FaultKind::Start("no such export".to_owned()))),
+                }
             }
             Call::Init { role: who, workers, tick_ns, interval_ns } => match self.init.clone() {
                 Some(function) => {
@@ -311,7 +390,8 @@ impl Instance {
                     };
                     let (abi, workers) = (flame_abi::VERSION, *workers as u32);
                     let (tick_ns, interval_ns) = (*tick_ns, *interval_ns);
-                    let header = InitHeader { abi, role, worker, workers, tick_ns, interval_ns };
+                    let seed = self.loaded.seed.map_or(0, |seed| seed_of(seed, *who));
+                    let header = InitHeader { abi, role, worker, workers, tick_ns, interval_ns, seed };
                     let parameters = self.loaded.parameters.clone();
                     Some(Function::Data(function, self.data(call, &[&header.to_bytes(), &parameters])?))
                 }
@@ -323,12 +403,17 @@ impl Instance {
             },
             Call::Tick { now_ns } => self.tick.clone().map(|f| Function::Time(f, *now_ns as i64)),
             Call::End { now_ns } => self.end.clone().map(|f| Function::Time(f, *now_ns as i64)),
-            Call::Rest => self.rest.clone().map(Function::Rest),
+            Call::Rest => self.rest.clone().map(Function::None),
+            Call::Export => self.export.clone().map(Function::None),
+            Call::Import(state) => match self.import.clone() {
+                Some(function) => Some(Function::Data(function, self.data(call, &[state])?)),
+                None => None,
+            },
         };
         let Some(meter) = &self.meter else { return Ok(function) };
         let store = &mut self.store;
         let set = match call {
-            Call::Batch { count, .. } => {
+            Call::Batch { count, .. } | Call::Push { count, .. } => {
                 // A module that marks its packets receives the budget of each packet at its mark. Any other
                 // receives the budgets of the whole batch at once, and needs no setup of marks.
                 let budget = packet_budget(&self.loaded.limits);
@@ -389,31 +474,53 @@ impl Instance {
         call: &'static str,
         result: wasmtime::Result<i64>,
         allowance: &Allowance,
-    ) -> Result<(Output<'_>, output::Value), Fault> {
+    ) -> Result<Checked<'_>, Fault> {
         let value = match result {
-            Ok(value) => output::unpack(value as u64),
+            Ok(value) => value as u64,
             Err(error) => return Err(self.trapped(call, &error, allowance)),
         };
-        let output::Value { address, bytes, rest, .. } = value;
+        let counts = FrameCounts::default();
+        let nothing =
+            Checked { output: Output { bytes: &[], counts }, more: false, rest: false, refused: false };
+        match call {
+            names::IMPORT if value == output::TAKEN => return Ok(nothing),
+            names::IMPORT if value == output::REFUSED => return Ok(Checked { refused: true, ..nothing }),
+            names::IMPORT => return Err(self.fault(call, FaultKind::Import(value))),
+            _ => {}
+        }
+        let output::Value { address, bytes, more, rest } = output::unpack(value);
+        if call == names::EXPORT && (more || rest) {
+            return Err(self.fault(call, FaultKind::ExportParts));
+        }
         if rest && self.rest.is_none() {
             return Err(self.fault(call, FaultKind::NoRest));
         }
-        let Limits { output_per_call: limit, messages, .. } = self.loaded.limits;
+        let Limits { output_per_call, messages, .. } = self.loaded.limits;
+        let limit = if call == names::EXPORT { self.loaded.most_state } else { output_per_call };
         let size = self.memory.data_size(&self.store);
         let outside = u64::from(address) + u64::from(bytes) > size as u64;
         if bytes > limit || (bytes > 0 && outside) {
             return Err(self.fault(call, FaultKind::OutputPlace { address, bytes, memory: size, limit }));
         }
         let range = if bytes == 0 { 0..0 } else { address as usize..address as usize + bytes as usize };
-        let checked = self
-            .loaded
-            .schema
-            .check(&self.memory.data(&self.store)[range.clone()], self.loaded.has_slow_path);
+        if call == names::EXPORT {
+            let output = Output { bytes: &self.memory.data(&self.store)[range], counts };
+            return Ok(Checked { output, ..nothing });
+        }
+        // Packets are sent by the output of their batch, and by the calls for the rest of it.
+        if !names::is_batch(call) && call != names::REST {
+            self.sent = None;
+        }
+        let (bytes_of, sent) = (&self.memory.data(&self.store)[range.clone()], self.sent.as_mut());
+        let checked = self.loaded.schema.check_sent(bytes_of, self.loaded.has_slow_path, sent);
         match checked {
             Ok(counts) if counts.messages > u64::from(messages) => {
                 Err(self.fault(call, FaultKind::Messages { found: counts.messages, limit: messages }))
             }
-            Ok(counts) => Ok((Output { bytes: &self.memory.data(&self.store)[range], counts }, value)),
+            Ok(counts) => {
+                let output = Output { bytes: &self.memory.data(&self.store)[range], counts };
+                Ok(Checked { output, more, rest, refused: false })
+            }
             Err(error) => Err(self.fault(call, FaultKind::Output(Box::new(error)))),
         }
     }
@@ -426,11 +533,16 @@ impl Instance {
         };
         let deadline = self.loaded.deadlines.of(call).filter(|_| trap == Some(&Trap::MemoryOutOfBounds));
         let revoked = deadline.filter(|_| self.watch.as_ref().is_some_and(|w| w.0.was_revoked()));
+        let has_diverged = match &self.meter {
+            Some(meter) => meter.packet_budget.get(&mut self.store).i64() == Some(-1),
+            None => false,
+        };
         let kind = if spent && trap == Some(&Trap::UnreachableCodeReached) {
             let place = self.meter.as_ref().and_then(|m| m.place.get(&mut self.store).i32());
             let place = place.map(|at| at as u32).filter(|at| *at > 0);
             match call {
-                names::BATCH => {
+                _ if has_diverged => FaultKind::Diverged { place },
+                names::BATCH | names::PUSH => {
                     FaultKind::Budget { limit: self.loaded.limits.packet_budget, place, calls: 1 }
                 }
                 _ => allowance.used_up(place),
@@ -462,7 +574,7 @@ impl Instance {
 
     pub(crate) fn fault(&mut self, call: &'static str, kind: FaultKind) -> Fault {
         let packet = match &self.meter {
-            Some(meter) if self.loaded.marks_packets && call == names::BATCH => {
+            Some(meter) if self.loaded.marks_packets && names::is_batch(call) => {
                 meter.packet.get(&mut self.store).i32().and_then(|p| u32::try_from(p).ok())
             }
             _ => None,
@@ -485,6 +597,19 @@ impl Drop for Watching {
     fn drop(&mut self) {
         self.0.retire();
     }
+}
+
+/// Returns the seed of one instance: a number of its own, which follows from the module's. (The steps of
+/// SplitMix64, by Steele, Lea and Flood, 2014.)
+fn seed_of(seed: u64, role: Role) -> u64 {
+    let instance = match role {
+        Role::Slow => 0,
+        Role::Fast { worker } => worker as u64 + 1,
+    };
+    let mut n = seed.wrapping_add(instance.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ n >> 31
 }
 
 /// Returns `units` as a value of the counters.

@@ -12,7 +12,7 @@ mod instance;
 mod memory;
 mod watch;
 
-pub use call::{Allowance, Call, Called, Returned, Slice, Suspended};
+pub use call::{Allowance, Call, CallReturn, Returned, Slice, Suspended};
 pub use engine::Engines;
 pub use eviction::Eviction;
 pub use fault::{Fault, FaultKind, Frame};

@@ -1,11 +1,9 @@
 #![allow(unsafe_code)] // Maps the linear memories of modules.
 
-use flame_abi::layout::{POLL, POLL_BYTES};
 use flame_block::SharedMemory;
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
 /// A file to map into a window, read-only.
@@ -18,6 +16,13 @@ pub struct Mapping {
     pub bytes: usize,
     /// The page-aligned address in the module's memory, at least `layout::WINDOW`.
     pub at: u32,
+}
+
+impl Mapping {
+    /// Maps `memory` at the address `at` of a module.
+    pub(crate) fn of(memory: &SharedMemory, at: u32) -> Self {
+        Self { fd: memory.fd(), offset: memory.offset(), bytes: memory.bytes(), at }
+    }
 }
 
 /// The size of a huge page in bytes. Tables of modules are larger than the memory that 4 KiB pages cover
@@ -156,15 +161,6 @@ pub(crate) fn map_window(base: *mut u8, window: Mapping) -> io::Result<()> {
         )
     };
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Returns the mapping of the polling page. Its file is separate from the control area, so that revoking
-/// access does not split a mapping of the kernel, the number of which is limited.
-pub(crate) fn polling_page() -> Result<Mapping, String> {
-    static PAGE: OnceLock<Result<SharedMemory, String>> = OnceLock::new();
-    let page = PAGE.get_or_init(|| SharedMemory::new(POLL_BYTES as usize).map_err(|e| e.to_string()));
-    let page = page.as_ref().map_err(String::clone)?;
-    Ok(Mapping { fd: page.fd(), offset: 0, bytes: page.bytes(), at: POLL })
 }
 
 /// Loads machine code that this node compiled.

@@ -82,6 +82,8 @@ pub(crate) struct Deadlines {
     end: Option<u64>,
     message: Option<u64>,
     rest: Option<u64>,
+    export: Option<u64>,
+    import: Option<u64>,
 }
 
 impl Deadlines {
@@ -90,29 +92,34 @@ impl Deadlines {
         let call = |name| polled(name).then_some(limits.call_deadline_ns);
         Self {
             init: call(names::INIT),
-            batch: polled(names::BATCH).then_some(limits.batch_deadline_ns),
+            batch: (polled(names::BATCH) || polled(names::PUSH)).then_some(limits.batch_deadline_ns),
             tick: call(names::TICK),
             end: call(names::END),
             message: call(names::MESSAGE),
             rest: call(names::REST),
+            export: call(names::EXPORT),
+            import: call(names::IMPORT),
         }
     }
 
     #[inline]
     pub(crate) fn of(&self, call: &str) -> Option<u64> {
         match call {
-            names::BATCH => self.batch,
+            names::BATCH | names::PUSH => self.batch,
             names::INIT => self.init,
             names::TICK => self.tick,
             names::END => self.end,
             names::MESSAGE => self.message,
             names::REST => self.rest,
+            names::EXPORT => self.export,
+            names::IMPORT => self.import,
             _ => None,
         }
     }
 
     pub(crate) fn shortest(&self) -> Option<u64> {
-        [self.init, self.batch, self.tick, self.end, self.message, self.rest].into_iter().flatten().min()
+        let Self { init, batch, tick, end, message, rest, export, import } = *self;
+        [init, batch, tick, end, message, rest, export, import].into_iter().flatten().min()
     }
 }
 
@@ -180,13 +187,27 @@ impl Watchdog {
         let period = Duration::from_nanos(shortest_ns / LOOKS).clamp(MIN_PERIOD, MAX_PERIOD);
         state.period = Some(state.period.map_or(period, |p| p.min(period)));
         state.watches.push((Arc::downgrade(&watch), Seen::default()));
+        self.run(&mut state)?;
+        self.0.shared.wake.notify_one();
+        Ok(watch)
+    }
+
+    /// Starts the watchdog's thread now. Otherwise the first instance that needs it does.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no thread can be started.
+    pub fn start(&self) -> io::Result<()> {
+        self.run(&mut lock(&self.0.shared.state))
+    }
+
+    fn run(&self, state: &mut State) -> io::Result<()> {
         if !state.running {
             let shared = self.0.shared.clone();
             std::thread::Builder::new().name("flame-watchdog".to_owned()).spawn(move || shared.look())?;
             state.running = true;
         }
-        self.0.shared.wake.notify_one();
-        Ok(watch)
+        Ok(())
     }
 }
 

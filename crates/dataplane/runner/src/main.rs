@@ -3,14 +3,29 @@
 //! module, and contains no compiler.
 
 mod confine;
+mod grants;
 mod module;
 mod serve;
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The exit status of a runner that could not confine itself.
 const NOT_CONFINED: u8 = 70;
+
+/// The most that the stack of the first thread may have.
+const STACK: u64 = 8 << 20;
+
+/// Confines the process, and starts its other threads, the last that it can start.
+fn confined(engines: &flame_run::Engines) -> Result<Arc<serve::Slices>, String> {
+    // Landlock holds for threads that are started later.
+    flame_confine::end()?;
+    let slices = serve::start_threads(engines)?;
+    // The stack of the first thread is not in the limit of memory.
+    flame_confine::limit(flame_confine::Resource::Stack, STACK, STACK)?;
+    confine::end().map(|()| slices)
+}
 
 fn main() -> ExitCode {
     let Some(parent) = std::env::args().nth(1).and_then(|id| id.parse().ok()) else {
@@ -18,19 +33,22 @@ fn main() -> ExitCode {
         return ExitCode::from(NOT_CONFINED);
     };
     // Restrictions of Landlock hold for the calling thread and those that it starts later.
-    let engines = match confine::begin(parent).and_then(|()| serve::engines()) {
+    let engines = match flame_confine::begin(parent).and_then(|()| serve::engines()) {
         Ok(engines) => engines,
         Err(reason) => {
             eprintln!("{reason}");
             return ExitCode::from(NOT_CONFINED);
         }
     };
-    if let Err(reason) = confine::end().and_then(|()| serve::end_slices(&engines)) {
-        eprintln!("{reason}");
-        return ExitCode::from(NOT_CONFINED);
-    }
+    let slices = match confined(&engines) {
+        Ok(slices) => slices,
+        Err(reason) => {
+            eprintln!("{reason}");
+            return ExitCode::from(NOT_CONFINED);
+        }
+    };
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
-    match socket.map_err(|e| e.to_string()).and_then(|socket| serve::serve(socket, &engines)) {
+    match socket.map_err(|e| e.to_string()).and_then(|socket| serve::serve(socket, &engines, &slices)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             eprintln!("{reason}");

@@ -1,13 +1,16 @@
-use flame_block::Reader;
+use crate::grants::Grants;
+use flame_block::{Reader, Region};
 use flame_execute::{
-    BatchLoop, Conditions, LoadedModule, Module, Origin, Outlet, Quantum, Shape, SlowLoop, Stop,
+    BatchLoop, Begun, Conditions, Keep, LoadedModule, Module, News, Origin, Outlet, Place as StatePlace,
+    Quantum, Shape, SlowLoop, Stop,
 };
 use flame_output::{Frame, frames};
 use flame_plan::{Account, FaultReport, ModuleId, Reason};
-use flame_quota::{Amounts, Meter, Meters, Quota, ThisRun};
-use flame_remote::{ChannelError, Install, Report, Sender};
+use flame_quota::Meters;
+use flame_remote::{ChannelError, Install, Kept, Report, Sender};
 use flame_run::{Engines, Eviction, Mapping, Output};
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 /// The shortest time between two reports of an account.
@@ -29,6 +32,15 @@ pub struct Installed {
     reported: Vec<Account>,
     at: Instant,
     is_ending: bool,
+    is_held: bool,
+    kept: Option<Kepts>,
+}
+
+/// The states of the instances, which are the worker's.
+struct Kepts {
+    keep: Keep,
+    /// The events that the worker has not been told of.
+    news: Receiver<(StatePlace, News)>,
 }
 
 /// The fast instance for one worker.
@@ -67,7 +79,6 @@ struct Out<'a> {
 
 impl Outlet<ChannelError> for Out<'_> {
     fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), ChannelError> {
-        let mut is_first = from.is_first;
         let messages = frames(output.bytes).filter_map(|frame| match frame {
             Frame::Message(message) => Some(message),
             _ => None,
@@ -77,7 +88,7 @@ impl Outlet<ChannelError> for Out<'_> {
                 self.slow.messages_lost += 1;
                 continue;
             };
-            slow.message(from.worker, std::mem::take(&mut is_first), message);
+            slow.message(from.worker, from.call, message);
             if !self.slow.is_live {
                 self.slow.go(self.id, &Quantum::whole(self.stop), self.sender)?;
             }
@@ -96,6 +107,7 @@ impl Outlet<ChannelError> for Out<'_> {
 
     fn passed(&mut self, _: ModuleId, worker: usize, now_ns: u64) -> Result<(), ChannelError> {
         self.slow.passed[worker] = now_ns;
+        self.sender.send(&Report::Passed { module: self.id, worker, now_ns }, &[])?;
         let all = self.slow.passed.iter().copied().min().unwrap_or(0);
         if let Some(slow) = &mut self.slow.instance {
             slow.passed(worker, now_ns);
@@ -118,21 +130,27 @@ impl Slow {
     }
 }
 
-/// Returns the meters of a module. They limit its time and memory; the worker limits its records.
-fn meters(granted: Option<(Option<flame_plan::Share>, u64)>) -> Meters {
-    let Some((share, memory)) = granted else { return Meters::default() };
-    let quota = Quota { per_second: Amounts::MAX, per_packet: Amounts::MAX, share, memory };
-    Meters::of_grant(vec![Arc::new(Meter::new(quota, Box::new(ThisRun::new(quota))))])
-}
-
 impl Installed {
-    /// Loads a module.
-    pub fn new(engines: &Engines, install: Install) -> Result<Self, String> {
-        let Install { plan, workers, tick_ns, interval_ns, batch, granted } = install;
+    /// Loads a module whose shared memory is part of `region`.
+    pub fn new(
+        engines: &Engines,
+        grants: &mut Grants,
+        install: Install,
+        region: OwnedFd,
+    ) -> Result<Self, String> {
+        let Install { plan, workers, tick_ns, interval_ns, batch, granted, keeps } = install;
+        let kept = plan.manifest.state.zip(keeps).map(|(state, every_ns)| {
+            let (tell, news) = mpsc::channel();
+            // The receiver lives as long as the instances.
+            let on_news = move |place, news: &News| drop(tell.send((place, news.clone())));
+            Kepts { keep: Keep::awaiting((state.max, every_ns), workers, Box::new(on_news)), news }
+        });
+        let meters = granted.map_or_else(Meters::default, |links| grants.meters(&links));
         let shape = Shape { workers, tick_ns, interval_ns };
         let id = plan.id;
-        let module = Module { plan, meters: meters(granted) };
-        let module = LoadedModule::new(engines, &module).map_err(|e| e.to_string())?;
+        let module = Module { plan, meters, keep: kept.as_ref().map(|kept| kept.keep.clone()) };
+        let region = Region::open(region).map_err(|e| e.to_string())?;
+        let module = LoadedModule::within(engines, &module, region).map_err(|e| e.to_string())?;
         let slow = Slow { instance: None, is_live: false, passed: vec![0; workers], messages_lost: 0 };
         Ok(Self {
             id,
@@ -147,6 +165,8 @@ impl Installed {
             reported: vec![Account::default(); workers],
             at: Instant::now(),
             is_ending: false,
+            is_held: false,
+            kept,
         })
     }
 
@@ -187,8 +207,50 @@ impl Installed {
         self.eviction.evict(reason);
     }
 
-    /// Ends the module on one worker after the blocks that wait there.
-    pub fn end(&mut self, worker: usize, now_ns: u64) {
+    /// Counts all further use in `meters`. Memory that they do not allow stays in the earlier ones.
+    pub fn renew(&self, meters: &Meters) {
+        let _ = self.module.meters.renew(meters);
+    }
+
+    /// Lets no call begin or continue until this is revoked.
+    pub fn hold(&mut self, holds: bool) {
+        self.is_held = holds;
+        self.module.meters.hold(holds);
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Gives the fast instance for a worker, or the slow one, its state.
+    pub fn import(&self, worker: Option<usize>, state: Option<&[u8]>) {
+        if let Some(kept) = &self.kept {
+            kept.keep.give(StatePlace::of(worker), state.map(Into::into));
+        }
+    }
+
+    /// Reports what became of states.
+    fn tell(&self, sender: &mut Sender) -> Result<(), ChannelError> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        kept.news.try_iter().try_for_each(|(place, news)| {
+            let none: &[u8] = &[];
+            let (kept, body) = match &news {
+                News::Begun(Begun::Empty) => (Kept::Empty, none),
+                News::Begun(Begun::Taken) => (Kept::Taken, none),
+                News::Begun(Begun::Refused) => (Kept::Refused, none),
+                News::Stored(state) => (Kept::Stored, &**state),
+                News::Dropped => (Kept::Dropped, none),
+            };
+            sender.send(&Report::State { module: self.id, worker: place.worker(), kept }, body)
+        })
+    }
+
+    /// Ends the module on one worker after the blocks that wait there. With `hands_over`, others go on with
+    /// the states of its instances.
+    pub fn end(&mut self, worker: usize, now_ns: u64, hands_over: bool) {
+        if let Some(kept) = self.kept.as_ref().filter(|_| hands_over) {
+            kept.keep.set_followed();
+        }
         if let Some(end) = self.ends.get_mut(worker) {
             *end = Some(now_ns);
         }
@@ -231,6 +293,7 @@ impl Installed {
             }
             self.slow.go(self.id, &quantum, sender)?;
         }
+        self.tell(sender)?;
         let has_ended = self.is_ending && !self.is_slow_busy();
         if has_ended {
             let messages_lost = self.slow.messages_lost;
@@ -274,9 +337,9 @@ impl Installed {
             || self.slow.instance.as_mut().is_some_and(SlowLoop::can_progress)
     }
 
-    /// Returns whether work waits, for a share of time perhaps.
-    pub fn is_busy(&mut self) -> bool {
-        self.is_slow_busy() || self.loops().any(|batches| batches.is_busy())
+    /// Returns whether work waits for a share of time, which comes without a command.
+    pub fn is_waiting(&mut self) -> bool {
+        !self.is_held && (self.is_slow_busy() || self.loops().any(|batches| batches.is_busy()))
     }
 
     pub fn loops(&mut self) -> impl Iterator<Item = &mut BatchLoop> {

@@ -1,14 +1,17 @@
 //! The loop of a runner: commands, quanta for the modules with work, and sleep.
 
+use crate::grants::Grants;
 use crate::module::Installed;
 use flame_block::Reader;
-use flame_execute::{SLICE, Stop};
+use flame_execute::{BatchLoop, SLICE, Stop};
 use flame_plan::{FaultReport, ModuleId};
-use flame_remote::{ChannelError, Command, Install, Receiver, Report, Sender};
+use flame_remote::{ChannelError, Command, FdReceiver, Install, Report, Sender};
 use flame_run::Engines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// The maximum number of bytes of an encoded command: a plan contains machine code.
@@ -24,28 +27,70 @@ pub fn engines() -> Result<Engines, String> {
     Engines::new().map_err(|e| format!("engine: {e}"))
 }
 
-/// Starts the thread that ends slices.
-pub fn end_slices(engines: &Engines) -> Result<(), String> {
-    let slices = engines.clone();
-    let run = move || {
+/// The number of slices without work after which the thread that ends them sleeps.
+const IDLE: u32 = 20;
+
+/// The thread that ends slices. It sleeps while there is no work: its time counts as that of the modules.
+pub struct Slices {
+    is_working: AtomicBool,
+    is_asleep: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Slices {
+    fn run(&self, engines: &Engines) {
+        let mut idle = 0;
         loop {
             std::thread::sleep(SLICE);
-            slices.end_slice();
+            engines.end_slice();
+            idle = if self.is_working.load(Ordering::SeqCst) { 0 } else { idle + 1 };
+            if idle > IDLE {
+                self.is_asleep.store(true, Ordering::SeqCst);
+                // Who works from now on sees that this thread is asleep.
+                while !self.is_working.load(Ordering::SeqCst) {
+                    std::thread::park();
+                }
+                self.is_asleep.store(false, Ordering::SeqCst);
+            }
         }
-    };
-    std::thread::Builder::new()
-        .name("flame-slices".to_owned())
-        .spawn(run)
-        .map_err(|e| format!("thread: {e}"))?;
-    Ok(())
+    }
+
+    fn work(&self, is_working: bool) {
+        self.is_working.store(is_working, Ordering::SeqCst);
+        if is_working
+            && self.is_asleep.load(Ordering::SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+}
+
+/// Starts the watchdog, and the thread that ends slices.
+pub fn start_threads(engines: &Engines) -> Result<Arc<Slices>, String> {
+    engines.watchdog().start().map_err(|e| format!("thread: {e}"))?;
+    let (is_working, is_asleep) = (AtomicBool::new(true), AtomicBool::new(false));
+    let slices = Arc::new(Slices { is_working, is_asleep, thread: OnceLock::new() });
+    let (of_thread, engines) = (slices.clone(), engines.clone());
+    let thread = std::thread::Builder::new().name("flame-slices".to_owned());
+    let started = thread.spawn(move || of_thread.run(&engines)).map_err(|e| format!("thread: {e}"))?;
+    let _ = slices.thread.set(started.thread().clone());
+    Ok(slices)
 }
 
 /// Serves a worker until it closes the connection.
-pub fn serve(socket: OwnedFd, engines: &Engines) -> Result<(), String> {
+pub fn serve(socket: OwnedFd, engines: &Engines, slices: &Slices) -> Result<(), String> {
     let copy = socket.try_clone().map_err(|e| format!("socket: {e}"))?;
-    let (mut receiver, mut sender) = (Receiver::new(socket), Sender::new(copy));
+    let (mut receiver, mut sender) = (FdReceiver::new(socket), Sender::new(copy));
     let flag = AtomicBool::new(false);
-    let runner = Runner { engines, flag: &flag, stop: Stop::new(&flag), modules: Vec::new() };
+    let runner = Runner {
+        engines,
+        slices,
+        flag: &flag,
+        stop: Stop::new(&flag),
+        modules: Vec::new(),
+        grants: Grants::default(),
+    };
     match runner.work(&mut receiver, &mut sender) {
         Err(ChannelError::Closed) => Ok(()),
         // The worker does not wait for the last reports of a run that it ends.
@@ -56,13 +101,15 @@ pub fn serve(socket: OwnedFd, engines: &Engines) -> Result<(), String> {
 
 struct Runner<'a> {
     engines: &'a Engines,
+    slices: &'a Slices,
     flag: &'a AtomicBool,
     stop: Stop<'a>,
     modules: Vec<Installed>,
+    grants: Grants,
 }
 
 impl Runner<'_> {
-    fn work(mut self, receiver: &mut Receiver, sender: &mut Sender) -> Result<(), ChannelError> {
+    fn work(mut self, receiver: &mut FdReceiver, sender: &mut Sender) -> Result<(), ChannelError> {
         // The worker waits for it: nothing is loaded before this process is confined.
         sender.send(&Report::Alive(0), &[])?;
         sender.flush()?;
@@ -85,7 +132,7 @@ impl Runner<'_> {
             }
             sender.flush()?;
             let timeout = match () {
-                () if self.modules.iter_mut().any(Installed::is_busy) => Some(SHARES),
+                () if self.modules.iter_mut().any(Installed::is_waiting) => Some(SHARES),
                 () if !is_reported => Some(REPORTS),
                 () => None,
             };
@@ -93,20 +140,35 @@ impl Runner<'_> {
         }
     }
 
-    fn commands(&mut self, receiver: &mut Receiver, sender: &mut Sender) -> Result<(), ChannelError> {
+    fn commands(&mut self, receiver: &mut FdReceiver, sender: &mut Sender) -> Result<(), ChannelError> {
         while let Some((command, _)) = receiver.next(MAX_COMMAND)? {
             match command {
-                Command::Install(install) => self.install(*install, sender)?,
+                Command::Install(install) => {
+                    let fds = receiver.take_fds(1)?;
+                    self.install(*install, fds, sender)?;
+                }
                 Command::Attach { module, worker, is_live } => {
                     let fds = receiver.take_fds(3)?;
                     self.attach(module, (worker, is_live), fds, sender)?;
                 }
-                Command::End { module, worker, now_ns } => {
+                Command::End { module, worker, now_ns, hands_over } => {
                     let of_id = self.modules.iter_mut().find(|m| m.id() == module);
-                    of_id.into_iter().for_each(|m| m.end(worker, now_ns));
+                    of_id.into_iter().for_each(|m| m.end(worker, now_ns, hands_over));
+                }
+                Command::Import { module, worker, state } => {
+                    let of_id = self.modules.iter().find(|m| m.id() == module);
+                    of_id.into_iter().for_each(|m| m.import(worker, state.as_deref()));
                 }
                 Command::Evict { module, reason } => {
                     self.modules.iter().filter(|m| m.id() == module).for_each(|m| m.evict(reason.clone()));
+                }
+                Command::Renew { module, links } => {
+                    let of_id = self.modules.iter().find(|m| m.id() == module);
+                    of_id.into_iter().for_each(|m| m.renew(&self.grants.meters(&links)));
+                }
+                Command::Hold { module, holds } => {
+                    let of_id = self.modules.iter_mut().find(|m| m.id() == module);
+                    of_id.into_iter().for_each(|m| m.hold(holds));
                 }
                 Command::Stop => self.flag.store(true, Ordering::Relaxed),
                 Command::Ping(number) => {
@@ -119,12 +181,18 @@ impl Runner<'_> {
     }
 
     /// Loads a module. If that fails, reports the reason and the module's end.
-    fn install(&mut self, install: Install, sender: &mut Sender) -> Result<(), ChannelError> {
+    fn install(
+        &mut self,
+        install: Install,
+        fds: Vec<OwnedFd>,
+        sender: &mut Sender,
+    ) -> Result<(), ChannelError> {
+        let Ok([region]) = <[OwnedFd; 1]>::try_from(fds) else { return Ok(()) };
         let (id, name) = (install.plan.id, install.plan.name.clone());
-        match Installed::new(self.engines, install) {
+        match Installed::new(self.engines, &mut self.grants, install, region) {
             Ok(module) => self.modules.push(module),
             Err(text) => {
-                sender.send(&Report::Fault(fault(id, name, text)), &[])?;
+                sender.send(&Report::Fault(FaultReport::new(id, name, text)), &[])?;
                 sender.send(&Report::Ended { module: id, messages_lost: 0 }, &[])?;
             }
         }
@@ -141,15 +209,26 @@ impl Runner<'_> {
     ) -> Result<(), ChannelError> {
         let Some(module) = self.modules.iter_mut().find(|m| m.id() == id) else { return Ok(()) };
         let Ok([data, control, event]) = <[OwnedFd; 3]>::try_from(fds) else { return Ok(()) };
-        match Reader::from_fds(data, control, event) {
-            Ok(reader) => module.attach(at, reader, &self.stop, sender),
-            Err(e) => sender.send(&Report::Fault(fault(id, String::new(), e.to_string())), &[]),
-        }
+        // Without its blocks the module cannot run, and the worker would wait for its reader.
+        let reader = Reader::from_fds(data, control, event).map_err(std::io::Error::other)?;
+        module.attach(at, reader, &self.stop, sender)
     }
 
     /// Sleeps until a command, a block or a tick arrives, or for `timeout`.
-    fn sleep(&mut self, receiver: &Receiver, timeout: Option<Duration>) -> Result<(), ChannelError> {
-        let mut loops: Vec<_> = self.modules.iter_mut().flat_map(Installed::loops).collect();
+    fn sleep(&mut self, receiver: &FdReceiver, timeout: Option<Duration>) -> Result<(), ChannelError> {
+        let mut loops: Vec<&mut BatchLoop> = Vec::new();
+        let mut timeout = timeout;
+        for module in &mut self.modules {
+            let is_held = module.is_held();
+            for batches in module.loops() {
+                // Work that waits for a share must not keep the process awake.
+                match batches.is_busy() && !batches.can_progress() {
+                    true if is_held => {}
+                    true => timeout = Some(SHARES),
+                    false => loops.push(batches),
+                }
+            }
+        }
         // Each is armed even if an earlier one is ready already, so that all are disarmed alike.
         let is_idle = loops.iter_mut().fold(true, |idle, batches| batches.arm() & idle);
         if is_idle {
@@ -159,7 +238,10 @@ impl Runner<'_> {
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
                 .collect();
             let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
-            match poll(&mut fds, timeout.as_ref()) {
+            self.slices.work(false);
+            let polled = poll(&mut fds, timeout.as_ref());
+            self.slices.work(true);
+            match polled {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(ChannelError::Io(e.into())),
             }
@@ -167,8 +249,4 @@ impl Runner<'_> {
         loops.iter_mut().for_each(|batches| batches.disarm());
         Ok(())
     }
-}
-
-fn fault(id: ModuleId, module: String, text: String) -> FaultReport {
-    FaultReport { id, module, worker: None, packet: None, text, evicted: None, restarted: false }
 }

@@ -3,6 +3,7 @@
 //! A [`Source`] returns [`RawBlock`]s: packets captured together, in memory that the block shares (a
 //! decompressed buffer, a chunk of a file, the kernel's ring). Nothing is copied per packet.
 
+mod each;
 mod files;
 pub mod live;
 mod names;
@@ -15,6 +16,7 @@ pub const MANUALS: &[&str] = &[
     include_str!("live/mod.rs"),
 ];
 
+pub use each::each;
 pub use files::{FileOptions, open, parse};
 pub use names::link_name;
 
@@ -68,14 +70,47 @@ pub struct Progress {
     pub kernel_drops: u64,
 }
 
-/// A place in a file from which on nothing can be read.
+/// A file of which something, or everything, cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     pub file: String,
+    pub kind: DamageKind,
     /// The byte offset in the (decompressed) capture.
     pub offset: u64,
     /// A description of the bytes found and the bytes expected.
     pub reason: String,
+}
+
+/// The kinds of files that cannot be read in full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DamageKind {
+    /// A capture that cannot be read from some byte on. The packets before it are read.
+    Damaged,
+    /// No capture, or one of a format or link type that is not decoded.
+    Unsupported,
+    /// A file that cannot be opened or read.
+    Unreadable,
+    /// A file of no bytes.
+    Empty,
+    /// A sound capture without packets.
+    NoPackets,
+}
+
+impl DamageKind {
+    /// Returns the word for lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Damaged => "damaged",
+            Self::Unsupported => "unsupported",
+            Self::Unreadable => "unreadable",
+            Self::Empty | Self::NoPackets => "empty",
+        }
+    }
+
+    /// Returns whether packets may be missing from the results. A sound capture without packets lacks none.
+    pub fn is_fault(self) -> bool {
+        self != Self::NoPackets
+    }
 }
 
 /// Memory that a view may map instead of copying from it.
@@ -92,9 +127,11 @@ pub trait Source: Send {
     ///
     /// # Errors
     ///
-    /// An error ends the source. Damage in one of several files does not (see [`Source::damage`]).
+    /// Returns an error if the source cannot continue. Damage in one of several files does not end it (see
+    /// [`Source::damage`]).
     fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError>;
 
+    /// Returns the amount of input so far, and the kernel's drops.
     fn progress(&self) -> Progress;
 
     /// Returns whether packets are lost if they are not taken in time.
@@ -118,7 +155,13 @@ pub trait Source: Send {
         &[]
     }
 
+    /// Returns the memory in which all packets lie, if a view may map it.
     fn shared(&self) -> Option<Shared> {
+        None
+    }
+
+    /// Returns a change of state for the operator, once: that an interface went down, or is up again.
+    fn take_notice(&mut self) -> Option<String> {
         None
     }
 }
@@ -136,6 +179,18 @@ pub enum SourceError {
         "{file}: link type {number} ({name}) is not decoded; decoded are Ethernet, raw IP, Linux cooked, null, loop, PPP, Cisco HDLC, 802.11, NFLOG and DSA"
     )]
     LinkType { file: String, number: u16, name: &'static str },
-    #[error("{0}: no capture files in this folder")]
-    EmptyFolder(String),
+    #[error("{file}: the file is empty (expected pcap or pcapng, plain, gzip or zstd)")]
+    Empty { file: String },
+    #[error("{file}: {reason}")]
+    Damaged { file: String, reason: String },
+    #[error("{folder}: no capture files in this folder{}", listed(skipped))]
+    EmptyFolder { folder: String, skipped: Vec<Damage> },
+}
+
+/// Returns the reasons why files of a folder cannot be read, the first three of them.
+fn listed(skipped: &[Damage]) -> String {
+    let shown: String =
+        skipped.iter().take(3).map(|d| format!("\n  {}: {}: {}", d.file, d.kind.name(), d.reason)).collect();
+    let more = skipped.len().saturating_sub(3);
+    if more > 0 { format!("{shown}\n  and {more} more") } else { shown }
 }

@@ -7,12 +7,14 @@
 //! [`Sums`] is the stack of checksums open at one point of a packet, outermost first, for example the TCP
 //! checksum inside VXLAN inside UDP. Changing a checksum also changes the checksums around it.
 
+use crate::hidden::Hidden;
+
 /// The maximum number of open checksums: the decoder follows five IP headers, each with its own, that of its
 /// payload, and GRE's.
 const MAX_OPEN: usize = 16;
 
 /// The bytes that a checksum covers, and its place.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cover {
     /// The offset of the first byte covered. It determines which bytes are high in their word.
     pub start: usize,
@@ -27,6 +29,8 @@ pub(crate) struct Cover {
     pub change: i64,
     /// Whether 0 means that there is no checksum (RFC 768).
     pub optional: bool,
+    /// The begin and end of the addresses of the pseudo-header.
+    pub addresses: (usize, usize),
 }
 
 #[derive(Clone, Copy, Default)]
@@ -42,11 +46,13 @@ pub(crate) struct Sums {
     len: usize,
     /// Whether a wrong checksum stays as long as no byte that it covers changes.
     keeps_wrong: bool,
+    /// The list in which bytes that change are noted, if anybody asks.
+    pub(crate) hidden: Option<Hidden>,
 }
 
 impl Sums {
-    pub(crate) fn new(keeps_wrong: bool) -> Self {
-        Self { keeps_wrong, ..Self::default() }
+    pub(crate) fn new(keeps_wrong: bool, hidden: Option<Hidden>) -> Self {
+        Self { keeps_wrong, hidden, ..Self::default() }
     }
 
     /// Opens a checksum, before any byte that it covers changes. One that cannot be tracked becomes zero at
@@ -74,6 +80,9 @@ impl Sums {
     /// Replaces bytes and returns the change of their sum, with the first byte as the high byte of its word.
     #[inline]
     pub(crate) fn replace(&mut self, bytes: &mut [u8], at: usize, new: &[u8]) -> i64 {
+        if let Some(hidden) = &mut self.hidden {
+            hidden.add(at..at + new.len());
+        }
         let old = &mut bytes[at..at + new.len()];
         let change = sum(new) - sum(old);
         old.copy_from_slice(new);
@@ -92,6 +101,9 @@ impl Sums {
             let old = u16::from_be_bytes([bytes[cover.at], bytes[cover.at + 1]]);
             let all = cover.end.filter(|end| *end <= shown.min(bytes.len()) && *end >= cover.at + 2);
             let unchanged = (change + cover.change).rem_euclid(0xffff) == 0;
+            if let Some(hidden) = self.hidden.as_mut().filter(|_| all.is_none()) {
+                hidden.add_checksum(cover);
+            }
             let new = match all {
                 _ if cover.optional && old == 0 => continue,
                 None => 0,

@@ -30,6 +30,10 @@ impl Key {
     }
 
     /// Reads 32 raw bytes, or 64 hexadecimal digits with white space around them.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read, or if its content has neither form.
     pub fn from_file(path: &Path) -> Result<Self, KeyError> {
         let shown = || path.display().to_string();
         let read = |error| KeyError::Read { path: shown(), error };

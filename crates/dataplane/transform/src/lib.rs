@@ -23,6 +23,7 @@
 mod checksum;
 mod hash;
 mod headers;
+mod hidden;
 mod key;
 mod prefix;
 mod truncate;
@@ -40,6 +41,7 @@ pub const MANUALS: &[&str] = &[
 ];
 
 pub use hash::{FlowHash, Sampler};
+pub use hidden::Hidden;
 pub use key::{Key, KeyError};
 pub use prefix::Prefix;
 
@@ -80,16 +82,27 @@ pub struct Rewriter {
     hides_notes: bool,
     hash: Option<hash::Hash>,
     prefix: Option<Prefix>,
+    /// The list in which bytes that change are noted, if anybody asks.
+    pub(crate) hidden: Option<Hidden>,
 }
 
 impl Rewriter {
     /// Creates a rewriter, or returns `None` if every field is kept.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an action needs a key and there is none, if `prefix` applies to a field that is no
+    /// address of IP, or if `truncate` keeps more bits than the field has.
     pub fn new(transforms: &Transforms, key: Option<&Key>) -> Result<Option<Self>, TransformError> {
         Self::hiding(transforms, key).map(|r| r.changes_any().then_some(r))
     }
 
     /// Creates a rewriter for packets that are not shown completely: checksums and options change even if
     /// every field is kept.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Rewriter::new`].
     pub fn hiding(transforms: &Transforms, key: Option<&Key>) -> Result<Self, TransformError> {
         let mut r = Self {
             actions: [Action::Keep; Field::ALL.len()],
@@ -97,6 +110,7 @@ impl Rewriter {
             hides_notes: false,
             hash: None,
             prefix: None,
+            hidden: None,
         };
         for (field, action) in transforms {
             let keyed = |action| key.ok_or(TransformError::NoKey { field: field.name(), action });
@@ -144,6 +158,17 @@ impl Rewriter {
     /// headers do.
     pub fn rewrite_shown(&mut self, link: LinkType, bytes: &mut [u8], ask: usize) -> usize {
         headers::rewrite(self, link, bytes, ask)
+    }
+
+    /// Notes which bytes of the following packet change, in `hidden`, which is emptied.
+    pub fn record(&mut self, mut hidden: Hidden) {
+        hidden.clear();
+        self.hidden = Some(hidden);
+    }
+
+    /// Returns the notes since [`Rewriter::record`], and ends them.
+    pub fn recorded(&mut self) -> Hidden {
+        self.hidden.take().unwrap_or_default()
     }
 
     /// Returns whether any field changes.

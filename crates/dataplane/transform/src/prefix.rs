@@ -77,6 +77,7 @@ impl Prefix {
         p
     }
 
+    /// Returns the pseudonym of an address, whose first byte is the most significant one.
     #[inline]
     pub fn ipv4(&mut self, address: u32) -> u32 {
         let slot = (address.wrapping_mul(0x9e37_79b1) >> (32 - CACHE_V4)) as usize;
@@ -110,6 +111,7 @@ impl Prefix {
         first | (self.p24[slot] as u32 & 0xff) << 8
     }
 
+    /// Returns the pseudonym of an address, whose first byte is the most significant one.
     pub fn ipv6(&mut self, address: u128) -> u128 {
         let folded = (address >> 64) as u64 ^ (address as u64).rotate_left(32);
         let hash =

@@ -40,15 +40,16 @@
 //! | [`Written::packets`], [`Written::bytes`], [`Written::eligible`] | the choice of packets and their shown bytes |
 //! | the end of [`View::copy_some`] | likewise: blocks of a view that hides something end by the bytes that were shown |
 //!
-//! Packets that trusted filters or sampling leave out are hidden, but [`Written::taken`] counts them: it is
-//! for the caller's loop and must not be passed on.
+//! Packets that trusted filters or sampling leave out are hidden, but [`Written::taken`] counts them, and
+//! [`Written::sampled`] those of sampling: these are for the caller's loop and for the operator's account,
+//! and must not be passed on to the holder of a grant.
 
 mod coarse;
 mod expose;
 mod select;
 mod shape;
 
-pub use flame_transform::{FlowHash, Key, KeyError};
+pub use flame_transform::{FlowHash, Hidden, Key, KeyError};
 
 use coarse::Coarse;
 use flame_abi::{Descriptor, LinkType, flags};
@@ -77,6 +78,8 @@ pub struct Written {
     pub taken: usize,
     /// The number of packets that passed the trusted filters and are in the sample.
     pub eligible: u32,
+    /// The number of packets that passed the trusted filters and are not in the sample.
+    pub sampled: u32,
     /// The number of descriptors written; the other eligible packets were filtered out.
     pub packets: u32,
     /// The number of bytes of packets written.
@@ -149,6 +152,11 @@ impl View {
 
     /// Writes descriptors of the selected packets, for packets that stay in place: `base` is the address of
     /// `data` in the module's memory. Only for a view that hides nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a descriptor does not lie in `data`, if `out` has no room for a selected packet,
+    /// or if a filter is not valid for the link type of a packet.
     pub fn select(
         &mut self,
         packets: &[Descriptor],
@@ -191,6 +199,11 @@ impl View {
     ///
     /// `packets[i].addr` is the packet's offset in `data`. The bytes of `out_data` after those written are
     /// unchanged.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a descriptor does not lie in `data`, if `out` or `out_data` has no room for a
+    /// selected packet, or if a filter is not valid for the link type of a packet.
     pub fn copy(
         &mut self,
         packets: &[Descriptor],
@@ -209,6 +222,11 @@ impl View {
 
     /// Copies like [`View::copy`], and stops when `most` bytes or the descriptors are full. The packet that
     /// crosses `most` is still written.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a descriptor does not lie in `data`, if `out_data` has no room for a selected
+    /// packet, or if a filter is not valid for the link type of a packet.
     pub fn copy_some(
         &mut self,
         packets: &[Descriptor],
@@ -233,8 +251,11 @@ impl View {
                 let (link, wire_len) = (link(i), d.wire_len);
                 self.quantize.look_ahead(&packets[i..]);
                 written.taken += 1;
-                if !self.select.passes(link, TruePacket { bytes, wire_len })? || !self.quantize.shows(d.ts_ns)
-                {
+                if !self.select.passes(link, TruePacket { bytes, wire_len })? {
+                    continue;
+                }
+                if !self.quantize.shows(d.ts_ns) {
+                    written.sampled += 1;
                     continue;
                 }
                 written.eligible += 1;
@@ -263,22 +284,52 @@ impl View {
         Ok(written)
     }
 
+    /// Returns the number of bytes that are shown of a packet, and notes in `hidden` which of them are not
+    /// shown as they are.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the descriptor does not lie in `data`.
+    pub fn hidden(
+        &mut self,
+        link: LinkType,
+        d: &Descriptor,
+        data: &[u8],
+        hidden: &mut Hidden,
+    ) -> Result<usize, ViewError> {
+        let bytes = packet(d, data, 0)?;
+        self.shape.rewriter.record(std::mem::take(hidden));
+        let shown = self.shape.shown(self.expose, link, d, bytes).0.len();
+        *hidden = self.shape.rewriter.recorded();
+        Ok(shown)
+    }
+
     /// Returns the number of packets that passed the trusted filters and are in the sample, when none of them
-    /// is shown. A caller that uses only this number learns about no other packet.
+    /// is shown, and the number of those that are not in the sample. A caller that uses only the first number
+    /// learns about no other packet.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a descriptor does not lie in `data`, or if a filter is not valid for the link type
+    /// of a packet.
     pub fn eligible(
         &mut self,
         packets: &[Descriptor],
         link: impl Fn(usize) -> LinkType,
         data: &[u8],
-    ) -> Result<u32, ViewError> {
-        let mut eligible = 0;
+    ) -> Result<(u32, u32), ViewError> {
+        let (mut eligible, mut sampled) = (0, 0);
         for (i, d) in packets.iter().enumerate() {
             let bytes = packet(d, data, i)?;
             self.quantize.look_ahead(&packets[i..]);
             let passes = self.select.passes(link(i), TruePacket { bytes, wire_len: d.wire_len })?;
-            eligible += u32::from(passes && self.quantize.shows(d.ts_ns));
+            if passes && self.quantize.shows(d.ts_ns) {
+                eligible += 1;
+            } else if passes {
+                sampled += 1;
+            }
         }
-        Ok(eligible)
+        Ok((eligible, sampled))
     }
 
     /// Writes all descriptors without bytes, the view of modules that only count.
@@ -295,7 +346,7 @@ impl View {
             self.quantize.name_flows(chunk);
             out.copy_from_slice(chunk);
         }
-        Written { taken, eligible: taken as u32, packets: taken as u32, bytes: 0 }
+        Written { taken, eligible: taken as u32, sampled: 0, packets: taken as u32, bytes: 0 }
     }
 }
 

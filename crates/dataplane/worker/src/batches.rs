@@ -1,90 +1,186 @@
+use crate::charge;
 use crate::error::RunError;
 use crate::remote::RemoteBatches;
 use flame_block::{Pool, ReaderId};
 use flame_execute::{BatchLoop, Conditions, Outlet, Stop};
 use flame_plan::{Account, ModuleId, Shed};
+use flame_quota::{Meters, Usage};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The interval at which a pipeline that has nothing else to do checks whether a process has ended its work.
-const LOOK: Duration = Duration::from_micros(100);
+pub(crate) const LOOK: Duration = Duration::from_micros(100);
 
-/// A module of a view on one worker: here, or in a process of its principal.
-pub(crate) enum Batches {
-    Here(Box<BatchLoop>),
-    There(Box<RemoteBatches>),
+/// A module of a view on one worker.
+pub(crate) struct Batches {
+    place: Place,
+    waiting: Waiting,
+}
+
+/// The blocks that wait for a module on this worker, counted in its use.
+struct Waiting {
+    usage: Option<Arc<Usage>>,
+    blocks: u64,
+}
+
+/// The place where a module runs: this thread, or a process of its principal.
+pub(crate) enum Place {
+    Local(Box<BatchLoop>),
+    Remote(Box<RemoteBatches>),
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+impl Waiting {
+    fn set(&mut self, blocks: u64) {
+        let before = std::mem::replace(&mut self.blocks, blocks);
+        let Some(usage) = self.usage.as_ref().filter(|_| before != blocks) else { return };
+        match blocks.checked_sub(before) {
+            Some(more) => usage.blocks.add(more),
+            None => usage.blocks.subtract(before - blocks),
+        }
+    }
 }
 
 impl Batches {
-    pub(crate) fn module(&self) -> ModuleId {
-        match self {
-            Self::Here(batches) => batches.module(),
-            Self::There(batches) => batches.id(),
+    pub(crate) fn new(place: Place, meters: &Meters) -> Self {
+        Self { place, waiting: Waiting { usage: meters.usage().cloned(), blocks: 0 } }
+    }
+
+    /// Counts the blocks that wait for the module now.
+    pub(crate) fn count_blocks(&mut self, pool: &mut Pool) {
+        if self.waiting.usage.is_some() {
+            let backlog = pool.backlog(self.reader());
+            self.waiting.set(backlog.map_or(0, |backlog| backlog.held));
         }
     }
 
+    pub(crate) fn module(&self) -> ModuleId {
+        match &self.place {
+            Place::Local(batches) => batches.module(),
+            Place::Remote(batches) => batches.id(),
+        }
+    }
+
+    /// Returns the module's part here, if it runs in a process of its principal.
+    pub(crate) fn remote(&self) -> Option<&RemoteBatches> {
+        match &self.place {
+            Place::Local(_) => None,
+            Place::Remote(batches) => Some(batches),
+        }
+    }
+
+    pub(crate) fn remote_mut(&mut self) -> Option<&mut RemoteBatches> {
+        match &mut self.place {
+            Place::Local(_) => None,
+            Place::Remote(batches) => Some(batches),
+        }
+    }
+
+    pub(crate) fn is_remote(&self) -> bool {
+        self.remote().is_some()
+    }
+
+    /// Returns whether the module was removed from a view that others share, and has not ended.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.remote().is_some_and(|batches| batches.leaving().is_some())
+    }
+
     pub(crate) fn reader(&self) -> ReaderId {
-        match self {
-            Self::Here(batches) => batches.reader(),
-            Self::There(batches) => batches.reader(),
+        match &self.place {
+            Place::Local(batches) => batches.reader(),
+            Place::Remote(batches) => batches.reader(),
         }
     }
 
     /// Returns the account of the packets so far.
     pub(crate) fn account(&self) -> Account {
-        match self {
-            Self::Here(batches) => batches.account().clone(),
-            Self::There(batches) => batches.account(),
+        match &self.place {
+            Place::Local(batches) => batches.account().clone(),
+            Place::Remote(batches) => batches.account(),
         }
     }
 
     pub(crate) fn into_account(self) -> Account {
-        match self {
-            Self::Here(batches) => batches.into_account(),
-            Self::There(batches) => batches.into_account(),
+        match self.place {
+            Place::Local(batches) => batches.into_account(),
+            Place::Remote(batches) => batches.into_account(),
+        }
+    }
+
+    /// Records that a tick is about to be published.
+    pub(crate) fn tick(&self, now_ns: u64) {
+        if let Some(batches) = self.remote() {
+            batches.tick(now_ns);
         }
     }
 
     pub(crate) fn offer(&mut self, offered: u64, filtered: u64) {
-        match self {
-            Self::Here(batches) => batches.offer(offered, filtered),
-            Self::There(batches) => batches.offer(offered, filtered),
+        match &mut self.place {
+            Place::Local(batches) => batches.offer(offered, filtered),
+            Place::Remote(batches) => batches.offer(offered, filtered),
+        }
+    }
+
+    pub(crate) fn sampled(&mut self, packets: u64) {
+        match &mut self.place {
+            Place::Local(batches) => batches.sampled(packets),
+            Place::Remote(batches) => batches.sampled(packets),
         }
     }
 
     pub(crate) fn shed(&mut self, cause: Shed, packets: u64) {
-        match self {
-            Self::Here(batches) => batches.shed(cause, packets),
-            Self::There(batches) => batches.shed(cause, packets),
+        match &mut self.place {
+            Place::Local(batches) => batches.shed(cause, packets),
+            Place::Remote(batches) => batches.shed(cause, packets),
         }
+    }
+
+    /// Returns why no block reaches the module, if it is known here.
+    pub(crate) fn refuses(&self) -> Option<Shed> {
+        self.remote().and_then(RemoteBatches::refuses)
     }
 
     /// Counts a block of `packets` that was published.
     pub(crate) fn published(&mut self, pool: &mut Pool, packets: u64) {
-        match self {
-            Self::Here(batches) => batches.count_lost(),
-            Self::There(batches) => batches.published(pool, packets),
+        match &mut self.place {
+            Place::Local(batches) => batches.count_lost(),
+            Place::Remote(batches) => batches.published(pool, packets),
         }
+        self.count_blocks(pool);
     }
 
     /// Returns whether a block can be published that this module does not lose.
     pub(crate) fn has_room(&mut self, pool: &mut Pool, stop: &Stop<'_>) -> bool {
-        match self {
-            Self::Here(_) => true,
-            Self::There(batches) => batches.has_room(pool, stop),
+        match &mut self.place {
+            Place::Local(_) => true,
+            Place::Remote(batches) => batches.has_room(pool, stop),
+        }
+    }
+
+    /// Returns whether the module has no instance any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        match &self.place {
+            Place::Local(batches) => batches.is_gone(),
+            Place::Remote(batches) => batches.has_ended(),
         }
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        match self {
-            Self::Here(batches) => batches.is_busy(),
-            Self::There(_) => false,
+        match &self.place {
+            Place::Local(batches) => batches.is_busy(),
+            Place::Remote(_) => false,
         }
     }
 
     pub(crate) fn can_progress(&mut self) -> bool {
-        match self {
-            Self::Here(batches) => batches.can_progress(),
-            Self::There(_) => false,
+        match &mut self.place {
+            Place::Local(batches) => batches.can_progress(),
+            Place::Remote(_) => false,
         }
     }
 
@@ -93,10 +189,9 @@ impl Batches {
         conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        match self {
-            Self::Here(batches) => batches.go(conditions, outlet),
-            Self::There(_) => Ok(()),
-        }
+        let Place::Local(batches) = &mut self.place else { return Ok(()) };
+        let _charged = charge::enter(self.waiting.usage.as_ref());
+        batches.go(conditions, outlet)
     }
 
     /// Advances a module that receives no more blocks towards its end. Returns whether it has ended.
@@ -106,15 +201,16 @@ impl Batches {
         conditions: Conditions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<bool, RunError> {
-        match self {
-            Self::Here(batches) => batches.leave(now_ns, conditions, outlet),
-            Self::There(batches) => Ok(batches.leave(now_ns, conditions.stop)),
+        let _charged = charge::enter(self.waiting.usage.as_ref());
+        match &mut self.place {
+            Place::Local(batches) => batches.leave(now_ns, conditions, outlet),
+            Place::Remote(batches) => Ok(batches.leave(now_ns, conditions.stop)),
         }
     }
 
     /// Begins the end of a module in a process, which takes place while others end here.
     pub(crate) fn begin_end(&mut self, now_ns: u64, stop: &Stop<'_>) {
-        if let Self::There(batches) = self {
+        if let Place::Remote(batches) = &mut self.place {
             batches.leave(now_ns, stop);
         }
     }
@@ -126,9 +222,10 @@ impl Batches {
         stop: &Stop<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        match self {
-            Self::Here(batches) => batches.end(now_ns, stop, outlet),
-            Self::There(batches) => {
+        let _charged = charge::enter(self.waiting.usage.as_ref());
+        match &mut self.place {
+            Place::Local(batches) => batches.end(now_ns, stop, outlet),
+            Place::Remote(batches) => {
                 while !batches.leave(now_ns, stop) {
                     std::thread::sleep(LOOK);
                 }

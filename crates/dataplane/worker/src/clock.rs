@@ -22,6 +22,11 @@ impl Clock {
         quiet
     }
 
+    /// Returns whether [`Clock::advance`] to `ts_ns` would return a tick.
+    pub fn is_due(&self, ts_ns: u64) -> bool {
+        self.next.is_some_and(|next| ts_ns >= next)
+    }
+
     /// Advances to `ts_ns` and returns the tick that falls before it, if any. Time never goes backwards.
     pub fn advance(&mut self, ts_ns: u64) -> Option<u64> {
         self.now = self.now.max(ts_ns);

@@ -1,15 +1,19 @@
+use crate::charge;
 use crate::error::RunError;
-use crate::outlet::{Event, PipelineOutlet, Removed};
+use crate::faults::Faults;
+use crate::loss::Losses;
+use crate::outlet::{PipelineOutlet, Removed};
 use crate::placed::Placed;
-use crate::report::Report;
-use crate::wiring::{Ends, QUEUE};
-use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use crate::report::{Events, LossReason, Lost, Report};
+use crossbeam_channel::Sender;
 use flame_execute::{Origin, Outlet, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
 use flame_plan::{Account, FaultReport, ModuleId};
-use flame_record::{Rows, Sink, SinkError};
+use flame_quota::Usage;
+use flame_record::{Rows, Sink};
 use flame_run::Output;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The last step of the pipeline: passes messages to the slow instances and rows to the sink.
 ///
@@ -21,14 +25,17 @@ pub struct Collector<'a> {
     /// The modules being removed: their accounts, the number of workers on which they have not ended, and the
     /// latest packet time at which they ended.
     leaving: BTreeMap<ModuleId, (Account, usize, u64)>,
+    /// The modules that have left, whose accounts the observer did not take.
     ended: BTreeMap<ModuleId, (String, Account)>,
-    /// The names of the modules that ran under a grant.
+    /// The losses of the modules in `ended`.
+    lost: Vec<Lost>,
+    /// The names of the modules under a grant: those that run, and those of `ended`.
     granted: BTreeSet<String>,
     outputs: Outputs<'a>,
-    stop: &'a Stop<'a>,
+    pub(crate) stop: &'a Stop<'a>,
     /// Whether the source loses packets that are not taken in time. If so, messages wait for their quantum.
     is_live: bool,
-    pub faults: Vec<FaultReport>,
+    pub(crate) faults: Faults<'a>,
     /// The last tick that each worker passed.
     passed: Vec<u64>,
     ticked: u64,
@@ -37,8 +44,8 @@ pub struct Collector<'a> {
 /// The destinations of output.
 pub(crate) struct Outputs<'a> {
     pub(crate) sink: &'a mut dyn Sink,
-    /// Receives the name of a module and its text for the operator.
-    pub(crate) log: &'a dyn Fn(&str, &str),
+    /// Receives texts for the operator, faults, and the modules that have left.
+    pub(crate) events: &'a dyn Events,
 }
 
 struct Collected {
@@ -47,10 +54,13 @@ struct Collected {
     rows: Rows,
     gate: Gate,
     slow: Option<SlowLoop>,
-    /// Whether it runs in a process, which has its slow instance.
-    is_remote: bool,
+    /// The last tick that its fast instance on each worker has passed, if it runs in a process. That process
+    /// has its slow instance.
+    remote: Option<Vec<u64>>,
     granted: bool,
+    usage: Option<Arc<Usage>>,
     account: Account,
+    losses: Losses,
     /// The rest of its removal, once its fast instances have ended on all workers.
     last: Option<Last>,
 }
@@ -73,16 +83,18 @@ impl<'a> Collector<'a> {
         stop: &'a Stop<'a>,
         is_live: bool,
     ) -> Result<Self, RunError> {
+        let faults = Faults::new(outputs.events);
         let mut collector = Self {
             shape,
             modules: Vec::new(),
             leaving: BTreeMap::new(),
             ended: BTreeMap::new(),
+            lost: Vec::new(),
             granted: BTreeSet::new(),
             outputs,
             stop,
             is_live,
-            faults: Vec::new(),
+            faults,
             passed: vec![0; shape.workers],
             ticked: 0,
         };
@@ -99,16 +111,19 @@ impl<'a> Collector<'a> {
             rows: Rows::new(&p.catalog_entry()),
             gate: Gate::new(&p.manifest, &p.terms, module.meters()),
             slow: None,
-            is_remote: matches!(module, Placed::There(_)),
+            remote: matches!(module, Placed::Remote(_)).then(|| vec![self.ticked; self.shape.workers]),
             granted: module.meters().granted(),
+            usage: module.meters().usage().cloned(),
             account: Account::default(),
+            losses: Losses::default(),
             last: None,
         };
+        self.faults.add_module(p.id, collected.granted);
         if collected.granted {
             self.granted.insert(p.name.clone());
         }
         collected.gate.tick(self.ticked);
-        if let Placed::Here(module) = module
+        if let Placed::Local(module) = module
             && module.loaded.has_slow_path()
         {
             let (slow, fault) = SlowLoop::new(self.shape, module, self.is_live, self.ticked);
@@ -117,6 +132,21 @@ impl<'a> Collector<'a> {
         }
         self.modules.push(collected);
         self.go(self.modules.len() - 1)
+    }
+
+    /// Completes the output's files if they are due, with all rows collected so far, and ends the run if the
+    /// output takes no more.
+    pub(crate) fn rotate(&mut self) -> Result<(), RunError> {
+        if self.outputs.sink.due() {
+            for m in &mut self.modules {
+                m.flush(&mut self.outputs)?;
+            }
+            self.outputs.sink.rotate()?;
+            if self.outputs.sink.closed() {
+                self.stop.set();
+            }
+        }
+        Ok(())
     }
 
     fn place(&self, id: ModuleId) -> Option<usize> {
@@ -176,9 +206,16 @@ impl<'a> Collector<'a> {
         }
         let mut m = self.modules.remove(at);
         m.flush(&mut self.outputs)?;
+        let losses = m.take_losses();
         let Some(Last { account: mut total, reply, .. }) = m.last else { return Ok(true) };
         total.add(&m.account);
-        self.ended.insert(m.id, (m.name, total.clone()));
+        self.faults.remove_module(m.id);
+        if self.outputs.events.left(&m.name, &total) {
+            self.granted.remove(&m.name);
+        } else {
+            self.lost.extend(losses);
+            self.ended.insert(m.id, (m.name, total.clone()));
+        }
         // This fails only if nobody waits for the reply any more.
         let _ = reply.send(total);
         Ok(true)
@@ -186,8 +223,8 @@ impl<'a> Collector<'a> {
 
     /// Processes checked output of a fast instance.
     pub(crate) fn output(&mut self, from: Origin, bytes: &[u8]) -> Result<(), RunError> {
-        let mut is_first = from.is_first;
         let Some(at) = self.place(from.module) else { return Ok(()) };
+        let _charged = charge::enter(self.modules[at].usage.as_ref());
         for frame in frames(bytes) {
             let m = &mut self.modules[at];
             let Frame::Message(message) = frame else {
@@ -196,13 +233,14 @@ impl<'a> Collector<'a> {
             };
             // A process passes messages to its own slow instance.
             let Some(slow) = &mut m.slow else {
-                if m.is_remote {
+                if m.remote.is_some() {
                     continue;
                 }
                 m.account.messages_lost += 1;
+                m.losses.add(LossReason::Messages, None, 1);
                 continue;
             };
-            slow.message(from.worker, std::mem::take(&mut is_first), message);
+            slow.message(from.worker, from.call, message);
             if !self.is_live {
                 self.go(at)?;
             }
@@ -210,12 +248,25 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
+    /// Returns whether a packet that a module sends is released. Those that are not are counted.
+    pub(crate) fn lets(&mut self, module: ModuleId, frame: &Frame<'_>) -> bool {
+        let Some(at) = self.place(module) else { return false };
+        let m = &mut self.modules[at];
+        let lets = m.gate.lets(frame);
+        if !lets {
+            m.account.withheld += 1;
+            m.losses.add(LossReason::Packets, None, 1);
+        }
+        lets
+    }
+
     /// Records that worker `worker` has passed the tick at `now_ns`.
     pub(crate) fn tick(&mut self, worker: usize, now_ns: u64) -> Result<(), RunError> {
         self.passed[worker] = now_ns;
         let all = self.passed.iter().copied().min().unwrap_or(0);
         if all > self.ticked {
-            self.modules.iter_mut().for_each(|m| m.gate.tick(all));
+            // Records from a process belong to the ticks that it reports.
+            self.modules.iter_mut().filter(|m| m.remote.is_none()).for_each(|m| m.gate.tick(all));
             self.ticked = all;
             for module in 0..self.modules.len() {
                 if let Some(slow) = &mut self.modules[module].slow {
@@ -237,7 +288,15 @@ impl<'a> Collector<'a> {
     /// Records that a module's fast instance has passed the tick.
     pub(crate) fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
         let Some(at) = self.place(module) else { return Ok(()) };
-        if let Some(slow) = &mut self.modules[at].slow {
+        let _charged = charge::enter(self.modules[at].usage.as_ref());
+        let m = &mut self.modules[at];
+        if let Some(remote) = &mut m.remote {
+            if let Some(passed) = remote.get_mut(worker) {
+                *passed = now_ns.max(*passed);
+            }
+            m.gate.tick(remote.iter().copied().min().unwrap_or(0));
+        }
+        if let Some(slow) = &mut m.slow {
             slow.passed(worker, now_ns);
         }
         self.go(at)
@@ -279,6 +338,7 @@ impl<'a> Collector<'a> {
         }
         for m in &mut self.modules {
             m.flush(&mut self.outputs)?;
+            self.lost.extend(m.take_losses());
         }
         let mut all = self.ended;
         all.extend(self.modules.into_iter().map(|m| (m.id, (m.name, m.account))));
@@ -289,8 +349,12 @@ impl<'a> Collector<'a> {
                 total.add(&account);
             }
         }
-        let mut report =
-            Report { accounts: all.into_values().collect(), faults: self.faults, ..Report::default() };
+        let mut report = Report {
+            accounts: all.into_values().collect(),
+            faults: self.faults.into_kept(),
+            lost: self.lost,
+            ..Report::default()
+        };
         crate::granted::reduce(&self.granted, &mut report);
         Ok(report)
     }
@@ -303,7 +367,7 @@ impl Collected {
         now_ns: u64,
         quantum: &Quantum<'_>,
         outputs: &mut Outputs<'_>,
-        faults: &mut Vec<FaultReport>,
+        faults: &mut Faults<'_>,
     ) -> Result<(), RunError> {
         self.go(quantum, outputs, faults)?;
         if let Some(slow) = &mut self.slow {
@@ -322,74 +386,88 @@ impl Collected {
         &mut self,
         quantum: &Quantum<'_>,
         outputs: &mut Outputs<'_>,
-        faults: &mut Vec<FaultReport>,
+        faults: &mut Faults<'_>,
     ) -> Result<(), RunError> {
         let Some(mut slow) = self.slow.take() else { return Ok(()) };
+        let _charged = charge::enter(self.usage.as_ref());
         let fault = slow.go(quantum, &mut |output| self.rows_of(output, outputs));
-        self.account.messages_lost += slow.take_lost();
+        let lost = slow.take_lost();
+        self.account.messages_lost += lost;
+        self.losses.add(LossReason::Messages, None, lost);
         self.slow = Some(slow);
         self.fault(fault?, faults);
         Ok(())
     }
 
     /// Records the fault with which the slow instance ended.
-    fn fault(&mut self, fault: Option<FaultReport>, faults: &mut Vec<FaultReport>) {
+    fn fault(&mut self, fault: Option<FaultReport>, faults: &mut Faults<'_>) {
         self.account.faults += u64::from(fault.is_some());
-        faults.extend(fault);
+        if let Some(fault) = fault {
+            faults.add(fault);
+        }
     }
 
     fn take(&mut self, frame: Frame<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
+        // Those who forward packets have decided on these.
+        if matches!(frame, Frame::Send { .. }) {
+            return Ok(());
+        }
+        let lets = self.gate.lets(&frame);
         match frame {
-            Frame::Lost(records) => {
-                self.account.records_lost = self.account.records_lost.saturating_add(records)
+            Frame::Lost { records, table } => {
+                self.account.records_lost = self.account.records_lost.saturating_add(records);
+                match table {
+                    Some(table) => self.losses.add_rows(LossReason::Module, table, records),
+                    None => self.losses.add(LossReason::Module, None, records),
+                }
             }
-            Frame::Packet(packet) if self.gate.lets_packet(packet.bytes.len() as u64) => {
+            Frame::Packet(packet) if lets => {
                 self.account.written += 1;
                 outputs.sink.packet(packet)?;
             }
-            Frame::Record { table, row } if self.gate.lets(table, row) => {
+            Frame::Record { table, row } if lets => {
                 self.account.records += 1;
                 if let Some((table, batch)) = self.rows.push(table, row) {
-                    written(
-                        outputs.sink.write(&self.name, table, &batch),
-                        batch.num_rows(),
-                        &mut self.account,
-                    )?;
+                    let result = outputs.sink.write(&self.name, table, &batch);
+                    self.losses.written(result, &table.name, batch.num_rows(), &mut self.account)?;
                 }
             }
-            Frame::Packet(_) | Frame::Record { .. } => self.account.withheld += 1,
-            Frame::Log(text) if self.gate.lets_log(text.len() as u64) => {
+            Frame::Packet(_) => {
+                self.account.withheld += 1;
+                self.losses.add(LossReason::Packets, None, 1);
+            }
+            Frame::Record { table, .. } => {
+                self.account.withheld += 1;
+                self.losses.add_rows(LossReason::Limit, table, 1);
+            }
+            Frame::Log(text) if lets => {
                 self.account.logged += 1;
-                (outputs.log)(&self.name, text);
+                outputs.events.log(&self.name, text);
             }
             Frame::Log(_) => self.account.logs_dropped += 1,
             // Messages of a slow instance have no receiver.
-            Frame::Message(_) => {}
+            Frame::Message(_) | Frame::Send { .. } => {}
         }
         Ok(())
     }
 
     fn flush(&mut self, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         for (table, batch) in self.rows.drain() {
-            written(outputs.sink.write(&self.name, table, &batch), batch.num_rows(), &mut self.account)?;
+            let result = outputs.sink.write(&self.name, table, &batch);
+            self.losses.written(result, &table.name, batch.num_rows(), &mut self.account)?;
         }
         Ok(())
     }
 
+    /// Returns what the module lost. Nothing that a grant withholds is lost, and what a module under one says
+    /// of its losses is not reported.
+    fn take_losses(&mut self) -> Vec<Lost> {
+        let losses = std::mem::take(&mut self.losses);
+        if self.granted { Vec::new() } else { losses.report(&self.name, self.rows.tables()) }
+    }
+
     fn rows_of(&mut self, output: Output<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         frames(output.bytes).try_for_each(|frame| self.take(frame, outputs))
-    }
-}
-
-/// Counts the records of a module that was added after the sink fixed its files as lost, which ends no run.
-fn written(result: Result<(), SinkError>, rows: usize, account: &mut Account) -> Result<(), RunError> {
-    match result {
-        Err(SinkError::Unplanned { .. }) => {
-            account.records = account.records.saturating_sub(rows as u64);
-            account.records_lost = account.records_lost.saturating_add(rows as u64);
-            Ok(())
-        }
-        result => Ok(result?),
     }
 }
 
@@ -400,7 +478,7 @@ impl Outlet<RunError> for Collector<'_> {
     }
 
     fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
-        self.faults.push(report);
+        self.faults.add(report);
         Ok(())
     }
 
@@ -413,65 +491,4 @@ impl PipelineOutlet for Collector<'_> {
     fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
         Collector::removed(self, removed)
     }
-}
-
-/// Collects until every worker has ended or one has failed.
-pub(crate) fn collect(
-    inbox: &Receiver<Event>,
-    collector: &mut Collector<'_>,
-    workers: usize,
-) -> Result<Ends, RunError> {
-    let mut all = Vec::new();
-    let mut last = 0;
-    let mut ended = 0;
-    let mut broken = false;
-    // The number of events since slow instances had a quantum. They receive one when no event waits, and
-    // after every `QUEUE` events otherwise.
-    let mut since = 0;
-    while ended < workers {
-        let can_progress = collector.can_progress();
-        let event = match inbox.try_recv() {
-            Ok(event) if !can_progress || since < QUEUE => event,
-            Ok(event) => {
-                (since, _) = (0, collector.resume()?);
-                event
-            }
-            Err(TryRecvError::Empty) if can_progress => {
-                (since, _) = (0, collector.resume()?);
-                continue;
-            }
-            Err(TryRecvError::Empty) => match inbox.recv() {
-                Ok(event) => event,
-                Err(_) => break,
-            },
-            Err(TryRecvError::Disconnected) => break,
-        };
-        since += 1;
-        match event {
-            Event::Output { from, bytes } => collector.output(from, &bytes)?,
-            Event::Passed { module, worker, now_ns } => collector.passed(module, worker, now_ns)?,
-            Event::Fault(report) => collector.faults.push(report),
-            Event::Tick { worker, now_ns } => collector.tick(worker, now_ns)?,
-            Event::Add(module, done) => {
-                collector.add(&module)?;
-                let _ = done.send(());
-            }
-            Event::Removed(removed) => collector.removed(removed)?,
-            Event::Accounts(reply) => drop(reply.send(collector.accounts())),
-            Event::End { accounts, now_ns } => {
-                all.extend(accounts);
-                last = last.max(now_ns);
-                ended += 1;
-            }
-            // The first specific error takes precedence over workers that only found the queue closed.
-            Event::Failed(RunError::Broken) => {
-                // Workers with sources of their own would otherwise continue as long as these do.
-                collector.stop.set();
-                broken = true;
-                ended += 1;
-            }
-            Event::Failed(e) => return Err(e),
-        }
-    }
-    if broken || ended < workers { Err(RunError::Broken) } else { Ok((all, last)) }
 }

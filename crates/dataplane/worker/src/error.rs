@@ -31,6 +31,16 @@ pub enum RunError {
     Process(String, std::io::Error),
     #[error("{0} needs a process of its own, and this run has none: set the program for processes")]
     NoProcess(String),
+    #[error("the kernel does not reserve the processor time: {0}")]
+    Time(std::io::Error),
+    #[error("starting a thread: {0}")]
+    Thread(String),
+    #[error("{0} forwards packets: it is an element of a graph (`flame click`), where they go on")]
+    Forwards(String),
+    #[error(
+        "{0} changes packets, and its view transforms fields: their true values could not be kept apart from what it changes; grant it a view without transforms, or no modify"
+    )]
+    Transformed(String),
     #[error("the run has ended")]
     Ended,
     /// A worker ended before its work did. If it has its own error, that is reported instead.

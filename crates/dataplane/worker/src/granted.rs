@@ -5,31 +5,29 @@
 //! quantifies the information that is left.
 
 use crate::report::Report;
-use std::collections::{BTreeSet, HashMap};
+use flame_plan::FaultReport;
+use std::collections::BTreeSet;
 
 /// The maximum number of faults of one module that are reported individually. All are counted.
 pub const MAX_FAULTS: usize = 16;
 
-/// Removes from a report the data that the modules under a grant, named by `granted`, could choose.
+/// Removes from a fault of a module under a grant what the module could choose. The reason for an eviction
+/// remains, for the owner of the run.
+pub(crate) fn without_choices(fault: &mut FaultReport) {
+    fault.packet = None;
+    // The module chooses the times of its batches.
+    if let Some(reason) = &fault.evicted {
+        fault.text = format!("evicted: {}", reason.without_measurements());
+    }
+}
+
+/// Removes from a report the numbers that the modules under a grant, named by `granted`, could choose. Their
+/// faults were reduced when they happened.
 pub(crate) fn reduce(granted: &BTreeSet<String>, report: &mut Report) {
     if granted.is_empty() {
         return;
     }
     let is_granted = |name: &str| granted.contains(name);
-    let mut seen: HashMap<String, usize> = HashMap::new();
-    report.faults.retain_mut(|fault| {
-        if !is_granted(&fault.module) {
-            return true;
-        }
-        fault.packet = None;
-        // The module chooses the times of its batches.
-        if let Some(reason) = fault.evicted.take() {
-            fault.text = format!("evicted: {}", reason.without_measurements());
-        }
-        let times = seen.entry(fault.module.clone()).or_default();
-        *times += 1;
-        *times <= MAX_FAULTS
-    });
     for (_, account) in report.accounts.iter_mut().filter(|(name, _)| is_granted(name)) {
         account.records_lost = 0;
         account.messages_lost = rounded(account.messages_lost);

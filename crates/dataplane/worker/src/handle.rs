@@ -1,18 +1,20 @@
 //! Commands to a run that is in progress.
 
 use crate::error::RunError;
+use crate::lock;
+use crate::numbers::Numbers;
 use crate::outlet::Event;
 use crate::placed::{Evictor, Placed};
-use crate::remote::Processes;
+use crate::remote::{LostModule, ProcessInfo, Processes};
 use crate::report::Snapshot;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use flame_execute::{LoadedModule, Module, Shape};
-use flame_plan::{Account, ModuleClass, ModuleId, Reason};
+use flame_plan::{Account, ModuleClass, ModuleId, Reason, Share};
 use flame_run::Engines;
 use flame_view::{Key, View};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A command that every pipeline executes between two blocks.
 #[derive(Clone)]
@@ -22,6 +24,16 @@ pub(crate) enum Command {
     /// Adds the module where the other one is removed, so that each packet is offered to one of the two.
     Replace(Box<Placed>, ModuleId, Sender<Account>),
     Accounts(Sender<Vec<(ModuleId, Account)>>),
+}
+
+impl Command {
+    /// Records that a worker that has ended will not execute the command.
+    pub(crate) fn abandon(&self, worker: usize) {
+        match self {
+            Self::Add(module) | Self::Replace(module, ..) => module.abandon(worker),
+            Self::Remove(..) | Self::Accounts(_) => {}
+        }
+    }
 }
 
 /// Totals that readers publish once per block.
@@ -60,7 +72,7 @@ pub(crate) struct Shared {
     collector: Option<Sender<Event>>,
     modules: Mutex<BTreeMap<ModuleId, (String, Evictor)>>,
     /// The numbers of all modules of this run, those that were removed included.
-    used: Mutex<BTreeSet<ModuleId>>,
+    used: Mutex<Numbers>,
 }
 
 /// The receiving ends of the command channels, for the threads of a run.
@@ -116,14 +128,20 @@ impl Handle {
     }
 
     fn modules(&self) -> MutexGuard<'_, BTreeMap<ModuleId, (String, Evictor)>> {
-        self.0.modules.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.modules)
     }
 
     /// Sends a command to every pipeline. If one has ended, the others execute it nevertheless: a module must
     /// not continue on some workers because the source of another one ended.
     fn send(&self, command: &Command) -> Result<(), RunError> {
-        let ended = self.0.pipelines.iter().filter(|p| p.send(command.clone()).is_err()).count();
-        if ended == 0 { Ok(()) } else { Err(RunError::Ended) }
+        let mut sent = Ok(());
+        for (worker, pipeline) in self.0.pipelines.iter().enumerate() {
+            if pipeline.send(command.clone()).is_err() {
+                command.abandon(worker);
+                sent = Err(RunError::Ended);
+            }
+        }
+        sent
     }
 
     /// Adds a module, which receives packets from the next block on. Its code is loaded on the caller's
@@ -162,17 +180,20 @@ impl Handle {
         if !tick_ns.is_multiple_of(resolution_ns) {
             return Err(RunError::Resolution { resolution_ns, tick_ns });
         }
+        if module.plan.manifest.ports.is_some() {
+            return Err(RunError::Forwards(module.plan.name.clone()));
+        }
         // Reported here, because in a pipeline it would end the run.
         View::new(&module.plan.view, self.0.key.as_ref())?;
         // Nothing is locked while other threads are waited for: they may command the run as well. The number
         // is taken before a process hears of the module.
-        let used = || self.0.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = || lock(&self.0.used);
         if !used().insert(id) {
             return Err(RunError::Duplicate(id));
         }
         let placed = place(&self.0.engines, self.0.processes.as_deref(), module, self.0.shape);
         let placed = placed.inspect_err(|_| {
-            used().remove(&id);
+            used().remove(id);
         })?;
         if module.plan.class == ModuleClass::Metered {
             self.0.has_metered.store(true, Ordering::Relaxed);
@@ -235,6 +256,49 @@ impl Handle {
         }
     }
 
+    /// Returns the processes in which modules run.
+    pub fn processes(&self) -> Vec<ProcessInfo> {
+        self.0.processes.as_ref().map(|processes| processes.list()).unwrap_or_default()
+    }
+
+    /// Returns whether a module has this number and was not removed.
+    pub fn knows(&self, id: ModuleId) -> bool {
+        self.modules().contains_key(&id)
+    }
+
+    /// Returns the modules whose process has ended. They receive no packets until they are replaced.
+    pub fn lost(&self) -> Vec<LostModule> {
+        self.modules().values().filter_map(|(_, evictor)| evictor.lost()).collect()
+    }
+
+    /// Charges the processor time of all processes so far.
+    pub fn settle(&self) {
+        if let Some(processes) = &self.0.processes {
+            processes.settle();
+        }
+    }
+
+    /// Reserves processor time for a module in a process, in place of what it has: the kernel guarantees the
+    /// sum of all reservations to the process. Does nothing for a module that runs in this process.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`RunError::Time`] if the kernel refuses it. The module then keeps what it has.
+    pub fn reserve(&self, id: ModuleId, share: Option<Share>) -> Result<(), RunError> {
+        let remote = self.modules().get(&id).and_then(|(_, evictor)| evictor.remote().cloned());
+        let Some(remote) = remote else { return Ok(()) };
+        remote.process.reserve(id, share).map_err(RunError::Time)?;
+        remote.process.renew(id, &remote.meters);
+        Ok(())
+    }
+
+    /// Brings the limits of a module's meters, which were renewed, to its process, if it has one.
+    pub fn renewed(&self, id: ModuleId) {
+        if let Some(remote) = self.modules().get(&id).and_then(|(_, evictor)| evictor.remote()) {
+            remote.process.renew(id, &remote.meters);
+        }
+    }
+
     /// Returns the accounts of the running modules, as of the last block of each pipeline.
     ///
     /// # Errors
@@ -281,8 +345,8 @@ pub(crate) fn place(
     shape: Shape,
 ) -> Result<Placed, RunError> {
     match (&module.plan.process, processes) {
-        (None, _) => Ok(Placed::Here(Box::new(LoadedModule::new(engines, module)?))),
-        (Some(name), Some(processes)) => Ok(Placed::There(processes.install(name, module, shape)?)),
+        (None, _) => Ok(Placed::Local(Box::new(LoadedModule::new(engines, module)?))),
+        (Some(name), Some(processes)) => Ok(Placed::Remote(processes.install(name, module, shape)?)),
         (Some(_), None) => Err(RunError::NoProcess(module.plan.name.clone())),
     }
 }

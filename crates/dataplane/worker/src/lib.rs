@@ -9,12 +9,20 @@
 //! removes and evicts modules and reads accounts while packets flow.
 #![forbid(unsafe_code)]
 
+mod attached;
 mod batches;
+mod charge;
 mod clock;
 mod collect;
+mod draft;
 mod error;
+mod faults;
+mod forward;
+mod gather;
 mod granted;
 mod handle;
+mod loss;
+mod numbers;
 mod options;
 mod outlet;
 mod pipeline;
@@ -23,14 +31,28 @@ mod read;
 mod remote;
 mod report;
 mod run;
+mod slices;
 mod stage;
 mod threads;
 mod wiring;
 
+pub use attached::Attached;
+pub use charge::Charging;
 pub use error::RunError;
-pub use flame_execute::{LoadError, Module};
+pub use flame_execute::{Begun, Keep, LoadError, Module, News, OnNews, Place, State};
 pub use flame_plan::FaultReport;
+pub use forward::{Decided, Fate, Send, check_forward};
+pub use granted::MAX_FAULTS;
 pub use handle::Handle;
 pub use options::Options;
-pub use report::{Observer, Report, Silent, Snapshot};
+pub use remote::{LostModule, ProcessInfo, find_runner};
+pub use report::{LossReason, Lost, Observer, Report, Silent, Snapshot};
 pub use run::{Input, Run, Worker};
+pub use slices::Slices;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex, even if a thread panicked while it held it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

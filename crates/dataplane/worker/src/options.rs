@@ -1,8 +1,12 @@
+use flame_execute::Keep;
+use flame_plan::ModuleId;
 use flame_view::Key;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+/// The options of a run that are not part of its plan.
 #[derive(Clone)]
 pub struct Options {
     pub decapsulate: bool,
@@ -21,4 +25,6 @@ pub struct Options {
     /// The program for modules in processes of their own ([`flame_plan::ModulePlan::process`]), or `None` if
     /// there are no such modules.
     pub runner: Option<PathBuf>,
+    /// The state of modules that keep one, by their numbers.
+    pub keeps: BTreeMap<ModuleId, Keep>,
 }

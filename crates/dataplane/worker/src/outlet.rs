@@ -2,10 +2,12 @@
 
 use crate::error::RunError;
 use crate::placed::Placed;
+use crate::remote::State;
 use crossbeam_channel::Sender;
 use flame_execute::{Origin, Outlet};
 use flame_plan::{Account, FaultReport, ModuleId};
 use flame_run::Output;
+use std::sync::Arc;
 
 /// A module that was removed from one pipeline.
 pub(crate) struct Removed {
@@ -22,16 +24,31 @@ pub(crate) trait PipelineOutlet: Outlet<RunError> {
     fn removed(&mut self, removed: Removed) -> Result<(), RunError>;
 }
 
-/// Messages from pipelines and handles to the collector.
+/// Messages from pipelines, handles and processes to the collector.
 pub(crate) enum Event {
-    Output { from: Origin, bytes: Vec<u8> },
+    Output {
+        from: Origin,
+        bytes: Vec<u8>,
+    },
     Fault(FaultReport),
-    Passed { module: ModuleId, worker: usize, now_ns: u64 },
-    Tick { worker: usize, now_ns: u64 },
+    Passed {
+        module: ModuleId,
+        worker: usize,
+        now_ns: u64,
+    },
+    Tick {
+        worker: usize,
+        now_ns: u64,
+    },
     Add(Box<Placed>, Sender<()>),
     Removed(Removed),
+    /// A process has reported everything of a module.
+    Ended(Arc<State>),
     Accounts(Sender<Vec<(ModuleId, Account)>>),
-    End { accounts: Vec<(ModuleId, Account)>, now_ns: u64 },
+    End {
+        accounts: Vec<(ModuleId, Account)>,
+        now_ns: u64,
+    },
     Failed(RunError),
 }
 

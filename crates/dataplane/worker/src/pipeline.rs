@@ -1,11 +1,12 @@
 //! The pipeline of one worker: computes every view once, and then runs the fast instances that share it.
 
-use crate::batches::Batches;
+use crate::batches::{Batches, LOOK};
 use crate::error::RunError;
 use crate::handle::Command;
 use crate::outlet::{PipelineOutlet, Removed};
 use crate::placed::Placed;
 use crate::read::Chunk;
+use crate::remote::RemoteBatches;
 use crate::stage::{PipelineOptions, ViewStage, conditions, is_alone};
 use crossbeam_channel::Sender;
 use flame_execute::{Conditions, Stop};
@@ -63,15 +64,12 @@ impl<'a> Pipeline<'a> {
         match command {
             Command::Add(module) => match self.add(&module, outlet) {
                 // No memory or descriptor is left for its blocks. It does not run here; the others continue.
-                Err(RunError::Block(e)) => outlet.fault(FaultReport {
-                    id: module.plan().id,
-                    module: module.plan().name.clone(),
-                    worker: Some(self.options.worker),
-                    packet: None,
-                    text: e.to_string(),
-                    evicted: None,
-                    restarted: false,
-                }),
+                Err(RunError::Block(e)) => {
+                    module.abandon(self.options.worker);
+                    let (id, name) = (module.plan().id, module.plan().name.clone());
+                    let report = FaultReport::new(id, name, e.to_string());
+                    outlet.fault(FaultReport { worker: Some(self.options.worker), ..report })
+                }
                 added => added,
             },
             Command::Remove(id, reply) => self.remove(id, now_ns, reply, outlet),
@@ -108,7 +106,8 @@ impl<'a> Pipeline<'a> {
         };
         if self.views[at].loops.len() == 1 {
             self.views[at].publish(how, outlet)?;
-            let view = self.views.remove(at);
+            let mut view = self.views.remove(at);
+            view.loops.iter_mut().filter_map(Batches::remote_mut).for_each(RemoteBatches::remove);
             self.leaving.push(Leaving { view, now_ns, reply });
             return self.drain_leaving(outlet);
         }
@@ -118,6 +117,11 @@ impl<'a> Pipeline<'a> {
         let staged = view.staged_packets();
         let batches = &mut view.loops[place];
         batches.shed(Shed::Stopped, staged);
+        if let Some(remote) = batches.remote_mut() {
+            // Nobody waits here for another process.
+            remote.retire(&mut view.pool, now_ns, reply);
+            return self.drain_leaving(outlet);
+        }
         let conditions = Conditions { is_last: true, ..conditions(how) };
         while !batches.leave(now_ns, conditions, outlet)? {}
         let account = view.remove(place).into_account();
@@ -140,7 +144,18 @@ impl<'a> Pipeline<'a> {
             let (module, account) = (batches.module(), batches.into_account());
             outlet.removed(Removed { module, account, now_ns, reply })?;
         }
+        let stop = self.options.stop;
+        for view in &mut self.views {
+            view.take_retired(stop).into_iter().try_for_each(|removed| outlet.removed(removed))?;
+        }
+        self.views.retain(|view| !view.loops.is_empty());
         Ok(())
+    }
+
+    /// Returns whether a module in a process is being removed. Its end comes without an event here.
+    pub(crate) fn awaits_process(&self) -> bool {
+        self.leaving.iter().any(|leaving| leaving.view.loops.iter().any(Batches::is_remote))
+            || self.views.iter().any(|view| view.loops.iter().any(Batches::is_retired))
     }
 
     pub(crate) fn chunk(
@@ -170,17 +185,31 @@ impl<'a> Pipeline<'a> {
         self.views.iter_mut().flat_map(|v| &mut v.loops)
     }
 
+    /// Returns the accounts of the modules so far.
+    pub(crate) fn accounts(&self) -> Vec<(ModuleId, Account)> {
+        self.views.iter().flat_map(|view| &view.loops).map(|l| (l.module(), l.account())).collect()
+    }
+
+    /// Returns whether no module has an instance any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.views.iter().flat_map(|view| &view.loops).all(Batches::is_gone)
+    }
+
+    /// Returns whether a call waits.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.views.iter().flat_map(|view| &view.loops).any(Batches::is_busy)
+    }
+
     /// Returns whether another quantum would advance a paused call.
     pub(crate) fn can_progress(&mut self) -> bool {
-        !self.leaving.is_empty() || self.loops().any(Batches::can_progress)
+        let is_local = |leaving: &Leaving| leaving.view.loops.iter().any(|batches| !batches.is_remote());
+        self.leaving.iter().any(is_local) || self.loops().any(Batches::can_progress)
     }
 
     /// Gives one quantum to each loop with waiting work.
     pub(crate) fn resume(&mut self, is_last: bool, outlet: &mut dyn PipelineOutlet) -> Result<(), RunError> {
         let conditions = Conditions { is_last, ..conditions(self.how()) };
-        self.loops()
-            .filter(|batches| batches.is_busy())
-            .try_for_each(|batches| batches.go(conditions, outlet))?;
+        self.views.iter_mut().try_for_each(|view| view.resume(conditions, outlet))?;
         self.drain_leaving(outlet)
     }
 
@@ -207,8 +236,11 @@ impl<'a> Pipeline<'a> {
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<Vec<(ModuleId, Account)>, RunError> {
         self.flush(outlet)?;
-        while !self.leaving.is_empty() || self.loops().any(|m| m.is_busy()) {
+        while !self.leaving.is_empty() || self.awaits_process() || self.loops().any(|m| m.is_busy()) {
             self.resume(true, outlet)?;
+            if self.awaits_process() {
+                std::thread::sleep(LOOK);
+            }
         }
         let stop = self.options.stop;
         self.loops().for_each(|batches| batches.begin_end(now_ns, stop));

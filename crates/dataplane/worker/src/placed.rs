@@ -1,4 +1,4 @@
-use crate::remote::RemoteModule;
+use crate::remote::{LostModule, RemoteModule};
 use flame_execute::LoadedModule;
 use flame_plan::{ModulePlan, Reason};
 use flame_quota::Meters;
@@ -8,29 +8,36 @@ use flame_run::Eviction;
 /// A module at the place where it runs.
 #[derive(Clone)]
 pub(crate) enum Placed {
-    Here(Box<LoadedModule>),
-    There(RemoteModule),
+    Local(Box<LoadedModule>),
+    Remote(RemoteModule),
 }
 
 impl Placed {
     pub(crate) fn plan(&self) -> &ModulePlan {
         match self {
-            Self::Here(module) => &module.plan,
-            Self::There(module) => &module.plan,
+            Self::Local(module) => &module.plan,
+            Self::Remote(module) => &module.plan,
         }
     }
 
     pub(crate) fn meters(&self) -> &Meters {
         match self {
-            Self::Here(module) => &module.meters,
-            Self::There(module) => &module.meters,
+            Self::Local(module) => &module.meters,
+            Self::Remote(module) => &module.meters,
+        }
+    }
+
+    /// Records that the module does not run on `worker`. Its process must not wait for this worker.
+    pub(crate) fn abandon(&self, worker: usize) {
+        if let Self::Remote(module) = self {
+            module.end(worker, 0, false);
         }
     }
 
     pub(crate) fn evictor(&self) -> Evictor {
         match self {
-            Self::Here(module) => Evictor { eviction: module.eviction.clone(), remote: None },
-            Self::There(module) => {
+            Self::Local(module) => Evictor { eviction: module.eviction.clone(), remote: None },
+            Self::Remote(module) => {
                 Evictor { eviction: module.state.eviction.clone(), remote: Some(module.clone()) }
             }
         }
@@ -48,10 +55,22 @@ impl Evictor {
         self.remote = None;
     }
 
+    /// Returns the module's process, if it has one.
+    pub(crate) fn remote(&self) -> Option<&RemoteModule> {
+        self.remote.as_ref()
+    }
+
+    /// Returns the module as lost, if its process has ended and it was not evicted.
+    pub(crate) fn lost(&self) -> Option<LostModule> {
+        let remote = self.remote.as_ref().filter(|_| self.eviction.reason().is_none())?;
+        remote.process.lost(remote.plan.id)
+    }
+
     pub(crate) fn evict(&self, reason: Reason) {
         self.eviction.evict(reason.clone());
         if let Some(remote) = &self.remote {
             remote.process.send(Command::Evict { module: remote.plan.id, reason }, Vec::new());
+            remote.process.evicted();
         }
     }
 }

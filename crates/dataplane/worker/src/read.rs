@@ -53,7 +53,6 @@ pub fn read_loop(
     observer: &mut dyn Observer,
     options: &ReadOptions<'_>,
 ) -> Result<ReadStats, RunError> {
-    let decode = flame_decode::Options { decapsulate: options.decapsulate };
     let mut clock = Clock::new(options.tick_ns);
     let mut block = RawBlock::default();
     let mut descriptors: Vec<Descriptor> = Vec::with_capacity(flame_abi::MAX_BLOCK_PACKETS);
@@ -70,7 +69,11 @@ pub fn read_loop(
         while !source.is_ready() && !options.stop.load(Ordering::Relaxed) && consumer.resume()? {
             consumer.commands(clock.now)?;
         }
-        match source.next(&mut block) {
+        let next = source.next(&mut block);
+        if let Some(text) = source.take_notice() {
+            observer.source(&text);
+        }
+        match next {
             Ok(Next::Packets) => {}
             Ok(Next::End) => break,
             Ok(Next::Idle) => {
@@ -89,29 +92,13 @@ pub fn read_loop(
         let before = stats.bytes;
         let wanted = (options.count - stats.packets).min(block.packets.len() as u64) as usize;
         block.packets.truncate(wanted);
-        descriptors.clear();
-        let (data, mut latest) = (&block.data[..], 0);
-        descriptors.extend(block.packets.iter().map(|p| {
-            let bytes = &data[p.offset as usize..(p.offset + p.cap_len) as usize];
-            stats.bytes += u64::from(p.cap_len);
-            latest = p.ts_ns.max(latest);
-            let d = flame_decode::decode(p.link, bytes, p.wire_len, decode);
-            Descriptor { ts_ns: p.ts_ns, addr: p.offset, ..d }
-        }));
+        let (bytes, latest) = decode(&block, options.decapsulate, &mut descriptors);
+        stats.bytes += bytes;
         stats.packets += wanted as u64;
         // Before any pipeline can count them as offered.
         let source_progress = source.progress();
         options.progress.add(wanted as u64, stats.bytes - before, source_progress.kernel_drops);
-        let mut start = 0;
-        let ticking = if clock.quiet(latest) { 0..0 } else { 0..wanted };
-        for i in ticking {
-            if let Some(tick) = clock.advance(block.packets[i].ts_ns) {
-                send(consumer, &block, &descriptors, start..i)?;
-                consumer.tick(tick)?;
-                start = i;
-            }
-        }
-        send(consumer, &block, &descriptors, start..wanted)?;
+        send_ticking((&block, &descriptors), latest, &mut clock, consumer)?;
         observer.progress(stats.packets, source_progress);
     }
     consumer.end(clock.now)?;
@@ -120,6 +107,41 @@ pub fn read_loop(
         Some(e) if stats.packets == 0 => Err(e.into()),
         failed => Ok(ReadStats { failed, ..stats }),
     }
+}
+
+/// Decodes the packets of a block. Returns their bytes, and the latest of their times.
+pub(crate) fn decode(block: &RawBlock, decapsulate: bool, descriptors: &mut Vec<Descriptor>) -> (u64, u64) {
+    let options = flame_decode::Options { decapsulate };
+    let (data, mut sum, mut latest) = (&block.data[..], 0, 0);
+    descriptors.clear();
+    descriptors.extend(block.packets.iter().map(|p| {
+        let bytes = &data[p.offset as usize..(p.offset + p.cap_len) as usize];
+        sum += u64::from(p.cap_len);
+        latest = p.ts_ns.max(latest);
+        let d = flame_decode::decode(p.link, bytes, p.wire_len, options);
+        Descriptor { ts_ns: p.ts_ns, addr: p.offset, ..d }
+    }));
+    (sum, latest)
+}
+
+/// Passes the packets of a block on, with the ticks that fall between them. `latest` is the latest of their
+/// times.
+pub(crate) fn send_ticking(
+    (block, descriptors): (&RawBlock, &[Descriptor]),
+    latest: u64,
+    clock: &mut Clock,
+    consumer: &mut dyn Consumer,
+) -> Result<(), RunError> {
+    let mut start = 0;
+    let ticking = if clock.quiet(latest) { 0..0 } else { 0..block.packets.len() };
+    for i in ticking {
+        if let Some(tick) = clock.advance(block.packets[i].ts_ns) {
+            send(consumer, block, descriptors, start..i)?;
+            consumer.tick(tick)?;
+            start = i;
+        }
+    }
+    send(consumer, block, descriptors, start..block.packets.len())
 }
 
 fn send(

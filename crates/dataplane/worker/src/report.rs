@@ -1,6 +1,8 @@
+use crate::lock;
 use flame_plan::{Account, FaultReport, ModuleId};
 use flame_source::{Damage, Progress};
-use std::sync::{Mutex, PoisonError};
+use std::ops::DerefMut;
+use std::sync::Mutex;
 
 /// The outcome of a run.
 #[derive(Clone, Debug, Default)]
@@ -9,8 +11,10 @@ pub struct Report {
     pub packets: u64,
     /// The captured bytes of these packets.
     pub bytes: u64,
-    /// The account of each module over all workers, in the order of the modules' numbers.
+    /// The account of each module over all workers, in the order of the modules' numbers, but for those that
+    /// the observer took when they were removed.
     pub accounts: Vec<(String, Account)>,
+    /// The faults that the observer did not take.
     pub faults: Vec<FaultReport>,
     /// The places from which on a capture file could not be read.
     pub damage: Vec<Damage>,
@@ -18,6 +22,68 @@ pub struct Report {
     pub failed: Option<String>,
     /// The number of packets that the kernel dropped because nobody took them in time.
     pub kernel_drops: u64,
+    /// The rows, and messages with rows to be, that no output received. Rows that a grant withholds are not
+    /// lost.
+    pub lost: Vec<Lost>,
+}
+
+/// Rows of one module that were lost for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    pub module: String,
+    /// The table, if it is known.
+    pub table: Option<String>,
+    pub rows: u64,
+    pub reason: LossReason,
+}
+
+/// The reason why rows were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LossReason {
+    /// The module had no room for them, or they were longer than a row may be.
+    Module,
+    /// They exceeded the limit of records and bytes for a second of packet time.
+    Limit,
+    /// They are of a module that was added after the files of the output were fixed.
+    Unplanned,
+    /// Packets exceeded the limit of bytes for a second of packet time.
+    Packets,
+    /// Messages between a module's instances exceeded their queue, or had no receiver.
+    Messages,
+}
+
+impl LossReason {
+    /// Returns the noun for what was lost.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Messages => "messages",
+            Self::Module | Self::Limit | Self::Unplanned => "rows",
+        }
+    }
+
+    /// Returns the reason in words, with the remedy if there is one.
+    pub fn explain(self) -> &'static str {
+        match self {
+            Self::Module => {
+                "the module had no room for them: raise its memory with --memory, or let it report more often \
+                 with --interval"
+            }
+            Self::Limit => {
+                "more than a module may emit for a second of packet time and for each packet: let it report \
+                 more often with --interval"
+            }
+            Self::Unplanned => {
+                "the files of this output were fixed before the module was added: start the run with it, or \
+                 write json"
+            }
+            Self::Packets => "more bytes than a module may write for a second of packet time",
+            Self::Messages => {
+                "more than the queue to the slow instance holds, or it has ended: what they would have added is \
+                 missing"
+            }
+        }
+    }
 }
 
 /// The accounts of a run in progress.
@@ -43,24 +109,62 @@ pub trait Observer: Send {
     /// Called with each text that a module has for the operator, within the rate of its terms. The text may
     /// contain any characters.
     fn log(&mut self, _module: &str, _text: &str) {}
+
+    /// Called when the state of the source changes, such as that its interface went down.
+    fn source(&mut self, _text: &str) {}
+
+    /// Called when a fault or an eviction ends an instance. Returns whether the observer takes the report:
+    /// the run then keeps no copy of it. Under a grant the report has no number that the module can choose,
+    /// and of each module only the first [`MAX_FAULTS`](crate::MAX_FAULTS) are passed on.
+    fn fault(&mut self, _report: &FaultReport) -> bool {
+        false
+    }
+
+    /// Called once for each module that was removed while the run goes on, with its final account. Returns
+    /// whether the observer takes it: the run then keeps nothing of the module. A run whose modules come and
+    /// go without end needs an observer that takes faults and accounts.
+    fn left(&mut self, _module: &str, _account: &Account) -> bool {
+        false
+    }
 }
 
 /// An observer that the threads of a run share.
-pub(crate) struct Shared<'a>(Mutex<&'a mut dyn Observer>);
+pub(crate) struct Shared<O>(Mutex<O>);
 
-impl<'a> Shared<'a> {
-    pub(crate) fn new(observer: &'a mut dyn Observer) -> Self {
+impl<O> Shared<O> {
+    pub(crate) fn new(observer: O) -> Self {
         Self(Mutex::new(observer))
-    }
-
-    pub(crate) fn log(&self, module: &str, text: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).log(module, text);
     }
 }
 
-impl Observer for &Shared<'_> {
+/// The events of modules, for the observer of the run.
+pub(crate) trait Events {
+    fn log(&self, module: &str, text: &str);
+    fn fault(&self, report: &FaultReport) -> bool;
+    fn left(&self, module: &str, account: &Account) -> bool;
+}
+
+impl<O: DerefMut<Target: Observer>> Events for Shared<O> {
+    fn log(&self, module: &str, text: &str) {
+        lock(&self.0).log(module, text);
+    }
+
+    fn fault(&self, report: &FaultReport) -> bool {
+        lock(&self.0).fault(report)
+    }
+
+    fn left(&self, module: &str, account: &Account) -> bool {
+        lock(&self.0).left(module, account)
+    }
+}
+
+impl<O: DerefMut<Target: Observer> + Send> Observer for &Shared<O> {
     fn progress(&mut self, packets: u64, progress: Progress) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).progress(packets, progress);
+        lock(&self.0).progress(packets, progress);
+    }
+
+    fn source(&mut self, text: &str) {
+        lock(&self.0).source(text);
     }
 }
 

@@ -1,7 +1,9 @@
 //! Connects sources, views, modules and a sink, and selects the arrangement of threads.
 
+use crate::charge::{self, Charging};
 use crate::collect::{Collector, Outputs};
 use crate::error::RunError;
+use crate::gather::Queues;
 use crate::handle::{Handle, Inboxes, place};
 use crate::options::Options;
 use crate::outlet::Event;
@@ -10,7 +12,7 @@ use crate::remote::Processes;
 use crate::report::{Observer, Report, Shared};
 use crate::threads;
 use crate::wiring::{QUEUE, Wiring};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 use flame_execute::{Module, Shape, Stop};
 use flame_plan::{ModulePlan, Plan};
 use flame_quota::Meters;
@@ -40,12 +42,13 @@ impl Input {
 /// A prepared run: its modules are loaded, and its [`Handle`] takes commands.
 pub struct Run {
     pub(crate) shape: Shape,
-    modules: Vec<Placed>,
+    pub(crate) modules: Vec<Placed>,
     engines: Engines,
     pub(crate) options: Options,
-    handle: Handle,
-    inboxes: Inboxes,
-    events: Option<(Sender<Event>, Receiver<Event>)>,
+    pub(crate) handle: Handle,
+    pub(crate) inboxes: Inboxes,
+    pub(crate) events: Option<(Sender<Event>, Queues)>,
+    charging: Option<Arc<Charging>>,
 }
 
 impl Run {
@@ -64,18 +67,39 @@ impl Run {
         let shape = Shape::of(plan);
         let meters = meters.iter().cloned().chain(std::iter::repeat_with(Meters::default));
         let has_collector = shape.workers > 1 || options.runner.is_some();
+        // There are at most as many processes as modules.
+        let (queues, started) = options.runner.is_some().then(unbounded).unzip();
         let events = has_collector.then(|| bounded(QUEUE * shape.workers));
+        let events = events.map(|(sender, inbox)| (sender, Queues::new(inbox, started)));
         let sender = events.as_ref().map(|(sender, _)| sender.clone());
-        let processes = options.runner.as_deref().zip(sender.clone());
+        let processes = options.runner.as_deref().zip(queues);
         let processes =
-            processes.map(|(program, events)| Arc::new(Processes::new(program, options.batch, events)));
+            processes.map(|(program, queues)| Arc::new(Processes::new(program, options.batch, queues)));
         let load = |(plan, meters): (&ModulePlan, Meters)| {
-            place(engines, processes.as_deref(), &Module { plan: plan.clone(), meters }, shape)
+            let keep = options.keeps.get(&plan.id).cloned();
+            let module = Module { plan: plan.clone(), meters, keep };
+            place(engines, processes.as_deref(), &module, shape)
         };
         let modules = plan.modules.iter().zip(meters).map(load).collect::<Result<Vec<_>, _>>()?;
         let (key, stop) = (options.key.clone(), options.stop.clone());
         let (handle, inboxes) = Handle::new(engines, key, shape, stop, &modules, sender, processes)?;
-        Ok(Self { shape, modules, engines: engines.clone(), options, handle, inboxes, events })
+        Ok(Self {
+            shape,
+            modules,
+            engines: engines.clone(),
+            options,
+            handle,
+            inboxes,
+            events,
+            charging: None,
+        })
+    }
+
+    /// Measures the processor time of the run's threads: that of calls of modules counts in the usage of
+    /// their meters, and all other time in that of `charging`.
+    #[must_use]
+    pub fn charging(self, charging: Arc<Charging>) -> Self {
+        Self { charging: Some(charging), ..self }
     }
 
     /// Returns a handle that commands the run from other threads.
@@ -94,6 +118,9 @@ impl Run {
         sink: &mut dyn Sink,
         observer: &mut dyn Observer,
     ) -> Result<Report, RunError> {
+        if let Some(module) = self.modules.iter().find(|m| m.plan().manifest.ports.is_some()) {
+            return Err(RunError::Forwards(module.plan().name.clone()));
+        }
         let is_live = input.is_live();
         let input = match input {
             Input::PerWorker(mut sources) if self.events.is_none() && sources.len() == 1 => {
@@ -108,15 +135,18 @@ impl Run {
             }
             input => input,
         };
-        let Self { shape, modules, engines, options, handle, inboxes, events } = self;
+        let Self { shape, modules, engines, options, handle, inboxes, events, charging } = self;
+        let charging = charging.as_deref();
+        let _charged = charge::begin(charging);
         let _let_go = LetGo(&handle);
         let stop = Stop::new(&options.stop);
-        let wiring = Wiring { shape, modules: &modules, options: &options, handle: &handle, stop: &stop };
+        let wiring =
+            Wiring { shape, modules: &modules, options: &options, handle: &handle, stop: &stop, charging };
         let shared = Shared::new(observer);
-        let log = |module: &str, text: &str| shared.log(module, text);
         let observer: &mut dyn Observer = &mut &shared;
-        threads::with_slices(&engines, &handle.shared().has_metered, || {
-            let collector = Collector::new(shape, &modules, Outputs { sink, log: &log }, &stop, is_live)?;
+        threads::with_slices(&engines, &handle.shared().has_metered, charging, || {
+            let collector =
+                Collector::new(shape, &modules, Outputs { sink, events: &shared }, &stop, is_live)?;
             match (input, events) {
                 (Input::Shared(source), None) => {
                     threads::run_inline(&wiring, source, collector, observer, inboxes)
@@ -150,6 +180,10 @@ pub struct Worker {
 
 impl Worker {
     /// Starts `run` on a thread. Packets flow until the input ends or the handle stops the run.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread cannot be started.
     pub fn spawn(
         run: Run,
         input: Input,
@@ -163,6 +197,7 @@ impl Worker {
         Ok(Self { handle, thread })
     }
 
+    /// Returns a handle by which any thread may stop or change the run.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }

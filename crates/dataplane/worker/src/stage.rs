@@ -1,7 +1,10 @@
 //! One view and the modules that share it: packets are shown once, in blocks that all its loops read.
 
-use crate::batches::Batches;
+use crate::batches::{Batches, Place};
+use crate::charge;
+use crate::draft::Draft;
 use crate::error::RunError;
+use crate::outlet::Removed;
 use crate::placed::Placed;
 use crate::read::Chunk;
 use crate::remote::RemoteBatches;
@@ -19,8 +22,8 @@ use std::time::Duration;
 const SLOTS: usize = 4;
 
 /// The number of blocks of a view whose modules run in a process. What one of them holds takes nothing from
-/// the others: the sum of their buffers is less. Only the memory of slots in use is ever touched.
-const REMOTE_SLOTS: usize = flame_block::MAX_SLOTS;
+/// the others: the sum of their buffers is less. The process can make the kernel allocate all of them.
+const REMOTE_SLOTS: usize = 16;
 
 /// The interval at which a pipeline that reads a capture checks whether a process has room for a block.
 const ROOM: Duration = Duration::from_micros(20);
@@ -47,7 +50,7 @@ pub(crate) struct ViewStage {
     /// The sum of the buffers of its modules, in blocks.
     buffers: usize,
     view: View,
-    pool: Pool,
+    pub(crate) pool: Pool,
     /// Whether the packets' own memory is mapped in the window, so that only descriptors are written.
     mapped: bool,
     pub(crate) loops: Vec<Batches>,
@@ -58,6 +61,8 @@ pub(crate) struct ViewStage {
     staged: Option<Staged>,
     /// The bytes of a packet that begins a block of another link type.
     first: Vec<u8>,
+    /// The place of a block for a process until it is complete, if its view hides anything.
+    draft: Option<Draft>,
 }
 
 /// A block being filled. Its packets wait until it is full, or until a tick, which falls on a multiple of the
@@ -103,8 +108,10 @@ impl ViewStage {
         // A filter hides packets that lie in the same ring, so only a view of all packets is mapped. A paused
         // batch may outlast the ring's block, which returns to the kernel.
         let is_mappable = is_open && !is_alone && process.is_none();
+        let draft = (process.is_some() && !is_open).then(Draft::new);
         let mapped = options.shared.is_some_and(|s| fits_window(s, &pool)) && is_mappable;
         Ok(Self {
+            draft,
             process,
             buffers: 0,
             spec: (!is_alone).then(|| spec.clone()),
@@ -146,14 +153,14 @@ impl ViewStage {
         let depth = depth(module.plan());
         self.buffers += depth;
         let module = match module {
-            Placed::Here(module) => module,
-            Placed::There(module) => {
+            Placed::Local(module) => module,
+            Placed::Remote(module) => {
                 let ReaderFds { id, data, control, event } = self.pool.remote_reader(depth)?;
                 let (worker, is_live) = (options.worker, options.live);
                 let command = Command::Attach { module: module.plan.id, worker, is_live };
                 module.process.send(command, vec![data, control, event]);
                 let batches = RemoteBatches::new(module.clone(), worker, id, depth);
-                self.loops.push(Batches::There(Box::new(batches)));
+                self.loops.push(Batches::new(Place::Remote(Box::new(batches)), &module.meters));
                 return Ok(());
             }
         };
@@ -166,10 +173,26 @@ impl ViewStage {
         let reader = self.pool.reader(depth).ok_or(RunError::TooManyModules)?;
         let mut batches =
             BatchLoop::new(options.shape, module, (options.worker, options.live), windows, reader);
+        let _charged = charge::enter(module.meters.usage());
         batches.launch(false, outlet)?;
         batches.go(conditions((options.batch, options.stop)), outlet)?;
-        self.loops.push(Batches::Here(Box::new(batches)));
+        self.loops.push(Batches::new(Place::Local(Box::new(batches)), &module.meters));
         Ok(())
+    }
+
+    /// Returns whether no block reaches any of the modules.
+    fn is_refused(&self) -> bool {
+        self.loops.iter().all(|batches| batches.refuses().is_some())
+    }
+
+    /// Counts `offered` packets as lost to the modules, none of which a block reaches.
+    fn refuse(&mut self, offered: u64) {
+        for batches in &mut self.loops {
+            // A module may have got time in this moment. The packets are lost to it nevertheless.
+            let cause = batches.refuses().unwrap_or(Shed::Share);
+            batches.offer(offered, 0);
+            batches.shed(cause, offered);
+        }
     }
 
     /// Waits until no module in a process would lose a block. A capture is read as fast as they take it.
@@ -184,12 +207,40 @@ impl ViewStage {
 
     /// Publishes a tick. The loops make it after the blocks before it.
     pub(crate) fn tick(&mut self, now_ns: u64) {
+        // Before the process can report that it has passed the tick.
+        self.loops.iter().for_each(|batches| batches.tick(now_ns));
         self.pool.tick(now_ns);
+    }
+
+    /// Removes the modules in processes that were removed while others share the view, and that have ended.
+    pub(crate) fn take_retired(&mut self, stop: &Stop<'_>) -> Vec<Removed> {
+        let mut removed = Vec::new();
+        let mut at = 0;
+        while at < self.loops.len() {
+            let (module, mut ended) = (self.loops[at].module(), None);
+            if let Some(remote) = self.loops[at].remote_mut()
+                && let Some((now_ns, reply)) = remote.leaving().cloned()
+                && remote.leave(now_ns, stop)
+            {
+                ended = Some((now_ns, reply));
+            }
+            match ended {
+                Some((now_ns, reply)) => {
+                    let account = self.remove(at).into_account();
+                    removed.push(Removed { module, account, now_ns, reply });
+                }
+                None => at += 1,
+            }
+        }
+        removed
     }
 
     /// Removes a loop that has ended, and its reader from the pool.
     pub(crate) fn remove(&mut self, at: usize) -> Batches {
         let batches = self.loops.remove(at);
+        if let Some(remote) = batches.remote() {
+            self.buffers -= remote.depth();
+        }
         self.pool.remove(batches.reader());
         batches
     }
@@ -202,6 +253,10 @@ impl ViewStage {
     ) -> Result<(), RunError> {
         let offered = chunk.packets.len() as u64;
         let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
+        if self.is_refused() {
+            self.refuse(offered);
+            return Ok(());
+        }
         self.wait_for_room(stop);
         let Some(slot) = self.pool.claim() else {
             let conditions = conditions((batch, stop));
@@ -214,7 +269,7 @@ impl ViewStage {
         };
         let base = layout::VIEW + Pool::offset(slot) as u32;
         let ring = layout::VIEW + self.pool.window().2 as u32;
-        let (descriptors, data) = self.pool.slot(slot);
+        let (descriptors, data) = Draft::place(&mut self.draft, &mut self.pool, slot);
         let written = match (self.mapped, chunk.block.shared_offset) {
             (true, Some(offset)) => self.view.select(
                 chunk.descriptors,
@@ -232,14 +287,20 @@ impl ViewStage {
                 base + SLOT_DESCRIPTORS as u32,
             )?,
         };
-        let filtered = offered - u64::from(written.packets);
+        if let Some(draft) = &self.draft {
+            draft.copy(&mut self.pool, slot, written.packets as usize, written.bytes);
+        }
+        let sampled = u64::from(written.sampled);
+        let filtered = offered - sampled - u64::from(written.packets);
         self.pool.publish(Block { slot, packets: written.packets, link });
         let packets = u64::from(written.packets);
         let conditions = conditions((batch, stop));
         for batches in &mut self.loops {
-            batches.offer(offered, filtered);
+            batches.offer(offered - sampled, filtered);
+            batches.sampled(sampled);
             batches.published(&mut self.pool, packets);
             batches.go(conditions, outlet)?;
+            batches.count_blocks(&mut self.pool);
         }
         Ok(())
     }
@@ -253,6 +314,13 @@ impl ViewStage {
     ) -> Result<(), RunError> {
         let Some(RawPacket { link, .. }) = chunk.packets.first().copied() else { return Ok(()) };
         let mut rest = chunk.descriptors;
+        if self.is_refused() {
+            // Nobody is left to see the packets.
+            let (eligible, sampled) = self.view.eligible(rest, |_| link, &chunk.block.data)?;
+            self.refuse(eligible.into());
+            self.loops.iter_mut().for_each(|batches| batches.sampled(sampled.into()));
+            return Ok(());
+        }
         while !rest.is_empty() {
             // A packet of another link type ends the block if it is shown.
             let mut first = None;
@@ -274,17 +342,19 @@ impl ViewStage {
                 .or_else(|| self.pool.claim().map(|slot| Staged { slot, link, packets: 0, bytes: 0 }))
             else {
                 // Of the lost packets, only those that would have been eligible count.
-                let eligible = u64::from(self.view.eligible(rest, |_| link, &chunk.block.data)?);
+                let (eligible, sampled) = self.view.eligible(rest, |_| link, &chunk.block.data)?;
+                let eligible = u64::from(eligible);
                 let (conditions, first) = (conditions((batch, stop)), u64::from(first.is_some()));
                 for batches in &mut self.loops {
                     batches.offer(eligible, 0);
+                    batches.sampled(sampled.into());
                     batches.shed(Shed::Overrun, eligible + first);
                     batches.go(conditions, outlet)?;
                 }
                 return Ok(());
             };
             let base = layout::VIEW + (Pool::offset(staged.slot) + SLOT_DESCRIPTORS + staged.bytes) as u32;
-            let (descriptors, data) = self.pool.slot(staged.slot);
+            let (descriptors, data) = Draft::place(&mut self.draft, &mut self.pool, staged.slot);
             if let Some(d) = first {
                 let n = d.cap_len as usize;
                 data[..n].copy_from_slice(&self.first[..n]);
@@ -314,14 +384,28 @@ impl ViewStage {
         }
         // Paused batches continue meanwhile.
         let conditions = conditions((batch, stop));
-        self.loops.iter_mut().filter(|m| m.is_busy()).try_for_each(|m| m.go(conditions, outlet))
+        self.resume(conditions, outlet)
     }
 
-    /// Counts the packets that passed trusted filters and sampling. Others are hidden, and so is their
-    /// number.
+    /// Gives one quantum to each loop with waiting work.
+    pub(crate) fn resume(
+        &mut self,
+        conditions: Conditions<'_>,
+        outlet: &mut dyn Outlet<RunError>,
+    ) -> Result<(), RunError> {
+        for batches in self.loops.iter_mut().filter(|batches| batches.is_busy()) {
+            batches.go(conditions, outlet)?;
+            batches.count_blocks(&mut self.pool);
+        }
+        Ok(())
+    }
+
+    /// Counts the packets that passed trusted filters and sampling, and for the operator those that sampling
+    /// left out. Others are hidden, and so is their number.
     fn offer(&mut self, written: Written) {
         for batches in &mut self.loops {
             batches.offer(u64::from(written.eligible), u64::from(written.eligible - written.packets));
+            batches.sampled(written.sampled.into());
         }
     }
 
@@ -336,13 +420,17 @@ impl ViewStage {
             return Ok(());
         }
         self.wait_for_room(stop);
-        let Staged { slot, link, packets, .. } = staged;
+        let Staged { slot, link, packets, bytes } = staged;
+        if let Some(draft) = &self.draft {
+            draft.copy(&mut self.pool, slot, packets, bytes);
+        }
         self.pool.publish(Block { slot, packets: packets as u32, link });
         let packets = packets as u64;
         let conditions = conditions((batch, stop));
         for batches in &mut self.loops {
             batches.published(&mut self.pool, packets);
             batches.go(conditions, outlet)?;
+            batches.count_blocks(&mut self.pool);
         }
         Ok(())
     }

@@ -1,7 +1,10 @@
 //! The threads of a run: one for everything, or one for each worker, one that reads and one that collects.
 
-use crate::collect::{Collector, collect};
+use crate::batches::LOOK;
+use crate::charge::{self, Charging};
+use crate::collect::Collector;
 use crate::error::RunError;
+use crate::gather::{Queues, collect};
 use crate::handle::{Command, Inboxes};
 use crate::outlet::{Event, Queue};
 use crate::pipeline::Pipeline;
@@ -22,12 +25,14 @@ use std::time::Duration;
 pub(crate) fn with_slices<T>(
     engines: &flame_run::Engines,
     has_metered: &AtomicBool,
+    charging: Option<&Charging>,
     run: impl FnOnce() -> T,
 ) -> T {
     const NONE: Duration = Duration::from_millis(50);
     let (done, over) = bounded::<()>(0);
     std::thread::scope(|scope| {
         scope.spawn(move || {
+            let _charged = charge::begin(charging);
             let period = || if has_metered.load(Ordering::Relaxed) { SLICE } else { NONE };
             while over.recv_timeout(period()) == Err(RecvTimeoutError::Timeout) {
                 engines.end_slice();
@@ -47,11 +52,12 @@ fn add_source(report: &mut Report, stats: ReadStats, source: &dyn Source) {
     report.failed = report.failed.take().or(stats.failed.map(|e| e.to_string()));
 }
 
-struct Inline<'l, 'c> {
-    pipeline: Pipeline<'l>,
-    collector: Collector<'c>,
-    commands: Receiver<Command>,
-    end: Option<Ends>,
+/// A worker of which everything is on one thread.
+pub(crate) struct Inline<'l, 'c> {
+    pub(crate) pipeline: Pipeline<'l>,
+    pub(crate) collector: Collector<'c>,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) end: Option<Ends>,
 }
 
 impl Consumer for Inline<'_, '_> {
@@ -85,7 +91,7 @@ impl Consumer for Inline<'_, '_> {
             }
             self.pipeline.command(command, now_ns, &mut self.collector)?;
         }
-        Ok(())
+        self.collector.rotate()
     }
 }
 
@@ -123,7 +129,7 @@ pub(crate) fn run_dispatched(
     mut collector: Collector<'_>,
     observer: &mut dyn Observer,
     inboxes: Inboxes,
-    (events, inbox): (Sender<Event>, Receiver<Event>),
+    (events, queues): (Sender<Event>, Queues),
 ) -> Result<Report, RunError> {
     let (stats, ends) = std::thread::scope(|scope| {
         let mut pipelines = Vec::new();
@@ -134,9 +140,11 @@ pub(crate) fn run_dispatched(
             let options = PipelineOptions { shared: None, ..wiring.pipeline_options(worker, &*source) };
             let events = events.clone();
             scope.spawn(move || {
+                let _charged = charge::begin(wiring.charging);
                 let guard = Guard(&events);
                 let mut outlet = Queue { worker, events: &events };
                 let ended = worker_loop(wiring, options, &todo, &commands, &mut outlet);
+                commands.try_iter().for_each(|command| command.abandon(worker));
                 guard.end(ended);
             });
         }
@@ -144,9 +152,11 @@ pub(crate) fn run_dispatched(
         let options = wiring.read_options();
         let source = &mut *source;
         let key = wiring.options.dispatch_key.as_ref().map(FlowHash::new);
-        let reader =
-            scope.spawn(move || read_loop(source, &mut Dispatcher { pipelines, key }, observer, &options));
-        let ends = collect_all(wiring, inbox, &mut collector);
+        let reader = scope.spawn(move || {
+            let _charged = charge::begin(wiring.charging);
+            read_loop(source, &mut Dispatcher { pipelines, key }, observer, &options)
+        });
+        let ends = collect_all(wiring, queues, &mut collector);
         (reader.join().unwrap_or(Err(RunError::Broken)), ends)
     });
     let (accounts, now) = ends?;
@@ -159,7 +169,7 @@ pub(crate) fn run_dispatched(
 /// source without packets would notice the closed queue at the next tick, which may be hours away.
 fn collect_all(
     wiring: &Wiring<'_>,
-    inbox: Receiver<Event>,
+    mut queues: Queues,
     collector: &mut Collector<'_>,
 ) -> Result<Ends, RunError> {
     struct StopUnless<'a>(&'a Stop<'a>, bool);
@@ -171,9 +181,9 @@ fn collect_all(
         }
     }
     let mut stopping = StopUnless(wiring.stop, false);
-    let ends = collect(&inbox, collector, wiring.shape.workers);
+    let ends = collect(&mut queues, collector, wiring.shape.workers);
     stopping.1 = ends.is_ok();
-    drop(inbox);
+    drop(queues);
     ends
 }
 
@@ -240,6 +250,9 @@ impl Consumer for Dispatcher {
     }
 }
 
+/// The time after which a worker without work looks around, although no event requires it.
+const LONG: Duration = Duration::from_secs(1);
+
 fn worker_loop(
     wiring: &Wiring<'_>,
     options: PipelineOptions<'_>,
@@ -268,6 +281,10 @@ fn worker_loop(
                         // Nobody is left to send commands, but work, or its end, will arrive.
                         Err(_) => std::thread::yield_now(),
                     }
+                    continue;
+                }
+                default(if pipeline.awaits_process() { LOOK } else { LONG }) => {
+                    pipeline.resume(false, outlet)?;
                     continue;
                 }
             },
@@ -333,7 +350,7 @@ pub(crate) fn run_parallel(
     mut collector: Collector<'_>,
     observer: &mut dyn Observer,
     inboxes: Inboxes,
-    (events, inbox): (Sender<Event>, Receiver<Event>),
+    (events, queues): (Sender<Event>, Queues),
 ) -> Result<Report, RunError> {
     let workers = wiring.shape.workers;
     if sources.len() != workers {
@@ -347,6 +364,7 @@ pub(crate) fn run_parallel(
             // One worker shows progress for all: the kernel's hash gives each the same chunk.
             let observer = observer.take();
             threads.push(scope.spawn(move || {
+                let _charged = charge::begin(wiring.charging);
                 let guard = Guard(&events);
                 let run = || {
                     let mut outlet = Queue { worker, events: &events };
@@ -371,7 +389,7 @@ pub(crate) fn run_parallel(
             }));
         }
         drop(events);
-        let ends = collect_all(wiring, inbox, &mut collector);
+        let ends = collect_all(wiring, queues, &mut collector);
         let stats: Vec<_> = threads.into_iter().map(|t| t.join().unwrap_or(Err(RunError::Broken))).collect();
         (stats, ends)
     });

@@ -1,5 +1,6 @@
-//! What the threads of a run share.
+//! The shared state of the threads of a run.
 
+use crate::charge::Charging;
 use crate::handle::Handle;
 use crate::options::Options;
 use crate::placed::Placed;
@@ -24,6 +25,8 @@ pub(crate) struct Wiring<'a> {
     pub(crate) options: &'a Options,
     pub(crate) handle: &'a Handle,
     pub(crate) stop: &'a Stop<'a>,
+    /// The measurement of the threads' time, if there is one.
+    pub(crate) charging: Option<&'a Charging>,
 }
 
 impl<'a> Wiring<'a> {

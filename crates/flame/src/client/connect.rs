@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, version};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,8 +20,56 @@ use tokio_rustls::TlsConnector;
 /// The time for a connection, and again for the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A sender of requests, the keying material of the connection, and the host's name.
-type Connected = (SendRequest<Full<Bytes>>, Vec<u8>, String);
+/// A sender of requests, the channel of the connection, and the host's name.
+type Connected = (SendRequest<Full<Bytes>>, Channel, String);
+
+/// The properties that distinguish a connection from all others, for the challenge of a session.
+pub enum Channel {
+    /// A Unix socket: the user who listens, as the kernel names it, and the one who is expected.
+    Unix { path: PathBuf, listens: u32, expected: Option<String> },
+    /// Keying material of a TLS connection.
+    Tls(Vec<u8>),
+}
+
+impl Channel {
+    /// Returns the bytes that become part of the challenge of the node whose public key is `node`.
+    pub fn bytes(&self, node: &str) -> Vec<u8> {
+        match self {
+            Self::Tls(exported) => exported.clone(),
+            Self::Unix { listens, .. } => {
+                flame_api::unix_channel(node, *listens, flame_files::effective_user())
+            }
+        }
+    }
+
+    /// Checks who listens, before anything is presented.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a user listens who is not known to run a node, and who could pass answers on.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self::Unix { path, listens, expected } = self else { return Ok(()) };
+        let named = expected.as_deref().map(number_of).transpose()?;
+        match *listens == 0 || *listens == flame_files::effective_user() || named == Some(*listens) {
+            true => Ok(()),
+            false => Err(format!(
+                "{}: user {listens} listens there, neither root nor you: no credential is presented (if the node \
+                 runs as that user: flame node add NAME unix:PATH --user {listens})",
+                path.display()
+            )
+            .into()),
+        }
+    }
+}
+
+/// Returns the number of a user, given by number or name.
+fn number_of(user: &str) -> Result<u32, Error> {
+    if let Ok(number) = user.parse() {
+        return Ok(number);
+    }
+    let found = nix::unistd::User::from_name(user)?;
+    Ok(found.ok_or_else(|| format!("no user is called {user:?}"))?.uid.as_raw())
+}
 
 pub async fn connect(node: &Resolved) -> Result<Connected, Error> {
     match &node.address {
@@ -29,7 +77,9 @@ pub async fn connect(node: &Resolved) -> Result<Connected, Error> {
             let stream = UnixStream::connect(path).await.map_err(|e| {
                 format!("{}: {e} (does the node run, and may you connect? flame node status)", path.display())
             })?;
-            Ok((http(stream).await?, flame_api::UNIX_CHANNEL.to_vec(), "node".to_owned()))
+            let listens = stream.peer_cred()?.uid();
+            let channel = Channel::Unix { path: path.clone(), listens, expected: node.user.clone() };
+            Ok((http(stream).await?, channel, "node".to_owned()))
         }
         Address::Https { host, port } => {
             let place = format!("{host}:{port}");
@@ -43,7 +93,7 @@ pub async fn connect(node: &Resolved) -> Result<Connected, Error> {
             let stream = stream.map_err(|e| format!("{place}: {e} (--certificate FILE is the node's)"))?;
             let channel =
                 stream.get_ref().1.export_keying_material([0; 32], flame_api::EXPORTER, None)?.to_vec();
-            Ok((http(stream).await?, channel, place))
+            Ok((http(stream).await?, Channel::Tls(channel), place))
         }
     }
 }

@@ -6,10 +6,12 @@ mod nodes;
 pub use nodes::{Entry, Nodes};
 
 use crate::error::Error;
+use crate::exit::Status;
 use crate::format::OutputFormat;
 use bytes::Bytes;
 use clap::Args;
-use flame_api::{Answer, Challenge, ChallengeRequest, Problem, Session, SessionRequest};
+use connect::Channel;
+use flame_api::{Answer, Challenge, ChallengeRequest, Module, Problem, Session, SessionRequest};
 use flame_trust::{Credential, SESSION, Secret};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -23,23 +25,22 @@ use tokio::runtime::Runtime;
 
 /// Options that choose a node, and the credential for it.
 #[derive(Args, Clone)]
-#[command(next_help_heading = "Node")]
 pub struct NodeArgs {
     /// Node: a name from ~/.config/flame/nodes.toml, unix:PATH or https://HOST:PORT [default: FLAME_NODE, or
     /// the file's current node, or unix:/run/flame/node.sock]
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, help_heading = "Node", value_name = "NODE")]
     pub node: Option<String>,
 
     /// Credential to present, which names a holder
-    #[arg(long, value_name = "FILE", requires = "identity")]
+    #[arg(long, help_heading = "Node", value_name = "FILE", requires = "identity")]
     pub credential: Option<PathBuf>,
 
     /// Secret key of the credential's holder
-    #[arg(long, value_name = "FILE", requires = "credential")]
+    #[arg(long, help_heading = "Node", value_name = "FILE", requires = "credential")]
     pub identity: Option<PathBuf>,
 
     /// Certificate of the node, or of its authority, for https
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Node", value_name = "FILE")]
     pub certificate: Option<PathBuf>,
 }
 
@@ -54,6 +55,45 @@ pub struct AnswerArgs {
 impl AnswerArgs {
     pub fn is_json(self) -> bool {
         matches!(self.format, OutputFormat::Json)
+    }
+}
+
+/// An installed module, and the node on which it is.
+#[derive(Args)]
+pub struct ModuleArgs {
+    /// Name of the module on the node
+    pub name: String,
+
+    /// Principal of the module, for the operator
+    #[arg(long)]
+    pub principal: Option<String>,
+
+    #[command(flatten)]
+    pub node: NodeArgs,
+
+    #[command(flatten)]
+    pub answer: AnswerArgs,
+}
+
+/// A change of an installed module that needs no further options.
+#[derive(Args)]
+pub struct ChangeArgs {
+    #[command(flatten)]
+    module: ModuleArgs,
+
+    /// Revision that the change is meant for [default: whichever it has]
+    #[arg(long)]
+    revision: Option<u64>,
+}
+
+impl ChangeArgs {
+    /// Makes the change and prints the module after it.
+    pub fn make(self, method: Method, action: &str) -> Result<Status, Error> {
+        let ModuleArgs { name, principal, node, answer } = self.module;
+        let path = module_path(&name, action, principal.as_deref(), self.revision);
+        let module: Module = Client::open(&node)?.request(method, &path, None::<&()>)?;
+        crate::command::print_modules(&[module], answer);
+        Ok(Status::Done)
     }
 }
 
@@ -82,17 +122,19 @@ impl Client {
         if let Some((credential, identity)) = &node.credential {
             let credential = crate::trust_args::credential(credential)?;
             let secret = Secret::from_file(identity)?;
+            channel.check()?;
             client.present(credential, secret, &channel)?;
         }
         Ok(client)
     }
 
     /// Proves to hold a credential, in three messages.
-    fn present(&mut self, credential: Credential, secret: Secret, channel: &[u8]) -> Result<(), Error> {
+    fn present(&mut self, credential: Credential, secret: Secret, channel: &Channel) -> Result<(), Error> {
         let request = ChallengeRequest { credential: credential.text() };
-        let Challenge { nonce } = self.request(Method::POST, "/v1/session/challenge", Some(&request))?;
+        let Challenge { nonce, node } =
+            self.request(Method::POST, "/v1/session/challenge", Some(&request))?;
         let nonce = nonce.try_into().map_err(|_| "the node's challenge has not 32 bytes")?;
-        let challenge = flame_trust::Challenge::on_channel(&nonce, channel);
+        let challenge = flame_trust::Challenge::on_channel(&nonce, &channel.bytes(&node));
         let answer = challenge.answer(&secret, &credential, &SESSION);
         let request = SessionRequest { key: answer.key.to_string(), signature: answer.signature.to_vec() };
         let _: Session = self.request(Method::POST, "/v1/session", Some(&request))?;

@@ -8,6 +8,7 @@
 //! certificate = "tap1.pem"
 //! credential = "alice.cred"
 //! identity = "alice.key"
+//! user = "flame"                               # who listens on a Unix socket, if neither root nor you
 //! ```
 //!
 //! Paths are relative to the file's folder.
@@ -37,6 +38,8 @@ pub struct Entry {
     pub certificate: Option<PathBuf>,
     pub credential: Option<PathBuf>,
     pub identity: Option<PathBuf>,
+    /// The user who listens on a Unix socket, by name or number. By default root, or the client's own user.
+    pub user: Option<String>,
 }
 
 /// A node to connect to.
@@ -44,6 +47,7 @@ pub struct Resolved {
     pub address: Address,
     pub certificate: Option<PathBuf>,
     pub credential: Option<(PathBuf, PathBuf)>,
+    pub user: Option<String>,
 }
 
 pub enum Address {
@@ -108,12 +112,13 @@ pub fn resolve(args: &NodeArgs) -> Result<Resolved, Error> {
                 )
             })?;
             let join = |path: Option<PathBuf>| path.map(|path| folder.join(path));
-            let Entry { address, certificate, credential, identity } = entry;
+            let Entry { address, certificate, credential, identity, user } = entry;
             Entry {
                 address,
                 certificate: join(certificate),
                 credential: join(credential),
                 identity: join(identity),
+                user,
             }
         }
     };
@@ -128,7 +133,8 @@ pub fn resolve(args: &NodeArgs) -> Result<Resolved, Error> {
         (None, None) => None,
         _ => return Err("give both a credential and the identity (key) of its holder".into()),
     };
-    Ok(Resolved { address: address(&entry.address)?, certificate: entry.certificate, credential })
+    let Entry { certificate, user, .. } = entry;
+    Ok(Resolved { address: address(&entry.address)?, certificate, credential, user })
 }
 
 fn address(text: &str) -> Result<Address, Error> {

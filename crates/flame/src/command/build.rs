@@ -58,7 +58,7 @@ impl Build {
     }
 }
 
-/// What a module asks to see is read when it is installed; its author shall know before.
+/// Checks the needs of a manifest, which a node reads only when the module is installed.
 fn check_needs(needs: &Needs, text: &[u8]) -> Result<(), String> {
     let at = |key: &str, reason: String| {
         let text = String::from_utf8_lossy(text);
@@ -101,6 +101,8 @@ fn rust(folder: &Path, lines: bool) -> Result<Vec<u8>, Error> {
         // SIMD is part of the ABI's Wasm. A module is one file, so everything is inlined into it.
         .env(RUSTFLAGS, flags)
         .env("CARGO_PROFILE_RELEASE_LTO", "true")
+        // Code in parts has other loops, some of them without a bound.
+        .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
         .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
         .env("CARGO_PROFILE_RELEASE_DEBUG", if lines { "line-tables-only" } else { "false" });

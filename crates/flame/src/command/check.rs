@@ -4,14 +4,14 @@ use crate::error::Error;
 use crate::exit::Status;
 use crate::files::read;
 use crate::format::OutputFormat;
-use crate::paths;
 use crate::remedies::{self, Advice, readable};
+use crate::{cache, paths};
 use clap::Args;
 use flame_abi::layout::names;
 use flame_admit::{Admission, PacketTimeLimit, Protection, Verdict, Why};
 use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, TripCount};
-use flame_compile::{Analysed, Cache, Report};
-use flame_plan::{Limits, ModuleClass};
+use flame_compile::{Analysed, Report};
+use flame_plan::{Limits, ModuleClass, longest_call};
 use rustc_demangle::demangle;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -97,6 +97,7 @@ impl Check {
             protection: Protection::Auto,
             time_limit,
             packet_budget: examined.manifest.limits.packet_budget.unwrap_or(Limits::default().packet_budget),
+            call_budget: examined.manifest.limits.call_budget,
             snaplen: self.snaplen,
         };
         let verdict = match self.violation(&examined.hash)? {
@@ -107,8 +108,12 @@ impl Check {
         // A batch of 256 packets within the limit: this much for each.
         let limit = self.limit.map(|limit| limit / flame_abi::MAX_BATCH as u64);
         let advice = remedies::advice(&analysis, &verdict, &lines, visible, limit);
-        let asked = examined.manifest.limits.call_budget;
-        let budgets = (admission.packet_budget, asked.unwrap_or(Limits::default().call_budget));
+        let asked = admission.call_budget.unwrap_or(Limits::default().call_budget);
+        let most = match verdict.class {
+            ModuleClass::Bounded => longest_call(admission.packet_budget),
+            ModuleClass::Metered => u64::MAX,
+        };
+        let budgets = (admission.packet_budget, asked.min(most));
         let found = Found { analysis, lines, visible, verdict, advice, budgets, time_limit };
         match self.format {
             OutputFormat::Json => self.json(&found),
@@ -126,7 +131,7 @@ impl Check {
     fn violation(&self, hash: &[u8; 32]) -> Result<Option<PathBuf>, Error> {
         let folder = paths::cache();
         // A check creates no cache.
-        let cache = if folder.is_dir() { Some(Cache::open(&folder)?) } else { None };
+        let cache = if folder.is_dir() { cache::open(false) } else { None };
         Ok(cache.and_then(|c| c.violation(hash)))
     }
 
@@ -144,6 +149,7 @@ impl Check {
             let at = |p: flame_bounds::Poly| p.at(self.snaplen).map(|n| u64::try_from(n).unwrap_or(u64::MAX));
             let ns = |p: flame_bounds::Poly| p.at(found.visible).map(|ps| ps as f64 / 1000.0);
             say_json!({"entry": e.name, "call": e.bound.call.to_string(), "call_most": at(e.bound.call),
+                    "diverging": e.diverging,
                     "packet": e.bound.packet.to_string(), "packet_most": at(e.bound.packet),
                     "common_call": e.common.call.to_string(), "common_packet": e.common.packet.to_string(),
                     "call_ns": e.time.and_then(|t| ns(t.call)), "packet_ns": e.time.and_then(|t| ns(t.packet)),
@@ -170,29 +176,29 @@ impl Check {
 
     fn table(&self, found: &Found) {
         let analysis = &found.analysis;
+        say!("{:<14} {:<24} {:<10} bound", "call", "instructions", "time");
         for e in &analysis.entries {
             self.entry(e, found.visible);
         }
         say!();
-        if let Some(batch) = analysis.entries.iter().find(|e| e.name == names::BATCH) {
+        if let Some(batch) = analysis.batch() {
             say!("class          {}: {}", batch.depends.class(), depends(batch));
             match depth(batch.stack.calls) {
                 Some(calls) => say!(
-                    "stack          {calls} functions deep, {} bytes in memory, {} of locals",
+                    "stack          at most {calls} nested calls, {} bytes in memory, {} of locals",
                     batch.stack.memory,
                     batch.stack.locals
                 ),
                 None => say!("stack          unbounded (recursive calls)"),
             }
-            let grows = if batch.grows { "batches may grow it, up to its limit" } else { "stays as it is" };
-            say!("memory         {}", if analysis.grows { grows } else { "stays as it is" });
+            let grows = if batch.grows { "batches may grow it, up to its limit" } else { "does not grow" };
+            say!("memory         {}", if analysis.grows { grows } else { "does not grow" });
             if !batch.imports.is_empty() {
-                // The rewriter replaces them with a few instructions.
-                say!("host calls     {} (become instructions: no call is left)", batch.imports.join(", "));
+                say!("host calls     {} (replaced by instructions)", batch.imports.join(", "));
             }
         }
         say!(
-            "loops          {} end by themselves, {} by a counter",
+            "loops          {} have a bound, {} have a counter",
             analysis.bounded_loops,
             analysis.counted_loops
         );
@@ -222,9 +228,15 @@ impl Check {
     }
 
     fn entry(&self, e: &Entry, visible: u64) {
-        let most =
-            if e.name == names::BATCH { "a packet's budget for each packet" } else { "the budget of a call" };
+        let most = match e.name.as_str() {
+            names::BATCH | names::PUSH => "a packet's budget for each packet",
+            names::REST => "the budgets of the batch's packets",
+            _ => "the budget of a call",
+        };
         let verdict = match &e.why {
+            None if e.diverging > 0 => {
+                format!("proved, including {} for panics and other code that does not return", e.diverging)
+            }
             None if e.bound.is_bounded() => "proved".to_owned(),
             Some(why) => {
                 format!("counted, cut off at {most}: {}", readable(&why.to_string()))
@@ -237,7 +249,7 @@ impl Check {
         };
         let time = e.time.unwrap_or(Bound::UNBOUNDED);
         say!("{:<14} {:<24} {:<10} {verdict}", e.name, e.bound.call.to_string(), ns(time.call));
-        if e.bound.packet != flame_bounds::Poly::ZERO {
+        if e.bound.call.is_bounded() && e.bound.packet != flame_bounds::Poly::ZERO {
             say!("{:<14} {:<24} {:<10} for each packet", "", e.bound.packet.to_string(), ns(time.packet));
         }
         if e.common != e.bound {
@@ -253,7 +265,7 @@ impl Check {
             let (trips, cost) = (trips(l), l.cost.to_string());
             let why = l.why.as_ref().map_or(String::new(), |why| format!(": {}", readable(&why.to_string())));
             say!(
-                "loop at byte {:<8} {trips:<14} {} iterations of {cost:<16} {} {line}{why}",
+                "loop at byte {:<8} {trips:<14} iterations of {cost:<16} class {}  {} {line}{why}",
                 l.offset,
                 l.depends.class(),
                 name(&l.function)
@@ -261,17 +273,21 @@ impl Check {
         }
         let path = self.path(found);
         if !path.is_empty() {
-            say!("\nThe worst-case path through flame_batch, for packets of {TYPICAL} bytes:");
+            say!(
+                "\nThe worst-case path through {}, for packets of {TYPICAL} bytes:",
+                found.analysis.batch().map_or("", |e| &e.name)
+            );
         }
         for step in path {
             let what = if step.is_loop { "the whole loop" } else { "" };
-            say!("{:>12}  {} {what}", step.cost, step.place);
+            let cost = step.cost.map_or_else(|| "unbounded".to_owned(), |cost| cost.to_string());
+            say!("{cost:>12}  {} {what}", step.place);
         }
     }
 
     /// Returns the places where the cost of the worst-case path of a batch increases.
     fn path(&self, found: &Found) -> Vec<Place> {
-        let batch = found.analysis.entries.iter().find(|e| e.name == names::BATCH);
+        let batch = found.analysis.batch();
         let Some(batch) = batch.filter(|_| self.explain) else { return Vec::new() };
         let mut places: Vec<Place> = Vec::new();
         for step in &batch.path {
@@ -280,12 +296,11 @@ impl Check {
                 Some(line) => format!("{} {line}", name(&step.function)),
                 None => name(&step.function),
             };
-            let new = Place { place, cost: step.cost, is_loop: step.is_loop, offset: step.offset };
+            let cost = Some(step.cost).filter(|cost| *cost < u64::MAX);
+            let new = Place { place, cost, is_loop: step.is_loop, offset: step.offset };
             // Of many branches in one line, or one function without lines, the last includes the cost of all.
             match places.last_mut() {
-                Some(last) if last.place == new.place && !last.is_loop && last.cost <= new.cost => {
-                    *last = new
-                }
+                Some(last) if last.place == new.place && !last.is_loop && last.at_most(&new) => *last = new,
                 _ => places.push(new),
             }
         }
@@ -304,21 +319,29 @@ fn offsets(analysis: &Report) -> Vec<usize> {
 
 struct Place {
     place: String,
-    cost: u64,
+    /// `None` if there is no bound.
+    cost: Option<u64>,
     is_loop: bool,
     offset: usize,
 }
 
+impl Place {
+    /// Returns whether its cost is at most that of `other`.
+    fn at_most(&self, other: &Self) -> bool {
+        self.cost.unwrap_or(u64::MAX) <= other.cost.unwrap_or(u64::MAX)
+    }
+}
+
 fn within(analysis: &Report, limit: u64, snaplen: u64) -> Result<Status, Error> {
-    let Some(batch) = analysis.entries.iter().find(|e| e.name == names::BATCH) else {
+    let Some(batch) = analysis.batch() else {
         return Ok(Status::Failed);
     };
     match batch.bound.at(flame_abi::MAX_BATCH as u64, snaplen) {
         Some(most) if most <= u128::from(limit) => Ok(Status::Done),
-        Some(most) => Err(format!("flame_batch may cost {most} instructions, more than {limit}").into()),
+        Some(most) => Err(format!("{} may cost {most} instructions, more than {limit}", batch.name).into()),
         None => {
             let why = batch.why.as_ref().map_or("unknown".to_owned(), |why| readable(&why.to_string()));
-            Err(format!("flame_batch has no bound: {why}").into())
+            Err(format!("{} has no bound: {why}", batch.name).into())
         }
     }
 }

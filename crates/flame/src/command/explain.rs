@@ -13,7 +13,7 @@ use flame_view::View;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Show the grant that a module would get, who decided each field, and a packet as the module would see it
+/// Show the grant that a module would get, who decided each field, and a packet in its view
 #[derive(Args)]
 pub struct Explain {
     /// A module by name or path

@@ -1,10 +1,12 @@
+use crate::caller::machine_policy;
 use crate::command::explain::fields;
-use crate::console::{say, say_json};
+use crate::console::{complain, say, say_json};
 use crate::error::Error;
 use crate::exit::Status;
 use crate::files::read_module;
 use crate::format::OutputFormat;
 use crate::grant_args::Fields;
+use crate::mint_checks;
 use crate::trust_args::{TrustArgs, credential, signers};
 use clap::{Args, Subcommand};
 use flame_trust::{Credential, Event, Mint, Narrow, Policy, PublicKey, Revoked, Secret, Signer};
@@ -32,6 +34,10 @@ enum What {
         /// Role in the policy; it limits what the credential can give
         #[arg(long, value_name = "ROLE")]
         role: String,
+        /// Policy of the node for which it is minted: role, root and times are checked against it [default:
+        /// this machine's, if it has one]
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
         #[command(flatten)]
         more: More,
     },
@@ -145,8 +151,16 @@ impl More {
 impl Grant {
     pub fn run(self) -> Result<Status, Error> {
         match self.what {
-            What::Mint { key, to, role, more } => {
+            What::Mint { key, to, role, policy, more } => {
                 let root = Secret::from_file(&key)?;
+                mint_checks::times(&more.fields.0)?;
+                match policy.map_or_else(machine_policy, |policy| Ok(Some(policy)))? {
+                    Some(policy) => mint_checks::against(&policy, &root.public(), &role, &more.fields.0)?,
+                    None => complain!(
+                        "flame: note: whether a node has the role {role} and this root is not checked: --policy FILE \
+                         does"
+                    ),
+                }
                 let mint = Mint { principal: to, role, narrow: more.narrow(None)? };
                 more.write(&Credential::mint(&root, &mint)?)
             }

@@ -1,15 +1,20 @@
 use crate::console::say;
 use crate::error::Error;
 use crate::exit::Status;
-use clap::{Args, CommandFactory};
+use clap::Args;
+use std::path::{Path, PathBuf};
 
-/// Show the help of a command, or the manual of a source, transform, sink or chart
+/// Show the help of a command, or the manual of a source, transform, sink, chart or Click element
 #[derive(Args)]
 pub struct Help {
-    /// A command such as `run`, or a name such as `zero`, `parquet`, `live` or `talkers`; without a name, all
-    /// are listed
+    /// A command such as `run`, or a name such as `zero`, `parquet`, `live`, `talkers` or `Queue`; without a
+    /// name, all are listed, elements by `flame click help`
     #[arg(value_name = "NAME", num_args = 0..)]
     names: Vec<String>,
+
+    /// Write manual pages of all commands into this folder, for `man -l FOLDER/flame-run.1` or a folder man1
+    #[arg(long, value_name = "FOLDER", conflicts_with = "names")]
+    man: Option<PathBuf>,
 }
 
 /// The manuals by kind. A manual is the first comment of a source file.
@@ -33,9 +38,19 @@ fn head(source: &'static str) -> Option<(&'static str, &'static str)> {
     lines(source).next()?.split_once(": ")
 }
 
+/// Returns whether a manual describes `name`: as its first word, or as a further name in a line `Names:`.
+fn describes(source: &'static str, name: &str) -> bool {
+    let further = lines(source).filter_map(|line| line.strip_prefix("Names:"));
+    head(source).is_some_and(|(first, _)| first == name)
+        || further.flat_map(|names| names.split(',')).any(|other| other.trim() == name)
+}
+
 impl Help {
     pub fn run(self) -> Result<Status, Error> {
-        let mut command = crate::Cli::command();
+        let mut command = crate::help_groups::command();
+        if let Some(folder) = &self.man {
+            return manual_pages(command, folder);
+        }
         let Some(first) = self.names.first() else {
             say!("{}", command.render_long_help());
             for (kind, manuals) in KINDS {
@@ -59,21 +74,32 @@ impl Help {
             found = true;
         }
         for (kind, manuals) in KINDS {
-            for source in manuals.iter().filter(|source| head(source).is_some_and(|(name, _)| name == first))
-            {
+            for source in manuals.iter().filter(|source| describes(source, first)) {
                 say!("{kind} {}", lines(source).collect::<Vec<_>>().join("\n"));
                 found = true;
             }
         }
+        if let Some(class) = flame_element::find(first) {
+            say!("element {}", class.manual());
+            found = true;
+        }
         match found {
             true => Ok(Status::Done),
             false => Err(format!(
-                "{first}: no command, source, transform, sink or chart is called so; `flame help` lists them, \
-                 and `flame inspect {first}` describes a module"
+                "{first}: no command, source, transform, sink, chart or element has this name: `flame help` and \
+                 `flame click help` list them, and `flame inspect {first}` describes a module"
             )
             .into()),
         }
     }
+}
+
+/// Writes the manual page of each command, and of each of its own commands.
+fn manual_pages(command: clap::Command, folder: &Path) -> Result<Status, Error> {
+    let fail = |e: std::io::Error| format!("{}: {e}", folder.display());
+    std::fs::create_dir_all(folder).map_err(fail)?;
+    clap_mangen::generate_to(command.disable_help_subcommand(true), folder).map_err(fail)?;
+    Ok(Status::Done)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::exit::Status;
 use crate::settings::text_of;
 use clap::{Args, Subcommand, ValueEnum};
 use flame_ids::engine::{Engine, Limits};
-use flame_ids::rule::{Dialect, Source, load};
+use flame_ids::rule::{Dialect, FILE, Source, load};
 use std::path::PathBuf;
 
 /// Work on rules of the module `ids`, without a capture
@@ -59,7 +59,7 @@ impl Ids {
     pub fn run(self) -> Result<Status, Error> {
         let Command::Check(check) = self.command;
         let text = |path: Option<PathBuf>| path.map_or(Ok(String::new()), |path| text_of(&[path]));
-        let (rules, vars, thresholds) = (text_of(&check.rules)?, text(check.vars)?, text(check.thresholds)?);
+        let (rules, vars, thresholds) = (named(&check.rules)?, text(check.vars)?, text(check.thresholds)?);
         let dialect = match check.dialect {
             DialectArg::Suricata => Dialect::Suricata,
             DialectArg::Snort => Dialect::Snort,
@@ -85,5 +85,17 @@ impl Ids {
         complain!("flame: ids: {}", engine.summary());
         let all = set.unsupported.is_empty();
         Ok(if check.strict && !all { Status::Failed } else { Status::Done })
+    }
+}
+
+/// Returns the text of rule files, with a line that names each of them.
+fn named(paths: &[PathBuf]) -> Result<String, Error> {
+    let text = text_of(paths)?;
+    // A single file of another extension than that of rules is read as it is.
+    match paths {
+        [file] if !text.starts_with(FILE) => {
+            Ok(format!("{FILE}{}\n{text}", file.to_string_lossy().replace(char::is_control, " ")))
+        }
+        _ => Ok(text),
     }
 }

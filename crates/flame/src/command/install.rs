@@ -1,14 +1,16 @@
 use crate::client::{AnswerArgs, Client, NodeArgs, quoted};
 use crate::command::list::print;
-use crate::console::complain;
+use crate::console::{complain, say, say_json};
+use crate::dry_run;
 use crate::error::Error;
 use crate::exit::Status;
 use crate::files::read_module;
+use crate::reserve_args::ReserveArgs;
 use crate::settings::values;
 use clap::Args;
-use flame_api::{InstallRequest, Module, Narrowing};
+use flame_api::{Capacity, InstallRequest, Module, Narrowing, Sources};
 use hyper::Method;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Install a module on a node
 #[derive(Args)]
@@ -33,6 +35,14 @@ pub struct Install {
     narrow: Vec<String>,
 
     #[command(flatten)]
+    reserve: ReserveArgs,
+
+    /// Install nothing; measure on a capture what the module would need, and compare that with what is left
+    /// on the node
+    #[arg(long, value_name = "CAPTURE", conflicts_with = "reserve")]
+    dry_run: Option<PathBuf>,
+
+    #[command(flatten)]
     node: NodeArgs,
 
     #[command(flatten)]
@@ -42,6 +52,9 @@ pub struct Install {
 impl Install {
     pub fn run(self) -> Result<Status, Error> {
         let (path, wasm) = read_module(&self.module)?;
+        if let Some(capture) = &self.dry_run {
+            return self.try_on(&wasm, capture);
+        }
         let signatures = signatures(&path)?;
         let mut client = Client::open(&self.node)?;
         let request = InstallRequest {
@@ -52,6 +65,7 @@ impl Install {
             signatures,
             settings: values(&self.set)?,
             narrow: narrowings(&self.narrow)?,
+            reserve: self.reserve.reservation()?,
         };
         let module: Module = client.request(Method::POST, "/v1/modules", Some(&request))?;
         print(std::slice::from_ref(&module), self.answer);
@@ -62,6 +76,35 @@ impl Install {
             complain!("flame: its records: flame records {} --follow", quoted(&module.name));
         }
         Ok(Status::Done)
+    }
+
+    /// Prints what the module needs on a capture, and whether the node has as much left.
+    fn try_on(&self, wasm: &[u8], capture: &Path) -> Result<Status, Error> {
+        let measured = dry_run::measure(&self.module, wasm, values(&self.set)?, capture)?;
+        let mut client = Client::open(&self.node)?;
+        let Sources { sources } = client.get("/v1/sources")?;
+        let chosen = sources.iter().find(|s| self.source.as_ref().is_none_or(|name| s.name == *name));
+        let source = chosen.ok_or("the node has no such source")?;
+        let (need, arithmetic) = measured.need(source.workers.into());
+        let Capacity { free, .. } = client.get("/v1/capacity")?;
+        let (comparison, fits) = dry_run::compare(&need, &free);
+        if self.answer.is_json() {
+            say_json!({
+                "need": need, "free": free, "fits": fits, "arithmetic": arithmetic, "comparison": comparison,
+                "faults": measured.faults,
+            });
+        } else {
+            arithmetic.iter().for_each(|line| say!("{line}"));
+            say!("on the node, source {}:", source.name);
+            comparison.iter().for_each(|line| say!("{line}"));
+            say!("{}: {}", if fits { "it fits" } else { "it does not fit" }, dry_run::option(&need));
+        }
+        measured.faults.iter().for_each(|fault| complain!("flame: fault: {fault}"));
+        match (measured.faults.is_empty(), fits) {
+            (false, _) => Ok(Status::Faulted),
+            (true, false) => Ok(Status::Failed),
+            (true, true) => Ok(Status::Done),
+        }
     }
 }
 

@@ -2,6 +2,7 @@ use crate::error::Error;
 use crate::exit::Status;
 use crate::format::FormatArg;
 use crate::plot::{Plot, Target};
+use crate::table_args::TableArgs;
 use clap::Args;
 use flame_abi::manifest::{Manifest, duration_ns};
 use flame_join::{CellRow, DelayRow, FlowRow, Joined, Options, PathRow};
@@ -45,6 +46,9 @@ pub struct Join {
     /// Write the result to this file; to a folder, one file per table
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
+
+    #[command(flatten)]
+    table_args: TableArgs,
 
     /// Draw delay over time: FILE.svg, FILE.png, or term for the terminal
     #[arg(long, value_name = "TARGET", value_parser = Target::parse)]
@@ -107,7 +111,11 @@ struct Output {
 
 impl Output {
     fn open(command: &Join, catalog: &Catalog) -> Result<Self, SinkError> {
-        let options = flame_record::Options::default();
+        let output = command.output.as_deref();
+        let options = command.table_args.apply(flame_record::Options::default(), output);
+        if let Some(left_out) = flame_record::left_out(command.format.into(), output, catalog, &options) {
+            crate::command::run::left_out_note(&left_out);
+        }
         let sink = flame_record::open(command.format.into(), command.output.as_deref(), catalog, &options)?;
         Ok(Self { rows: Rows::new(&catalog.modules[0]), sink })
     }

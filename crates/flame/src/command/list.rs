@@ -31,7 +31,7 @@ pub fn print(modules: &[Module], answer: AnswerArgs) {
         }
         return;
     }
-    let head = ["MODULE", "PRINCIPAL", "SOURCE", "STATE", "PACKETS", "SHED", "RECORDS", "REVISION"];
+    let head = ["MODULE", "PRINCIPAL", "SOURCE", "STATE", "PLACE", "PACKETS", "SHED", "RECORDS", "REVISION"];
     let mut rows = vec![head.map(str::to_owned)];
     for m in modules {
         rows.push([
@@ -39,6 +39,7 @@ pub fn print(modules: &[Module], answer: AnswerArgs) {
             m.principal.clone().unwrap_or_else(|| "operator".to_owned()),
             m.source.clone(),
             m.state.name().to_owned(),
+            m.place.clone().unwrap_or_else(|| "-".to_owned()),
             m.account.offered.to_string(),
             m.account.shed.values().sum::<u64>().to_string(),
             m.account.records.to_string(),

@@ -1,36 +1,32 @@
-use crate::client::{AnswerArgs, Client, NodeArgs, module_path};
+use crate::client::{Client, ModuleArgs, module_path};
 use crate::console::{say, say_json};
 use crate::error::Error;
 use crate::exit::Status;
 use clap::Args;
-use flame_api::LogLine;
+use flame_api::{LogKind, LogLine};
+use flame_record::escape;
 use flame_trust::time;
 
-/// Print the log of an installed module: its changes, and the reasons for its ends
+/// Print the log of an installed module: its changes, faults and texts
 #[derive(Args)]
 pub struct Logs {
-    /// Name of the module on the node
-    name: String,
-
-    /// Principal of the module, for the operator
-    #[arg(long)]
-    principal: Option<String>,
-
     #[command(flatten)]
-    node: NodeArgs,
-
-    #[command(flatten)]
-    answer: AnswerArgs,
+    module: ModuleArgs,
 }
 
 impl Logs {
     pub fn run(self) -> Result<Status, Error> {
-        let path = module_path(&self.name, "/log", self.principal.as_deref(), None);
-        let lines: Vec<LogLine> = Client::open(&self.node)?.get(&path)?;
+        let ModuleArgs { name, principal, node, answer } = self.module;
+        let path = module_path(&name, "/log", principal.as_deref(), None);
+        let lines: Vec<LogLine> = Client::open(&node)?.get(&path)?;
         for line in lines {
-            match self.answer.is_json() {
+            let text = match line.kind {
+                LogKind::Text => format!("says: {}", escape::line(&line.text)),
+                LogKind::Change | LogKind::Fault => line.text.clone(),
+            };
+            match answer.is_json() {
                 true => say_json!(line),
-                false => say!("{} {}", time::show(line.time), line.text),
+                false => say!("{} {text}", time::show(line.time)),
             }
         }
         Ok(Status::Done)

@@ -5,6 +5,9 @@ mod build;
 mod calibrate;
 mod check;
 mod click;
+mod click_modules;
+mod completions;
+mod doctor;
 mod explain;
 mod grant;
 mod help;
@@ -18,13 +21,17 @@ mod logs;
 mod modules;
 mod new;
 mod node;
+mod policy;
 mod records;
 mod remove;
 mod renew;
 mod run;
 mod show;
 mod stop;
+mod top;
 mod update;
+
+pub use list::{print as print_modules, table};
 
 use crate::error::Error;
 use crate::exit::Status;
@@ -55,7 +62,11 @@ pub enum Command {
     Stop(stop::Stop),
     Remove(remove::Remove),
     Renew(renew::Renew),
+    Top(top::Top),
     Click(click::Click),
+    Policy(policy::PolicyCommand),
+    Doctor(doctor::Doctor),
+    Completions(completions::Completions),
     Help(help::Help),
 }
 
@@ -85,7 +96,11 @@ impl Command {
             Self::Stop(c) => c.run(),
             Self::Remove(c) => c.run(),
             Self::Renew(c) => c.run(),
+            Self::Top(c) => c.run(),
             Self::Click(c) => c.run(),
+            Self::Policy(c) => c.run(),
+            Self::Doctor(c) => c.run(),
+            Self::Completions(c) => c.run(),
             Self::Help(c) => c.run(),
         }
     }

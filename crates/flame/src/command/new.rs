@@ -31,7 +31,14 @@ impl New {
         let fill = |text: &str| text.replace("{{name}}", &name).replace("{{sdk}}", sdk);
         let manifest = fill(include_str!("../template/module.toml"));
         // The rules for manifests decide whether the name is valid.
-        flame_abi::manifest::Manifest::parse(manifest.as_bytes())?;
+        if flame_abi::manifest::Manifest::parse(manifest.as_bytes()).is_err() {
+            let place = self.path.display();
+            return Err(format!(
+                "{place}: the folder's name becomes the module's: expected a lower-case letter, then lower-case \
+                 letters, digits, _ or -, at most 32, for example `flame new my-module`"
+            )
+            .into());
+        }
         let files: &[(&str, &str)] = match self.lang {
             Language::Rust => &[
                 ("Cargo.toml", include_str!("../template/Cargo.toml.in")),
@@ -46,7 +53,10 @@ impl New {
         for (file, text) in files {
             write(&self.path, file, &fill(text))?;
         }
-        say!("made {0}; next: flame build {0} && flame run {0}/{name}.wasm -r FILE", self.path.display());
+        // Without a slash at the end.
+        let place: PathBuf = self.path.components().collect();
+        let place = place.display();
+        say!("made {place}; next: flame build {place} && flame run {place}/{name}.wasm -r FILE");
         Ok(Status::Done)
     }
 }

@@ -3,8 +3,9 @@ use crate::command::list::table;
 use crate::console::{complain, say, say_json};
 use crate::error::Error;
 use crate::exit::Status;
+use crate::reserve_args::percent_text;
 use clap::{Args, Subcommand};
-use flame_api::Status as NodeStatus;
+use flame_api::{Security, Status as NodeStatus};
 use flame_trust::time;
 use std::path::PathBuf;
 
@@ -31,6 +32,10 @@ enum What {
     },
     /// Show the state of a node, for its operator
     Status {
+        /// Show what each process of the node may do, as the kernel reports it: user, capabilities, filter of
+        /// system calls
+        #[arg(long)]
+        security: bool,
         #[command(flatten)]
         node: NodeArgs,
         #[command(flatten)]
@@ -51,6 +56,9 @@ enum What {
         /// Secret key of the credential's holder
         #[arg(long, value_name = "FILE", requires = "credential")]
         identity: Option<PathBuf>,
+        /// User who listens on the Unix socket, if neither root nor you
+        #[arg(long)]
+        user: Option<String>,
     },
     /// Make a node the current one
     Use { name: String },
@@ -71,13 +79,18 @@ impl Node {
                 }
                 say!("{}: valid", config.display());
             }
-            What::Status { node, answer } => status(&Client::open(&node)?.get("/v1/status")?, answer),
-            What::Add { name, address, certificate, credential, identity } => {
+            What::Status { security: true, node, answer } => {
+                security(&Client::open(&node)?.get("/v1/status/security")?, answer);
+            }
+            What::Status { security: false, node, answer } => {
+                status(&Client::open(&node)?.get("/v1/status")?, answer)
+            }
+            What::Add { name, address, certificate, credential, identity, user } => {
                 let full = |path: Option<PathBuf>| path.map(std::path::absolute).transpose();
                 let (certificate, credential, identity) =
                     (full(certificate)?, full(credential)?, full(identity)?);
                 let mut nodes = Nodes::open()?;
-                nodes.nodes.insert(name.clone(), Entry { address, certificate, credential, identity });
+                nodes.nodes.insert(name.clone(), Entry { address, certificate, credential, identity, user });
                 nodes.current = Some(name);
                 nodes.save()?;
             }
@@ -131,4 +144,58 @@ fn status(status: &NodeStatus, answer: AnswerArgs) {
     }
     table(&rows);
     status.notes.iter().for_each(|note| say!("note: {note}"));
+}
+
+fn security(security: &Security, answer: AnswerArgs) {
+    if answer.is_json() {
+        return say_json!(security);
+    }
+    let head = [
+        "PID",
+        "PROCESS",
+        "RUNS",
+        "GUARANTEED",
+        "ENDED",
+        "THREADS",
+        "USER",
+        "CAPABILITIES",
+        "SECCOMP",
+        "NO NEW PRIVILEGES",
+        "NAMESPACE",
+    ];
+    let mut rows = vec![head.map(str::to_owned)];
+    let unknown = || "unknown".to_owned();
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    for process in &security.processes {
+        for threads in &process.threads {
+            rows.push([
+                process.pid.to_string(),
+                process.name.clone(),
+                match &process.runs {
+                    None => "-".to_owned(),
+                    Some(r) => format!("{} of {} on {}", r.modules, r.principal, r.source),
+                },
+                match process.runs.as_ref().map(|r| r.guaranteed_ppm) {
+                    None | Some(0) => "-".to_owned(),
+                    Some(ppm) => percent_text(ppm),
+                },
+                process.runs.as_ref().map_or_else(|| "-".to_owned(), |r| r.ended.to_string()),
+                threads.count.to_string(),
+                threads.user.to_string(),
+                match threads.effective.len() {
+                    0 => "none".to_owned(),
+                    1..=4 => threads.effective.join(" "),
+                    n => format!("{n} of them"),
+                },
+                threads.seccomp.clone().unwrap_or_else(unknown),
+                threads.no_new_privileges.map_or_else(unknown, yes),
+                match process.own_user_namespace {
+                    Some(true) => "own".to_owned(),
+                    Some(false) => "the node's".to_owned(),
+                    None => unknown(),
+                },
+            ]);
+        }
+    }
+    table(&rows);
 }

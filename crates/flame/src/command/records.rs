@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::exit::Status;
 use crate::format::FormatArg;
 use crate::signals::Signals;
+use crate::table_args::TableArgs;
 use arrow_ipc::reader::StreamReader;
 use bytes::{Buf, BytesMut};
 use clap::Args;
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The time between two looks at Ctrl-C.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The time between two attempts to reach the node again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -31,7 +32,13 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Args)]
 pub struct Records {
     /// Name of the module on the node
-    name: String,
+    #[arg(required_unless_present = "accounting")]
+    name: Option<String>,
+
+    /// Instead of a module's records, print the use of processor, memory, blocks and records: per interval,
+    /// of each of your modules and of your session; for the operator, of all
+    #[arg(long, conflicts_with_all = ["name", "principal"])]
+    accounting: bool,
 
     /// Principal of the module, for the operator
     #[arg(long)]
@@ -52,6 +59,9 @@ pub struct Records {
     /// Tables to print, as for `flame run` [default: all]
     #[arg(long = "table", value_name = "TABLE")]
     tables: Vec<String>,
+
+    #[command(flatten)]
+    table_args: TableArgs,
 
     /// Output file or folder [default: standard output]
     #[arg(short, long, value_name = "PATH")]
@@ -134,7 +144,10 @@ impl Records {
         stop: &AtomicBool,
     ) -> Result<Ended, Error> {
         let mut client = Client::open(&self.node)?;
-        let mut path = module_path(&self.name, "/records", self.principal.as_deref(), None);
+        let mut path = match &self.name {
+            Some(name) => module_path(name, "/records", self.principal.as_deref(), None),
+            None => "/v1/accounting".to_owned(),
+        };
         path += if path.contains('?') { "&" } else { "?" };
         path += &format!("format=arrow&follow={}", self.follow);
         if let Some(cursor) = cursor {
@@ -175,7 +188,8 @@ impl Records {
             if stop.load(Ordering::Relaxed) || output.closed() {
                 return Ok(Ended::Interrupted);
             }
-            let part = client.runtime.block_on(async { tokio::time::timeout(LOOK, body.frame()).await });
+            let part =
+                client.runtime.block_on(async { tokio::time::timeout(POLL_INTERVAL, body.frame()).await });
             match part {
                 Err(_) => {}
                 Ok(None) if bytes.is_empty() => return Ok(Ended::Whole),
@@ -235,7 +249,8 @@ impl Output<'_> {
                     .and_then(|digits| u8::from_str_radix(digits, 16).ok())
                     .unwrap_or(0);
             }
-            let entry = CatalogEntry { name: self.args.name.clone(), hash, manifest };
+            let name = self.args.name.clone().unwrap_or_else(|| manifest.name.clone());
+            let entry = CatalogEntry { name, hash, manifest };
             let same =
                 self.sink.as_ref().is_some_and(|(_, old)| old.manifest.tables == entry.manifest.tables);
             if !same {
@@ -270,9 +285,15 @@ impl Output<'_> {
         let tables = self.args.tables.clone();
         let options =
             flame_record::Options { live: self.args.follow, tables, ..flame_record::Options::default() };
+        let (format, output) = (self.args.format.into(), self.args.output.as_deref());
+        let options = self.args.table_args.apply(options, output);
         let catalog = Catalog { modules: vec![entry.clone()] };
-        let sink =
-            flame_record::open(self.args.format.into(), self.args.output.as_deref(), &catalog, &options)?;
+        if let Some(left_out) = flame_record::left_out(format, output, &catalog, &options)
+            && !self.args.quiet
+        {
+            crate::command::run::left_out_note(&left_out);
+        }
+        let sink = flame_record::open(format, output, &catalog, &options)?;
         self.sink = Some((sink, entry));
         Ok(())
     }

@@ -2,6 +2,7 @@ use crate::client::{AnswerArgs, Client, NodeArgs, module_path};
 use crate::command::list::print;
 use crate::error::Error;
 use crate::exit::Status;
+use crate::reserve_args::ReserveArgs;
 use clap::Args;
 use flame_api::{Module, RenewRequest};
 use hyper::Method;
@@ -11,6 +12,9 @@ use hyper::Method;
 pub struct Renew {
     /// Name of the module on the node
     name: String,
+
+    #[command(flatten)]
+    reserve: ReserveArgs,
 
     #[command(flatten)]
     node: NodeArgs,
@@ -26,7 +30,8 @@ impl Renew {
         let hash = digits(&before.hash).ok_or("the node's reply has no SHA-256 of the module")?;
         let answer =
             client.answer(&hash).ok_or("renew needs the new credential: --credential, --identity")?;
-        let request = RenewRequest { answer, revision: Some(before.revision) };
+        let request =
+            RenewRequest { answer, reserve: self.reserve.reservation()?, revision: Some(before.revision) };
         let path = module_path(&self.name, "/renew", None, None);
         let module: Module = client.request(Method::POST, &path, Some(&request))?;
         print(&[module], self.answer);

@@ -5,17 +5,22 @@ use crate::error::Error;
 use crate::exit::Status;
 use crate::files::read_module;
 use crate::format::FormatArg;
+use crate::output_args::OutputArgs;
 use crate::plot::{Plot, PlotArg, Target};
 use crate::settings::settings;
 use crate::signals::Signals;
+use crate::state_file::StateFile;
+use crate::table_args::{TableArgs, width_of};
 use crate::trust_args::{TrustArgs, signers};
-use crate::{notice, paths, progress};
+use crate::write::{Count, Writer};
+use crate::{cache, limits, notice, outcome, paths, progress, vlan};
 use clap::{Args, ValueEnum};
 use flame_abi::manifest::duration_ns;
 use flame_admit::Protection;
-use flame_compile::{Cache, Compiler};
+use flame_compile::Compiler;
 use flame_node::{Built, Node, NodeError, RunRequest, Submission, Watch};
-use flame_plan::{Expose, Limits, Plan, Transforms, TrustedFilter, ViewSpec};
+use flame_plan::{Account, Expose, Limits, ModulePlan, Plan, Transforms, TrustedFilter, ViewSpec};
+use flame_record::{CaptureFormat, LeftOut};
 use flame_source::live::{self, LiveOptions};
 use flame_source::{FileOptions, Source};
 use flame_transform::Key;
@@ -23,22 +28,24 @@ use flame_trust::{Field, Layer, Origin};
 use flame_worker::{Input, Observer, Options, Report, Worker};
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Run modules over a capture or a live interface
 ///
 /// Exit status: 0 success; 1 nothing, or not everything, could be done; 2 wrong usage; 3 a capture was
-/// damaged (results cover the packets before the damage); 4 a module was ended by a fault (the other modules'
-/// results are complete); 130 interrupted twice. The first Ctrl-C ends a run in order, and everything read so
-/// far is reported. The second ends it at once: records written so far are kept, in files as
-/// NAME.RANDOM.partial.
+/// damaged, or a file of a folder could not be read (results cover the rest); 4 a module was ended by a
+/// fault (the other modules' results are complete); 5 rows were lost, as a line on standard error states;
+/// 130 interrupted twice. The first Ctrl-C ends a run in order, and everything read so far is reported. The
+/// second ends it at once: records written so far are kept, in files as NAME.RANDOM.partial. SIGHUP and
+/// SIGUSR1 complete the files of -o and -w, and the run goes on with the next ones.
 #[derive(Args)]
 pub struct Run {
-    /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`
-    #[arg(value_name = "MODULES")]
-    modules: String,
+    /// Modules by name or path, separated by commas: `count,flow,./mine.wasm`. With -w they can be left out:
+    /// then the packets that pass FILTER are written
+    #[arg(value_name = "MODULES", required_unless_present = "write")]
+    modules: Option<String>,
 
     /// Packets to select, in pcap filter syntax: `tcp port 80`
     #[arg(value_name = "FILTER")]
@@ -48,11 +55,11 @@ pub struct Run {
     #[arg(short, long, value_name = "FILE", num_args = 1, required_unless_present = "interface")]
     read: Vec<PathBuf>,
 
-    /// Capture from this interface until Ctrl-C
+    /// Capture from this interface until Ctrl-C; any stands for all interfaces
     #[arg(short, long, conflicts_with = "read")]
     interface: Option<String>,
 
-    /// Stop after this many packets
+    /// Stop after this many packets were read; with -w and no module, after this many were written
     #[arg(short, long)]
     count: Option<u64>,
 
@@ -118,13 +125,25 @@ pub struct Run {
     #[arg(long = "table", value_name = "TABLE", value_delimiter = ',')]
     tables: Vec<String>,
 
-    /// Write the packets that modules emit (`anonymize`) to this file, as pcapng
+    /// Write packets to this file, - for standard output: those that a module emits (`anonymize`), otherwise
+    /// those that pass FILTER, whole or as --expose and --transform show them. NAME.pcap is written as pcap,
+    /// other names as pcapng
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
+
+    /// Write times in nanoseconds to a pcap file; pcapng always has them
+    #[arg(long, requires = "write")]
+    nano: bool,
+
+    #[command(flatten)]
+    table_args: TableArgs,
 
     /// Write records to this file; to a folder, one file per table
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
+
+    #[command(flatten)]
+    files: OutputArgs,
 
     /// Draw the plots that modules declare: FILE.svg, FILE.png, or term for the terminal; NAME=FILE draws one
     /// of them, NAME in the terminal
@@ -143,14 +162,23 @@ pub struct Run {
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     restart: u32,
 
+    /// Begin with the state of an earlier run in this file, and write the state at the end to it, for modules
+    /// that keep one
+    #[arg(long, value_name = "FILE", conflicts_with = "policy")]
+    state: Option<PathBuf>,
+
+    /// Seed of random numbers, for modules that use them [default: a new one, which is stated]
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+
     /// Maximum memory of one instance
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1024))]
     memory: u32,
 
-    /// Maximum work units per packet for modules that request more than the default of 1000000. Init, tick
-    /// and end calls get 100 times as much. Work units are loop iterations and calls, weighted by their
-    /// instructions
-    #[arg(long, value_name = "UNITS", default_value_t = 100_000_000)]
+    /// Maximum work units per packet for modules that request more than the default of 1000000. Other calls,
+    /// such as init and ticks, get at most 256 times this limit (`call_budget` in module.toml). Work units
+    /// are loop iterations and calls, weighted by their instructions
+    #[arg(long, value_name = "UNITS", default_value_t = limits::PACKET_BUDGET)]
     packet_budget: u64,
 
     /// Meter and preempt all modules, even those with a proven bound
@@ -160,7 +188,7 @@ pub struct Run {
     #[command(flatten)]
     admission: AdmissionArgs,
 
-    /// Run the modules in a process of their own, which has no files, no network and no compiler
+    /// Run modules in processes of their own, which have no files, no network and no compiler
     #[arg(long, conflicts_with = "unchecked")]
     isolate: bool,
 
@@ -190,13 +218,16 @@ impl Run {
         let stop = signals.stop();
         let engine = flame_run::Engines::new()?;
         let _opened = self.of_caller()?;
-        let (cache, unchecked) = (Cache::open(&paths::cache())?, self.unchecked);
+        self.files.check([self.output.as_deref(), self.write.as_deref()])?;
+        let (cache, unchecked) = (cache::open(self.quiet), self.unchecked);
         engine.watchdog().on_violation(move |hash| {
             // Unchecked code has no proven bounds.
-            if !unchecked && let Err(e) = cache.record_violation(hash) {
+            let Some(cache) = cache.as_ref().filter(|_| !unchecked) else { return };
+            if let Err(e) = cache.record_violation(hash) {
                 complain!("flame: warning: that a bound was violated is not remembered: {e}");
             }
         });
+        self.settle_modules()?;
         let node = self.trust.open(self.interface.as_deref().unwrap_or("file"))?;
         if node.is_some() && (self.unchecked || self.key.is_some()) {
             return Err("--unchecked and --key are the operator's, and this runs under a policy".into());
@@ -210,27 +241,55 @@ impl Run {
                 return Err("--decapsulate shows headers in what may be hidden payload, and the policy does not let it: decapsulate = true in [node] does".into());
             }
         }
-        if self.isolate && node.is_some() {
-            return Err("--isolate does not keep the shares of a grant over several modules yet: leave it out under a policy".into());
+        let Built { mut plan, meters, admitted, entered, notes, .. } = self.build(node.as_ref(), stop)?;
+        for module in &plan.modules {
+            tracing::info!(module = module.name, class = ?module.class, view = ?module.view.expose, "module is ready");
         }
-        let Built { mut plan, meters, admitted, entered, notes } = self.build(node.as_ref(), stop)?;
+        let is_unnamed = node.is_some() && self.trust.credential.is_none();
+        let writes_view = self.writes_view(&plan);
+        if writes_view && node.is_some() {
+            return Err(
+                "-w without a module is the operator's, and this runs under a policy: run anonymize -w FILE"
+                    .into(),
+            );
+        }
         if self.isolate {
-            plan.modules.iter_mut().for_each(|module| module.process = Some("modules".to_owned()));
+            // Modules of one credential share its time and memory, so they share a process.
+            let name =
+                |module: &ModulePlan| node.as_ref().map_or(module.name.clone(), |_| "credential".to_owned());
+            plan.modules.iter_mut().for_each(|module| module.process = Some(name(module)));
         }
         if !self.quiet {
             notes.iter().for_each(|note| complain!("flame: note: {note}"));
         }
+        let state = self.state.as_ref().map(|path| {
+            // What a module keeps may hold all that it saw, whatever its grant lets out.
+            match node {
+                Some(_) => {
+                    Err("--state is the operator's, and this runs under a policy: leave it out".into())
+                }
+                None => StateFile::open(path, &plan.modules, plan.workers, self.quiet),
+            }
+        });
+        let state = state.transpose()?;
         let secret = node.as_ref().and_then(|node| node.policy().secret());
         let options = Options {
             decapsulate: self.decapsulate,
-            count: self.count.unwrap_or(u64::MAX),
+            // A writer without modules ends the source itself.
+            count: self.count.filter(|_| !(writes_view && plan.modules.is_empty())).unwrap_or(u64::MAX),
             batch: self.batch.into(),
             key: self.key.as_deref().map(Key::from_file).transpose()?,
             dispatch_key: secret.map(|secret| Key::new(secret.derive("dealing key", b""))),
             stop: stop.clone(),
-            runner: self.isolate.then(paths::runner).transpose()?,
+            runner: self.isolate.then(flame_worker::find_runner).transpose()?,
+            keeps: state.as_ref().map(StateFile::keeps).unwrap_or_default(),
         };
-        let input = self.input()?;
+        let mut input = self.input()?;
+        let hint = vlan::Hint::new(&self.view()?.select).filter(|_| node.is_none() && !self.quiet);
+        if let Some(hint) = &hint {
+            input = each_source(input, |source| hint.watch(source))?;
+        }
+        let key = options.key.clone();
         let mut sink = self.sink(&plan)?;
         if !self.quiet && node.is_none() {
             sink = notice::tee(sink);
@@ -240,6 +299,17 @@ impl Run {
             sink = plot.tee(sink);
         }
         sink = signals.guard(sink);
+        if writes_view {
+            let count = match (self.count, plan.modules.is_empty()) {
+                (count, true) => Count::Written(count.unwrap_or(u64::MAX)),
+                (count, false) => Count::Read(count.unwrap_or(u64::MAX)),
+            };
+            let view = ViewSpec { expose: self.expose.unwrap_or(Expose::All), ..self.view()? };
+            let mut writer =
+                Some(Writer::new(&view, key.as_ref(), self.decapsulate, count, signals.packets())?);
+            let workers = "-w: one worker alone keeps packets in order: --workers 1";
+            input = each_source(input, |source| Ok(writer.take().ok_or(workers)?.tee(source)))?;
+        }
         // Progress counts all packets of the source, including those that a grant hides.
         let terminal = progress::Terminal::new(self.quiet || node.is_some());
         let observer: Box<dyn Observer> = Box::new(progress::Console { terminal, logs: !self.quiet });
@@ -247,25 +317,41 @@ impl Run {
         // Before packets flow: the policy may have changed while modules were compiled.
         let warn = |text: &str| complain!("flame: warning: {text}");
         let watch = node.map(|node| Watch::start(node, admitted, run.handle(), warn));
+        self.files.stop_in_time(stop)?;
         let ended = Worker::spawn(run, input, sink, observer)?.join();
         drop(watch);
         let (report, sink) = ended?;
-        for module in &entered {
+        // Whatever fails, the records are completed and the account is printed.
+        let audited = entered.iter().try_for_each(|module| {
             let of = |name: &str| name == module.name;
             let faults: Vec<_> =
                 report.faults.iter().filter(|f| of(&f.module)).map(|f| f.text.clone()).collect();
-            if let Some((_, account)) = report.accounts.iter().find(|(name, _)| of(name)) {
-                module.ended(&faults, account)?;
+            match report.accounts.iter().find(|(name, _)| of(name)) {
+                Some((_, account)) => module.ended(&faults, account),
+                None => Ok(()),
             }
-        }
-        sink.finish()?;
-        if let Some(plot) = plot {
-            plot.draw()?;
-        }
+        });
+        let finished = sink.finish();
+        let kept = state.map_or(Ok(()), |state| state.write());
+        let drawn = plot.filter(|_| finished.is_ok()).map_or(Ok(()), |plot| plot.draw());
         self.print_report(&report)?;
+        audited?;
+        finished?;
+        kept?;
+        drawn?;
+        if let Some(text) = hint.and_then(|hint| hint.text()) {
+            complain!("flame: note: {text}");
+        }
+        let gave = |(_, account): &(String, Account)| account.records + account.written > 0;
+        if is_unnamed && !self.quiet && !report.accounts.iter().any(gave) {
+            complain!(
+                "flame: note: nothing was given: without a credential, modules have the rights of [best-effort] \
+                 in the policy, by default packet counts: --credential FILE presents one (see `flame explain`)"
+            );
+        }
         match report.failed {
             Some(reason) => Err(reason.into()),
-            None => Ok(status(&report)),
+            None => Ok(outcome::status(&report)),
         }
     }
 
@@ -279,6 +365,9 @@ impl Run {
             || matches!(self.plot, Some(PlotArg { target: Target::File(..), .. }))
         {
             caller.may_name("-o, -w or --plot with a FILE", "leave it out and redirect: > FILE")?;
+        }
+        if self.state.is_some() {
+            caller.may_name("--state", "run without it")?;
         }
         if self.compare.is_some() {
             caller.may_name("--compare", "draw from records of your own: flame run --format json > FILE")?;
@@ -295,10 +384,30 @@ impl Run {
         Ok(opened)
     }
 
+    /// Takes the first word as part of the filter if it names no module: `run -r IN -w OUT tcp port 80`.
+    fn settle_modules(&mut self) -> Result<(), Error> {
+        let is_module = |given: &str| paths::is_path(given) || paths::module(given).is_ok();
+        let is_filter = |modules: &String| !modules.split(',').any(is_module);
+        if self.write.is_some()
+            && let Some(word) = self.modules.take_if(|modules| is_filter(modules))
+        {
+            self.filter.insert(0, word.clone());
+            TrustedFilter::parse(&self.filter.join(" ")).map_err(|e| {
+                format!("{word:?} is no module (see `flame modules`) and begins no filter: {e}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the packets of the view are written, because no module writes packets.
+    fn writes_view(&self, plan: &Plan) -> bool {
+        self.write.is_some() && !plan.modules.iter().any(|module| module.manifest.packets)
+    }
+
     /// Builds the run, under the node's policy if there is one.
     fn build(&self, node: Option<&Node>, stop: &Arc<AtomicBool>) -> Result<Built, Error> {
         let child = flame_compile::Worker::this_program().stopped_by(stop.clone());
-        let compiler = Compiler::new(child, Some(Cache::open(&paths::cache())?));
+        let compiler = Compiler::new(child, cache::open(self.quiet));
         let compiler = match node {
             Some(node) => node.noting(compiler),
             None => compiler,
@@ -318,12 +427,7 @@ impl Run {
             narrower: self.narrower()?,
             settings: settings(&self.set)?,
             restarts: self.restart,
-            limits: Limits {
-                memory: self.memory << 20,
-                packet_budget: self.packet_budget,
-                call_budget: self.packet_budget.saturating_mul(100),
-                ..Limits::default()
-            },
+            limits: Limits { memory: self.memory << 20, ..limits::with_budget(self.packet_budget) },
             protection: match () {
                 () if self.unchecked => Protection::Unchecked,
                 () if self.metered => Protection::Metered,
@@ -331,6 +435,7 @@ impl Run {
             },
             costs,
             time_limit: time_limit.map(|limit| (limit, self.admission.limit(limit))),
+            seed: self.seed,
         };
         match flame_node::build(&request, node, &compiler) {
             Ok(built) => Ok(built),
@@ -342,12 +447,7 @@ impl Run {
     }
 
     fn interval_ns(&self) -> Result<u64, Error> {
-        let Some(text) = &self.interval else { return Ok(0) };
-        match duration_ns(text) {
-            Ok(ns) if ns > 0 => Ok(ns as u64),
-            Ok(_) => Err(format!("--interval {text}: must be longer than 0").into()),
-            Err(reason) => Err(format!("--interval {reason}").into()),
-        }
+        self.interval.as_deref().map_or(Ok(0), |text| read_interval("--interval", text))
     }
 
     /// Returns the layers by which the command line narrows a grant.
@@ -370,7 +470,7 @@ impl Run {
     }
 
     fn given(&self) -> impl Iterator<Item = &str> {
-        self.modules.split(',').filter(|given| !given.is_empty())
+        self.modules.iter().flat_map(|modules| modules.split(',')).filter(|given| !given.is_empty())
     }
 
     fn view(&self) -> Result<ViewSpec, Error> {
@@ -387,42 +487,53 @@ impl Run {
     }
 
     fn input(&self) -> Result<Input, Error> {
+        tracing::info!(interface = self.interface, files = ?self.read, workers = self.workers, "packets are read");
         let Some(interface) = &self.interface else {
+            self.read.iter().for_each(|path| note_folders(path));
             let options = FileOptions { snaplen: self.snaplen };
             return Ok(Input::Shared(flame_source::open(&self.read, &options)?));
         };
         let workers = self.workers;
-        let open = |fanout| -> Result<Box<dyn Source>, Error> {
-            let options = LiveOptions {
-                promiscuous: !self.no_promiscuous,
-                snaplen: self.snaplen,
-                fanout,
-                hardware_timestamps: self.hardware_timestamps,
-                ..LiveOptions::default()
-            };
-            Ok(Box::new(live::open(interface, &options)?))
+        let options = LiveOptions {
+            promiscuous: !self.no_promiscuous,
+            snaplen: self.snaplen,
+            hardware_timestamps: self.hardware_timestamps,
+            ..LiveOptions::default()
         };
         // Packets are counted over all workers, so a count needs one source.
         if workers == 1 || self.count.is_some() {
-            return Ok(Input::Shared(open(None)?));
+            return Ok(Input::Shared(Box::new(live::open(interface, &options)?)));
         }
-        let group = std::process::id() as u16;
-        Ok(Input::PerWorker((0..workers).map(|_| open(Some((group, workers)))).collect::<Result<_, _>>()?))
+        let group = live::open_group(interface, &options, workers.into())?;
+        let boxed = |live| -> Box<dyn Source> { Box::new(live) };
+        Ok(Input::PerWorker(group.into_iter().map(boxed).collect()))
     }
 
     fn sink(&self, plan: &Plan) -> Result<Box<dyn flame_record::Sink>, Error> {
         let live = self.interface.is_some() || self.interval.is_some();
         let tables = self.tables.clone();
         let guard_formulas = self.guard_formulas.then_some(true);
+        let time = self.files.time();
         let options =
-            flame_record::Options { tables, live, guard_formulas, ..flame_record::Options::default() };
-        let records =
-            flame_record::open(self.format.into(), self.output.as_deref(), &plan.catalog(), &options)?;
+            flame_record::Options { tables, live, guard_formulas, time, ..flame_record::Options::default() };
+        let options = self.table_args.apply(options, self.output.as_deref());
+        let (format, output, catalog) = (self.format.into(), self.output.as_deref(), plan.catalog());
+        let on_stdout = |path: Option<&Path>| path.is_none_or(|path| path.as_os_str() == "-");
+        let has_tables = plan.modules.iter().any(|module| !module.manifest.tables.is_empty());
+        if has_tables && on_stdout(output) && self.write.is_some() && on_stdout(self.write.as_deref()) {
+            return Err("-w - and records would both go to standard output: add -o FILE".into());
+        }
+        if let Some(left_out) = flame_record::left_out(format, output, &catalog, &options)
+            && !self.quiet
+        {
+            left_out_note(&left_out);
+        }
+        let records = self.files.records(format, output, &catalog, &options)?;
         let writes: Vec<_> = plan.modules.iter().filter(|m| m.manifest.packets).collect();
         match (&self.write, writes.first()) {
             (None, None) => Ok(records),
             (None, Some(m)) => Err(format!("{} writes packets: give -w FILE", m.name).into()),
-            (Some(_), None) => Err("-w FILE: none of these modules writes packets".into()),
+            (Some(_), None) => self.capture(records),
             (Some(_), Some(m)) if plan.workers > 1 => {
                 Err(format!("{} writes packets, which one worker alone keeps in order: --workers 1", m.name)
                     .into())
@@ -432,8 +543,16 @@ impl Run {
                 writes[0].name, writes[1].name
             )
             .into()),
-            (Some(path), Some(_)) => Ok(flame_record::capture(path, records)?),
+            (Some(_), Some(_)) => self.capture(records),
         }
+    }
+
+    /// Returns a sink that writes packets to the file of `-w`, and records to `records`.
+    fn capture(&self, records: Box<dyn flame_record::Sink>) -> Result<Box<dyn flame_record::Sink>, Error> {
+        let Some(path) = &self.write else { return Ok(records) };
+        let format = CaptureFormat::of(path, self.nano);
+        let packets = self.files.packets(path, move |path| flame_record::packets(path, format))?;
+        Ok(flame_record::beside(records, packets))
     }
 
     fn plot(&self, plan: &Plan) -> Result<Option<Plot>, Error> {
@@ -451,47 +570,86 @@ impl Run {
 
     /// Prints faults and the account of all packets on standard error.
     fn print_report(&self, report: &Report) -> Result<(), Error> {
-        for d in &report.damage {
-            complain!("flame: warning: {}: damaged at byte {}: {}", d.file, d.offset, d.reason);
-        }
-        for f in &report.faults {
-            let worker = f.worker.map_or("slow path".to_owned(), |w| format!("worker {w}"));
-            let packet = f.packet.map_or(String::new(), |p| format!(", packet {p}"));
-            let then = if f.restarted { "started anew" } else { "stopped" };
-            complain!("flame: module {} {then} ({worker}{packet}): {}", f.module, f.text);
-        }
+        outcome::print(report);
         if self.quiet || self.stats == StatsFormat::None {
             return Ok(());
         }
         // Under a policy, packets that are hidden by a grant are not counted either.
-        let offered = report.accounts.iter().map(|(_, account)| account.offered).max();
+        // The number of packets that sampling hides is for the operator.
+        let is_through = matches!(Caller::here(), Caller::Through { .. });
+        let shown = |(name, account): &(String, Account)| {
+            (name.clone(), if is_through { account.without_sampled() } else { account.clone() })
+        };
+        let accounts: Vec<_> = report.accounts.iter().map(shown).collect();
+        let offered = accounts.iter().map(|(_, account)| account.offered).max();
         let packets = if self.trust.policy.is_some() { offered.unwrap_or(0) } else { report.packets };
         let stderr = std::io::stderr().lock();
-        match self.stats {
-            StatsFormat::Json => {
-                flame_record::account::json(stderr, packets, report.kernel_drops, &report.accounts)?
+        let written = match self.stats {
+            StatsFormat::Json => flame_record::account::json(stderr, packets, report.kernel_drops, &accounts),
+            _ => {
+                let width = width_of(&std::io::stderr());
+                flame_record::account::table(stderr, packets, report.kernel_drops, &accounts, width)
             }
-            _ => flame_record::account::table(stderr, packets, report.kernel_drops, &report.accounts)?,
+        };
+        match written {
+            // Nobody reads the statistics, which changes nothing in the results.
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            written => Ok(written?),
         }
-        Ok(())
     }
 }
 
-fn status(report: &Report) -> Status {
-    if !report.faults.is_empty() {
-        Status::Faulted
-    } else if !report.damage.is_empty() {
-        Status::Damaged
-    } else {
-        Status::Done
+/// Says which tables an output of one table leaves out.
+pub fn left_out_note(tables: &LeftOut) {
+    complain!(
+        "flame: note: only {} is written; left out: {} (--table chooses, -o FOLDER or --format json has all)",
+        tables.written,
+        tables.left.join(", ")
+    );
+}
+
+/// Replaces each source of an input.
+fn each_source(
+    input: Input,
+    mut map: impl FnMut(Box<dyn Source>) -> Result<Box<dyn Source>, Error>,
+) -> Result<Input, Error> {
+    Ok(match input {
+        Input::Shared(source) => Input::Shared(map(source)?),
+        Input::PerWorker(sources) => {
+            Input::PerWorker(sources.into_iter().map(map).collect::<Result<_, _>>()?)
+        }
+    })
+}
+
+/// Reads the time of the option `name`.
+pub fn read_interval(name: &str, text: &str) -> Result<u64, Error> {
+    match duration_ns(text) {
+        Ok(ns) if ns > 0 => Ok(ns as u64),
+        Ok(_) => Err(format!("{name} {text}: must be longer than 0").into()),
+        Err(reason) => Err(format!("{name} {reason}").into()),
     }
 }
 
 /// Reads a module given by name or path, with its signatures.
-fn submission(given: &str) -> Result<Submission, Error> {
+pub fn submission(given: &str) -> Result<Submission, Error> {
     let (path, wasm) = read_module(given)?;
     let file = path.display().to_string();
     let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+    tracing::info!(module = name, %file, bytes = wasm.len(), "module is read");
     let signers = signers(&path, &flame_compile::hash_of(&wasm)).map_err(|e| format!("{file}: {e}"))?;
     Ok(Submission { name, file, wasm, signers })
+}
+
+/// Prints a note about folders within a folder of captures, which are not read.
+fn note_folders(path: &Path) {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut folders: Vec<_> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    if let [first, rest @ ..] = &folders[..] {
+        let more = if rest.is_empty() { String::new() } else { format!(" and {} others", rest.len()) };
+        complain!(
+            "flame: note: {}{more}: folders in folders are not read; -r {0} reads one",
+            first.display()
+        );
+    }
 }

@@ -1,7 +1,8 @@
-use crate::client::{AnswerArgs, Client, NodeArgs, module_path};
+use crate::client::{Client, ModuleArgs, module_path};
 use crate::console::{say, say_json};
 use crate::error::Error;
 use crate::exit::Status;
+use crate::reserve_args::percent_text;
 use clap::Args;
 use flame_api::Module;
 use flame_trust::time;
@@ -9,25 +10,16 @@ use flame_trust::time;
 /// Show an installed module: its state, account and records
 #[derive(Args)]
 pub struct Show {
-    /// Name of the module on the node
-    name: String,
-
-    /// Principal of the module, for the operator
-    #[arg(long)]
-    principal: Option<String>,
-
     #[command(flatten)]
-    node: NodeArgs,
-
-    #[command(flatten)]
-    answer: AnswerArgs,
+    module: ModuleArgs,
 }
 
 impl Show {
     pub fn run(self) -> Result<Status, Error> {
-        let path = module_path(&self.name, "", self.principal.as_deref(), None);
-        let m: Module = Client::open(&self.node)?.get(&path)?;
-        if self.answer.is_json() {
+        let ModuleArgs { name, principal, node, answer } = self.module;
+        let path = module_path(&name, "", principal.as_deref(), None);
+        let m: Module = Client::open(&node)?.get(&path)?;
+        if answer.is_json() {
             say_json!(m);
             return Ok(Status::Done);
         }
@@ -37,6 +29,8 @@ impl Show {
         line("principal", m.principal.as_deref().unwrap_or("operator"));
         line("source", &m.source);
         line("state", &format!("{}{}", m.state.name(), m.reason.map_or(String::new(), |r| format!(": {r}"))));
+        let of = m.process.map_or_else(String::new, |pid| format!(" {pid}"));
+        m.place.iter().for_each(|place| line("place", &format!("{place}{of}")));
         m.class.iter().for_each(|class| line("class", class));
         line("revision", &m.revision.to_string());
         line("installed", &time::show(m.installed));
@@ -54,6 +48,16 @@ impl Show {
             &format!("{}, {} withheld, {} lost by the module", a.records, a.withheld, a.records_lost),
         );
         line("faults", &a.faults.to_string());
+        let (u, r) = (&m.usage, &m.reserved);
+        line(
+            "used",
+            &format!("{} ms of processor time, {} bytes of records sent", u.cpu_ns / 1_000_000, u.sent_bytes),
+        );
+        if !r.is_none() {
+            let cpu = percent_text(r.cpu_ppm);
+            let rest = format!("{} blocks, {} bytes of records/s", r.blocks, r.record_bytes);
+            line("reserved", &format!("{cpu} of a processor, {} bytes of memory, {rest}", r.memory));
+        }
         let s = &m.spool;
         line(
             "kept",

@@ -5,6 +5,7 @@ use crate::console::complain;
 use crate::error::Error;
 use crate::exit::Status;
 use crate::files::read_module;
+use crate::reserve_args::ReserveArgs;
 use crate::settings::values;
 use clap::Args;
 use flame_api::{Module, UpdateRequest};
@@ -12,8 +13,9 @@ use hyper::Method;
 
 /// Change code, settings or rights of an installed module while it runs
 ///
-/// The new instance begins empty, and every packet goes to the old instance or to the new one. A module that
-/// was stopped or evicted runs again.
+/// The new instance goes on with the state of the old one if the module keeps one, of the same version and
+/// under the same rights, and begins empty otherwise, as a note states. Every packet goes to the old instance
+/// or to the new one. A module that was stopped or evicted runs again.
 #[derive(Args)]
 pub struct Update {
     /// Name of the module on the node
@@ -30,9 +32,16 @@ pub struct Update {
     #[arg(long, value_name = "FIELD=VALUE")]
     narrow: Vec<String>,
 
+    /// Begin empty, although the state of the old instance could be carried on
+    #[arg(long)]
+    empty: bool,
+
     /// Revision that the change is meant for [default: the present one]
     #[arg(long)]
     revision: Option<u64>,
+
+    #[command(flatten)]
+    reserve: ReserveArgs,
 
     #[command(flatten)]
     node: NodeArgs,
@@ -50,6 +59,8 @@ impl Update {
         let mut request = UpdateRequest {
             settings: (!self.set.is_empty()).then(|| values(&self.set)).transpose()?,
             narrow: (!self.narrow.is_empty()).then(|| narrowings(&self.narrow)).transpose()?,
+            reserve: self.reserve.reservation()?,
+            empty: self.empty,
             // Another client's change since then is not overwritten unseen.
             revision: Some(self.revision.unwrap_or(before.revision)),
             ..UpdateRequest::default()

@@ -12,12 +12,38 @@ use flame_source::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
 use flame_worker::{Input, Options, Report, Run, RunError, Silent};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[path = "../wasm/mod.rs"]
+mod wasm;
+#[allow(unused_imports)] // As above.
+pub use wasm::{MANIFEST, frame, with_manifest};
 
 /// Returns the workspace's folder.
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Returns the runner, built without the compiler's features: next to this workspace's own results, and apart
+/// from them.
+pub fn runner() -> PathBuf {
+    static BUILT: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
+    let build = || {
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+        let target = target.join("runner");
+        let built = std::process::Command::new(env!("CARGO"))
+            .args(["build", "--release", "--quiet", "-p", "flame-runner", "--target-dir"])
+            .arg(&target)
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        target.join("release/flame-runner")
+    };
+    BUILT.get_or_init(build).clone()
 }
 
 /// Returns the folder of shared captures. Without it, reports that the test is skipped and returns `None`.
@@ -68,6 +94,18 @@ pub fn tcp_packet(flow: u16, dport: u16) -> Vec<u8> {
     p.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 4, 0, 0, 0, 0, 0]);
     p.extend([0x5a; 20]);
     p
+}
+
+/// Returns a capture file of Ethernet packets with their times in milliseconds.
+pub fn pcap(packets: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Vec<u8> {
+    let mut file = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
+    for (ms, packet) in packets {
+        let length = packet.len() as u32;
+        let head = [(ms / 1000) as u32, (ms % 1000 * 1000) as u32, length, length];
+        file.extend(head.map(u32::to_le_bytes).concat());
+        file.extend(packet);
+    }
+    file
 }
 
 impl Source for Memory {
@@ -129,9 +167,6 @@ impl Sink for Lines {
     }
 }
 
-pub const MANIFEST: &str = "abi = 1\nname = \"hostile\"\nversion = \"1\"\ndescription = \"test\"\n\
-    [[tables]]\nname = \"t\"\ncolumns = [{ name = \"packets\", type = \"u64\" }]\n";
-
 /// A module that counts packets, and reports their number at its end.
 pub const COUNT: &str = r#"(module (memory (export "memory") 1)
     (data (i32.const 0) "\08\00\00\00\00\00\00\00")
@@ -139,13 +174,6 @@ pub const COUNT: &str = r#"(module (memory (export "memory") 1)
         (i64.store (i32.const 8) (i64.add (i64.load (i32.const 8)) (i64.load32_u offset=4 (local.get 0))))
         (i64.const 0))
     (func (export "flame_end") (param i64) (result i64) (i64.const 0x1000000000)))"#;
-
-/// Returns a module with its manifest.
-pub fn with_manifest(mut wasm: Vec<u8>, manifest: &[u8]) -> Vec<u8> {
-    use wasm_encoder::{CustomSection, Section};
-    CustomSection { name: "flame.manifest".into(), data: manifest.into() }.append_to(&mut wasm);
-    wasm
-}
 
 pub fn request() -> InstallRequest {
     InstallRequest {
@@ -195,6 +223,7 @@ pub fn options(stop: Arc<AtomicBool>) -> Options {
         dispatch_key: None,
         stop,
         runner: None,
+        keeps: Default::default(),
     }
 }
 
@@ -216,4 +245,51 @@ pub fn run_with(
     }
     sink.lines.sort();
     Ok((report, sink.lines))
+}
+
+/// A source of blocks until the run is stopped, with a few thousand packets per second.
+pub struct Endless {
+    pub stop: Arc<AtomicBool>,
+    pub delivered: Arc<AtomicU64>,
+    pub is_live: bool,
+}
+
+impl Source for Endless {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(Next::End);
+        }
+        std::thread::sleep(Duration::from_micros(300));
+        self.delivered.fetch_add(50, Ordering::Relaxed);
+        Memory { per_block: 50, ..Memory::tcp(50, 16) }.next(block)
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::default()
+    }
+
+    fn is_live(&self) -> bool {
+        self.is_live
+    }
+}
+
+/// The sums of the records of each module.
+#[derive(Clone, Default)]
+pub struct Sums(pub Arc<Mutex<BTreeMap<String, u64>>>);
+
+impl Sink for Sums {
+    fn write(&mut self, module: &str, _: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        use arrow::array::{AsArray, types::UInt64Type};
+        let packets: u64 = batch.column(0).as_primitive::<UInt64Type>().values().iter().sum();
+        *self.0.lock().unwrap().entry(module.to_owned()).or_default() += packets;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
 }

@@ -43,6 +43,7 @@ pub struct Node {
     child: Option<Child>,
     said: Arc<Mutex<String>>,
     namespace: Option<String>,
+    runner: Option<PathBuf>,
 }
 
 impl Node {
@@ -50,7 +51,7 @@ impl Node {
     /// after the tables `node` and `socket`.
     pub fn new(more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let node = Self { folder, child: None, said: Arc::default(), namespace: None };
+        let node = Self { folder, child: None, said: Arc::default(), namespace: None, runner: None };
         let root = node.run(&["key", "new", "root.key"]);
         node.run(&["key", "new", "node.key"]);
         let policy = format!(
@@ -74,6 +75,24 @@ impl Node {
     /// Lets the node run in a network namespace.
     pub fn within(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// Lets the node start a shell script in place of the program for processes. It runs in the node's
+    /// folder, and `real "$@"` becomes that program.
+    pub fn with_runner(mut self, script: &str) -> Self {
+        let (program, folder) = (self.path("runner.sh"), self.folder.path().display().to_string());
+        let flame = PathBuf::from(flame());
+        let of = |place: &str| flame.with_file_name(place).display().to_string();
+        let (beside, apart) = (of("flame-runner"), of("../runner/release/flame-runner"));
+        let text = format!(
+            "#!/bin/bash\ncd '{folder}'\nreal() {{\n  for program in '{beside}' '{apart}'; do\n    \
+             [ -f \"$program\" ] && exec \"$program\" \"$@\"\n  done\n}}\n{script}\n"
+        );
+        std::fs::write(&program, text).unwrap();
+        let executable = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+        std::fs::set_permissions(&program, executable).unwrap();
+        self.runner = Some(program);
         self
     }
 
@@ -101,6 +120,9 @@ impl Node {
             None => Command::new(flame()),
         };
         command.args(["node", "run", "-c"]).arg(self.path("node.toml"));
+        if let Some(runner) = &self.runner {
+            command.env("FLAME_RUNNER", runner);
+        }
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let (mut pipe, said) = (child.stderr.take().unwrap(), self.said.clone());
         said.lock().unwrap().clear();
@@ -185,6 +207,12 @@ impl Node {
     pub fn json(&self, arguments: &[&str]) -> Value {
         let out = self.run(&[arguments, &["--format", "json"]].concat());
         serde_json::from_str(&out).unwrap_or_else(|e| panic!("{arguments:?}: {e}: {out}"))
+    }
+
+    /// Runs a command for the holder of NAME.cred and NAME.key, whose answer is one line of JSON.
+    pub fn json_of(&self, name: &str, arguments: &[&str]) -> Value {
+        let (credential, key) = (format!("{name}.cred"), format!("{name}.key"));
+        self.json(&[arguments, &["--credential", &credential, "--identity", &key]].concat())
     }
 
     /// Creates key and credential of a principal, in NAME.key and NAME.cred.
@@ -296,6 +324,55 @@ pub fn unbase64(text: &str) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(text).unwrap()
 }
 
+/// A credential and its holder's key.
+pub struct Holder {
+    text: String,
+    credential: flame_trust::Credential,
+    secret: flame_trust::Secret,
+}
+
+impl Holder {
+    /// Reads NAME.cred and the key of `holder`.
+    pub fn of(node: &Node, name: &str, holder: &str) -> Self {
+        let text = std::fs::read_to_string(node.path(&format!("{name}.cred"))).unwrap();
+        let credential = flame_trust::Credential::parse(&text).unwrap();
+        let secret = flame_trust::Secret::from_file(&node.path(&format!("{holder}.key"))).unwrap();
+        Self { text, credential, secret }
+    }
+
+    /// Returns the challenge that the node gives on a connection.
+    pub fn challenge(&self, connection: &Connection) -> Value {
+        let body = serde_json::json!({ "credential": self.text });
+        let (code, challenge) = connection.post("/v1/session/challenge", &body);
+        assert_eq!(code, 200, "{challenge}");
+        challenge
+    }
+
+    /// Returns the answer to a challenge on a channel, as the body of a request.
+    pub fn answer(&self, challenge: &Value, channel: &[u8]) -> Value {
+        let nonce = unbase64(challenge["nonce"].as_str().unwrap()).try_into().unwrap();
+        let challenge = flame_trust::Challenge::on_channel(&nonce, channel);
+        let answer = challenge.answer(&self.secret, &self.credential, &flame_trust::SESSION);
+        serde_json::json!({ "key": answer.key.to_string(), "signature": base64(&answer.signature) })
+    }
+}
+
+/// Opens a connection and begins a session on it, with NAME.cred and the key of `holder`.
+pub fn session(node: &Node, name: &str, holder: &str) -> Connection {
+    let holder = Holder::of(node, name, holder);
+    let connection = Connection::open(&node.path("node.sock"));
+    let challenge = holder.challenge(&connection);
+    let (code, session) = connection.post("/v1/session", &holder.answer(&challenge, &channel(&challenge)));
+    assert_eq!(code, 200, "{session}");
+    connection
+}
+
+/// Returns the channel of a Unix socket to a node of this user.
+pub fn channel(challenge: &Value) -> Vec<u8> {
+    let me = flame_files::effective_user();
+    flame_api::unix_channel(challenge["node"].as_str().unwrap(), me, me)
+}
+
 /// One connection, on which several requests are made.
 pub struct Connection(std::cell::RefCell<UnixStream>);
 
@@ -325,8 +402,28 @@ impl Connection {
         self.receive()
     }
 
+    pub fn get(&self, path: &str) -> (u16, Value) {
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: node\r\n\r\n"));
+        self.receive()
+    }
+
     pub fn send(&self, text: &str) {
         self.0.borrow_mut().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Returns whether the node does not reply for a while.
+    pub fn is_silent(&self) -> bool {
+        let mut stream = self.0.borrow_mut();
+        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let read = stream.read(&mut [0]);
+        read.is_err_and(|e| matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut))
+    }
+
+    /// Reads until the node closes the connection.
+    pub fn rest(&self) -> String {
+        let mut all = Vec::new();
+        self.0.borrow_mut().read_to_end(&mut all).unwrap();
+        text(&all)
     }
 
     /// Reads one reply, whose length is stated.

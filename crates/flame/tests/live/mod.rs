@@ -38,8 +38,13 @@ impl Net {
         let net = Self { namespace, folder: tempfile::tempdir().unwrap() };
         // Packets sent by the kernel itself must not be counted.
         net.shell("for c in all default; do echo 1 > /proc/sys/net/ipv6/conf/$c/disable_ipv6; done");
-        net.shell("ip link add tx0 type veth peer name rx0 && ip link set tx0 up && ip link set rx0 up");
+        net.link();
         Some(net)
+    }
+
+    /// Creates the interfaces, again after one of them was deleted.
+    pub fn link(&self) {
+        self.shell("ip link add tx0 type veth peer name rx0 && ip link set tx0 up && ip link set rx0 up");
     }
 
     /// Returns a command in the namespace.

@@ -50,6 +50,11 @@ struct State {
 }
 
 /// Joins JSON lines of the named monitors. The result includes all delays.
+///
+/// # Errors
+///
+/// Returns an error if there is no monitor or more than [`MAX_MONITORS`], if a line cannot be read or is no
+/// record, or if two monitors selected packets with different parameters.
 pub fn join<R: BufRead>(inputs: Vec<(String, R)>, options: Options) -> Result<Joined, ReadError> {
     let mut delays = Vec::new();
     let readers = inputs.into_iter().map(|(name, input)| (name.clone(), Reader::new(name, input)));
@@ -62,6 +67,10 @@ pub fn join<R: BufRead>(inputs: Vec<(String, R)>, options: Options) -> Result<Jo
 }
 
 /// Joins the records of the named monitors. `delay` receives the delays over time when their intervals end.
+///
+/// # Errors
+///
+/// Returns the errors of [`join`] and those of `delay`.
 pub fn join_with<T: Records, E: From<ReadError>>(
     monitors: Vec<(String, T)>,
     options: Options,
@@ -81,7 +90,7 @@ pub fn join_with<T: Records, E: From<ReadError>>(
     let mut readers: Vec<_> = readers.into_iter().map(crate::read::Ordered::new).collect();
     let mut heads: Vec<Option<Log>> = Vec::new();
     for (monitor, reader) in readers.iter_mut().enumerate() {
-        heads.push(reader.next(|line| state.told(monitor, line))?);
+        heads.push(reader.next(|line| state.read_other(monitor, line))?);
     }
     loop {
         let earliest = (0..heads.len()).filter_map(|i| heads[i].map(|log| (log.ts_ns, i))).min();
@@ -90,7 +99,7 @@ pub fn join_with<T: Records, E: From<ReadError>>(
             state.take(monitor as u8, log);
         }
         state.outcome.ready.drain(..).try_for_each(&mut delay)?;
-        heads[monitor] = readers[monitor].next(|line| state.told(monitor, line))?;
+        heads[monitor] = readers[monitor].next(|line| state.read_other(monitor, line))?;
     }
     while let Some((_, key)) = state.order.pop_front() {
         state.finish(&key);
@@ -102,11 +111,11 @@ pub fn join_with<T: Records, E: From<ReadError>>(
 
 impl State {
     /// Processes a record that is not a log.
-    fn told(&mut self, monitor: usize, line: Line) -> Result<(), ReadError> {
+    fn read_other(&mut self, monitor: usize, line: Line) -> Result<(), ReadError> {
         match line {
-            Line::Flow(flow) => self.outcome.told_flow(flow),
-            Line::Setting(setting) => self.outcome.told_setting(monitor, setting)?,
-            Line::End(ts) => self.outcome.told_end(monitor, ts),
+            Line::Flow(flow) => self.outcome.add_flow(flow),
+            Line::Setting(setting) => self.outcome.add_setting(monitor, setting)?,
+            Line::End(ts) => self.outcome.add_end(monitor, ts),
             Line::Log(_) | Line::Other => {}
         }
         Ok(())

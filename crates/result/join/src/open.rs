@@ -2,7 +2,9 @@
 
 use crate::read::{Flow, Line, Log, ReadError, Reader, Records, Setting};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, Float64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::types::{
+    ArrowPrimitiveType, Float64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
 use arrow_array::{Array, RecordBatch, StringArray};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use std::fs::File;
@@ -11,6 +13,11 @@ use std::path::Path;
 
 /// Opens a monitor's records. `-` is standard input; a folder holds `trajectory.flow.parquet` and the other
 /// tables, as created by `flame run -o FOLDER`.
+///
+/// # Errors
+///
+/// Returns an error if a file cannot be opened, or if a folder has no table of logs or a table that is not
+/// Parquet.
 pub fn open(name: &str, path: &Path) -> Result<Box<dyn Records>, ReadError> {
     let name = name.to_owned();
     if path.as_os_str() == "-" {
@@ -103,6 +110,19 @@ fn numbers<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Res
     Ok(numbers.values())
 }
 
+/// Returns the column of times, which are timestamps, or integers by `--time ns`.
+fn times(batch: &RecordBatch) -> Result<Vec<u64>, String> {
+    const NAME: &str = "ts_ns";
+    if let Some(times) =
+        batch.column_by_name(NAME).and_then(|c| c.as_primitive_opt::<TimestampNanosecondType>())
+    {
+        let known = (times.null_count() == 0).then(|| times.values().iter().map(|t| u64::try_from(*t)));
+        let known = known.and_then(|times| times.collect::<Result<_, _>>().ok());
+        return known.ok_or_else(|| format!("column {NAME} has rows without a time from 1970 on"));
+    }
+    numbers::<UInt64Type>(batch, NAME).map(<[u64]>::to_vec)
+}
+
 fn texts<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a StringArray, String> {
     let column = batch.column_by_name(name).ok_or_else(|| format!("no column {name}"))?;
     column.as_string_opt().ok_or_else(|| format!("column {name} is {}, expected text", column.data_type()))
@@ -110,7 +130,7 @@ fn texts<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a StringArray, Stri
 
 fn lines(table: &str, batch: &RecordBatch) -> Result<Vec<Line>, String> {
     let rows = 0..batch.num_rows();
-    let times = numbers::<UInt64Type>(batch, "ts_ns")?;
+    let times = times(batch)?;
     Ok(match table {
         "log" => {
             let flows = numbers::<UInt64Type>(batch, "flow")?;

@@ -87,7 +87,7 @@ pub struct Outcome {
     setting: Option<(usize, Setting)>,
     /// The paths of each flow: nearly always one path and its first parts.
     flows: HashMap<u64, Vec<Took>>,
-    told: HashMap<u64, Flow>,
+    hosts: HashMap<u64, Flow>,
     paths: BTreeMap<Path, (Delay, Histogram<u64>)>,
     intervals: BTreeMap<u64, Interval>,
     /// The numbers of paths and of entries of `short` in all open intervals.
@@ -114,7 +114,7 @@ impl Outcome {
             max_flows: options.max_flows,
             setting: None,
             flows: HashMap::new(),
-            told: HashMap::new(),
+            hosts: HashMap::new(),
             paths: BTreeMap::new(),
             intervals: BTreeMap::new(),
             open_paths: 0,
@@ -125,13 +125,13 @@ impl Outcome {
         }
     }
 
-    pub fn told_flow(&mut self, flow: Flow) {
-        if self.told.len() < self.max_flows || self.told.contains_key(&flow.flow) {
-            self.told.insert(flow.flow, flow);
+    pub fn add_flow(&mut self, flow: Flow) {
+        if self.hosts.len() < self.max_flows || self.hosts.contains_key(&flow.flow) {
+            self.hosts.insert(flow.flow, flow);
         }
     }
 
-    pub fn told_setting(&mut self, monitor: usize, setting: Setting) -> Result<(), ReadError> {
+    pub fn add_setting(&mut self, monitor: usize, setting: Setting) -> Result<(), ReadError> {
         let from = &mut self.watches[monitor].from;
         *from = Some(from.map_or(setting.ts_ns, |f| f.min(setting.ts_ns)));
         match &self.setting {
@@ -150,7 +150,7 @@ impl Outcome {
         }
     }
 
-    pub fn told_end(&mut self, monitor: usize, ts_ns: u64) {
+    pub fn add_end(&mut self, monitor: usize, ts_ns: u64) {
         let to = &mut self.watches[monitor].to;
         *to = Some(to.map_or(ts_ns, |t| t.max(ts_ns)));
     }
@@ -265,7 +265,7 @@ impl Outcome {
     fn between(&self) -> HashMap<(&str, &str), &Path> {
         let mut best: HashMap<(&str, &str), (usize, u64, &Path)> = HashMap::new();
         for (id, all) in &self.flows {
-            let Some(flow) = self.told.get(id) else { continue };
+            let Some(flow) = self.hosts.get(id) else { continue };
             for took in all {
                 let new = (took.path.len(), took.delay.packets, &took.path);
                 let known = best.entry((&flow.src, &flow.dst)).or_insert(new);
@@ -282,7 +282,7 @@ impl Outcome {
         let mut cells: BTreeMap<(u8, u8), Cell> = BTreeMap::new();
         for (id, all) in &self.flows {
             let Some(furthest) = furthest(all) else { continue };
-            let flow = self.told.get(id);
+            let flow = self.hosts.get(id);
             let others = flow.and_then(|f| between.get(&(f.src.as_str(), f.dst.as_str())));
             let path = match others {
                 Some(p) if p.len() > furthest.path.len() && p.starts_with(&furthest.path) => p,

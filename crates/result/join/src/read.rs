@@ -72,7 +72,7 @@ pub enum ReadError {
     )]
     Line { name: String, line: u64, reason: String },
     #[error(
-        "{name}, behind row {row}: {reason}; expected a table of the module trajectory as `--format parquet` writes it"
+        "{name}, after row {row}: {reason}; expected a table of the module trajectory as `--format parquet` writes it"
     )]
     Table { name: String, row: u64, reason: String },
     #[error("{name}: more than {most} bytes in line {line}")]
@@ -88,6 +88,11 @@ pub enum ReadError {
 /// A source of one monitor's records.
 pub trait Records {
     /// Returns the next record, or `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with its place if the next record cannot be read, is too long, or lacks a field of
+    /// its table.
     fn next(&mut self) -> Result<Option<Line>, ReadError>;
 }
 
@@ -113,6 +118,11 @@ struct Head<'a> {
 }
 
 /// Parses one line of JSON.
+///
+/// # Errors
+///
+/// Returns the reason if the line is no object of JSON, or if a record of the module `trajectory` lacks a
+/// field.
 pub fn parse(line: &str) -> Result<Line, String> {
     let head: Head<'_> = serde_json::from_str(line).map_err(|e| e.to_string())?;
     let ours = head.module.as_deref().is_some_and(|m| m.split('#').next() == Some("trajectory"));

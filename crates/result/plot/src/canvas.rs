@@ -3,9 +3,9 @@
 //! The layout is computed here, with [`WIDTH`] by [`HEIGHT`] units per picture; plotters draws lines, boxes
 //! and text. PNG is drawn at [`SCALE`] times the size and then averaged, for smooth edges.
 
-use crate::PlotError;
 use crate::axis::Ticks;
 use crate::picture::{Picture, Scale, Series, Shape};
+use crate::{MOST_PICTURES as MOST, PlotError};
 use flame_record::human;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -19,8 +19,6 @@ const HEIGHT: u32 = 500;
 /// Pixels of a PNG per unit of the layout, and drawn pixels per pixel of the PNG.
 const DENSITY: u32 = 2;
 const SCALE: u32 = 2;
-/// Maximum number of pictures in one file.
-const MOST: usize = 16;
 
 /// Colours that colour-blind people can distinguish (Okabe and Ito), the two most different first.
 pub const COLOURS: [RGBColor; 7] = [

@@ -74,6 +74,11 @@ impl Frame {
     }
 
     /// Adds a record from JSON. `null` is stored as NaN.
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of a column that is missing or has an unexpected type. The record is then not
+    /// added.
     pub fn record(&mut self, record: &Map<String, Value>) -> Result<(), String> {
         if self.rows == ROWS {
             self.dropped += 1;

@@ -57,6 +57,10 @@ pub enum Format {
 
 impl Format {
     /// Returns the format by the extension of a file's name.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the name ends neither in `.svg` nor in `.png`.
     pub fn of(path: &std::path::Path) -> Result<Self, PlotError> {
         match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
             Some("svg") => Ok(Self::Svg),
@@ -93,7 +97,10 @@ impl Source {
     fn tables(&self) -> Vec<&str> {
         match self {
             Self::Fixed(chart) => chart.tables.iter().map(|table| table.name).collect(),
-            Self::Declared(declared) => vec![&declared.plot.table],
+            Self::Declared(declared) => {
+                let values = declared.plot.values().map(|(table, _)| table);
+                [declared.plot.table.as_str()].into_iter().chain(values).collect()
+            }
         }
     }
 
@@ -106,7 +113,11 @@ impl Source {
             Self::Fixed(chart) => {
                 chart.tables.iter().map(|table| Frame::new(table.columns.iter().copied())).collect()
             }
-            Self::Declared(declared) => vec![Frame::new(declared.columns().iter().map(String::as_str))],
+            Self::Declared(declared) => {
+                let values = declared.plot.values().map(|(_, column)| Frame::new([column]));
+                let drawn = Frame::new(declared.columns().iter().map(String::as_str));
+                [drawn].into_iter().chain(values).collect()
+            }
         };
         Run { label: label.to_owned(), frames }
     }
@@ -181,6 +192,10 @@ impl Plotter {
     }
 
     /// Adds records of any table. Those that no chart needs are ignored.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a column that a chart needs is missing or has an unexpected type.
     pub fn take(&mut self, module: &str, table: &str, batch: &RecordBatch) -> Result<(), PlotError> {
         for plot in self.plots.iter_mut().filter(|p| p.module == module) {
             if let (Some(at), Some(run)) = (plot.chart.index(table), plot.runs.first_mut()) {
@@ -193,6 +208,11 @@ impl Plotter {
 
     /// Adds the records of an earlier run, in JSON lines as written by `--format json`, to be drawn next to
     /// this run.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the line if a record cannot be read, is no object of JSON, or has no valid value
+    /// in a column that a chart needs.
     pub fn beside(&mut self, label: &str, records: impl BufRead) -> Result<(), PlotError> {
         for plot in &mut self.plots {
             let run = plot.chart.run(label);
@@ -232,7 +252,13 @@ impl Plotter {
         let (mut pictures, mut missing) = (Vec::new(), Vec::new());
         for plot in &mut self.plots {
             plot.runs.retain(|run| run.frames.first().is_some_and(|f| f.rows > 0));
-            let dropped: u64 = plot.runs.iter().flat_map(|r| &r.frames).map(|f| f.dropped).sum();
+            // Values of which only statistics are taken are not in the picture.
+            let drawn = match plot.chart {
+                Source::Fixed(chart) => chart.tables.len(),
+                Source::Declared(_) => 1,
+            };
+            let frames = plot.runs.iter().flat_map(|r| r.frames.iter().take(drawn));
+            let dropped: u64 = frames.map(|f| f.dropped).sum();
             let drawn = if plot.runs.is_empty() { None } else { plot.chart.draw(&plot.runs) };
             let Some(mut picture) = drawn else {
                 let hint = if plot.chart.hint().is_empty() { "" } else { ": " };
@@ -251,7 +277,14 @@ impl Plotter {
     }
 }
 
-/// Returns the bytes of a file with the pictures one below the other.
+/// Maximum number of pictures in one file.
+pub const MOST_PICTURES: usize = 16;
+
+/// Returns the bytes of a file with the pictures, at most [`MOST_PICTURES`], one below the other.
+///
+/// # Errors
+///
+/// Returns an error if the pictures cannot be drawn, a defect of this crate or of the library that draws.
 pub fn render(pictures: &[Picture], format: Format) -> Result<Vec<u8>, PlotError> {
     match format {
         Format::Svg => canvas::svg(pictures).map(String::into_bytes),

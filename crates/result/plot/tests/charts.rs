@@ -108,6 +108,62 @@ fn a_bar_is_as_high_as_its_record() {
     }
 }
 
+fn handshake(rtt_ns: i64) -> Value {
+    json!({"module": "rtt", "table": "handshake", "rtt_ns": rtt_ns})
+}
+
+#[test]
+fn bins_without_a_place_on_a_logarithmic_axis_are_at_its_edge() {
+    let bins = [bin(0, 4096, 10_257), bin(4096, 8192, 20_000), bin(1 << 36, i64::MAX as u64, 3)];
+    let (all, _) = pictures("rtt", &bins);
+    let flame_plot::Shape::Boxes(boxes) = &all[0].series[0].shape else { panic!("no bars") };
+    let heights: Vec<_> = boxes.iter().map(|[_, low, _, high]| high - low).collect();
+    assert_eq!(heights, [10_257.0, 20_000.0, 3.0]);
+    let [left, middle, right] = boxes[..] else { panic!("{boxes:?}") };
+    assert!(left[2] <= middle[0] && middle[2] <= right[0], "{boxes:?}");
+    let widths: Vec<_> = boxes.iter().map(|b| b[2] - b[0]).collect();
+    assert!(widths.iter().all(|width| (width - widths[1]).abs() < 1e-9), "{widths:?}");
+    assert_eq!(
+        all[0].notes,
+        [
+            "leftmost bar: 10,257 connections from 0 to 4.096 µs",
+            "rightmost bar: 3 connections from 1 min 8.719 s on"
+        ]
+    );
+    assert_eq!(all[0].series[0].name, "run: 30,260 connections, median between 4.096 µs and 8.192 µs");
+    // Bins without a place on the axis are counted in a note.
+    let (all, _) = pictures("rtt", &[bin(10, 20, 5), bin(30, 20, 7)]);
+    let expected = "run: not in the picture: 1 bins with 7 connections, which have no place on this axis";
+    assert_eq!(all[0].notes, [expected]);
+    // One bin alone is drawn.
+    let (all, _) = pictures("rtt", &[bin(0, 4096, 9)]);
+    assert_eq!(all[0].notes, ["leftmost bar: 9 connections from 0 to 4.096 µs"]);
+}
+
+#[test]
+fn statistics_come_from_the_records() {
+    let bins = [bin(16_777_216, 33_554_432, 4)];
+    let values = [20_210_000, 20_300_000, 25_000_000, 33_000_000].map(handshake);
+    let (all, _) = pictures("rtt", &[&bins[..], &values[..]].concat());
+    // As DuckDB: median 22.65 ms, quantile_cont(0.99) 32.76 ms.
+    assert_eq!(all[0].series[0].name, "run: 4 connections, median 22.65 ms, 99 % up to 32.76 ms");
+    let (all, _) = pictures("rtt", &[&bins[..], &values[..3]].concat());
+    assert!(all[0].series[0].name.contains("median 20.3 ms"), "{}", all[0].series[0].name);
+}
+
+#[test]
+fn values_that_are_no_numbers_are_counted() {
+    let row = |ts_ns: Value, n: Value| json!({"module": "kinds", "table": "t", "ts_ns": ts_ns, "path": "p", "n": n, "m": 1.0, "d": 5});
+    let rows = [row(1.into(), 1.into()), row(Value::Null, 2.into()), row(3.into(), Value::Null)];
+    let (all, _) = pictures("kinds", &rows);
+    let expected = "1 values are no numbers and not in the picture".to_owned();
+    let of = |title: usize| &all[title].notes;
+    assert!(of(0).contains(&expected) && of(1).contains(&expected) && of(2).contains(&expected), "{all:?}");
+    assert!(of(2).contains(&"3 in all, each bar 16.667 ms".to_owned()), "{:?}", of(2));
+    let series = &all[2].series[0];
+    assert_eq!(series.name, "t: 2");
+}
+
 #[test]
 fn png_has_its_size_and_the_series_colours() {
     let (all, _) = pictures("rtt", &[bin(1_000_000, 2_000_000, 100)]);
@@ -166,7 +222,7 @@ fn a_declared_line_has_its_columns_its_words_and_its_groups() {
     let names: Vec<_> = all[0].series.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["all", "TCP"], "protocols without packets need no line");
     assert_eq!((&all[0].title[..], &all[0].y.label[..]), ("Packets over time", "packets"));
-    assert!(all[0].notes[0].starts_with("a point each 10"), "{:?}", all[0].notes);
+    assert_eq!(all[0].notes, ["always 0: UDP, ICMP, SCTP", "a point each 10 s"]);
     let row = |ts_ns: u64, path: &str| {
         let (n, m) = (3, 10.0);
         json!({"module": "kinds", "table": "t", "ts_ns": ts_ns, "path": path, "n": n, "m": m, "d": 2_000_000})
@@ -178,7 +234,10 @@ fn a_declared_line_has_its_columns_its_words_and_its_groups() {
     assert!(all[0].notes.contains(&"the 6 with most records; 2 more are not in the picture".to_owned()));
     assert_eq!((all[1].series.len(), &all[1].x.label[..], &all[1].title[..]), (2, "d (ms)", "of all kinds"));
     assert_eq!(all[2].series[0].name, "t: 16");
-    assert_eq!((&all[3].x.label[..], &all[3].series[0].name[..]), ("bytes", "run: 160 m, median about 5.5"));
+    assert_eq!(
+        (&all[3].x.label[..], &all[3].series[0].name[..]),
+        ("bytes", "run: 160 m, median between 3 and 10")
+    );
     let mut plotter = plotter("kinds").only("events").unwrap();
     plotter.beside("run", format!("{}\n", rows[0]).as_bytes()).unwrap();
     assert_eq!(plotter.pictures().0.len(), 1);

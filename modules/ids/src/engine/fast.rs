@@ -6,6 +6,7 @@
 
 use super::gate::{self, Gate};
 use super::grams::{GRAM, Grams};
+use super::work::{BYTE, HIT, Work};
 use crate::rule::Step;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::Automaton;
@@ -121,46 +122,62 @@ impl Fast {
         fast
     }
 
-    /// Calls `hit` with the number of each rule whose pattern occurs, with some more than once. Ends early
-    /// if no `work` is left.
+    /// Calls `hit` with the number of each rule whose pattern occurs, with some more than once, as long as
+    /// there is work left.
     #[inline]
-    pub fn find(&self, payload: &[u8], work: &mut u32, mut hit: impl FnMut(u32)) {
+    pub fn find(&self, payload: &[u8], work: &mut Work, mut hit: impl FnMut(u32)) {
         if let Some(table) = &self.table {
-            table.run(payload, |pattern| self.rules_of(table.patterns[pattern], &mut hit));
+            table.run(payload, work, |pattern, work| self.rules_of(table.patterns[pattern], work, &mut hit));
         }
         if let Some(many) = &self.many {
-            many.grams.find(payload, work, |number| {
-                self.rules_of(many.patterns[number as usize], &mut hit);
+            many.grams.find(payload, work, |number, work| {
+                self.rules_of(many.patterns[number as usize], work, &mut hit)
             });
         }
     }
 
     #[inline]
-    fn rules_of(&self, (start, end): (u32, u32), hit: &mut impl FnMut(u32)) {
-        self.rules[start as usize..end as usize].iter().for_each(|rule| hit(*rule));
+    fn rules_of(&self, (start, end): (u32, u32), work: &mut Work, hit: &mut impl FnMut(u32)) -> bool {
+        let rules = &self.rules[start as usize..end as usize];
+        let is_left = work.spend_each(rules.len(), HIT);
+        if is_left {
+            rules.iter().for_each(|rule| hit(*rule));
+        }
+        is_left
     }
 }
 
 impl Table {
+    /// Calls `hit` with each pattern that occurs until it returns false.
     #[inline]
-    fn run(&self, payload: &[u8], mut hit: impl FnMut(usize)) {
+    fn run(&self, payload: &[u8], work: &mut Work, mut hit: impl FnMut(usize, &mut Work) -> bool) {
         let automaton = &self.automaton;
         let Ok(start) = automaton.start_state(Anchored::No) else { return };
-        let (mut state, mut i) = (start, 0);
+        if !work.spend_each(payload.len() / 16 + 1, BYTE) {
+            return;
+        }
+        let (mut state, mut i, mut steps) = (start, 0, 0);
         loop {
             if state == start {
                 i = self.scan.next(payload, i);
             }
-            let Some(byte) = payload.get(i) else { return };
+            let Some(byte) = payload.get(i) else { break };
             state = automaton.next_state(Anchored::No, state, *byte);
-            i += 1;
+            (i, steps) = (i + 1, steps + 1);
             // Dead and matching states are the special ones; a search for all matches never reaches a dead
             // state.
             if automaton.is_special(state) && automaton.is_match(state) {
+                if !work.spend_each(steps, BYTE) {
+                    return;
+                }
+                steps = 0;
                 for n in 0..automaton.match_len(state) {
-                    hit(automaton.match_pattern(state, n).as_usize());
+                    if !hit(automaton.match_pattern(state, n).as_usize(), work) {
+                        return;
+                    }
                 }
             }
         }
+        work.spend_each(steps, BYTE);
     }
 }

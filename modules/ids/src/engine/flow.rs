@@ -1,4 +1,5 @@
-//! Connections: who began one and whether it was answered, as far as packets tell without reassembly.
+//! Connections: the end that began one, and whether it was answered, as far as packets show without
+//! reassembly.
 //!
 //! In Suricata's dialect, every IP packet belongs to a connection, whose client sent its first packet. A TCP
 //! connection is established after SYN, SYN-ACK and the client's ACK; another SYN begins a new one, unless it

@@ -4,6 +4,7 @@
 //! four bytes of a payload whether they may be chosen ones; the patterns of those are compared in full. So
 //! memory is small enough for the first cache, however many patterns there are.
 
+use super::work::{BYTE, COMPARE, COMPARE_BYTE, Work};
 use std::collections::BTreeMap;
 
 /// The number of bytes that are looked up at once.
@@ -51,7 +52,7 @@ fn gram(bytes: &[u8]) -> u32 {
 }
 
 /// Returns how frequent a byte is in payloads, from 0.
-fn frequency(byte: u8) -> u32 {
+pub fn frequency(byte: u8) -> u32 {
     match byte.to_ascii_lowercase() {
         0 => 5,
         b' ' | b'\r' | b'\n' | 0xff => 4,
@@ -108,10 +109,13 @@ impl Grams {
         grams
     }
 
-    /// Calls `hit` with the number of each pattern that occurs, with some more than once. The answer is
-    /// whether the whole payload was searched: each pattern that is compared takes one of `work`.
+    /// Calls `hit` with the number of each pattern that occurs, with some more than once, until it returns
+    /// false. The answer is whether the whole payload was searched.
     #[inline]
-    pub fn find(&self, payload: &[u8], work: &mut u32, mut hit: impl FnMut(u32)) -> bool {
+    pub fn find(&self, payload: &[u8], work: &mut Work, mut hit: impl FnMut(u32, &mut Work) -> bool) -> bool {
+        if !work.spend_each(payload.len(), BYTE) {
+            return false;
+        }
         for (at, bytes) in payload.windows(GRAM).enumerate() {
             let found = fold(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
             let bit = hash(found) >> (32 - BITS);
@@ -124,31 +128,38 @@ impl Grams {
         true
     }
 
-    /// Compares the patterns whose chosen bytes are those at `at`.
+    /// Compares the patterns whose chosen bytes are those at `at`. A function of its own, because each byte
+    /// would pay for its instructions.
+    #[inline(never)]
     fn compare(
         &self,
         payload: &[u8],
         at: usize,
         found: u32,
-        work: &mut u32,
-        hit: &mut impl FnMut(u32),
+        work: &mut Work,
+        hit: &mut impl FnMut(u32, &mut Work) -> bool,
     ) -> bool {
         let slot = (hash(found) >> self.shift) as usize;
-        for i in self.heads[slot] as usize..self.heads[slot + 1] as usize {
+        let slots = self.heads[slot] as usize..self.heads[slot + 1] as usize;
+        if !work.spend_each(slots.len() + 4, BYTE) {
+            return false;
+        }
+        for i in slots {
             if self.chosen[i].0 != found {
                 continue;
             }
             let from = i.checked_sub(1).map_or(0, |before| self.chosen[before].1);
             for number in from as usize..self.chosen[i].1 as usize {
-                if *work == 0 {
+                let Entry { pattern, offset } = &self.entries[number];
+                if !work.spend(COMPARE + COMPARE_BYTE * pattern.len() as u32) {
                     return false;
                 }
-                *work -= 1;
-                let Entry { pattern, offset } = &self.entries[number];
                 let there = at.checked_sub(*offset as usize).and_then(|start| payload.get(start..));
                 let there = there.and_then(|bytes| bytes.get(..pattern.len()));
-                if there.is_some_and(|bytes| bytes.eq_ignore_ascii_case(pattern)) {
-                    hit(self.numbers[number]);
+                if there.is_some_and(|bytes| bytes.eq_ignore_ascii_case(pattern))
+                    && !hit(self.numbers[number], work)
+                {
+                    return false;
                 }
             }
         }
@@ -171,8 +182,9 @@ mod tests {
             let grams = Grams::new(patterns.iter().map(Vec::as_slice));
             let mut found = std::collections::BTreeSet::new();
             let payload = payload.as_bytes();
-            let whole = grams.find(payload, &mut 1_000_000, |n| {
+            let whole = grams.find(payload, &mut Work::default(), |n, _| {
                 found.insert(n as usize);
+                true
             });
             prop_assert!(whole);
             let lies = |p: &&Vec<u8>| payload.windows(p.len()).any(|w| w.eq_ignore_ascii_case(p));

@@ -3,6 +3,7 @@
 //! Each range is split into prefixes, of which any two are nested or disjoint. So memory is linear in the
 //! prefixes, however ranges overlap, and a look-up is one binary search and a walk along nested prefixes.
 
+use super::work::{HIT, Work};
 use crate::rule::set::{Number, Set};
 
 /// No prefix.
@@ -86,14 +87,18 @@ impl<T: Number> Index<T> {
         self.prefixes.is_empty()
     }
 
-    /// Calls `hit` with each rule whose set contains the number.
+    /// Calls `hit` with each rule whose set contains the number, as long as there is work left.
     #[inline]
-    pub fn find(&self, n: T, mut hit: impl FnMut(u32)) {
+    pub fn find(&self, n: T, work: &mut Work, mut hit: impl FnMut(u32)) {
         let after = self.starts.partition_point(|(first, _)| *first <= n);
         let Some((_, mut prefix)) = after.checked_sub(1).map(|i| self.starts[i]) else { return };
         while let Some(found) = self.prefixes.get(prefix as usize) {
             let from = (prefix as usize).checked_sub(1).map_or(0, |i| self.prefixes[i].rules as usize);
-            self.rules[from..found.rules as usize].iter().for_each(|rule| hit(*rule));
+            let rules = &self.rules[from..found.rules as usize];
+            if !work.spend_each(rules.len() + 1, HIT) {
+                return;
+            }
+            rules.iter().for_each(|rule| hit(*rule));
             prefix = found.parent;
         }
     }
@@ -121,7 +126,7 @@ mod tests {
             let ends = sets.iter().flat_map(|s| s.parts().iter().flat_map(|(a, b)| [*a, *b]));
             for n in numbers.iter().copied().chain(ends).chain([0, 65_535]) {
                 let mut found = Vec::new();
-                index.find(n, |rule| found.push(rule));
+                index.find(n, &mut Work::default(), |rule| found.push(rule));
                 found.sort_unstable();
                 let expected: Vec<u32> = (0..).zip(&sets).filter(|(_, s)| s.contains(n)).map(|(i, _)| i).collect();
                 prop_assert_eq!(found, expected, "{}", n);

@@ -18,29 +18,37 @@ mod grams;
 mod index;
 mod marks;
 mod number;
+mod prepare;
 mod rates;
 mod regex;
 mod steps;
 mod table;
 mod tls;
+mod work;
 
 pub use app::name;
 pub use dns::Names;
 pub use facts::{Facts, Group};
 pub use tls::server_name;
+pub use work::MOST as MOST_WORK;
 
 use crate::rule::number::MAX_VARS;
 use crate::rule::set::Set;
-use crate::rule::{App, Buffer, Dialect, Part, Rule, RuleSet, Unsupported};
+use crate::rule::{App, Buffer, Rule, RuleSet, Unsupported};
 use conditions::{checks, fits_group, header};
 use fast::Fast;
 use flow::{Flows, Known};
 use gate::{Gate, Head};
 use index::Index;
 use marks::Marks;
+use prepare::{By, Found, Prepared, Ready};
 use rates::Rates;
 use regex::Caches;
-use steps::Steps;
+use std::collections::BTreeMap;
+use work::{CONDITION, HIT, SORT, Work};
+
+/// The largest number of rules that are named as costly.
+const MOST_COSTLY: usize = 100;
 
 /// Limits on the state that is kept.
 #[derive(Clone, Copy, Debug)]
@@ -48,16 +56,6 @@ pub struct Limits {
     pub connections: usize,
     /// The number of pairs of a rule with a rate and an address, and the number of marks.
     pub tracked: usize,
-}
-
-struct Ready {
-    rule: Rule,
-    /// The steps of each part of the rule.
-    parts: Box<[Steps]>,
-    /// Whether the header matches any address and port.
-    anywhere: bool,
-    /// Whether the rule matches once for each connection and direction.
-    once: bool,
 }
 
 /// The counters of an engine.
@@ -76,7 +74,7 @@ pub struct Engine {
     rules: Vec<Ready>,
     /// The gates, by rule.
     gates: Box<[Gate]>,
-    /// What the rule set says about the rules that are not in use.
+    /// The rule set, for its list of the rules that are not in use.
     pub set: RuleSet,
     fast: [Fast; Group::COUNT],
     /// The rules about buffers, by contents, and those without contents.
@@ -98,9 +96,13 @@ pub struct Engine {
     rates: Rates,
     caches: Caches,
     pub counts: Counts,
+    /// The work that the last packet cost.
+    pub spent: u32,
     /// The rules to check, and for each rule the last packet for which it was added.
     candidates: Vec<u32>,
     last: Box<[u64]>,
+    /// The rules that cost most in packets that were abandoned, with the number of those packets.
+    costly: BTreeMap<u32, u64>,
 }
 
 /// Rules by addresses of both families.
@@ -118,71 +120,38 @@ impl Addresses {
     }
 
     #[inline]
-    fn find(&self, ip: &flame_module::Ip, hit: impl FnMut(u32)) {
+    fn find(&self, ip: &flame_module::Ip, work: &mut Work, hit: impl FnMut(u32)) {
         let all = u128::from_be_bytes(ip.bytes);
         match ip.family {
-            4 if !self.v4.is_empty() => self.v4.find((all >> 96) as u32, hit),
+            4 if !self.v4.is_empty() => self.v4.find((all >> 96) as u32, work, hit),
             4 => {}
-            _ if !self.v6.is_empty() => self.v6.find(all, hit),
+            _ if !self.v6.is_empty() => self.v6.find(all, work, hit),
             _ => {}
         }
     }
 }
 
-/// The side by which a rule without contents is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
-    Source,
-    Destination,
-    Port,
-}
-
-/// Returns the side on which a rule restricts addresses most, if to less than a 256th of all.
-fn selective(rule: &Rule) -> By {
-    let width = |set: &crate::rule::address::Addresses| {
-        let v4: u64 = set.v4.parts().iter().map(|(a, b)| u64::from(b - a) + 1).sum();
-        // In units of 2^96, of which IPv6 has 2^32.
-        let v6: u64 = set.v6.parts().iter().map(|(a, b)| ((b - a) >> 96) as u64).sum();
-        v4.max(v6)
-    };
-    let (src, dst) = (width(&rule.header.src), width(&rule.header.dst));
-    match src.min(dst) {
-        least if least >= 1 << 24 => By::Port,
-        least if least == src => By::Source,
-        _ => By::Destination,
-    }
-}
-
 impl Engine {
     pub fn new(mut set: RuleSet, limits: Limits) -> Self {
-        let mut caches = Caches::default();
-        let mut rules = Vec::with_capacity(set.rules.len());
+        let (mut caches, mut start) = (Caches::default(), set.start);
+        let mut all = Vec::with_capacity(set.rules.len());
         for rule in std::mem::take(&mut set.rules) {
-            let parts: Result<_, _> = rule.parts.iter().map(|p| Steps::new(&p.steps, &mut caches)).collect();
-            match parts {
-                Ok(parts) => {
-                    let h = &rule.header;
-                    let anywhere = h.src.is_all()
-                        && h.dst.is_all()
-                        && h.sport.is_all()
-                        && h.dport.is_all()
-                        && h.family.is_none()
-                        && h.number.is_none();
-                    let once = set.dialect == Dialect::Suricata && rule.is_address_only();
-                    rules.push(Ready { anywhere, once, rule, parts });
-                }
-                Err(reason) => {
+            match Prepared::new(rule, set.dialect, &mut caches, &mut start) {
+                Ok(prepared) => all.push(prepared),
+                Err((rule, reason)) => {
                     let kind = reason.split(": ").next().unwrap_or(&reason).to_owned();
-                    let Rule { file, line, sid, .. } = rule;
+                    let Rule { file, line, sid, .. } = *rule;
                     set.refuse(true, Unsupported { file, line, sid, kind, reason });
                 }
             }
         }
+        set.start = start;
         set.unsupported.sort_by_key(|u| (u.file, u.line));
         // As in Suricata, rules that leave marks come before those that ask for them.
-        rules.sort_by_key(|ready| {
-            let asks = ready.rule.marks.iter().any(|m| m.action.asks());
-            let leaves = ready.rule.marks.iter().any(|m| !m.action.asks());
+        all.sort_by_key(|prepared| {
+            let marks = &prepared.ready.rule.marks;
+            let asks = marks.iter().any(|m| m.action.asks());
+            let leaves = marks.iter().any(|m| !m.action.asks());
             match (leaves, asks) {
                 (true, false) => 0,
                 (true, true) => 1,
@@ -190,8 +159,12 @@ impl Engine {
                 (false, false) => 3,
             }
         });
-        let gates: Box<[_]> = rules.iter().map(|r| Gate::new(&r.rule)).collect();
-        let found: Vec<_> = rules.iter().zip(&gates).map(|(r, gate)| Found::new(&r.rule, gate)).collect();
+        let (mut rules, mut gates, mut found) = (Vec::new(), Vec::new(), Vec::new());
+        for prepared in all {
+            rules.push(prepared.ready);
+            gates.push(prepared.gate);
+            found.push(prepared.found);
+        }
         let numbered = || (0u32..).zip(&rules).zip(&found);
         let fast = [Group::Tcp, Group::Udp, Group::Icmp, Group::Other].map(|group| {
             Fast::new(numbered().filter_map(move |((i, r), found)| match found {
@@ -250,9 +223,11 @@ impl Engine {
             rates: Rates::new(limits.tracked),
             caches,
             counts: Counts::default(),
+            spent: 0,
             candidates: Vec::with_capacity(rules.len()),
             last: vec![0; rules.len()].into(),
-            gates,
+            costly: BTreeMap::new(),
+            gates: gates.into(),
             set,
             rules,
         }
@@ -261,6 +236,15 @@ impl Engine {
     /// Returns the number of active rules.
     pub fn rules(&self) -> usize {
         self.rules.len()
+    }
+
+    /// Returns the rules that cost most in packets that were abandoned, and the number of those packets, the
+    /// largest number first.
+    pub fn costly(&self) -> Vec<(&Rule, u64)> {
+        let mut all: Vec<_> = self.costly.iter().collect();
+        all.sort_by_key(|(_, packets)| std::cmp::Reverse(**packets));
+        all.truncate(MOST_COSTLY);
+        all.into_iter().map(|(rule, packets)| (&self.rules[*rule as usize].rule, *packets)).collect()
     }
 
     /// Returns how many of the rules run and why the others do not.
@@ -289,17 +273,18 @@ impl Engine {
             Some(App::Tls) if self.asks_sni => server_name(f.payload).map(|name| [b".", name].concat()),
             _ => None,
         };
-        let mut work = steps::WORK;
+        let mut work = Work::default();
         self.find_candidates(f, &known, &mut work);
         if !self.candidates.is_empty() {
             self.evaluate(f, &known, &mut work, &mut alert);
         }
-        self.counts.given_up += u64::from(work == 0);
+        self.spent = MOST_WORK - work.left();
+        self.counts.given_up += u64::from(work.is_used_up());
     }
 
     /// Collects the rules that the packet may match.
     #[inline]
-    fn find_candidates(&mut self, f: &Facts<'_>, known: &Known, work: &mut u32) {
+    fn find_candidates(&mut self, f: &Facts<'_>, known: &Known, work: &mut Work) {
         let group = f.group as usize;
         let head = Head::new(f.payload, f.tcp_flags);
         let (candidates, last, this) = (&mut self.candidates, &mut self.last, self.counts.packets);
@@ -312,118 +297,125 @@ impl Engine {
             }
         };
         self.fast[group].find(f.payload, work, &mut add);
-        self.ports[group].find(f.ports.1, &mut add);
+        self.ports[group].find(f.ports.1, work, &mut add);
         // A rule that matches once for each direction of a connection needs no look at other packets.
         let mut address = |rule: u32| {
             if known.first || !rules[rule as usize].once {
                 add(rule);
             }
         };
-        self.sources.find(&f.src, &mut address);
-        self.destinations.find(&f.dst, &mut address);
+        self.sources.find(&f.src, work, &mut address);
+        self.destinations.find(&f.dst, work, &mut address);
         if known.app == Some(App::Dns) {
             for name in self.names.iter() {
-                self.dns.1.iter().for_each(|rule| add(*rule));
+                if work.spend_each(self.dns.1.len(), HIT) {
+                    self.dns.1.iter().for_each(|rule| add(*rule));
+                }
                 self.dns.0.find(name, work, &mut add);
             }
         }
         if let Some(name) = &self.server {
-            self.sni.1.iter().for_each(|rule| add(*rule));
+            if work.spend_each(self.sni.1.len(), HIT) {
+                self.sni.1.iter().for_each(|rule| add(*rule));
+            }
             self.sni.0.find(name, work, &mut add);
         }
-        candidates.sort_unstable();
+        // Rules that are not looked at need not be in order.
+        if work.spend_each(candidates.len(), SORT) {
+            candidates.sort_unstable();
+        }
     }
 
     fn evaluate(
         &mut self,
         f: &Facts<'_>,
         known: &Known,
-        work: &mut u32,
+        work: &mut Work,
         alert: &mut impl FnMut(&Rule, Option<App>),
     ) {
-        let dialect = self.set.dialect;
-        for number in self.candidates.iter().map(|n| *n as usize) {
-            let ready = &self.rules[number];
-            let rule = &ready.rule;
-            if !((ready.anywhere || header(rule, f))
-                && fits_group(rule, f.group)
-                && (rule.header.app.is_none() || rule.header.app == known.app)
-                && (!ready.once || known.first)
-                && checks(rule, f)
-                && known.fits(rule.flow))
-            {
-                continue;
+        // The most that a rule cost, and that rule.
+        let (mut most, mut costly) = (0, None);
+        for at in 0..self.candidates.len() {
+            let number = self.candidates[at];
+            let before = work.left();
+            let passes = self.fits(number as usize, f, known, work);
+            let spent = before - work.left();
+            if spent > most {
+                (most, costly) = (spent, Some(number));
             }
-            let mut vars = [0; MAX_VARS];
-            let fit = rule.parts.iter().zip(&ready.parts).all(|(part, steps)| {
-                let mut fits = |bytes: &[u8]| {
-                    let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                    part.sizes.iter().all(|range| range.contains(size))
-                        && steps.fit(bytes, dialect, &mut vars, &mut self.caches, work)
-                };
-                match part.buffer {
-                    Buffer::Payload => fits(f.payload),
-                    Buffer::DnsQuery => {
-                        known.app == Some(App::Dns)
-                            && self.names.iter().any(|name| fits(&name[usize::from(!part.dotprefix)..]))
-                    }
-                    Buffer::TlsSni => {
-                        self.server.as_ref().is_some_and(|name| fits(&name[usize::from(!part.dotprefix)..]))
-                    }
-                }
-            });
-            if !fit {
-                continue;
+            if work.is_used_up() {
+                break;
             }
-            if !rule.marks.is_empty() {
-                if !self.marks.fit(&rule.marks, f, known) {
-                    continue;
-                }
-                self.marks.apply(&rule.marks, f, known);
-            }
-            if rule.silent {
-                continue;
-            }
-            let suppressed = rule.suppressed.iter().any(|s| {
-                s.addresses.as_ref().is_none_or(|set| {
-                    s.source && set.contains(&f.src) || s.destination && set.contains(&f.dst)
-                })
-            });
-            let passes = !suppressed && rule.rate.is_none_or(|rate| self.rates.pass(number, rate, f));
             if passes {
                 self.counts.alerts += 1;
-                alert(rule, known.app);
-            } else {
-                self.counts.held_back += 1;
+                alert(&self.rules[number as usize].rule, known.app);
             }
         }
+        if let Some(rule) = costly.filter(|_| work.is_used_up()) {
+            *self.costly.entry(rule).or_default() += 1;
+        }
     }
-}
 
-/// How a rule is found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Found {
-    Payload(Vec<u8>),
-    Buffer(Buffer, Option<Vec<u8>>),
-    Plain(By),
-}
-
-impl Found {
-    fn new(rule: &Rule, gate: &Gate) -> Self {
-        let of = |part: &Part| {
-            let pattern = fast::pattern(part.steps.iter(), None);
-            (part.buffer != Buffer::Payload).then_some((part.buffer, pattern))
-        };
-        // A buffer is in few packets, so it is the better choice.
-        let buffers: Vec<_> = rule.parts.iter().filter_map(of).collect();
-        if let Some((buffer, pattern)) =
-            buffers.iter().find(|(_, pattern)| pattern.is_some()).or(buffers.first())
+    /// Returns whether a rule alerts on a packet.
+    #[inline]
+    fn fits(&mut self, number: usize, f: &Facts<'_>, known: &Known, work: &mut Work) -> bool {
+        let ready = &self.rules[number];
+        let rule = &ready.rule;
+        if !work.spend(ready.look)
+            || !(ready.anywhere || header(rule, f))
+            || !fits_group(rule, f.group)
+            || rule.header.app.is_some() && rule.header.app != known.app
+            || ready.once && !known.first
+            || !checks(rule, f)
+            || !known.fits(rule.flow)
         {
-            return Self::Buffer(*buffer, pattern.clone());
+            return false;
         }
-        match fast::pattern(rule.payload_steps(), Some(gate)) {
-            Some(pattern) => Self::Payload(pattern),
-            None => Self::Plain(selective(rule)),
+        let dialect = self.set.dialect;
+        let mut vars = [0; MAX_VARS];
+        let fit = rule.parts.iter().zip(&ready.parts).all(|(part, steps)| {
+            let mut fits = |bytes: &[u8]| {
+                let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                work.spend_each(1 + part.sizes.len(), CONDITION)
+                    && part.sizes.iter().all(|range| range.contains(size))
+                    && steps.fit(bytes, dialect, &mut vars, &mut self.caches, work)
+            };
+            match part.buffer {
+                Buffer::Payload => fits(f.payload),
+                Buffer::DnsQuery => {
+                    known.app == Some(App::Dns)
+                        && self.names.iter().any(|name| fits(&name[usize::from(!part.dotprefix)..]))
+                }
+                Buffer::TlsSni => {
+                    self.server.as_ref().is_some_and(|name| fits(&name[usize::from(!part.dotprefix)..]))
+                }
+            }
+        });
+        if !fit {
+            return false;
         }
+        if !rule.marks.is_empty() {
+            if !self.marks.fit(&rule.marks, f, known) {
+                return false;
+            }
+            self.marks.apply(&rule.marks, f, known);
+        }
+        if rule.silent {
+            return false;
+        }
+        let suppressed = rule.suppressed.iter().flat_map(|all| all.iter()).any(|s| {
+            !work.spend(CONDITION)
+                || s.addresses.as_ref().is_none_or(|set| {
+                    s.source && set.contains(&f.src) || s.destination && set.contains(&f.dst)
+                })
+        });
+        if work.is_used_up() {
+            return false;
+        }
+        if suppressed || rule.rate.is_some_and(|rate| !self.rates.pass(number, rate, f)) {
+            self.counts.held_back += 1;
+            return false;
+        }
+        work.spend(ready.alert)
     }
 }

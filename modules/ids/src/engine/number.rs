@@ -1,6 +1,7 @@
 //! Numbers in the payload: what `byte_test`, `byte_jump`, `byte_extract` and `byte_math` read and compute.
 
 use super::regex::Caches;
+use super::work::Work;
 use crate::rule::Dialect;
 use crate::rule::bytes::{Compare, Field, From, Jump, Math, Operator};
 use crate::rule::number::{MAX_VARS, Num};
@@ -11,7 +12,7 @@ pub struct Search<'a> {
     pub dialect: Dialect,
     pub vars: &'a mut [u64; MAX_VARS],
     pub caches: &'a mut Caches,
-    pub work: &'a mut u32,
+    pub work: &'a mut Work,
 }
 
 impl Search<'_> {

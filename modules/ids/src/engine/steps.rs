@@ -3,25 +3,27 @@
 //! A step may be relative to the end of the one before. If a later step fails, the earlier ones try their
 //! next position, until all match or the work for this packet is used up.
 
+use super::grams;
 use super::number::{Search, change, compare, jump, read};
 use super::regex::{Caches, Regex};
+use super::work::{COMPARE, COMPARE_BYTE, SCAN, STEP, Work};
 use crate::rule::bytes::{self, Extract, Jump, Math, Test};
 use crate::rule::content::Window;
 use crate::rule::number::{MAX_VARS, Num};
+use crate::rule::start::Start;
 use crate::rule::{Dialect, Step};
-use memchr::memmem::Finder;
 
-/// The work for one packet, in units of one position tried or 16 bytes searched.
-pub const WORK: u32 = 1 << 18;
-
-enum Find {
-    Exact(Box<Finder<'static>>),
-    /// A content in lower case.
-    Nocase(Box<[u8]>),
+/// The search for a content.
+struct Find {
+    /// In lower case if case does not matter.
+    bytes: Box<[u8]>,
+    nocase: bool,
+    /// The offset of a byte that is rare in payloads: its occurrences are compared.
+    rare: usize,
 }
 
 enum Kind {
-    Content { find: Find, len: usize, window: Window },
+    Content { find: Find, window: Window },
     Regex { regex: Box<Regex>, relative: bool, anchored: bool },
     Data { at: Num, relative: bool },
     Test(Test),
@@ -45,20 +47,18 @@ pub struct Steps {
 
 impl Steps {
     /// Prepares steps. The error states the one that is not supported.
-    pub fn new(steps: &[Step], caches: &mut Caches) -> Result<Self, String> {
+    pub fn new(steps: &[Step], caches: &mut Caches, start: &mut Start) -> Result<Self, String> {
         let mut parts = Vec::with_capacity(steps.len());
         for (i, step) in steps.iter().enumerate() {
             let (kind, not) = match step {
                 Step::Content(c) => {
-                    let find = if c.nocase {
-                        Find::Nocase(c.bytes.to_ascii_lowercase().into())
-                    } else {
-                        Find::Exact(Box::new(Finder::new(&c.bytes).into_owned()))
-                    };
-                    (Kind::Content { find, len: c.bytes.len(), window: c.window }, c.not)
+                    let rare = (0..c.bytes.len()).min_by_key(|i| grams::frequency(c.bytes[*i])).unwrap_or(0);
+                    let bytes = if c.nocase { c.bytes.to_ascii_lowercase() } else { c.bytes.clone() };
+                    let find = Find { bytes: bytes.into(), nocase: c.nocase, rare };
+                    (Kind::Content { find, window: c.window }, c.not)
                 }
                 Step::Pcre(p) => {
-                    let regex = Box::new(Regex::new(p, caches)?);
+                    let regex = Box::new(Regex::new(p.compile(start)?, caches)?);
                     (Kind::Regex { regex, relative: p.relative, anchored: p.anchored }, p.not)
                 }
                 Step::Data { at, relative, not } => (Kind::Data { at: *at, relative: *relative }, *not),
@@ -80,7 +80,7 @@ impl Steps {
         dialect: Dialect,
         vars: &mut [u64; MAX_VARS],
         caches: &mut Caches,
-        work: &mut u32,
+        work: &mut Work,
     ) -> bool {
         run(&self.parts, 0, &mut Search { payload, dialect, vars, caches, work })
     }
@@ -107,7 +107,10 @@ fn leads(later: &[Step]) -> bool {
 
 /// Returns whether these parts match, where `cursor` is the end of the part before.
 fn run(parts: &[Part], cursor: usize, search: &mut Search<'_>) -> bool {
-    let Some((part, rest)) = parts.split_first() else { return true };
+    let Some((part, rest)) = parts.split_first() else { return !search.work.is_used_up() };
+    if !search.work.spend(STEP) {
+        return false;
+    }
     let payload = search.payload;
     match &part.kind {
         Kind::Data { at, relative } => {
@@ -117,12 +120,13 @@ fn run(parts: &[Part], cursor: usize, search: &mut Search<'_>) -> bool {
             let least = i64::from(!*relative || search.dialect == Dialect::Snort);
             (end + least <= payload.len() as i64) != part.not && run(rest, cursor, search)
         }
-        Kind::Content { find, len, window } => {
-            let Some((start, end)) = place(*window, cursor, *len, search) else {
+        Kind::Content { find, window } => {
+            let len = find.bytes.len();
+            let Some((start, end)) = place(*window, cursor, len, search) else {
                 return part.not && run(rest, cursor, search);
             };
             let mut from = start;
-            while let Some(at) = next(find, *len, payload, from, end, search.work) {
+            while let Some(at) = next(find, payload, from, end, search.work) {
                 if part.not {
                     return false;
                 }
@@ -134,12 +138,13 @@ fn run(parts: &[Part], cursor: usize, search: &mut Search<'_>) -> bool {
                 }
                 from = at + 1;
             }
-            part.not && *search.work > 0 && run(rest, cursor, search)
+            part.not && run(rest, cursor, search)
         }
         Kind::Regex { regex, relative, anchored } => {
             let from = if *relative { cursor.min(payload.len()) } else { 0 };
-            let Some(found) = find_regex(regex, &payload[from..], 0, *anchored, search) else {
-                return part.not && *search.work > 0 && run(rest, cursor, search);
+            let Some(found) = regex.find(&payload[from..], 0, *anchored, search.caches, search.work) else {
+                // Nothing matches once the work is used up.
+                return part.not && run(rest, cursor, search);
             };
             if part.not {
                 return false;
@@ -151,10 +156,16 @@ fn run(parts: &[Part], cursor: usize, search: &mut Search<'_>) -> bool {
                 return false;
             }
             // Each start position may have another end.
-            (0..=payload.len() - from).any(|start| {
-                let end = find_regex(regex, &payload[from..], start, true, search);
-                end.is_some_and(|end| run(rest, from + end, search))
-            })
+            for start in 0..=payload.len() - from {
+                let end = regex.find(&payload[from..], start, true, search.caches, search.work);
+                if end.is_some_and(|end| run(rest, from + end, search)) {
+                    return true;
+                }
+                if search.work.is_used_up() {
+                    break;
+                }
+            }
+            false
         }
         Kind::Test(test) => {
             let Some((found, _)) = read(&test.field, cursor, search) else { return false };
@@ -191,47 +202,42 @@ fn place(window: Window, cursor: usize, size: usize, search: &Search<'_>) -> Opt
     (end == len).then(|| (from.max(len - size as i64).max(0) as usize, end as usize))
 }
 
-/// Returns the next position of a content at or after `from` that ends by `end`.
-fn next(find: &Find, len: usize, payload: &[u8], from: usize, end: usize, work: &mut u32) -> Option<usize> {
+/// Returns the next position of a content at or after `from` that ends by `end`. There is none if the work is
+/// used up.
+fn next(find: &Find, payload: &[u8], from: usize, end: usize, work: &mut Work) -> Option<usize> {
     let within = payload.get(from..end)?;
-    if within.len() < len || !spend(work, within.len()) {
-        return None;
-    }
-    match find {
-        Find::Exact(finder) => finder.find(within).map(|i| from + i),
-        Find::Nocase(lower) => {
-            let first = *lower.first()?;
-            let last = within.len() - len;
-            let starts = memchr::memchr2_iter(first, first.to_ascii_uppercase(), &within[..=last]);
-            let mut found = starts.filter(|&i| within[i..i + len].eq_ignore_ascii_case(lower));
-            found.next().map(|i| from + i)
+    let places = within.len().checked_sub(find.bytes.len())?;
+    let rare = *find.bytes.get(find.rare)?;
+    let bytes = within.get(find.rare..=find.rare + places)?;
+    let mut at = 0;
+    loop {
+        let rest = bytes.get(at..)?;
+        let found = match find.nocase {
+            true => memchr::memchr2(rare, rare.to_ascii_uppercase(), rest),
+            false => memchr::memchr(rare, rest),
+        };
+        let searched = found.unwrap_or(rest.len());
+        if !work.spend_each(searched / 16 + 2, SCAN) {
+            return None;
         }
+        at += found?;
+        let same = common(&within[at..], find);
+        if !work.spend(COMPARE + COMPARE_BYTE * same as u32) {
+            return None;
+        }
+        if same == find.bytes.len() {
+            return Some(from + at);
+        }
+        at += 1;
     }
 }
 
-/// Subtracts from the work and returns whether enough was left.
-pub fn spend(work: &mut u32, bytes: usize) -> bool {
-    let left = work.checked_sub(1 + (bytes / 16) as u32);
-    *work = left.unwrap_or(0);
-    left.is_some()
-}
-
-/// Returns the end of the first match from `start` on.
-fn find_regex(
-    regex: &Regex,
-    payload: &[u8],
-    start: usize,
-    anchored: bool,
-    search: &mut Search<'_>,
-) -> Option<usize> {
-    if !spend(search.work, payload.len() - start) {
-        return None;
-    }
-    match regex.find(payload, start, anchored, search.caches) {
-        Ok(found) => found,
-        Err(()) => {
-            *search.work = 0;
-            None
-        }
+/// Returns how many of a content's bytes are the first ones here.
+#[inline]
+fn common(here: &[u8], find: &Find) -> usize {
+    let pairs = here.iter().zip(&find.bytes);
+    match find.nocase {
+        true => pairs.take_while(|(a, b)| a.to_ascii_lowercase() == **b).count(),
+        false => pairs.take_while(|(a, b)| a == b).count(),
     }
 }

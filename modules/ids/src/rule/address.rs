@@ -49,6 +49,11 @@ impl Kind for Addresses {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
+    fn ranges(&self) -> u64 {
+        // An address costs several times as much to read as a port.
+        4 + self.v4.parts().len() as u64 + 6 * self.v6.parts().len() as u64
+    }
+
     fn union(sets: Vec<Self>) -> Self {
         let (v4, v6): (Vec<_>, Vec<_>) = sets.into_iter().map(|s| (s.v4, s.v6)).unzip();
         Self { v4: Set::union(v4), v6: Set::union(v6) }

@@ -7,11 +7,11 @@ use super::text::Piece;
 pub enum Mode {
     /// These bits and no others.
     Exactly,
-    /// All of these bits, and possibly others (`+`).
+    /// A match of all of these bits, and possibly others (`+`).
     All,
-    /// At least one of these bits (`*`).
+    /// A match of at least one of these bits (`*`).
     Any,
-    /// None of these bits (`!`).
+    /// A match of none of these bits (`!`).
     None,
 }
 
@@ -53,6 +53,11 @@ pub const TCP: [(char, u8); 10] = [
 pub const FRAGMENT: [(char, u8); 3] = [('M', 1), ('D', 2), ('R', 4)];
 
 /// Parses `[!|*|+]LETTERS[,LETTERS TO IGNORE]`; the sign may also follow the letters.
+///
+/// # Errors
+///
+/// Returns an error with its offset if a letter is unknown or missing, or if there is more than one list of
+/// bits to ignore.
 #[inline(never)]
 pub fn read(piece: Piece<'_>, letters: &[(char, u8)]) -> Result<Bits, Wrong> {
     let mut parts = piece.parts(',');

@@ -160,6 +160,10 @@ impl Parts {
 }
 
 /// Parses `BYTES, [!]OPERATOR, VALUE, OFFSET[, WORD …]`.
+///
+/// # Errors
+///
+/// Returns an error with its offset if a value is missing or not in its range, or if a word is unknown.
 #[inline(never)]
 pub fn test(piece: Piece<'_>, names: &Names) -> Parsed<Test> {
     let mut all = piece.parts(',');
@@ -191,6 +195,10 @@ pub fn test(piece: Piece<'_>, names: &Names) -> Parsed<Test> {
 }
 
 /// Parses `BYTES, OFFSET[, WORD …]`.
+///
+/// # Errors
+///
+/// Returns an error with its offset if a value is missing or not in its range, or if a word is unknown.
 #[inline(never)]
 pub fn jump(piece: Piece<'_>, names: &Names) -> Parsed<Jump> {
     let mut all = piece.parts(',');
@@ -226,6 +234,11 @@ pub fn jump(piece: Piece<'_>, names: &Names) -> Parsed<Jump> {
 }
 
 /// Parses `BYTES, OFFSET, NAME[, WORD …]`.
+///
+/// # Errors
+///
+/// Returns an error with its offset if a value is missing or not in its range, if a word is unknown, or if
+/// the rule has too many variables.
 #[inline(never)]
 pub fn extract(piece: Piece<'_>, names: &mut Names) -> Parsed<Extract> {
     let mut all = piece.parts(',');
@@ -248,6 +261,11 @@ pub fn extract(piece: Piece<'_>, names: &mut Names) -> Parsed<Extract> {
 }
 
 /// Parses `bytes N, offset N, oper OPERATOR, rvalue N, result NAME[, WORD …]`.
+///
+/// # Errors
+///
+/// Returns an error with its offset if a value is missing or not in its range, if a word is unknown, or if
+/// the rule has too many variables.
 #[inline(never)]
 pub fn math(piece: Piece<'_>, names: &mut Names) -> Parsed<Math> {
     let mut parts = Parts::new(Num::Is(0), Num::Is(0));

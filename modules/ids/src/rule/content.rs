@@ -34,6 +34,11 @@ pub struct Content {
 }
 
 /// Parses `[!]"TEXT"[,MODIFIER …]`.
+///
+/// # Errors
+///
+/// Returns an error with its offset if the text is not quoted, has an invalid escape or not 1 to [`MAX`]
+/// bytes, or if a modifier is unknown or not valid.
 #[inline(never)]
 pub fn read(piece: Piece<'_>, names: &Names) -> Result<Content, Wrong> {
     let piece = piece.trim();
@@ -122,12 +127,17 @@ fn bytes(piece: Piece<'_>) -> Result<Vec<u8>, Wrong> {
 
 impl Content {
     /// Applies the modifier `name` and returns whether there is one of that name.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with its offset if the value is not valid, or if the modifier contradicts an earlier
+    /// one.
     #[inline(never)]
     pub fn modify(&mut self, name: Piece<'_>, value: Piece<'_>, names: &Names) -> Result<bool, Wrong> {
         match name.text {
             "nocase" | "rawbytes" => {
                 if !value.is_empty() {
-                    return wrong(value.at, format!("nothing behind {}", name.text));
+                    return wrong(value.at, format!("nothing after {}", name.text));
                 }
                 self.nocase |= name.text == "nocase";
             }
@@ -147,7 +157,7 @@ impl Content {
                 self.window.len = Some(Num::Is(self.bytes.len() as i64));
             }
             "endswith" if value.is_empty() => self.window.to_end = true,
-            "startswith" | "endswith" => return wrong(value.at, format!("nothing behind {}", name.text)),
+            "startswith" | "endswith" => return wrong(value.at, format!("nothing after {}", name.text)),
             "fast_pattern" | "fast_pattern_offset" | "fast_pattern_length" => {
                 self.fast_pattern(name, value)?
             }

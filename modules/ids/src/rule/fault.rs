@@ -5,10 +5,16 @@
 pub struct Wrong {
     pub at: usize,
     pub expected: String,
-    /// What the summary counts this as, if not as a syntax error.
+    /// The kind under which the summary counts this, if not as a syntax error.
     pub kind: Option<String>,
 }
 
+/// Returns a fault as an error, for the last expression of a parser. `expected` completes the sentence
+/// "expected …".
+///
+/// # Errors
+///
+/// Always returns an error.
 pub fn wrong<T>(at: usize, expected: impl AsRef<str>) -> Result<T, Wrong> {
     Err(fault(at, expected.as_ref()))
 }

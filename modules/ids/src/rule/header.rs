@@ -81,6 +81,11 @@ pub fn is_action(word: &str) -> bool {
 
 /// Parses the header and returns it with the text after it. Reasons why the rule cannot be used go to
 /// `unsupported`.
+///
+/// # Errors
+///
+/// Returns an error with its offset if the protocol, the direction, an address or a port is missing or not
+/// valid.
 #[inline(never)]
 pub fn read<'a>(
     piece: Piece<'a>,

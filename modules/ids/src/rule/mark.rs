@@ -4,7 +4,7 @@ use super::fault::{Wrong, wrong};
 use super::text::Piece;
 use std::collections::BTreeMap;
 
-/// What a mark belongs to.
+/// The owner of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The packet's connection (`flowbits`).
@@ -69,6 +69,11 @@ fn action(piece: Piece<'_>) -> Option<Action> {
 }
 
 /// Parses `noalert` or `ACTION,NAME[|NAME …]`; `noalert` gives nothing.
+///
+/// # Errors
+///
+/// Returns an error with its offset if the action or a name is missing, or if an action that is no condition
+/// has several names.
 #[inline(never)]
 pub fn flowbits(piece: Piece<'_>, numbers: &mut Numbers) -> Result<Option<Mark>, Wrong> {
     let mut parts = piece.parts(',');
@@ -88,6 +93,11 @@ pub fn flowbits(piece: Piece<'_>, numbers: &mut Numbers) -> Result<Option<Mark>,
 }
 
 /// Parses `ACTION,NAME,track ip_src|ip_dst|ip_pair[,expire SECONDS]`; `noalert` gives nothing.
+///
+/// # Errors
+///
+/// Returns an error with its offset if the action, the name or the owner is missing, or if `expire` is not
+/// valid. The inner error is the reason why valid marks are not supported.
 #[inline(never)]
 pub fn xbits(piece: Piece<'_>, numbers: &mut Numbers) -> Result<Result<Option<Mark>, String>, Wrong> {
     let mut parts = piece.parts(',');

@@ -22,6 +22,7 @@ pub mod range;
 pub mod rate;
 mod reader;
 pub mod set;
+pub mod start;
 mod text;
 mod vars;
 mod words;
@@ -37,7 +38,7 @@ use std::sync::Arc;
 /// The largest number of rules in use.
 pub const MAX_RULES: usize = 100_000;
 /// The largest number of lines that are listed; more are counted.
-pub const MAX_LISTED: usize = 100_000;
+pub const MAX_LISTED: usize = 32_768;
 
 /// The engine whose rules these are, where engines differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,11 +77,11 @@ pub struct Rule {
     pub target: Option<Target>,
     pub checks: Box<[Check]>,
     pub flow: Flow,
-    /// What the payload and its buffers must hold, in order.
+    /// The contents that the payload and its buffers must have, in order.
     pub parts: Box<[Part]>,
     pub marks: Box<[mark::Mark]>,
     pub rate: Option<rate::Rate>,
-    pub suppressed: Box<[policy::Suppression]>,
+    pub suppressed: Box<[Arc<[policy::Suppression]>]>,
     /// Whether a match is no alert (`noalert`).
     pub silent: bool,
 }
@@ -160,7 +161,7 @@ impl Flow {
     }
 }
 
-/// What a part of a rule is about.
+/// The buffer that a part of a rule examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffer {
     Payload,
@@ -226,7 +227,7 @@ pub struct Unsupported {
     pub line: u32,
     /// The rule's number, or 0 if the line has none.
     pub sid: u32,
-    /// What the summary counts this as.
+    /// The kind under which the summary counts this.
     pub kind: String,
     pub reason: String,
 }
@@ -245,6 +246,8 @@ pub struct RuleSet {
     /// The names of the files; the first is for lines before the first name.
     pub files: Vec<String>,
     pub dialect: Dialect,
+    /// The work of the start so far.
+    pub start: start::Start,
 }
 
 impl RuleSet {
@@ -256,11 +259,16 @@ impl RuleSet {
             let kind = if new && self.kinds.len() > 1000 { "other" } else { &line.kind };
             *self.kinds.entry(kind.to_owned()).or_default() += 1;
         }
-        if self.unsupported.len() < MAX_LISTED {
+        if !self.is_full() {
             self.unsupported.push(line);
         } else {
             self.unlisted += 1;
         }
+    }
+
+    /// Returns whether no more lines are listed.
+    pub fn is_full(&self) -> bool {
+        self.unsupported.len() >= MAX_LISTED
     }
 
     /// Returns the place of a line for people.
@@ -280,6 +288,9 @@ impl RuleSet {
         for (i, (kind, count)) in kinds.iter().take(MOST).enumerate() {
             text += if i == 0 { "; by reason: " } else { ", " };
             text += &format!("{} {kind}", grouped(**count));
+            if *kind == start::BEYOND {
+                text += &format!(" ({})", start::REMEDY);
+            }
         }
         let rest: u64 = kinds.iter().skip(MOST).map(|(_, count)| **count).sum();
         if rest > 0 {

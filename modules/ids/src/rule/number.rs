@@ -29,6 +29,10 @@ pub struct Names(Vec<String>);
 
 impl Names {
     /// Parses a number in `min..=max` or the name of a variable.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with its offset if the number is not in the range, or if there is no such variable.
     #[inline(never)]
     pub fn read(&self, piece: Piece<'_>, min: i64, max: i64) -> Result<Num, Wrong> {
         if piece.text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
@@ -41,6 +45,11 @@ impl Names {
     }
 
     /// Returns the index of a variable, which is new unless it has been set before.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with its offset if the text is no name, or if the rule has [`MAX_VARS`] variables
+    /// already.
     #[inline(never)]
     pub fn define(&mut self, piece: Piece<'_>) -> Result<u8, Wrong> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');

@@ -4,6 +4,7 @@ use super::bits::{self, Bits};
 use super::fault::{Wrong, wrong};
 use super::header::{Header, Proto};
 use super::number::Names;
+use super::start::Start;
 use super::text::Piece;
 use super::words;
 use super::{
@@ -14,8 +15,9 @@ use super::{
 /// The largest number of steps of one rule, and so the depth of the search for them.
 const MAX_STEPS: usize = 128;
 
-/// What the options of a rule refer to.
+/// The context that the options of a rule refer to.
 pub struct Context<'a> {
+    pub start: &'a mut Start,
     pub header: &'a Header,
     pub dialect: Dialect,
     pub marks: &'a mut mark::Numbers,
@@ -30,10 +32,10 @@ pub fn read(piece: Piece<'_>, context: &mut Context<'_>) -> Result<Options, Wron
     let mut names = Names::default();
     let mut rest = piece.skip_space();
     loop {
-        if let Some(behind) = rest.strip(")") {
-            let behind = behind.trim();
-            if !behind.is_empty() {
-                return wrong(behind.at, "nothing behind the closing parenthesis");
+        if let Some(after) = rest.strip(")") {
+            let after = after.trim();
+            if !after.is_empty() {
+                return wrong(after.at, "nothing after the closing parenthesis");
             }
             return Ok(options);
         }
@@ -50,6 +52,7 @@ pub fn read(piece: Piece<'_>, context: &mut Context<'_>) -> Result<Options, Wron
             None if value.is_empty() => value,
             None => return wrong(value.at, "`:` or `;`"),
         };
+        context.start.option();
         options.option(name, value, context, &mut names)?;
         rest = rest.from(end + 1).skip_space();
     }
@@ -84,7 +87,13 @@ impl Options {
     ) -> Result<(), Wrong> {
         let id = |v: Piece<'_>| v.number(1, i64::from(u32::MAX)).map(|n| n as u32);
         match name.text {
-            "msg" => once(&mut self.msg, name, unescape(value.quoted()?.text)),
+            "msg" => {
+                let text = value.quoted()?.text;
+                if text.contains('\\') {
+                    context.start.escaped(text.len());
+                }
+                once(&mut self.msg, name, unescape(text))
+            }
             "sid" => once(&mut self.sid, name, id(value)?),
             "rev" => once(&mut self.rev, name, id(value)?),
             "gid" => once(&mut self.gid, name, id(value)?),
@@ -123,6 +132,8 @@ impl Options {
             }
             "flow" => self.flow(value, context),
             "flowbits" => {
+                context.start.content(value.text.len());
+                context.start.escaped(value.text.len());
                 match mark::flowbits(value, context.marks)? {
                     Some(mark) => self.marks.push(mark),
                     None => self.silent = true,
@@ -130,6 +141,8 @@ impl Options {
                 Ok(())
             }
             "xbits" => {
+                context.start.content(value.text.len());
+                context.start.escaped(value.text.len());
                 match mark::xbits(value, context.marks)? {
                     Ok(Some(mark)) => self.marks.push(mark),
                     Ok(None) => self.silent = true,
@@ -141,12 +154,16 @@ impl Options {
                 once(&mut self.rate, name, rate::read(value, name.text == "detection_filter")?)
             }
             "flags" | "tcp.flags" => {
+                context.start.number();
                 need(context.header, Proto::Tcp, name)?;
                 self.check(Check::Flags(bits::read(value, &bits::TCP)?))
             }
-            "fragbits" => self.check(Check::FragmentBits(Bits { ..bits::read(value, &bits::FRAGMENT)? })),
+            "fragbits" => {
+                context.start.number();
+                self.check(Check::FragmentBits(Bits { ..bits::read(value, &bits::FRAGMENT)? }))
+            }
             "sameip" if value.is_empty() => self.check(Check::SameAddress),
-            "sameip" => wrong(value.at, "nothing behind sameip"),
+            "sameip" => wrong(value.at, "nothing after sameip"),
             "ip_proto" => self.ip_proto(value),
             _ => self.payload(name, value, context, names),
         }
@@ -161,8 +178,17 @@ impl Options {
         context: &mut Context<'_>,
         names: &mut Names,
     ) -> Result<(), Wrong> {
+        match name.text {
+            "pcre" => context.start.escaped(value.text.len()),
+            "isdataat" | "bsize" => context.start.number(),
+            name if name.starts_with("byte_") => context.start.content(value.text.len()),
+            _ => {}
+        }
         let step = match name.text {
-            "content" => Step::Content(content::read(value, names)?),
+            "content" => {
+                context.start.content(value.text.len());
+                Step::Content(content::read(value, names)?)
+            }
             "pcre" => match pcre::read(value)? {
                 Ok(pcre) => Step::Pcre(pcre),
                 Err(reason) => return unused(context, reason),
@@ -186,7 +212,7 @@ impl Options {
             },
             "dns.query" | "dns_query" | "tls.sni" | "tls_sni" | "pkt_data" => {
                 if !value.is_empty() {
-                    return wrong(value.at, format!("nothing behind {}", name.text));
+                    return wrong(value.at, format!("nothing after {}", name.text));
                 }
                 let buffer = match name.text {
                     "pkt_data" => Buffer::Payload,
@@ -241,7 +267,7 @@ impl Options {
             "icode" => (Field::IcmpCode, 255, Some(Proto::Icmp)),
             "icmp_id" => (Field::IcmpId, 65_535, Some(Proto::Icmp)),
             "icmp_seq" => (Field::IcmpSequence, 65_535, Some(Proto::Icmp)),
-            word => match words::reason(word) {
+            word => match words::reason(word, context.start) {
                 Some(reason) => return unused(context, reason),
                 None => return wrong(name.at, "the name of an option"),
             },
@@ -249,6 +275,7 @@ impl Options {
         if let Some(proto) = proto {
             need(context.header, proto, name)?;
         }
+        context.start.number();
         // Suricata's ranges leave their ends out.
         let snort = context.dialect == Dialect::Snort;
         let ends = snort && field == Field::PayloadLength;

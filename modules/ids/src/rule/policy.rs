@@ -22,6 +22,8 @@ pub struct Suppression {
 struct Limits {
     rate: Option<Rate>,
     suppressed: Vec<Suppression>,
+    /// The same, as rules have them, once they are read.
+    shared: Option<Arc<[Suppression]>>,
 }
 
 /// The lines so far, by gid and sid; 0 stands for all.
@@ -34,6 +36,10 @@ pub fn is_line(word: &str) -> bool {
 
 impl Policies {
     /// Parses the line of kind `kind`, after that word. The inner result is a reason why it is not supported.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with its offset if a word, a number or the addresses are missing or not valid.
     #[inline(never)]
     pub fn define(
         &mut self,
@@ -80,18 +86,21 @@ impl Policies {
     }
 
     /// Returns the rate and the suppressions of a rule, which has the rate `own` itself. A rate for one rule
-    /// replaces its own; a rate for all rules does not.
+    /// replaces its own; a rate for all rules does not. Rules share the suppressions of all.
     #[inline(never)]
-    pub fn of(&self, gid: u32, sid: u32, own: Option<Rate>) -> (Option<Rate>, Vec<Suppression>) {
+    pub fn of(&mut self, gid: u32, sid: u32, own: Option<Rate>) -> (Option<Rate>, Vec<Arc<[Suppression]>>) {
         let (mut rate, mut suppressed) = (own, Vec::new());
         for key in [(gid, sid), (gid, 0), (0, 0)] {
-            let Some(limits) = self.0.get(&key) else { continue };
+            let Some(limits) = self.0.get_mut(&key) else { continue };
             rate = match (key.1, limits.rate) {
                 (0, Some(general)) => rate.or(Some(general)),
                 (_, Some(special)) => Some(special),
                 _ => rate,
             };
-            suppressed.extend(limits.suppressed.iter().cloned());
+            if !limits.suppressed.is_empty() {
+                let shared = limits.shared.get_or_insert_with(|| limits.suppressed.as_slice().into());
+                suppressed.push(shared.clone());
+            }
         }
         (rate, suppressed)
     }

@@ -16,6 +16,10 @@ impl Kind for Ports {
         Set::is_empty(self)
     }
 
+    fn ranges(&self) -> u64 {
+        1 + self.parts().len() as u64
+    }
+
     fn union(sets: Vec<Self>) -> Self {
         Set::union(sets)
     }

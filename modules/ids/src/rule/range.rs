@@ -20,6 +20,10 @@ impl Range {
 
 /// Parses a range of numbers up to `limit`; `ends` is whether `3<>5` includes 3 and 5, and `dash` whether
 /// `3-5` does.
+///
+/// # Errors
+///
+/// Returns an error with its offset if a number is missing or larger than `limit`, or if the range is empty.
 #[inline(never)]
 pub fn read(piece: Piece<'_>, limit: u32, ends: bool, dash: bool) -> Result<Range, Wrong> {
     let piece = piece.trim();

@@ -35,6 +35,10 @@ pub struct Rate {
 }
 
 /// Parses `type T, track by_src, count N, seconds N`; a `detection_filter` has no type.
+///
+/// # Errors
+///
+/// Returns an error with its offset if a part is missing, unknown or not valid.
 #[inline(never)]
 pub fn read(piece: Piece<'_>, detection: bool) -> Result<Rate, Wrong> {
     let (mut kind, mut track, mut count, mut seconds) =

@@ -2,6 +2,7 @@
 
 use super::fault::{Wrong, wrong};
 use super::options::{self, Context};
+use super::start::{BEYOND, REMEDY};
 use super::text::Piece;
 use super::vars::Variables;
 use super::{MAX_RULES, Rule, RuleSet, Source, Step, Unsupported, class, header, mark, policy};
@@ -10,20 +11,10 @@ use std::collections::BTreeMap;
 /// The beginning of a line that names the file of the lines after it.
 pub const FILE: &str = "#!file ";
 
-/// The work that a start has time for, in units of the budget, as far as it can be told from lengths. The
-/// rest of `limits.call_budget` is for tables and for counting the lines after that.
-const MOST_WORK: u64 = 8_500_000_000;
-/// Why later rules are not in use.
-const BEYOND: &str = "beyond what the start has time for";
-
-/// Returns about how much work it takes to read a line and to use it if it is a rule.
-fn work_of(line: &str, is_used: bool) -> u64 {
-    let bytes = line.len() as u64;
-    if !is_used {
-        return 30_000 + 300 * bytes;
-    }
-    40_000 + 400 * bytes + 600_000 * line.matches("pcre:").count() as u64
-}
+/// The mark at the beginning of a file that some editors write.
+const BOM: char = '\u{feff}';
+/// The largest number of files whose names are kept.
+const MOST_FILES: usize = 65_536;
 
 /// Parses rules of one file, without variables and thresholds.
 pub fn parse(rules: &str) -> RuleSet {
@@ -38,8 +29,9 @@ pub fn load(source: &Source<'_>) -> RuleSet {
         policies: policy::Policies::default(),
         marks: mark::Numbers::default(),
         seen: BTreeMap::new(),
+        by_name: BTreeMap::new(),
         file: 0,
-        work: 0,
+        has_rules: true,
         set: RuleSet { files: vec![String::new()], dialect: source.dialect, ..RuleSet::default() },
     };
     for (line, reason) in reader.vars.read(source.vars) {
@@ -48,9 +40,10 @@ pub fn load(source: &Source<'_>) -> RuleSet {
     }
     if !source.thresholds.is_empty() {
         reader.name("thresholds");
+        reader.has_rules = false;
         reader.lines(source.thresholds);
     }
-    reader.file = 0;
+    (reader.file, reader.has_rules) = (0, true);
     reader.lines(source.rules);
     reader.finish()
 }
@@ -71,6 +64,50 @@ fn line_end(text: &str) -> usize {
     text.len()
 }
 
+/// The largest number of bytes of a line.
+const MOST_LINE: usize = 1 << 20;
+
+#[inline(never)]
+fn lines_in(text: &str) -> u32 {
+    memchr::memchr_iter(b'\n', text.as_bytes()).count() as u32
+}
+
+/// Returns the number of lines that are neither empty nor comments.
+#[inline(never)]
+fn rules_in(bytes: &[u8]) -> u64 {
+    const CHUNK: usize = 128;
+    let is_rule = |byte: u8| u8::from(byte != b'#') & u8::from(byte != b'\n') & u8::from(byte != b'\r');
+    let begins = |(before, first): (&u8, &u8)| u8::from(*before == b'\n') & is_rule(*first);
+    let first = u64::from(bytes.first().map_or(0, |byte| is_rule(*byte)));
+    let after = bytes.get(1..).unwrap_or_default();
+    // A sum in a byte for each chunk, so that the compiler uses vectors.
+    let chunks = bytes.chunks(CHUNK).zip(after.chunks(CHUNK));
+    first
+        + chunks
+            .map(|(before, after)| u64::from(before.iter().zip(after).map(begins).sum::<u8>()))
+            .sum::<u64>()
+}
+
+/// The number of comments that are read at once.
+const COMMENTS: u32 = 1 << 12;
+
+/// Returns the length of some of the comments and empty lines that a text begins with, and their number.
+/// Names of files are none.
+#[inline(never)]
+fn comments(text: &str) -> (usize, u32) {
+    let bytes = text.as_bytes();
+    let (mut at, mut lines) = (0, 0);
+    while let Some(first) = bytes.get(at).filter(|_| lines < COMMENTS) {
+        let rest = &bytes[at..];
+        if *first != b'\n' && (*first != b'#' || rest.starts_with(FILE.as_bytes())) {
+            break;
+        }
+        at += memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1);
+        lines += 1;
+    }
+    (at, lines)
+}
+
 struct Reader {
     vars: Variables,
     classes: class::Classes,
@@ -78,26 +115,51 @@ struct Reader {
     marks: mark::Numbers,
     /// The files and lines of the rules so far, by gid and sid.
     seen: BTreeMap<(u32, u32), (u32, u32)>,
+    /// The numbers of the files by name.
+    by_name: BTreeMap<String, u32>,
     /// The current file.
     file: u32,
-    /// The work so far.
-    work: u64,
+    /// Whether it has rules, and not only lines about their alerts.
+    has_rules: bool,
     set: RuleSet,
 }
 
 impl Reader {
     fn lines(&mut self, text: &str) {
         let mut number = 1;
-        let mut rest = text;
-        while !rest.is_empty() {
-            // To count the rest takes work, too.
-            if self.work + 40 * rest.len() as u64 > MOST_WORK {
+        let mut rest = text.trim_start_matches(BOM);
+        loop {
+            if rest.is_empty() {
+                return;
+            }
+            if !self.vars.start.has_time_to_skip(rest.len()) {
                 return self.skip(rest, number);
             }
+            let (comments, lines) = comments(rest);
+            if lines > 0 {
+                self.vars.start.comments(comments, lines);
+                (rest, number) = (&rest[comments..], number + lines);
+                continue;
+            }
             let (line, after) = rest.split_at(line_end(rest));
+            if line.len() > MOST_LINE {
+                let reason = format!("a line of more than {MOST_LINE} bytes");
+                let kind = "line too long".to_owned();
+                let found = Unsupported { file: self.file, line: number, sid: 0, kind, reason };
+                self.set.total += u64::from(self.has_rules);
+                self.set.refuse(self.has_rules, found);
+                self.vars.start.comments(4 * line.len(), 1);
+                (rest, number) = (after, number + lines_in(line));
+                continue;
+            }
+            if !self.vars.start.has_time_for(line.len(), rest.len()) {
+                return self.skip(rest, number);
+            }
             rest = after;
             if let Some(name) = line.strip_prefix(FILE) {
+                self.vars.start.other(4 * line.len());
                 self.name(name.trim());
+                rest = rest.trim_start_matches(BOM);
                 number = 1;
                 continue;
             }
@@ -110,44 +172,44 @@ impl Reader {
                     line: number,
                     sid: sid_of(line),
                     kind: kind.to_owned(),
-                    reason: fault.describe(line),
+                    // A description costs more than what is read, and only listed lines need one.
+                    reason: if self.set.is_full() { String::new() } else { fault.describe(line) },
                 };
                 self.set.refuse(is_rule, found);
             }
-            if !line.starts_with('#') {
-                self.work += work_of(line, self.set.rules.len() > rules);
+            match self.set.rules.len() > rules {
+                true => self.vars.start.rule(line.len()),
+                false => self.vars.start.other(line.len()),
             }
-            number += line.bytes().filter(|b| *b == b'\n').count() as u32;
+            number += lines_in(line);
         }
     }
 
     #[inline(never)]
     fn name(&mut self, name: &str) {
-        self.file = match self.set.files.iter().rposition(|f| f == name) {
-            Some(i) => i as u32,
-            None => {
+        self.file = match self.by_name.get(name) {
+            Some(file) => *file,
+            None if self.set.files.len() < MOST_FILES => {
                 self.set.files.push(name.to_owned());
-                (self.set.files.len() - 1) as u32
+                let file = (self.set.files.len() - 1) as u32;
+                self.by_name.insert(name.to_owned(), file);
+                file
             }
+            None => self.file,
         };
     }
 
-    /// Counts the rules that there is no time for, of which the first is listed. A loop of its own, because
-    /// an iteration pays for all instructions in it.
+    /// Counts the rules that there is no time for, of which the first is listed.
     #[inline(never)]
     fn skip(&mut self, text: &str, number: u32) {
-        let (mut count, mut begins) = (0u64, true);
-        for byte in text.bytes() {
-            count += u64::from(begins & !matches!(byte, b'#' | b'\n' | b'\r'));
-            begins = byte == b'\n';
-        }
+        let count = rules_in(text.as_bytes());
         if count == 0 {
             return;
         }
         self.set.total += count;
         self.set.unlisted += count - 1;
         self.set.kinds.insert(BEYOND.to_owned(), count);
-        let (kind, reason) = (BEYOND.to_owned(), format!("{BEYOND}, as all rules after it"));
+        let (kind, reason) = (BEYOND.to_owned(), format!("{BEYOND}, as all rules after it: {REMEDY}"));
         self.set.refuse(false, Unsupported { file: self.file, line: number, sid: 0, kind, reason });
     }
 
@@ -158,7 +220,7 @@ impl Reader {
         self.set.refuse(false, found);
     }
 
-    /// Reads a line. A fault tells whether the line is a rule.
+    /// Reads a line. A fault states whether the line is a rule.
     #[inline(never)]
     fn line(&mut self, line: Piece<'_>, number: u32) -> Result<(), (bool, Wrong)> {
         let line = line.trim();
@@ -199,6 +261,9 @@ impl Reader {
                 self.refuse(number, 0, &reason.clone(), reason);
                 Ok(())
             }
+            _ if !self.has_rules => {
+                other(wrong(word.at, "threshold, event_filter, suppress, rate_filter or a comment"))
+            }
             action if header::is_action(action) => self.rule(line, number).map_err(|wrong| (true, wrong)),
             _ => {
                 let expected = "a rule (alert …), var, ipvar, portvar, config classification or a comment";
@@ -213,6 +278,7 @@ impl Reader {
         let (header, rest) = header::read(line, &mut self.vars, &mut reasons)?;
         let Some(inside) = rest.strip("(") else { return wrong(rest.at, "`(`") };
         let mut context = Context {
+            start: &mut self.vars.start,
             header: &header,
             dialect: self.set.dialect,
             marks: &mut self.marks,
@@ -253,10 +319,6 @@ impl Reader {
                 return wrong(at, "fast_pattern at one content of a rule only");
             }
         }
-        let (class, priority) = match &o.class {
-            Some(name) => self.classes.find(name),
-            None => ("".into(), class::DEFAULT),
-        };
         self.seen.insert((gid, sid), (self.file, number));
         self.set.total += 1;
         self.set.rules.push(Rule {
@@ -267,8 +329,9 @@ impl Reader {
             sid,
             gid,
             rev: o.rev.unwrap_or(1),
-            class,
-            priority: o.priority.unwrap_or(priority),
+            class: o.class.unwrap_or_default().into(),
+            // Until all files are read.
+            priority: o.priority.unwrap_or(0),
             metadata: o.metadata.into(),
             target: o.target,
             checks: o.checks.into(),
@@ -283,9 +346,19 @@ impl Reader {
     }
 
     fn finish(mut self) -> RuleSet {
+        self.set.start = self.vars.start;
         for rule in &mut self.set.rules {
             let (rate, suppressed) = self.policies.of(rule.gid, rule.sid, rule.rate);
             (rule.rate, rule.suppressed) = (rate, suppressed.into());
+            // Classes may be defined after their rules.
+            let (class, priority) = match &*rule.class {
+                "" => ("".into(), class::DEFAULT),
+                name => self.classes.find(name),
+            };
+            rule.class = class;
+            if rule.priority == 0 {
+                rule.priority = priority;
+            }
         }
         self.set
     }

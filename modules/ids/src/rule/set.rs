@@ -80,6 +80,21 @@ impl<T: Number> Set<T> {
         &self.parts
     }
 
+    /// Returns the number of prefixes that the set consists of.
+    pub fn prefixes(&self) -> u64 {
+        let of = |(first, last): (T, T)| {
+            let (mut from, mut count) = (first, 1);
+            loop {
+                let end = from.block(last);
+                if end == last {
+                    return count;
+                }
+                (from, count) = (end.next(), count + 1);
+            }
+        };
+        self.parts.iter().map(|part| of(*part)).sum()
+    }
+
     /// Adds many sets at once; sorting after each would be quadratic.
     pub fn union(sets: impl IntoIterator<Item = Self>) -> Self {
         let mut all: Vec<_> = sets.into_iter().flat_map(|s| s.parts).collect();

@@ -1,6 +1,8 @@
 //! Options of Snort 2 and Suricata that this module knows only by name: a rule with one is listed, whereas an
 //! unknown word is a fault.
 
+use super::start::Start;
+
 const WORDS: &[&str] = &[
     // Snort 2
     "uricontent",
@@ -196,7 +198,8 @@ fn is_known_elsewhere(word: &str) -> bool {
 
 /// Returns the reason why a rule with this option is not supported, if the option is one of other engines.
 #[inline(never)]
-pub fn reason(word: &str) -> Option<String> {
+pub fn reason(word: &str, start: &mut Start) -> Option<String> {
+    start.content(0);
     let streams = STREAMS.iter().any(|prefix| word.starts_with(prefix));
     let needs = if streams { " (needs streams)" } else { "" };
     is_known_elsewhere(word).then(|| format!("option {word}{needs}"))

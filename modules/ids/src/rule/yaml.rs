@@ -45,11 +45,11 @@ pub fn lines(text: &str) -> Vec<Variable<'_>> {
                 let sort = match word.text {
                     "ipvar" => Sort::Addresses,
                     "portvar" => Sort::Ports,
-                    _ => Sort::Any,
+                    _ => Sort::Either,
                 };
                 (sort, name, rest.trim())
             }
-            _ => (Sort::Any, word, rest.trim()),
+            _ => (Sort::Either, word, rest.trim()),
         };
         let value = rest.strip("=").or_else(|| rest.strip(":")).unwrap_or(rest).trim();
         all.push(Variable { sort, name, value: scalar(value), line, line_at });
@@ -57,9 +57,9 @@ pub fn lines(text: &str) -> Vec<Variable<'_>> {
     all
 }
 
-/// Returns the definitions of a suricata.yaml.
-pub fn variables(text: &str) -> Vec<Variable<'_>> {
-    let mut all = Vec::new();
+/// Returns the definitions of a suricata.yaml, and the numbers of the lines among them that are none.
+pub fn variables(text: &str) -> (Vec<Variable<'_>>, Vec<u32>) {
+    let (mut all, mut unknown) = (Vec::new(), Vec::new());
     // The indentations of `vars`, and of the group and its kind, while inside them.
     let (mut vars, mut group) = (None, None);
     for (line, piece) in pieces(text) {
@@ -74,7 +74,12 @@ pub fn variables(text: &str) -> Vec<Variable<'_>> {
         if vars.is_some_and(|depth| indent <= depth) {
             vars = None;
         }
-        let Some(colon) = content.text.find(':') else { continue };
+        let Some(colon) = content.text.find(':') else {
+            if group.is_some() {
+                unknown.push(line);
+            }
+            continue;
+        };
         let (name, value) = (content.to(colon).trim(), content.from(colon + 1).trim());
         match (vars, group, name.text) {
             (None, _, "vars") if indent == 0 => vars = Some(indent),
@@ -87,7 +92,7 @@ pub fn variables(text: &str) -> Vec<Variable<'_>> {
             _ => {}
         }
     }
-    all
+    (all, unknown)
 }
 
 /// Returns the text of a scalar: without quotes, or up to a comment.

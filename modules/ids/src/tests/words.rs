@@ -48,7 +48,7 @@ fn a_line_that_cannot_be_used_stops_no_other() {
             "256 KiB",
         ),
         ("preprocessor stream5_global", 0, "line of kind preprocessor", "preprocessor"),
-        ("alert tcp any any -> any any (sid:77;) trailing", 77, "malformed", "nothing behind"),
+        ("alert tcp any any -> any any (sid:77;) trailing", 77, "malformed", "nothing after"),
         ("alert tcp any any -> any any (msg:\"second\"; sid:1000;)", 1000, "second of one sid", "line 1"),
     ];
     rules += "alert tcp any any -> any any (sid:1000;)\n";
@@ -78,12 +78,12 @@ fn a_line_that_cannot_be_used_stops_no_other() {
 fn the_explosive_expression_of_a_rule_set_runs() {
     let mut engine = engine(
         r#"alert tcp any any -> any any (pcre:"/^SEARCH\s+[^\n]{160}/i"; sid:1;)
-        alert tcp any any -> any any (pcre:"/[a-z]{200}.{200}x/"; sid:2;)"#,
+        alert tcp any any -> any any (pcre:"/[a-z]{100}.{100}x/"; sid:2;)"#,
     );
     assert_eq!(engine.rules(), 2, "{:?}", engine.set.unsupported);
     let long = [b"search ".as_slice(), &[b'a'; 160]].concat();
-    let text = [&[b'a'; 400][..], b"x"].concat();
-    let payloads = [to(80, &long), to(80, &long[..166]), to(80, &text), to(80, &text[..400])];
+    let text = [&[b'a'; 200][..], b"x"].concat();
+    let payloads = [to(80, &long), to(80, &long[..166]), to(80, &text), to(80, &text[..200])];
     assert_eq!(run(&mut engine, &payloads), [vec![1], vec![], vec![2], vec![]]);
     // A payload that needs a new state at every byte ends the search of this packet, not the module.
     let mut x = 1u64;
@@ -342,13 +342,16 @@ threshold gen_id 1, sig_id 2, type limit, track by_src, count 2, seconds 60
 event_filter gen_id 1, sig_id 0, type limit, track by_rule, count 3, seconds 60
 suppress gen_id 1, sig_id 4, track by_dst, ip [10.0.1.0/24,10.0.2.1]
 rate_filter gen_id 1, sig_id 1, track by_src, count 1, seconds 1, new_action drop, timeout 1
-suppress gen_id x";
+suppress gen_id x
+alert tcp any any -> any any (sid:5;)
+garbage";
     let mut engine = of(Source { rules, thresholds, ..Source::default() });
     let segments = vec![to(80, b""); 4];
     assert_eq!(run(&mut engine, &segments), [vec![2, 3], vec![2, 3], vec![3], vec![]]);
     assert_eq!(engine.counts.held_back, 16 - 5);
     let places: Vec<_> = engine.set.unsupported.iter().map(|u| engine.set.place(u)).collect();
-    assert_eq!(places, ["thresholds, line 6", "thresholds, line 7"]);
+    assert_eq!(places, [6, 7, 8, 9].map(|line| format!("thresholds, line {line}")));
+    assert_eq!(engine.summary(), "4 of 4 rules run");
 }
 
 #[test]
@@ -357,20 +360,24 @@ fn a_strict_run_names_the_first_line() {
     let parameters = Parameters::of(tables::Params::DEFAULTS).with("rules", rules).integer("strict", 1);
     let started = std::panic::catch_unwind(|| drop(Native::<Ids>::new(&parameters, 0)));
     let text = *started.unwrap_err().downcast::<String>().unwrap();
-    assert!(text.contains("1 of 2 rules run; by reason: 1 malformed; the first: line 2: "), "{text}");
+    assert!(text.starts_with("parameter strict: line 2: ") && text.contains("1 of 2 rules run; "), "{text}");
 }
 
 #[test]
 fn rules_that_there_is_no_time_for_are_counted() {
-    let long = "x".repeat(30_000);
-    let rules: String = (1..=1000)
-        .map(|sid| format!("alert tcp any any -> any any (msg:\"{long}\"; sid:{sid};)\n# no rule\n\n"))
+    let long = format!("content:\"{}\";", "x".repeat(2000)).repeat(120);
+    let rules: String = (1..=100)
+        .map(|sid| format!("alert tcp any any -> any any ({long} sid:{sid};)\n# no rule\n\n"))
         .collect();
     let set = parse(&rules);
-    let (used, beyond) = (set.rules.len() as u64, set.kinds["beyond what the start has time for"]);
-    assert!(used > 500 && used < 900 && used + beyond == 1000 && set.total == 1000, "{used} {beyond}");
+    let (used, beyond) = (set.rules.len() as u64, set.kinds[rule::start::BEYOND]);
+    assert!(used > 30 && used < 90 && used + beyond == 100 && set.total == 100, "{used} {beyond}");
+    let summary = set.summary(set.rules.len());
+    assert!(
+        summary.ends_with(&format!("{beyond} beyond what a start has time for ({})", rule::start::REMEDY))
+    );
     assert_eq!((set.unsupported.len() as u64, set.unlisted), (1, beyond - 1));
-    assert_eq!(u64::from(set.unsupported[0].line), used * 3 - 1, "the line after the last rule");
+    assert_eq!(u64::from(set.unsupported[0].line), used * 3 + 1, "the first rule that is not read");
 }
 
 proptest! {

@@ -79,11 +79,19 @@ impl<T: Entry> FlowTable<T> {
     }
 
     /// Returns the entry at an index that [`FlowTable::find`] or [`FlowTable::insert`] returned.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the table has no such place.
     pub fn get(&mut self, index: usize) -> &mut T {
         &mut self.entries[index]
     }
 
     /// Frees the place of an entry.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the table has no such place.
     pub fn remove(&mut self, index: usize) {
         self.tags[index / WAYS][index % WAYS] = 0;
     }

@@ -47,6 +47,8 @@ impl<K: Key, V: Copy + Default> Map<K, V> {
         (key.hash() as usize & (sets - 1)) * WAYS
     }
 
+    /// Returns the value of a key. Its time stays as it is, so that reading does not protect it from
+    /// eviction.
     #[inline]
     pub fn get(&self, key: K) -> Option<&V> {
         let at = self.set(&key);
@@ -54,6 +56,7 @@ impl<K: Key, V: Copy + Default> Map<K, V> {
         set.iter().find(|p| p.used != 0 && p.key == key).map(|p| &p.value)
     }
 
+    /// Returns the value of a key, to be changed. Its time stays as it is, as with [`Map::get`].
     #[inline]
     pub fn get_mut(&mut self, key: K) -> Option<&mut V> {
         let at = self.set(&key);
@@ -93,6 +96,7 @@ impl<K: Key, V: Copy + Default> Map<K, V> {
         }
     }
 
+    /// Removes a key, if it is there. This does not count as an eviction.
     pub fn remove(&mut self, key: K) {
         let at = self.set(&key);
         let set = &mut self.places[at..at + WAYS];

@@ -5,8 +5,8 @@ mod traffic;
 
 pub use traffic::{PacketBuilder, Traffic};
 
-use crate::{Batch, Init, Module, Out, Progress, Record, Slow};
-use flame_abi::output::{FRAME, LOG, LOST, MESSAGE};
+use crate::{Batch, Forward, Init, Module, Out, Progress, Record, Slow};
+use flame_abi::output::{FRAME, LOG, LOST, MADE, MESSAGE, SEND, SEND_HEAD};
 use flame_abi::{BatchHeader, Descriptor, InitHeader, role};
 use std::collections::BTreeMap;
 
@@ -19,6 +19,10 @@ pub struct RowBytes {
 
 impl RowBytes {
     /// Returns the little-endian integer of `size` bytes at `offset`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the row is shorter.
     pub fn integer(&self, offset: usize, size: usize) -> u64 {
         self.bytes[offset..offset + size].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
     }
@@ -31,6 +35,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
+    /// Sets a parameter to its encoded value.
     pub fn with(mut self, name: &str, value: &[u8]) -> Self {
         self.values.insert(name.to_owned(), value.to_vec());
         self
@@ -42,6 +47,7 @@ impl Parameters {
         defaults.iter().fold(Self::default(), |all, (name, value)| all.with(name, value))
     }
 
+    /// Sets an integer, a boolean (0 or 1) or a duration in nanoseconds.
     pub fn integer(self, name: &str, value: i64) -> Self {
         self.with(name, &value.to_le_bytes())
     }
@@ -52,6 +58,24 @@ impl Parameters {
 
     pub fn text(self, name: &str, value: &str) -> Self {
         self.with(name, value.as_bytes())
+    }
+
+    /// Returns the bytes that a fast instance without an interval gets at its start, for [`Init::new`].
+    pub fn init(&self) -> Vec<u8> {
+        self.bytes_for(role::FAST, 0)
+    }
+
+    fn bytes_for(&self, role: u32, interval_ns: u64) -> Vec<u8> {
+        let tick_ns = if interval_ns == 0 { 1_000_000_000 } else { interval_ns };
+        let header = InitHeader {
+            abi: flame_abi::VERSION,
+            role,
+            workers: 1,
+            tick_ns,
+            interval_ns,
+            ..Default::default()
+        };
+        [&header.to_bytes(), self.to_bytes().as_slice()].concat()
     }
 
     fn to_bytes(&self) -> Vec<u8> {
@@ -67,6 +91,58 @@ impl Parameters {
     }
 }
 
+/// A packet that a module sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentPacket {
+    /// The index of the packet in its batch, or `None` for a new one.
+    pub index: Option<usize>,
+    pub port: u32,
+    /// Its bytes, or none if it goes on as it came.
+    pub bytes: Vec<u8>,
+}
+
+/// Lets a module decide about packets that come to the input `port`, at most 256, and returns those that it
+/// sends.
+///
+/// # Panics
+/// Panics if there are more packets, or if the output is cut short.
+pub fn push<F: Forward>(module: &mut F, port: u32, traffic: &Traffic) -> Vec<SentPacket> {
+    assert!(traffic.descriptors().len() <= flame_abi::MAX_BATCH, "one batch");
+    let mut out = Out::default();
+    let batch = Batch::new(traffic.descriptors(), traffic.memory(), 0, &BatchHeader::default());
+    module.push(port, &batch, &mut out);
+    let sent = |payload: &[u8]| {
+        let number = |at: usize| u16::from_le_bytes([payload[at], payload[at + 1]]);
+        let index = Some(number(0)).filter(|index| *index != MADE).map(usize::from);
+        SentPacket { index, port: number(2).into(), bytes: payload[SEND_HEAD..].to_vec() }
+    };
+    let output = output(&mut out);
+    frames(&output).filter(|(kind, _)| *kind == SEND).map(|(_, payload)| sent(payload)).collect()
+}
+
+/// Returns all output of a call.
+pub(crate) fn output(out: &mut Out) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        let (bytes, more) = out.hand();
+        all.extend(bytes);
+        if !more {
+            return all;
+        }
+    }
+}
+
+/// Returns the frames of an output: kind and payload of each.
+pub(crate) fn frames(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let (head, after) = rest.split_at_checked(FRAME)?;
+        let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let (payload, next) = after.split_at(length);
+        rest = next;
+        Some((u16::from_le_bytes([head[4], head[5]]), payload))
+    })
+}
+
 /// A fast and a slow instance together, as with one worker.
 pub struct Native<F, S = crate::NoSlow> {
     pub fast: F,
@@ -80,21 +156,20 @@ pub struct Native<F, S = crate::NoSlow> {
 }
 
 impl<F: Module> Native<F> {
+    /// Creates a fast instance alone: its messages are lost. `interval_ns` is the value of `--interval`.
     pub fn new(parameters: &Parameters, interval_ns: u64) -> Self {
         Self::make(parameters, interval_ns, |_| None)
     }
 }
 
 impl<F: Module, S: Slow> Native<F, S> {
+    /// Creates both instances. `interval_ns` is the value of `--interval`.
     pub fn with_slow(parameters: &Parameters, interval_ns: u64) -> Self {
         Self::make(parameters, interval_ns, |bytes| Some(S::new(&Init::new(bytes))))
     }
 
     fn make(parameters: &Parameters, interval_ns: u64, slow: impl FnOnce(&[u8]) -> Option<S>) -> Self {
-        let tick_ns = if interval_ns == 0 { 1_000_000_000 } else { interval_ns };
-        let header =
-            |role| InitHeader { abi: flame_abi::VERSION, role, worker: 0, workers: 1, tick_ns, interval_ns };
-        let bytes = |role| [&header(role).to_bytes(), parameters.to_bytes().as_slice()].concat();
+        let bytes = |role| parameters.bytes_for(role, interval_ns);
         Self {
             fast: F::new(&Init::new(&bytes(role::FAST))),
             slow: slow(&bytes(role::SLOW)),
@@ -128,6 +203,7 @@ impl<F: Module, S: Slow> Native<F, S> {
         }
     }
 
+    /// Calls the tick of the fast instance, then, after its messages, that of the slow one.
     pub fn tick(&mut self, now_ns: u64) {
         while self.fast.tick(now_ns, &mut self.out) == Progress::More {
             self.drain(true);
@@ -142,6 +218,7 @@ impl<F: Module, S: Slow> Native<F, S> {
         }
     }
 
+    /// Makes the last call of the fast instance, then, after its messages, that of the slow one.
     pub fn end(&mut self, now_ns: u64) {
         while self.fast.end(now_ns, &mut self.out) == Progress::More {
             self.drain(true);
@@ -155,22 +232,28 @@ impl<F: Module, S: Slow> Native<F, S> {
         }
     }
 
-    fn drain(&mut self, messages: bool) {
-        let mut output = Vec::new();
-        crate::log::flush(&mut self.out);
-        loop {
-            let (bytes, more) = self.out.hand();
-            output.extend(bytes);
-            if !more {
-                break;
-            }
+    /// Returns the states of the fast and of the slow instance.
+    pub fn export(&mut self) -> (Vec<u8>, Vec<u8>) {
+        let (mut fast, mut slow) = (Vec::new(), Vec::new());
+        self.fast.export(&mut fast);
+        if let Some(instance) = &mut self.slow {
+            instance.export(&mut slow);
         }
-        let mut rest = output.as_slice();
-        while rest.len() >= FRAME {
-            let len = u32::from_le_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
-            let kind = u16::from_le_bytes([rest[4], rest[5]]);
-            let payload = &rest[FRAME..FRAME + len];
-            rest = &rest[FRAME + len..];
+        (fast, slow)
+    }
+
+    /// Gives states to the instances, right after their start. Returns whether all of them were taken. An
+    /// empty state is none.
+    pub fn import(&mut self, fast: &[u8], slow: &[u8]) -> bool {
+        let fast = fast.is_empty() || self.fast.import(fast);
+        let slow = slow.is_empty() || self.slow.as_mut().is_some_and(|instance| instance.import(slow));
+        fast && slow
+    }
+
+    fn drain(&mut self, messages: bool) {
+        crate::log::flush(&mut self.out);
+        let output = output(&mut self.out);
+        for (kind, payload) in frames(&output) {
             match kind {
                 MESSAGE if messages => {
                     if let Some(mut slow) = self.slow.take() {

@@ -45,12 +45,20 @@ impl Traffic {
     }
 
     /// Adds a UDP datagram.
+    ///
+    /// # Panics
+    ///
+    /// Panics if an endpoint is not valid, or if the two are not of one version of IP.
     pub fn udp(&mut self, src: &str, dst: &str) -> PacketBuilder<'_> {
         self.ports(src, dst, proto::UDP, 8)
     }
 
     /// Adds a packet of any protocol between two addresses, for example `10.0.0.1` or `fd00::1`. Its payload
     /// begins after the IP header.
+    ///
+    /// # Panics
+    ///
+    /// Panics if an address is not valid, or if the two are not of one version of IP.
     pub fn ip(&mut self, src: &str, dst: &str, proto: u8) -> PacketBuilder<'_> {
         let address = |text: &str| text.parse().unwrap_or_else(|_| panic!("{text:?}: expected an address"));
         self.add(address(src), address(dst), proto, 0)
@@ -121,6 +129,10 @@ impl Traffic {
     }
 
     /// Adds a copy of the packet that was added last.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is none.
     pub fn again(&mut self) -> PacketBuilder<'_> {
         let bytes = self.memory[self.whole.addr as usize..].to_vec();
         self.whole.addr = self.memory.len() as u32;
@@ -132,6 +144,7 @@ impl Traffic {
         packet
     }
 
+    /// Returns the descriptors of all packets, in the order in which they were added.
     pub fn descriptors(&self) -> &[Descriptor] {
         &self.descriptors
     }
@@ -155,28 +168,48 @@ impl PacketBuilder<'_> {
         self.update()
     }
 
+    /// Sets the flow hash, which otherwise follows from addresses, ports and protocol.
     pub fn hash(&mut self, hash: u32) -> &mut Self {
         self.traffic.whole.hash = hash;
         self.update()
     }
 
+    /// Sets the flags of a TCP segment, in the packet and in its descriptor.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the packet has no room for them behind its IP header.
     pub fn tcp_flags(&mut self, tcp_flags: u8) -> &mut Self {
         self.l4()[13] = tcp_flags;
         self.traffic.whole.tcp_flags = tcp_flags;
         self.update()
     }
 
+    /// Sets the sequence number of a TCP segment.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the packet has no room for one behind its IP header.
     pub fn seq(&mut self, seq: u32) -> &mut Self {
         self.l4()[4..8].copy_from_slice(&seq.to_be_bytes());
         self
     }
 
+    /// Sets the acknowledgment number of a TCP segment.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the packet has no room for one behind its IP header.
     pub fn ack(&mut self, ack: u32) -> &mut Self {
         self.l4()[8..12].copy_from_slice(&ack.to_be_bytes());
         self
     }
 
     /// Sets the options of a TCP segment that has no payload yet, padded to a multiple of four bytes.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are more than 40 bytes of options.
     pub fn tcp_options(&mut self, options: &[u8]) -> &mut Self {
         let len = options.len().next_multiple_of(4);
         assert!(len <= 40, "{len} bytes of options: TCP has room for 40");
@@ -217,6 +250,10 @@ impl PacketBuilder<'_> {
     }
 
     /// Returns the descriptor, for any change; the methods above rebuild it.
+    ///
+    /// # Panics
+    ///
+    /// Never panics, because the builder's packet has been added.
     pub fn descriptor(&mut self) -> &mut Descriptor {
         self.traffic.descriptors.last_mut().expect("the builder's packet was added")
     }

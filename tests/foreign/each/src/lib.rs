@@ -1,5 +1,5 @@
-//! What the modules here share: each packet's bytes go to somebody else's code, and what that found is added
-//! up.
+//! The shared part of the modules here: third-party code searches the bytes of each packet, and its results
+//! are added.
 
 pub use flame_module::Packet;
 use flame_module::{Batch, Init, Module, Out, Progress};
@@ -13,7 +13,7 @@ pub trait Look {
         packet.payload()
     }
 
-    /// How much of what is looked for is in them.
+    /// Returns the number of matches in the bytes.
     fn look(&mut self, bytes: &[u8]) -> u64;
 }
 
@@ -47,11 +47,11 @@ impl<L: Look> Module for Each<L> {
     }
 }
 
-/// What the searches look for.
+/// The patterns of the searches.
 pub const WORDS: [&str; 6] = ["GET ", "POST ", "HTTP/1.", "Host:", "User-Agent:", "example"];
 pub const PATTERN: &str = r"(?:GET|POST|HEAD) [^ ]+ HTTP/1\.[01]|Host: [a-z0-9.]+";
 
-/// What addresses are looked up in.
+/// The table in which addresses are looked up.
 pub const NETWORKS: [(Ipv4Addr, u32); 6] = [
     (Ipv4Addr::new(10, 9, 0, 0), 31),
     (Ipv4Addr::new(172, 16, 0, 0), 12),

@@ -1,14 +1,14 @@
-//! What the types of a manifest leave open.
+//! The rules of a manifest that its types do not enforce.
 
 use super::{
-    Column, ColumnType, MAX_COLUMNS, MAX_TABLES, Manifest, ManifestError, Parameter, ParameterType, Step,
-    Table, line,
+    Column, ColumnType, MAX_COLUMNS, MAX_PORTS, MAX_TABLES, Manifest, ManifestError, Parameter,
+    ParameterType, Step, Table, line,
 };
 use crate::CALL_UNITS;
-use crate::layout::MAX_MEMORY;
+use crate::layout::{MAX_DATA, MAX_MEMORY};
 use std::collections::BTreeSet;
 
-/// What is wrong, and the way to it.
+/// A violation of a rule, and the path of keys to it.
 pub(super) struct Fault<'a> {
     path: Vec<Step<'a>>,
     place: String,
@@ -16,7 +16,7 @@ pub(super) struct Fault<'a> {
 }
 
 impl Fault<'_> {
-    /// In the manifest's text.
+    /// Returns the error with the line of the fault in the manifest's text.
     pub fn of(self, text: &str) -> ManifestError {
         ManifestError::Invalid { line: line(text, &self.path), place: self.place, reason: self.reason }
     }
@@ -32,9 +32,15 @@ pub(super) fn fault<'a>(
     Err(Fault { path: path.to_vec(), place: place.into(), reason: reason.into() })
 }
 
-/// Values of an enum, at most: a row holds the number of one in a byte.
+/// The maximum number of values of an enum: a row holds the number of one in a byte.
 const MAX_VALUES: usize = 255;
-/// MiB of memory, at most.
+/// The maximum length of a table's description in bytes.
+const MAX_DESCRIPTION: usize = 1024;
+/// The maximum length of a column's unit in bytes.
+const MAX_UNIT: usize = 64;
+/// The maximum length of an enum's value in bytes.
+const MAX_VALUE: usize = 256;
+/// The maximum memory in MiB.
 const MAX_MIB: u32 = MAX_MEMORY >> 20;
 
 impl Manifest {
@@ -56,6 +62,32 @@ impl Manifest {
             one_line(&[Step::Key(key)], key, text)?;
         }
         self.check_limits()?;
+        if let Some(ports) = &self.ports {
+            for (key, count) in [("inputs", ports.inputs), ("outputs", ports.outputs)] {
+                if !(1..=MAX_PORTS).contains(&count) {
+                    let path = [Step::Key("ports"), Step::Key(key)];
+                    return fault(
+                        &path,
+                        format!("ports.{key}"),
+                        format!("{count} is not in 1 to {MAX_PORTS}"),
+                    );
+                }
+            }
+            if self.state.is_some() {
+                let reason = "a module with ports keeps no state: remove one of the two";
+                return fault(&[Step::Key("state")], "state", reason);
+            }
+            if self.packets {
+                let reason = "a module with ports sends packets from its outputs: remove it";
+                return fault(&[Step::Key("packets")], "packets", reason);
+            }
+        }
+        if let Some(state) = &self.state
+            && !(1..=MAX_DATA).contains(&state.max)
+        {
+            let path = [Step::Key("state"), Step::Key("max")];
+            return fault(&path, "state.max", format!("{} is not in 1 to {MAX_DATA}", state.max));
+        }
         for (key, parameter) in &self.parameters {
             name(&[Step::Key("parameters"), Step::Key(key)], "parameters", key)?;
             parameter.check(key)?;
@@ -132,7 +164,9 @@ impl Table {
         let table = [Step::Key("tables"), Step::Index(index)];
         let columns = [table[0], table[1], Step::Key("columns")];
         let place = format!("tables.{}", self.name);
-        one_line(&[table[0], table[1], Step::Key("description")], &place, &self.description)?;
+        let description = [table[0], table[1], Step::Key("description")];
+        one_line(&description, &place, &self.description)?;
+        at_most(&description, &place, self.description.len(), MAX_DESCRIPTION, "bytes of description")?;
         at_most(&columns, &place, self.columns.len(), MAX_COLUMNS, "columns")?;
         if self.columns.is_empty() {
             return fault(&columns, place, "has no columns: add one");
@@ -169,7 +203,13 @@ impl Column {
         let mut words = BTreeSet::new();
         match self.values.iter().find(|word| !words.insert(*word)) {
             Some(twice) => fault(path, place, format!("value {twice:?} appears twice: remove one")),
-            None => one_line(path, &place, self.unit.as_deref().unwrap_or("")),
+            None => {
+                let unit = self.unit.as_deref().unwrap_or("");
+                one_line(path, &place, unit)?;
+                at_most(path, &place, unit.len(), MAX_UNIT, "bytes of unit")?;
+                let longest = self.values.iter().map(String::len).max().unwrap_or(0);
+                at_most(path, &place, longest, MAX_VALUE, "bytes of a value")
+            }
         }
     }
 }

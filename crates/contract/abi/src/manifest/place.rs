@@ -1,15 +1,15 @@
-//! Where a key stands in the text of a manifest.
+//! The line of a key in the text of a manifest.
 
 use toml::de::{DeTable, DeValue};
 
-/// A step on the way to a key: into a table, or into an array.
+/// A step of the path to a key: into a table, or into an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     Key(&'a str),
     Index(usize),
 }
 
-/// The line, from 1, of the key at the end of `path`, or of the last step that is there.
+/// Returns the line, from 1, of the key at the end of `path`, or of the last step that exists.
 pub fn line(text: &str, path: &[Step<'_>]) -> usize {
     let Ok(table) = DeTable::parse(text) else { return 1 };
     let mut at = table.span().start;
@@ -44,7 +44,7 @@ mod tests {
         for (path, expected) in [
             (vec![Key("abi")], 1),
             (vec![Key("parameters"), Key("port"), Key("min")], 5),
-            // What is not there is told by what it would be in.
+            // The line of a missing key is that of the table it would be in.
             (vec![Key("parameters"), Key("port"), Key("max")], 3),
             (tables(&[Index(0), Key("columns"), Index(1), Key("name")]), 11),
             (tables(&[Index(1)]), 13),

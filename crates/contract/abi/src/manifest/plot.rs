@@ -27,6 +27,10 @@ pub struct Plot {
     /// The columns in the y direction, each a series.
     #[serde(default)]
     pub y: Vec<String>,
+    /// The column, as `table.column`, with the single values that a histogram counts, from which its
+    /// statistics are computed. Without it, only the bin of the median is known.
+    #[serde(default)]
+    pub values: Option<String>,
     /// The names of these series; their columns' names if there are none.
     #[serde(default)]
     pub labels: Vec<String>,
@@ -42,11 +46,12 @@ pub struct Plot {
     /// The title; the table's description if there is none.
     #[serde(default)]
     pub title: Option<String>,
-    /// What to do if the table has no records.
+    /// Advice to the user if the table has no records.
     #[serde(default)]
     pub hint: Option<String>,
 }
 
+/// The form in which the rows of a plot are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlotKind {
@@ -93,12 +98,39 @@ impl Manifest {
                 return fault(&path("table"), format!("{place}.table"), reason);
             };
             plot.check(index, table)?;
+            plot.check_values(index, &self.tables)?;
         }
         Ok(())
     }
 }
 
 impl Plot {
+    /// Returns the table and the column of [`Plot::values`].
+    pub fn values(&self) -> Option<(&str, &str)> {
+        self.values.as_deref()?.split_once('.')
+    }
+
+    fn check_values<'a>(&'a self, index: usize, tables: &'a [Table]) -> Checked<'a> {
+        let Some(given) = &self.values else { return Ok(()) };
+        let path = [Step::Key("plot"), Step::Index(index), Step::Key("values")];
+        let place = format!("plot.{}.values", self.name);
+        if self.kind != PlotKind::Histogram {
+            return fault(&path, place, "only a histogram has values: remove it");
+        }
+        let numbers = |table: &'a Table| {
+            let numbers = table.columns.iter().filter(|column| column.kind.is_number());
+            numbers.map(|column| format!("{}.{}", table.name, column.name))
+        };
+        let known: Vec<String> =
+            tables.iter().filter(|table| table.name != self.table).flat_map(numbers).collect();
+        if known.contains(given) {
+            return Ok(());
+        }
+        let known = list(known.iter().map(String::as_str));
+        let reason = format!("{given:?} is no number of another table: choose one of {known}");
+        fault(&path, place, reason)
+    }
+
     fn check<'a>(&'a self, index: usize, table: &'a Table) -> Checked<'a> {
         let path = |key| [Step::Key("plot"), Step::Index(index), Step::Key(key)];
         let place = |key: &str| format!("plot.{}.{key}", self.name);
@@ -190,7 +222,7 @@ fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 mod tests {
     use super::*;
 
-    /// From its second line on.
+    /// A valid manifest, from its second line on.
     const GOOD: &str = r#"
         abi = 1
         name = "probe"
@@ -270,6 +302,7 @@ mod tests {
                 23,
                 "column \"low\" is a f64, expected text, enum, ip or mac",
             ),
+            ("unit = ", "values = \"rate.low\"\n        unit = ", 17, "only a histogram has values"),
             ("group = \"path\"", &second("y = [\"low\"]"), 24, "plot.paths.y: 1 columns, events"),
             ("group = \"path\"", &second("colour = 1"), 24, "unknown field `colour`"),
         ];

@@ -150,9 +150,7 @@ impl<'m, 'a> Causes<'m, 'a> {
         // A loop that was found before the walk was given up is a cause of its own.
         match (first, outcome) {
             (Some(refused), _) | (None, Err(refused)) => Err(refused),
-            (None, Ok(outcome)) if outcome.cost.is_bounded() => {
-                Ok(Summary { cost: outcome.cost, returns: outcome.returns })
-            }
+            (None, Ok(outcome)) if outcome.cost.is_bounded() => Ok(outcome.summary()),
             (None, Ok(_)) => Err(Refused { rule: Rule::NoBound, function, offset: 0 }),
         }
     }

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The quantity on which a trip count depends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Depends {
     /// E1: nothing.

@@ -33,6 +33,7 @@ pub struct Dominant {
     pub rest: Bound,
 }
 
+/// The kind of a dominant part: a loop, or an instruction that copies or fills memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     Loop,

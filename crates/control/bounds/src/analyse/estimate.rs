@@ -1,4 +1,4 @@
-//! Adds up weights along the costliest path of each function, over the tree of its structured control flow.
+//! Adds up weights along the worst-case path of each function, over the tree of its structured control flow.
 //!
 //! Trip counts, lengths, lines of memory, and reachable code come from the checker's observations
 //! (`observe`); the rules for loops and batches are the checker's own. A loop without a verified trip count
@@ -26,7 +26,7 @@ pub struct Ask<'c> {
     pub weights: Weights<'c>,
     /// Whether cold paths are included.
     pub cold: bool,
-    /// Whether to keep the costliest path.
+    /// Whether to keep the worst-case path.
     pub traces: bool,
     /// The loop that goes back no more, or the instruction that moves no bytes, by offset.
     pub without: Option<u32>,
@@ -41,7 +41,7 @@ pub struct LoopSum {
     pub depends: Depends,
 }
 
-/// The costliest path to a place.
+/// The worst-case path to a place.
 #[derive(Clone)]
 struct State {
     cost: Cost,
@@ -111,7 +111,7 @@ pub struct Estimate<'m, 'a> {
     function: u32,
     /// The offset of the last instruction.
     at: u32,
-    /// Whether the costliest path of the current walk is kept.
+    /// Whether the worst-case path of the current walk is kept.
     traces: bool,
     /// The loops by offset.
     pub loops: BTreeMap<u32, LoopSum>,
@@ -145,7 +145,7 @@ impl<'m, 'a> Estimate<'m, 'a> {
         }
     }
 
-    /// Returns the cost of a call by the host, and the costliest path.
+    /// Returns the cost of a call by the host, and the worst-case path.
     pub fn entry(&mut self, function: u32, seen: Option<&Seen>) -> (Cost, Option<Path>) {
         self.traces = self.ask.traces;
         let end = self.function(function, seen, State::NEW);

@@ -53,6 +53,11 @@ impl Frame {
 }
 
 impl Graph {
+    /// Reads the calls and frames of a module's functions.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the module is malformed, which a valid one is not.
     pub fn read(wasm: &[u8], module: &Module<'_>) -> Result<Self, wasmparser::Error> {
         let mut graph = Self { imported: module.imports.len() as u32, ..Self::default() };
         for payload in Parser::new(0).parse_all(wasm) {

@@ -4,9 +4,9 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `observe` | keeps the checker's observations during its walk |
-//! | `estimate` | adds up weights along the costliest paths |
+//! | `estimate` | adds up weights along the worst-case paths |
 //! | `weights` | instructions, or their times |
-//! | `path` | the costliest path, for reports |
+//! | `path` | the worst-case path, for reports |
 //! | `depends` | classes E1 to E7 |
 //! | `graph`, `returns`, `stack` | calls: reachability, return, recursion and depth |
 //! | `cause`, `remedy` | the cause of a missing bound, and the change that would give one |
@@ -39,6 +39,7 @@ use crate::rules::Rules;
 use estimate::{Ask, Estimate, LoopSum};
 use flame_abi::layout::names;
 use flame_meter::error::ModuleError;
+use flame_verify::cost::DIVERGING;
 use flame_verify::module::Module;
 use flame_verify::{Cost, Verified};
 use graph::{Graph, Order};
@@ -88,6 +89,7 @@ pub struct Bound {
 impl Bound {
     pub const UNBOUNDED: Self = Self { call: Poly::UNBOUNDED, packet: Poly::UNBOUNDED };
 
+    /// Returns whether both the call and its packets have an upper limit.
     pub fn is_bounded(self) -> bool {
         self.call.is_bounded() && self.packet.is_bounded()
     }
@@ -108,8 +110,10 @@ impl From<Cost> for Bound {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
     pub name: String,
-    /// The bound in executed instructions, on all paths.
+    /// The bound in executed instructions, on all paths, with those of functions that diverge.
     pub bound: Bound,
+    /// The part of `bound` that is for functions that diverge, once for each call.
+    pub diverging: u64,
     /// An estimate of `bound` over paths that return and that the author did not mark as cold (`flame.cold`).
     pub common: Bound,
     /// An estimate in picoseconds over the paths of `common`, if costs were given.
@@ -123,10 +127,11 @@ pub struct Entry {
     pub grows: bool,
     /// The imports that it may call, by name.
     pub imports: Vec<String>,
-    /// The costliest path, from its beginning.
+    /// The worst-case path, from its beginning.
     pub path: Vec<Step>,
 }
 
+/// The result for one loop.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoopReport {
     /// The name or number of the function.
@@ -154,6 +159,10 @@ pub enum TripCount {
 }
 
 /// Analyses the functions of an accepted module that the host calls. With costs, also estimates times.
+///
+/// # Errors
+///
+/// Returns an error if the module is refused by [`check`](crate::check()).
 pub fn analyse(wasm: &[u8], rules: &Rules, costs: Option<&Costs>) -> Result<Analysis, ModuleError> {
     crate::check(wasm, rules)?;
     let read = Read::new(wasm, is_entry).map_err(refused)?;
@@ -161,6 +170,10 @@ pub fn analyse(wasm: &[u8], rules: &Rules, costs: Option<&Costs>) -> Result<Anal
 }
 
 /// Proves bounds of an accepted module, without a report.
+///
+/// # Errors
+///
+/// Returns an error if the module is refused by [`check`](crate::check()).
 pub fn prove(wasm: &[u8], rules: &Rules) -> Result<Proved, ModuleError> {
     crate::check(wasm, rules)?;
     let read = Read::new(wasm, is_entry).map_err(refused)?;
@@ -168,6 +181,10 @@ pub fn prove(wasm: &[u8], rules: &Rules) -> Result<Proved, ModuleError> {
 }
 
 /// Analyses every exported function of any valid module, with any arguments.
+///
+/// # Errors
+///
+/// Returns an error if the module is invalid, or uses a feature that no module may use.
 pub fn analyse_exports(wasm: &[u8]) -> Result<Analysis, ModuleError> {
     let mut validator = wasmparser::Validator::new_with_features(flame_meter::features::FEATURES);
     validator.validate_all(wasm).map_err(refused)?;
@@ -176,10 +193,11 @@ pub fn analyse_exports(wasm: &[u8]) -> Result<Analysis, ModuleError> {
 }
 
 /// The calls that share budgets, of which each is charged at least [`flame_abi::CALL_UNITS`].
-const SHARED: [&str; 5] = [names::INIT, names::TICK, names::END, names::MESSAGE, names::REST];
+const SHARED: [&str; 7] =
+    [names::INIT, names::TICK, names::END, names::MESSAGE, names::REST, names::EXPORT, names::IMPORT];
 
 fn is_entry(name: &str) -> bool {
-    name == names::BATCH || SHARED.contains(&name)
+    names::is_batch(name) || SHARED.contains(&name)
 }
 
 fn refused(e: wasmparser::Error) -> ModuleError {
@@ -217,24 +235,27 @@ impl<'a> Read<'a> {
         Ok(Self { module, graph, exports, verified, records })
     }
 
-    fn bound(&self, name: &str) -> Bound {
+    /// Returns the bound of an entry, and the part of it that is for functions that diverge.
+    fn bound(&self, name: &str) -> (Bound, u64) {
         let of = self.verified.entries.iter().find(|e| e.name == name);
-        of.and_then(|e| e.bound.ok()).map_or(Bound::UNBOUNDED, Bound::from)
+        let lost = if of.is_some_and(|e| e.diverges && e.bound.is_ok()) { DIVERGING } else { 0 };
+        (of.and_then(|e| e.bound.ok()).map_or(Bound::UNBOUNDED, Bound::from), lost)
     }
 
     fn proved(&self) -> Proved {
         let diverging = &self.verified.diverging;
         let (mut uncounted, mut counted) = (BTreeSet::new(), BTreeSet::new());
         for (name, function) in &self.exports {
-            let bound = self.bound(name);
+            let (bound, lost) = self.bound(name);
             let all = self.graph.reaches(&self.module, &[*function], None);
-            let charged = u128::from(flame_abi::CALL_UNITS);
+            // An instance that diverges makes no further call that would be charged too little.
+            let charged = u128::from(flame_abi::CALL_UNITS + lost);
             let is_shared = SHARED.contains(name);
             let is_covered = !is_shared || bound.at(1, MAX_LENGTH).is_some_and(|most| most <= charged);
             if bound.is_bounded() && is_covered {
                 // A function that diverges has no bound: it ends by a trap, or by its counters.
-                let lost: Vec<u32> = all.intersection(diverging).copied().collect();
-                counted.extend(self.graph.reaches(&self.module, &lost, None));
+                let ended: Vec<u32> = all.intersection(diverging).copied().collect();
+                counted.extend(self.graph.reaches(&self.module, &ended, None));
                 uncounted.extend(all);
             } else {
                 counted.extend(all);
@@ -280,14 +301,11 @@ impl<'a> Read<'a> {
         let (mut entries, mut dominant) = (Vec::new(), None);
         for (name, function) in exports {
             let returned = graph.reaches(module, &[*function], Some(&returning));
-            let found = verified.entries.iter().find(|e| e.name == *name).map(|e| e.bound);
-            let (bound, why) = match found {
-                Some(Ok(cost)) => (Bound::from(cost), None),
-                Some(Err(_)) | None => (Bound::UNBOUNDED, Some(causes.of(name, *function))),
-            };
+            let (bound, diverging) = self.bound(name);
+            let why = (!bound.is_bounded()).then(|| causes.of(name, *function));
             let seen = records.entry(*function).filter(|_| bound.is_bounded());
             let (_, path) = hard.entry(*function, seen);
-            if *name == names::BATCH && bound.is_bounded() {
+            if names::is_batch(name) && bound.is_bounded() {
                 let called = graph.reaches(module, &[*function], None);
                 let functions: Vec<u32> =
                     order.functions.iter().copied().filter(|f| called.contains(f)).collect();
@@ -299,6 +317,7 @@ impl<'a> Read<'a> {
             entries.push(Entry {
                 name: (*name).to_owned(),
                 bound,
+                diverging,
                 common: sum(&mut common).filter(|b| b.is_bounded()).unwrap_or(bound),
                 time: time.is_some().then(|| sum(&mut time).unwrap_or(Bound::UNBOUNDED)),
                 why,

@@ -1,4 +1,4 @@
-//! The costliest path, kept during a walk: a list that paths share up to where they diverge.
+//! The worst-case path, kept during a walk: a list that paths share up to where they diverge.
 
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;

@@ -27,6 +27,7 @@ impl Costs {
         fits.or(self.latency.last()).map_or(0, |(_, ps)| ps.saturating_sub(near))
     }
 
+    /// Returns the time of one instruction of a class, in picoseconds.
     pub fn of(&self, class: Class) -> u64 {
         Class::ALL.iter().position(|c| *c == class).map_or(0, |at| self.classes[at])
     }
@@ -41,9 +42,9 @@ pub enum Weights<'c> {
 /// The location of a line that was not touched before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Line {
-    /// In a packet, which was just written.
+    /// A packet, which was just written.
     Packet,
-    /// In this many bytes of the module's own memory.
+    /// A working set of so many bytes in the module's own memory.
     Within(u64),
 }
 

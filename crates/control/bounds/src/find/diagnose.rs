@@ -122,7 +122,7 @@ fn reason(values: &Values, body: &LoopBody<'_, '_>, note: &LoopNote, iteration: 
 enum Movement {
     Up,
     Down,
-    /// By an amount that may be 0, or so large that the sum wraps around.
+    /// A change by an amount that may be 0, or so large that the sum wraps around.
     Varying,
     Other,
 }

@@ -72,6 +72,10 @@ impl Guide for Finder {
 }
 
 /// Returns a certificate for a valid module. Entries for which nothing was found have no bound under it.
+///
+/// # Errors
+///
+/// Returns an error if the module is malformed. A module without any bound is none.
 pub fn find(wasm: &[u8], effort: Effort) -> Result<Certificate, wasmparser::Error> {
     let module = Module::read(wasm, SECTION)?;
     let graph = Graph::read(wasm, &module)?;
@@ -120,7 +124,7 @@ pub(crate) fn find_in(module: &Module<'_>, graph: &Graph, effort: Effort) -> Cer
             outcome.ok().filter(|o| is_useful(o.cost)).map(|o| (o, std::mem::take(&mut walk.notes)))
         });
         if let Some((outcome, notes)) = found {
-            summaries.insert(function, Summary { cost: outcome.cost, returns: outcome.returns });
+            summaries.insert(function, outcome.summary());
             certificate.summaries.push((function, notes));
         }
     }

@@ -4,7 +4,7 @@ use super::choices::Choices;
 use super::packets::{Call, OWN};
 use super::{Export, Program, STACK};
 use flame_bounds::{Bound, analyse_exports};
-use flame_meter::{Count, rewrite};
+use flame_meter::{Metering, rewrite};
 use std::collections::BTreeSet;
 use wasmtime::{
     Caller, Config, Engine, Global, Instance, Linker, Memory, Module, OperatorCost, OptLevel, Store, Trap,
@@ -17,15 +17,15 @@ pub struct Claims {
     pub bounds: Vec<(String, Option<Bound>)>,
     /// Functions that need no counters.
     pub unmetered: BTreeSet<u32>,
-    /// Functions that count their instructions and trap where they would return: bounds do not cover their
-    /// instructions.
+    /// Functions that count their instructions and trap where they would return: the rewriter limits them to
+    /// what the bounds contain for them.
     pub diverging: BTreeSet<u32>,
 }
 
 impl Claims {
     /// Returns the argument for the node's rewriter.
-    pub fn count(&self) -> Count<'_> {
-        Count::Verified { uncounted: &self.unmetered, diverging: &self.diverging }
+    pub fn count(&self) -> Metering<'_> {
+        Metering::Verified { uncounted: &self.unmetered, diverging: &self.diverging }
     }
 }
 
@@ -43,6 +43,8 @@ pub const PATIENCE: u64 = 40_000;
 const FARTHER: u64 = 4_000_000;
 /// The fuel of counted runs that are to be cut off.
 const BUDGET: i64 = 4_000;
+/// The fuel of counted runs that are not to be cut off.
+const PLENTY: i64 = 1 << 56;
 /// The largest number of instructions that counting adds for each that is charged: one check is 12
 /// instructions, the charge before a hoisted loop 24, and each charges at least 1, before or after.
 const SLACK: u64 = 40;
@@ -64,6 +66,8 @@ pub struct Tally {
     pub same: u64,
     /// Rewritten calls that were cut off by their counters.
     pub cut_off: u64,
+    /// Calls with a bound of programs with functions that diverge, rewritten.
+    pub diverging: u64,
 }
 
 impl Tally {
@@ -77,6 +81,7 @@ impl Tally {
         self.programs_bounded += other.programs_bounded;
         self.same += other.same;
         self.cut_off += other.cut_off;
+        self.diverging += other.diverging;
     }
 }
 
@@ -202,10 +207,11 @@ impl Oracle {
             .collect();
         let mut found = Vec::new();
         let mut original = self.start(&wasm, &program.exports);
-        let counted = rewrite(&wasm, Count::All).expect("rewrites");
+        let counted = rewrite(&wasm, Metering::All).expect("rewrites");
         let mut counted = self.start(&counted, &program.exports);
-        // The third one takes a third of the time.
-        let mut mixed = choices.chance(25).then(|| {
+        // The third one takes a third of the time. Bounds of calls that may diverge hold only for it.
+        let covered = claims.diverging.is_empty();
+        let mut mixed = (!covered || choices.chance(25)).then(|| {
             let wasm = rewrite(&wasm, claims.count()).expect("rewrites");
             self.start(&wasm, &program.exports)
         });
@@ -223,8 +229,6 @@ impl Oracle {
                     found.push(Violation { kind, what: format!("{}: {what}; {call:?}", export.name()) });
                 };
                 let over = |executed: u64| bound.filter(|bound| u128::from(executed) > *bound);
-                // A call that ends in a function that diverges is limited by that function's counters.
-                let covered = claims.diverging.is_empty();
                 match end {
                     End::Returned(_) => {
                         tally.returned += 1;
@@ -251,6 +255,17 @@ impl Oracle {
                                 add(Kind::GivenUp, format!("{executed} executed so far, bound {bound}"));
                             }
                         }
+                    }
+                }
+                if let (false, Some(bound), Some(mixed)) = (covered, bound, &mut mixed) {
+                    // The functions that diverge have counters, which must end it within the bound although
+                    // there is fuel for more.
+                    mixed.refuel(PLENTY, &call);
+                    let most = u64::try_from(bound).unwrap_or(u64::MAX).saturating_mul(SLACK);
+                    tally.executions += 1;
+                    tally.diverging += 1;
+                    if mixed.call(at, &call, most.min(FARTHER)).0 == End::GivenUp && most < FARTHER {
+                        add(Kind::Endless, format!("diverges beyond {most}, bound {bound}"));
                     }
                 }
                 self.counters(
@@ -284,6 +299,14 @@ impl Oracle {
         (running.call(0, call, most).0 == End::GivenUp).then_some(Kind::Endless)
     }
 
+    /// Makes one call of a module that is rewritten as the node does, with plenty of fuel; returns whether it
+    /// executes more than its bound and its counters allow, as a function that diverges without limit would.
+    pub fn diverges(&self, wasm: &[u8], export: Export, call: &Call, bound: u64) -> Option<Kind> {
+        let mut running = self.start(wasm, &[export]);
+        running.refuel(PLENTY, call);
+        (running.call(0, call, bound.saturating_mul(SLACK)).0 == End::GivenUp).then_some(Kind::Endless)
+    }
+
     /// Checks that the rewritten call computes the same, charges enough, and ends.
     #[allow(clippy::type_complexity)]
     fn counters(
@@ -293,7 +316,6 @@ impl Oracle {
         call: &Call,
         (choices, tally, add): (&mut Choices, &mut Tally, &mut dyn FnMut(Kind, String)),
     ) {
-        const PLENTY: i64 = 1 << 56;
         if end != End::GivenUp {
             for (running, name) in [(Some(&mut *counted), "counted"), (mixed, "partly counted")] {
                 let Some(running) = running else { continue };

@@ -1,13 +1,18 @@
 //! Accepts connections, and closes those that are slow, half-open or too many.
 
-use super::App;
-use crate::config::Socket;
+use super::extract::Refusal;
+use super::shares::{Part, Shares};
+use super::{App, STRANGERS};
 use crate::identity::{Access, Connection, Peer};
 use axum::Router;
+use axum::response::{IntoResponse, Response};
+use flame_api::{Code, Problem};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -38,31 +43,55 @@ pub struct Server {
     places: Places,
 }
 
-/// The connections that may be open: of operators, other users, and over TLS, so that none of them keeps the
-/// others out.
+/// The connections that may be open: of operators, other users, users without access, and over TLS, so that
+/// none of them keeps the others out. One peer that is not an operator has at most half of its kind.
 #[derive(Clone)]
 struct Places {
     operators: Arc<Semaphore>,
     users: Arc<Semaphore>,
+    strangers: Arc<Semaphore>,
     tls: Arc<Semaphore>,
+    peers: Arc<Shares>,
     most: u32,
+}
+
+/// A place of a connection, while this value lives.
+struct Place {
+    _kind: OwnedSemaphorePermit,
+    _peer: Option<Part>,
 }
 
 impl Places {
     fn new(most: usize) -> Self {
-        let of = || Arc::new(Semaphore::new(most));
-        Self { operators: of(), users: of(), tls: of(), most: u32::try_from(most).unwrap_or(u32::MAX) }
+        let of = |most| Arc::new(Semaphore::new(most));
+        Self {
+            operators: of(most),
+            users: of(most),
+            strangers: of(STRANGERS),
+            tls: of(most),
+            peers: Arc::default(),
+            most: u32::try_from(most).unwrap_or(u32::MAX),
+        }
     }
 
     /// Returns a place for a peer. Without one the connection is closed at once, which the client sees as an
     /// error.
-    fn take(&self, peer: &Peer) -> Option<OwnedSemaphorePermit> {
-        let places = match peer {
-            Peer::Unix { access: Access::Operator, .. } => &self.operators,
-            Peer::Unix { .. } => &self.users,
-            Peer::Tls { .. } => &self.tls,
+    fn take(&self, peer: &str, kind: &Arc<Semaphore>) -> Option<Place> {
+        let permit = kind.clone().try_acquire_owned().ok()?;
+        let each = (self.most as usize / 2).max(1);
+        let part = match Arc::ptr_eq(kind, &self.operators) {
+            true => None,
+            false => Some(self.peers.take(peer, 1, each, usize::MAX)?),
         };
-        places.clone().try_acquire_owned().ok()
+        Some(Place { _kind: permit, _peer: part })
+    }
+
+    fn of_user(&self, access: Access) -> &Arc<Semaphore> {
+        match access {
+            Access::Operator => &self.operators,
+            Access::User => &self.users,
+            Access::None => &self.strangers,
+        }
     }
 }
 
@@ -74,6 +103,9 @@ impl Server {
 
     pub async fn accept_unix(self, listener: UnixListener) {
         let mut ending = self.app.ending.clone();
+        // Clients see the user that began to listen, who may be another than the node's, such as root.
+        let listens = getsockopt(&listener, PeerCredentials);
+        let node = listens.map_or_else(|_| flame_files::effective_user(), |by| by.uid());
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -87,11 +119,10 @@ impl Server {
                 Ok(credentials) => credentials.uid(),
                 Err(_) => continue,
             };
-            let socket = self.app.engine.config().socket;
-            let access = socket.map_or(Access::None, |socket| access(&socket, uid));
-            let peer = Peer::Unix { uid, access };
-            if let Some(place) = self.places.take(&peer) {
-                tokio::spawn(self.clone().serve(stream, peer, place));
+            let connection = Connection::new(Peer::Unix { uid, node });
+            let kind = self.places.of_user(connection.access(&self.app.engine));
+            if let Some(place) = self.places.take(&connection.label(), kind) {
+                tokio::spawn(self.clone().serve(stream, connection, place));
             }
         }
     }
@@ -109,28 +140,29 @@ impl Server {
                 continue;
             };
             // Before the handshake, which takes time.
-            let Ok(place) = self.places.tls.clone().try_acquire_owned() else { continue };
+            let peer = format!("address {}", address.ip());
+            let Some(place) = self.places.take(&peer, &self.places.tls) else { continue };
             let _ = stream.set_nodelay(true);
             let (server, acceptor) = (self.clone(), acceptor.clone());
             tokio::spawn(async move {
                 let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
                 let exported = stream.get_ref().1.export_keying_material([0; 32], flame_api::EXPORTER, None);
                 let Ok(exported) = exported else { return };
-                server.serve(stream, Peer::Tls { address: address.ip(), exported }, place).await;
+                let peer = Peer::Tls { address: address.ip(), exported };
+                server.serve(stream, Connection::new(peer), place).await;
             });
         }
     }
 
     /// Serves one connection, one request after the other.
-    async fn serve<S>(self, stream: S, peer: Peer, place: OwnedSemaphorePermit)
+    async fn serve<S>(self, stream: S, connection: Connection, place: Place)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let connection = Arc::new(Connection::new(peer));
-        let router = self.router.clone();
-        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(connection.clone());
-            router.clone().call(request.map(axum::body::Body::new))
+        let connection = Arc::new(connection);
+        let (app, router) = (self.app.clone(), self.router.clone());
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            reply(app.clone(), router.clone(), connection.clone(), request)
         });
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(UNREAD));
@@ -153,57 +185,56 @@ impl Server {
 
     /// Waits until all connections have ended.
     pub async fn drained(&self) {
-        let Places { operators, users, tls, most } = &self.places;
+        let Places { operators, users, strangers, tls, most, .. } = &self.places;
         let all = async {
-            for places in [operators, users, tls] {
-                let _ = places.acquire_many(*most).await;
+            for (places, most) in
+                [(operators, *most), (users, *most), (strangers, STRANGERS as u32), (tls, *most)]
+            {
+                let _ = places.acquire_many(most).await;
             }
         };
         let _ = timeout(DRAIN, all).await;
     }
 }
 
-/// Returns the rights of a user of this machine.
-fn access(socket: &Socket, uid: u32) -> Access {
-    let names = |list: &[String]| list.iter().any(|name| uid_of(name) == Some(uid));
-    match () {
-        () if uid == 0 || uid == flame_files::effective_user() || names(&socket.operators) => {
-            Access::Operator
+/// Replies to one request. Before anything else is done for it, its peer is charged.
+async fn reply(
+    app: Arc<App>,
+    mut router: Router,
+    connection: Arc<Connection>,
+    mut request: hyper::Request<Incoming>,
+) -> Result<Response, std::convert::Infallible> {
+    let payer = connection.payer(&app.engine);
+    let response = match charge(&app, &connection, payer.as_deref()) {
+        Err(problem) => Refusal(problem).into_response(),
+        Ok(()) => {
+            request.extensions_mut().insert(connection);
+            router.call(request.map(axum::body::Body::new)).await?
         }
-        () if names(&socket.users) => Access::User,
-        () => Access::None,
-    }
+    };
+    // Details are for the operator, who is known by being the only one that pays nothing.
+    Ok(match (payer, response.extensions().get::<Problem>()) {
+        (None, Some(problem)) => Refusal(problem.clone().for_operator()).into_response(),
+        _ => response,
+    })
 }
 
-/// Returns the number of a user, given by number or name.
-fn uid_of(name: &str) -> Option<u32> {
-    let named = || nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
-    name.parse().ok().or_else(named)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn users_have_the_rights_that_the_configuration_gives_them() {
-        let socket = Socket {
-            path: "s".into(),
-            mode: 0o600,
-            operators: vec!["4001".into()],
-            users: vec!["4002".into(), "no-such-user".into(), "nobody".into()],
-        };
-        let nobody = uid_of("nobody").expect("every system has this user");
-        let me = flame_files::effective_user();
-        for (uid, expected) in [
-            (0, Access::Operator),
-            (me, Access::Operator),
-            (4001, Access::Operator),
-            (4002, Access::User),
-            (nobody, Access::User),
-            (4003, Access::None),
-        ] {
-            assert_eq!(access(&socket, uid), expected, "{uid}");
-        }
+fn charge(app: &App, connection: &Connection, payer: Option<&str>) -> Result<(), Problem> {
+    let Some(payer) = payer else { return Ok(()) };
+    let per_second = app.engine.config().limits.requests_per_second;
+    app.rates.take(payer, per_second).map_err(|wait| {
+        Problem::new(
+            Code::TooMany,
+            format!("more than {per_second} requests in a second"),
+            format!("wait {} ms", wait.as_millis() + 1),
+        )
+    })?;
+    match connection.peer {
+        Peer::Unix { uid, .. } if connection.access(&app.engine) == Access::None => Err(Problem::new(
+            Code::Forbidden,
+            format!("user {uid} has no access to this node"),
+            "the operator adds users to [socket] of node.toml: users = [\"NAME\"]",
+        )),
+        _ => Ok(()),
     }
 }

@@ -1,7 +1,10 @@
 //! Parts of a request, read with limits of size and time. Every refusal is a problem in JSON.
 
 use super::App;
-use crate::identity::{Access, Caller, Connection, Peer};
+use super::shares::Part;
+use super::slots::Slots;
+use crate::engine::Engine;
+use crate::identity::{Caller, Connection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::request::Parts;
@@ -25,6 +28,10 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(&self.0)).into_response();
+        if self.0.detail.is_some() {
+            // Only the operator's connection makes a reply of it.
+            response.extensions_mut().insert(self.0.clone());
+        }
         if self.0.code == Code::TooMany {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -40,7 +47,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
         let json = HeaderValue::from_static("application/json");
         match serde_json::to_vec(&self.0) {
             Ok(bytes) => ([(CONTENT_TYPE, json)], bytes).into_response(),
-            Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }
 }
@@ -50,28 +57,18 @@ fn connection(parts: &Parts) -> Result<Arc<Connection>, Refusal> {
     found.ok_or_else(|| Problem::new(Code::Internal, "a request without a connection", "report this").into())
 }
 
-/// The connection of a peer that may make requests at all, whose rate is counted.
+/// The connection of a request, which has been charged for it.
 pub struct Connected(pub Arc<Connection>);
 
 impl FromRequestParts<Arc<App>> for Connected {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
-        let connection = connection(parts)?;
-        if let Peer::Unix { uid, access: Access::None } = connection.peer {
-            return Err(Problem::new(
-                Code::Forbidden,
-                format!("user {uid} has no access to this node"),
-                "the operator adds users to [socket] of node.toml: users = [\"NAME\"]",
-            )
-            .into());
-        }
-        limit(app, &connection.label())?;
-        Ok(Self(connection))
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Refusal> {
+        connection(parts).map(Self)
     }
 }
 
-/// The principal of a request, whose rate is counted. The operator has no limit.
+/// The principal of a request.
 pub struct Authenticated(pub Caller, pub Arc<Connection>);
 
 impl FromRequestParts<Arc<App>> for Authenticated {
@@ -79,31 +76,37 @@ impl FromRequestParts<Arc<App>> for Authenticated {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
         let connection = connection(parts)?;
-        let caller = match connection.caller(&app.engine) {
-            Ok(caller) => caller,
-            Err(problem) => {
-                // Also tells users without access why they have none.
-                Connected::from_request_parts(parts, app).await?;
-                return Err(problem.into());
-            }
-        };
-        if let Caller::Principal { owner, .. } = &caller {
-            limit(app, &format!("{} {}", owner.root, owner.principal))?;
+        if let Some(caller) = connection.known_caller(&app.engine) {
+            return Ok(Self(caller, connection));
         }
+        let (of_work, payer) = (connection.clone(), connection.payer(&app.engine));
+        let caller = working(app, payer.as_deref(), move |engine| of_work.caller(engine)).await?;
         Ok(Self(caller, connection))
     }
 }
 
-fn limit(app: &App, who: &str) -> Result<(), Refusal> {
-    let per_second = app.engine.config().limits.requests_per_second;
-    app.rates.take(who, per_second).map_err(|wait| {
-        Problem::new(
-            Code::TooMany,
-            format!("more than {per_second} requests in a second"),
-            format!("wait {} ms", wait.as_millis() + 1),
-        )
-        .into()
-    })
+/// Does `work` on a thread where it may block, in a place of `who`, or the operator's.
+pub async fn working<T: Send + 'static>(
+    app: &Arc<App>,
+    who: Option<&str>,
+    work: impl FnOnce(&Engine) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Refusal> {
+    in_place(app, &app.working, who, work).await
+}
+
+/// Does `work` in one of the given places.
+pub async fn in_place<T: Send + 'static>(
+    app: &Arc<App>,
+    places: &Slots,
+    who: Option<&str>,
+    work: impl FnOnce(&Engine) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Refusal> {
+    let engine = app.engine.clone();
+    let done = places.run(who, move || work(&engine)).await;
+    Ok(done.unwrap_or_else(|e| {
+        let problem = Problem::new(Code::Internal, "a fault of the node", "report this with the node's log");
+        Err(problem.with_detail(e.to_string()))
+    })?)
 }
 
 /// The operator.
@@ -143,7 +146,7 @@ impl FromRequestParts<Arc<App>> for Name {
 /// The parameters after the question mark.
 pub struct Params<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequestParts<Arc<App>> for Params<T> {
+impl<T: DeserializeOwned + Send + 'static> FromRequestParts<Arc<App>> for Params<T> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Refusal> {
@@ -159,31 +162,41 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<App>> for Params<T> {
     }
 }
 
-/// A body of JSON from a principal.
-pub struct Body<T>(pub T);
+/// A body of JSON from a principal. Its bytes are charged while the second part lives, which therefore
+/// belongs into the closure that does the work.
+pub struct Body<T>(pub T, pub Reserved);
 
-impl<T: DeserializeOwned> FromRequest<Arc<App>> for Body<T> {
+impl<T: DeserializeOwned + Send + 'static> FromRequest<Arc<App>> for Body<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Refusal> {
-        read(request, app, usize::MAX).await.map(Self)
+        read(request, app, usize::MAX).await.map(|(value, bytes)| Self(value, bytes))
     }
 }
 
 /// A body of JSON from anyone, who may not fill the node's memory.
-pub struct SmallBody<T>(pub T);
+pub struct SmallBody<T>(pub T, pub Reserved);
 
-impl<T: DeserializeOwned> FromRequest<Arc<App>> for SmallBody<T> {
+/// Bytes of a body that are charged. The operator is not charged.
+pub type Reserved = Option<Part>;
+
+impl<T: DeserializeOwned + Send + 'static> FromRequest<Arc<App>> for SmallBody<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Refusal> {
         // Twice the longest credential, for escapes.
-        read(request, app, 2 * flame_trust::MAX_BYTES).await.map(Self)
+        let read = read(request, app, 2 * flame_trust::MAX_BYTES).await;
+        read.map(|(value, bytes)| Self(value, bytes))
     }
 }
 
-/// Reads a body of at most `most` bytes, and no more than the node's limit.
-async fn read<T: DeserializeOwned>(request: Request, app: &Arc<App>, most: usize) -> Result<T, Refusal> {
+/// Reads a body of at most `most` bytes, and no more than the node's limit. Before its first byte is read,
+/// its length is reserved.
+async fn read<T: DeserializeOwned + Send + 'static>(
+    request: Request,
+    app: &Arc<App>,
+    most: usize,
+) -> Result<(T, Reserved), Refusal> {
     let mut limits = app.engine.config().limits;
     limits.request_bytes = limits.request_bytes.min(most);
     let (parts, body) = request.into_parts();
@@ -209,6 +222,23 @@ async fn read<T: DeserializeOwned>(request: Request, app: &Arc<App>, most: usize
     if stated.is_some_and(|n| n > limits.request_bytes) {
         return Err(too_large().into());
     }
+    let payer = connection(&parts)?.payer(&app.engine);
+    let reserved = match payer {
+        None => None,
+        Some(payer) => {
+            // A body of unknown length may have all that is allowed.
+            let bytes = stated.unwrap_or(limits.request_bytes);
+            let each = (limits.bodies / 2).max(app.engine.config().limits.request_bytes);
+            let part = app.bodies.take(&payer, bytes, each, limits.bodies);
+            Some(part.ok_or_else(|| {
+                Problem::new(
+                    Code::TooMany,
+                    format!("there is no room for a body of {bytes} bytes beside those of other requests"),
+                    "wait until earlier requests have ended, or state a content-length",
+                )
+            })?)
+        }
+    };
     let read = axum::body::to_bytes(body, limits.request_bytes);
     let bytes = match tokio::time::timeout(limits.request_time, read).await {
         Err(_) => {
@@ -229,8 +259,14 @@ async fn read<T: DeserializeOwned>(request: Request, app: &Arc<App>, most: usize
         }
         Ok(Ok(bytes)) => bytes,
     };
-    let value = serde_json::from_slice(&bytes).map_err(|e| {
+    // Not on a thread of the API: it takes its time for a long body.
+    let parsed = tokio::task::spawn_blocking(move || (serde_json::from_slice(&bytes), reserved)).await;
+    let (value, reserved) = parsed.map_err(|e| {
+        let problem = Problem::new(Code::Internal, "a fault of the node", "report this with the node's log");
+        problem.with_detail(e.to_string())
+    })?;
+    let value = value.map_err(|e| {
         Problem::new(Code::Invalid, format!("body: {e}"), "see GET /v1/openapi.json for its fields")
     })?;
-    Ok(value)
+    Ok((value, reserved))
 }

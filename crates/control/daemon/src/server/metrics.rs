@@ -1,7 +1,7 @@
 //! Metrics for Prometheus: the modules of the caller, and for the operator the sources, too.
 
 use super::App;
-use super::extract::{Authenticated, Refusal};
+use super::extract::{Authenticated, Refusal, working};
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -45,18 +45,19 @@ pub(super) async fn metrics(
     State(app): State<Arc<App>>,
     Authenticated(caller, _): Authenticated,
 ) -> Result<Response, Refusal> {
-    let owner = (!caller.is_operator()).then(|| caller.owner());
-    let engine = app.engine.clone();
-    let operator = caller.is_operator();
-    let gathered = tokio::task::spawn_blocking(move || gather(&engine, owner.as_ref(), operator)).await;
-    let failed = || Problem::new(Code::Internal, "metrics could not be gathered", "report this");
-    let text = gathered.ok().flatten().ok_or_else(failed)?;
+    let of_work = caller.clone();
+    let gathered = move |engine: &crate::Engine| {
+        let permitted = engine.permitted(&of_work);
+        let failed = || Problem::new(Code::Internal, "metrics could not be gathered", "report this");
+        gather(engine, permitted.as_deref(), of_work.is_operator()).ok_or_else(failed)
+    };
+    let text = working(&app, caller.tenant().as_deref(), gathered).await?;
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-fn gather(engine: &crate::Engine, owner: Option<&crate::store::Owner>, operator: bool) -> Option<String> {
-    let modules = engine.list(owner);
+fn gather(engine: &crate::Engine, of: Option<&[crate::engine::Key]>, operator: bool) -> Option<String> {
+    let modules = engine.list(of);
     let label = |m: &flame_api::Module| -> Labels {
         let principal = m.principal.clone().unwrap_or_default();
         vec![("module", m.name.clone()), ("principal", principal), ("source", m.source.clone())]
@@ -93,6 +94,16 @@ fn gather(engine: &crate::Engine, owner: Option<&crate::store::Owner>, operator:
         let of = |value: fn(&flame_api::Source) -> u64| {
             sources.iter().map(|s| (vec![("source", s.name.clone())], value(s))).collect::<Vec<_>>()
         };
+        metrics.gauges(
+            "flame_processes",
+            "Processes of principals",
+            engine.process_counts().into_iter().map(|(source, now, _)| (vec![("source", source)], now)),
+        );
+        metrics.counters(
+            "flame_process_ends",
+            "Processes of principals that ended by themselves or could not be started",
+            engine.process_counts().into_iter().map(|(source, _, ended)| (vec![("source", source)], ended)),
+        );
         metrics.gauges("flame_source_running", "Whether the source runs", of(|s| u64::from(s.running)));
         metrics.counters("flame_source_packets", "Packets", of(|s| s.packets.unwrap_or(0)));
         metrics.counters("flame_source_bytes", "Captured bytes", of(|s| s.bytes.unwrap_or(0)));

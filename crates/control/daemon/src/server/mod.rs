@@ -7,26 +7,45 @@ mod openapi;
 mod rate;
 mod records;
 mod routes;
+mod shares;
+mod slots;
 mod tls;
 
 pub use openapi::description;
+pub use shares::Part;
 pub use tls::{TlsError, certificate, server_config};
 
 use crate::engine::Engine;
 use rate::Rates;
+use shares::Shares;
+use slots::Slots;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
-/// The number of modules that are examined and compiled at the same time.
+/// The number of principals whose modules are examined and compiled at the same time. The operator has a
+/// place besides, and so have renewals, which take no time.
 const COMPILING: usize = 2;
+/// The number of other requests that are worked on at the same time, and those of one principal.
+const WORKING: usize = 32;
+const WORKING_EACH: usize = 4;
+/// The number of requests of the operator that are worked on at the same time.
+const OPERATOR: usize = 64;
+/// The number of connections of users without access, which receive a refusal.
+const STRANGERS: usize = 8;
 
 /// The server's shared state.
 pub(crate) struct App {
     pub engine: Arc<Engine>,
     pub rates: Rates,
-    /// Limits the compilations in progress.
-    pub compiling: Semaphore,
+    /// Places for changes that compile, for renewals, and for everything else.
+    pub compiling: Slots,
+    pub renewing: Slots,
+    pub working: Slots,
+    /// Bytes of bodies.
+    pub bodies: Arc<Shares>,
+    /// Connections of principals.
+    pub sessions: Arc<Shares>,
     /// Becomes true when the node stops.
     pub ending: watch::Receiver<bool>,
 }
@@ -46,7 +65,11 @@ pub async fn serve(
     let app = Arc::new(App {
         engine,
         rates: Rates::default(),
-        compiling: Semaphore::new(COMPILING),
+        compiling: Slots::new(COMPILING, 1, 1),
+        renewing: Slots::new(COMPILING, 1, 1),
+        working: Slots::new(WORKING, WORKING_EACH, OPERATOR),
+        bodies: Arc::default(),
+        sessions: Arc::default(),
         ending: ending.clone(),
     });
     let router = routes::router(app.clone());

@@ -1,8 +1,9 @@
 //! Streams the rows of a module's spool, from a cursor, in the format that the client asks for.
 
 use super::App;
-use super::extract::{Authenticated, Name, Params, Refusal};
-use crate::engine::held;
+use super::extract::{Authenticated, Name, Params, Refusal, working};
+use crate::engine::{Engine, held};
+use crate::identity::{Caller, Connection};
 use crate::spool::{Batch, Read, Spool};
 use arrow_ipc::writer::StreamWriter;
 use axum::body::Body;
@@ -11,19 +12,40 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use bytes::Bytes;
-use flame_api::{CURSOR, Code, Cursor, Encoding, Frame, LOST, Problem, RecordsQuery};
+use flame_api::{AccountingQuery, CURSOR, Code, Cursor, Encoding, Frame, LOST, Problem, RecordsQuery};
 use flame_plan::{Catalog, CatalogEntry};
 use flame_record::{Format, Sink};
 use hyper::body::Frame as BodyFrame;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::Write;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
+use utoipa::IntoResponses;
+use utoipa::openapi::{self, ContentBuilder, RefOr, ResponseBuilder};
 
 /// The number of parts of a reply that wait for a slow client. The client's spool keeps the rest.
 const WAITING: usize = 2;
+
+/// The time after which a stream is decided on again. It is also decided on when policy or configuration have
+/// changed.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// The description of a reply with rows, for OpenAPI.
+struct Rows;
+
+impl IntoResponses for Rows {
+    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+        let types = Encoding::ALL.map(Encoding::content_type);
+        let rows = types
+            .into_iter()
+            .fold(ResponseBuilder::new(), |rows, kind| rows.content(kind, ContentBuilder::new().build()));
+        BTreeMap::from([("200".to_owned(), rows.description("Rows in the format that was asked for").into())])
+    }
+}
 
 /// The rows of a module
 ///
@@ -32,16 +54,49 @@ const WAITING: usize = 2;
 /// the node was restarted meanwhile. It ends where rows are missing, or where the module was updated:
 /// continue with another request.
 #[utoipa::path(get, path = "/v1/modules/{name}/records", params(("name" = String, Path), RecordsQuery),
-    responses((status = 200, description = "Rows", content_type = "application/x-ndjson"),
-        (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
+    responses(Rows, (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
 pub(super) async fn records(
     State(app): State<Arc<App>>,
-    Authenticated(caller, _): Authenticated,
+    Authenticated(caller, connection): Authenticated,
     Name(name): Name,
     Params(query): Params<RecordsQuery>,
 ) -> Result<Response, Refusal> {
-    let owner = caller.of(&app.engine, query.principal.as_deref())?;
-    let spool = app.engine.spool(&owner, &name)?;
+    let request = RowRequest { connection, of: Of::Module { name, principal: query.principal.clone() } };
+    reply(&app, &caller, request, &query).await
+}
+
+/// The use of sessions and modules, per interval
+///
+/// A principal reads its own session, the operator all of them. The session's credential has to cover each
+/// module that the principal has. The reply is as that of the rows of a module.
+#[utoipa::path(get, path = "/v1/accounting", params(AccountingQuery),
+    responses(Rows, (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
+pub(super) async fn accounting(
+    State(app): State<Arc<App>>,
+    Authenticated(caller, connection): Authenticated,
+    Params(query): Params<AccountingQuery>,
+) -> Result<Response, Refusal> {
+    let AccountingQuery { cursor, format, follow } = query;
+    let query = RecordsQuery { cursor, format, follow, principal: None };
+    reply(&app, &caller, RowRequest { connection, of: Of::Accounting }, &query).await
+}
+
+/// Begins the reply with the rows of a spool.
+async fn reply(
+    app: &Arc<App>,
+    caller: &Caller,
+    request: RowRequest,
+    query: &RecordsQuery,
+) -> Result<Response, Refusal> {
+    let authority = Authority {
+        request: Arc::new(request),
+        payer: caller.tenant(),
+        version: app.engine.version(),
+        decided: Instant::now(),
+        app: app.clone(),
+    };
+    let request = authority.request.clone();
+    let spool = working(app, authority.payer.as_deref(), move |engine| request.spool(engine)).await?;
     let invalid =
         |e: String| Problem::new(Code::Invalid, e, "leave out the cursor to begin with the oldest row");
     let cursor = query.cursor.as_deref().map(str::parse::<Cursor>).transpose().map_err(invalid)?;
@@ -67,15 +122,16 @@ pub(super) async fn records(
         None => None,
     };
     let (sender, receiver) = mpsc::channel(WAITING);
-    let stream =
-        Stream { spool, row, format: query.format, follow: query.follow, ending: app.ending.clone() };
+    let stream = Stream {
+        spool,
+        row,
+        format: query.format,
+        follow: query.follow,
+        ending: app.ending.clone(),
+        authority,
+    };
     tokio::spawn(stream.run(encoder, sender));
-    let content = HeaderValue::from_static(match query.format {
-        Encoding::Json | Encoding::Eve => "application/x-ndjson",
-        Encoding::Csv => "text/csv; charset=utf-8",
-        Encoding::Table => "text/plain; charset=utf-8",
-        Encoding::Arrow => "application/vnd.flame.arrow-frames",
-    });
+    let content = HeaderValue::from_static(query.format.content_type());
     let mut response = Response::new(Body::new(Received(receiver)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content);
@@ -102,12 +158,71 @@ impl hyper::body::Body for Received {
     }
 }
 
+/// The right to read rows.
+struct Authority {
+    app: Arc<App>,
+    request: Arc<RowRequest>,
+    payer: Option<String>,
+    /// The version of policy and configuration of the last decision, and its time.
+    version: u64,
+    decided: Instant,
+}
+
+/// A request for rows, and the connection that it came from.
+struct RowRequest {
+    connection: Arc<Connection>,
+    of: Of,
+}
+
+/// The rows that a request is for.
+enum Of {
+    Module {
+        name: String,
+        principal: Option<String>,
+    },
+    /// The accounting of the caller's session.
+    Accounting,
+}
+
+impl RowRequest {
+    /// Returns the rows, if the connection may read them now.
+    fn spool(&self, engine: &Engine) -> Result<Arc<Spool>, Problem> {
+        let caller = self.connection.caller(engine)?;
+        match &self.of {
+            Of::Module { name, principal } => {
+                let permit = engine.permit(&caller, principal.as_deref(), name, true)?;
+                engine.spool(&permit.owner, name)
+            }
+            Of::Accounting => Ok(engine.accounting.spool(&engine.permit_all(&caller)?)),
+        }
+    }
+}
+
+impl Authority {
+    /// Returns whether the rows may still be read. It is decided again after its time and after changes.
+    async fn holds(&mut self, spool: &Arc<Spool>) -> bool {
+        let version = self.app.engine.version();
+        if version == self.version && self.decided.elapsed() < AGAIN {
+            return true;
+        }
+        let request = self.request.clone();
+        let now = working(&self.app, self.payer.as_deref(), move |engine| request.spool(engine)).await;
+        (self.version, self.decided) = (version, Instant::now());
+        match now {
+            Ok(now) => Arc::ptr_eq(&now, spool),
+            // A module that was removed has a last few rows, which could be read when they were made.
+            Err(Refusal(problem)) => problem.code == Code::NotFound && spool.is_closed(),
+        }
+    }
+}
+
 struct Stream {
     spool: Arc<Spool>,
     row: u64,
     format: Encoding,
     follow: bool,
     ending: watch::Receiver<bool>,
+    authority: Authority,
 }
 
 impl Stream {
@@ -116,6 +231,9 @@ impl Stream {
         let mut changed = self.spool.subscribe();
         loop {
             changed.borrow_and_update();
+            if !self.authority.holds(&self.spool).await {
+                break;
+            }
             match self.spool.read(self.row) {
                 Read::Batch { lost, batch } => {
                     if lost > 0 {
@@ -133,14 +251,17 @@ impl Stream {
                     }
                     self.row = batch.next();
                     let Ok(bytes) = encoder.encode(&batch) else { return };
+                    let sent = bytes.len() as u64;
                     if !bytes.is_empty() && sender.send(bytes).await.is_err() {
                         return;
                     }
+                    self.spool.usage.add_sent(sent);
                 }
                 Read::Nothing if self.follow && !*self.ending.borrow() => {
                     // At the end of the node its spools are closed, but not before the last rows arrived.
                     tokio::select! {
                         _ = changed.changed() => {}
+                        () = tokio::time::sleep(AGAIN) => {}
                         () = sender.closed() => return,
                     }
                 }
@@ -215,7 +336,7 @@ impl Encoder {
     fn encode(&mut self, batch: &Batch) -> Result<Bytes, ()> {
         match &mut self.to {
             To::Sink { sink, written } => {
-                sink.write(&self.entry.name, &batch.table, &batch.rows).map_err(drop)?;
+                sink.write(&self.entry.name, batch.table(), &batch.rows).map_err(drop)?;
                 sink.flush().map_err(drop)?;
                 Ok(written.take())
             }
@@ -224,9 +345,9 @@ impl Encoder {
                     (!std::mem::replace(has_manifest, true)).then(|| self.entry.manifest.to_toml());
                 let frame = Frame {
                     first: batch.first,
-                    table: batch.table.name.clone(),
+                    table: batch.table().name.clone(),
                     manifest: manifest.transpose().map_err(drop)?,
-                    hash: crate::store::hex(&self.entry.hash),
+                    hash: flame_trust::hex(&self.entry.hash),
                 };
                 let head = serde_json::to_vec(&frame).map_err(drop)?;
                 let mut body = Vec::new();

@@ -1,20 +1,23 @@
 //! The paths of the API.
 
 use super::App;
-use super::extract::{Authenticated, Body, Connected, Json, Name, Operator, Params, Refusal, SmallBody};
+use super::extract::{
+    Authenticated, Body, Connected, Json, Name, Operator, Params, Refusal, Reserved, SmallBody, in_place,
+    working,
+};
 use super::{metrics, openapi, records};
 use crate::change::Presented;
 use crate::engine::Engine;
 use crate::identity::{Caller, operator};
-use crate::store::Owner;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use flame_api::{
-    Challenge, ChallengeRequest, Change, Code, Health, InstallRequest, LogLine, Module, Modules, Problem,
-    RenewRequest, RevokeRequest, Session, SessionRequest, Sources, Status, UpdateRequest, Whose,
+    Capacity, Challenge, ChallengeRequest, Change, Code, Health, InstallRequest, LogLine, Module, Modules,
+    Problem, RenewRequest, RevokeRequest, Security, Session, SessionRequest, Sources, Status, UpdateRequest,
+    Whose,
 };
 use std::sync::Arc;
 
@@ -33,7 +36,9 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/session", get(session).post(answer))
         .route("/v1/session/challenge", post(challenge))
         .route("/v1/status", get(status))
+        .route("/v1/status/security", get(security))
         .route("/v1/sources", get(sources))
+        .route("/v1/capacity", get(capacity))
         .route("/v1/revocations", post(revoke))
         .route("/v1/modules", get(list).post(install))
         .route("/v1/modules/{name}", get(show).put(update).delete(remove))
@@ -41,47 +46,46 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/v1/modules/{name}/renew", post(renew))
         .route("/v1/modules/{name}/log", get(log))
         .route("/v1/modules/{name}/records", get(records::records))
+        .route("/v1/accounting", get(records::accounting))
         .route("/metrics", get(metrics::metrics))
         .fallback(nowhere)
         .method_not_allowed_fallback(not_so)
         .with_state(app)
 }
 
-/// Runs `change` on a thread where it may block.
+/// Does `work` for a caller.
 async fn blocking<T: Send + 'static>(
     app: &Arc<App>,
-    change: impl FnOnce(&Engine) -> Result<T, Problem> + Send + 'static,
+    caller: &Caller,
+    work: impl FnOnce(&Engine) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let engine = app.engine.clone();
-    let done = tokio::task::spawn_blocking(move || change(&engine)).await;
-    let done = done.unwrap_or_else(|e| {
-        Err(Problem::new(
-            Code::Internal,
-            format!("a fault of the node: {e}"),
-            "report this with the node's log",
-        ))
-    });
-    Ok(done?)
+    working(app, caller.tenant().as_deref(), work).await
 }
 
-/// Runs a change that compiles a module. Few of them run at the same time.
+/// Makes a change that compiles a module. Few of them are made at the same time. The body is charged until
+/// the change has ended.
 async fn compiling<T: Send + 'static>(
     app: &Arc<App>,
+    caller: &Caller,
+    body: Reserved,
     change: impl FnOnce(&Engine) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let closed = |_| Problem::new(Code::Unavailable, "the node stops", "repeat the request when it is back");
-    let _permit = app.compiling.acquire().await.map_err(closed)?;
-    blocking(app, change).await
+    let change = move |engine: &Engine| {
+        let done = change(engine);
+        drop(body);
+        done
+    };
+    in_place(app, &app.compiling, caller.tenant().as_deref(), change).await
 }
 
-fn meant(caller: &Caller, engine: &Engine, change: &Change) -> Result<Owner, Problem> {
-    caller.of(engine, change.principal.as_deref())
-}
-
-/// Whether the node works
+/// The health of the node
 #[utoipa::path(get, path = "/v1/health", responses((status = 200, body = Health), (status = 503, body = Health)))]
-pub(super) async fn health(State(app): State<Arc<App>>, _: Connected) -> Response {
-    let health = app.engine.health();
+pub(super) async fn health(State(app): State<Arc<App>>, Connected(connection): Connected) -> Response {
+    let mut health = app.engine.health();
+    if connection.payer(&app.engine).is_some() {
+        // They name files and modules of others.
+        health.reasons.clear();
+    }
     let status = if health.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(health)).into_response()
 }
@@ -107,10 +111,14 @@ pub(super) async fn session(Authenticated(caller, _): Authenticated) -> Json<Ses
 pub(super) async fn challenge(
     State(app): State<Arc<App>>,
     Connected(connection): Connected,
-    SmallBody(request): SmallBody<ChallengeRequest>,
+    SmallBody(request, body): SmallBody<ChallengeRequest>,
 ) -> Reply<Challenge> {
-    let nonce = blocking(&app, move |engine| connection.challenge(engine, &request)).await?;
-    Ok(Json(Challenge { nonce: nonce.to_vec() }))
+    let payer = connection.payer(&app.engine);
+    let work = move |engine: &Engine| {
+        let _body = body;
+        connection.challenge(engine, &request)
+    };
+    Ok(Json(working(&app, payer.as_deref(), work).await?))
 }
 
 /// Complete a session: answer the challenge
@@ -119,16 +127,42 @@ pub(super) async fn challenge(
 pub(super) async fn answer(
     State(app): State<Arc<App>>,
     Connected(connection): Connected,
-    SmallBody(request): SmallBody<SessionRequest>,
+    SmallBody(request, body): SmallBody<SessionRequest>,
 ) -> Reply<Session> {
-    Ok(Json(blocking(&app, move |engine| connection.answer(engine, &request)).await?))
+    let payer = connection.payer(&app.engine);
+    let places = app.sessions.clone();
+    let work = move |engine: &Engine| {
+        let _body = body;
+        let each = (engine.config().limits.connections / 4).max(1);
+        let place = |tenant: &str| {
+            places.take(tenant, 1, each, usize::MAX).ok_or_else(|| {
+                Problem::new(
+                    Code::TooMany,
+                    format!("this principal has {each} connections already"),
+                    "close some, or ask the operator for a higher limit (connections in [limits])",
+                )
+            })
+        };
+        connection.answer(engine, &request, place)
+    };
+    Ok(Json(working(&app, payer.as_deref(), work).await?))
 }
 
 /// The node's state, for the operator
 #[utoipa::path(get, path = "/v1/status",
     responses((status = 200, body = Status), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
 pub(super) async fn status(State(app): State<Arc<App>>, _: Operator) -> Reply<Status> {
-    Ok(Json(blocking(&app, |engine| Ok(engine.status())).await?))
+    Ok(Json(blocking(&app, &Caller::Operator, |engine| Ok(engine.status())).await?))
+}
+
+/// The rights of the node's processes, for the operator
+#[utoipa::path(get, path = "/v1/status/security",
+    responses((status = 200, body = Security), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
+pub(super) async fn security(State(app): State<Arc<App>>, _: Operator) -> Reply<Security> {
+    let unreadable = |e: std::io::Error| {
+        Problem::new(Code::Unavailable, format!("/proc: {e}"), "mount /proc where the node runs")
+    };
+    Ok(Json(blocking(&app, &Caller::Operator, move |engine| engine.security().map_err(unreadable)).await?))
 }
 
 /// The sources of packets
@@ -139,7 +173,19 @@ pub(super) async fn sources(
     Authenticated(caller, _): Authenticated,
 ) -> Reply<Sources> {
     let operator = caller.is_operator();
-    Ok(Json(blocking(&app, move |engine| Ok(Sources { sources: engine.sources(operator) })).await?))
+    let work = move |engine: &Engine| Ok(Sources { sources: engine.sources(operator) });
+    Ok(Json(blocking(&app, &caller, work).await?))
+}
+
+/// The resources that can be reserved, and the reservations of this session
+#[utoipa::path(get, path = "/v1/capacity",
+    responses((status = 200, body = Capacity), (status = "4XX", body = Problem), (status = "5XX", body = Problem)))]
+pub(super) async fn capacity(
+    State(app): State<Arc<App>>,
+    Authenticated(caller, _): Authenticated,
+) -> Reply<Capacity> {
+    let owner = caller.owner();
+    Ok(Json(blocking(&app, &caller, move |engine| Ok(engine.capacity(&owner))).await?))
 }
 
 /// Revoke a credential or a key, for the operator
@@ -148,9 +194,9 @@ pub(super) async fn sources(
 pub(super) async fn revoke(
     State(app): State<Arc<App>>,
     _: Operator,
-    Body(request): Body<RevokeRequest>,
+    Body(request, _): Body<RevokeRequest>,
 ) -> Result<StatusCode, Refusal> {
-    blocking(&app, move |engine| engine.revoke(&request)).await?;
+    blocking(&app, &Caller::Operator, move |engine| engine.revoke(&request)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -161,8 +207,12 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     Authenticated(caller, _): Authenticated,
 ) -> Reply<Modules> {
-    let owner = (!caller.is_operator()).then(|| caller.owner());
-    Ok(Json(blocking(&app, move |engine| Ok(Modules { modules: engine.list(owner.as_ref()) })).await?))
+    let of_work = caller.clone();
+    let work = move |engine: &Engine| {
+        let permitted = engine.permitted(&of_work);
+        Ok(Modules { modules: engine.list(permitted.as_deref()) })
+    };
+    Ok(Json(blocking(&app, &caller, work).await?))
 }
 
 /// Install a module
@@ -171,10 +221,12 @@ pub(super) async fn list(
 pub(super) async fn install(
     State(app): State<Arc<App>>,
     Authenticated(caller, connection): Authenticated,
-    Body(request): Body<InstallRequest>,
+    Body(request, body): Body<InstallRequest>,
 ) -> Result<(StatusCode, Json<Module>), Refusal> {
     let shown: Presented = connection.proof(request.answer.as_ref())?;
-    let module = compiling(&app, move |engine| engine.install(&caller.owner(), request, shown)).await?;
+    let owner = caller.owner();
+    let change = move |engine: &Engine| engine.install(&owner, request, shown);
+    let module = compiling(&app, &caller, body, change).await?;
     Ok((StatusCode::CREATED, Json(module)))
 }
 
@@ -187,10 +239,12 @@ pub(super) async fn show(
     Name(name): Name,
     Params(whose): Params<Whose>,
 ) -> Reply<Module> {
-    Ok(Json(
-        blocking(&app, move |engine| engine.show(&caller.of(engine, whose.principal.as_deref())?, &name))
-            .await?,
-    ))
+    let of_work = caller.clone();
+    let work = move |engine: &Engine| {
+        let permit = engine.permit(&of_work, whose.principal.as_deref(), &name, false)?;
+        engine.show_to(&permit.owner, &name, of_work.is_operator())
+    };
+    Ok(Json(blocking(&app, &caller, work).await?))
 }
 
 /// Change code, settings or narrowing of a module
@@ -200,15 +254,20 @@ pub(super) async fn update(
     State(app): State<Arc<App>>,
     Authenticated(caller, connection): Authenticated,
     Name(name): Name,
-    Body(request): Body<UpdateRequest>,
+    Body(mut request, body): Body<UpdateRequest>,
 ) -> Reply<Module> {
     // Code that was proved before needs no other proof.
     let shown = match (&request.answer, &request.wasm) {
         (None, None) => None,
         (answer, _) => connection.proof(answer.as_ref())?,
     };
-    let change = move |engine: &Engine| engine.update(&caller.owner(), &name, request, shown);
-    Ok(Json(compiling(&app, change).await?))
+    let of_work = caller.clone();
+    let change = move |engine: &Engine| {
+        let permit = engine.permit(&of_work, None, &name, false)?;
+        request.revision = permit.revision(request.revision);
+        engine.update(&permit.owner, &name, request, shown, of_work.session())
+    };
+    Ok(Json(compiling(&app, &caller, body, change).await?))
 }
 
 /// Give a module the credential of this session
@@ -218,14 +277,21 @@ pub(super) async fn renew(
     State(app): State<Arc<App>>,
     Authenticated(caller, connection): Authenticated,
     Name(name): Name,
-    Body(request): Body<RenewRequest>,
+    Body(mut request, body): Body<RenewRequest>,
 ) -> Reply<Module> {
     let shown = connection.proof(Some(&request.answer))?;
     let none =
         || Problem::new(Code::Invalid, "no credential was presented", "begin a session with the new one");
     let shown = shown.ok_or_else(none)?;
-    let change = move |engine: &Engine| engine.renew(&caller.owner(), &name, request.revision, shown);
-    Ok(Json(compiling(&app, change).await?))
+    let of_work = caller.clone();
+    let change = move |engine: &Engine| {
+        let _body = body;
+        let permit = engine.permit(&of_work, None, &name, false)?;
+        request.revision = permit.revision(request.revision);
+        engine.renew(&permit.owner, &name, &request, shown)
+    };
+    // Not behind modules that are compiled: the credential may end meanwhile.
+    Ok(Json(in_place(&app, &app.renewing, caller.tenant().as_deref(), change).await?))
 }
 
 /// Stop a module, which stays installed
@@ -237,8 +303,12 @@ pub(super) async fn stop(
     Name(name): Name,
     Params(change): Params<Change>,
 ) -> Reply<Module> {
-    let done = move |engine: &Engine| engine.stop(&meant(&caller, engine, &change)?, &name, change.revision);
-    Ok(Json(blocking(&app, done).await?))
+    let of_work = caller.clone();
+    let done = move |engine: &Engine| {
+        let permit = engine.permit(&of_work, change.principal.as_deref(), &name, false)?;
+        engine.stop(&permit.owner, &name, permit.revision(change.revision))
+    };
+    Ok(Json(blocking(&app, &caller, done).await?))
 }
 
 /// Remove a module and its records
@@ -250,9 +320,12 @@ pub(super) async fn remove(
     Name(name): Name,
     Params(change): Params<Change>,
 ) -> Reply<Module> {
-    let done =
-        move |engine: &Engine| engine.remove(&meant(&caller, engine, &change)?, &name, change.revision);
-    Ok(Json(blocking(&app, done).await?))
+    let of_work = caller.clone();
+    let done = move |engine: &Engine| {
+        let permit = engine.permit(&of_work, change.principal.as_deref(), &name, false)?;
+        engine.remove(&permit.owner, &name, permit.revision(change.revision))
+    };
+    Ok(Json(blocking(&app, &caller, done).await?))
 }
 
 /// The log of a module
@@ -264,5 +337,10 @@ pub(super) async fn log(
     Name(name): Name,
     Params(whose): Params<Whose>,
 ) -> Reply<Vec<LogLine>> {
-    Ok(Json(app.engine.log(&caller.of(&app.engine, whose.principal.as_deref())?, &name)?))
+    let of_work = caller.clone();
+    let work = move |engine: &Engine| {
+        let permit = engine.permit(&of_work, whose.principal.as_deref(), &name, false)?;
+        engine.log(&permit.owner, &name)
+    };
+    Ok(Json(blocking(&app, &caller, work).await?))
 }

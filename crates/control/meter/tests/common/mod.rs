@@ -1,7 +1,7 @@
 //! Runs original and rewritten modules next to each other.
 #![allow(dead_code)] // Each test file uses a part.
 
-use flame_meter::{Count, rewrite};
+use flame_meter::{Metering, rewrite};
 use std::sync::OnceLock;
 use wasmtime::{Config, Engine, Instance, Linker, Module, Store, Val, WasmFeatures};
 
@@ -44,7 +44,7 @@ fn new_engine(fuel: bool) -> Engine {
 }
 
 pub fn metered(wasm: &[u8]) -> Vec<u8> {
-    rewrite(wasm, Count::All).expect("rewrites")
+    rewrite(wasm, Metering::All).expect("rewrites")
 }
 
 pub struct Run {

@@ -229,7 +229,16 @@ impl Generator<'_> {
                 all.push(Step::Unary(at, self.operand(UNARIES[at].1), self.local(UNARIES[at].2, true)));
             }
             4..6 => {
-                let (a, b, c) = (self.operand(width), self.operand(width), self.operand(32));
+                let (a, b) = (self.operand(width), self.operand(width));
+                // Mostly a minimum or maximum: a comparison of the values that it chooses.
+                let c = if self.r.below(4) > 0 {
+                    let of = BINARIES[Binary::Eq as usize + self.r.below(10)];
+                    let c = self.local(32, true);
+                    all.push(Step::Binary(of, width, a, b, c));
+                    Local(c)
+                } else {
+                    self.operand(32)
+                };
                 all.push(Step::Select(width, a, b, c, self.local(width, true)));
             }
             6 => {

@@ -79,7 +79,7 @@ pub fn walk(body: &str) -> (Vec<(u64, u64)>, Vec<bool>) {
     let wasm = wat::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let module = Module::read(&wasm, flame_verify::SECTION).expect("valid");
     let cost = flame_verify::Cost::ZERO;
-    let summaries = BTreeMap::from([(1, Summary { cost, returns: true })]);
+    let summaries = BTreeMap::from([(1, Summary { cost, returns: true, diverges: false })]);
     let none = BTreeSet::new();
     let seen = Rc::new(Seen::default());
     let mut walk = Walk::new(&module, (&summaries, &none), Notes::default(), 1 << 20).guided(seen.clone());

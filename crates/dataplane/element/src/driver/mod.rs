@@ -1,21 +1,25 @@
-//! The command `click`: reads a configuration, runs it, and prints what handlers say.
+//! The command `click`: reads a configuration, runs it, and prints the values of handlers.
 
 mod options;
 mod terminal;
 
-pub use options::{Invocation, USAGE};
+pub use options::{Invocation, USAGE, What};
 pub use terminal::Terminal;
 
+use crate::modules::Modules;
+use crate::runtime::measure::{Cost, Measurer};
 use crate::{Clock, Environment, Outcome, Router, find};
-use flame_click::{Graph, text};
+use flame_click::{Graph, input, text};
 use std::cell::RefCell;
-use std::io::Read;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Reads a configuration.
 pub type Reading = fn(&[u8], &str, &[(String, String)]) -> Result<Graph, String>;
+
+/// Computes the most that a packet may cost.
+pub type Bounding = fn(&Graph, &[f64]) -> (f64, Vec<(Vec<usize>, u32)>);
 
 /// The language, which this crate does not know.
 #[derive(Clone, Copy)]
@@ -24,13 +28,23 @@ pub struct Language {
     pub read: Reading,
     /// Describes the cycles of a graph that no `Loop` bounds.
     pub cycles: fn(&Graph) -> Vec<String>,
+    /// Returns the most that a packet may cost, from the costs of elements, and the parts of the path that
+    /// attains it, with how often each is taken.
+    pub bound: Bounding,
+    /// Draws a graph as SVG.
+    pub draw: fn(&Graph) -> Result<String, String>,
 }
 
 /// Runs the command. Returns its exit status.
-pub fn run(invocation: &Invocation, language: Language, interrupt: Arc<AtomicBool>) -> u8 {
+pub fn run(
+    invocation: &Invocation,
+    language: Language,
+    modules: Option<Rc<dyn Modules>>,
+    interrupt: Arc<AtomicBool>,
+) -> u8 {
     let stdout: crate::runtime::router::Stream = Rc::new(RefCell::new(Terminal::stdout()));
     let stderr: crate::runtime::router::Stream = Rc::new(RefCell::new(Terminal::stderr()));
-    let command = Command { invocation, language, interrupt, stdout, stderr };
+    let command = Command { invocation, language, modules, interrupt, stdout, stderr };
     match command.run() {
         Ok(status) => status,
         Err(message) => {
@@ -40,9 +54,13 @@ pub fn run(invocation: &Invocation, language: Language, interrupt: Arc<AtomicBoo
     }
 }
 
+/// The elements that are listed as not measured. Further ones are counted.
+const MOST_UNKNOWN: usize = 100;
+
 struct Command<'a> {
     invocation: &'a Invocation,
     language: Language,
+    modules: Option<Rc<dyn Modules>>,
     interrupt: Arc<AtomicBool>,
     stdout: crate::runtime::router::Stream,
     stderr: crate::runtime::router::Stream,
@@ -72,6 +90,13 @@ impl Command<'_> {
                 self.output(&graph.unparse(), self.invocation.output.as_deref().unwrap_or("-"))?;
                 Ok(0)
             }
+            options::What::Draw => {
+                let (bytes, name) = self.source()?;
+                let graph = (self.language.read)(&bytes, &name, &self.invocation.variables)?;
+                let svg = (self.language.draw)(&graph)?;
+                self.output(&svg, self.invocation.output.as_deref().unwrap_or("-"))?;
+                Ok(0)
+            }
             options::What::Check => self.check(),
             options::What::Run => self.run_router(),
         }
@@ -96,12 +121,13 @@ impl Command<'_> {
         match &self.invocation.source {
             Source::Expression(text) => Ok((text.clone(), "config".into())),
             Source::File(name) if name != "-" => {
-                std::fs::read(name).map(|b| (b, name.clone())).map_err(|e| format!("{name}: {e}"))
+                let file = std::fs::File::open(name).map_err(|e| e.to_string());
+                let bytes = file.and_then(|f| input::read(f, input::MOST_BYTES));
+                bytes.map(|b| (b, name.clone())).map_err(|e| format!("{name}: {e}"))
             }
             _ => {
-                let mut bytes = Vec::new();
-                std::io::stdin().read_to_end(&mut bytes).map_err(|e| format!("<stdin>: {e}"))?;
-                Ok((bytes, "<stdin>".into()))
+                let bytes = input::read(std::io::stdin(), input::MOST_BYTES);
+                Ok((bytes.map_err(|e| format!("<stdin>: {e}"))?, "<stdin>".into()))
             }
         }
     }
@@ -124,6 +150,7 @@ impl Command<'_> {
             interrupt: self.interrupt.clone(),
             parse: self.invocation.reconfigure.then(|| Rc::new(parse)),
             seed: self.invocation.seed,
+            modules: self.modules.clone(),
         }
     }
 
@@ -132,17 +159,78 @@ impl Command<'_> {
         let graph = (self.language.read)(&bytes, &name, &self.invocation.variables)?;
         let cycles = (self.language.cycles)(&graph);
         // Nothing runs: elements are made and connected, but files are not opened.
-        Router::check(&graph)?;
+        let router = Router::check(&graph, self.modules.clone())?;
         for cycle in &cycles {
             self.complain(&format!("{name}: cycle without Loop: {cycle}"));
         }
-        if cycles.is_empty() {
-            let (elements, connections) = (graph.elements.len(), graph.connections.len());
-            self.say(&format!(
-                "{name}: {elements} elements, {connections} connections, no cycle without Loop\n"
-            ))?;
+        if !cycles.is_empty() {
+            return Ok(1);
         }
-        Ok(u8::from(!cycles.is_empty()))
+        let (elements, connections) = (graph.elements.len(), graph.connections.len());
+        let mut out =
+            format!("{name}: {elements} elements, {connections} connections, no cycle without Loop\n");
+        let status = self.bound(&router, &name, &mut out);
+        // At once: who reads the first line only gets the others as well.
+        self.say(&out)?;
+        status
+    }
+
+    /// Writes the most that a packet may cost, with the path that attains it.
+    fn bound(&self, router: &Router, name: &str, out: &mut String) -> Result<u8, String> {
+        let graph = &router.graph;
+        let (mut costs, mut unknown) = (Vec::new(), Vec::new());
+        let mut measurer = Measurer::new(graph, self.interrupt.clone());
+        let mut is_bounded = true;
+        for (i, element) in graph.elements.iter().enumerate() {
+            let declaration = format!("{} :: {}", element.name, element.class);
+            costs.push(match router.element(i).cost_ns() {
+                Some(Ok(ns)) => Some(ns),
+                Some(Err(why)) => {
+                    self.complain(&format!("{name}: {declaration} has no bound: {why}"));
+                    is_bounded = false;
+                    Some(0.0)
+                }
+                None => match measurer.cost(i) {
+                    Cost::Measured(ns) => Some(ns),
+                    Cost::None => Some(0.0),
+                    Cost::Unknown(why) => {
+                        unknown.push(format!("{declaration}: {why}\n"));
+                        None
+                    }
+                },
+            });
+            if self.interrupt.load(std::sync::atomic::Ordering::Relaxed) {
+                return Err("interrupted".to_owned());
+            }
+        }
+        if !is_bounded {
+            return Ok(1);
+        }
+        let known: Vec<f64> = costs.iter().map(|cost| cost.unwrap_or(0.0)).collect();
+        let (most, parts) = (self.language.bound)(graph, &known);
+        let without = if unknown.is_empty() { "" } else { ", without elements that are not measured" };
+        *out += &format!("a packet costs at most {most:.0} ns on this machine{without}:\n");
+        for (path, times) in parts {
+            for (n, at) in path.iter().enumerate() {
+                let element = &graph.elements[*at];
+                let times = if n == 0 && times > 1 {
+                    format!("  (all of this {times} times)")
+                } else {
+                    String::new()
+                };
+                let cost = costs[*at].map_or("?".to_owned(), |ns| format!("{ns:.1}"));
+                *out += &format!("{cost:>9}  {} :: {}{times}\n", element.name, element.class);
+            }
+        }
+        if !unknown.is_empty() {
+            *out += "not measured:\n";
+            unknown.iter().take(MOST_UNKNOWN).for_each(|line| *out += &format!("  {line}"));
+            let more = unknown.len().saturating_sub(MOST_UNKNOWN);
+            if more > 0 {
+                *out += &format!("  and {more} more\n");
+            }
+        }
+        Ok(0)
     }
 
     fn run_router(&self) -> Result<u8, String> {
@@ -158,7 +246,7 @@ impl Command<'_> {
         let start = std::time::Instant::now();
         if !self.invocation.quit {
             while router.run() == Outcome::Replaced {
-                let Some(graph) = router.take_hotconfig() else { continue };
+                let Some((graph, text)) = router.take_hotconfig() else { continue };
                 match Router::new(graph, &text, env.clone()) {
                     Ok(new) => {
                         new.take_state(&router);
@@ -181,6 +269,9 @@ impl Command<'_> {
             status = 1;
         }
         router.cleanup();
+        if let Some(modules) = &self.modules {
+            modules.finish()?;
+        }
         Ok(status)
     }
 

@@ -3,10 +3,10 @@
 use flame_click::text;
 
 pub const USAGE: &str = "\
-Run a Click configuration of native elements.
+Run a Click configuration of native elements and modules.
 
 Usage: flame click [OPTION]... [FILE] [NAME=VALUE]...
-       flame click flatten|check [OPTION]... [FILE] [NAME=VALUE]...
+       flame click flatten|check|draw [OPTION]... [FILE] [NAME=VALUE]...
        flame click help [ELEMENT|list]
 
   -f, --file FILE            read the configuration from FILE (standard input for -)
@@ -18,17 +18,22 @@ Usage: flame click [OPTION]... [FILE] [NAME=VALUE]...
   -R, --allow-reconfigure    allow writes to the handler 'hotconfig'
       --simtime              run in simulated time
       --seed N               seed of random elements (0)
+      --policy FILE          the node's policy: Module elements have the rights of their credentials
+      --format FORMAT        format of the modules' records, as of flame run
+      --records PATH         write the modules' records to this file or folder
   -w, --no-warnings, -j N    accepted without effect
       --help, --version
 
-flatten prints a configuration without compound elements. check makes all elements and names each cycle that
-no Loop bounds. Exit status: 0, or 1 if something failed.
+flatten prints a configuration without compound elements, draw a picture of it (SVG). check makes all
+elements and names each cycle that no Loop bounds. Exit status: 0, or 1 if something failed.
 ";
 
+/// The action that an invocation asks for. `Help` has the class of element, if one is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     Run,
     Flatten,
+    Draw,
     Check,
     Help(Option<String>),
     Version,
@@ -41,7 +46,7 @@ pub enum Source {
     Expression(Vec<u8>),
 }
 
-/// What the command is to do.
+/// The parsed arguments of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
     pub what: What,
@@ -54,6 +59,9 @@ pub struct Invocation {
     pub reconfigure: bool,
     pub simtime: bool,
     pub seed: u64,
+    pub policy: Option<String>,
+    pub format: Option<String>,
+    pub records: Option<String>,
 }
 
 /// (short, long, takes a value)
@@ -70,11 +78,19 @@ const OPTIONS: &[(char, &str, bool)] = &[
     ('v', "version", false),
     ('\0', "simtime", false),
     ('\0', "seed", true),
+    ('\0', "policy", true),
+    ('\0', "format", true),
+    ('\0', "records", true),
     ('\0', "help", false),
 ];
 
 impl Invocation {
     /// Reads arguments, each as bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an option is unknown, lacks its value or has one that it does not take, if the
+    /// seed is no number, or if the configuration is given twice.
     pub fn parse(args: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, String> {
         let mut new = Self {
             what: What::Run,
@@ -87,12 +103,16 @@ impl Invocation {
             reconfigure: false,
             simtime: false,
             seed: 0,
+            policy: None,
+            format: None,
+            records: None,
         };
         let mut args = args.into_iter().peekable();
         let word = args.peek().map(|a| text::decode(a));
         match word.as_deref() {
             Some("flatten") => new.what = What::Flatten,
             Some("check") => new.what = What::Check,
+            Some("draw") => new.what = What::Draw,
             Some("help") => {
                 args.next();
                 let name = args.next().map(|a| text::decode(&a));
@@ -147,6 +167,9 @@ impl Invocation {
             "expression" => self.source = Source::Expression(text::encode(&value)),
             "handler" => self.handlers.push(value),
             "output" => self.output = Some(value),
+            "policy" => self.policy = Some(value),
+            "format" => self.format = Some(value),
+            "records" => self.records = Some(value),
             "quit" => self.quit = true,
             "time" => self.time = true,
             "allow-reconfigure" => self.reconfigure = true,

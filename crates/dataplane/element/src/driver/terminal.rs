@@ -3,6 +3,7 @@
 
 use std::io::{IsTerminal, Write};
 
+/// An output that escapes control characters if it is a terminal.
 pub struct Terminal {
     out: Box<dyn Write>,
     escapes: bool,

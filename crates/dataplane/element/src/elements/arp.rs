@@ -1,4 +1,7 @@
-//! ARPQuerier(IP, ETHER, CAPACITY, TIMEOUT, BROADCAST): finds Ethernet addresses by ARP and encapsulates.
+//! ARPQuerier(IP, ETHER, CAPACITY, ENTRY_CAPACITY, TIMEOUT, BROADCAST, TABLE): finds Ethernet addresses by
+//! ARP and encapsulates. CAPACITY packets (2048) wait for at most 60 s. ENTRY_CAPACITY addresses (65536) are
+//! known; the oldest unanswered one makes room, or else the oldest. TABLE names an ARPTable, whose addresses
+//! are known here, too, and which learns those that are answered here.
 //! Expects: 0: IP packets with destination annotations; 1: ARP replies.
 //! Gives: 0: Ethernet packets; 1, if connected: ARP requests, which leave by output 0 else.
 //! Handlers: table, queries, responses, drops, insert (w), delete (w), clear (w), ipaddr, broadcast.
@@ -10,6 +13,7 @@
 //! Handlers: table, lookup, add (w), remove (w).
 //! Example: `c0 [0] -> ARPResponder(18.26.4.24 0:0:c0:ae:67:ef, 18.26.7.0/24 0:0:c0:ae:67:ef) -> q`
 
+use super::arp_table::ArpTable;
 use super::util::{be16, put16};
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
@@ -17,7 +21,7 @@ use crate::runtime::packet::{Batch, Packet};
 use flame_click::time::SECOND;
 use flame_click::{Ip, Mac, Nanos, Prefix, Scope, Value, text};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const SOURCE: &str = include_str!("arp.rs");
 
@@ -58,6 +62,8 @@ fn parse(p: &Packet) -> Option<(u16, Host, Host)> {
 struct Entry {
     mac: Option<Mac>,
     known_at: Nanos,
+    /// The time when it was made, or answered last: its place in the order of ages.
+    since: Nanos,
     asked_at: Option<Nanos>,
     waiting: VecDeque<Packet>,
 }
@@ -69,6 +75,14 @@ struct Querier {
     capacity: usize,
     timeout: Nanos,
     entries: RefCell<BTreeMap<Ip, Entry>>,
+    /// The entries by (is answered, since): the first one makes room for a new one.
+    ages: RefCell<BTreeSet<(bool, Nanos, Ip)>>,
+    /// The entries with packets that wait, the oldest first.
+    waiting: RefCell<BTreeSet<(Nanos, Ip)>>,
+    most_entries: usize,
+    /// The name of an ARPTable, and the element.
+    table_name: Option<String>,
+    table: Cell<Option<usize>>,
     held: Cell<usize>,
     queries: Cell<u64>,
     responses: Cell<u64>,
@@ -77,10 +91,63 @@ struct Querier {
 
 /// Requests for one address are this far apart.
 const PATIENCE: Nanos = Nanos(SECOND / 4);
+/// Packets wait so long for an answer.
+const WAIT: Nanos = Nanos(60 * SECOND);
 /// Addresses that are remembered. A scan of a large network must not fill the memory.
-const MOST_ENTRIES: usize = 65_536;
+const MOST_ENTRIES: u32 = 65_536;
 
 impl Querier {
+    /// Makes an entry. If the table is full, the oldest unanswered one goes, or else the oldest.
+    fn make(&self, cx: &Cx<'_>, ip: Ip, now: Nanos) {
+        while self.entries.borrow().len() >= self.most_entries {
+            let Some((_, _, old)) = self.oldest() else { break };
+            self.remove(cx, old, "table full");
+        }
+        self.entries.borrow_mut().insert(ip, Entry { since: now, ..Entry::default() });
+        self.expect(cx, ip, now);
+    }
+
+    /// Gives an unanswered entry its place in the order of ages.
+    fn expect(&self, cx: &Cx<'_>, ip: Ip, since: Nanos) {
+        let was_waiting = self.ages.borrow().first().is_some_and(|(is_answered, ..)| !is_answered);
+        self.ages.borrow_mut().insert((false, since, ip));
+        if !was_waiting {
+            cx.timer_at(0, since + WAIT);
+        }
+    }
+
+    /// Drops waiting packets beyond the capacity, those of the oldest entries first.
+    fn fit(&self, cx: &Cx<'_>) {
+        while self.held.get() > self.capacity {
+            let Some((since, ip)) = self.waiting.borrow().first().copied() else { return };
+            let (old, is_empty) = match self.entries.borrow_mut().get_mut(&ip) {
+                Some(e) => (e.waiting.pop_front(), e.waiting.is_empty()),
+                None => (None, true),
+            };
+            if is_empty {
+                self.waiting.borrow_mut().remove(&(since, ip));
+            }
+            let Some(p) = old else { continue };
+            self.held.set(self.held.get() - 1);
+            add(&self.drops, 1);
+            cx.drop("queue full", p);
+        }
+    }
+
+    fn oldest(&self) -> Option<(bool, Nanos, Ip)> {
+        self.ages.borrow().first().copied()
+    }
+
+    /// Removes an entry, with the packets that wait for its answer.
+    fn remove(&self, cx: &Cx<'_>, ip: Ip, cause: &'static str) {
+        let Some(e) = self.entries.borrow_mut().remove(&ip) else { return };
+        self.ages.borrow_mut().remove(&(e.mac.is_some(), e.since, ip));
+        self.waiting.borrow_mut().remove(&(e.since, ip));
+        self.held.set(self.held.get() - e.waiting.len());
+        add(&self.drops, e.waiting.len());
+        e.waiting.into_iter().for_each(|p| cx.drop(cause, p));
+    }
+
     fn encapsulate(&self, p: &mut Packet, dst: Mac) {
         let mut header = [0; 14];
         header[..6].copy_from_slice(&dst.0);
@@ -88,6 +155,12 @@ impl Querier {
         put16(&mut header, 12, 0x0800);
         p.prepend(&header);
         p.set_link(0);
+    }
+
+    /// Lets the shared table act, if there is one.
+    fn shared<T>(&self, cx: &Cx<'_>, act: impl FnOnce(&ArpTable) -> T) -> Option<T> {
+        let element = cx.router.element(self.table.get()?);
+        ArpTable::of(&*element).map(act)
     }
 
     /// Encapsulates a packet, or keeps it and perhaps asks.
@@ -108,10 +181,10 @@ impl Querier {
         }
         let now = cx.now();
         let mut entries = self.entries.borrow_mut();
-        if entries.len() >= MOST_ENTRIES && !entries.contains_key(&ip) {
+        if !entries.contains_key(&ip) {
             drop(entries);
-            add(&self.drops, 1);
-            return cx.drop("table full", p);
+            self.make(cx, ip, now);
+            entries = self.entries.borrow_mut();
         }
         let entry = entries.entry(ip).or_default();
         let is_fresh = self.timeout.0 == 0 || now - entry.known_at < self.timeout;
@@ -120,26 +193,37 @@ impl Querier {
             self.encapsulate(&mut p, mac);
             return out.push(p);
         }
-        entry.mac = None;
+        if let Some((mac, since)) = self.shared(cx, |table| table.lookup(ip, now)).flatten() {
+            drop(entries);
+            self.learn(cx, ip, mac, since, out);
+            self.encapsulate(&mut p, mac);
+            return out.push(p);
+        }
+        if entry.mac.take().is_some() {
+            // The answer is too old; from now on it waits for another.
+            self.ages.borrow_mut().remove(&(true, entry.since, ip));
+            entry.since = now;
+            self.expect(cx, ip, now);
+        }
         entry.waiting.push_back(p);
+        self.waiting.borrow_mut().insert((entry.since, ip));
         self.held.set(self.held.get() + 1);
         let asks = entry.asked_at.is_none_or(|t| now - t >= PATIENCE);
         if asks {
             entry.asked_at = Some(now);
         }
-        if self.held.get() > self.capacity {
-            // The oldest waiting packet of this address, or else of any, goes.
-            let own = if entry.waiting.len() > 1 { entry.waiting.pop_front() } else { None };
-            let old = own.or_else(|| entries.values_mut().find_map(|e| e.waiting.pop_front()));
-            drop(entries);
-            if let Some(p) = old {
-                self.held.set(self.held.get() - 1);
-                add(&self.drops, 1);
-                cx.drop("queue full", p);
-            }
-        } else {
-            drop(entries);
+        // The oldest waiting packet of this address goes if there is no room, or else the oldest of any.
+        let own = match self.held.get() > self.capacity && entry.waiting.len() > 1 {
+            true => entry.waiting.pop_front(),
+            false => None,
+        };
+        drop(entries);
+        if let Some(p) = own {
+            self.held.set(self.held.get() - 1);
+            add(&self.drops, 1);
+            cx.drop("queue full", p);
         }
+        self.fit(cx);
         if asks {
             add(&self.queries, 1);
             cx.made(1);
@@ -152,13 +236,24 @@ impl Querier {
         }
     }
 
-    fn learn(&self, cx: &Cx<'_>, ip: Ip, mac: Mac, out: &mut Batch) {
-        let mut entries = self.entries.borrow_mut();
-        if entries.len() >= MOST_ENTRIES && !entries.contains_key(&ip) {
-            return;
+    /// Learns an address that is known since some time.
+    fn learn(&self, cx: &Cx<'_>, ip: Ip, mac: Mac, known_at: Nanos, out: &mut Batch) {
+        let now = cx.now();
+        if !self.entries.borrow().contains_key(&ip) {
+            self.make(cx, ip, now);
         }
+        let mut entries = self.entries.borrow_mut();
         let entry = entries.entry(ip).or_default();
-        (entry.mac, entry.known_at, entry.asked_at) = (Some(mac), cx.now(), None);
+        let mut ages = self.ages.borrow_mut();
+        ages.remove(&(entry.mac.is_some(), entry.since, ip));
+        ages.insert((true, now, ip));
+        if ages.first().is_none_or(|(is_answered, ..)| *is_answered) {
+            cx.cancel_timer(0);
+        }
+        drop(ages);
+        self.waiting.borrow_mut().remove(&(entry.since, ip));
+        entry.since = now;
+        (entry.mac, entry.known_at, entry.asked_at) = (Some(mac), known_at, None);
         let waiting = std::mem::take(&mut entry.waiting);
         drop(entries);
         self.held.set(self.held.get() - waiting.len());
@@ -181,12 +276,46 @@ impl Element for Querier {
             match parse(&p) {
                 Some((2, (mac, ip), _)) if !mac.is_group() => {
                     cx.drop("ARP reply", p);
-                    self.learn(cx, ip, mac, &mut out);
+                    self.learn(cx, ip, mac, cx.now(), &mut out);
+                    self.shared(cx, |table| table.learn(cx, ip, mac));
                 }
                 _ => cx.drop("not an ARP reply", p),
             }
         }
         cx.push(0, out);
+    }
+
+    fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
+        let Some(name) = &self.table_name else { return Ok(()) };
+        let found = cx.router.lookup(cx.name(), name);
+        let found = found.filter(|at| ArpTable::of(&*cx.router.element(*at)).is_some());
+        self.table.set(Some(found.ok_or_else(|| format!("TABLE: expected an ARPTable, found '{name}'"))?));
+        self.shared(cx, |table| table.tell(cx.me));
+        Ok(())
+    }
+
+    /// Sends packets whose address the shared table has learned.
+    fn run_task(&self, cx: &Cx<'_>) -> bool {
+        let waiting: Vec<Ip> = self.waiting.borrow().iter().map(|(_, ip)| *ip).collect();
+        let mut out = Batch::default();
+        for ip in waiting {
+            if let Some((mac, since)) = self.shared(cx, |table| table.lookup(ip, cx.now())).flatten() {
+                self.learn(cx, ip, mac, since, &mut out);
+            }
+        }
+        let had_work = !out.is_empty();
+        cx.push(0, out);
+        had_work
+    }
+
+    /// Ends entries without an answer.
+    fn run_timer(&self, cx: &Cx<'_>, _: usize) {
+        while let Some((false, since, ip)) = self.oldest() {
+            if cx.now() - since < WAIT {
+                return cx.timer_at(0, since + WAIT);
+            }
+            self.remove(cx, ip, "no answer");
+        }
     }
 
     fn held(&self) -> usize {
@@ -223,21 +352,20 @@ impl Element for Querier {
                     return Some(Err(format!("expected 'IP ETHER', found '{value}'")));
                 };
                 let mut out = Batch::default();
-                self.learn(cx, ip, mac, &mut out);
+                self.learn(cx, ip, mac, cx.now(), &mut out);
+                self.shared(cx, |table| table.learn(cx, ip, mac));
                 cx.push(0, out);
             }
             ("insert", _) => return Some(Err(format!("expected 'IP ETHER', found '{value}'"))),
             ("delete" | "clear", _) => {
-                let all = std::mem::take(&mut *self.entries.borrow_mut());
-                let wanted = Ip::parse(value.trim());
-                for (ip, e) in all {
-                    if name == "clear" || wanted == Some(ip) {
-                        self.held.set(self.held.get() - e.waiting.len());
-                        e.waiting.into_iter().for_each(|p| cx.drop("deleted", p));
-                    } else {
-                        self.entries.borrow_mut().insert(ip, e);
-                    }
-                }
+                let wanted = match name {
+                    "clear" => self.entries.borrow().keys().copied().collect(),
+                    _ => match Ip::read(value.trim(), &cx.scope()) {
+                        Some(ip) => vec![ip],
+                        None => return Some(Err(format!("expected an IP address, found '{value}'"))),
+                    },
+                };
+                wanted.into_iter().for_each(|ip| self.remove(cx, ip, "deleted"));
             }
             _ => return None,
         }
@@ -261,9 +389,29 @@ impl Element for Querier {
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         if let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() {
-            let _ = cx;
-            *self.entries.borrow_mut() = std::mem::take(&mut *old.entries.borrow_mut());
-            self.held.set(old.held.replace(0));
+            let all = std::mem::take(&mut *old.entries.borrow_mut());
+            old.ages.borrow_mut().clear();
+            old.waiting.borrow_mut().clear();
+            old.held.set(0);
+            for (ip, mut was) in all {
+                if !self.entries.borrow().contains_key(&ip) {
+                    self.make(cx, ip, was.since);
+                }
+                let mut entries = self.entries.borrow_mut();
+                let entry = entries.entry(ip).or_default();
+                self.held.set(self.held.get() + was.waiting.len());
+                entry.waiting.append(&mut was.waiting);
+                if !entry.waiting.is_empty() {
+                    self.waiting.borrow_mut().insert((entry.since, ip));
+                }
+                if entry.mac.is_none() && was.mac.is_some() {
+                    let mut ages = self.ages.borrow_mut();
+                    ages.remove(&(false, entry.since, ip));
+                    ages.insert((true, entry.since, ip));
+                    (entry.mac, entry.known_at) = (was.mac, was.known_at);
+                }
+            }
+            self.fit(cx);
         }
     }
 }
@@ -273,7 +421,7 @@ class!(
     "ARPQuerier",
     "1-2/1-2",
     "h/h",
-    ["IP", "ETHER", "CAPACITY", "ENTRY_CAPACITY", "TIMEOUT", "BROADCAST", "BCAST", "POLL_TIMEOUT"],
+    ["IP", "ETHER", "CAPACITY", "ENTRY_CAPACITY", "TIMEOUT", "BROADCAST", "BCAST", "POLL_TIMEOUT", "TABLE"],
     |args, _| {
         let net: String = args.req("IP");
         let scope = args.scope();
@@ -284,8 +432,8 @@ class!(
         });
         let whole = Ip(prefix.ip.0 | !prefix.mask.0);
         let broadcast = args.key("BROADCAST").or_else(|| args.key("BCAST"));
-        args.key::<u32>("ENTRY_CAPACITY");
-        args.key::<Nanos>("POLL_TIMEOUT");
+        let most_entries = args.key("ENTRY_CAPACITY").filter(|n| *n > 0).unwrap_or(MOST_ENTRIES);
+        args.ignore::<Nanos>("POLL_TIMEOUT");
         // The broadcast address of a prefix of 32 bits is its own; no packet is meant by it.
         let default = if prefix.mask.0 == u32::MAX { Ip(u32::MAX) } else { whole };
         Box::new(Querier {
@@ -295,6 +443,11 @@ class!(
             capacity: args.key::<u32>("CAPACITY").unwrap_or(2048) as usize,
             timeout: args.key("TIMEOUT").unwrap_or(Nanos(300 * SECOND)),
             entries: RefCell::default(),
+            ages: RefCell::default(),
+            waiting: RefCell::default(),
+            most_entries: most_entries as usize,
+            table_name: args.key("TABLE"),
+            table: Cell::new(None),
             held: Cell::new(0),
             queries: Cell::new(0),
             responses: Cell::new(0),

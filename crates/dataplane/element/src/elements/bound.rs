@@ -12,7 +12,8 @@
 
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
-use crate::runtime::packet::{Batch, MAX_LOOPS, Packet};
+use crate::runtime::loops::MAX_LOOPS;
+use crate::runtime::packet::{Batch, Packet};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 

@@ -4,7 +4,7 @@
 //! Handlers: sampling_prob (rw), drops.
 //! Example: `RandomSample(0.1) -> ToDump(sample.pcap)`
 //!
-//! RED(MIN, MAX, MAX_P, STABILITY): drops packets at random as the queues behind it fill.
+//! RED(MIN, MAX, MAX_P, STABILITY): drops packets at random as the queues after it fill.
 //! Expects: packets, pushed.
 //! Gives: 0: packets; 1, if connected: those dropped.
 //! Handlers: drops, avg_queue_size, min_thresh, max_thresh.
@@ -27,6 +27,7 @@ use crate::runtime::packet::Packet;
 use flame_click::value::Raw;
 use flame_click::{Args, Nanos, text};
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 
 const SOURCE: &str = include_str!("chance.rs");
 
@@ -89,7 +90,7 @@ struct Red {
     min: f64,
     max: f64,
     max_p: f64,
-    /// How much of the average a packet leaves: a power of two.
+    /// The weight of a new queue length in the average: 1 over a power of two.
     weight: f64,
     average: Cell<f64>,
     since_drop: Cell<u32>,
@@ -97,17 +98,40 @@ struct Red {
     drops: Cell<u64>,
 }
 
+/// Returns the next queues after an element, or before it if it is pulled, whether they notify or not.
+fn nearest_queues(cx: &Cx<'_>) -> Vec<usize> {
+    let nodes = &cx.router.nodes;
+    let is_push = nodes[cx.me].outputs[0].is_push;
+    let beside = |e: usize| -> Vec<usize> {
+        match is_push {
+            true if e == cx.me => {
+                nodes[e].outputs[..1].iter().filter_map(|o| o.target).map(|t| t.0).collect()
+            }
+            true => nodes[e].outputs.iter().filter_map(|o| o.target).map(|t| t.0).collect(),
+            false => nodes[e].inputs.iter().filter_map(|i| i.source).map(|s| s.0).collect(),
+        }
+    };
+    let (mut seen, mut work, mut queues) = (HashSet::from([cx.me]), beside(cx.me), Vec::new());
+    while let Some(e) = work.pop() {
+        if !seen.insert(e) {
+            continue;
+        }
+        match (&*cx.router.element(e) as &dyn std::any::Any).is::<Queue>() {
+            true => queues.push(e),
+            false => work.extend(beside(e)),
+        }
+    }
+    queues.sort_unstable();
+    queues
+}
+
 impl Element for Red {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
-        // The queues behind it, or before it if it is pulled.
-        let is_push = cx.router.nodes[cx.me].outputs[0].is_push;
-        let signal = if is_push { cx.downstream_signal(0) } else { cx.upstream_signal(0) };
-        let is_queue = |e: &usize| (&*cx.router.element(*e) as &dyn std::any::Any).is::<Queue>();
-        *self.queues.borrow_mut() = signal.sources.into_iter().filter(is_queue).collect();
-        if self.queues.borrow().is_empty() {
-            return Err("no Queue that notifies is beside this element".into());
+        *self.queues.borrow_mut() = nearest_queues(cx);
+        match self.queues.borrow().is_empty() {
+            true => Err("expected a queue behind this element, or before it if it is pulled".into()),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
@@ -192,6 +216,7 @@ impl Element for Stamp {
 }
 
 class!(SET_TIMESTAMP, "SetTimestamp", "1/1", "a/a", ["TIMESTAMP", "PER_BATCH"], |args, _| {
+    args.ignore::<bool>("PER_BATCH");
     Box::new(Stamp::Set(args.opt("TIMESTAMP")))
 });
 class!(SET_TIMESTAMP_DELTA, "SetTimestampDelta", "1/1", "a/a", ["TYPE"], |args, _| {
@@ -217,8 +242,9 @@ impl Element for TimeFilter {
                 let value = value.replace("$t", &time.to_string());
                 if let Err(e) = cx.router.write(Some(cx.me), handler, &value) {
                     cx.error(&e);
+                    break;
                 }
-                if self.end.get() == before {
+                if self.end.get() <= before {
                     break;
                 }
             }

@@ -185,6 +185,21 @@ impl Element for AggregateCounter {
         cx.push(port.min(cx.outputs() - 1), out);
     }
 
+    /// Output 1 gives what input 1 gives.
+    fn pull(&self, cx: &Cx<'_>, port: usize, max: usize, out: &mut Batch) {
+        let mut batch = Batch::default();
+        cx.pull(port, max, &mut batch);
+        out.extend(batch.drain(..).filter_map(|p| self.action(cx, p)));
+    }
+
+    fn pulls(&self, output: usize, input: usize) -> bool {
+        output == input
+    }
+
+    fn pulls_by_output(&self) -> bool {
+        true
+    }
+
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         match name {
             "count" => Some(Ok(self.total.get().to_string())),

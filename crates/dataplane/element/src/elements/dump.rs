@@ -10,6 +10,7 @@
 //! Handlers: count.
 //! Example: `q -> ToDump(out.pcap)`
 
+use super::output::Output;
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element, Notice};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, HEADROOM, Packet, TAILROOM};
@@ -18,7 +19,6 @@ use flame_click::Nanos;
 use flame_click::value::boolean;
 use flame_source::{FileOptions, Next, RawBlock, Source};
 use std::cell::{Cell, RefCell};
-use std::io::{BufWriter, Write};
 
 const SOURCE: &str = include_str!("dump.rs");
 
@@ -145,7 +145,8 @@ impl Element for FromDump {
 
     fn pull(&self, cx: &Cx<'_>, _: usize, max: usize, out: &mut Batch) {
         for _ in 0..max {
-            match self.next(cx) {
+            let waiting = self.waiting.take();
+            match waiting.or_else(|| self.next(cx)) {
                 Some(p) => out.push(p),
                 None => return cx.set_filled(false),
             }
@@ -157,6 +158,19 @@ impl Element for FromDump {
     }
     fn held(&self) -> usize {
         usize::from(self.waiting.borrow().is_some())
+    }
+    /// The packet that waits for its time comes next.
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        if let Some(p) = old.waiting.take() {
+            self.shift.set(old.shift.get());
+            if let Some(p) = self.waiting.replace(Some(p)) {
+                cx.drop("replaced", p);
+            }
+        }
+        if cx.router.nodes[cx.me].outputs[0].is_push {
+            cx.reschedule();
+        }
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         match name {
@@ -212,45 +226,33 @@ class!(
 );
 
 struct ToDump {
-    file: String,
+    out: Output,
     snaplen: usize,
-    link: u32,
-    out: RefCell<Option<BufWriter<Box<dyn Write>>>>,
+    /// Whether bytes that a capture has cut off count as bytes on the wire.
+    extra_length: bool,
     count: Cell<u64>,
     signal: RefCell<Signal>,
 }
 
 impl ToDump {
     fn write_packet(&self, p: &Packet) -> std::io::Result<()> {
-        let mut out = self.out.borrow_mut();
-        let Some(out) = out.as_mut() else { return Ok(()) };
         let bytes = &p.data()[..p.len().min(self.snaplen)];
         let time = p.anno.time.0.max(0);
         for word in [
             (time / 1_000_000_000) as u32,
             (time % 1_000_000_000) as u32,
             bytes.len() as u32,
-            super::ipprint::wire_length(p) as u32,
+            if self.extra_length { super::ipprint::wire_length(p) } else { p.len() } as u32,
         ] {
-            out.write_all(&word.to_le_bytes())?;
+            self.out.write(&word.to_le_bytes())?;
         }
-        out.write_all(bytes)
+        self.out.write(bytes)
     }
 }
 
 impl Element for ToDump {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
-        let fail = |e: std::io::Error| format!("{}: {e}", self.file);
-        let file: Box<dyn Write> = match self.file.as_str() {
-            "-" => Box::new(std::io::stdout()),
-            name => Box::new(std::fs::File::create(name).map_err(fail)?),
-        };
-        let mut out = BufWriter::new(file);
-        // pcap with nanoseconds.
-        for word in [0xa1b2_3c4d, 0x0004_0002, 0, 0, self.snaplen.min(u32::MAX as usize) as u32, self.link] {
-            out.write_all(&u32::to_le_bytes(word)).map_err(fail)?;
-        }
-        *self.out.borrow_mut() = Some(out);
+        self.out.open()?;
         if cx.outputs() == 0 && !cx.router.nodes[cx.me].inputs[0].is_push {
             *self.signal.borrow_mut() = cx.upstream_signal(0);
             cx.reschedule();
@@ -260,7 +262,7 @@ impl Element for ToDump {
 
     fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
         if let Err(e) = self.write_packet(&p) {
-            cx.error(&format!("{}: {e}", self.file));
+            cx.error(&format!("{}: {e}", self.out.name));
         }
         add(&self.count, 1);
         if cx.outputs() > 0 {
@@ -284,11 +286,16 @@ impl Element for ToDump {
     }
 
     fn cleanup(&self, cx: &Cx<'_>) {
-        if let Some(mut out) = self.out.take()
-            && let Err(e) = out.flush()
-        {
-            cx.error(&format!("{}: {e}", self.file));
+        if let Err(e) = self.out.close() {
+            cx.error(&format!("{}: {e}", self.out.name));
         }
+    }
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        if let Err(e) = self.out.take_over(&old.out) {
+            cx.error(&format!("{}: {e}", old.out.name));
+        }
+        self.count.set(old.count.get());
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "count").then(|| Ok(self.count.get().to_string()))
@@ -303,7 +310,7 @@ class!(
     "ToDump",
     "1/0-1",
     "a/a",
-    ["FILENAME", "SNAPLEN", "ENCAP", "EXTRA_LENGTH", "USE_ENCAP_FROM", "NANO"],
+    ["FILENAME", "SNAPLEN", "ENCAP", "EXTRA_LENGTH", "NANO", "USE_ENCAP_FROM"],
     |args, _| {
         let file = args.req("FILENAME");
         let snaplen: u32 = args.opt("SNAPLEN").unwrap_or(0);
@@ -315,13 +322,15 @@ class!(
                 1
             }
         };
-        args.key::<bool>("NANO");
-        args.key::<bool>("EXTRA_LENGTH");
+        args.ignore::<bool>("NANO");
+        let extra_length = args.key("EXTRA_LENGTH").unwrap_or(true);
+        let snaplen = if snaplen == 0 { 262_144 } else { snaplen };
+        // pcap with nanoseconds.
+        let header = [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, snaplen, link];
         Box::new(ToDump {
-            file,
-            snaplen: if snaplen == 0 { 262_144 } else { snaplen as usize },
-            link,
-            out: RefCell::default(),
+            out: Output::new(file, header.iter().flat_map(|word| word.to_le_bytes()).collect()),
+            snaplen: snaplen as usize,
+            extra_length,
             count: Cell::new(0),
             signal: RefCell::default(),
         })

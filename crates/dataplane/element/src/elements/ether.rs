@@ -181,7 +181,7 @@ impl Element for DropBroadcasts {
 
 class!(DROP_BROADCASTS, "DropBroadcasts", "1/1", "a/a", [], |_, _| Box::new(DropBroadcasts(Cell::new(0))));
 
-/// What tag to add. None stands for the annotation.
+/// The tag to add. None stands for the annotation.
 struct Tag {
     tci: Option<u16>,
     kind: u16,
@@ -278,8 +278,8 @@ impl Element for VlanDecap {
 }
 
 fn vlan_decap(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
-    args.key::<bool>("ANNO");
-    args.key::<i32>("NATIVE_VLAN");
+    args.ignore::<bool>("ANNO");
+    args.ignore::<i32>("NATIVE_VLAN");
     let kind = args.key("ETHERTYPE").unwrap_or(0x8100);
     Box::new(VlanDecap { kind, strips: setup.class == "StripEtherVLANHeader" })
 }

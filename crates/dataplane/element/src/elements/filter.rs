@@ -7,7 +7,8 @@
 //! Example: `IPFilter(allow tcp dst port 80 and not src net 10/8, deny all)`
 
 use super::classify::distribute;
-use super::filter_language::{Expression, parse};
+use super::filter_expression::Expression;
+use super::filter_language::parse;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::Batch;
 use flame_click::text;

@@ -1,130 +1,27 @@
-//! Click's language of IP filters: parser and evaluation.
-//!
-//! A test of bytes that a packet lacks fails; `not` of it holds.
+//! Click's language of IP filters: tokens and operators. Primitives are in `filter_primitive.rs`, expressions
+//! in `filter_expression.rs`.
 
-use super::summary_fields::icmp_type;
-use super::util::ip_header;
-use crate::runtime::packet::Packet;
-use flame_click::value::integer;
-use flame_click::{Ip, Mac, Prefix, Scope, Value};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Base {
-    Ip,
-    Transport,
-    Ether,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Relation {
-    Equal,
-    NotEqual,
-    Less,
-    Greater,
-    LessEqual,
-    GreaterEqual,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Expression {
-    Constant(bool),
-    Not(Box<Expression>),
-    And(Vec<Expression>),
-    Or(Vec<Expression>),
-    If(Box<[Expression; 3]>),
-    Test { base: Base, offset: usize, length: usize, mask: u32, relation: Relation, value: u32 },
-    Mac { at: usize, mac: Mac },
-}
+use super::filter_expression::Expression;
+use super::filter_primitive::Previous;
+use flame_click::Scope;
 
 use Expression as E;
-
-impl Expression {
-    pub fn matches(&self, p: &Packet) -> bool {
-        match self {
-            E::Constant(b) => *b,
-            E::Not(e) => !e.matches(p),
-            E::And(all) => all.iter().all(|e| e.matches(p)),
-            E::Or(all) => all.iter().any(|e| e.matches(p)),
-            E::If(e) => {
-                if e[0].matches(p) {
-                    e[1].matches(p)
-                } else {
-                    e[2].matches(p)
-                }
-            }
-            E::Mac { at, mac } => p.link_data().and_then(|d| d.get(*at..at + 6)) == Some(&mac.0[..]),
-            E::Test { base, offset, length, mask, relation, value } => {
-                let bytes = match base {
-                    Base::Ip => p.network().and_then(|n| p.data().get(n..)),
-                    Base::Transport => {
-                        // Without a whole IP header the mark of the transport header still tells.
-                        let at = ip_header(p).map(|h| h.payload()).or_else(|| p.transport());
-                        at.and_then(|t| p.data().get(t..))
-                    }
-                    Base::Ether => p.link_data(),
-                };
-                let Some(field) = bytes.and_then(|b| b.get(*offset..offset + length)) else { return false };
-                let field = field.iter().fold(0_u32, |v, b| v << 8 | u32::from(*b)) & mask;
-                match relation {
-                    Relation::Equal => field == *value,
-                    Relation::NotEqual => field != *value,
-                    Relation::Less => field < *value,
-                    Relation::Greater => field > *value,
-                    Relation::LessEqual => field <= *value,
-                    Relation::GreaterEqual => field >= *value,
-                }
-            }
-        }
-    }
-}
-
-fn test(base: Base, offset: usize, length: usize, mask: u32, relation: Relation, value: u32) -> E {
-    E::Test { base, offset, length, mask, relation, value }
-}
-
-fn ip_is(offset: usize, length: usize, mask: u32, value: u32) -> E {
-    test(Base::Ip, offset, length, mask, Relation::Equal, value)
-}
-
-fn protocol(number: u8) -> E {
-    ip_is(9, 1, 255, number.into())
-}
-
-fn first_fragment() -> E {
-    ip_is(6, 2, 0x1fff, 0)
-}
-
-const PROTOCOLS: &[(&str, u8)] = &[
-    ("icmp", 1),
-    ("igmp", 2),
-    ("ipip", 4),
-    ("tcp", 6),
-    ("egp", 8),
-    ("udp", 17),
-    ("dccp", 33),
-    ("gre", 47),
-    ("esp", 50),
-    ("ah", 51),
-    ("ospf", 89),
-    ("pim", 103),
-    ("sctp", 132),
-    ("udplite", 136),
-];
 
 /// Deeper nesting is refused.
 const DEPTH: u32 = 100;
 
-struct Parser<'a> {
-    tokens: Vec<String>,
-    at: usize,
-    scope: &'a Scope<'a>,
+pub struct Parser<'a> {
+    pub(super) tokens: Vec<String>,
+    pub(super) at: usize,
+    pub(super) scope: &'a Scope<'a>,
     depth: u32,
+    pub(super) previous: Previous,
 }
 
 /// Parses a pattern.
 pub fn parse(pattern: &str, scope: &Scope<'_>) -> Result<Expression, String> {
     let tokens = tokens(&flame_click::text::unquote(pattern));
-    let mut parser = Parser { tokens, at: 0, scope, depth: 0 };
+    let mut parser = Parser { tokens, at: 0, scope, depth: 0, previous: Previous::default() };
     let e = parser.ternary()?;
     match parser.peek() {
         "" => Ok(e),
@@ -159,16 +56,16 @@ fn tokens(text: &str) -> Vec<String> {
 }
 
 impl Parser<'_> {
-    fn peek(&self) -> &str {
+    pub(super) fn peek(&self) -> &str {
         self.tokens.get(self.at).map_or("", String::as_str)
     }
 
-    fn next(&mut self) -> String {
+    pub(super) fn next(&mut self) -> String {
         self.at += 1;
         self.tokens.get(self.at - 1).cloned().unwrap_or_default()
     }
 
-    fn take(&mut self, words: &[&str]) -> bool {
+    pub(super) fn take(&mut self, words: &[&str]) -> bool {
         let is_it = words.contains(&self.peek()) && self.at < self.tokens.len();
         self.at += usize::from(is_it);
         is_it
@@ -230,280 +127,12 @@ impl Parser<'_> {
         self.depth -= 1;
         Ok(e)
     }
-
-    fn relation(&mut self) -> Relation {
-        let relation = match self.peek() {
-            "=" | "==" => Relation::Equal,
-            "!=" => Relation::NotEqual,
-            "<" => Relation::Less,
-            ">" => Relation::Greater,
-            "<=" => Relation::LessEqual,
-            ">=" => Relation::GreaterEqual,
-            _ => return Relation::Equal,
-        };
-        self.at += 1;
-        relation
-    }
-
-    fn number(&mut self) -> Result<u32, String> {
-        let word = self.next();
-        let value = integer(&word).and_then(|v| u32::try_from(v).ok());
-        value.ok_or_else(|| format!("expected a number, found '{word}'"))
-    }
-
-    fn primitive(&mut self) -> Result<E, String> {
-        let word = self.next();
-        match word.as_str() {
-            "" => Err("expected a pattern".into()),
-            "-" | "any" | "all" | "true" => Ok(E::Constant(true)),
-            "none" | "false" => Ok(E::Constant(false)),
-            "src" | "dst" => self.directed(&word, None),
-            "host" | "net" | "port" => {
-                self.at -= 1;
-                self.directed("", None)
-            }
-            "proto" => {
-                let name = self.next();
-                Ok(match name.as_str() {
-                    "tcpudp" => E::Or(vec![protocol(6), protocol(17)]),
-                    name => protocol(
-                        self.protocol(name).ok_or_else(|| format!("expected a protocol, found '{name}'"))?,
-                    ),
-                })
-            }
-            "syn" | "ack" | "fin" | "rst" | "psh" | "urg" => self.flag(&word),
-            "frag" | "unfrag" | "ect" | "ce" | "vers" | "hl" | "id" | "tos" | "dscp" | "ttl" | "len" => {
-                self.ip(&word)
-            }
-            "ip" | "transp" | "ether" if self.peek() == "[" => self.bytes(match word.as_str() {
-                "ip" => Base::Ip,
-                "transp" => Base::Transport,
-                _ => Base::Ether,
-            }),
-            "ip" => {
-                let word = self.next();
-                match word.as_str() {
-                    "proto" => {
-                        self.at -= 1;
-                        self.primitive()
-                    }
-                    word => self.ip(word),
-                }
-            }
-            "ether" => {
-                let direction = self.next();
-                self.take(&["host"]);
-                let name = self.next();
-                let mac = Mac::read(&name, self.scope)
-                    .ok_or_else(|| format!("expected an Ethernet address, found '{name}'"))?;
-                Ok(ether(&direction, mac))
-            }
-            "tcpudp" => {
-                let either = E::Or(vec![protocol(6), protocol(17)]);
-                match self.peek() {
-                    "src" | "dst" => {
-                        let d = self.next();
-                        self.directed(&d, Some(either))
-                    }
-                    "port" => self.directed("", Some(either)),
-                    _ => Ok(either),
-                }
-            }
-            name => {
-                if let Some((_, number)) = PROTOCOLS.iter().find(|(n, _)| *n == name) {
-                    return self.qualified(*number);
-                }
-                self.at -= 1;
-                self.directed("", None)
-            }
-        }
-    }
-
-    fn protocol(&self, name: &str) -> Option<u8> {
-        PROTOCOLS.iter().find(|(n, _)| *n == name).map(|(_, p)| *p).or_else(|| name.parse().ok())
-    }
-
-    /// Reads what may follow the name of a protocol.
-    fn qualified(&mut self, number: u8) -> Result<E, String> {
-        let is = protocol(number);
-        match (number, self.peek()) {
-            (6 | 17, "src" | "dst") => {
-                let direction = self.next();
-                self.directed(&direction, Some(is))
-            }
-            (6 | 17, "port") => self.directed("", Some(is)),
-            (6, "opt") => {
-                self.at += 1;
-                let flag = self.next();
-                self.flag(&flag)
-            }
-            (6, "win") => {
-                self.at += 1;
-                let relation = self.relation();
-                let value = self.number()?;
-                Ok(E::And(vec![
-                    is,
-                    first_fragment(),
-                    test(Base::Transport, 14, 2, u32::MAX, relation, value),
-                ]))
-            }
-            (1, "type") => {
-                self.at += 1;
-                let relation = self.relation();
-                let name = self.next();
-                let kind =
-                    icmp_type(&name).ok_or_else(|| format!("expected a type of ICMP, found '{name}'"))?;
-                Ok(E::And(vec![
-                    is,
-                    first_fragment(),
-                    test(Base::Transport, 0, 1, 255, relation, kind.into()),
-                ]))
-            }
-            _ => Ok(is),
-        }
-    }
-
-    fn flag(&mut self, name: &str) -> Result<E, String> {
-        let flags = ["fin", "syn", "rst", "psh", "ack", "urg"];
-        let bit = flags
-            .iter()
-            .position(|f| *f == name)
-            .ok_or_else(|| format!("expected a TCP flag, found '{name}'"))?;
-        let set = test(Base::Transport, 13, 1, 1 << bit, Relation::Equal, 1 << bit);
-        Ok(E::And(vec![protocol(6), first_fragment(), set]))
-    }
-
-    fn ip(&mut self, field: &str) -> Result<E, String> {
-        let (offset, length, mask, shift) = match field {
-            "frag" => return Ok(test(Base::Ip, 6, 2, 0x3fff, Relation::NotEqual, 0)),
-            "unfrag" => return Ok(ip_is(6, 2, 0x3fff, 0)),
-            "ect" => return Ok(test(Base::Ip, 1, 1, 3, Relation::NotEqual, 0)),
-            "ce" => return Ok(ip_is(1, 1, 3, 3)),
-            "vers" => (0, 1, 0xf0, 4),
-            "hl" => (0, 1, 0x0f, 0),
-            "tos" => (1, 1, 0xff, 0),
-            "dscp" => (1, 1, 0xfc, 2),
-            "len" => (2, 2, 0xffff, 0),
-            "id" => (4, 2, 0xffff, 0),
-            "ttl" => (8, 1, 0xff, 0),
-            other => return Err(format!("expected a field of IP, found '{other}'")),
-        };
-        let relation = self.relation();
-        let value = self.number()?;
-        if value > mask >> shift {
-            return Err(format!("{field}: expected at most {}, found {value}", mask >> shift));
-        }
-        Ok(test(Base::Ip, offset, length, mask, relation, value << shift))
-    }
-
-    /// Reads `[OFFSET:LENGTH] & MASK = VALUE`.
-    fn bytes(&mut self, base: Base) -> Result<E, String> {
-        self.at += 1;
-        let inside = self.next();
-        let (offset, length) = inside.split_once(':').unwrap_or((&inside, "1"));
-        let parsed =
-            offset.parse::<u16>().ok().zip(length.parse::<usize>().ok().filter(|l| (1..=4).contains(l)));
-        let (offset, length) =
-            parsed.ok_or_else(|| format!("expected 'OFFSET[:LENGTH]', found '{inside}'"))?;
-        if !self.take(&["]"]) {
-            return Err(format!("expected ']', found '{}'", self.peek()));
-        }
-        let mask = if self.take(&["&"]) { self.number()? } else { u32::MAX };
-        let relation = self.relation();
-        let value = self.number()?;
-        Ok(test(base, offset.into(), length, mask, relation, value))
-    }
-
-    /// Reads `[or dst] [host|net|port] VALUE`.
-    fn directed(&mut self, direction: &str, protocols: Option<E>) -> Result<E, String> {
-        let mut direction = direction.to_owned();
-        let mut both = false;
-        if !direction.is_empty() && matches!(self.peek(), "or" | "and" | "||" | "&&") {
-            let other = self.tokens.get(self.at + 1).map_or("", String::as_str);
-            if matches!(other, "src" | "dst") && other != direction {
-                both = matches!(self.peek(), "and" | "&&");
-                self.at += 2;
-                direction.clear();
-            }
-        }
-        let combine = |one: &dyn Fn(bool) -> E| match (direction.as_str(), both) {
-            ("src", _) => one(true),
-            ("dst", _) => one(false),
-            (_, true) => E::And(vec![one(true), one(false)]),
-            _ => E::Or(vec![one(true), one(false)]),
-        };
-        let kind = if matches!(self.peek(), "host" | "net" | "port") { self.next() } else { String::new() };
-        if kind == "port" || protocols.is_some() {
-            let relation = self.relation();
-            let name = self.next();
-            let port = name.parse().ok().or_else(|| self.scope.port(&name));
-            let port: u16 = port.ok_or_else(|| format!("expected a port, found '{name}'"))?;
-            let at = |is_source| if is_source { 0 } else { 2 };
-            let ports = combine(&|s| test(Base::Transport, at(s), 2, 0xffff, relation, port.into()));
-            let protocols = protocols.unwrap_or_else(|| E::Or(vec![protocol(6), protocol(17)]));
-            return Ok(E::And(vec![protocols, first_fragment(), ports]));
-        }
-        let not_equal = self.relation() == Relation::NotEqual;
-        let name = self.next();
-        let wrap = |e: E| if not_equal { E::Not(Box::new(e)) } else { e };
-        if let Some(mac) = Mac::parse(&name) {
-            return Ok(wrap(combine(&|s| E::Mac { at: if s { 6 } else { 0 }, mac })));
-        }
-        let at = |is_source| if is_source { 12 } else { 16 };
-        let ip = Ip::read(&name, self.scope);
-        if let (Some(ip), "") | (Some(ip), "host") = (ip, kind.as_str()) {
-            if self.take(&["mask"]) {
-                let mask = self.next();
-                let mask = Ip::parse(&mask).ok_or_else(|| format!("expected a mask, found '{mask}'"))?;
-                return Ok(wrap(combine(&|s| ip_is(at(s), 4, mask.0, ip.0 & mask.0))));
-            }
-            if self.take(&["&"]) {
-                // `src 10.0.0.0 & 8.0.0.0 = 8.0.0.0`: the first address is a mask.
-                let other = self.next();
-                let other =
-                    Ip::parse(&other).ok_or_else(|| format!("expected an address, found '{other}'"))?;
-                let relation = self.relation();
-                let value = self.next();
-                let value =
-                    Ip::parse(&value).ok_or_else(|| format!("expected an address, found '{value}'"))?;
-                let _ = relation;
-                return Ok(wrap(E::And(vec![
-                    combine(&|s| ip_is(at(s), 4, u32::MAX, ip.0)),
-                    E::Constant(ip.0 & other.0 == value.0),
-                ])));
-            }
-            return Ok(wrap(combine(&|s| ip_is(at(s), 4, u32::MAX, ip.0))));
-        }
-        let net = Prefix::read(&name, self.scope).or_else(|| {
-            let mask =
-                (kind == "net" && self.peek() == "mask").then(|| self.tokens.get(self.at + 1)).flatten();
-            let mask = mask.and_then(|m| Ip::parse(m));
-            let net = mask.zip(Ip::read(&name, self.scope)).map(|(mask, ip)| Prefix { ip, mask });
-            self.at += if net.is_some() { 2 } else { 0 };
-            net
-        });
-        match net {
-            Some(net) => {
-                let net = net.network();
-                Ok(wrap(combine(&|s| ip_is(at(s), 4, net.mask.0, net.ip.0))))
-            }
-            None => Err(format!("expected an address, a prefix or a test, found '{name}'")),
-        }
-    }
-}
-
-fn ether(direction: &str, mac: Mac) -> E {
-    let (src, dst) = (E::Mac { at: 6, mac }, E::Mac { at: 0, mac });
-    match direction {
-        "src" => src,
-        "dst" => dst,
-        _ => E::Or(vec![src, dst]),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::packet::Packet;
     use proptest::prelude::*;
 
     #[test]
@@ -515,10 +144,99 @@ mod tests {
             ("(tcp", "expected ')', found ''"),
             ("tcp )", "expected 'and', 'or' or the end, found ')'"),
             ("ip[x] = 1", "expected 'OFFSET[:LENGTH]', found 'x'"),
+            ("src host > 1.0.0.1", "addresses can be compared by '=' and '!=' only"),
+            ("80", "expected a field or 'port' before '80'"),
+            ("src 1.0.0.1 or 80", "expected a field or 'port' before '80'"),
+            ("tcp src port 80 or dst 81", "expected an address, a prefix or a test, found '81'"),
         ] {
             assert_eq!(parse(pattern, &Scope::none()).unwrap_err(), wanted, "{pattern}");
         }
         assert!(parse(&"(".repeat(100_000), &Scope::none()).unwrap_err().contains("nested"));
+    }
+
+    /// Returns an IP packet of a protocol, with ports (or type and code) and flags of TCP.
+    fn packet(protocol: u8, src: [u8; 4], dst: [u8; 4], ports: (u16, u16), flags: u8) -> Packet {
+        let mut b = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 7, protocol, 0, 0];
+        b.extend(src.into_iter().chain(dst));
+        b.extend(ports.0.to_be_bytes().into_iter().chain(ports.1.to_be_bytes()));
+        b.extend([0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags, 0, 9, 0, 0, 0, 0]);
+        let mut p = Packet::new(&b);
+        p.set_network(0, 20);
+        p
+    }
+
+    #[test]
+    fn primitives_mean_what_they_mean_in_click() {
+        // Packets: 1.0.0.1:40000 > 2.0.0.2:22 (TCP, SYN), back, 1.0.0.1:53 > 3.0.0.3:5353 (UDP), ping.
+        let packets = [
+            packet(6, [1, 0, 0, 1], [2, 0, 0, 2], (40000, 22), 2),
+            packet(6, [2, 0, 0, 2], [1, 0, 0, 1], (22, 40000), 18),
+            packet(17, [1, 0, 0, 1], [3, 0, 0, 3], (53, 5353), 0),
+            packet(1, [3, 0, 0, 3], [1, 0, 0, 1], (0x0800, 0), 0),
+        ];
+        for (pattern, wanted) in [
+            // Negated relations negate both directions.
+            ("tcp port != 22", ""),
+            ("tcp port != 23", "01"),
+            ("tcp dst port != 22", "1"),
+            ("port != 53", "01"),
+            ("port <= 1023", ""),
+            ("port <= 5353", "2"),
+            ("port >= 1024", ""),
+            ("port >= 22", "012"),
+            ("port < 1024", "012"),
+            ("port > 1023", "012"),
+            ("src and dst port >= 53", "012"),
+            ("src or dst port != 22", "2"),
+            ("src and dst port != 22", "012"),
+            ("not tcp port != 22", "0123"),
+            ("udp port != 22", "2"),
+            ("host != 1.0.0.1", ""),
+            ("src host != 1.0.0.1", "13"),
+            ("net != 2.0.0.0/8", "23"),
+            // Qualifiers hold on.
+            ("src 1.0.0.1 or 2.0.0.2", "012"),
+            ("src 1.0.0.9 or 2.0.0.2", "1"),
+            ("src 1.0.0.9 or not 2.0.0.2", "023"),
+            ("src 1.0.0.9 or (2.0.0.2)", "1"),
+            ("dst 3.0.0.3 or 2.0.0.0/8", "02"),
+            ("src 1.0.0.9 or host 2.0.0.2", "01"),
+            ("src 1.0.0.9 or tcp or 2.0.0.2", "01"),
+            ("2.0.0.2 or 3.0.0.3", "0123"),
+            ("tcp dst port 23 or 22", "0"),
+            ("tcp dst port 23 or = 22", "0"),
+            ("dst port 5353 or 22", "02"),
+            ("udp port 53 or 22", "2"),
+            ("src port 53 or 2.0.0.2", "12"),
+            ("ip proto 1 or 17", "23"),
+            ("ip proto != 6", "23"),
+            ("icmp type 0 or 8", "3"),
+            ("icmp type != 8", ""),
+            ("ip ttl 6 or 7", "0123"),
+            ("ip ttl != 7", ""),
+            ("ip ttl >= 7", "0123"),
+            ("ip ttl >= 8", ""),
+            ("ip ttl < 8 and > 7", ""),
+            ("tcp win != 9", ""),
+            ("tcp win >= 9", "01"),
+            ("ip[9] & 1 = 1 or 6", "0123"),
+            ("ip[9] != 6", "23"),
+            ("syn", "01"),
+            ("syn and not ack", "0"),
+            ("ip frag", ""),
+            ("ip unfrag", "0123"),
+            ("src 1.0.0.1 ? dst 3.0.0.3 : icmp", "23"),
+        ] {
+            let e = parse(pattern, &Scope::none()).unwrap_or_else(|e| panic!("{pattern}: {e}"));
+            let found: String = (0..4).filter(|i| e.matches(&packets[*i])).map(|i| i.to_string()).collect();
+            assert_eq!(found, wanted, "{pattern}");
+        }
+        // Later fragments and short packets have no ports: neither `=` nor `!=` of a fragment's.
+        let mut fragment = packet(6, [1, 0, 0, 1], [2, 0, 0, 2], (1, 2), 0);
+        fragment.data_mut()[7] = 1;
+        for pattern in ["tcp port != 22", "tcp port = 1", "port >= 0"] {
+            assert!(!parse(pattern, &Scope::none()).unwrap().matches(&fragment), "{pattern}");
+        }
     }
 
     proptest! {

@@ -1,5 +1,5 @@
-//! ICMPError(SRC, TYPE, CODE, MTU): answers a packet with an ICMP error. None is made for errors, later
-//! fragments, and packets to or from addresses of many.
+//! ICMPError(SRC, TYPE, CODE, BADADDRS, MTU, SET_FIX_ANNO): answers a packet with an ICMP error. None is made
+//! for errors, later fragments, and packets to or from addresses of many or those of BADADDRS.
 //! Expects: packets with marked IP headers.
 //! Gives: ICMP packets, marked for FixIPSrc and annotated with their destination.
 //! Handlers: src, type, code.
@@ -15,8 +15,9 @@ use super::summary_fields::{icmp_name, icmp_type};
 use super::util::{be32, ip_header, put16, put32, set_ip_checksum, set_transport_checksum, update};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_FIX_IP_SRC, Kind, Packet};
-use flame_click::Ip;
+use flame_click::{Ip, Value, text};
 use std::cell::Cell;
+use std::collections::HashSet;
 
 const SOURCE: &str = include_str!("icmp.rs");
 
@@ -25,6 +26,10 @@ struct IcmpError {
     kind: u8,
     code: u8,
     mtu: u16,
+    /// Addresses whose packets are not answered.
+    bad: HashSet<Ip>,
+    /// Whether packets are marked for FixIPSrc.
+    fix: bool,
     id: Cell<u16>,
 }
 
@@ -95,6 +100,9 @@ impl IcmpError {
         if h.source.0 == 0 || is_many(h.source) || h.source.0 >> 24 == 127 || is_many(h.destination) {
             return Some("address of many");
         }
+        if self.bad.contains(&h.source) || self.bad.contains(&h.destination) {
+            return Some("bad address");
+        }
         if matches!(p.anno.kind, Kind::Broadcast | Kind::Multicast) {
             return Some("broadcast");
         }
@@ -142,9 +150,8 @@ impl Element for IcmpError {
         set_ip_checksum(q.data_mut());
         set_transport_checksum(&mut q, 1);
         q.anno.time = cx.now();
-        q.anno.loops = p.anno.loops;
         q.anno.set_dst_ip(h.source);
-        q.anno.bytes[ANNO_FIX_IP_SRC] = 1;
+        q.anno.bytes[ANNO_FIX_IP_SRC] = u8::from(self.fix);
         cx.made(1);
         cx.drop("answered", p);
         Some(q)
@@ -185,11 +192,17 @@ class!(
             args.error("CODE: expected a code of this type");
             0
         });
-        args.opt::<String>("BADADDRS");
-        args.key::<bool>("SET_FIX_ANNO");
-        args.key::<bool>("USE_FIX_ANNO");
+        let scope = args.scope();
+        let mut bad = HashSet::new();
+        for word in text::words(&args.opt::<String>("BADADDRS").unwrap_or_default()) {
+            match Ip::read(&word, &scope) {
+                Some(ip) => bad.extend([ip]),
+                None => args.error(format!("BADADDRS: expected IP addresses, found '{word}'")),
+            }
+        }
+        let fix = args.key("SET_FIX_ANNO").or_else(|| args.key("USE_FIX_ANNO")).unwrap_or(true);
         let mtu = args.key("PMTU").or_else(|| args.key("MTU")).unwrap_or(576);
-        Box::new(IcmpError { src, kind, code, mtu, id: Cell::new(1) })
+        Box::new(IcmpError { src, kind, code, mtu, bad, fix, id: Cell::new(1) })
     }
 );
 

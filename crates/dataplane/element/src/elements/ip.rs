@@ -1,6 +1,6 @@
 //! CheckIPHeader(INTERFACES, BADSRC, GOODDST, OFFSET, CHECKSUM, VERBOSE), CheckIPHeader2,
 //! MarkIPHeader(OFFSET):
-//! check (or only mark) IPv4 headers, remove link padding, set the destination annotation.
+//! check IPv4 headers, remove link padding, set the destination annotation; MarkIPHeader only marks.
 //! Expects: IPv4 packets, whose header is at OFFSET (0; MarkIPHeader: 14 is usual).
 //! Gives: 0: good packets; 1, if connected: bad ones, which are dropped else.
 //! Handlers: drops, drop_details.
@@ -130,7 +130,9 @@ impl Element for CheckIpHeader {
             mark_ip(&mut p, self.offset);
         }
         let at = self.offset + 16;
-        if let Some(dst) = p.data().get(at..at + 4).map(Ip::from_bytes) {
+        if self.checks
+            && let Some(dst) = p.data().get(at..at + 4).map(Ip::from_bytes)
+        {
             p.anno.set_dst_ip(dst);
         }
         Some(p)
@@ -195,7 +197,7 @@ fn check_ip(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
             }
         }
     }
-    args.key::<bool>("DETAILS");
+    args.ignore::<bool>("DETAILS");
     let offset = args.opt::<u16>("OFFSET").unwrap_or(0);
     Box::new(CheckIpHeader {
         offset: offset.into(),
@@ -287,7 +289,7 @@ impl Element for CheckTransport {
 }
 
 fn check_transport(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
-    args.key::<bool>("DETAILS");
+    args.ignore::<bool>("DETAILS");
     let protocol = match setup.class {
         "CheckTCPHeader" => 6,
         "CheckUDPHeader" => 17,

@@ -205,7 +205,7 @@ impl Element for ArpPrint {
     }
 }
 
-class!(ARP_PRINT, "ARPPrint", "1/1", "a/a", ["LABEL", "TIMESTAMP", "ETHER", "ACTIVE"], |args, _| {
+class!(ARP_PRINT, "ARPPrint", "1/1", "a/a", ["LABEL", "TIMESTAMP", "ACTIVE", "ETHER"], |args, _| {
     let label = args.opt("LABEL").unwrap_or_default();
     Box::new(ArpPrint(label, args.key("TIMESTAMP").unwrap_or(true)))
 });

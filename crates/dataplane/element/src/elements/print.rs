@@ -122,7 +122,7 @@ class!(
         let label = args.opt("LABEL").unwrap_or_default();
         let max = args.opt("MAXLENGTH").unwrap_or(24_i64);
         let max = args.key("LENGTH").or_else(|| args.key("NBYTES")).unwrap_or(max);
-        args.key::<bool>("CPU");
+        args.ignore::<bool>("CPU");
         let contents = args.key::<String>("CONTENTS").map_or(Some(Contents::Hex), |c| Contents::parse(&c));
         let contents = contents.unwrap_or_else(|| {
             args.error("CONTENTS: expected NONE, HEX or ASCII");

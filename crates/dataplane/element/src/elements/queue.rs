@@ -162,7 +162,8 @@ impl Element for Queue {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         self.drops.set(old.drops.get());
         self.highwater.set(old.highwater.get());
-        let mut packets = std::mem::take(&mut *old.packets.borrow_mut());
+        let mut packets = std::mem::take(&mut *self.packets.borrow_mut());
+        packets.append(&mut old.packets.borrow_mut());
         while packets.len() > self.capacity {
             if let Some(p) = packets.pop_back() {
                 add(&self.drops, 1);

@@ -103,10 +103,11 @@ impl Element for StrideSched {
     fn pull(&self, cx: &Cx<'_>, _: usize, max: usize, out: &mut Batch) {
         for _ in 0..max {
             let before = out.len();
+            // An input that has nothing loses its turn.
             for port in self.0.order() {
                 cx.pull(port, 1, out);
+                self.0.advance(port);
                 if out.len() > before {
-                    self.0.advance(port);
                     break;
                 }
             }
@@ -192,6 +193,20 @@ impl Element for TimeSortedSched {
     fn held(&self) -> usize {
         self.heads.borrow().iter().flatten().count()
     }
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        for (port, p) in
+            old.heads.borrow_mut().iter_mut().enumerate().filter_map(|(i, h)| Some((i, h.take()?)))
+        {
+            match self.heads.borrow_mut().get_mut(port) {
+                Some(head @ None) => *head = Some(p),
+                _ => cx.drop("replaced", p),
+            }
+        }
+        self.last.set(old.last.get());
+        self.well_ordered.set(old.well_ordered.get());
+        cx.set_filled(true);
+    }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "well_ordered").then(|| Ok(self.well_ordered.get().to_string()))
     }
@@ -201,7 +216,7 @@ impl Element for TimeSortedSched {
 }
 
 class!(TIME_SORTED_SCHED, "TimeSortedSched", "-/1", "l/l", ["STOP", "BUFFER"], |args, _| {
-    args.key::<u32>("BUFFER");
+    args.ignore::<u32>("BUFFER");
     Box::new(TimeSortedSched {
         heads: RefCell::default(),
         signals: RefCell::default(),

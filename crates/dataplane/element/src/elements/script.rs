@@ -10,6 +10,7 @@
 
 use crate::registry::Setup;
 use crate::runtime::element::{Cx, Element};
+use crate::runtime::limits::LONGEST_VALUE;
 use crate::runtime::packet::{Batch, Packet};
 use flame_click::value::boolean;
 use flame_click::{Args, Nanos, text};
@@ -19,8 +20,8 @@ const SOURCE: &str = include_str!("script.rs");
 
 /// Jumps in one run before it is given up.
 const MAX_JUMPS: u32 = 1_000_000;
-/// Scripts that run scripts.
-const MAX_DEPTH: u32 = 50;
+/// Variables of one script.
+const MAX_VARIABLES: usize = 4096;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -35,13 +36,13 @@ struct Instruction {
     text: String,
 }
 
-/// Where a run is.
+/// The state of a run of a script.
 #[derive(Clone, Default)]
 struct Run {
     at: usize,
     args: Vec<String>,
     result: String,
-    /// How many stops it waits for.
+    /// The number of stops that it still waits for.
     stops: i64,
     waits: bool,
     ended: bool,
@@ -56,7 +57,6 @@ pub struct Script {
     run: RefCell<Run>,
     /// Stops that no instruction has waited for yet.
     pending: Cell<i64>,
-    depth: Cell<u32>,
 }
 
 const INSTRUCTIONS: &[&str] = &[
@@ -110,8 +110,11 @@ impl Script {
 
     pub(super) fn set(&self, name: &str, value: String) {
         let mut variables = self.variables.borrow_mut();
+        let is_full = variables.len() >= MAX_VARIABLES;
         match variables.iter_mut().find(|(n, _)| n == name) {
             Some((_, old)) => *old = value,
+            // Names can be computed; the list must not grow for ever.
+            None if is_full => {}
             None => variables.push((name.to_owned(), value)),
         }
     }
@@ -122,13 +125,17 @@ impl Script {
     }
 
     /// Replaces `$name`, `$1`, `$#` and `$(handler)`.
-    pub(super) fn expand(&self, cx: &Cx<'_>, source: &str, args: &[String], depth: u32) -> String {
-        if !source.contains('$') || depth > MAX_DEPTH {
+    pub(super) fn expand(&self, cx: &Cx<'_>, source: &str, args: &[String]) -> String {
+        if !source.contains('$') || !cx.router.spend_bytes(source.len()) {
             return source.to_owned();
         }
         let s: Vec<char> = source.chars().collect();
         let (mut out, mut i, mut quote) = (String::new(), 0, None);
         while i < s.len() {
+            if out.len() > LONGEST_VALUE {
+                cx.router.give_up::<()>(&format!("{}: a text exceeds 1 MiB", cx.declaration()));
+                return String::new();
+            }
             match (s[i], quote) {
                 ('\\', Some('"')) => {
                     out.extend(&s[i..(i + 2).min(s.len())]);
@@ -138,7 +145,10 @@ impl Script {
                 (c, Some(q)) if c == q => quote = None,
                 (c @ ('"' | '\''), None) => quote = Some(c),
                 ('$', None | Some('"')) => {
-                    if let Some((value, end)) = self.value(cx, &s, i + 1, args, depth) {
+                    if let Some((value, end)) = self.value(cx, &s, i + 1, args) {
+                        if !cx.router.spend_bytes(value.len()) {
+                            return String::new();
+                        }
                         match quote {
                             None => out.push_str(&value),
                             _ => text::push_escaped(&mut out, &text::unquote(&value)),
@@ -156,19 +166,18 @@ impl Script {
     }
 
     /// Returns the value of the reference at `at`, and its end.
-    fn value(
-        &self,
-        cx: &Cx<'_>,
-        s: &[char],
-        at: usize,
-        args: &[String],
-        depth: u32,
-    ) -> Option<(String, usize)> {
+    fn value(&self, cx: &Cx<'_>, s: &[char], at: usize, args: &[String]) -> Option<(String, usize)> {
         match s.get(at)? {
             '(' => {
-                let end = closing(s, at)?;
+                let end = closing(s, at);
+                // The scan is work even if nothing closes the parenthesis.
+                if !cx.router.spend_bytes(end.unwrap_or(s.len()) - at) {
+                    return None;
+                }
+                let end = end?;
+                let _level = cx.router.enter_reference()?;
                 let inside: String = s[at + 1..end].iter().collect();
-                let inside = self.expand(cx, &inside, args, depth + 1);
+                let inside = self.expand(cx, &inside, args);
                 let (name, rest) = text::first_word(&inside);
                 let value = cx.router.read(Some(cx.me), &text::unquote(&name), &rest);
                 let value = value.unwrap_or_else(|e| {
@@ -180,13 +189,19 @@ impl Script {
             '#' => Some((args.len().to_string(), at + 1)),
             '*' => Some((args.join(" "), at + 1)),
             '{' => {
-                let end = at + s[at..].iter().position(|c| *c == '}')?;
+                let end = s[at..].iter().position(|c| *c == '}').map(|n| at + n);
+                if !cx.router.spend_bytes(end.unwrap_or(s.len()) - at) {
+                    return None;
+                }
+                cx.router.spend_bytes(self.variables.borrow().len());
+                let end = end?;
                 let name: String = s[at + 1..end].iter().collect();
                 Some((self.named(&name, args)?, end + 1))
             }
             _ => {
                 let length = s[at..].iter().take_while(|c| c.is_ascii_alphanumeric() || **c == '_').count();
                 let name: String = s[at..at + length].iter().collect();
+                cx.router.spend_bytes(self.variables.borrow().len());
                 Some((self.named(&name, args)?, at + length))
             }
         }
@@ -208,12 +223,6 @@ impl Script {
 
     /// Runs until the script waits or ends.
     fn go(&self, cx: &Cx<'_>, mut run: Run) -> Run {
-        if self.depth.get() >= MAX_DEPTH {
-            cx.error("scripts run each other too deeply, giving up");
-            run.ended = true;
-            return run;
-        }
-        self.depth.set(self.depth.get() + 1);
         let mut jumps = 0;
         run.waits = false;
         while !run.waits && !run.ended {
@@ -221,6 +230,10 @@ impl Script {
                 run.ended = true;
                 break;
             };
+            if !cx.router.spend(1) {
+                run.ended = true;
+                break;
+            }
             let from = run.at;
             run.at += 1;
             self.execute(cx, i, &mut run);
@@ -232,7 +245,6 @@ impl Script {
                 }
             }
         }
-        self.depth.set(self.depth.get() - 1);
         run
     }
 
@@ -244,10 +256,11 @@ impl Script {
             }
             return;
         }
-        let whole = self.expand(cx, &i.text, &run.args, 0);
+        let whole = self.expand(cx, &i.text, &run.args);
         match i.name.trim_end_matches('q') {
             "set" => {
                 let (name, value) = text::first_word(&whole);
+                cx.router.spend_bytes(self.variables.borrow().len());
                 self.set(&name, if is_quoted { value } else { text::unquote(&value) });
             }
             // These were done at the start.
@@ -311,6 +324,7 @@ impl Script {
                 run.waits = run.stops > 0;
             }
             "goto" => {
+                cx.router.spend_bytes(self.program.len());
                 let words = text::words(&whole);
                 let condition = words.get(1).map_or(Some(true), |c| boolean(&text::unquote(c)));
                 let label = words.first().map_or("", String::as_str);
@@ -349,10 +363,10 @@ impl Script {
         if let Some(rest) = source.strip_prefix('>') {
             let rest = rest.strip_prefix('>').inspect(|_| appends = true).unwrap_or(rest);
             let (name, rest_at) = text::first_word(rest);
-            file = text::unquote(&self.expand(cx, &name, &run.args, 0));
+            file = text::unquote(&self.expand(cx, &name, &run.args));
             source = &source[source.len() - rest_at.len()..];
         }
-        let expanded = self.expand(cx, source, &run.args, 0);
+        let expanded = self.expand(cx, source, &run.args);
         let mut value = match source.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '@' | '_'))
         {
             true => {
@@ -367,12 +381,12 @@ impl Script {
         super::script_functions::write_file(cx, &file, &value, appends)
     }
 
-    /// Does what `init` and `export` say.
+    /// Carries out `init` and `export`.
     fn prepare(&self, cx: &Cx<'_>) {
         for i in &self.program {
             let name = i.name.trim_end_matches('q');
             if matches!(name, "init" | "export") {
-                let whole = self.expand(cx, &i.text, &[], 0);
+                let whole = self.expand(cx, &i.text, &[]);
                 let (variable, value) = text::first_word(&whole);
                 self.set(&variable, if i.name.ends_with('q') { value } else { text::unquote(&value) });
                 if name == "export" {
@@ -457,7 +471,10 @@ fn closing(s: &[char], at: usize) -> Option<usize> {
 impl Element for Script {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
         if self.kind == Kind::Driver {
-            cx.router.drivers.borrow_mut().push_back(cx.me);
+            let mut drivers = cx.router.drivers.borrow_mut();
+            if !drivers.contains(&cx.me) {
+                drivers.push_back(cx.me);
+            }
         }
         Ok(())
     }
@@ -571,7 +588,6 @@ fn script(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
         exported: RefCell::default(),
         run: RefCell::default(),
         pending: Cell::new(0),
-        depth: Cell::new(0),
     })
 }
 

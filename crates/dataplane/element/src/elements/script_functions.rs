@@ -2,6 +2,7 @@
 
 use super::script::Script;
 use crate::runtime::element::Cx;
+use crate::runtime::limits::LONGEST_VALUE;
 use flame_click::text;
 use flame_click::value::{boolean, integer};
 use std::io::Write;
@@ -143,7 +144,9 @@ pub fn call(script: &Script, cx: &Cx<'_>, name: &str, argument: &str) -> Option<
         }
         "cat" => {
             let name = text::unquote(argument);
-            std::fs::read(&name).map(|b| text::decode(&b)).map_err(|e| format!("{name}: {e}"))
+            let file = std::fs::File::open(&name).map_err(|e| e.to_string());
+            let bytes = file.and_then(|f| flame_click::input::read(f, flame_click::input::MOST_BYTES));
+            bytes.map(|b| text::decode(&b)).map_err(|e| format!("{name}: {e}"))
         }
         "kill" => Err("kill is not available".into()),
         "htons" | "ntohs" => one(swap16),
@@ -153,6 +156,7 @@ pub fn call(script: &Script, cx: &Cx<'_>, name: &str, argument: &str) -> Option<
             let variable = argument.trim();
             match script.get(variable) {
                 Some(value) => {
+                    cx.router.spend_bytes(value.len());
                     let (first, rest) = text::first_word(&value);
                     script.set(variable, rest);
                     Ok(first)
@@ -178,6 +182,9 @@ fn sprintf(words: &[String]) -> Result<String, String> {
     let mut values = words[1..].iter().map(|w| text::unquote(w));
     let (mut out, mut chars) = (String::new(), format.chars().peekable());
     while let Some(c) = chars.next() {
+        if out.len() > LONGEST_VALUE {
+            return Err("the text exceeds 1 MiB".into());
+        }
         if c != '%' {
             out.push(c);
             continue;

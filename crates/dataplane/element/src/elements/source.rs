@@ -3,13 +3,14 @@
 //! LENGTH, STOP), TimedSource(INTERVAL, DATA, LIMIT, ACTIVE, STOP): make packets as fast as possible, at RATE
 //! packets a second, or one each INTERVAL.
 //! Expects: nothing.
-//! Gives: LIMIT packets (-1: without end). InfiniteSource sleeps while the queues behind it are full.
+//! Gives: LIMIT packets (-1: without end). InfiniteSource sleeps while the queues after it are full.
 //! Handlers: count, limit (rw), active (rw), data (rw), rate (rw), burst (rw), interval (rw), reset (w).
 //! Example: `InfiniteSource(\<45 00>, LIMIT 100, STOP true) -> q`
 
 use crate::registry::Setup;
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element, Notice};
+use crate::runtime::loops::Loops;
 use crate::runtime::packet::{Batch, Packet};
 use crate::runtime::signal::Signal;
 use crate::runtime::tokens::Bucket;
@@ -19,8 +20,13 @@ use std::cell::{Cell, RefCell};
 
 const SOURCE: &str = include_str!("source.rs");
 
-/// What a source sends if it is not told.
+/// The default contents of a source's packets.
 const RANDOM: &[u8] = b"Random bullshit in a packet, at least 64 bytes long. Well, now it is.";
+
+/// Packets of a burst that are made at once.
+const CHUNK: usize = 1024;
+/// Packets of a burst that are made in one step.
+const STEP: usize = 64 * CHUNK;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
@@ -61,6 +67,7 @@ impl Source {
         for _ in 0..count {
             let mut p = template.clone();
             p.anno.time = now;
+            p.anno.loops = Loops::default();
             out.push(p);
         }
         cx.made(count);
@@ -115,9 +122,14 @@ impl Element for Source {
             }
             _ => {}
         }
-        let mut batch = Batch::default();
-        self.make(cx, count, &mut batch);
-        cx.push(0, batch);
+        // A large burst is made in chunks, and goes on in the next step.
+        count = count.min(STEP);
+        for start in (0..count).step_by(CHUNK) {
+            let mut batch = Batch::default();
+            // The chunk before may have stopped the source.
+            self.make(cx, CHUNK.min(count - start).min(self.left()), &mut batch);
+            cx.push(0, batch);
+        }
         // After the last packet it runs once more, so that others have their turn before the run stops.
         if count == 0 {
             self.check_end(cx);
@@ -218,7 +230,7 @@ impl Element for Source {
     }
 }
 
-/// How many tokens a source of this rate may save: those of 20 ms.
+/// Returns the number of tokens that a source of this rate may save: those of 20 ms.
 fn size(rate: u64) -> u64 {
     (rate / 50).max(1)
 }
@@ -241,6 +253,7 @@ fn source(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
         let length = usize::from(length);
         bytes = bytes.iter().copied().cycle().take(if bytes.is_empty() { 0 } else { length }).collect();
     }
+    args.ignore::<u32>("HEADROOM");
     if interval.0 <= 0 {
         args.error("INTERVAL: expected a positive time");
     }

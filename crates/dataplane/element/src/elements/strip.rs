@@ -113,7 +113,7 @@ fn change(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
         "StripTCPHeader" => Change::StripTcp,
         "Truncate" => Change::Truncate(length(args)),
         "Pad" => {
-            args.key::<bool>("ZERO");
+            args.ignore::<bool>("ZERO");
             Change::Pad(args.opt::<u16>("LENGTH").map(usize::from))
         }
         "Resize" => {

@@ -12,6 +12,7 @@
 //! Handlers: flush (w).
 //! Example: `ToIPSummaryDump(-, FIELDS timestamp ip_src ip_dst)`
 
+use super::output::Output;
 use super::summary_fields::{self as fields, Field, Line};
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element, Notice};
@@ -20,9 +21,12 @@ use crate::runtime::signal::Signal;
 use flame_click::value::{Data, Raw, boolean};
 use flame_click::{Nanos, text};
 use std::cell::{Cell, RefCell};
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, Read};
 
 const SOURCE: &str = include_str!("summary.rs");
+
+/// The bytes of the longest line that is read.
+const LONGEST_LINE: u64 = 1 << 20;
 
 struct FromDump {
     file: String,
@@ -52,8 +56,12 @@ impl FromDump {
         let mut bytes = Vec::new();
         loop {
             bytes.clear();
-            let read = self.reader.borrow_mut().as_mut()?.read_until(b'\n', &mut bytes);
+            let read = self.reader.borrow_mut().as_mut()?.take(LONGEST_LINE).read_until(b'\n', &mut bytes);
             match read {
+                Ok(n) if n as u64 == LONGEST_LINE => {
+                    cx.error(&format!("{}: a line exceeds {LONGEST_LINE} bytes", self.file));
+                    break;
+                }
                 Ok(0) => break,
                 Err(e) => {
                     cx.error(&format!("{}: {e}", self.file));
@@ -162,6 +170,19 @@ impl Element for FromDump {
     fn held(&self) -> usize {
         usize::from(self.waiting.borrow().is_some())
     }
+    /// The packet that waits for its time comes next.
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        if let Some(p) = old.waiting.take() {
+            self.shift.set(old.shift.get());
+            if let Some(p) = self.waiting.replace(Some(p)) {
+                cx.drop("replaced", p);
+            }
+        }
+        if cx.router.nodes[cx.me].outputs[0].is_push {
+            cx.reschedule();
+        }
+    }
 
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         match name {
@@ -223,7 +244,7 @@ class!(
             Vec::new()
         });
         let protocol = args.key::<String>("PROTO").and_then(|p| fields::parse_protocol(&p)).unwrap_or(6);
-        args.key::<bool>("MULTIPACKET");
+        args.ignore::<bool>("MULTIPACKET");
         Box::new(FromDump {
             file,
             data,
@@ -245,19 +266,20 @@ class!(
 );
 
 struct ToDump {
-    file: String,
+    /// None stands for the router's standard output.
+    out: Option<Output>,
     layout: Vec<Field>,
-    header: bool,
-    out: RefCell<Option<BufWriter<std::fs::File>>>,
+    /// The header, until it is printed on standard output.
+    header: RefCell<String>,
     signal: RefCell<Signal>,
 }
 
 impl ToDump {
     fn write(&self, cx: &Cx<'_>, text: &str) {
-        match &mut *self.out.borrow_mut() {
+        match &self.out {
             Some(out) => {
-                if let Err(e) = out.write_all(&text::encode(text)) {
-                    cx.error(&format!("{}: {e}", self.file));
+                if let Err(e) = out.write(&text::encode(text)) {
+                    cx.error(&format!("{}: {e}", out.name));
                 }
             }
             None => cx.router.print(text),
@@ -279,13 +301,9 @@ impl ToDump {
 
 impl Element for ToDump {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
-        if self.file != "-" {
-            let file = std::fs::File::create(&self.file).map_err(|e| format!("{}: {e}", self.file))?;
-            *self.out.borrow_mut() = Some(BufWriter::new(file));
-        }
-        if self.header {
-            let names: Vec<_> = self.layout.iter().map(|f| f.name()).collect();
-            self.write(cx, &format!("!IPSummaryDump 1.3\n!data {}\n", names.join(" ")));
+        match &self.out {
+            Some(out) => out.open()?,
+            None => cx.router.print(&self.header.take()),
         }
         if cx.outputs() == 0 && !cx.router.nodes[cx.me].inputs[0].is_push {
             *self.signal.borrow_mut() = cx.upstream_signal(0);
@@ -314,16 +332,28 @@ impl Element for ToDump {
     }
 
     fn cleanup(&self, cx: &Cx<'_>) {
-        if let Some(mut out) = self.out.take()
-            && let Err(e) = out.flush()
+        if let Some(out) = &self.out
+            && let Err(e) = out.close()
         {
-            cx.error(&format!("{}: {e}", self.file));
+            cx.error(&format!("{}: {e}", out.name));
+        }
+    }
+
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        let Some(was) = &old.out else { return };
+        let done = match &self.out {
+            Some(out) => out.take_over(was),
+            None => was.close(),
+        };
+        if let Err(e) = done {
+            cx.error(&format!("{}: {e}", was.name));
         }
     }
 
     fn write(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<(), String>> {
-        (name == "flush").then(|| match &mut *self.out.borrow_mut() {
-            Some(out) => out.flush().map_err(|e| format!("{}: {e}", self.file)),
+        (name == "flush").then(|| match &self.out {
+            Some(out) => out.flush().map_err(|e| format!("{}: {e}", out.name)),
             None => Ok(()),
         })
     }
@@ -351,18 +381,24 @@ class!(
         "CAREFUL_TRUNC"
     ],
     |args, _| {
-        let file = args.req("FILENAME");
+        let file: String = args.req("FILENAME");
         let list = ["FIELDS", "CONTENTS", "DATA"].map(|k| args.key::<Raw>(k)).into_iter().flatten().next();
         let list = list.map_or("ip_src ip_dst".into(), |r| text::unquote(&r.0));
         let layout = fields::parse_list(list.split_ascii_whitespace()).unwrap_or_else(|e| {
             args.error(e);
             Vec::new()
         });
-        for key in ["VERBOSE", "MULTIPACKET", "BAD_PACKETS", "CAREFUL_TRUNC"] {
-            args.key::<bool>(key);
+        args.ignore::<bool>("VERBOSE");
+        args.ignore::<bool>("MULTIPACKET");
+        args.ignore::<bool>("BAD_PACKETS");
+        args.ignore::<bool>("CAREFUL_TRUNC");
+        args.ignore::<String>("BANNER");
+        let mut header = String::new();
+        if args.key("HEADER").unwrap_or(true) {
+            let names: Vec<_> = layout.iter().map(|f| f.name()).collect();
+            header = format!("!IPSummaryDump 1.3\n!data {}\n", names.join(" "));
         }
-        args.key::<String>("BANNER");
-        let header = args.key("HEADER").unwrap_or(true);
-        Box::new(ToDump { file, layout, header, out: RefCell::default(), signal: RefCell::default() })
+        let out = (file != "-").then(|| Output::new(file, text::encode(&header)));
+        Box::new(ToDump { out, layout, header: RefCell::new(header), signal: RefCell::default() })
     }
 );

@@ -246,7 +246,7 @@ class!(INPUT_SWITCH, "InputSwitch", "-/1", "h/h", ["SWITCH"], |args, _| {
 /// Gives packets of one input.
 struct PullSwitch {
     choice: Choice,
-    /// What each input's upstream tells.
+    /// The signal from upstream of each input.
     signals: std::cell::RefCell<Vec<crate::runtime::signal::Signal>>,
     notifies: bool,
 }
@@ -316,6 +316,12 @@ impl Element for Bypass {
         // Output 0 asks the way around, whose end asks output 1, which asks input 0.
         let around = port == 0 && self.0.get() && cx.inputs() > 1;
         cx.pull(usize::from(around), max, out);
+    }
+    fn pulls(&self, output: usize, input: usize) -> bool {
+        output == 0 || input == 0
+    }
+    fn pulls_by_output(&self) -> bool {
+        true
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "active").then(|| Ok(self.0.get().to_string()))

@@ -12,8 +12,9 @@
 //! Handlers: rate (rw).
 //! Example: `q -> BandwidthRatedUnqueue(100kBps) -> out`
 //!
-//! Shaper(RATE), BandwidthShaper(RATE): give at most RATE packets (bytes) a second when pulled. Output 1, if
-//! connected, gives packets when output 0 may not.
+//! Shaper(RATE), BandwidthShaper(RATE): give at most RATE packets (bytes) a second when pulled, and after a
+//! pause those of at most 10 ms at once. Output 1, if connected, gives packets when output 0 may not; then
+//! those who pull are not told when there are packets, and ask all the time.
 //! Expects: packets to pull.
 //! Gives: packets, pulled.
 //! Handlers: rate (rw), reset (w).
@@ -128,11 +129,15 @@ struct Limit {
 }
 
 impl Limit {
-    fn of(args: &mut Args<'_>, in_bytes: bool) -> Self {
-        let rate = match in_bytes {
+    fn rate(args: &mut Args<'_>, in_bytes: bool) -> u64 {
+        match in_bytes {
             true => args.req::<Rate>("RATE").0,
             false => args.req::<u64>("RATE"),
-        };
+        }
+    }
+
+    fn of(args: &mut Args<'_>, in_bytes: bool) -> Self {
+        let rate = Self::rate(args, in_bytes);
         let size: Option<u64> = args.key(if in_bytes { "BURST_BYTES" } else { "BURST_SIZE" });
         let duration: Nanos = args.key("BURST_DURATION").unwrap_or(Nanos(SECOND / 50));
         let tokens = i128::from(rate) * i128::from(duration.0.max(0)) / i128::from(SECOND);
@@ -148,7 +153,7 @@ impl Limit {
         *self.bucket.borrow_mut() = Bucket::new(rate, size, cx.now());
     }
 
-    /// Whether a packet may pass now. Bytes are paid afterwards, so that any packet fits the bucket.
+    /// Returns whether a packet may pass now. Bytes are paid afterwards, so that any packet fits the bucket.
     fn allows(&self, cx: &Cx<'_>) -> bool {
         let mut bucket = self.bucket.borrow_mut();
         bucket.refill(cx.now());
@@ -281,37 +286,69 @@ class!(
     rated_splitter
 );
 
-struct Shaper(Limit);
+struct Shaper {
+    limit: Limit,
+    /// Whether output 1 gives packets when output 0 may not. Then those who pull must ask.
+    has_spare: bool,
+    signal: RefCell<Signal>,
+}
+
+impl Shaper {
+    /// Returns how long those who pull sleep: until a part of what may be saved is there.
+    fn sleep(&self) -> Nanos {
+        let bucket = self.limit.bucket.borrow();
+        let least = u64::from(!self.limit.in_bytes);
+        bucket.until((bucket.size / 4).max(least))
+    }
+}
 
 impl Element for Shaper {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
-        self.0.start(cx);
+        self.limit.start(cx);
+        *self.signal.borrow_mut() = cx.upstream_signal(0);
+        cx.set_filled(true);
         Ok(())
     }
     fn pull(&self, cx: &Cx<'_>, port: usize, max: usize, out: &mut Batch) {
         for _ in 0..max {
-            if self.0.allows(cx) != (port == 0) {
+            if self.limit.allows(cx) != (port == 0) {
+                if port == 0 {
+                    // Those who pull sleep until the rate allows a packet.
+                    cx.set_filled(false);
+                    cx.timer_after(0, self.sleep());
+                }
                 return;
             }
-            let Some(p) = cx.pull_one(0) else { return };
+            let Some(p) = cx.pull_one(0) else {
+                return cx.set_filled(self.signal.borrow().is_active(cx.router));
+            };
             if port == 0 {
-                self.0.pay(&p);
+                self.limit.pay(&p);
             }
             out.push(p);
         }
     }
+    fn run_timer(&self, cx: &Cx<'_>, _: usize) {
+        cx.set_filled(true);
+    }
+    fn woken(&self, cx: &Cx<'_>) {
+        // While the timer is set, the rate allows nothing.
+        if cx.router.timer_time(cx.me, 0).is_none() {
+            cx.set_filled(true);
+        }
+    }
     fn notice(&self, _: usize) -> Notice {
-        // It has packets or not by the clock: those who pull must ask.
-        Notice::Silent
+        if self.has_spare { Notice::Silent } else { Notice::Own }
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
-        self.0.read(name)
+        self.limit.read(name)
     }
     fn write(&self, cx: &Cx<'_>, name: &str, value: &str) -> Option<Result<(), String>> {
         match name {
             "rate" => Some(cx.router.set_argument(cx.me, "RATE", 0, value)),
             "reset" => {
-                self.0.start(cx);
+                self.limit.start(cx);
+                cx.set_filled(true);
                 Some(Ok(()))
             }
             _ => None,
@@ -323,11 +360,11 @@ impl Element for Shaper {
 }
 
 fn shaper(args: &mut Args<'_>, setup: &Setup<'_>) -> Box<dyn Element> {
-    let limit = Limit::of(args, setup.class.starts_with("Bandwidth"));
-    // A shaper keeps gaps: it saves nothing up.
-    let rate = limit.bucket.borrow().rate;
-    limit.bucket.replace(Bucket::new(rate, 1, Nanos::ZERO));
-    Box::new(Shaper(limit))
+    let in_bytes = setup.class.starts_with("Bandwidth");
+    let rate = Limit::rate(args, in_bytes);
+    // A shaper keeps gaps. It saves up what a timer that is late would lose: 10 ms.
+    let limit = Limit { bucket: RefCell::new(Bucket::new(rate, rate / 100, Nanos::ZERO)), in_bytes };
+    Box::new(Shaper { limit, has_spare: setup.outputs > 1, signal: RefCell::default() })
 }
 
 class!(SHAPER, "Shaper", "1/1-2", "l/l", ["RATE", "BURST_SIZE", "BURST_DURATION"], shaper);
@@ -381,6 +418,16 @@ impl Element for DelayShaper {
     }
     fn held(&self) -> usize {
         usize::from(self.next.borrow().is_some())
+    }
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        if let Some(p) = old.next.take()
+            && let Some(p) = self.next.replace(Some(p))
+        {
+            cx.drop("replaced", p);
+        }
+        // Those who pull ask again, and then the timer is set for the new delay.
+        cx.set_filled(true);
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         (name == "delay").then(|| Ok(self.delay.to_string()))
@@ -461,6 +508,13 @@ impl Element for Link {
     }
     fn held(&self) -> usize {
         self.on_the_way.borrow().len()
+    }
+    /// Takes over packets in transit, which arrive at their time, or after those that were sent before them.
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        self.on_the_way.borrow_mut().append(&mut old.on_the_way.borrow_mut());
+        self.free_at.set(self.free_at.get().max(old.free_at.get()));
+        cx.reschedule();
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
         Some(Ok(match name {

@@ -1,4 +1,4 @@
-//! What several elements use: checksums, header fields, small conversions.
+//! Functions that several elements share: checksums, header fields, small conversions.
 
 use crate::runtime::packet::Packet;
 use flame_click::Ip;

@@ -1,4 +1,4 @@
-//! What became of the packets of an element.
+//! The account of an element's packets.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,6 +16,7 @@ pub struct Account {
 }
 
 impl Account {
+    /// Returns whether no packet is missing or counted twice.
     pub fn adds_up(&self) -> bool {
         self.taken + self.made == self.given + self.dropped.values().sum::<u64>() + self.held
     }

@@ -1,18 +1,21 @@
 //! Builds a router from a graph, in Click's order: classes, ports, push and pull, arguments, initialization.
 
+use super::limits::PULL_PATH;
 use super::names::Names;
 use super::ports::{self, Mode, Modes};
 use super::router::{Environment, Input, Node, Output, Router};
+use crate::modules::Modules;
 use crate::registry::{self, Class, Setup};
 use flame_click::{Args, Graph, Scope};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// What elements see of the configuration while they are made.
+/// The part of the configuration that is visible to elements while they are made.
 pub struct Partial<'a> {
     pub graph: &'a Graph,
     pub warnings: RefCell<Vec<String>>,
     pub seed: u64,
+    pub modules: Option<&'a dyn Modules>,
 }
 
 impl Partial<'_> {
@@ -24,14 +27,33 @@ impl Partial<'_> {
 /// Features that a configuration may require.
 const FEATURES: &[&str] = &["compact_config", "userlevel", "int64"];
 
+/// Errors that are listed. Further ones are counted.
+const MOST_ERRORS: usize = 100;
+
 struct Builder<'a> {
     graph: &'a Graph,
     errors: Vec<String>,
+    omitted: usize,
 }
 
 impl Builder<'_> {
     fn error(&mut self, element: usize, text: String) {
-        self.errors.push(format!("{}: {text}", self.graph.elements[element].landmark));
+        self.error_at(&self.graph.elements[element].landmark, text);
+    }
+
+    fn error_at(&mut self, landmark: &str, text: String) {
+        match self.errors.len() < MOST_ERRORS {
+            true => self.errors.push(format!("{landmark}: {text}")),
+            false => self.omitted += 1,
+        }
+    }
+
+    /// Returns all errors as one text.
+    fn text(&self) -> String {
+        match self.omitted {
+            0 => self.errors.join("\n"),
+            more => format!("{}\n(and {more} more errors)", self.errors.join("\n")),
+        }
     }
 
     fn declaration(&self, element: usize) -> String {
@@ -41,8 +63,9 @@ impl Builder<'_> {
 
     fn classes(&mut self) -> Vec<&'static Class> {
         for requirement in &self.graph.requirements {
-            if !FEATURES.contains(&requirement.as_str()) && registry::find(requirement).is_none() {
-                self.errors.push(format!("config: requirement '{requirement}' is not available"));
+            let text = requirement.text.as_str();
+            if !FEATURES.contains(&text) && registry::find(text).is_none() {
+                self.error_at(&requirement.landmark, format!("requirement '{text}' is not available"));
             }
         }
         let mut all = Vec::new();
@@ -145,25 +168,35 @@ fn indent(text: &str) -> String {
 
 impl Router {
     /// Makes and connects all elements, but begins no work.
-    pub fn check(graph: &Graph) -> Result<(), String> {
-        use super::clock::Clock;
-        use std::rc::Rc;
-        let env = Environment {
-            clock: Rc::new(Clock::simulated()),
-            stdout: Rc::new(RefCell::new(std::io::sink())),
-            stderr: Rc::new(RefCell::new(std::io::sink())),
-            interrupt: Default::default(),
-            parse: None,
-            seed: 0,
-        };
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors, with their places, if a class or a port is unknown, an element refuses its
+    /// arguments, or a path of pulls is a cycle or too long.
+    pub fn check(graph: &Graph, modules: Option<std::rc::Rc<dyn Modules>>) -> Result<Self, String> {
+        let env = Environment::silent(modules);
         let router = Self::connect(graph.clone(), "", env)?;
         let errors = router.check_pull_paths();
-        if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
+        if errors.is_empty() { Ok(router) } else { Err(errors.join("\n")) }
+    }
+
+    /// Makes and connects all elements of a graph that is not run, with names that were collected before.
+    pub(super) fn connected(graph: Graph, names: Names, env: Environment) -> Result<Self, String> {
+        Self::connect_with(graph, "", env, (names, Vec::new()))
     }
 
     fn connect(graph: Graph, text: &str, env: Environment) -> Result<Self, String> {
-        let mut b = Builder { graph: &graph, errors: Vec::new() };
-        let (names, name_errors) = Names::of(&graph);
+        let names = Names::of(&graph);
+        Self::connect_with(graph, text, env, names)
+    }
+
+    fn connect_with(
+        graph: Graph,
+        text: &str,
+        env: Environment,
+        (names, name_errors): (Names, Vec<(usize, String)>),
+    ) -> Result<Self, String> {
+        let mut b = Builder { graph: &graph, errors: Vec::new(), omitted: 0 };
         for (e, text) in name_errors {
             let context = format!("While configuring '{}':{}", b.declaration(e), indent(&text));
             b.error(e, context);
@@ -182,7 +215,8 @@ impl Router {
         let mut made = Vec::new();
         let mut notes = Vec::new();
         if b.errors.is_empty() {
-            let partial = Partial { graph: &graph, warnings: RefCell::default(), seed: env.seed };
+            let modules = env.modules.as_deref();
+            let partial = Partial { graph: &graph, warnings: RefCell::default(), seed: env.seed, modules };
             for (i, e) in graph.elements.iter().enumerate() {
                 let context = format!("{}: While configuring '{} :: {}':", e.landmark, e.name, e.class);
                 let result = make(classes[i], &e.name, &e.config, counts[i], &names, &partial);
@@ -192,7 +226,10 @@ impl Router {
                 }
                 match result {
                     Ok(element) => made.push(element),
-                    Err(errors) => b.errors.push(format!("{context}{}", indent(&errors.join("\n")))),
+                    Err(errors) => b.error(
+                        i,
+                        format!("While configuring '{}':{}", b.declaration(i), indent(&errors.join("\n"))),
+                    ),
                 }
             }
         }
@@ -201,7 +238,7 @@ impl Router {
             let _ = env.stderr.borrow_mut().write_all(&flame_click::text::encode(&text));
         }
         if !b.errors.is_empty() {
-            return Err(b.errors.join("\n"));
+            return Err(b.text());
         }
         let mut nodes: Vec<Node> =
             graph.elements.iter().zip(&classes).zip(made).map(|((e, c), m)| Node::new(e, c, m)).collect();
@@ -219,10 +256,17 @@ impl Router {
         let by_name: HashMap<String, usize> =
             graph.elements.iter().enumerate().map(|(i, e)| (e.name.clone(), i)).collect();
         let mut router = Self::bare(env, graph, text, names);
+        router.has_loops = nodes.iter().any(|node| node.class.name == "Loop");
         (router.nodes, router.by_name) = (nodes, by_name);
         Ok(router)
     }
 
+    /// Makes and connects all elements, and begins their work. `text` is the configuration as it was written,
+    /// for the handler `config`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Router::check`], and those of the elements that cannot begin their work.
     pub fn new(graph: Graph, text: &str, env: Environment) -> Result<Self, String> {
         let router = Self::connect(graph, text, env)?;
         let mut errors = router.check_pull_paths();
@@ -239,7 +283,7 @@ impl Router {
             true => {
                 router.is_initialized.set(true);
                 for i in 0..router.nodes.len() {
-                    router.element(i).started(&router.cx(i));
+                    router.in_step(|| router.element(i).started(&router.cx(i)));
                 }
                 Ok(router)
             }
@@ -247,49 +291,62 @@ impl Router {
         }
     }
 
-    /// Returns the elements that an element pulls from. The way around a Bypass ends at its input 0.
-    fn pull_sources(&self, element: usize) -> Vec<usize> {
-        let node = &self.nodes[element];
-        let count = if node.class.name == "Bypass" { 1 } else { node.inputs.len() };
-        node.inputs[..count.min(node.inputs.len())]
-            .iter()
-            .filter(|i| !i.is_push)
-            .filter_map(|i| i.source)
-            .map(|s| s.0)
-            .collect()
+    /// Returns the outputs that are pulled when this one is.
+    fn asked(&self, (element, output): (usize, usize)) -> Vec<(usize, usize)> {
+        let made = self.element(element);
+        let inputs = self.nodes[element].inputs.iter().enumerate();
+        let pulled = inputs.filter(|(port, input)| !input.is_push && made.pulls(output, *port));
+        pulled.filter_map(|(_, input)| input.source).map(|source| self.pulled(source)).collect()
     }
 
-    /// Refuses pull paths that are cycles or too long: a pull is a call, and calls need stack.
+    /// Returns the output itself, or output 0 if the element asks the same inputs for all of its outputs.
+    fn pulled(&self, (element, output): (usize, usize)) -> (usize, usize) {
+        let by_output = self.element(element).pulls_by_output();
+        (element, if by_output { output } else { 0 })
+    }
+
+    /// Refuses pull paths that are cycles or too long: a pull is a call, and calls need stack. All that an
+    /// element may ask counts, in whatever state it is.
     fn check_pull_paths(&self) -> Vec<String> {
-        const LONGEST: u32 = 1000;
-        // Each element pulls from those before it: the longest path ends there. 0: not visited, MAX: at work.
-        let mut length = vec![0_u32; self.nodes.len()];
-        for start in 0..self.nodes.len() {
-            let mut stack = vec![(start, 0)];
-            while let Some((at, port)) = stack.pop() {
-                if port == 0 && length[at] != 0 {
+        let error = |element: usize, text: String| vec![format!("{}: {text}", self.nodes[element].landmark)];
+        // The elements on the longest path that ends at an output. None: at work.
+        let mut length: HashMap<(usize, usize), Option<usize>> = HashMap::new();
+        for (i, node) in self.nodes.iter().enumerate() {
+            let by_output = self.element(i).pulls_by_output();
+            let outputs = if by_output { node.outputs.len().max(1) } else { 1 };
+            for start in (0..outputs).map(|output| (i, output)) {
+                if length.contains_key(&start) {
                     continue;
                 }
-                length[at] = u32::MAX;
-                let mut sources = self.pull_sources(at).into_iter().skip(port);
-                match sources.next() {
-                    Some(source) if length[source] == u32::MAX => {
-                        let text =
-                            format!("'{}' pulls from itself without a queue between", self.declaration(at));
-                        return vec![format!("{}: {text}", self.nodes[at].landmark)];
-                    }
-                    Some(source) => {
-                        stack.push((at, port + 1));
-                        stack.push((source, 0));
-                    }
-                    None => {
-                        // A queue or source begins a path of its own.
-                        length[at] =
-                            self.pull_sources(at).into_iter().map(|s| length[s]).max().unwrap_or(0) + 1;
-                        if length[at] > LONGEST {
-                            let text =
-                                format!("pull path of '{}' exceeds {LONGEST} elements", self.declaration(at));
-                            return vec![format!("{}: {text}", self.nodes[at].landmark)];
+                length.insert(start, None);
+                let mut stack = vec![(start, self.asked(start).into_iter(), 0)];
+                while let Some((at, asked, longest)) = stack.last_mut() {
+                    let Some(next) = asked.next() else {
+                        let (at, here) = (*at, *longest + 1);
+                        if here > PULL_PATH {
+                            let text = format!(
+                                "pull path of '{}' exceeds {PULL_PATH} elements",
+                                self.declaration(at.0)
+                            );
+                            return error(at.0, text);
+                        }
+                        length.insert(at, Some(here));
+                        stack.pop();
+                        if let Some((_, _, longest)) = stack.last_mut() {
+                            *longest = here.max(*longest);
+                        }
+                        continue;
+                    };
+                    match length.get(&next) {
+                        Some(Some(known)) => *longest = (*known).max(*longest),
+                        Some(None) => {
+                            let name = self.declaration(at.0);
+                            let text = format!("'{name}' pulls from itself without a queue between");
+                            return error(at.0, text);
+                        }
+                        None => {
+                            length.insert(next, None);
+                            stack.push((next, self.asked(next).into_iter(), 0));
                         }
                     }
                 }

@@ -4,7 +4,7 @@ use flame_click::Nanos;
 use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Where simulated time begins.
+/// The time at which simulated time begins.
 const SIMULATED_START: Nanos = Nanos(1_000_000_000 * 1_000_000_000);
 
 /// A clock. Simulated time stands still while there is work, then jumps to the next timer.
@@ -17,6 +17,7 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// Creates a clock that follows the machine's.
     pub fn real() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let base = Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX));
@@ -28,6 +29,7 @@ impl Clock {
         }
     }
 
+    /// Creates a clock that only [`Clock::jump`] advances, from a fixed time.
     pub fn simulated() -> Self {
         Self { is_simulated: true, base: Cell::new(SIMULATED_START), ..Self::real() }
     }
@@ -36,6 +38,7 @@ impl Clock {
         self.is_simulated
     }
 
+    /// Returns the time since 1970.
     pub fn now(&self) -> Nanos {
         if self.is_simulated {
             return self.base.get();
@@ -51,6 +54,7 @@ impl Clock {
         self.warp.set(warp);
     }
 
+    /// Returns the factor by which time runs faster than the machine's.
     pub fn warp(&self) -> f64 {
         self.warp.get()
     }

@@ -1,4 +1,4 @@
-//! What an element is, and what it may do.
+//! The trait of elements, and their view of the router.
 
 use super::account;
 use super::packet::{Batch, Packet};
@@ -6,14 +6,14 @@ use super::router::Router;
 use flame_click::{Nanos, Scope};
 use std::any::Any;
 
-/// How an element takes part in notification, seen from an output that is pulled.
+/// The part of an element in notification, seen from an output that is pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It says itself whether there are packets.
+    /// It reports itself whether there are packets.
     Own,
-    /// It passes on what is upstream.
+    /// It passes on the signal from upstream.
     Pass,
-    /// It says nothing and must be asked all the time.
+    /// It reports nothing and must be polled.
     Silent,
 }
 
@@ -39,12 +39,27 @@ pub trait Element: Any {
         out.extend(batch.drain(..).filter_map(|p| self.action(cx, p)));
     }
 
+    /// Returns whether it may pull from an input when an output is pulled, in any state that it can have.
+    fn pulls(&self, _output: usize, _input: usize) -> bool {
+        true
+    }
+
+    /// Returns whether [`pulls`](Self::pulls) depends on the output.
+    fn pulls_by_output(&self) -> bool {
+        false
+    }
+
     /// Begins work, when all elements are there.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error, with which the router does not start, if the element cannot begin, for example
+    /// because a file cannot be opened.
     fn initialize(&self, _cx: &Cx<'_>) -> Result<(), String> {
         Ok(())
     }
 
-    /// All elements have begun. What runs here sees a whole router.
+    /// Called when all elements have been initialized, so that the whole router is visible.
     fn started(&self, _cx: &Cx<'_>) {}
 
     /// Ends work: files are flushed.
@@ -55,18 +70,20 @@ pub trait Element: Any {
         false
     }
 
+    /// Called when the timer of this number, which the element chose, is due.
     fn run_timer(&self, _cx: &Cx<'_>, _timer: usize) {}
 
-    /// A notifier upstream or downstream became active.
+    /// Called when a notifier upstream or downstream becomes active.
     fn woken(&self, cx: &Cx<'_>) {
         cx.reschedule();
     }
 
+    /// Returns the element's part in notification, seen from an output.
     fn notice(&self, _output: usize) -> Notice {
         Notice::Pass
     }
 
-    /// Whether it says when it has room again (a full queue that drains).
+    /// Returns whether it reports that it has room again (a full queue that drains).
     fn notifies_room(&self) -> bool {
         false
     }
@@ -81,17 +98,25 @@ pub trait Element: Any {
         None
     }
 
-    /// The names of its own handlers: `r`, `w` or `rw`, and `p` for those that only a script may use.
+    /// Returns the names of its own handlers: `r`, `w` or `rw`, and `p` for those that only a script may use.
     fn handlers(&self) -> &'static [(&'static str, &'static str)] {
         &[]
     }
 
-    /// How many packets it holds.
+    /// Returns the most nanoseconds that a packet costs here, if that is known without a measurement, or why
+    /// it has no bound.
+    fn cost_ns(&self) -> Option<Result<f64, String>> {
+        None
+    }
+
+    /// Returns the number of packets that it holds.
     fn held(&self) -> usize {
         0
     }
 
-    /// Takes over what an element of the same name and class held.
+    /// Takes over what an element of the same name and class held: its packets are added to those here, or
+    /// dropped by [`Cx::drop`] if there is no room. An element that holds packets leaves none there, since
+    /// the old element may still be at work, and then this is called again.
     fn take_state(&self, _cx: &Cx<'_>, _old: &dyn Element) {}
 }
 
@@ -133,6 +158,7 @@ impl<'a> Cx<'a> {
         Scope { names: &self.router.names, element: self.name() }
     }
 
+    /// Pushes packets to an output. Packets for an output that does not exist are dropped and counted.
     pub fn push(&self, port: usize, batch: Batch) {
         if !batch.is_empty() {
             self.router.push(self.me, port, batch);
@@ -151,10 +177,12 @@ impl<'a> Cx<'a> {
         }
     }
 
+    /// Appends at most `max` packets that an input gives; none if it is a push input.
     pub fn pull(&self, port: usize, max: usize, out: &mut Batch) {
         self.router.pull(self.me, port, max, out);
     }
 
+    /// Returns the next packet of an input, if it has one.
     pub fn pull_one(&self, port: usize) -> Option<Packet> {
         let mut batch = Batch::default();
         self.pull(port, 1, &mut batch);
@@ -172,6 +200,7 @@ impl<'a> Cx<'a> {
         account::add(&self.router.nodes[self.me].counts.made, count);
     }
 
+    /// Schedules one more run of the element's task.
     pub fn reschedule(&self) {
         self.router.reschedule(self.me);
     }
@@ -184,6 +213,7 @@ impl<'a> Cx<'a> {
         self.router.nodes[self.me].is_scheduled.get()
     }
 
+    /// Sets a timer of the element, in place of its former time. Numbers of timers count from 0.
     pub fn timer_at(&self, timer: usize, time: Nanos) {
         self.router.timer_at(self.me, timer, time);
     }

@@ -28,8 +28,41 @@ pub struct Target {
     pub handler: String,
 }
 
+/// Whether a user may read and write a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    NoElement(String),
+    NoHandler,
+    Handler { reads: bool, writes: bool },
+}
+
 impl Router {
+    /// Returns whether a user may read and write a handler. Those that only scripts may use are none.
+    pub fn access(&self, name: &str) -> Access {
+        let Ok(target) = self.target(None, name) else {
+            return Access::NoElement(name.split('.').next().unwrap_or(name).to_owned());
+        };
+        let of = |mode: &str| Access::Handler { reads: mode.contains('r'), writes: mode.contains('w') };
+        let handler = target.handler.as_str();
+        let Some(me) = target.element else {
+            return GLOBAL
+                .iter()
+                .find(|(n, _)| *n == handler)
+                .map_or(Access::NoHandler, |(_, mode)| of(mode));
+        };
+        match self.element(me).handlers().iter().find(|(n, _)| *n == handler) {
+            Some((_, mode)) if mode.contains('p') => Access::NoHandler,
+            Some((_, mode)) => of(mode),
+            None if COMMON.contains(&handler) => of(if handler == "config" { "rw" } else { "r" }),
+            None => Access::NoHandler,
+        }
+    }
+
     /// Finds `ELEMENT.HANDLER` or `HANDLER`, seen from an element.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no element of that name. The handler is not looked up.
     pub fn target(&self, from: Option<usize>, name: &str) -> Result<Target, String> {
         let scope = from.map_or("", |f| self.nodes[f].name.as_str());
         match name.split_once('.') {
@@ -60,7 +93,13 @@ impl Router {
     }
 
     /// Reads a handler.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such element or handler, if the handler fails, or if the scripts and
+    /// handlers of one step do too much or call each other too deeply.
     pub fn read(&self, from: Option<usize>, name: &str, argument: &str) -> Result<String, String> {
+        let _level = self.enter_handler(argument.len())?;
         let target = self.target(from, name)?;
         let Some(me) = target.element else {
             return self.read_global(&target.handler).ok_or_else(|| self.missing(&target));
@@ -103,19 +142,23 @@ impl Router {
         let node = &self.nodes[me];
         let kind = |push: bool| if push { "push" } else { "pull" };
         let plural = |n: usize, what: &str| format!("{n} {what}{}\n", if n == 1 { "" } else { "s" });
+        let mut from = vec![Vec::new(); node.inputs.len()];
+        let mut to = vec![Vec::new(); node.outputs.len()];
+        for c in &self.graph.connections {
+            if c.to.element == me {
+                from[c.to.port].push(format!("{} [{}]", self.nodes[c.from.element].name, c.from.port));
+            }
+            if c.from.element == me {
+                to[c.from.port].push(format!("[{}] {}", c.to.port, self.nodes[c.to.element].name));
+            }
+        }
         let mut out = plural(node.inputs.len(), "input");
-        let peers = |all: Vec<String>| all.join(", ");
-        for (port, input) in node.inputs.iter().enumerate() {
-            let from = self.graph.connections.iter().filter(|c| c.to.element == me && c.to.port == port);
-            let from =
-                from.map(|c| format!("{} [{}]", self.nodes[c.from.element].name, c.from.port)).collect();
-            out.push_str(&format!("{}\t-\t{}\n", kind(input.is_push), peers(from)));
+        for (input, from) in node.inputs.iter().zip(from) {
+            out.push_str(&format!("{}\t-\t{}\n", kind(input.is_push), from.join(", ")));
         }
         out.push_str(&plural(node.outputs.len(), "output"));
-        for (port, output) in node.outputs.iter().enumerate() {
-            let to = self.graph.connections.iter().filter(|c| c.from.element == me && c.from.port == port);
-            let to = to.map(|c| format!("[{}] {}", c.to.port, self.nodes[c.to.element].name)).collect();
-            out.push_str(&format!("{}\t-\t{}\n", kind(output.is_push), peers(to)));
+        for (output, to) in node.outputs.iter().zip(to) {
+            out.push_str(&format!("{}\t-\t{}\n", kind(output.is_push), to.join(", ")));
         }
         out
     }
@@ -127,10 +170,12 @@ impl Router {
                 format!("{}\n{names}", self.nodes.len())
             }
             "classes" => crate::CLASSES.iter().map(|c| format!("{}\n", c.name)).collect(),
-            "config" if self.graph.requirements.iter().any(|r| r == "compact_config") => self.graph.unparse(),
+            "config" if self.graph.requirements.iter().any(|r| r.text == "compact_config") => {
+                self.graph.unparse()
+            }
             "config" => self.text.clone(),
             "flatconfig" => self.graph.unparse(),
-            "requirements" => self.graph.requirements.iter().map(|r| format!("{r}\n")).collect(),
+            "requirements" => self.graph.requirements.iter().map(|r| format!("{}\n", r.text)).collect(),
             "version" => env!("CARGO_PKG_VERSION").to_owned(),
             "handlers" => GLOBAL.iter().map(|(n, m)| format!("{n}\t{m}\n")).collect(),
             "timewarp" => match self.clock.is_simulated() {
@@ -142,10 +187,16 @@ impl Router {
     }
 
     /// Writes a handler.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such element or handler, if the handler refuses the value, or if the
+    /// scripts and handlers of one step do too much or call each other too deeply.
     pub fn write(&self, from: Option<usize>, name: &str, value: &str) -> Result<(), String> {
+        let _level = self.enter_handler(value.len())?;
         let target = self.target(from, name)?;
         let Some(me) = target.element else { return self.write_global(&target, value) };
-        match self.element(me).write(&self.cx(me), &target.handler, value) {
+        match self.call(me, |e| e.write(&self.cx(me), &target.handler, value)) {
             Some(result) => result,
             None if target.handler == "config" => self.reconfigure(me, value),
             None => Err(self.missing(&target)),
@@ -170,7 +221,7 @@ impl Router {
             "hotconfig" => {
                 let parse = self.parse.as_ref().ok_or("this router cannot be replaced (see -R)")?;
                 let graph = parse(value)?;
-                *self.hotconfig.borrow_mut() = Some(graph);
+                *self.hotconfig.borrow_mut() = Some((graph, value.to_owned()));
                 Ok(())
             }
             _ => Err(self.missing(target)),
@@ -178,10 +229,15 @@ impl Router {
     }
 
     /// Gives an element other arguments. It keeps what it holds.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the element refuses the arguments or cannot begin its work with them. The former
+    /// element then stays.
     pub fn reconfigure(&self, me: usize, config: &str) -> Result<(), String> {
         let node = &self.nodes[me];
-        let partial =
-            Partial { graph: &self.graph, warnings: RefCell::default(), seed: self.random(u64::MAX) };
+        let (seed, modules) = (self.random(u64::MAX), self.modules.as_deref());
+        let partial = Partial { graph: &self.graph, warnings: RefCell::default(), seed, modules };
         let counts = (node.inputs.len(), node.outputs.len());
         let made = make(node.class, &node.name, config, counts, &self.names, &partial);
         for warning in partial.warnings.take() {
@@ -190,13 +246,17 @@ impl Router {
         let new: std::rc::Rc<dyn super::element::Element> = made.map_err(|errors| errors.join("\n"))?.into();
         let old = self.element(me);
         new.initialize(&self.cx(me))?;
-        new.take_state(&self.cx(me), &*old);
         *node.element.borrow_mut() = new;
         *node.config.borrow_mut() = config.to_owned();
+        self.hand_over(me, &*old, self, me);
         Ok(())
     }
 
     /// Sets one argument, which is positional argument `position` or a keyword argument.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Router::reconfigure`].
     pub fn set_argument(&self, me: usize, keyword: &str, position: usize, value: &str) -> Result<(), String> {
         let node = &self.nodes[me];
         let mut args = text::split(&node.config.borrow());

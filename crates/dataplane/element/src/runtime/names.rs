@@ -125,7 +125,10 @@ impl Resolver for Names {
     }
 
     fn mac(&self, element: &str, name: &str) -> Option<Mac> {
-        Self::lookup(&self.mac, element, name.strip_suffix(":eth").unwrap_or(name))
+        let base = name.strip_suffix(":eth");
+        let declared = Self::lookup(&self.mac, element, base.unwrap_or(name));
+        // `NAME:eth` of an interface of this machine is its address.
+        declared.or_else(|| flame_source::live::Card::open(base?).ok()?.address().ok().map(Mac))
     }
 
     fn port(&self, element: &str, name: &str) -> Option<u16> {

@@ -1,19 +1,20 @@
 //! Packets with room on both sides, and batches of them. Both come from pools and return to them.
 
+use super::loops::{self, Loops, MAX_LOOPS};
 use flame_click::{Ip, Nanos};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 /// Free bytes in front of a new packet.
 pub const HEADROOM: usize = 64;
-/// Free bytes behind a new packet, at least.
+/// The minimum number of free bytes after a new packet.
 pub const TAILROOM: usize = 64;
 /// The size of a pooled buffer.
 const BUFFER: usize = 2048;
-/// How many packets and batches a thread keeps for later.
+/// The number of packets and batches that a thread keeps for reuse.
 const POOL: usize = 4096;
 
-/// Who a frame was sent to, on its link.
+/// The kind of destination that a frame was sent to, on its link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     #[default]
@@ -24,19 +25,16 @@ pub enum Kind {
     Outgoing,
 }
 
-/// What goes with a packet and is not among its bytes.
+/// The data of a packet besides its bytes.
 #[derive(Clone, Debug)]
 pub struct Annotations {
     pub time: Nanos,
     pub kind: Kind,
     /// Click's 48 bytes. The offsets below name the usual parts.
     pub bytes: [u8; 48],
-    /// How often the packet passed each `Loop`.
-    pub loops: [u8; MAX_LOOPS],
+    /// The number of times that the packet passed each `Loop`.
+    pub loops: Loops,
 }
-
-/// How many `Loop` elements a configuration may have.
-pub const MAX_LOOPS: usize = 16;
 
 pub const ANNO_DST_IP: usize = 0;
 pub const ANNO_PAINT: usize = 16;
@@ -83,6 +81,8 @@ pub struct Inner {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// The first byte that this packet wrote. What lies before it may be another packet's.
+    low: usize,
     link: Option<usize>,
     network: Option<usize>,
     transport: Option<usize>,
@@ -129,7 +129,9 @@ impl DerefMut for Packet {
 impl Clone for Packet {
     fn clone(&self) -> Self {
         let mut new = Self::with_room(self.start, self.len(), TAILROOM);
-        new.data_mut().copy_from_slice(self.data());
+        // Stripped bytes are copied, too: the copy may be un-stripped.
+        new.buffer[self.low..self.end].copy_from_slice(&self.buffer[self.low..self.end]);
+        new.low = self.low;
         let (link, network, transport) = (self.link, self.network, self.transport);
         (new.link, new.network, new.transport) = (link, network, transport);
         new.anno = self.anno.clone();
@@ -147,12 +149,13 @@ impl Packet {
         };
         let mut inner = pooled
             .unwrap_or_else(|| Box::new(Inner { buffer: vec![0; size.max(BUFFER)], ..Inner::default() }));
-        (inner.start, inner.end) = (head, head + length);
+        (inner.start, inner.end, inner.low) = (head, head + length, head);
         (inner.link, inner.network, inner.transport) = (None, None, None);
-        inner.anno = Annotations::default();
+        inner.anno = Annotations { loops: loops::inherited(), ..Annotations::default() };
         Self(Some(inner))
     }
 
+    /// Creates a packet with these bytes and the usual room before and after them.
     pub fn new(bytes: &[u8]) -> Self {
         let mut new = Self::with_room(HEADROOM, bytes.len(), TAILROOM);
         new.data_mut().copy_from_slice(bytes);
@@ -177,6 +180,11 @@ impl Inner {
         &mut self.buffer[self.start..self.end]
     }
 
+    /// Returns the bytes of its buffer.
+    pub fn memory(&self) -> usize {
+        self.buffer.len()
+    }
+
     pub fn headroom(&self) -> usize {
         self.start
     }
@@ -186,13 +194,14 @@ impl Inner {
         self.start += count.min(self.len());
     }
 
-    /// Adds bytes in front: those that were stripped, if nobody overwrote them.
-    pub fn unstrip(&mut self, count: usize) {
+    /// Moves the beginning to the front by so many bytes, with room made if there is too little.
+    fn grow_front(&mut self, count: usize) {
         if count > self.start {
             let missing = count - self.start + HEADROOM;
             self.buffer.splice(0..0, std::iter::repeat_n(0, missing));
             self.start += missing;
             self.end += missing;
+            self.low += missing;
             for mark in [&mut self.link, &mut self.network, &mut self.transport] {
                 *mark = mark.map(|m| m + missing);
             }
@@ -200,11 +209,30 @@ impl Inner {
         self.start -= count;
     }
 
+    /// Adds bytes in front: those that were stripped, and zeros before them.
+    pub fn unstrip(&mut self, count: usize) {
+        self.grow_front(count);
+        if self.start < self.low {
+            self.buffer[self.start..self.low].fill(0);
+            self.low = self.start;
+        }
+    }
+
     /// Adds a header in front.
     pub fn prepend(&mut self, header: &[u8]) {
-        self.unstrip(header.len());
+        self.grow_front(header.len());
         let start = self.start;
         self.buffer[start..start + header.len()].copy_from_slice(header);
+        self.low = self.low.min(start);
+    }
+
+    /// Replaces the bytes of the packet. Marks of headers stay where they are, if they lie among the bytes.
+    pub fn replace(&mut self, bytes: &[u8]) {
+        match bytes.len().checked_sub(self.len()) {
+            Some(more) if more > 0 => self.extend(more),
+            _ => self.truncate(bytes.len()),
+        }
+        self.data_mut().copy_from_slice(bytes);
     }
 
     /// Shortens the packet to at most so many bytes.
@@ -212,7 +240,7 @@ impl Inner {
         self.end = self.end.min(self.start + length);
     }
 
-    /// Adds zeros behind.
+    /// Adds zeros at the end.
     pub fn extend(&mut self, count: usize) {
         let end = self.end + count;
         if end > self.buffer.len() {
@@ -236,7 +264,7 @@ impl Inner {
         self.offset(self.transport)
     }
 
-    /// Returns how far the network header lies before or behind the first byte.
+    /// Returns how far the network header lies before or after the first byte.
     pub fn network_distance(&self) -> Option<isize> {
         self.network.map(|n| n as isize - self.start as isize)
     }
@@ -332,6 +360,29 @@ mod tests {
         assert_eq!(&p.data()[5000..], b"ip__");
         let q = p.clone();
         assert_eq!((q.data(), q.network()), (p.data(), Some(5000)));
+    }
+
+    #[test]
+    fn only_bytes_of_the_packet_itself_can_be_unstripped() {
+        drop(Packet::new(&[0xee; 1900]));
+        let mut p = Packet::new(b"eth_ip");
+        p.set_link(0);
+        p.strip(4);
+        drop(Packet::new(&[0xee; 1900]));
+        let mut copy = p.clone();
+        assert_eq!(copy.link_data(), Some(&b"eth_ip"[..]));
+        copy.unstrip(4);
+        assert_eq!(copy.data(), b"eth_ip");
+        copy.unstrip(20);
+        assert_eq!(&copy.data()[..20], &[0; 20]);
+        // A copy of a copy whose front is another packet's.
+        drop(Packet::new(&[0xee; 1900]));
+        let mut again = p.clone();
+        again.unstrip(10);
+        assert_eq!(again.data(), b"\0\0\0\0\0\0eth_ip");
+        again.prepend(b"x");
+        again.strip(3);
+        assert_eq!(again.clone().link_data(), Some(&b"eth_ip"[..]));
     }
 
     #[test]

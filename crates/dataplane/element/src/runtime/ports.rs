@@ -68,13 +68,14 @@ pub struct Modes {
 }
 
 /// Resolves agnostic ports, as Click does: what is known spreads along connections and, inside elements,
-/// between agnostic ports. `joins` tells whether an element connects its inputs with its outputs.
+/// between agnostic ports. `joins` tells whether an element connects its inputs with its outputs. Returns how
+/// many connections and paths inside elements were looked at: each only when one of its ends became known.
 pub fn resolve(
     graph: &Graph,
     modes: &mut Modes,
     joins: &dyn Fn(usize) -> bool,
     error: &mut dyn FnMut(usize, String),
-) {
+) -> usize {
     let name = |e: usize| format!("{} :: {}", graph.elements[e].name, graph.elements[e].class);
     // Connections, then the paths inside agnostic elements: (from output, to input, is inside).
     let mut edges: Vec<_> = graph.connections.iter().map(|c| (c.from, c.to, false)).collect();
@@ -93,25 +94,31 @@ pub fn resolve(
             edges.extend(outputs.iter().skip(1).map(|o| (port(*o), port(*i), true)));
         }
     }
-    let mut touching: Vec<Vec<usize>> = vec![Vec::new(); graph.elements.len()];
+    // The edges at each port.
+    let lists = |ports: &[Vec<Mode>]| -> Vec<Vec<Vec<usize>>> {
+        ports.iter().map(|side| vec![Vec::new(); side.len()]).collect()
+    };
+    let (mut at_output, mut at_input) = (lists(&modes.outputs), lists(&modes.inputs));
     for (i, (from, to, _)) in edges.iter().enumerate() {
-        touching[from.element].push(i);
-        touching[to.element].push(i);
+        at_output[from.element][from.port].push(i);
+        at_input[to.element][to.port].push(i);
     }
     let mut work: std::collections::VecDeque<usize> = (0..edges.len()).collect();
+    let mut steps = 0;
     let mut is_wrong = vec![false; edges.len()];
     while let Some(i) = work.pop_front() {
+        steps += 1;
         let (from, to, inside) = edges[i];
         let (f, t) = (modes.outputs[from.element][from.port], modes.inputs[to.element][to.port]);
         match (f, t) {
             (Mode::Agnostic, Mode::Agnostic) => {}
             (Mode::Agnostic, known) => {
                 modes.outputs[from.element][from.port] = known;
-                work.extend(&touching[from.element]);
+                work.extend(&at_output[from.element][from.port]);
             }
             (known, Mode::Agnostic) => {
                 modes.inputs[to.element][to.port] = known;
-                work.extend(&touching[to.element]);
+                work.extend(&at_input[to.element][to.port]);
             }
             _ if f == t || is_wrong[i] => {}
             _ => {
@@ -138,5 +145,41 @@ pub fn resolve(
                 error(from.element, text);
             }
         }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flame_click::{Connection, Element, Graph, Port};
+
+    #[test]
+    fn each_path_is_looked_at_a_few_times() {
+        let ports = 2000;
+        let element = |name: &str| Element {
+            name: name.into(),
+            class: "Script".into(),
+            config: String::new(),
+            landmark: "f:1".into(),
+        };
+        let mut graph = Graph { elements: vec![element("a"), element("b")], ..Graph::default() };
+        graph.connections = (0..ports)
+            .map(|port| Connection {
+                from: Port { element: 0, port },
+                to: Port { element: 1, port },
+                landmark: "f:1".into(),
+            })
+            .collect();
+        let side = |count| vec![Mode::Agnostic; count];
+        let mut modes =
+            Modes { inputs: vec![vec![Mode::Push], side(ports)], outputs: vec![side(ports), side(ports)] };
+        let steps = resolve(&graph, &mut modes, &|e| e == 1, &mut |_, text| panic!("{text}"));
+        assert!(steps <= 20 * ports, "{steps}");
+        modes.inputs[0][0] = Mode::Agnostic;
+        modes.outputs[0][ports / 2] = Mode::Push;
+        let steps = resolve(&graph, &mut modes, &|_| true, &mut |_, text| panic!("{text}"));
+        assert!(modes.outputs.iter().chain(&modes.inputs).flatten().all(|m| *m == Mode::Push));
+        assert!(steps <= 20 * ports, "{steps}");
     }
 }

@@ -3,8 +3,11 @@
 use super::account::{self, Account, Counts};
 use super::clock::Clock;
 use super::element::{Cx, Element};
+use super::limits::Limits;
+use super::loops;
 use super::names::Names;
 use super::packet::Batch;
+use crate::modules::Modules;
 use crate::registry::Class;
 use flame_click::{Graph, Nanos};
 use std::cell::{Cell, RefCell};
@@ -37,7 +40,7 @@ pub struct Node {
     pub counts: Counts,
     pub is_scheduled: Cell<bool>,
     is_queued: Cell<bool>,
-    /// When each timer fires, and how often it was set.
+    /// The time at which each timer fires, and the number of times that it was set.
     timers: RefCell<Vec<(Option<Nanos>, u64)>>,
     pub is_filled: Cell<bool>,
     pub has_room: Cell<bool>,
@@ -70,7 +73,7 @@ impl Node {
 /// Parses a configuration for `hotconfig`.
 pub type Parse = Box<dyn Fn(&str) -> Result<Graph, String>>;
 
-/// What surrounds a router: clock, outputs, and the way to stop it.
+/// The environment of a router: clock, outputs, and the flag that stops it.
 #[derive(Clone)]
 pub struct Environment {
     pub clock: Rc<Clock>,
@@ -80,12 +83,29 @@ pub struct Environment {
     pub interrupt: Arc<AtomicBool>,
     pub parse: Option<Rc<Parse>>,
     pub seed: u64,
+    /// The program that runs modules, if there is one.
+    pub modules: Option<Rc<dyn Modules>>,
 }
 
-/// Where text goes.
+impl Environment {
+    /// Returns an environment in simulated time whose text goes nowhere.
+    pub fn silent(modules: Option<Rc<dyn Modules>>) -> Self {
+        Self {
+            clock: Rc::new(Clock::simulated()),
+            stdout: Rc::new(RefCell::new(std::io::sink())),
+            stderr: Rc::new(RefCell::new(std::io::sink())),
+            interrupt: Arc::default(),
+            parse: None,
+            seed: 0,
+            modules,
+        }
+    }
+}
+
+/// A destination of text.
 pub type Stream = Rc<RefCell<dyn Write>>;
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Stopped,
@@ -93,12 +113,14 @@ pub enum Outcome {
     Replaced,
 }
 
-/// How deep packets are pushed before the rest of their path waits for the next round.
-const DEPTH: usize = 250;
-
 /// (time, class of the timer, number, element, timer, how often it was set)
 type Entry = (Nanos, u8, u64, usize, usize, u64);
 
+/// The elements of a graph at work, in one thread.
+///
+/// # Panics
+///
+/// Methods that take the index of an element panic if the graph has fewer elements.
 pub struct Router {
     pub nodes: Vec<Node>,
     pub by_name: HashMap<String, usize>,
@@ -108,6 +130,7 @@ pub struct Router {
     pub stderr: Stream,
     pub interrupt: Arc<AtomicBool>,
     pub parse: Option<Rc<Parse>>,
+    pub modules: Option<Rc<dyn Modules>>,
     pub graph: Graph,
     /// The text that the graph was read from.
     pub text: String,
@@ -115,16 +138,23 @@ pub struct Router {
     /// Elements that manage the end of the run, in order.
     pub drivers: RefCell<VecDeque<usize>>,
     pub runcount: Cell<i64>,
-    pub hotconfig: RefCell<Option<Graph>>,
+    /// The configuration that a handler asked for, and its text.
+    pub hotconfig: RefCell<Option<(Graph, String)>>,
     pub(super) queue: RefCell<VecDeque<usize>>,
     pub(super) timers: RefCell<BinaryHeap<Reverse<Entry>>>,
     timer_number: Cell<u64>,
-    depth: Cell<usize>,
+    pub(super) limits: Limits,
     pub(super) deferred: RefCell<VecDeque<(usize, usize, Batch)>>,
     pub is_initialized: Cell<bool>,
+    /// Whether it has a `Loop`.
+    pub(super) has_loops: bool,
+    /// The elements that other threads wake.
+    pub(super) wakes: RefCell<Vec<(usize, Arc<AtomicBool>)>>,
+    pub(super) any_wake: Arc<AtomicBool>,
 }
 
 impl Router {
+    /// Creates a router without elements, for the builder.
     pub fn bare(env: Environment, graph: Graph, text: &str, names: Names) -> Self {
         Self {
             nodes: Vec::new(),
@@ -135,6 +165,7 @@ impl Router {
             stderr: env.stderr,
             interrupt: env.interrupt,
             parse: env.parse,
+            modules: env.modules,
             graph,
             text: text.to_owned(),
             seed: Cell::new(env.seed),
@@ -144,9 +175,12 @@ impl Router {
             queue: RefCell::default(),
             timers: RefCell::default(),
             timer_number: Cell::new(0),
-            depth: Cell::new(0),
+            limits: Limits::default(),
             deferred: RefCell::default(),
             is_initialized: Cell::new(false),
+            has_loops: false,
+            wakes: RefCell::default(),
+            any_wake: Arc::default(),
         }
     }
 
@@ -159,14 +193,17 @@ impl Router {
         self.next_timer()
     }
 
+    /// Returns the view of the router that an element has.
     pub fn cx(&self, me: usize) -> Cx<'_> {
         Cx { router: self, me }
     }
 
+    /// Returns the element as it is now; another one may replace it when it is configured again.
     pub fn element(&self, index: usize) -> Rc<dyn Element> {
         self.nodes[index].element.borrow().clone()
     }
 
+    /// Returns `name :: Class`.
     pub fn declaration(&self, index: usize) -> String {
         format!("{} :: {}", self.nodes[index].name, self.nodes[index].class.name)
     }
@@ -186,17 +223,16 @@ impl Router {
         }
     }
 
+    /// Delivers packets from an output. If pushes nest too deeply, the packets are delivered by a later step
+    /// of the run.
     pub fn push(&self, from: usize, port: usize, batch: Batch) {
         let node = &self.nodes[from];
         account::add(&node.counts.given, batch.len());
         match node.outputs.get(port) {
-            Some(Output { is_push: true, target: Some((to, input)) }) => {
-                if self.depth.get() < DEPTH {
-                    self.deliver(*to, *input, batch);
-                } else {
-                    self.deferred.borrow_mut().push_back((*to, *input, batch));
-                }
-            }
+            Some(Output { is_push: true, target: Some((to, input)) }) => match self.enter_push() {
+                Some(_level) => self.deliver(*to, *input, batch),
+                None => self.deferred.borrow_mut().push_back((*to, *input, batch)),
+            },
             // No element pushes to a port that it does not have; if one did, the packets would be missed.
             _ => {
                 node.counts.given.set(node.counts.given.get() - batch.len() as u64);
@@ -207,18 +243,24 @@ impl Router {
 
     pub(super) fn deliver(&self, to: usize, input: usize, batch: Batch) {
         account::add(&self.nodes[to].counts.taken, batch.len());
-        self.depth.set(self.depth.get() + 1);
-        self.element(to).push(&self.cx(to), input, batch);
-        self.depth.set(self.depth.get() - 1);
+        let _call = self.has_loops.then(|| loops::Call::with(&batch));
+        self.call(to, |e| e.push(&self.cx(to), input, batch));
     }
 
+    /// Appends at most `max` packets that the input `port` gives.
     pub fn pull(&self, to: usize, port: usize, max: usize, out: &mut Batch) {
         let Some(Input { is_push: false, source: Some((from, output)) }) = self.nodes[to].inputs.get(port)
         else {
             return;
         };
+        let Some(_level) = self.enter_pull() else { return };
         let before = out.len();
-        self.element(*from).pull(&self.cx(*from), *output, max, out);
+        let call = self.has_loops.then(|| loops::Call::with(&[]));
+        self.call(*from, |e| e.pull(&self.cx(*from), *output, max, out));
+        if call.is_some() {
+            drop(call);
+            loops::received(&out[before..]);
+        }
         let count = out.len() - before;
         account::add(&self.nodes[*from].counts.given, count);
         account::add(&self.nodes[to].counts.taken, count);
@@ -241,7 +283,7 @@ impl Router {
         let me = self.queue.borrow_mut().pop_front()?;
         self.nodes[me].is_queued.set(false);
         let is_due = self.nodes[me].is_scheduled.replace(false);
-        Some(is_due && self.element(me).run_task(&self.cx(me)))
+        Some(is_due && self.in_step(|| self.call(me, |e| e.run_task(&self.cx(me)))))
     }
 
     pub fn timer_at(&self, me: usize, timer: usize, time: Nanos) {
@@ -290,7 +332,7 @@ impl Router {
         if let Some(t) = self.nodes[me].timers.borrow_mut().get_mut(timer) {
             t.0 = None;
         }
-        self.element(me).run_timer(&self.cx(me), timer);
+        self.in_step(|| self.call(me, |e| e.run_timer(&self.cx(me), timer)));
         true
     }
 
@@ -306,6 +348,7 @@ impl Router {
         }
     }
 
+    /// Calls [`Element::woken`] of each listener.
     pub fn wake(&self, listeners: &RefCell<Vec<usize>>) {
         let count = listeners.borrow().len();
         for i in 0..count {
@@ -319,16 +362,19 @@ impl Router {
         self.runcount.set(self.runcount.get().saturating_sub(1));
     }
 
+    /// Prints lines on standard error.
     pub fn message(&self, text: &str) {
         // If standard error is closed, nobody reads the message.
         let _ = write_lines(&mut *self.stderr.borrow_mut(), text);
     }
 
+    /// Prints text on standard output, without another end of line.
     pub fn print(&self, text: &str) {
         let mut out = self.stdout.borrow_mut();
         let _ = out.write_all(&flame_click::text::encode(text)).and_then(|()| out.flush());
     }
 
+    /// Returns a number below `bound`, from a sequence that the seed determines.
     pub fn random(&self, bound: u64) -> u64 {
         // SplitMix64: small, and the same on every machine.
         let seed = self.seed.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -340,6 +386,7 @@ impl Router {
         ((u128::from(z) * u128::from(bound.max(1))) >> 64) as u64
     }
 
+    /// Returns the account of one element.
     pub fn account(&self, index: usize) -> Account {
         let counts = &self.nodes[index].counts;
         Account {
@@ -351,16 +398,52 @@ impl Router {
         }
     }
 
+    /// Calls an element. What it holds at the end goes to the element that has replaced it meanwhile.
+    pub(super) fn call<T>(&self, me: usize, act: impl FnOnce(&dyn Element) -> T) -> T {
+        let element = self.element(me);
+        let result = act(&*element);
+        if !Rc::ptr_eq(&element, &self.nodes[me].element.borrow()) {
+            self.hand_over(me, &*element, self, me);
+        }
+        result
+    }
+
+    /// Hands what an element holds, of this or of an old router, to the element here that replaces it. What
+    /// that cannot take is dropped and counted. All packets of replaced elements pass here.
+    pub(super) fn hand_over(&self, me: usize, old: &dyn Element, from: &Self, was: usize) {
+        let before = old.held();
+        self.element(me).take_state(&self.cx(me), old);
+        let left = old.held();
+        let moved = before.saturating_sub(left);
+        if !std::ptr::eq(self, from) {
+            account::add(&self.nodes[me].counts.made, moved);
+            account::add(&from.nodes[was].counts.given, moved);
+        }
+        // Packets that are left go with the old element.
+        from.nodes[was].counts.drop("replaced", left as u64);
+    }
+
     /// Takes over what the elements of an old router hold, where name and class are the same.
     pub fn take_state(&self, old: &Self) {
         for (i, node) in self.nodes.iter().enumerate() {
             let Some(&was) = old.by_name.get(&node.name) else { continue };
             if old.nodes[was].class.name == node.class.name {
-                let before = self.element(i).held();
-                self.element(i).take_state(&self.cx(i), &*old.element(was));
-                let taken = self.element(i).held().saturating_sub(before);
-                account::add(&node.counts.made, taken);
-                account::add(&old.nodes[was].counts.given, taken);
+                self.hand_over(i, &*old.element(was), old, was);
+            }
+        }
+        // Packets between two elements go on to the second, if there is one of its name and class.
+        while let Some((to, input, batch)) = old.deferred.borrow_mut().pop_front() {
+            let was = &old.nodes[to];
+            let new = self.by_name.get(&was.name).copied().filter(|new| {
+                let node = &self.nodes[*new];
+                node.class.name == was.class.name && node.inputs.get(input).is_some_and(|i| i.is_push)
+            });
+            match new {
+                Some(new) => self.deferred.borrow_mut().push_back((new, input, batch)),
+                None => {
+                    account::add(&was.counts.taken, batch.len());
+                    was.counts.drop("replaced", batch.len() as u64);
+                }
             }
         }
     }
@@ -372,7 +455,8 @@ impl Router {
         }
     }
 
-    pub fn take_hotconfig(&self) -> Option<Graph> {
+    /// Returns the configuration that a handler asked for, once.
+    pub fn take_hotconfig(&self) -> Option<(Graph, String)> {
         self.hotconfig.borrow_mut().take()
     }
 }

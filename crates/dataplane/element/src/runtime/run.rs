@@ -11,10 +11,10 @@ const DELIVERIES: usize = 1024;
 /// Timers between two looks at tasks: a timer that sets itself at once must not shut the tasks out.
 const TIMERS: usize = 1024;
 
-/// How long tasks wait that nobody wakes.
+/// The time after which a task that nothing wakes is run again.
 const POLL: Duration = Duration::from_micros(200);
 
-/// What a round of work came to.
+/// The result of a round of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     Done,
@@ -57,10 +57,11 @@ impl Router {
 
     /// Does a round of work.
     pub fn step(&self) -> Work {
+        self.collect_wakes();
         let (mut is_busy, mut has_asked) = (false, false);
         for _ in 0..DELIVERIES {
             let Some((to, input, batch)) = self.deferred.borrow_mut().pop_front() else { break };
-            self.deliver(to, input, batch);
+            self.in_step(|| self.deliver(to, input, batch));
             is_busy = true;
         }
         // Each task has its turn at least once, so that a round without work means that none has any.

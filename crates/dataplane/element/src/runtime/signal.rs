@@ -2,12 +2,13 @@
 
 use super::element::{Cx, Notice};
 use super::router::Router;
+use std::cell::RefCell;
 use std::collections::HashSet;
 
-/// Whether there is something to pull, or room to push.
+/// A signal that there is something to pull, or room to push.
 #[derive(Clone, Debug, Default)]
 pub struct Signal {
-    /// Some path has nobody who tells.
+    /// Whether some path has no notifier.
     is_always: bool,
     is_upstream: bool,
     pub sources: Vec<usize>,
@@ -40,8 +41,16 @@ impl Signal {
     }
 }
 
+/// Adds an element to listeners, in their order, unless it is there: an element that is replaced asks again.
+fn listen(listeners: &RefCell<Vec<usize>>, me: usize) {
+    let mut listeners = listeners.borrow_mut();
+    if let Err(at) = listeners.binary_search(&me) {
+        listeners.insert(at, me);
+    }
+}
+
 impl Cx<'_> {
-    /// Finds who tells whether there are packets at an input, and asks to be woken.
+    /// Finds the notifiers of packets at an input, and registers to be woken.
     pub fn upstream_signal(&self, port: usize) -> Signal {
         let router = self.router;
         let mut signal = Signal { is_upstream: true, ..Signal::default() };
@@ -67,12 +76,12 @@ impl Cx<'_> {
         signal.sources.sort_unstable();
         signal.sources.dedup();
         for source in &signal.sources {
-            router.nodes[*source].filled_listeners.borrow_mut().push(self.me);
+            listen(&router.nodes[*source].filled_listeners, self.me);
         }
         signal
     }
 
-    /// Finds who tells whether there is room behind an output, and asks to be woken.
+    /// Finds the notifiers of room after an output, and registers to be woken.
     pub fn downstream_signal(&self, port: usize) -> Signal {
         let router = self.router;
         let mut signal = Signal::default();
@@ -98,7 +107,7 @@ impl Cx<'_> {
         // On a cycle nobody is found who could tell.
         signal.is_always |= signal.sources.is_empty();
         for source in &signal.sources {
-            router.nodes[*source].room_listeners.borrow_mut().push(self.me);
+            listen(&router.nodes[*source].room_listeners, self.me);
         }
         signal
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How a test ended.
+/// The outcome of a test.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     Passed,
@@ -15,7 +15,7 @@ pub enum Verdict {
     Failed(String),
 }
 
-/// How lines are compared.
+/// The method of comparing lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Verbatim,

@@ -1,18 +1,21 @@
 //! csv: writes a header line, then one line per record (RFC 4180, lines end in a line feed).
 //!
 //! Usage:    --format csv, -o NAME.csv for one table, -o FOLDER for a file MODULE.TABLE.csv for each table
-//!           Without -o: standard output, if there is one table; --table selects it.
+//!           Without -o: standard output, for one table; --table selects it. A module's first table is its
+//!           main one, which is written if the output holds one table and none is selected.
 //!           --guard-formulas puts a ' before text that a spreadsheet would compute, as on a terminal.
 //! Expects:  records of any table.
 //! Gives:    text quoted only where it must be, control characters escaped. A table without records has its
-//!           header.
+//!           header. Times are integers, or RFC 3339 with --time rfc3339.
 //! Example:  flame run rtt -r FILE --table handshake --format csv
 //! Related:  json, parquet
 
 use super::out::{Layout, Out};
-use super::{Sink, SinkError};
+use super::{Options, Sink, SinkError};
 use crate::cell::{Cell, cells};
 use crate::escape::{self, Csv};
+use crate::rows::is_time;
+use crate::time::TimeFormat;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
 use flame_plan::Catalog;
@@ -25,28 +28,29 @@ pub(crate) struct CsvSink {
     files: HashMap<String, HashMap<String, Out>>,
     lines: Vec<u8>,
     guard: Option<bool>,
+    time: TimeFormat,
 }
 
 impl CsvSink {
     /// Opens a file for each table, by `layout`.
-    pub(crate) fn new(layout: Layout, catalog: &Catalog, guard: Option<bool>) -> Result<Self, SinkError> {
-        Self::with(catalog, guard, |module, table| layout.open(module, table))
+    pub(crate) fn new(layout: Layout, catalog: &Catalog, options: &Options) -> Result<Self, SinkError> {
+        Self::with(catalog, options, |module, table| layout.open(module, table))
     }
 
     /// Opens standard output. The catalog has at most one table.
-    pub(crate) fn stdout(catalog: &Catalog, guard: Option<bool>) -> Result<Self, SinkError> {
-        Self::with(catalog, guard, |_, _| Out::open(None))
+    pub(crate) fn stdout(catalog: &Catalog, options: &Options) -> Result<Self, SinkError> {
+        Self::with(catalog, options, |_, _| Out::open(None))
     }
 
     /// Writes to `out`. The catalog has at most one table.
-    pub(crate) fn to(out: Out, catalog: &Catalog, guard: Option<bool>) -> Result<Self, SinkError> {
+    pub(crate) fn to(out: Out, catalog: &Catalog, options: &Options) -> Result<Self, SinkError> {
         let mut out = Some(out);
-        Self::with(catalog, guard, |_, _| out.take().map_or_else(|| Out::open(None), Ok))
+        Self::with(catalog, options, |_, _| out.take().map_or_else(|| Out::open(None), Ok))
     }
 
     fn with(
         catalog: &Catalog,
-        guard: Option<bool>,
+        options: &Options,
         mut open: impl FnMut(&str, &str) -> Result<Out, SinkError>,
     ) -> Result<Self, SinkError> {
         let mut files: HashMap<String, HashMap<String, Out>> = HashMap::new();
@@ -58,7 +62,8 @@ impl CsvSink {
                 files.entry(module.name.clone()).or_default().insert(table.name.clone(), out);
             }
         }
-        Ok(Self { files, lines: Vec::new(), guard })
+        let time = options.time.unwrap_or(TimeFormat::Ns);
+        Ok(Self { files, lines: Vec::new(), guard: options.guard_formulas, time })
     }
 }
 
@@ -70,6 +75,7 @@ impl Sink for CsvSink {
         let columns = cells(batch)?;
         let is_terminal = out.is_terminal();
         let csv = Csv { is_terminal, guards_formulas: self.guard.unwrap_or(is_terminal) };
+        let times: Vec<bool> = batch.schema_ref().fields().iter().map(|f| is_time(f)).collect();
         let lines = &mut self.lines;
         for row in 0..batch.num_rows() {
             for (i, column) in columns.iter().enumerate() {
@@ -78,6 +84,10 @@ impl Sink for CsvSink {
                 }
                 // Writing to a vector cannot fail.
                 let _ = match column.get(row) {
+                    Cell::Unsigned(ns) if times[i] => {
+                        self.time.write(lines, ns, "");
+                        Ok(())
+                    }
                     Cell::Bool(b) => write!(lines, "{b}"),
                     Cell::Unsigned(n) => write!(lines, "{n}"),
                     Cell::Signed(n) => write!(lines, "{n}"),
@@ -97,6 +107,14 @@ impl Sink for CsvSink {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         self.files.values_mut().flat_map(HashMap::values_mut).try_for_each(Out::flush)
+    }
+
+    fn size(&self) -> u64 {
+        self.files.values().flat_map(HashMap::values).map(Out::written).max().unwrap_or(0)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.files.values().flat_map(HashMap::values).filter_map(Out::file).collect()
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {

@@ -64,6 +64,14 @@ impl Sink for EveSink {
         self.out.flush()
     }
 
+    fn size(&self) -> u64 {
+        self.out.written()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.out.file().into_iter().collect()
+    }
+
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         self.out.finish()
     }

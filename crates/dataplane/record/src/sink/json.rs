@@ -4,7 +4,8 @@
 //! Expects:  records of any table; --table selects some.
 //! Gives:    the keys module and table, then the columns. Integers are exact at any size, though readers that
 //!           keep numbers as doubles round above 2^53. Numbers that are not finite are null. Control
-//!           characters in text are escaped. Only whole lines are written.
+//!           characters in text are escaped. Only whole lines are written. Times are integers, or RFC 3339
+//!           with --time rfc3339.
 //! Output:   {"module":"http","table":"http","port":80,"packets":12,"wire_bytes":9120}
 //! Example:  flame run flow -r FILE --format json -o flows.json
 //! Related:  csv, parquet, eve
@@ -13,6 +14,8 @@ use super::out::Out;
 use super::{Sink, SinkError};
 use crate::cell::{Cell, cells};
 use crate::escape;
+use crate::rows::is_time;
+use crate::time::TimeFormat;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
 use std::path::PathBuf;
@@ -20,11 +23,12 @@ use std::path::PathBuf;
 pub(crate) struct JsonSink {
     out: Out,
     lines: Vec<u8>,
+    time: TimeFormat,
 }
 
 impl JsonSink {
-    pub(crate) fn new(out: Out) -> Self {
-        Self { out, lines: Vec::new() }
+    pub(crate) fn new(out: Out, time: Option<TimeFormat>) -> Self {
+        Self { out, lines: Vec::new(), time: time.unwrap_or(TimeFormat::Ns) }
     }
 }
 
@@ -37,15 +41,23 @@ impl Sink for JsonSink {
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
         let columns = cells(batch)?;
         let start = format!("{{\"module\":{},\"table\":{}", key(module), key(&table.name));
-        let keys: Vec<String> =
-            batch.schema_ref().fields().iter().map(|f| format!(",{}:", key(f.name()))).collect();
+        let keys: Vec<_> = batch
+            .schema_ref()
+            .fields()
+            .iter()
+            .map(|f| (format!(",{}:", key(f.name())), is_time(f)))
+            .collect();
         let lines = &mut self.lines;
         for row in 0..batch.num_rows() {
             lines.extend(start.as_bytes());
-            for (key, column) in keys.iter().zip(&columns) {
+            for ((key, is_time), column) in keys.iter().zip(&columns) {
                 lines.extend(key.as_bytes());
                 // Writing to a vector cannot fail, and neither can serializing these types.
                 let _ = match column.get(row) {
+                    Cell::Unsigned(ns) if *is_time => {
+                        self.time.write(lines, ns, "\"");
+                        Ok(())
+                    }
                     Cell::Unsigned(n) => serde_json::to_writer(&mut *lines, &n),
                     Cell::Signed(n) => serde_json::to_writer(&mut *lines, &n),
                     Cell::Float(x) => serde_json::to_writer(&mut *lines, &x),
@@ -67,6 +79,14 @@ impl Sink for JsonSink {
         self.out.flush()
     }
 
+    fn size(&self) -> u64 {
+        self.out.written()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.out.file().into_iter().collect()
+    }
+
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         self.out.finish()
     }
@@ -86,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_closed_pipe_is_no_error() {
-        let mut sink = JsonSink::new(Out::broken());
+        let mut sink = JsonSink::new(Out::broken(), None);
         assert!(!sink.closed());
         let _ = sink.out.write(b"{}\n");
         sink.flush().unwrap();

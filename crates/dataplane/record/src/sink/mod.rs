@@ -5,35 +5,53 @@
 //! | `table` | standard output | a file |
 //! | `json` | standard output | a file |
 //! | `eve` | standard output | a file |
-//! | `csv` | standard output, if there is one table | `NAME.csv`: that file, if there is one table; else a folder of `MODULE.TABLE.csv` |
-//! | `parquet` | an error | `NAME.parquet`: that file, if there is one table; else a folder of `MODULE.TABLE.parquet` |
+//! | `zeek`, `zeek-json`, `ecs` | standard output | a file |
+//! | `csv` | standard output, for one table | `NAME.csv`: that file, for one table; else a folder of `MODULE.TABLE.csv` |
+//! | `parquet` | an error | `NAME.parquet`: that file, for one table; else a folder of `MODULE.TABLE.parquet` |
+//!
+//! Where one table fits and one module has several, its first table, the main one, is written; [`left_out`]
+//! returns the others. Tables of several modules are an error.
 //!
 //! `-o -` is standard output. A file appears under its name when the run ends successfully, complete and
 //! synced; until then it is `NAME.RANDOM.partial`, which is removed if the run fails, and kept if it is
-//! aborted. A reader that closes the pipe is no error: the rest is not written, and [`Sink::closed`] reports
-//! it to the loop.
+//! aborted. [`rotating`] completes files while the run goes on and begins the next ones. A reader that
+//! closes the pipe is no error: the rest is not written, and [`Sink::closed`] reports it to the loop.
 
+mod beside;
 mod capture;
 mod csv;
+mod each;
+mod ecs;
 mod eve;
 mod json;
 mod out;
 mod parquet;
+mod rotate;
+mod rotation;
 mod select;
 mod table;
+mod zeek;
 
 /// The text of the sinks, each of which begins with its manual.
 pub const MANUALS: &[&str] = &[
     include_str!("capture.rs"),
     include_str!("csv.rs"),
+    include_str!("ecs.rs"),
     include_str!("eve.rs"),
     include_str!("json.rs"),
     include_str!("parquet.rs"),
     include_str!("table.rs"),
+    include_str!("zeek.rs"),
 ];
 
-pub use capture::capture;
+pub use beside::beside;
+pub use capture::{CaptureFormat, capture, packets};
+pub use each::each;
+pub use rotate::rotating;
+pub use rotation::{Names, Part, Rotation};
 
+use crate::grid::Form;
+use crate::time::TimeFormat;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
 use flame_output::Packet;
@@ -45,21 +63,67 @@ use std::str::FromStr;
 /// A destination of batches of any table of the plan, in any order.
 pub trait Sink: Send {
     /// Writes a batch. `module` is the name in the plan.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the table is not in the plan, a column has a type that no manifest gives, or the
+    /// output cannot be written.
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError>;
 
-    /// Writes a packet from a module. Only the sink [`capture`] stores packets.
+    /// Writes a packet from a module. Only the sink [`capture()`] stores packets.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be written, or cannot hold packets of this link type.
     fn packet(&mut self, _: Packet<'_>) -> Result<(), SinkError> {
         Ok(())
     }
 
     /// Makes the output visible, where the format allows it. Called at ticks.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the output cannot be written.
     fn flush(&mut self) -> Result<(), SinkError>;
 
+    /// Returns whether the files are due to be completed: the caller then writes the rows that it collected,
+    /// and calls [`Sink::rotate`].
+    fn due(&self) -> bool {
+        false
+    }
+
+    /// Completes the files and begins the next ones. An output without files is flushed.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the files cannot be completed or the next ones cannot be created.
+    fn rotate(&mut self) -> Result<(), SinkError> {
+        self.flush()
+    }
+
+    /// Returns the number of bytes written to the largest file.
+    fn size(&self) -> u64 {
+        0
+    }
+
+    /// Returns the names that the files receive when they are complete.
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     /// Ends the output and gives files their names. Without this call they are removed.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the rest cannot be written, or if a file cannot be given its name.
     fn finish(self: Box<Self>) -> Result<(), SinkError>;
 
     /// Flushes the output, for a process that ends now, so that it can be read where it is, and returns the
     /// names of partial files. Nothing may be written afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the output cannot be written.
     fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
         self.flush()?;
         Ok(Vec::new())
@@ -84,12 +148,22 @@ pub enum SinkError {
     ManyOnStdout { tables: usize, list: String },
     #[error("--table {wish}: there is no such table; here are {list}")]
     NoTable { wish: String, list: String },
+    #[error("--columns {wish}: no table has this column; here are {list}")]
+    NoColumn { wish: String, list: String },
+    #[error("--columns: {format} has columns of its own: choose table, json, csv or parquet")]
+    FixedColumns { format: &'static str },
+    #[error("{format} holds flows, and none of these modules gives any: run flow, or use --format json")]
+    NoFlows { format: &'static str },
     #[error("{}: one file holds one table, here are {tables}: {list}; give a folder (a name without .{extension})", path.display())]
     ManyInFile { path: PathBuf, extension: &'static str, tables: usize, list: String },
     #[error("eve holds alerts, and none of these modules gives any: run ids, or use --format json")]
     NoAlerts,
-    #[error("{}: {source}", path.display())]
+    #[error("{}: a pcap file has one link type, here are {first} and {other}: give -w a name in .pcapng", path.display())]
+    ManyLinks { path: PathBuf, first: u16, other: u16 },
+    #[error("{}: {source}{}", path.display(), full(source))]
     Io { path: PathBuf, source: std::io::Error },
+    #[error("{}: {pattern:?} is no time for strftime: expected directives such as %Y%m%d-%H%M%S", path.display())]
+    Pattern { path: PathBuf, pattern: String },
     #[error("{}: parquet: {source}", path.display())]
     Parquet { path: PathBuf, source: ::parquet::errors::ParquetError },
     #[error("{module}.{table} is not in the plan that this output was opened for (a bug: please report it)")]
@@ -98,12 +172,23 @@ pub enum SinkError {
     Type { column: String, found: String },
 }
 
+/// Returns the remedy for a full disk.
+fn full(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            " (files that were complete stay; make room, or limit the files with --rotate and --keep)"
+        }
+        _ => "",
+    }
+}
+
 impl SinkError {
     fn io(path: &Path, source: std::io::Error) -> Self {
         Self::Io { path: path.to_owned(), source }
     }
 }
 
+/// The form of the records in an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// Tables for people.
@@ -115,11 +200,18 @@ pub enum Format {
     Parquet,
     /// Alerts, one event per line.
     Eve,
+    /// Flows as Zeek's conn.log.
+    Zeek,
+    ZeekJson,
+    /// Flows in the Elastic Common Schema.
+    Ecs,
 }
 
 impl Format {
-    pub const ALL: [Self; 5] = [Self::Table, Self::Json, Self::Csv, Self::Parquet, Self::Eve];
+    pub const ALL: [Self; 8] =
+        [Self::Table, Self::Json, Self::Csv, Self::Parquet, Self::Eve, Self::Zeek, Self::ZeekJson, Self::Ecs];
 
+    /// Returns the name that `--format` uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Table => "table",
@@ -127,12 +219,26 @@ impl Format {
             Self::Csv => "csv",
             Self::Parquet => "parquet",
             Self::Eve => "eve",
+            Self::Zeek => "zeek",
+            Self::ZeekJson => "zeek-json",
+            Self::Ecs => "ecs",
         }
     }
 
     /// Returns a remark for help, where the name is not enough.
     pub fn about(self) -> Option<&'static str> {
-        (self == Self::Eve).then_some("Alerts in the format of Suricata")
+        match self {
+            Self::Eve => Some("Alerts in the format of Suricata"),
+            Self::Zeek => Some("Flows as Zeek's conn.log, in columns"),
+            Self::ZeekJson => Some("Flows as Zeek's conn.log, in JSON"),
+            Self::Ecs => Some("Flows in the Elastic Common Schema, in JSON"),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the format prescribes its columns.
+    fn is_fixed(self) -> bool {
+        matches!(self, Self::Eve | Self::Zeek | Self::ZeekJson | Self::Ecs)
     }
 }
 
@@ -149,24 +255,46 @@ impl FromStr for Format {
 pub struct Options {
     /// The tables to write: `MODULE.TABLE`, `TABLE`, or `MODULE` if no table has that name. Empty for all.
     pub tables: Vec<String>,
+    /// The columns to write, by name in any table, with or without `_ns`; `+NAME` adds one to all others.
+    pub columns: Vec<String>,
     /// The number of rows of a table that are shown. Further ones are only counted.
     pub rows: usize,
-    /// The width in characters. By default that of the terminal, or unlimited without one.
+    /// The width in characters that tables must fit, or unlimited.
     pub width: Option<u16>,
+    pub form: Form,
     /// Whether to show tables at every flush, each time up to `rows` rows, instead of once at the end.
     pub live: bool,
     /// Whether to write a `'` before cells of CSV that a spreadsheet would compute. By default only on a
     /// terminal.
     pub guard_formulas: Option<bool>,
+    /// The form of times in JSON, CSV and Parquet. By default, integers in text and timestamps in Parquet.
+    pub time: Option<TimeFormat>,
+    /// The part of a file's name before its extension that distinguishes it from others of the same output.
+    pub part: String,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { tables: Vec::new(), rows: 40, width: None, live: false, guard_formulas: None }
+        Self {
+            tables: Vec::new(),
+            columns: Vec::new(),
+            rows: 40,
+            width: None,
+            form: Form::Auto,
+            live: false,
+            guard_formulas: None,
+            time: None,
+            part: String::new(),
+        }
     }
 }
 
 /// Opens an output that is written to `writer`, in any format that needs no file. `name` is used in errors.
+///
+/// # Errors
+///
+/// Returns an error if the format needs files, holds one table and there are several, or does not fit the
+/// tables.
 pub fn open_writer(
     format: Format,
     writer: Box<dyn std::io::Write + Send>,
@@ -178,12 +306,14 @@ pub fn open_writer(
     let tables: Vec<String> = table_names(catalog);
     Ok(match format {
         Format::Table => Box::new(table::TableSink::new(out, catalog, options)),
-        Format::Json => Box::new(json::JsonSink::new(out)),
+        Format::Json => Box::new(json::JsonSink::new(out, options.time)),
         Format::Eve => Box::new(eve::EveSink::new(out, catalog)?),
+        Format::Zeek | Format::ZeekJson => Box::new(zeek::ZeekSink::new(out, catalog, format)?),
+        Format::Ecs => Box::new(ecs::EcsSink::new(out, catalog)?),
         Format::Csv if tables.len() > 1 => {
             return Err(SinkError::ManyOnStdout { tables: tables.len(), list: tables.join(", ") });
         }
-        Format::Csv => Box::new(csv::CsvSink::to(out, catalog, options.guard_formulas)?),
+        Format::Csv => Box::new(csv::CsvSink::to(out, catalog, options)?),
         Format::Parquet => return Err(SinkError::NeedsPath),
     })
 }
@@ -196,39 +326,101 @@ fn table_names(catalog: &Catalog) -> Vec<String> {
     catalog.modules.iter().flat_map(of).collect()
 }
 
+/// The tables that an output of one table leaves out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The table that is written.
+    pub written: String,
+    pub left: Vec<String>,
+}
+
+/// Returns the tables that [`open`] leaves out with the same arguments, because the output holds one table
+/// and the module has several: all but its first, which is its main table.
+pub fn left_out(
+    format: Format,
+    output: Option<&Path>,
+    catalog: &Catalog,
+    options: &Options,
+) -> Option<LeftOut> {
+    let extension = match format {
+        Format::Csv => "csv",
+        Format::Parquet => "parquet",
+        _ => return None,
+    };
+    let output = output.filter(|path| path.as_os_str() != "-");
+    let is_one = output.map_or(format == Format::Csv, |path| Layout::holds_one(path, extension));
+    let catalog = match options.tables.is_empty() {
+        true => catalog.clone(),
+        false => select::tables(catalog, &options.tables).ok()?,
+    };
+    let mut modules = catalog.modules.iter().filter(|module| !module.manifest.tables.is_empty());
+    let is_only = modules.next().is_some() && modules.next().is_none();
+    match &table_names(&catalog)[..] {
+        [written, left @ ..] if is_one && is_only && !left.is_empty() => {
+            Some(LeftOut { written: written.clone(), left: left.to_vec() })
+        }
+        _ => None,
+    }
+}
+
 /// Opens the output for the records of `catalog`. Existing files are replaced at the end.
+///
+/// # Errors
+///
+/// Returns an error if a chosen table or column does not exist, if the format has columns of its own and
+/// others are chosen, if it does not fit the tables or the output, or if a file cannot be created.
 pub fn open(
     format: Format,
     output: Option<&Path>,
     catalog: &Catalog,
     options: &Options,
 ) -> Result<Box<dyn Sink>, SinkError> {
-    if !options.tables.is_empty() {
-        let all = Options { tables: Vec::new(), ..options.clone() };
-        let catalog = select::reduced(catalog, &options.tables)?;
-        let records = open(format, output, &catalog, &all)?;
-        return Ok(Box::new(select::Select { catalog, records }));
+    let wanted = match (left_out(format, output, catalog, options), &options.tables[..]) {
+        (Some(LeftOut { written, .. }), _) => select::tables(catalog, &[written])?,
+        (None, []) => catalog.clone(),
+        (None, tables) => select::tables(catalog, tables)?,
+    };
+    if format.is_fixed() {
+        if !options.columns.is_empty() {
+            return Err(SinkError::FixedColumns { format: format.name() });
+        }
+        let records = open_shaped(format, output, &wanted, options)?;
+        return Ok(each(records, move |module, table, _| select::has(&wanted, module, table)));
     }
+    let shapes = select::Shapes::new(catalog, &wanted, &options.columns)?;
+    let records = open_shaped(format, output, &shapes.catalog, options)?;
+    Ok(shapes.sink(records))
+}
+
+/// Opens the output for exactly the tables and columns of `catalog`.
+fn open_shaped(
+    format: Format,
+    output: Option<&Path>,
+    catalog: &Catalog,
+    options: &Options,
+) -> Result<Box<dyn Sink>, SinkError> {
     let output = output.filter(|path| path.as_os_str() != "-");
     let tables = table_names(catalog);
+    let part = options.part.as_str();
+    let one = || Out::open(output.map(|path| rotation::with_part(path, part)).as_deref());
     Ok(match format {
-        Format::Table => Box::new(table::TableSink::new(Out::open(output)?, catalog, options)),
-        Format::Json => Box::new(json::JsonSink::new(Out::open(output)?)),
-        Format::Eve => Box::new(eve::EveSink::new(Out::open(output)?, catalog)?),
+        Format::Table => Box::new(table::TableSink::new(one()?, catalog, options)),
+        Format::Json => Box::new(json::JsonSink::new(one()?, options.time)),
+        Format::Eve => Box::new(eve::EveSink::new(one()?, catalog)?),
+        Format::Zeek | Format::ZeekJson => Box::new(zeek::ZeekSink::new(one()?, catalog, format)?),
+        Format::Ecs => Box::new(ecs::EcsSink::new(one()?, catalog)?),
         Format::Csv => match output {
-            Some(path) => Box::new(csv::CsvSink::new(
-                Layout::new(path, "csv", &tables)?,
-                catalog,
-                options.guard_formulas,
-            )?),
+            Some(path) => {
+                Box::new(csv::CsvSink::new(Layout::new(path, "csv", &tables, part)?, catalog, options)?)
+            }
             None if tables.len() > 1 => {
                 return Err(SinkError::ManyOnStdout { tables: tables.len(), list: tables.join(", ") });
             }
-            None => Box::new(csv::CsvSink::stdout(catalog, options.guard_formulas)?),
+            None => Box::new(csv::CsvSink::stdout(catalog, options)?),
         },
         Format::Parquet => {
-            let layout = Layout::new(output.ok_or(SinkError::NeedsPath)?, "parquet", &tables)?;
-            Box::new(parquet::ParquetSink::new(&layout, catalog)?)
+            let layout = Layout::new(output.ok_or(SinkError::NeedsPath)?, "parquet", &tables, part)?;
+            Box::new(parquet::ParquetSink::new(&layout, catalog, options.time)?)
         }
     })
 }

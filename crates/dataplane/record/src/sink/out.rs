@@ -1,6 +1,7 @@
 //! A byte output to standard output or a file, which stages files and tolerates closed pipes.
 
 use super::SinkError;
+use super::rotation::with_part;
 use flame_files::Staged;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
@@ -13,6 +14,7 @@ pub(crate) struct Out {
     /// The name in errors: `standard output` or the requested path.
     path: PathBuf,
     writer: BufWriter<Target>,
+    written: u64,
     closed: bool,
 }
 
@@ -34,18 +36,18 @@ impl Out {
             Some(path) => target(path).map_err(|e| SinkError::io(path, e))?,
         };
         let path = path.map_or_else(|| PathBuf::from("standard output"), Path::to_owned);
-        Ok(Self { path, writer: BufWriter::with_capacity(BUFFER, target), closed: false })
+        Ok(Self { path, writer: BufWriter::with_capacity(BUFFER, target), written: 0, closed: false })
     }
 
     /// Writes to `writer`, which is called `name` in errors.
     pub(crate) fn to(writer: Box<dyn Write + Send>, name: &str) -> Self {
         let writer = BufWriter::with_capacity(BUFFER, Target::Writer(writer));
-        Self { path: PathBuf::from(name), writer, closed: false }
+        Self { path: PathBuf::from(name), writer, written: 0, closed: false }
     }
 
     #[cfg(test)]
     pub(crate) fn broken() -> Self {
-        Self { path: "broken".into(), writer: BufWriter::new(Target::Broken), closed: false }
+        Self { path: "broken".into(), writer: BufWriter::new(Target::Broken), written: 0, closed: false }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -54,6 +56,16 @@ impl Out {
 
     pub(crate) fn is_terminal(&self) -> bool {
         matches!(self.writer.get_ref(), Target::Stdout(out) if out.is_terminal())
+    }
+
+    /// Returns the number of bytes written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Returns the name that a staged file receives when it is complete.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        matches!(self.writer.get_ref(), Target::Staged(_)).then(|| self.path.clone())
     }
 
     pub(crate) fn closed(&self) -> bool {
@@ -65,6 +77,7 @@ impl Out {
             return Ok(());
         }
         let result = self.writer.write_all(bytes);
+        self.written += bytes.len() as u64;
         self.judge(result)
     }
 
@@ -108,7 +121,9 @@ impl Out {
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.writer.write(bytes)
+        let written = self.writer.write(bytes)?;
+        self.written += written as u64;
+        Ok(written)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -149,17 +164,22 @@ fn target(path: &Path) -> std::io::Result<Target> {
 /// The files of tables, for formats with one table per file.
 pub(crate) enum Layout {
     One(PathBuf),
-    Folder(PathBuf, &'static str),
+    Folder { path: PathBuf, part: String, extension: &'static str },
 }
 
 impl Layout {
     /// Chooses a layout: `NAME.extension` is a file, anything else a folder, which is created.
-    pub(crate) fn new(path: &Path, extension: &'static str, tables: &[String]) -> Result<Self, SinkError> {
-        let special = std::fs::metadata(path).is_ok_and(|m| !m.is_dir() && !m.is_file());
-        let named = path.extension().is_some_and(|e| e == extension) && !path.is_dir();
-        if special || named {
+    pub(crate) fn new(
+        path: &Path,
+        extension: &'static str,
+        tables: &[String],
+        part: &str,
+    ) -> Result<Self, SinkError> {
+        let special = Self::is_special(path);
+        if Self::holds_one(path, extension) {
             if tables.len() == 1 {
-                return Ok(Self::One(path.to_owned()));
+                let path = if special { path.to_owned() } else { with_part(path, part) };
+                return Ok(Self::One(path));
             }
             return Err(SinkError::ManyInFile {
                 path: path.to_owned(),
@@ -169,14 +189,24 @@ impl Layout {
             });
         }
         std::fs::create_dir_all(path).map_err(|e| SinkError::io(path, e))?;
-        Ok(Self::Folder(path.to_owned(), extension))
+        Ok(Self::Folder { path: path.to_owned(), part: part.to_owned(), extension })
+    }
+
+    /// Returns whether a path is there, and neither a file nor a folder.
+    fn is_special(path: &Path) -> bool {
+        std::fs::metadata(path).is_ok_and(|m| !m.is_dir() && !m.is_file())
+    }
+
+    /// Returns whether a path stands for one file, which holds one table.
+    pub(crate) fn holds_one(path: &Path, extension: &str) -> bool {
+        Self::is_special(path) || path.extension().is_some_and(|e| e == extension) && !path.is_dir()
     }
 
     pub(crate) fn open(&self, module: &str, table: &str) -> Result<Out, SinkError> {
         match self {
             Self::One(path) => Out::open(Some(path)),
-            Self::Folder(path, extension) => {
-                Out::open(Some(&path.join(format!("{module}.{table}.{extension}"))))
+            Self::Folder { path, part, extension } => {
+                Out::open(Some(&path.join(format!("{module}.{table}{part}.{extension}"))))
             }
         }
     }

@@ -5,15 +5,19 @@
 //! Expects:  records of any table; a file or folder to write to.
 //! Gives:    units in the Arrow metadata of each column (pyarrow: schema.field("rtt_ns").metadata) and in the
 //!           metadata of the file as flame.unit.COLUMN (DuckDB: parquet_kv_metadata). A table without records
-//!           has its schema.
-//! Limits:   readable after the end of the run, because the index of a Parquet file is at its end. Row groups
-//!           of up to 262,144 rows are written as they fill, which bounds the memory of a long run.
+//!           has its schema. Times are timestamps in UTC and durations are durations, both in nanoseconds;
+//!           integers with --time ns.
+//! Limits:   a file is readable when it is complete, because its index is at its end: at the end of the run,
+//!           or earlier with --rotate. Row groups of up to 262,144 rows are written as they fill, which
+//!           bounds the memory of a long run.
 //! Example:  flame run flow -r FILE --format parquet -o flows
 //! Related:  json, csv
 
 use super::out::{Layout, Out};
 use super::{Sink, SinkError};
 use crate::rows::arrow_schema;
+use crate::time::TimeFormat;
+use crate::typed;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
 use flame_plan::Catalog;
@@ -30,16 +34,24 @@ const ROW_GROUP: usize = 262_144;
 pub(crate) struct ParquetSink {
     /// The files by module, then table.
     files: HashMap<String, HashMap<String, (PathBuf, ArrowWriter<Out>)>>,
+    /// Whether times and durations are typed, not integers.
+    typed: bool,
 }
 
 impl ParquetSink {
-    pub(crate) fn new(layout: &Layout, catalog: &Catalog) -> Result<Self, SinkError> {
+    pub(crate) fn new(
+        layout: &Layout,
+        catalog: &Catalog,
+        time: Option<TimeFormat>,
+    ) -> Result<Self, SinkError> {
+        let typed = time != Some(TimeFormat::Ns);
         let mut files: HashMap<String, HashMap<String, _>> = HashMap::new();
         for module in &catalog.modules {
             for table in &module.manifest.tables {
                 let out = layout.open(&module.name, &table.name)?;
                 let path = out.path().to_owned();
                 let schema = arrow_schema(module, table);
+                let schema = if typed { typed::schema(&schema) } else { schema };
                 let properties = WriterProperties::builder()
                     .set_compression(Compression::ZSTD(ZstdLevel::default()))
                     .set_max_row_group_row_count(Some(ROW_GROUP))
@@ -51,7 +63,7 @@ impl ParquetSink {
                 files.entry(module.name.clone()).or_default().insert(table.name.clone(), (path, writer));
             }
         }
-        Ok(Self { files })
+        Ok(Self { files, typed })
     }
 }
 
@@ -77,7 +89,17 @@ impl Sink for ParquetSink {
         let Some((path, writer)) = self.files.get_mut(module).and_then(|t| t.get_mut(&table.name)) else {
             return Err(SinkError::Unplanned { module: module.to_owned(), table: table.name.clone() });
         };
+        let batch = if self.typed { &typed::batch(batch) } else { batch };
         writer.write(batch).map_err(|e| error(path, e))
+    }
+
+    fn size(&self) -> u64 {
+        let sizes = self.files.values().flat_map(HashMap::values);
+        sizes.map(|(_, w)| (w.bytes_written() + w.in_progress_size()) as u64).max().unwrap_or(0)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.files.values().flat_map(HashMap::values).filter_map(|(_, w)| w.inner().file()).collect()
     }
 
     /// Does nothing: a Parquet file cannot be read before its end.

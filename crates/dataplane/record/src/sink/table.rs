@@ -3,9 +3,12 @@
 //! Usage:    --format table, -o FILE (default: standard output)
 //! Expects:  records of any table; --table selects some.
 //! Gives:    a heading MODULE.TABLE, units in the header, numbers aligned to the right, at most 40 rows a
-//!           table, then the number of rows left out. Fits the width of the terminal. Shown at the end of the
-//!           run, or at every tick with --interval or on an interface. If a module has no records, its first
-//!           table is shown empty.
+//!           table, then the number of rows left out. Fits the width of the terminal, COLUMNS or --width:
+//!           texts are wrapped between words, details are left out, which a line below names, and a table
+//!           that is still too wide has one line for each value, as with --vertical. No address is ever
+//!           broken. --columns NAME,... selects columns. A pipe or file has no width. Shown at the end of the
+//!           run, or at every tick with --interval or on an interface, then with one header for all ticks. If
+//!           a module has no records, its first table is shown empty.
 //! Types:    u8, u16 and u32 without a unit as 8080, other integers as 1,234,567, f64 with at most three
 //!           decimals, times in UTC to the microsecond, durations as 12.3 ms, text with control characters
 //!           escaped.
@@ -15,10 +18,10 @@
 use super::out::Out;
 use super::{Options, Sink, SinkError};
 use crate::cell::{Cell, Cells, cells};
+use crate::grid::{self, Arranged, Head};
 use crate::human;
 use crate::rows::unit;
 use arrow_array::RecordBatch;
-use comfy_table::{Cell as GridCell, CellAlignment, ContentArrangement, Table as Grid};
 use flame_abi::manifest::{Column, ColumnType, Table};
 use flame_plan::Catalog;
 use std::fmt::Write;
@@ -29,6 +32,8 @@ pub(crate) struct TableSink {
     options: Options,
     /// The tables in the order of the plan.
     tables: Vec<Section>,
+    /// The table that was shown last with `live`, and its arrangement, which its next rows keep.
+    last: Option<(usize, Arranged)>,
 }
 
 struct Section {
@@ -51,22 +56,43 @@ impl TableSink {
             .iter()
             .flat_map(|m| m.manifest.tables.iter().map(|t| section(&m.name, t)))
             .collect();
-        Self { out, options: options.clone(), tables }
+        Self { out, options: options.clone(), tables, last: None }
     }
 
+    /// Writes the tables that have rows; with `empty_too`, also the first one of a module without any.
     fn show(&mut self, empty_too: bool) -> Result<(), SinkError> {
-        for of_module in self.tables.chunk_by_mut(|a, b| a.module == b.module) {
-            let none = of_module.iter().all(|section| section.rows.is_empty());
-            for (i, section) in of_module.iter_mut().enumerate() {
-                if !section.rows.is_empty() || (empty_too && none && i == 0) {
-                    let text = section.text(&self.options, self.out.is_terminal());
-                    self.out.write(text.as_bytes())?;
-                }
-                section.rows.clear();
-                section.more = 0;
-            }
+        let mut wanted = Vec::new();
+        for of_module in self.tables.chunk_by(|a, b| a.module == b.module) {
+            let none = of_module.iter().all(Section::is_empty);
+            let is_wanted =
+                |(i, section): (usize, &Section)| !section.is_empty() || (empty_too && none && i == 0);
+            wanted.extend(of_module.iter().enumerate().map(is_wanted));
+        }
+        // The table that stands above continues first, below its header.
+        let above = self.last.as_ref().map(|(table, _)| *table).filter(|_| self.options.live);
+        let others = (0..self.tables.len()).filter(|number| Some(*number) != above);
+        for number in above.into_iter().chain(others).filter(|number| wanted[*number]) {
+            self.write_section(number)?;
         }
         self.out.flush()
+    }
+
+    fn write_section(&mut self, number: usize) -> Result<(), SinkError> {
+        let (before, is_live) = (self.last.take(), self.options.live);
+        if is_live && before.as_ref().is_some_and(|(table, _)| *table != number) {
+            self.out.write(b"\n")?;
+        }
+        let above = before.filter(|(table, _)| is_live && *table == number).map(|(_, above)| above);
+        let section = &mut self.tables[number];
+        let (text, arranged) = section.text(&self.options, above);
+        section.rows.clear();
+        section.more = 0;
+        self.out.write(text.as_bytes())?;
+        if !is_live && arranged.is_some() {
+            self.out.write(b"\n")?;
+        }
+        self.last = arranged.map(|arranged| (number, arranged));
+        Ok(())
     }
 }
 
@@ -86,6 +112,19 @@ impl Sink for TableSink {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         if self.options.live { self.show(false) } else { Ok(()) }
+    }
+
+    /// Shows the rows so far, whether they are shown at ticks or not.
+    fn rotate(&mut self) -> Result<(), SinkError> {
+        self.show(false)
+    }
+
+    fn size(&self) -> u64 {
+        self.out.written()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.out.file().into_iter().collect()
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), SinkError> {
@@ -129,56 +168,64 @@ fn shown(column: &Column, cell: Cell<'_>) -> String {
     }
 }
 
-/// Returns the header of a column: its name and, below it, its unit. Times and durations contain their unit.
-fn header(column: &Column) -> String {
+/// Returns the header of a column: its name and its unit. Times and durations contain their unit.
+fn head(column: &Column) -> Head {
     let bare = column.name.strip_suffix("_ns").unwrap_or(&column.name);
-    match (column.kind, unit(column)) {
-        (ColumnType::Time, _) => format!("{bare}\nUTC"),
-        (ColumnType::Duration, _) => bare.to_owned(),
+    let (name, unit) = match (column.kind, unit(column)) {
+        (ColumnType::Time, _) => (bare, "UTC".to_owned()),
+        (ColumnType::Duration, _) => (bare, String::new()),
         // A column `packets` in packets needs no second line.
         (_, Some(unit)) if !column.name.split('_').any(|word| word == unit) => {
-            format!("{}\n{}", column.name, human::plain(unit))
+            (column.name.as_str(), human::plain(unit))
         }
-        _ => column.name.clone(),
-    }
+        _ => (column.name.as_str(), String::new()),
+    };
+    let (is_right, wraps) = (is_to_the_right(column.kind), column.kind == ColumnType::Text);
+    Head { name: name.to_owned(), unit, is_right, wraps, is_detail: column.detail }
 }
 
-fn to_the_right(kind: ColumnType) -> bool {
+fn is_to_the_right(kind: ColumnType) -> bool {
     !matches!(kind, ColumnType::Text | ColumnType::Enum | ColumnType::Ip | ColumnType::Mac | ColumnType::Bool)
 }
 
 impl Section {
-    fn text(&self, options: &Options, terminal: bool) -> String {
-        let columns = &self.table.columns;
-        let mut text = format!("{}.{}", self.module, self.table.name);
-        if !self.table.description.is_empty() {
-            let _ = write!(text, ": {}", human::plain(&self.table.description));
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Returns the text of the rows, below rows of the arrangement `above` if there are any.
+    fn text(&self, options: &Options, above: Option<Arranged>) -> (String, Option<Arranged>) {
+        let mut text = String::new();
+        if above.is_none() {
+            text = format!("{}.{}", self.module, self.table.name);
+            if !self.table.description.is_empty() {
+                let _ = write!(text, ": {}", human::plain(&self.table.description));
+            }
+            text.push('\n');
         }
-        text.push('\n');
         if self.rows.is_empty() && self.more == 0 {
             text.push_str("no records\n\n");
-            return text;
+            return (text, None);
         }
-        let mut grid = Grid::new();
-        grid.load_style(human::GRID);
-        if terminal || options.width.is_some() {
-            grid.set_content_arrangement(ContentArrangement::Dynamic);
+        let mut heads: Vec<Head> = self.table.columns.iter().map(head).collect();
+        if !options.columns.is_empty() {
+            // Columns that were named are all there.
+            heads.iter_mut().for_each(|head| head.is_detail = false);
         }
-        if let Some(width) = options.width {
-            grid.set_width(width);
+        let form = (options.width, options.form);
+        let (rows, arranged) = grid::render(&heads, &self.rows, form, above.as_ref());
+        text.push_str(&rows);
+        if let (Arranged::Grid(widths), None) = (&arranged, &above) {
+            let left_out: Vec<&str> =
+                heads.iter().zip(widths).filter(|(_, w)| w.is_none()).map(|(head, _)| &*head.name).collect();
+            if !left_out.is_empty() {
+                let _ =
+                    writeln!(text, "left out: {} (--vertical, --width or --columns)", left_out.join(", "));
+            }
         }
-        let align = |kind| if to_the_right(kind) { CellAlignment::Right } else { CellAlignment::Left };
-        grid.set_header(columns.iter().map(|c| GridCell::new(header(c)).set_alignment(align(c.kind))));
-        for row in &self.rows {
-            let cells =
-                row.iter().zip(columns).map(|(cell, c)| GridCell::new(cell).set_alignment(align(c.kind)));
-            grid.add_row(cells);
-        }
-        let _ = writeln!(text, "{}", grid.trim_fmt());
         if self.more > 0 {
             let _ = writeln!(text, "… and {} more (use --format json)", human::grouped(self.more));
         }
-        text.push('\n');
-        text
+        (text, Some(arranged))
     }
 }

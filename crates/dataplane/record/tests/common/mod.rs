@@ -76,7 +76,7 @@ pub fn lost(output: &mut Vec<u8>, n: u64) {
 pub fn column(name: &str, kind: ColumnType, unit: Option<&str>) -> Column {
     let values =
         if kind == ColumnType::Enum { vec!["idle".into(), "fin".into(), "rst".into()] } else { vec![] };
-    Column { name: name.into(), kind, unit: unit.map(str::to_owned), values }
+    Column { name: name.into(), kind, unit: unit.map(str::to_owned), values, detail: false }
 }
 
 pub fn table(name: &str, columns: Vec<Column>) -> Table {
@@ -135,6 +135,8 @@ pub fn every_row() -> Vec<Vec<Value>> {
 
 pub fn module(name: &str, tables: Vec<Table>) -> CatalogEntry {
     let manifest = Manifest {
+        ports: None,
+        state: None,
         packets: false,
         log: false,
         plots: Vec::new(),

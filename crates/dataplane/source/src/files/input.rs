@@ -122,8 +122,8 @@ impl Stream {
                 Ok(0) => self.ended = true,
                 Ok(n) => {
                     len += n;
-                    // A pipe returns the bytes it has: do not wait for more than is needed to continue.
-                    if len > rest.len() + (CHUNK / 8) {
+                    // A pipe returns the bytes it has: do not wait for more.
+                    if self.total.is_none() || len > rest.len() + (CHUNK / 8) {
                         break;
                     }
                 }

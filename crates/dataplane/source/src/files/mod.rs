@@ -4,7 +4,9 @@
 //!           -s BYTES limits the bytes of each packet, -c COUNT the packets
 //! Expects:  pcap or pcapng, plain, gzip or zstd, of a link type that is decoded.
 //! Gives:    packets in time order over all files. Damage ends its file: the packets before it are kept, and
-//!           the run has exit status 3. In a folder, files that are not captures are skipped and reported.
+//!           the run has exit status 3. In a folder, files that are damaged, unsupported, unreadable or empty
+//!           are skipped, counted and listed at the end, with the same status; only a sound capture without
+//!           packets leaves it at 0.
 //! Example:  flame run flow -r FILE -r FILE
 //! Related:  live, pcap, pcapng, capture (sink)
 
@@ -14,7 +16,7 @@ mod pcap;
 mod pcapng;
 mod reader;
 
-use crate::{Damage, Source, SourceError};
+use crate::{Damage, DamageKind, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::MAX_PACKET;
 use std::path::{Path, PathBuf};
@@ -36,8 +38,9 @@ impl Default for FileOptions {
 ///
 /// # Errors
 ///
-/// Returns an error if a file is not a capture, or its link type is not decoded. In a folder such a file is
-/// skipped and reported in [`Source::damage`].
+/// Returns an error if a file is not a capture, or its link type is not decoded. In a folder such a file, and
+/// one that cannot be read, is skipped and reported in [`Source::damage`]; a folder without any capture is an
+/// error.
 pub fn open(paths: &[PathBuf], options: &FileOptions) -> Result<Box<dyn Source>, SourceError> {
     let mut readers = Vec::new();
     let mut skipped = Vec::new();
@@ -49,19 +52,37 @@ pub fn open(paths: &[PathBuf], options: &FileOptions) -> Result<Box<dyn Source>,
         let before = readers.len();
         for file in folder(path)? {
             match reader::Reader::open(&file, options.snaplen) {
-                Ok(reader) => readers.push(reader),
-                Err(e @ (SourceError::NotACapture { .. } | SourceError::LinkType { .. })) => {
-                    let (file, reason) = (file.display().to_string(), e.to_string());
-                    skipped.push(Damage { file, offset: 0, reason });
-                }
-                Err(e) => return Err(e),
+                Ok(reader) => readers.push(reader.of_folder()),
+                Err(error) => skipped.push(skip(&file.display().to_string(), error)?),
             }
         }
         if readers.len() == before {
-            return Err(SourceError::EmptyFolder(path.display().to_string()));
+            return Err(SourceError::EmptyFolder { folder: path.display().to_string(), skipped });
         }
     }
     Ok(Box::new(merge::Files::new(readers, skipped)))
+}
+
+/// Returns the entry in the list of damage for a file of a folder.
+///
+/// # Errors
+///
+/// Returns the error if it is not the file's: with too many open files, the rest would be left out, too.
+fn skip(file: &str, error: SourceError) -> Result<Damage, SourceError> {
+    use SourceError::{Damaged, Empty, Io, LinkType, NotACapture};
+    let kind = match &error {
+        Empty { .. } => DamageKind::Empty,
+        Damaged { .. } => DamageKind::Damaged,
+        NotACapture { .. } | LinkType { .. } => DamageKind::Unsupported,
+        Io { error, .. } if !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+            DamageKind::Unreadable
+        }
+        _ => return Err(error),
+    };
+    // The list names the file before the reason.
+    let reason = error.to_string();
+    let reason = reason.strip_prefix(&format!("{file}: ")).unwrap_or(&reason).to_owned();
+    Ok(Damage { file: file.to_owned(), kind, offset: 0, reason })
 }
 
 /// Returns the files of a folder by name, without those of its subfolders.
@@ -70,7 +91,8 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(fail)? {
         let file = entry.map_err(fail)?.path();
-        if file.is_file() {
+        // A link to a file that is gone is listed as unreadable.
+        if file.is_file() || file.is_symlink() && !file.exists() {
             files.push(file);
         }
     }
@@ -79,6 +101,15 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
 }
 
 /// Reads a whole capture from memory and returns the number of packets and the damage. For fuzzing.
+///
+/// # Panics
+///
+/// Panics if a packet does not lie in its block, which no bytes may cause.
+///
+/// # Errors
+///
+/// Returns an error if the bytes do not begin with the whole header of a capture, or if no packet of its link
+/// type is decoded.
 pub fn parse(bytes: &[u8]) -> Result<(u64, Vec<Damage>), SourceError> {
     let reader = reader::Reader::from_memory("memory", Bytes::copy_from_slice(bytes), MAX_PACKET as u32)?;
     let mut files = merge::Files::new(vec![reader], Vec::new());

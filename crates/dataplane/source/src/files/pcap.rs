@@ -23,23 +23,33 @@ pub struct Pcap {
     pub link: LinkType,
 }
 
+/// Returns the byte order, unit and length of records by the first four bytes of a file.
+fn variant(bytes: &[u8]) -> Option<(bool, u32, usize)> {
+    let magic: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
+    Some(match u32::from_le_bytes(magic) {
+        0xa1b2_c3d4 => (false, 1000, 16),
+        0xd4c3_b2a1 => (true, 1000, 16),
+        0xa1b2_3c4d => (false, 1, 16),
+        0x4d3c_b2a1 => (true, 1, 16),
+        0xa1b2_cd34 => (false, 1000, 24),
+        0x34cd_b2a1 => (true, 1000, 24),
+        _ => return None,
+    })
+}
+
 impl Pcap {
     /// Parses the header of a file, if it is a pcap file.
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        let magic: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
-        let (big_endian, unit, record) = match u32::from_le_bytes(magic) {
-            0xa1b2_c3d4 => (false, 1000, 16),
-            0xd4c3_b2a1 => (true, 1000, 16),
-            0xa1b2_3c4d => (false, 1, 16),
-            0x4d3c_b2a1 => (true, 1, 16),
-            0xa1b2_cd34 => (false, 1000, 24),
-            0x34cd_b2a1 => (true, 1000, 24),
-            _ => return None,
-        };
+        let (big_endian, unit, record) = variant(bytes)?;
         let mut pcap = Self { big_endian, unit, record, link: LinkType::default() };
         // The upper half is the length of a frame check sequence, which stays in the packet.
         pcap.link = LinkType(pcap.word(bytes.get(..HEADER)?, 20) as u16);
         Some(pcap)
+    }
+
+    /// Returns whether the file begins as a pcap file does, even if its header is cut short.
+    pub fn begins(bytes: &[u8]) -> bool {
+        variant(bytes).is_some()
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use super::input::Input;
 use super::{pcap, pcapng};
-use crate::{Damage, RawBlock, RawPacket, SourceError};
+use crate::{Damage, DamageKind, RawBlock, RawPacket, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
 use std::path::Path;
@@ -45,6 +45,8 @@ pub struct Reader {
     ended: bool,
     /// Whether a packet has been seen. Its link type decides whether the file is read.
     begun: bool,
+    /// Whether the file is one of a folder, where one that is not decoded is reported instead of an error.
+    of_folder: bool,
 }
 
 impl Reader {
@@ -74,15 +76,31 @@ impl Reader {
             (Parser::Pcapng(pcapng::Pcapng::default()), 0)
         } else {
             let bytes = &head[..head.len().min(4)];
-            let found = if bytes.is_empty() { "nothing".to_owned() } else { format!("{bytes:02x?}") };
-            return Err(SourceError::NotACapture { file, found });
+            let broken = match &input {
+                Input::Stream(stream) => stream.broken.as_ref(),
+                Input::Memory(_) => None,
+            };
+            return Err(match broken {
+                Some(error) => SourceError::Damaged { file, reason: format!("decompressing: {error}") },
+                None if bytes.is_empty() => SourceError::Empty { file },
+                None if pcap::Pcap::begins(head) => {
+                    let reason = format!("cut short: {} bytes are left of its header", head.len());
+                    SourceError::Damaged { file, reason }
+                }
+                None => SourceError::NotACapture { file, found: format!("{bytes:02x?}") },
+            });
         };
         if let Parser::Pcap(p) = &parser
             && !p.link.is_decoded()
         {
             return Err(not_decoded(file, p.link));
         }
-        Ok(Self { file, input, parser, at, snaplen, ended: false, begun: false })
+        Ok(Self { file, input, parser, at, snaplen, ended: false, begun: false, of_folder: false })
+    }
+
+    /// Marks the file as one of a folder.
+    pub fn of_folder(self) -> Self {
+        Self { of_folder: true, ..self }
     }
 
     pub fn consumed(&self) -> (u64, Option<u64>) {
@@ -112,7 +130,13 @@ impl Reader {
                     if !self.begun {
                         self.begun = true;
                         if let Some(link) = self.undecoded(p.link) {
-                            return Err(not_decoded(self.file.clone(), link));
+                            let error = not_decoded(self.file.clone(), link);
+                            if !self.of_folder {
+                                return Err(error);
+                            }
+                            self.ended = true;
+                            damage.push(super::skip(&self.file, error)?);
+                            return Ok(false);
                         }
                     }
                     if block.packets.is_empty() {
@@ -162,6 +186,10 @@ impl Reader {
             }
         }
         if block.packets.is_empty() {
+            if self.of_folder && !self.begun && !damage.iter().any(|d| d.file == self.file) {
+                let (file, reason) = (self.file.clone(), "the capture has no packets".to_owned());
+                damage.push(Damage { file, kind: DamageKind::NoPackets, offset: 0, reason });
+            }
             return Ok(false);
         }
         let bytes = match &self.input {
@@ -178,7 +206,8 @@ impl Reader {
             Input::Memory(_) => 0,
             Input::Stream(stream) => stream.base,
         };
-        damage.push(Damage { file: self.file.clone(), offset: base + self.at as u64, reason });
+        let kind = DamageKind::Damaged;
+        damage.push(Damage { file: self.file.clone(), kind, offset: base + self.at as u64, reason });
     }
 
     /// Returns the link type of a file of which nothing is decoded.

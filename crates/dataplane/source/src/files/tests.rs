@@ -135,7 +135,8 @@ fn what_is_no_capture_is_named() {
     let path = folder.path().join("x");
     let mut wifi = pcap(&some(3), false, false);
     wifi[20] = 187;
-    for (bytes, expected) in [(&b"GIF89a"[..], "47, 49, 46, 38"), (&[], "nothing"), (&wifi, "link type 187")]
+    for (bytes, expected) in
+        [(&b"GIF89a"[..], "47, 49, 46, 38"), (&[], "the file is empty"), (&wifi, "link type 187")]
     {
         std::fs::write(&path, bytes).unwrap();
         let error = open(std::slice::from_ref(&path), &FileOptions::default()).err().unwrap().to_string();

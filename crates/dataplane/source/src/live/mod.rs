@@ -1,23 +1,44 @@
 //! live: captures an interface through an AF_PACKET ring (TPACKET_V3).
 //!
-//! Usage:    -i INTERFACE, -s BYTES, -p (not promiscuous), --hardware-timestamps, --workers N
+//! Usage:    -i INTERFACE, or -i any for all of them, -s BYTES, -p (not promiscuous),
+//!           --hardware-timestamps, --workers N
 //! Expects:  Linux, and CAP_NET_RAW or root.
 //! Gives:    packets in the memory of the kernel, without a copy, until Ctrl-C. Packets that nobody takes in
 //!           time are dropped by the kernel and counted. With several workers the kernel assigns each flow to
-//!           one of them.
+//!           one of them. An interface that goes down is waited for; one that is removed ends the run with
+//!           status 1, after all packets that arrived. With any, packets have a cooked header (LINUX_SLL2),
+//!           and interfaces are not promiscuous.
 //! Example:  flame run flow -i eth0 --workers 2
 //! Related:  file
 
+mod card;
+mod deaf;
+mod device;
+mod finish;
 mod ring;
 mod socket;
+
+pub use card::{Card, Offload, RingSize, open_tun};
+pub use device::{DeviceOptions, FrameIn, Receiver, Sender, Unsent, may_open};
+pub use finish::{Unfinishable, Unfinished};
+pub use socket::interfaces;
 
 use crate::{Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
-use ring::{Frame, Ring};
+use ring::{Form, Frame, Ring};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+/// The group of a source that shares the packets of an interface with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fanout {
+    /// A new group, which nobody else on the machine has.
+    New,
+    /// The group with this number.
+    Of(u16),
+}
 
 /// Options for capturing an interface.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +47,8 @@ pub struct LiveOptions {
     pub promiscuous: bool,
     /// The number of bytes of each packet that the kernel keeps.
     pub snaplen: u32,
-    /// The number and size of the group that shares the interface. Each flow reaches one member.
-    pub fanout: Option<(u16, u16)>,
+    /// The group that shares the packets of the interface, if there is one. Each flow reaches one member.
+    pub fanout: Option<Fanout>,
     /// The size of a block in bytes, a power of two from 128 KiB to 1 MiB.
     pub block_bytes: usize,
     pub blocks: usize,
@@ -60,8 +81,11 @@ pub struct Live {
     interface: String,
     ring: Arc<Ring>,
     link: LinkType,
-    /// Whether outgoing packets are skipped: a loopback interface shows every packet in both directions.
-    skip_outgoing: bool,
+    /// The number of the interface.
+    index: i32,
+    state: State,
+    /// A change of state that was not reported yet.
+    notice: Option<String>,
     timeout_ms: u32,
     snaplen: u32,
     /// Whether packets are kept out until the whole group has joined.
@@ -73,6 +97,15 @@ pub struct Live {
     current: Option<(Bytes, usize, Frame)>,
     bytes: u64,
     drops: AtomicU64,
+}
+
+/// The state of an interface.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It was not found up yet. A capture does not begin on an interface that is down.
+    Unknown,
+    Up,
+    Down,
 }
 
 /// The end of a capture, after which no further packet arrives.
@@ -90,12 +123,15 @@ struct Closing {
 /// Returns an error without CAP_NET_RAW, or if there is no such interface or it cannot be captured.
 pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError> {
     let io = |step: &str, error| SourceError::Io { place: format!("interface {interface}: {step}"), error };
-    let (socket, link) = socket::open(interface, options)?;
-    let ring =
-        Ring::new(socket, options.block_bytes, options.blocks).map_err(|e| io("mapping the ring", e))?;
+    let (socket, link) = socket::open(interface, options, socket::Use::Capture)?;
+    let form = if interface == socket::ANY { Form::Cooked } else { Form::Plain };
+    let ring = Ring::new(socket, form, options.block_bytes, options.blocks)
+        .map_err(|e| io("mapping the ring", e))?;
     Ok(Live {
         interface: interface.to_owned(),
-        skip_outgoing: link.is_loopback,
+        index: link.index,
+        state: State::Unknown,
+        notice: None,
         link: link.link,
         ring: Arc::new(ring),
         timeout_ms: options.timeout_ms,
@@ -109,7 +145,30 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<Live, SourceError>
     })
 }
 
+/// Opens an interface for several readers, a group of their own: each flow reaches one of them.
+///
+/// # Errors
+///
+/// Returns the errors of [`open`].
+pub fn open_group(interface: &str, options: &LiveOptions, members: usize) -> Result<Vec<Live>, SourceError> {
+    let mut group: Vec<Live> = Vec::with_capacity(members);
+    for _ in 0..members {
+        let fanout = match group.first() {
+            None => Fanout::New,
+            Some(first) => Fanout::Of(first.group()?),
+        };
+        group.push(open(interface, &LiveOptions { fanout: Some(fanout), ..*options })?);
+    }
+    Ok(group)
+}
+
 impl Live {
+    /// Returns the number of the group of which it is a member.
+    fn group(&self) -> Result<u16, SourceError> {
+        let place = || format!("interface {}: PACKET_FANOUT", self.interface);
+        self.ring.socket().group().map_err(|error| SourceError::Io { place: place(), error })
+    }
+
     /// Waits for the next block. Returns `None` if it is ready, or the result of [`Source::next`] otherwise.
     fn wait(&mut self) -> Result<Option<Next>, SourceError> {
         if self.gated {
@@ -118,7 +177,8 @@ impl Live {
         }
         while !self.ring.is_ready(self.head) {
             let Some(closing) = &mut self.closing else {
-                if let Err(error) = self.ring.socket().wait(self.timeout_ms) {
+                let waited = self.ring.socket().wait(self.timeout_ms);
+                if let Err(error) = waited.and_then(|()| self.look()).or_else(|error| self.went_down(error)) {
                     self.end(Some(error));
                     continue;
                 }
@@ -132,6 +192,34 @@ impl Live {
             std::thread::sleep(left.min(Duration::from_millis(5)));
         }
         Ok(None)
+    }
+
+    /// Checks whether an interface that went down is up again, or was removed.
+    fn look(&mut self) -> std::io::Result<()> {
+        match self.state {
+            State::Up => {}
+            State::Unknown => self.state = State::Up,
+            State::Down if self.ring.socket().is_up(&self.interface, self.index)? => {
+                self.state = State::Up;
+                self.notice = Some(format!("interface {} is up again", self.interface));
+            }
+            State::Down => {}
+        }
+        Ok(())
+    }
+
+    /// Waits from now on for an interface that went down, if that is the error. The kernel resumes the
+    /// capture when it is up again.
+    fn went_down(&mut self, error: std::io::Error) -> std::io::Result<()> {
+        if error.raw_os_error() != Some(libc::ENETDOWN) || self.state == State::Unknown {
+            return Err(error);
+        }
+        if self.state == State::Up {
+            self.state = State::Down;
+            self.notice =
+                Some(format!("interface {} went down: waiting until it is up again", self.interface));
+        }
+        Ok(())
     }
 
     fn end(&mut self, error: Option<std::io::Error>) {
@@ -150,6 +238,9 @@ impl Source for Live {
             if let Some(other) = self.wait()? {
                 return Ok(other);
             }
+            if self.state == State::Unknown {
+                self.state = State::Up;
+            }
             let (data, frame) = Ring::take(&self.ring, self.head);
             self.current = Some((data, self.head, frame));
             self.head = (self.head + 1) % self.ring.blocks();
@@ -158,7 +249,7 @@ impl Source for Live {
         let mut captured = 0;
         while block.packets.len() < MAX_BLOCK_PACKETS && captured < MAX_BLOCK_BYTES {
             let Some(found) = frame.next(&data) else { break };
-            if self.skip_outgoing && found.outgoing {
+            if found.is_copy {
                 continue;
             }
             captured += found.cap_len as usize;
@@ -206,6 +297,10 @@ impl Source for Live {
             self.end(None);
         }
         closed
+    }
+
+    fn take_notice(&mut self) -> Option<String> {
+        self.notice.take()
     }
 
     fn shared(&self) -> Option<Shared> {

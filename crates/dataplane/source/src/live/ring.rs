@@ -1,5 +1,6 @@
 #![allow(unsafe_code)] // Maps the kernel's ring.
 
+use super::finish::{CHECKSUM_START, STATEMENT, Unfinished};
 use super::socket::Socket;
 use bytes::Bytes;
 use flame_abi::MAX_PACKET;
@@ -8,9 +9,20 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+/// The form in which the kernel hands packets over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Plain,
+    /// Without a link header: they get a cooked one.
+    Cooked,
+    /// With a statement of the work that is left on a frame.
+    Stated,
+}
+
 /// The mapped ring and its socket.
 pub struct Ring {
     socket: Socket,
+    form: Form,
     start: NonNull<u8>,
     block_bytes: usize,
     blocks: usize,
@@ -39,7 +51,12 @@ mod packet {
     pub const MAC: usize = 24;
     pub const VLAN_TCI: usize = 32;
     pub const VLAN_TPID: usize = 36;
+    pub const PROTOCOL: usize = 48 + 2;
+    pub const INTERFACE: usize = 48 + 4;
+    pub const HARDWARE: usize = 48 + 8;
     pub const KIND: usize = 48 + 10;
+    pub const ADDRESS_LENGTH: usize = 48 + 11;
+    pub const ADDRESS: usize = 48 + 12;
     pub const HEAD: usize = 48 + 20;
 }
 
@@ -64,7 +81,7 @@ impl Drop for Held {
 }
 
 impl Ring {
-    pub fn new(socket: Socket, block_bytes: usize, blocks: usize) -> io::Result<Self> {
+    pub fn new(socket: Socket, form: Form, block_bytes: usize, blocks: usize) -> io::Result<Self> {
         // SAFETY: a new mapping of exactly the ring that the socket was given; the result is checked.
         let start = unsafe {
             libc::mmap(
@@ -80,7 +97,7 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Self { socket, start, block_bytes, blocks })
+        Ok(Self { socket, form, start, block_bytes, blocks })
     }
 
     pub fn socket(&self) -> &Socket {
@@ -115,8 +132,8 @@ impl Ring {
         self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// Takes a ready block. VLAN tags that the network card removed are restored first, so that a block does
-    /// not change while it is lent out.
+    /// Takes a ready block. VLAN tags that the network card removed are restored and cooked headers are
+    /// written first, so that a block does not change while it is lent out.
     pub fn take(ring: &Arc<Self>, index: usize) -> (Bytes, Frame) {
         debug_assert!(ring.is_ready(index));
         // SAFETY: the block belongs to this process now, and nothing else refers to it yet.
@@ -124,7 +141,10 @@ impl Ring {
         let first = Frame { at: word(bytes, block::FIRST) as usize, left: word(bytes, block::PACKETS) };
         let mut frame = first;
         while let Some(at) = frame.step(bytes) {
-            restore_tag(bytes, at);
+            match ring.form {
+                Form::Cooked => cook(bytes, at),
+                form => restore_tag(bytes, at, if form == Form::Stated { STATEMENT } else { 0 }),
+            }
         }
         fence(Ordering::Release);
         (Bytes::from_owner(Held { ring: ring.clone(), index }), first)
@@ -146,15 +166,15 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]))
 }
 
-/// Restores a VLAN tag: moves the two MAC addresses four bytes forward, into the reserve, and writes the tag
-/// after them.
-fn restore_tag(bytes: &mut [u8], at: usize) {
+/// Restores a VLAN tag: moves the two MAC addresses, and `stated` bytes before them, four bytes forward, into
+/// the reserve, and writes the tag after them.
+fn restore_tag(bytes: &mut [u8], at: usize, stated: usize) {
     const ADDRESSES: usize = 12;
     let status = word(bytes, at + packet::STATUS);
     let (mac, captured) =
         (usize::from(half(bytes, at + packet::MAC)), word(bytes, at + packet::CAPTURED) as usize);
     let start = at + mac;
-    let room = mac >= packet::HEAD + 4 && captured >= ADDRESSES && start + captured <= bytes.len();
+    let room = mac >= packet::HEAD + TAG + stated && captured >= ADDRESSES && start + captured <= bytes.len();
     if status & libc::TP_STATUS_VLAN_VALID == 0 || !room {
         return;
     }
@@ -163,14 +183,60 @@ fn restore_tag(bytes: &mut [u8], at: usize) {
         _ => 0x8100,
     };
     let tci = word(bytes, at + packet::VLAN_TCI) as u16;
-    bytes.copy_within(start..start + ADDRESSES, start - 4);
+    bytes.copy_within(start - stated..start + ADDRESSES, start - stated - TAG);
     bytes[start + 8..start + 10].copy_from_slice(&tpid.to_be_bytes());
     bytes[start + 10..start + 12].copy_from_slice(&tci.to_be_bytes());
-    bytes[at + packet::MAC..at + packet::MAC + 2].copy_from_slice(&((mac - 4) as u16).to_ne_bytes());
-    bytes[at + packet::CAPTURED..at + packet::CAPTURED + 4]
-        .copy_from_slice(&((captured + 4) as u32).to_ne_bytes());
-    let length = word(bytes, at + packet::LENGTH).saturating_add(4);
-    bytes[at + packet::LENGTH..at + packet::LENGTH + 4].copy_from_slice(&length.to_ne_bytes());
+    if stated > 0 {
+        let place = start - TAG - STATEMENT + CHECKSUM_START;
+        let later = half(bytes, place).saturating_add(TAG as u16);
+        bytes[place..place + 2].copy_from_slice(&later.to_ne_bytes());
+    }
+    grow(bytes, at, TAG);
+}
+
+/// The length of a cooked header (LINKTYPE_LINUX_SLL2), and of a VLAN tag.
+const COOKED: usize = 20;
+const TAG: usize = 4;
+
+/// Writes a cooked header before a packet, into the reserve: from the protocol to the sender's address, then
+/// a VLAN tag that was removed.
+fn cook(bytes: &mut [u8], at: usize) {
+    let status = word(bytes, at + packet::STATUS);
+    let (mac, captured) =
+        (usize::from(half(bytes, at + packet::MAC)), word(bytes, at + packet::CAPTURED) as usize);
+    let start = at + mac;
+    let is_tagged = status & libc::TP_STATUS_VLAN_VALID != 0;
+    let length = if is_tagged { COOKED + TAG } else { COOKED };
+    if mac < packet::HEAD + length || start + captured > bytes.len() {
+        return;
+    }
+    let tpid = match half(bytes, at + packet::VLAN_TPID) {
+        tpid if tpid != 0 && status & libc::TP_STATUS_VLAN_TPID_VALID != 0 => tpid,
+        _ => 0x8100,
+    };
+    // The kernel states the protocol in network order, and the other numbers in its own.
+    let protocol = [bytes[at + packet::PROTOCOL], bytes[at + packet::PROTOCOL + 1]];
+    let mut header = [0; COOKED + TAG];
+    header[..2].copy_from_slice(&if is_tagged { tpid.to_be_bytes() } else { protocol });
+    header[4..8].copy_from_slice(&word(bytes, at + packet::INTERFACE).to_be_bytes());
+    header[8..10].copy_from_slice(&half(bytes, at + packet::HARDWARE).to_be_bytes());
+    header[10] = bytes[at + packet::KIND];
+    header[11] = bytes[at + packet::ADDRESS_LENGTH];
+    header[12..COOKED].copy_from_slice(&bytes[at + packet::ADDRESS..at + packet::HEAD]);
+    header[COOKED..COOKED + 2].copy_from_slice(&(word(bytes, at + packet::VLAN_TCI) as u16).to_be_bytes());
+    header[COOKED + 2..].copy_from_slice(&protocol);
+    bytes[start - length..start].copy_from_slice(&header[..length]);
+    grow(bytes, at, length);
+}
+
+/// Counts `length` bytes before a packet as its own.
+fn grow(bytes: &mut [u8], at: usize, length: usize) {
+    let mac = half(bytes, at + packet::MAC) - length as u16;
+    bytes[at + packet::MAC..at + packet::MAC + 2].copy_from_slice(&mac.to_ne_bytes());
+    for field in [packet::CAPTURED, packet::LENGTH] {
+        let longer = word(bytes, at + field).saturating_add(length as u32);
+        bytes[at + field..at + field + 4].copy_from_slice(&longer.to_ne_bytes());
+    }
 }
 
 /// A position in a block: the next packet, and the number of packets left.
@@ -186,7 +252,13 @@ pub struct Found {
     pub offset: u32,
     pub cap_len: u32,
     pub wire_len: u32,
-    pub outgoing: bool,
+    /// The bytes that the kernel kept, which may be more than `cap_len`.
+    pub captured: u32,
+    /// The kernel's `PACKET_HOST` and its kin.
+    pub kind: u8,
+    /// Whether this is the outgoing one of two copies: a loopback interface shows every packet in both
+    /// directions.
+    pub is_copy: bool,
 }
 
 impl Frame {
@@ -225,10 +297,19 @@ impl Frame {
                 offset: offset as u32,
                 cap_len,
                 wire_len: word(bytes, at + packet::LENGTH).max(captured),
-                outgoing: bytes[at + packet::KIND] == libc::PACKET_OUTGOING,
+                captured,
+                kind: bytes[at + packet::KIND],
+                is_copy: bytes[at + packet::KIND] == libc::PACKET_OUTGOING
+                    && half(bytes, at + packet::HARDWARE) == libc::ARPHRD_LOOPBACK,
             });
         }
     }
+}
+
+/// Returns the work that is left on a frame, of a ring of the form [`Form::Stated`].
+pub fn work_left(bytes: &[u8], found: &Found) -> Unfinished {
+    let statement = (found.offset as usize).checked_sub(STATEMENT).and_then(|at| bytes.get(at..));
+    statement.and_then(|s| s.first_chunk()).map_or(Unfinished::default(), |s| Unfinished::read(*s))
 }
 
 // The offsets above are the kernel's and must agree with the declarations of libc.
@@ -236,5 +317,10 @@ const _: () = assert!(
     size_of::<libc::tpacket3_hdr>() == 48
         && std::mem::offset_of!(libc::tpacket3_hdr, tp_mac) == packet::MAC
         && std::mem::offset_of!(libc::tpacket3_hdr, tp_status) == packet::STATUS
+        && std::mem::offset_of!(libc::sockaddr_ll, sll_protocol) == packet::PROTOCOL - 48
+        && std::mem::offset_of!(libc::sockaddr_ll, sll_ifindex) == packet::INTERFACE - 48
+        && std::mem::offset_of!(libc::sockaddr_ll, sll_hatype) == packet::HARDWARE - 48
         && std::mem::offset_of!(libc::sockaddr_ll, sll_pkttype) == packet::KIND - 48
+        && std::mem::offset_of!(libc::sockaddr_ll, sll_halen) == packet::ADDRESS_LENGTH - 48
+        && std::mem::offset_of!(libc::sockaddr_ll, sll_addr) == packet::ADDRESS - 48
 );

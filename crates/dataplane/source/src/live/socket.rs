@@ -1,45 +1,103 @@
 #![allow(unsafe_code)] // Talks to the kernel.
 
-use super::LiveOptions;
+use super::{Fanout, LiveOptions};
 use crate::SourceError;
 use flame_abi::LinkType;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// A packet socket. Dropping it closes it.
 pub struct Socket(OwnedFd);
 
-/// The form of an interface's packets.
+/// The interface of a socket, and the form of its packets.
 pub struct Link {
     pub link: LinkType,
-    pub is_loopback: bool,
+    /// The number of the interface; 0 for all.
+    pub index: libc::c_int,
 }
 
-/// Opens and binds a socket whose ring is set up but not mapped.
-pub fn open(interface: &str, options: &LiveOptions) -> Result<(Socket, Link), SourceError> {
-    let io = |step: &str, error: io::Error| {
-        let place = format!("interface {interface}: {step}");
-        if error.kind() == io::ErrorKind::PermissionDenied {
-            let error = io::Error::new(error.kind(), format!("{error} (run as root or with CAP_NET_RAW)"));
-            return SourceError::Io { place, error };
+// linux/if_packet.h
+const PACKET_VNET_HDR: libc::c_int = 15;
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+
+/// The name that stands for all interfaces, as in tcpdump.
+pub const ANY: &str = "any";
+
+/// The kernel's `PACKET_FANOUT_FLAG_UNIQUEID`.
+const UNIQUE: u32 = 0x2000;
+
+/// The most frames that one call sends.
+pub const SENT_AT_ONCE: usize = 64;
+
+/// The use of the packets of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    Capture,
+    /// They are sent on: the ring states the work that is left on frames. Those that this machine sends are
+    /// among them if `is_outgoing`.
+    Forward {
+        is_outgoing: bool,
+    },
+}
+
+/// Returns the error of a step of the opening of an interface.
+fn failed(interface: &str, step: &str, error: io::Error) -> SourceError {
+    let place = format!("interface {interface}: {step}");
+    let error = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            io::Error::new(error.kind(), format!("{error} (run as root or with CAP_NET_RAW)"))
         }
-        SourceError::Io { place, error }
+        _ => error,
     };
+    SourceError::Io { place, error }
+}
+
+/// Opens a socket that sends frames to an interface, and receives none.
+pub fn open_to_send(interface: &str) -> Result<(Socket, Link), SourceError> {
+    let io = |step: &str, error: io::Error| failed(interface, step, error);
     let index = index(interface)?;
-    // With protocol 0, no packet arrives before the ring and the interface are chosen.
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: plain system call; the result is checked.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
     if fd < 0 {
         return Err(io("socket", io::Error::last_os_error()));
     }
     // SAFETY: just created, with no other owner.
     let socket = Socket(unsafe { OwnedFd::from_raw_fd(fd) });
     let link = socket.link(interface)?;
+    socket.bind(index, 0).map_err(|e| io("bind", e))?;
+    Ok((socket, Link { link, index }))
+}
+
+/// Opens and binds a socket whose ring is set up but not mapped.
+pub fn open(interface: &str, options: &LiveOptions, use_: Use) -> Result<(Socket, Link), SourceError> {
+    let io = |step: &str, error: io::Error| failed(interface, step, error);
+    let is_any = interface == ANY;
+    let index = if is_any { 0 } else { index(interface)? };
+    // Without a link header, the packets of all interfaces are alike.
+    let kind = if is_any { libc::SOCK_DGRAM } else { libc::SOCK_RAW };
+    // With protocol 0, no packet arrives before the ring and the interface are chosen.
+    // SAFETY: plain system call; the result is checked.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, kind | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io("socket", io::Error::last_os_error()));
+    }
+    // SAFETY: just created, with no other owner.
+    let socket = Socket(unsafe { OwnedFd::from_raw_fd(fd) });
+    let link = if is_any { LinkType::LINUX_SLL2 } else { socket.link(interface)? };
     let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
     socket.set(libc::PACKET_VERSION, &version).map_err(|e| io("PACKET_VERSION", e))?;
-    // Room to restore a VLAN tag in front of the packet.
-    socket.set(libc::PACKET_RESERVE, &4u32).map_err(|e| io("PACKET_RESERVE", e))?;
+    // Room to restore a VLAN tag in front of the packet, or to write a cooked header.
+    let reserve: u32 = if is_any { 24 } else { 4 };
+    socket.set(libc::PACKET_RESERVE, &reserve).map_err(|e| io("PACKET_RESERVE", e))?;
+    if let Use::Forward { is_outgoing } = use_ {
+        let one: libc::c_int = 1;
+        socket.set(PACKET_VNET_HDR, &one).map_err(|e| io("PACKET_VNET_HDR", e))?;
+        if !is_outgoing {
+            socket.set(PACKET_IGNORE_OUTGOING, &one).map_err(|e| io("PACKET_IGNORE_OUTGOING", e))?;
+        }
+    }
     if options.hardware_timestamps {
         let raw = libc::SOF_TIMESTAMPING_RAW_HARDWARE as libc::c_int;
         socket.set(libc::PACKET_TIMESTAMP, &raw).map_err(|e| io("PACKET_TIMESTAMP", e))?;
@@ -59,8 +117,8 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<(Socket, Link), So
         tp_feature_req_word: 0,
     };
     socket.set(libc::PACKET_RX_RING, &request).map_err(|e| io("PACKET_RX_RING", e))?;
-    socket.bind(index).map_err(|e| io("bind", e))?;
-    if options.promiscuous {
+    socket.bind(index, libc::ETH_P_ALL as u16).map_err(|e| io("bind", e))?;
+    if options.promiscuous && !is_any {
         let request = libc::packet_mreq {
             mr_ifindex: index,
             mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -69,21 +127,36 @@ pub fn open(interface: &str, options: &LiveOptions) -> Result<(Socket, Link), So
         };
         socket.set(libc::PACKET_ADD_MEMBERSHIP, &request).map_err(|e| io("promiscuous mode", e))?;
     }
-    if let Some((group, _)) = options.fanout {
-        // The kernel's flow hash is symmetric here: both directions of a flow reach one member.
-        let fanout = u32::from(group) | libc::PACKET_FANOUT_HASH << 16;
+    if let Some(fanout) = options.fanout {
+        // The kernel's flow hash is symmetric here: both directions of a flow reach one member. A number that
+        // the kernel chooses is of no other group, whoever made it.
+        let (group, flags) = match fanout {
+            Fanout::New => (0, UNIQUE),
+            Fanout::Of(group) => (group, 0),
+        };
+        let fanout = u32::from(group) | (libc::PACKET_FANOUT_HASH | flags) << 16;
         socket.set(libc::PACKET_FANOUT, &fanout).map_err(|e| io("PACKET_FANOUT", e))?;
     }
-    Ok((socket, link))
+    Ok((socket, Link { link, index }))
+}
+
+/// Returns a request about an interface.
+fn request(name: &str) -> libc::ifreq {
+    // SAFETY: all-zero is a valid request of plain bytes.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
+        *to = from as libc::c_char;
+    }
+    request
 }
 
 /// Returns the error of a socket whose interface disappeared.
 pub fn lost(interface: &str, error: io::Error) -> SourceError {
     let error = match error.raw_os_error() {
-        Some(libc::ENETDOWN) => io::Error::new(
-            error.kind(),
-            format!("{error} (it is down, or was removed: `ip link set {interface} up`)"),
-        ),
+        Some(libc::ENETDOWN) => {
+            io::Error::new(error.kind(), format!("{error} (it is down: `ip link set {interface} up`)"))
+        }
+        Some(libc::ENODEV) => io::Error::new(error.kind(), format!("{error} (the interface was removed)")),
         _ => error,
     };
     SourceError::Io { place: format!("interface {interface}: receiving"), error }
@@ -103,7 +176,7 @@ fn index(interface: &str) -> Result<libc::c_int, SourceError> {
 }
 
 /// Returns the names of this machine's interfaces.
-fn interfaces() -> Vec<String> {
+pub fn interfaces() -> Vec<String> {
     let mut names = Vec::new();
     // SAFETY: the list is read up to its end mark and freed once.
     unsafe {
@@ -118,6 +191,12 @@ fn interfaces() -> Vec<String> {
         }
     }
     names
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 impl Socket {
@@ -136,6 +215,12 @@ impl Socket {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+
+    /// Returns the number of the socket's fanout group.
+    pub fn group(&self) -> io::Result<u16> {
+        let fanout: u32 = self.get(libc::SOL_PACKET, libc::PACKET_FANOUT, 0)?;
+        Ok((fanout & 0xffff) as u16)
     }
 
     fn get<T: Copy>(&self, level: libc::c_int, option: libc::c_int, mut value: T) -> io::Result<T> {
@@ -167,10 +252,10 @@ impl Socket {
         self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
     }
 
-    fn bind(&self, index: libc::c_int) -> io::Result<()> {
+    fn bind(&self, index: libc::c_int, protocol: u16) -> io::Result<()> {
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
-            sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+            sll_protocol: protocol.to_be(),
             sll_ifindex: index,
             sll_hatype: 0,
             sll_pkttype: 0,
@@ -185,33 +270,63 @@ impl Socket {
         }
     }
 
-    fn link(&self, interface: &str) -> Result<Link, SourceError> {
+    fn link(&self, interface: &str) -> Result<LinkType, SourceError> {
         let place = format!("interface {interface}: SIOCGIFHWADDR");
-        // SAFETY: all-zero is a valid request of plain bytes.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes().take(libc::IFNAMSIZ - 1)) {
-            *to = from as libc::c_char;
-        }
+        let mut request = request(interface);
         // SAFETY: the kernel reads the name and writes the address of this request.
         if unsafe { libc::ioctl(self.fd(), libc::SIOCGIFHWADDR, &mut request) } < 0 {
             return Err(SourceError::Io { place, error: io::Error::last_os_error() });
         }
         // SAFETY: SIOCGIFHWADDR filled in the address.
         let family = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
-        let (link, is_loopback) = match family {
-            libc::ARPHRD_ETHER => (LinkType::ETHERNET, false),
-            libc::ARPHRD_LOOPBACK => (LinkType::ETHERNET, true),
+        match family {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(LinkType::ETHERNET),
             // Tunnels: packets begin with IP.
             libc::ARPHRD_NONE | libc::ARPHRD_PPP | libc::ARPHRD_TUNNEL | libc::ARPHRD_SIT | 519 => {
-                (LinkType::RAW, false)
+                Ok(LinkType::RAW)
             }
             other => {
                 let text =
                     format!("hardware type {other} is not decoded; what is: Ethernet, loopback, tunnels");
-                return Err(SourceError::Io { place, error: io::Error::other(text) });
+                Err(SourceError::Io { place, error: io::Error::other(text) })
             }
-        };
-        Ok(Link { link, is_loopback })
+        }
+    }
+
+    /// Returns whether the interface `name` is up, or an error if it no longer has number `index`.
+    pub fn is_up(&self, name: &str, index: libc::c_int) -> io::Result<bool> {
+        let mut request = request(name);
+        // SAFETY: the kernel reads the name and writes the number of this request.
+        let found = unsafe { libc::ioctl(self.fd(), libc::SIOCGIFINDEX, &mut request) } == 0;
+        // SAFETY: SIOCGIFINDEX filled in the number.
+        if !found || unsafe { request.ifr_ifru.ifru_ifindex } != index {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        // SAFETY: the kernel reads the name and writes the flags of this request.
+        if unsafe { libc::ioctl(self.fd(), libc::SIOCGIFFLAGS, &mut request) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: SIOCGIFFLAGS filled in the flags.
+        Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0)
+    }
+
+    /// Sends frames, as many as there is room for, in one call. Returns how many were sent, or the error of
+    /// the first one.
+    pub fn send(&self, frames: &mut dyn Iterator<Item = &[u8]>) -> io::Result<usize> {
+        // SAFETY: all-zero is a valid value of these structures of numbers and null pointers.
+        let mut vectors: [libc::iovec; SENT_AT_ONCE] = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let mut messages: [libc::mmsghdr; SENT_AT_ONCE] = unsafe { std::mem::zeroed() };
+        let mut count = 0;
+        for ((frame, vector), message) in frames.zip(&mut vectors).zip(&mut messages) {
+            *vector = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+            (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (vector, 1);
+            count += 1;
+        }
+        // SAFETY: `count` messages with a vector each, whose frames are borrowed until after the call; the
+        // kernel only reads the frames.
+        let sent = unsafe { libc::sendmmsg(self.fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
 
     /// Waits until a block may be ready or the time is up. Returns an error if the interface is gone or down.

@@ -16,6 +16,8 @@ pub(super) struct Pseudo {
     /// The true sum of the addresses.
     sum: i64,
     change: i64,
+    /// Their begin and end.
+    addresses: (usize, usize),
 }
 
 impl Packet<'_> {
@@ -30,8 +32,8 @@ impl Packet<'_> {
     ) {
         let length = end.map_or(0, |end| end.saturating_sub(start)) as i64;
         let pseudo = self.pseudo.sum + i64::from(proto) + length;
-        let change = self.pseudo.change;
-        self.sums.open(self.bytes, Cover { start, end, at, pseudo, change, optional });
+        let Pseudo { change, addresses, .. } = self.pseudo;
+        self.sums.open(self.bytes, Cover { start, end, at, pseudo, change, optional, addresses });
     }
 
     /// Opens a checksum that covers only the bytes from `start` on.
@@ -49,7 +51,7 @@ impl Packet<'_> {
         self.open_plain(at, at + 10, (length >= 20).then_some(at + length));
         let sum = self.sum(at + 12, at + 20);
         let change = self.field::<4>(at + 12, Field::IpSrc) + self.field::<4>(at + 16, Field::IpDst);
-        self.pseudo = Pseudo { sum, change };
+        self.pseudo = Pseudo { sum, change, addresses: (at + 12, at + 20) };
         let end = if length >= 20 && self.has(at + length) {
             if self.rewriter.changes_ip() {
                 self.options4(at + 20, at + length);
@@ -122,7 +124,8 @@ impl Packet<'_> {
             next = self.byte(place);
             place += length;
         }
-        self.pseudo = Pseudo { sum: src.0 + dst.0, change: src.1 + dst.1 };
+        let addresses = (at + 8, at + 40);
+        self.pseudo = Pseudo { sum: src.0 + dst.0, change: src.1 + dst.1, addresses };
         self.datagram_end = datagram_end.filter(|_| !fragment);
         if !later {
             self.gre(next, place);

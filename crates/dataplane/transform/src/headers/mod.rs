@@ -3,12 +3,12 @@
 //! The decoder lists the headers. A function for each kind changes the known fields and returns where the
 //! header, or understanding, ends.
 
+mod fast;
 mod icmp;
 mod ip;
 mod link;
 mod look;
 mod options;
-mod plain;
 mod transport;
 
 use crate::Rewriter;
@@ -44,8 +44,9 @@ struct Packet<'a> {
 /// the maximum to be shown. Returns the number of bytes that are shown.
 #[inline]
 pub(crate) fn rewrite(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8], ask: usize) -> usize {
-    let plain = if link == LinkType::ETHERNET { plain::rewrite(rewriter, bytes, ask) } else { None };
-    plain.unwrap_or_else(|| walk(rewriter, link, bytes, ask))
+    let is_simple = link == LinkType::ETHERNET && rewriter.hidden.is_none();
+    let fast = if is_simple { fast::rewrite(rewriter, bytes, ask) } else { None };
+    fast.unwrap_or_else(|| walk(rewriter, link, bytes, ask))
 }
 
 /// Rewrites any packet.
@@ -55,8 +56,8 @@ fn walk(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8], ask: usize) -
         ask: ask.min(bytes.len()),
         layer_end: bytes.len(),
         bytes,
+        sums: Sums::new(keeps, rewriter.hidden.take()),
         rewriter,
-        sums: Sums::new(keeps),
         pseudo: ip::Pseudo::default(),
         datagram_end: None,
         payload_end: None,
@@ -65,6 +66,7 @@ fn walk(rewriter: &mut Rewriter, link: LinkType, bytes: &mut [u8], ask: usize) -
     let (understood, lost) = p.layers(link);
     let shown = if keeps && !lost { p.ask } else { understood.min(p.ask) };
     p.sums.close(p.bytes, 0, shown);
+    p.rewriter.hidden = p.sums.hidden.take();
     shown
 }
 

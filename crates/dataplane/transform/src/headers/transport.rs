@@ -82,5 +82,5 @@ impl Packet<'_> {
     }
 }
 
-/// For the fast path, `headers/plain.rs`.
+/// Used by the fast path, `headers/fast.rs`.
 pub(super) use options::tcp_stay;

@@ -1,9 +1,9 @@
-use crate::remote::RemoteModule;
-use crate::remote::process::Patience;
+use super::deadline::{Wait, WorkDeadline};
+use super::state::RemoteModule;
+use crossbeam_channel::Sender;
 use flame_block::{Pool, ReaderId};
 use flame_execute::Stop;
 use flame_plan::{Account, ModuleId, Shed};
-use flame_remote::Command;
 
 /// A module in a process, on one worker: its reader, and the account of the packets for it.
 pub(crate) struct RemoteBatches {
@@ -17,7 +17,11 @@ pub(crate) struct RemoteBatches {
     /// The number of packets that the reader lost.
     lost: u64,
     is_ending: bool,
-    patience: Patience,
+    /// Whether it is being removed while the run continues.
+    is_removal: bool,
+    deadline: WorkDeadline,
+    /// The rest of its removal, if it leaves a view that others share.
+    leaving: Option<(u64, Sender<Account>)>,
 }
 
 impl RemoteBatches {
@@ -32,7 +36,9 @@ impl RemoteBatches {
             delivered: 0,
             lost: 0,
             is_ending: false,
-            patience: Patience::default(),
+            is_removal: false,
+            deadline: WorkDeadline::default(),
+            leaving: None,
         }
     }
 
@@ -44,21 +50,80 @@ impl RemoteBatches {
         self.reader
     }
 
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Records that a tick is about to be published.
+    pub(crate) fn tick(&self, now_ns: u64) {
+        self.module.state.tick(self.worker, now_ns);
+    }
+
+    /// Returns whether no block will reach the module any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.leaving.is_some() || self.is_evicted() || self.is_gone()
+    }
+
+    /// Returns why no block reaches the module, if so.
+    pub(crate) fn refuses(&self) -> Option<Shed> {
+        match () {
+            () if self.leaving.is_some() => Some(Shed::Stopped),
+            () if self.is_evicted() => Some(Shed::Evicted),
+            () if self.is_gone() => Some(Shed::Stopped),
+            () if self.module.state.is_held() => Some(Shed::Share),
+            () => None,
+        }
+    }
+
     pub(crate) fn offer(&mut self, offered: u64, filtered: u64) {
-        self.own.offered += offered;
-        self.own.filtered += filtered;
+        if self.leaving.is_none() {
+            self.own.offered += offered;
+            self.own.filtered += filtered;
+        }
+    }
+
+    pub(crate) fn sampled(&mut self, packets: u64) {
+        if self.leaving.is_none() {
+            self.own.offered += packets;
+            self.own.sampled += packets;
+        }
     }
 
     pub(crate) fn shed(&mut self, cause: Shed, packets: u64) {
-        self.own.shed(cause, packets);
+        if self.leaving.is_none() {
+            self.own.shed(cause, packets);
+        }
+    }
+
+    /// Removes the module while others continue to share its view. It keeps the blocks that it has.
+    pub(crate) fn retire(&mut self, pool: &mut Pool, now_ns: u64, reply: Sender<Account>) {
+        pool.retire(self.reader);
+        self.remove();
+        self.leaving = Some((now_ns, reply));
+    }
+
+    /// Records that the module is being removed while the run continues: it has little time for its end.
+    pub(crate) fn remove(&mut self) {
+        self.is_removal = true;
+    }
+
+    pub(crate) fn leaving(&self) -> Option<&(u64, Sender<Account>)> {
+        self.leaving.as_ref()
     }
 
     /// Counts a block that was published.
     pub(crate) fn published(&mut self, pool: &mut Pool, packets: u64) {
+        if self.leaving.is_some() {
+            return;
+        }
         if self.is_evicted() || self.is_gone() {
             pool.remove(self.reader);
         }
         let Some(lost) = pool.lost(self.reader) else {
+            if !self.is_ending && !self.is_evicted() && !self.is_gone() {
+                // Blocks would reach it no more, and it would stay.
+                self.module.process.kill("it closed the buffer of a module that nobody removed");
+            }
             let cause = if self.is_evicted() { Shed::Evicted } else { Shed::Stopped };
             return self.own.shed(cause, packets);
         };
@@ -70,12 +135,15 @@ impl RemoteBatches {
 
     /// Returns whether the process has room for another block, or is gone.
     pub(crate) fn has_room(&mut self, pool: &mut Pool, stop: &Stop<'_>) -> bool {
-        let has_room = self.is_gone()
+        let has_room = self.leaving.is_some()
+            || self.module.state.is_held()
+            || self.is_gone()
             || self.is_evicted()
             || pool.backlog(self.reader).is_none_or(|backlog| backlog.held < self.depth as u64);
+        let released = pool.released(self.reader).unwrap_or(0);
         match has_room {
-            true => self.patience = Patience::default(),
-            false => self.patience.check(&self.module, stop),
+            true => self.deadline.rest(),
+            false => self.deadline.check(&self.module, Wait::Blocks { released }, stop),
         }
         has_room
     }
@@ -104,6 +172,7 @@ impl RemoteBatches {
         }
         account.faults = reported.faults;
         account.messages_lost = reported.messages_lost;
+        account.records_lost = reported.records_lost;
         account
     }
 
@@ -119,11 +188,14 @@ impl RemoteBatches {
     /// Requests the module's end on this worker, once. Returns whether the module has ended on all workers.
     pub(crate) fn leave(&mut self, now_ns: u64, stop: &Stop<'_>) -> bool {
         if !std::mem::replace(&mut self.is_ending, true) {
-            let command = Command::End { module: self.id(), worker: self.worker, now_ns };
-            self.module.process.send(command, Vec::new());
+            let hands_over = self.module.state.is_followed();
+            self.module.end(self.worker, now_ns, hands_over);
         }
-        self.patience.check(&self.module, stop);
-        self.module.state.has_ended()
+        let has_ended = self.module.state.has_ended();
+        if !has_ended {
+            self.deadline.check(&self.module, Wait::End { is_removal: self.is_removal }, stop);
+        }
+        has_ended
     }
 }
 
@@ -131,8 +203,7 @@ impl Drop for RemoteBatches {
     /// The process must not wait for a worker that has failed.
     fn drop(&mut self) {
         if !self.is_ending {
-            let command = Command::End { module: self.id(), worker: self.worker, now_ns: 0 };
-            self.module.process.send(command, Vec::new());
+            self.module.end(self.worker, 0, false);
         }
     }
 }

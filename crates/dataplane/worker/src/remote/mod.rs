@@ -6,7 +6,19 @@
 //! the number that was delivered.
 
 mod batches;
+mod deadline;
+mod kernel;
+mod life;
 mod process;
+mod program;
+mod reports;
+mod schedule;
+mod state;
+mod text;
+mod watch;
 
 pub(crate) use batches::RemoteBatches;
-pub(crate) use process::{Processes, RemoteModule};
+pub(crate) use process::Processes;
+pub use process::{LostModule, ProcessInfo};
+pub use program::find_runner;
+pub(crate) use state::{RemoteModule, State};

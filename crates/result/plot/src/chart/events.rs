@@ -20,7 +20,8 @@ const BINS: usize = 60;
 pub(super) fn draw(declared: &Declared, runs: &[Run]) -> Option<Picture> {
     let plot = &declared.plot;
     let frame = &runs.first()?.frames[0];
-    let times = frame.numbers(&plot.x);
+    let all = frame.numbers(&plot.x);
+    let times: Vec<f64> = all.iter().copied().filter(|time| time.is_finite()).collect();
     let (first, last) = times.iter().fold((f64::INFINITY, 0.0f64), |(a, b), t| (a.min(*t), b.max(*t)));
     if !first.is_finite() {
         return None;
@@ -35,7 +36,10 @@ pub(super) fn draw(declared: &Declared, runs: &[Run]) -> Option<Picture> {
         kinds.entry(kind).or_insert([0.0; BINS])[bin.min(BINS - 1)] += 1.0;
     };
     match &plot.group {
-        Some(group) => times.iter().zip(frame.words(group)).for_each(|(time, kind)| add(time, kind)),
+        Some(group) => {
+            let rows = all.iter().zip(frame.words(group)).filter(|(time, _)| time.is_finite());
+            rows.for_each(|(time, kind)| add(time, kind))
+        }
         None => times.iter().for_each(|time| add(time, what.as_str())),
     }
     let sum = |bins: &[f64; BINS]| bins.iter().sum::<f64>();
@@ -59,9 +63,11 @@ pub(super) fn draw(declared: &Declared, runs: &[Run]) -> Option<Picture> {
     });
     let series = series.collect();
     let each = flame_record::human::duration((width * 1e9) as i64);
+    let mut notes = vec![format!("{} in all, each bar {each}", count(all.len() as f64))];
+    notes.extend(super::without_place(all.len() - times.len()));
     Some(Picture {
         title: declared.title(),
-        notes: vec![format!("{} in all, each bar {each}", count(times.len() as f64))],
+        notes,
         x: Axis { label: plot.x_label.clone().unwrap_or_else(|| "time".into()), scale: Scale::Time },
         y: Axis { label: what, scale: Scale::FromZero },
         series,

@@ -1,10 +1,11 @@
 //! line: draws numbers of a table over time or over another number, as lines or points.
 //!
+//! Names:    line, points
 //! Usage:    a plot in module.toml with kind = "line" or "points"; --plot FILE.svg, FILE.png, term or NAME
 //! Expects:  a table with a column x, and a column for each of y.
 //! Gives:    a series for each column of y or, with a group, for each of the six words with most rows.
-//!           Columns with zeros only are left out, except the first. Over time, the usual distance of two
-//!           rows.
+//!           Columns with zeros only, except the first, are stated instead of drawn, and so is the number of
+//!           values that are no numbers. Over time, the usual distance of two rows.
 //! Example:  flame run count -r FILE --interval 1s --plot packets.svg
 //! Related:  events, histogram, docs/manifest.md
 
@@ -46,16 +47,28 @@ pub(super) fn draw(declared: &Declared, runs: &[Run]) -> Option<Picture> {
             notes.push(format!("the {GROUPS} with most records; {more} more are not in the picture"));
         }
     } else {
+        let mut zeros = Vec::new();
         for (n, column) in plot.y.iter().enumerate() {
             let values = frame.numbers(column);
+            let name = plot.labels.get(n).unwrap_or(column).clone();
             // A column of zeros needs no line.
-            if n == 0 || values.iter().any(|v| *v != 0.0) {
-                let name = plot.labels.get(n).unwrap_or(column).clone();
+            if n > 0 && values.iter().all(|v| *v == 0.0) {
+                zeros.push(name);
+            } else {
                 let shape = points(values, &mut (0..values.len()));
                 series.push(Series { name, colour: series.len(), shape });
             }
         }
+        if !zeros.is_empty() {
+            notes.push(format!("always 0: {}", zeros.join(", ")));
+        }
     }
+    let drawn = series.iter().map(|s| match &s.shape {
+        Shape::Line(points) | Shape::Points(points) => points.as_slice(),
+        _ => &[],
+    });
+    let without = drawn.flatten().filter(|(x, y)| !x.is_finite() || !y.is_finite()).count();
+    notes.extend(super::without_place(without));
     if series.is_empty() {
         return None;
     }

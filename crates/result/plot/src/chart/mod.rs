@@ -51,6 +51,19 @@ fn count(n: f64) -> String {
     flame_record::human::grouped(n.max(0.0) as u64)
 }
 
+/// Returns a note of records that have no place in a picture, if there are any.
+fn without_place(records: usize) -> Option<String> {
+    (records > 0).then(|| format!("{} values are no numbers and not in the picture", count(records as f64)))
+}
+
+/// Returns the value below which the share `q` of the values lies, interpolated between two of them, as
+/// `quantile_cont` of SQL does. `sorted` has no NaN.
+fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+    let at = (sorted.len().checked_sub(1)?) as f64 * q;
+    let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    Some(low + (high - low) * at.fract())
+}
+
 /// Returns a unit of time in which `ns` is a readable number, and the unit's length in nanoseconds.
 fn time_unit(ns: f64) -> (&'static str, f64) {
     match ns {

@@ -8,7 +8,7 @@ flame_module::manifest!();
 #[derive(Clone, Copy, Default)]
 struct Syn {
     at: u64,
-    /// What the answer acknowledges.
+    /// The sequence number that the answer acknowledges.
     next: u32,
 }
 

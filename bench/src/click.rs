@@ -1,0 +1,238 @@
+//! Graphs: an IP router of native elements between two veth pairs, compared to a loop that hands frames from
+//! a TPACKET_V3 ring to `sendmmsg` as they are; and the same router in memory.
+//!
+//! Forwarders run on one core, while the same sender loads the other. The measure is the number of packets
+//! *forwarded* per second of processor time (user and system), start and end not counted.
+
+#![allow(unsafe_code)] // The bare loop talks to the kernel as the simplest program would.
+
+use crate::live::{STOP, await_socket, on_interrupt, processor_seconds, run, within_namespace};
+use crate::row::{Row, Target, median};
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The shape of the ring, equal to that of `flame_source::live::Receiver`.
+const BLOCK: usize = 128 << 10;
+const BLOCKS: usize = 128;
+const TIMEOUT_MS: u32 = 1;
+/// The frames of one call.
+const BURST: usize = 64;
+
+const SENDER: &str = "
+import socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(('tx0', 0))
+ip = bytes.fromhex('4500005600000000401166950a0000010a000002')
+frames = [bytes.fromhex('0200000000020200000000010800') + ip + bytes([4, i, 0, 53, 0, 66, 0, 0]) + bytes(58)
+    for i in range(64)]
+for _ in range(int(sys.argv[1]) // 64):
+    for f in frames:
+        try: s.send(f)
+        except OSError: pass
+";
+
+/// The router, between a source and a sink of Ethernet frames.
+const ROUTER: &str = "c :: Classifier(12/0800, -) -> Paint(1) -> Strip(14) -> CheckIPHeader
+  -> rt :: LookupIPRoute(10.0.0.0/30 0, 10.1.0.0/16 1, 0.0.0.0/0 1)
+  -> DropBroadcasts -> pt :: PaintTee(2) -> o :: IPGWOptions(10.0.0.9) -> FixIPSrc(10.0.0.9) -> t :: DecIPTTL
+  -> f :: IPFragmenter(1500) -> EtherEncap(0x0800, 2:0:0:0:0:3, 2:0:0:0:0:4) -> q :: Queue(4000);
+  d :: Discard; c [1] -> d; rt [1] -> d; pt [1] -> d; o [1] -> d; t [1] -> d; f [1] -> d;";
+
+/// A frame of the sender.
+const FRAME: &str = "\\<02000000 00020200 00000001 0800 4500 0056 0000 0000 4011 6695 0a00 0001 0a00 0002 0400 \
+    0035 0042 0000>";
+
+pub fn rows(flame: &Path, rounds: usize) -> Vec<Row> {
+    within_namespace("graphs", &["tx0 rx0", "out0 far0"], |namespace| measure(namespace, flame, rounds))
+}
+
+fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
+    let flame = flame.to_string_lossy().into_owned();
+    let me = std::env::current_exe()?.to_string_lossy().into_owned();
+    let packets = if rounds > 3 { 1_000_000 } else { 20_032 };
+    let bare = [me.as_str(), "--bare-bridge", "rx0", "out0"];
+    let bridge = "FromDevice(rx0, PROMISC true) -> Queue(4000) -> ToDevice(out0)";
+    let router = format!("FromDevice(rx0, PROMISC true) -> {ROUTER} q -> ToDevice(out0)");
+    let (mut of_bridge, mut of_router, mut in_memory) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut rates, mut share) = ([Vec::new(), Vec::new(), Vec::new(), Vec::new()], f64::INFINITY);
+    for round in 0..=rounds.min(5) {
+        let mut forwarded = |words: &[&str]| -> io::Result<f64> {
+            let (count, seconds) = forward(namespace, words, packets)?;
+            if round > 0 {
+                share = share.min(count / packets as f64);
+            }
+            Ok(count / seconds)
+        };
+        let bare = forwarded(&bare)?;
+        let bridge = forwarded(&[&flame, "click", "-e", bridge])?;
+        let routed = forwarded(&[&flame, "click", "-e", &router])?;
+        let memory = route_in_memory(&flame, packets * 4)?;
+        if round > 0 {
+            of_bridge.push(bridge / bare);
+            of_router.push(routed / bare);
+            in_memory.push(memory / routed);
+            rates.iter_mut().zip([bare, bridge, routed, memory]).for_each(|(all, rate)| all.push(rate / 1e6));
+        }
+    }
+    let [bare, bridge, routed, memory] = rates.map(median);
+    let group = "graphs: packets forwarded per processor time";
+    let detail = |ours: f64, theirs: f64| {
+        format!("{ours:.2} / {theirs:.2} million packets for a second of processor time")
+    };
+    let shared = format!("; at least {:.1} % of those sent", share * 100.0);
+    Ok(vec![
+        Row::ratio(group, "devices alone / bare loop", median(of_bridge), detail(bridge, bare) + &shared),
+        Row::ratio(group, "IP router / bare loop", median(of_router), detail(routed, bare))
+            .target(Target::AtLeast(0.6)),
+        Row::ratio(group, "IP router in memory / on devices", median(in_memory), detail(memory, routed)),
+    ])
+}
+
+/// Starts a forwarder on core 0, sends from core 1, and returns how many packets arrived at `far0`, and the
+/// forwarder's processor time meanwhile.
+fn forward(namespace: &str, words: &[&str], packets: u64) -> io::Result<(f64, f64)> {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace, "taskset", "-c", "0"]).args(words);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let measured = (|| {
+        let settled = await_socket(namespace, &mut child)?;
+        let before = arrived(namespace)?;
+        let sender = packets.to_string();
+        run(&["ip", "netns", "exec", namespace, "taskset", "-c", "1", "python3", "-c", SENDER, &sender])?;
+        std::thread::sleep(Duration::from_millis(200));
+        Ok((arrived(namespace)? - before, processor_seconds(&child)? - settled))
+    })();
+    // SAFETY: sends a signal to a child that has not been waited for, so the id is still the child's.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+    child.wait()?;
+    match measured {
+        Ok((count, seconds)) if count > 0.0 && seconds > 0.0 => Ok((count, seconds)),
+        Ok(_) => Err(io::Error::other(format!("{} forwarded nothing", words[0]))),
+        Err(e) => Err(e),
+    }
+}
+
+fn arrived(namespace: &str) -> io::Result<f64> {
+    let file = "/sys/class/net/far0/statistics/rx_packets";
+    let out = Command::new("ip").args(["netns", "exec", namespace, "cat", file]).output()?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    text.trim().parse().map_err(|_| io::Error::other(format!("{file}: no number")))
+}
+
+/// Returns the packets that the router forwards in memory per second of processor time, without the start.
+fn route_in_memory(flame: &str, packets: u64) -> io::Result<f64> {
+    let seconds = |limit: u64| -> io::Result<f64> {
+        let source = format!("InfiniteSource(DATA {FRAME}, LENGTH 100, LIMIT {limit}, BURST 64, STOP true)");
+        let graph = format!("{source} -> {ROUTER} q -> Unqueue(64) -> k :: Counter -> Discard");
+        let before = children_seconds()?;
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0", flame, "click", "-e", &graph, "-h", "k.count"]);
+        let out = command.stderr(Stdio::null()).output()?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        // The run stops with the source: what waits in the queue then is not forwarded.
+        match text.trim().parse::<u64>() {
+            Ok(count) if count + 4000 >= limit => Ok(children_seconds()? - before),
+            _ => Err(io::Error::other(format!("the router in memory forwarded '{}'", text.trim()))),
+        }
+    };
+    let start = seconds(5000)?;
+    Ok((packets - 5000) as f64 / (seconds(packets)? - start).max(1e-6))
+}
+
+/// Returns user and system time of all children that have ended.
+fn children_seconds() -> io::Result<f64> {
+    // SAFETY: all-zero is a valid value, and the call writes only to the place passed to it.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let of = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    Ok(of(usage.ru_utime) + of(usage.ru_stime))
+}
+
+/// Runs the bare loop: hands frames on until Ctrl-C.
+pub fn bare(from: &str, to: &str) -> io::Result<()> {
+    let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
+    // SAFETY: the handler only stores a word; the system calls are plain, with complete structures; the ring
+    // is mapped once and never unmapped; the kernel hands blocks over by their status word, and frames are
+    // read by the kernel before their block is returned.
+    unsafe {
+        libc::signal(libc::SIGINT, on_interrupt as *const () as libc::sighandler_t);
+        let socket =
+            |name: &str, protocol: u16, prepare: &dyn Fn(i32) -> io::Result<()>| -> io::Result<i32> {
+                let name = std::ffi::CString::new(name)?;
+                let fd = check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0))?;
+                prepare(fd)?;
+                let mut address: libc::sockaddr_ll = std::mem::zeroed();
+                address.sll_family = libc::AF_PACKET as u16;
+                address.sll_protocol = protocol.to_be();
+                address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
+                check(libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as libc::socklen_t))?;
+                Ok(fd)
+            };
+        let output = socket(to, 0, &|_| Ok(()))?;
+        let input = socket(from, libc::ETH_P_ALL as u16, &|fd| {
+            let set = |option, value: *const libc::c_void, size| {
+                check(libc::setsockopt(fd, libc::SOL_PACKET, option, value, size as libc::socklen_t))
+            };
+            let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
+            set(libc::PACKET_VERSION, (&raw const version).cast(), size_of_val(&version))?;
+            let request = libc::tpacket_req3 {
+                tp_block_size: BLOCK as u32,
+                tp_block_nr: BLOCKS as u32,
+                tp_frame_size: 2048,
+                tp_frame_nr: (BLOCK / 2048 * BLOCKS) as u32,
+                tp_retire_blk_tov: TIMEOUT_MS,
+                tp_sizeof_priv: 0,
+                tp_feature_req_word: 0,
+            };
+            set(libc::PACKET_RX_RING, (&raw const request).cast(), size_of_val(&request)).map(drop)
+        })?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let ring = libc::mmap(std::ptr::null_mut(), BLOCK * BLOCKS, access, libc::MAP_SHARED, input, 0);
+        if ring == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mut vectors: [libc::iovec; BURST] = std::mem::zeroed();
+        let mut messages: [libc::mmsghdr; BURST] = std::mem::zeroed();
+        for (message, vector) in messages.iter_mut().zip(&mut vectors) {
+            (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (vector, 1);
+        }
+        for block in (0..BLOCKS).cycle() {
+            let start = ring.cast::<u8>().add(block * BLOCK);
+            let status = &*start.add(8).cast::<AtomicU32>();
+            while status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+                if STOP.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let mut poll = libc::pollfd { fd: input, events: libc::POLLIN, revents: 0 };
+                libc::poll(&mut poll, 1, 20);
+            }
+            let word = |at: usize| start.add(at).cast::<u32>().read_unaligned();
+            let (mut left, mut at) = (word(12) as usize, word(16) as usize);
+            while left > 0 {
+                let count = left.min(BURST);
+                for vector in &mut vectors[..count] {
+                    let mac = usize::from(start.add(at + 24).cast::<u16>().read_unaligned());
+                    *vector =
+                        libc::iovec { iov_base: start.add(at + mac).cast(), iov_len: word(at + 12) as usize };
+                    at += word(at) as usize;
+                }
+                let mut sent = 0;
+                while sent < count {
+                    let rest = messages.as_mut_ptr().add(sent);
+                    // A frame that the interface refuses is skipped.
+                    let n = libc::sendmmsg(output, rest, (count - sent) as u32, 0);
+                    sent += n.max(1) as usize;
+                }
+                left -= count;
+            }
+            status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,411 @@
+//! The use of each session, in records: a row for each module and session at the end of each interval.
+//!
+//! A session is a principal, `operator`, or `system`, which has what the node itself uses: the work of each
+//! source, and in a row without a source all else of the process. The operator reads exact numbers of all
+//! sessions. A principal reads the rows of its own session, in which numbers that a module can choose are
+//! rounded up to a power of two.
+
+use crate::engine::held;
+use crate::spool::Spool;
+use crate::store::Owner;
+use flame_abi::manifest::Manifest;
+use flame_plan::CatalogEntry;
+use flame_quota::{LevelState, Usage, Used};
+use flame_record::Rows;
+use flame_worker::Charging;
+use nix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// The bytes of rows that are kept for a principal, and for the operator.
+const SPOOL: (u64, u64) = (1 << 20, 16 << 20);
+/// The maximum number of principals without modules whose rows are kept.
+const FORMER: usize = 256;
+
+/// The tables, as a manifest declares them.
+const MANIFEST: &str = include_str!("accounting.toml");
+
+/// The owner of use.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Session {
+    System,
+    Of(Owner),
+}
+
+/// The use of resources by a module or a session in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    pub cpu_ns: u64,
+    pub packets: u64,
+    pub block_ns: u64,
+    pub memory_byte_seconds: u64,
+    pub kept_byte_seconds: u64,
+    pub kept_bytes: u64,
+    pub records: u64,
+    pub record_bytes: u64,
+    pub sent_bytes: u64,
+}
+
+/// Returns the growth of an integral over nanoseconds, in units of `unit` nanoseconds. What is left of a unit
+/// counts in the next interval.
+fn growth(before: &LevelState, now: &LevelState, unit: u128) -> u64 {
+    u64::try_from(now.integral / unit - before.integral / unit).unwrap_or(u64::MAX)
+}
+
+impl Amounts {
+    const SECOND: u128 = 1_000_000_000;
+
+    /// Returns the use between two times.
+    pub fn between(before: &Used, now: &Used) -> Self {
+        Self {
+            cpu_ns: now.cpu_ns - before.cpu_ns,
+            packets: now.packets - before.packets,
+            block_ns: growth(&before.blocks, &now.blocks, 1),
+            memory_byte_seconds: growth(&before.memory, &now.memory, Self::SECOND),
+            kept_byte_seconds: growth(&before.kept, &now.kept, Self::SECOND),
+            kept_bytes: now.kept.now,
+            records: now.records - before.records,
+            record_bytes: now.record_bytes - before.record_bytes,
+            sent_bytes: now.sent_bytes - before.sent_bytes,
+        }
+    }
+
+    /// Adds the use of another module, or of a later time: what is kept is then that of the later one.
+    fn add(&mut self, other: &Self, is_later: bool) {
+        self.cpu_ns += other.cpu_ns;
+        self.packets += other.packets;
+        self.block_ns = self.block_ns.saturating_add(other.block_ns);
+        self.memory_byte_seconds = self.memory_byte_seconds.saturating_add(other.memory_byte_seconds);
+        self.kept_byte_seconds = self.kept_byte_seconds.saturating_add(other.kept_byte_seconds);
+        self.kept_bytes = other.kept_bytes + if is_later { 0 } else { self.kept_bytes };
+        self.records += other.records;
+        self.record_bytes += other.record_bytes;
+        self.sent_bytes += other.sent_bytes;
+    }
+
+    /// Returns the numbers as a principal sees them.
+    fn rounded(&self) -> Self {
+        let up = |n: u64| if n == 0 { 0 } else { n.checked_next_power_of_two().unwrap_or(n) };
+        Self {
+            cpu_ns: up(self.cpu_ns),
+            block_ns: up(self.block_ns),
+            memory_byte_seconds: up(self.memory_byte_seconds),
+            ..*self
+        }
+    }
+}
+
+/// One module, or the own work of a source.
+struct Item {
+    session: Session,
+    module: String,
+    source: String,
+    usage: Arc<Usage>,
+    before: Used,
+    /// The use up to the last interval, as its principal sees it.
+    shown: Amounts,
+}
+
+pub struct Accounting {
+    inner: Mutex<Inner>,
+    charging: Vec<Arc<Charging>>,
+    /// The rows of all sessions, for the operator.
+    all: Arc<Spool>,
+    entry: Arc<CatalogEntry>,
+}
+
+struct Inner {
+    items: Vec<Item>,
+    sessions: BTreeMap<Owner, Arc<Spool>>,
+    /// The processor time of sources and modules in all rows, and that of the rest of the process.
+    measured_ns: u64,
+    rest_ns: u64,
+    /// The end of the last interval.
+    since: Instant,
+}
+
+/// Returns the processor time of this process, of all its threads.
+fn process_ns() -> u64 {
+    // Every Linux has this clock.
+    let now = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
+    now.map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
+}
+
+impl Accounting {
+    /// Creates the accounts. `sources` are the names of the sources, and what measures their threads.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the tables' text cannot be read, which a test excludes.
+    pub fn new<'a>(sources: impl Iterator<Item = (&'a String, Arc<Charging>)>) -> Result<Self, String> {
+        let manifest = Manifest::from_toml(MANIFEST).map_err(|e| e.to_string())?;
+        let name = manifest.name.clone();
+        let entry = Arc::new(CatalogEntry { name, hash: [0; 32], manifest: Arc::new(manifest) });
+        let (names, charging): (Vec<_>, Vec<_>) = sources.unzip();
+        let item = |(source, charging): (&String, &Arc<Charging>)| Item {
+            session: Session::System,
+            module: String::new(),
+            source: source.clone(),
+            // Its threads may have begun.
+            before: Used::default(),
+            usage: charging.system.clone(),
+            shown: Amounts::default(),
+        };
+        let inner = Inner {
+            items: names.into_iter().zip(&charging).map(item).collect(),
+            sessions: BTreeMap::new(),
+            measured_ns: 0,
+            rest_ns: 0,
+            since: Instant::now(),
+        };
+        let all = Arc::new(Spool::new(SPOOL.1, Arc::default()));
+        Ok(Self { inner: Mutex::new(inner), charging, all, entry })
+    }
+
+    /// Begins to account for a module, until nothing else holds `usage`.
+    pub fn add(&self, owner: &Owner, module: &str, source: &str, usage: &Arc<Usage>) {
+        held(&self.inner).items.push(Item {
+            session: Session::Of(owner.clone()),
+            module: module.to_owned(),
+            source: source.to_owned(),
+            before: Used::default(),
+            usage: usage.clone(),
+            shown: Amounts::default(),
+        });
+    }
+
+    /// Returns the rows of a session, or of all sessions for the operator.
+    pub fn spool(&self, owner: &Owner) -> Arc<Spool> {
+        match owner.is_operator() {
+            true => self.all.clone(),
+            false => held(&self.inner).of_session(owner),
+        }
+    }
+
+    /// Returns the use of a module so far as its principal sees it: up to the last interval, and rounded.
+    pub fn shown(&self, usage: &Arc<Usage>) -> Amounts {
+        let inner = held(&self.inner);
+        inner.items.iter().find(|item| Arc::ptr_eq(&item.usage, usage)).map(|i| i.shown).unwrap_or_default()
+    }
+
+    /// Ends an interval: adds its rows to the spools.
+    pub fn end_interval(&self) {
+        let mut inner = held(&self.inner);
+        let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let interval_ns = inner.since.elapsed().as_nanos() as u64;
+        inner.since = Instant::now();
+        let mut exact = Sheet::new(&self.entry, (ended, interval_ns));
+        let mut own: BTreeMap<Owner, Sheet> = BTreeMap::new();
+        let mut measured = 0;
+        // Calls that have not ended would otherwise count as the rest of the process, and then again.
+        self.charging.iter().for_each(|charging| charging.settle());
+        inner.items.retain_mut(|item| {
+            // Nothing is added after the last of the others let go of it.
+            let is_last = Arc::strong_count(&item.usage) == 1;
+            let now = item.usage.used();
+            let used = Amounts::between(&item.before, &now);
+            // Other processes are no part of the time of this one.
+            measured += used.cpu_ns - (now.apart_ns - item.before.apart_ns);
+            item.before = now;
+            exact.module(&item.session, &item.module, &item.source, &used);
+            if let Session::Of(owner) = &item.session
+                && !owner.is_operator()
+            {
+                let rounded = used.rounded();
+                item.shown.add(&rounded, true);
+                let sheet = own.entry(owner.clone());
+                let sheet = sheet.or_insert_with(|| Sheet::new(&self.entry, (ended, interval_ns)));
+                sheet.module(&item.session, &item.module, &item.source, &rounded);
+            }
+            !is_last
+        });
+        inner.measured_ns += measured;
+        // Read later than the others, so that they are not more than it. Of the time from then to now, the
+        // next interval has the owner.
+        let rest = process_ns().saturating_sub(inner.measured_ns).saturating_sub(inner.rest_ns);
+        inner.rest_ns += rest;
+        exact.module(&Session::System, "", "", &Amounts { cpu_ns: rest, ..Amounts::default() });
+        exact.write(&self.all, &self.entry);
+        for (owner, sheet) in own {
+            let spool = inner.of_session(&owner);
+            sheet.write(&spool, &self.entry);
+        }
+        inner.forget();
+    }
+
+    /// Ends the streams of all readers.
+    pub fn close(&self) {
+        self.all.close();
+        held(&self.inner).sessions.values().for_each(|spool| spool.close());
+    }
+}
+
+impl Inner {
+    fn of_session(&mut self, owner: &Owner) -> Arc<Spool> {
+        let new = || Arc::new(Spool::new(SPOOL.0, Arc::default()));
+        self.sessions.entry(owner.clone()).or_insert_with(new).clone()
+    }
+
+    /// Drops the rows of principals without modules, if they are many.
+    fn forget(&mut self) {
+        let Self { items, sessions, .. } = self;
+        let has_items =
+            |owner: &Owner| items.iter().any(|i| matches!(&i.session, Session::Of(of) if of == owner));
+        if sessions.len() > FORMER {
+            sessions.retain(|owner, _| has_items(owner));
+        }
+    }
+}
+
+/// The rows of one interval.
+struct Sheet {
+    rows: Rows,
+    time: (u64, u64),
+    sessions: BTreeMap<Session, Amounts>,
+}
+
+impl Sheet {
+    fn new(entry: &CatalogEntry, time: (u64, u64)) -> Self {
+        Self { rows: Rows::new(entry), time, sessions: BTreeMap::new() }
+    }
+
+    fn module(&mut self, session: &Session, module: &str, source: &str, used: &Amounts) {
+        self.sessions.entry(session.clone()).or_default().add(used, false);
+        self.row(0, session, &[module, source], used);
+    }
+
+    fn row(&mut self, table: u16, session: &Session, names: &[&str], used: &Amounts) {
+        let Amounts { cpu_ns, packets, block_ns, memory_byte_seconds, .. } = *used;
+        let Amounts { kept_byte_seconds, kept_bytes, records, record_bytes, sent_bytes, .. } = *used;
+        let (root, session) = match session {
+            Session::System => ("", "system"),
+            Session::Of(owner) if owner.is_operator() => ("", "operator"),
+            Session::Of(owner) => (owner.root.as_str(), owner.principal.as_str()),
+        };
+        let mut row = Vec::new();
+        [self.time.0, self.time.1].into_iter().for_each(|n| row.extend(n.to_le_bytes()));
+        for text in [root, session].iter().chain(names) {
+            let bytes = text.as_bytes();
+            // Names are far shorter.
+            let length = bytes.len().min(usize::from(u16::MAX)) as u16;
+            row.extend(length.to_le_bytes());
+            row.extend(&bytes[..usize::from(length)]);
+        }
+        let memory = [block_ns, memory_byte_seconds, kept_byte_seconds, kept_bytes];
+        let numbers = [cpu_ns, packets].into_iter().chain(memory).chain([records, record_bytes, sent_bytes]);
+        numbers.for_each(|n| row.extend(n.to_le_bytes()));
+        // Few rows: full batches do not arise.
+        let _ = self.rows.push(table, &row);
+    }
+
+    fn write(mut self, spool: &Spool, entry: &Arc<CatalogEntry>) {
+        for (session, used) in std::mem::take(&mut self.sessions) {
+            self.row(1, &session, &[], &used);
+        }
+        for (table, batch) in self.rows.drain() {
+            spool.push(entry, table, &batch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::Read;
+
+    fn owner(name: &str) -> Owner {
+        match name {
+            "" => Owner::default(),
+            name => Owner { root: "root".to_owned(), principal: name.to_owned() },
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            held(&self.0).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns the rows of one table, as JSON.
+    fn rows(spool: &Spool, table: &str) -> Vec<serde_json::Value> {
+        let (mut at, mut all) = (0, Vec::new());
+        while let Read::Batch { batch, .. } = spool.read(at) {
+            at = batch.next();
+            if batch.table().name == table {
+                let (written, options) = (Written::default(), flame_record::Options::default());
+                let catalog = flame_plan::Catalog { modules: vec![(*batch.entry).clone()] };
+                let (to, format) = (Box::new(written.clone()), flame_record::Format::Json);
+                let mut sink = flame_record::open_writer(format, to, "test", &catalog, &options).unwrap();
+                sink.write(&batch.entry.name, batch.table(), &batch.rows).unwrap();
+                sink.finish().unwrap();
+                let text = String::from_utf8(held(&written.0).clone()).unwrap();
+                all.extend(text.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn rows_add_up_and_principals_see_their_own_rounded() {
+        let charging = Arc::<Charging>::default();
+        let (name, source) = ("tap".to_owned(), charging.system.clone());
+        let accounting = Accounting::new([(&name, charging)].into_iter()).unwrap();
+        let [a, b, c] = [0; 3].map(|_| Arc::<Usage>::default());
+        accounting.add(&owner("alice"), "flow", "tap", &a);
+        accounting.add(&owner("alice"), "count", "tap", &b);
+        accounting.add(&owner(""), "count", "tap", &c);
+        [(&source, 100), (&a, 1000), (&b, 23), (&c, 5)].iter().for_each(|(usage, ns)| usage.add_cpu(*ns));
+        a.add_packets(7);
+        a.add_sent(11);
+        accounting.end_interval();
+        b.add_cpu(1);
+        drop(b);
+        accounting.end_interval();
+        accounting.end_interval();
+        let all = rows(&accounting.spool(&owner("")), "module");
+        let number = |row: &serde_json::Value, column: &str| row[column].as_u64().unwrap();
+        let sum = |rows: &[serde_json::Value], session: &str| {
+            rows.iter().filter(|r| r["session"] == session).map(|r| number(r, "cpu_ns")).sum::<u64>()
+        };
+        assert_eq!((sum(&all, "alice"), sum(&all, "operator")), (1024, 5));
+        assert!(sum(&all, "system") > 100, "the rest of the process");
+        let sessions = rows(&accounting.spool(&owner("")), "session");
+        for session in ["alice", "operator", "system"] {
+            assert_eq!(sum(&sessions, session), sum(&all, session));
+        }
+        // The module that is gone has a last row in the second interval, and none in the third.
+        let of = |module: &str| {
+            all.iter().filter(|r| r["session"] == "alice" && r["module_name"] == module).count()
+        };
+        assert_eq!((of("flow"), of("count")), (3, 2));
+        let own = rows(&accounting.spool(&owner("alice")), "module");
+        assert!(own.iter().all(|r| r["session"] == "alice"));
+        assert_eq!(sum(&own, "alice"), 1024 + 32 + 1, "each rounded up");
+        assert_eq!((number(&own[0], "packets"), number(&own[0], "sent_bytes")), (7, 11));
+        assert_eq!(accounting.shown(&a).cpu_ns, 1024);
+        assert!(rows(&accounting.spool(&owner("bob")), "module").is_empty());
+    }
+
+    #[test]
+    fn principals_who_left_are_forgotten_when_they_are_many() {
+        let accounting = Accounting::new(std::iter::empty()).unwrap();
+        let stays = Arc::<Usage>::default();
+        accounting.add(&owner("stays"), "m", "tap", &stays);
+        for n in 0..3 * FORMER {
+            accounting.add(&owner(&format!("p{n}")), "m", "tap", &Arc::default());
+            accounting.end_interval();
+        }
+        let inner = held(&accounting.inner);
+        assert!(inner.sessions.len() <= FORMER + 1 && inner.items.len() == 1, "{}", inner.sessions.len());
+        assert!(inner.sessions.contains_key(&owner("stays")));
+    }
+}

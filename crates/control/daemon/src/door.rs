@@ -1,0 +1,220 @@
+//! The one place that decides whether a session may act on a module.
+//!
+//! A principal's sessions may have credentials of different width. Each acts only on modules whose rights its
+//! own credential covers, at the time of the operation, with all checks of the credential and of the policy.
+
+use crate::engine::{Engine, Entry, Key, held};
+use crate::identity::Caller;
+use crate::store::{Owner, Stored};
+use flame_api::{Code, Problem};
+use flame_node::AdmittedModule;
+use flame_trust::{Credential, ModuleRequest, Operation, Rights, Verified, time};
+use std::sync::Arc;
+
+/// The number of different rights whose rows a spool holds. With one more, it is emptied.
+const EARLIER: usize = 16;
+
+/// The request of a module, with its narrowing, and the rights that it has.
+pub(crate) struct Reach {
+    asked: Arc<ModuleRequest>,
+    rights: Rights,
+}
+
+impl Reach {
+    pub fn of(admitted: &AdmittedModule) -> Self {
+        Self { asked: Arc::new(admitted.request().clone()), rights: admitted.grant.rights.clone() }
+    }
+
+    /// Returns an operation on the module, now.
+    pub fn operation<'a>(&'a self, interface: &'a str) -> Operation<'a> {
+        Operation { asked: &self.asked, interface, rights: &self.rights, now: time::now() }
+    }
+}
+
+/// The door's state of a module besides the stored row.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// The module as it was admitted last, once that is known.
+    now: Option<Arc<Reach>>,
+    /// Rights that the module had before, of which its spool may hold rows.
+    earlier: Vec<Arc<Reach>>,
+    /// The bytes of its file and of its code.
+    pub bytes: u64,
+}
+
+impl Known {
+    /// Records what a new instance was admitted with. Returns whether rows of earlier instances have to be
+    /// dropped, because they are of too many different rights.
+    pub fn admit(&mut self, reach: Option<Reach>, bytes: u64) -> bool {
+        self.bytes = bytes;
+        let before = std::mem::replace(&mut self.now, reach.map(Arc::new));
+        let is_known = |b: &Arc<Reach>| {
+            self.earlier.iter().chain(&self.now).any(|e| e.rights == b.rights && e.asked.hash == b.asked.hash)
+        };
+        self.earlier.extend(before.filter(|before| !is_known(before)));
+        let too_many = self.earlier.len() > EARLIER;
+        if too_many {
+            self.earlier.clear();
+        }
+        too_many
+    }
+}
+
+#[cfg(test)]
+impl Known {
+    /// Returns the number of different rights.
+    pub fn count(&self) -> usize {
+        self.earlier.len() + usize::from(self.now.is_some())
+    }
+}
+
+/// The permission for one operation.
+pub(crate) struct Permit {
+    pub owner: Owner,
+    /// The revision that was decided on, for a session under a credential. A change of another one is
+    /// refused.
+    pub revision: Option<u64>,
+}
+
+impl Permit {
+    /// Returns the revision that a change is for.
+    pub fn revision(&self, asked: Option<u64>) -> Option<u64> {
+        asked.or(self.revision)
+    }
+}
+
+impl Engine {
+    /// Decides whether a caller may act on a module: its own, or for the operator that of `principal`. If
+    /// `rows`, it is about the records that are kept, also those of earlier instances.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why not.
+    pub(crate) fn permit(
+        &self,
+        caller: &Caller,
+        principal: Option<&str>,
+        name: &str,
+        rows: bool,
+    ) -> Result<Permit, Problem> {
+        let owner = caller.of(self, principal)?;
+        let Some(session) = caller.session() else { return Ok(Permit { owner, revision: None }) };
+        let key = (owner, name.to_owned());
+        let (stored, mut reaches) = self.reaches(&key)?;
+        if !rows {
+            reaches.truncate(1);
+        }
+        for reach in reaches {
+            self.decide(session, &stored.source, &reach)?;
+        }
+        Ok(Permit { owner: key.0, revision: Some(stored.revision) })
+    }
+
+    /// Returns the keys of the modules that a caller may act on, or nothing for the operator, who may act on
+    /// all.
+    pub(crate) fn permitted(&self, caller: &Caller) -> Option<Vec<Key>> {
+        caller.session()?;
+        let owner = caller.owner();
+        let mine: Vec<Key> = self.modules().keys().filter(|(of, _)| *of == owner).cloned().collect();
+        Some(mine.into_iter().filter(|(_, name)| self.permit(caller, None, name, false).is_ok()).collect())
+    }
+
+    /// Decides whether a caller may act on all modules that it has, and returns their owner. Rows about all
+    /// of them, such as those of the accounting, are for such a caller only.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why not.
+    pub(crate) fn permit_all(&self, caller: &Caller) -> Result<Owner, Problem> {
+        let owner = caller.owner();
+        if caller.session().is_some() {
+            let mine: Vec<Key> = self.modules().keys().filter(|(of, _)| *of == owner).cloned().collect();
+            for (_, name) in mine {
+                match self.permit(caller, None, &name, true) {
+                    // It was removed meanwhile.
+                    Err(problem) if problem.code == Code::NotFound => {}
+                    decided => drop(decided?),
+                }
+            }
+        }
+        Ok(owner)
+    }
+
+    /// Decides whether a session may give a module the rights that it was just admitted with.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why not.
+    pub(crate) fn permit_grant(
+        &self,
+        session: Option<&Verified>,
+        source: &str,
+        admitted: Option<&AdmittedModule>,
+    ) -> Result<(), Problem> {
+        match (session, admitted) {
+            (Some(session), Some(admitted)) => self.decide(session, source, &Reach::of(admitted)),
+            _ => Ok(()),
+        }
+    }
+
+    fn decide(&self, session: &Verified, source: &str, reach: &Reach) -> Result<(), Problem> {
+        let denied = |reason: String| {
+            Problem::new(
+                Code::Forbidden,
+                reason,
+                "present a credential that covers the module (flame --credential)",
+            )
+        };
+        let policy = self.policy().ok_or_else(|| denied("the node has no policy".to_owned()))?;
+        let interface = self.source(Some(source))?.interface();
+        policy.admit_operation(session, &reach.operation(interface)).map_err(|e| denied(e.to_string()))
+    }
+
+    /// Returns a module as it is stored, what it was admitted with last, and before.
+    fn reaches(&self, key: &Key) -> Result<(Stored, Vec<Arc<Reach>>), Problem> {
+        let missing = || Self::missing(&key.1);
+        let known = |entry: &Entry| {
+            let now = entry.known.now.clone()?;
+            Some(std::iter::once(now).chain(entry.known.earlier.iter().cloned()).collect())
+        };
+        let stored = {
+            let modules = self.modules();
+            let entry = modules.get(key).ok_or_else(missing)?;
+            if let Some(reaches) = known(entry) {
+                return Ok((entry.stored.clone(), reaches));
+            }
+            entry.stored.clone()
+        };
+        // It was not run since the node was started.
+        let reach = Arc::new(self.reach(&stored));
+        let mut modules = self.modules();
+        let entry = modules.get_mut(key).ok_or_else(missing)?;
+        if entry.known.now.is_none() && entry.stored.revision == stored.revision {
+            entry.known.now = Some(reach.clone());
+        }
+        Ok((stored, known(entry).unwrap_or_else(|| vec![reach])))
+    }
+
+    /// Returns what a module that does not run would be admitted with. If that cannot be found out, it is
+    /// taken to have all rights.
+    fn reach(&self, stored: &Stored) -> Reach {
+        let asked = self.asked_of(stored).unwrap_or_else(|| ModuleRequest {
+            name: stored.name.clone(),
+            hash: stored.hash,
+            signers: Vec::new(),
+            fields: Vec::new(),
+            calls: Default::default(),
+        });
+        let rights = || {
+            let credential = Credential::parse(&stored.proof.as_ref()?.credential).ok()?;
+            self.policy()?.rights_of(&credential, &asked).ok()
+        };
+        let rights = rights().unwrap_or_else(Rights::all);
+        Reach { asked: Arc::new(asked), rights }
+    }
+
+    /// Returns the policy, which stays as it is while the value is held.
+    pub(crate) fn policy(&self) -> Option<Arc<flame_trust::Policy>> {
+        held(&self.node).as_ref().map(flame_node::Node::shared_policy)
+    }
+}

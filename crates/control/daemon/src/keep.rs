@@ -1,0 +1,308 @@
+//! The state that modules keep beyond their instances: carried by updates, written to the store at intervals
+//! and at the end of the node, and given back to the instances that follow.
+//!
+//! A state may be made of everything that the module saw. So another instance gets it only if it has the same
+//! rights, and nobody reads it but the module.
+
+use crate::build::Prepared;
+use crate::engine::{Engine, Granted, Key, Live};
+use crate::log::Log;
+use crate::source::SourceRun;
+use crate::store::Stored;
+use crate::store_states::{StateTerms, StoredStates};
+use flame_api::{Code, Problem};
+use flame_plan::ModulePlan;
+use flame_trust::Field;
+use flame_worker::{Begun, Keep, News, OnNews, Place, State};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The time that a change waits for new instances to begin, so that its reply states how they did.
+const BEGIN: Duration = Duration::from_secs(2);
+/// The beginning of notes about states.
+const STATE: &str = "state";
+
+/// The rights on which a state depends.
+const RIGHTS: [Field; 11] = [
+    Field::Select,
+    Field::Expose,
+    Field::Transform,
+    Field::Resolution,
+    Field::Sample,
+    Field::Calls,
+    Field::RecordsPerSecond,
+    Field::BytesPerSecond,
+    Field::Transmit,
+    Field::Group,
+    Field::Code,
+];
+
+/// The state of a module that runs.
+#[derive(Clone)]
+pub(crate) struct Kept {
+    pub keep: Keep,
+    pub terms: StateTerms,
+    /// The number of the changes that were written, or `None` if what is stored is not of this state.
+    written: Option<u64>,
+}
+
+/// The state that a module has before a change.
+pub(crate) enum Before {
+    Running(Kept),
+    Stored(StoredStates),
+}
+
+/// The way in which a changed module begins.
+pub(crate) struct Beginning {
+    pub kept: Option<Kept>,
+    /// Whether instances that run hand their state over.
+    pub is_carried: bool,
+    pub note: Option<String>,
+}
+
+/// Returns the terms of a module's state, if its manifest has one.
+fn terms_of(plan: &ModulePlan, granted: Option<&Granted>, source: &SourceRun) -> Option<StateTerms> {
+    let version = plan.manifest.state?.version;
+    let rights = granted.map_or_else(String::new, |granted| {
+        let rights = &granted.admitted.grant.rights;
+        let shown = RIGHTS.into_iter().filter_map(|field| Some((field, field.show(rights)?)));
+        shown.map(|(field, value)| format!("{} = {value}\n", field.name())).collect()
+    });
+    let (module, workers) = (plan.manifest.name.clone(), source.config.workers.into());
+    Some(StateTerms { module, version, workers, rights })
+}
+
+/// Returns why a state is not carried from `old` to `new`, or `None` if it is.
+fn difference(old: &StateTerms, new: &StateTerms) -> Option<String> {
+    match () {
+        () if old.module != new.module => Some(format!("the state is of module {}", old.module)),
+        () if old.version != new.version => {
+            Some(format!("the state has version {}, this module has {}", old.version, new.version))
+        }
+        () if old.workers != new.workers => {
+            Some(format!("the state is of {} workers, now there are {}", old.workers, new.workers))
+        }
+        () if old.rights != new.rights => Some("the state was made with other rights".to_owned()),
+        () => None,
+    }
+}
+
+/// Writes the events of a module's states to its log.
+fn log_news(log: Arc<Log>) -> OnNews {
+    Box::new(move |place: Place, news: &News| match news {
+        News::Begun(Begun::Taken) => log.change(&format!("{place}: it goes on with its state")),
+        News::Begun(Begun::Refused) => {
+            log.change(&format!("{place}: the module refused its state, and begins empty"));
+        }
+        News::Dropped => log.change(&format!("{place}: its state is dropped with the instance")),
+        News::Begun(Begun::Empty) | News::Stored(_) => {}
+    })
+}
+
+/// Returns the most bytes of state that a module can keep, with the arithmetic.
+fn need(plan: &ModulePlan, source: &SourceRun) -> (u64, String) {
+    let (max, workers) = (plan.manifest.state.map_or(0, |state| state.max), source.config.workers);
+    let places = u64::from(workers) + 1;
+    let bytes = u64::from(max) * places;
+    (bytes, format!("{max} bytes for each of {workers} workers and a slow instance = {bytes}"))
+}
+
+impl Beginning {
+    /// Decides how the instances of a prepared module begin. `why_empty` is the reason if they begin empty in
+    /// any case.
+    pub(crate) fn of(
+        prepared: &Prepared,
+        (source, interval): (&SourceRun, Duration),
+        log: &Arc<Log>,
+        before: Before,
+        why_empty: Option<&str>,
+    ) -> Self {
+        let plan = &prepared.module.plan;
+        let nothing = Self { kept: None, is_carried: false, note: None };
+        let (Some(terms), Some(state)) =
+            (terms_of(plan, prepared.granted.as_ref(), source), plan.manifest.state)
+        else {
+            return nothing;
+        };
+        let new = |states: Vec<(Place, State)>| {
+            let workers = source.config.workers.into();
+            let every_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+            Keep::new((state.max, every_ns), workers, states, log_news(log.clone()))
+        };
+        let of = |keep, written| Some(Kept { keep, terms: terms.clone(), written });
+        let why = match (&before, why_empty) {
+            (_, Some(reason)) => Some(reason.to_owned()),
+            (Before::Running(kept), None) => difference(&kept.terms, &terms).or_else(|| {
+                let shrunk = kept.keep.most() != state.max as usize;
+                shrunk.then(|| "its largest size has changed".to_owned())
+            }),
+            (Before::Stored(stored), None) => match &stored.terms {
+                Some(old) => difference(old, &terms),
+                None if stored.damaged > 0 => Some("the stored state is damaged".to_owned()),
+                None => None,
+            },
+        };
+        let empty = |reason: String| Self {
+            kept: of(new(Vec::new()), None),
+            is_carried: false,
+            note: Some(format!("{STATE}: the module begins empty: {reason}")),
+        };
+        match (before, why) {
+            (_, Some(reason)) => empty(reason),
+            (Before::Running(kept), None) => {
+                Self { kept: of(kept.keep, kept.written), is_carried: true, note: None }
+            }
+            (Before::Stored(stored), None) => {
+                let large = stored.states.iter().filter(|(_, s)| s.len() > state.max as usize).count();
+                let note = (stored.damaged + large > 0).then(|| {
+                    let damaged = stored.damaged;
+                    format!(
+                        "{STATE}: of the stored states, {damaged} are damaged and {large} larger than max: their \
+                         instances begin empty"
+                    )
+                });
+                let keep = new(stored.states);
+                let changes = keep.states().0;
+                Self { kept: of(keep, Some(changes)), is_carried: false, note }
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Returns the state that a module has now: of its instances, or else as it is stored.
+    pub(crate) fn state_before(&self, stored: &Stored, live: Option<&Live>) -> Before {
+        if let Some(kept) = live.and_then(|live| live.kept.clone()) {
+            return Before::Running(kept);
+        }
+        let Stored { owner, name, .. } = stored;
+        // A row that cannot be read is as good as none, and says so.
+        let unread = StoredStates { damaged: 1, ..StoredStates::default() };
+        Before::Stored(self.store.states(owner, name).unwrap_or(unread))
+    }
+
+    /// Decides whether the state that a module may keep fits into its principal's limit.
+    pub(crate) fn state_fits(&self, key: &Key, plan: &ModulePlan, source: &SourceRun) -> Result<(), Problem> {
+        let (need, arithmetic) = need(plan, source);
+        if key.0.is_operator() || need == 0 {
+            return Ok(());
+        }
+        let (tenant, most) = (key.0.tenant(), self.config().limits.state_per_principal);
+        let others: u64 = {
+            let modules = self.modules();
+            let others = modules.iter().filter(|(other, _)| *other != key && other.0.tenant() == tenant);
+            others.map(|(_, entry)| entry.state_bytes).sum()
+        };
+        let sum = others.saturating_add(need);
+        match sum > most {
+            true => Err(Problem::new(
+                Code::TooLarge,
+                format!(
+                    "the state of its modules does not fit: {arithmetic}; {others} of the others + {need} = \
+                     {sum} > {most} bytes"
+                ),
+                "lower max in [state] of the module's manifest, remove another module, or ask the operator for a \
+                 higher limit (state_per_principal in [limits])",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the most bytes of state that a module can keep.
+    pub(crate) fn state_need(&self, plan: &ModulePlan, source: &str) -> u64 {
+        self.sources.get(source).map_or(0, |source| need(plan, source).0)
+    }
+
+    /// Returns how the instances of a module have begun, in words, if it has a state.
+    pub(crate) fn state_note(&self, beginning: &Beginning) -> Option<String> {
+        let Some(kept) = &beginning.kept else { return None };
+        let version = kept.terms.version;
+        let workers = kept.terms.workers as usize;
+        if beginning.note.is_none() {
+            kept.keep.wait_for_begun(workers, BEGIN);
+        }
+        let begun = kept.keep.begun();
+        let of = |wanted: Begun| {
+            let places: Vec<_> =
+                begun.iter().filter(|(_, b)| *b == wanted).map(|(p, _)| p.to_string()).collect();
+            (!places.is_empty()).then(|| places.join(", "))
+        };
+        if let Some(refused) = of(Begun::Refused) {
+            let text =
+                format!("{STATE}: the module refused the state of version {version}, and begins empty there");
+            return Some(format!("{text}: {refused}"));
+        }
+        match (&beginning.note, of(Begun::Taken)) {
+            (Some(note), _) => Some(note.clone()),
+            (None, Some(taken)) => Some(format!("{STATE}: version {version} is carried on: {taken}")),
+            // An instance that has not begun waits for its time, or for the end of the one before.
+            (None, None) if beginning.is_carried && begun.len() < workers => {
+                Some(format!("{STATE}: version {version} is carried on when the instances before have ended"))
+            }
+            (None, None) => Some(format!("{STATE}: version {version} begins empty: none was kept")),
+        }
+    }
+
+    /// Writes the state of a module that has changed since it was written last.
+    fn write_state(&self, key: &Key, revision: Option<u64>, kept: &mut Kept) {
+        let (changes, states) = kept.keep.states();
+        if kept.written == Some(changes) {
+            return;
+        }
+        let written = self.store.put_states(&key.0, &key.1, revision, &kept.terms, &states);
+        // The operator sees a fault of the storage; the next interval tries again.
+        if let Ok(true) = self.stored(written) {
+            kept.written = Some(changes);
+        }
+    }
+
+    /// Writes the state of a module whose instances have ended.
+    pub(crate) fn write_last_state(&self, key: &Key, live: &mut Live) {
+        if let Some(kept) = &mut live.kept {
+            self.write_state(key, None, kept);
+        }
+    }
+
+    /// Writes all states that have changed.
+    fn write_states(&self) {
+        let all: Vec<(Key, u64, Kept)> = {
+            let modules = self.modules();
+            let kept = |(key, entry): (&Key, &crate::engine::Entry)| {
+                Some((key.clone(), entry.stored.revision, entry.live.as_ref()?.kept.clone()?))
+            };
+            modules.iter().filter_map(kept).collect()
+        };
+        for (key, revision, mut kept) in all {
+            let before = kept.written;
+            // Without the lock: the disk may take its time. A change meanwhile has another revision.
+            self.write_state(&key, Some(revision), &mut kept);
+            if kept.written != before
+                && let Some(entry) = self.modules().get_mut(&key)
+                && entry.stored.revision == revision
+                && let Some(now) = entry.live.as_mut().and_then(|live| live.kept.as_mut())
+            {
+                now.written = kept.written;
+            }
+        }
+    }
+
+    /// Forgets what is stored of a module's state, for a change that begins empty.
+    pub(crate) fn forget_state(&self, key: &Key) {
+        // If this fails, the state is given to nobody unless it fits, and the operator sees the fault.
+        let _ = self.stored(self.store.remove_states(&key.0, &key.1));
+        if let Some(kept) = self.modules().get_mut(key).and_then(|e| e.live.as_mut()?.kept.as_mut()) {
+            // If the change fails, it is written again.
+            kept.written = None;
+        }
+    }
+
+    /// Starts the thread that writes the states that modules have exported, until the node stops.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the thread cannot be started.
+    pub fn keep_states(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
+        self.every("states", self.config().states, Self::write_states)
+    }
+}

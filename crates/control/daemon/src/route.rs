@@ -1,0 +1,128 @@
+//! The way of rows and events from a source's workers to the modules that they concern.
+//!
+//! Workers never wait for requests: a route has locks of its own, which are held for a moment.
+
+use crate::log::Log;
+use crate::spool::Spool;
+use flame_abi::manifest::Table;
+use flame_plan::{Account, CatalogEntry, FaultReport, ModuleId, Reason};
+use flame_record::{RecordBatch, Sink, SinkError};
+use flame_source::Progress;
+use flame_worker::Observer;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The destinations of one module's output.
+#[derive(Clone)]
+pub struct Route {
+    pub spool: Arc<Spool>,
+    pub log: Arc<Log>,
+    /// The module's tables, under the name that its principal gave it.
+    pub entry: Arc<CatalogEntry>,
+    /// Whether the module is the operator's, who may read causes that name files of the node.
+    pub operator: bool,
+}
+
+/// The routes of a source's modules, by the modules' names in the plan, and the evictions by its workers.
+#[derive(Clone, Default)]
+pub struct Routes(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    routes: HashMap<String, Route>,
+    evicted: Vec<(ModuleId, Reason)>,
+}
+
+impl Routes {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn insert(&self, module: &str, route: Route) {
+        self.inner().routes.insert(module.to_owned(), route);
+    }
+
+    pub fn remove(&self, module: &str) {
+        self.inner().routes.remove(module);
+    }
+
+    fn get(&self, module: &str) -> Option<Route> {
+        self.inner().routes.get(module).cloned()
+    }
+
+    /// Adds a line to the logs of all modules. Those of the operator have `detail`, too.
+    pub fn tell_all(&self, text: &str, detail: Option<&str>) {
+        let routes: Vec<Route> = self.inner().routes.values().cloned().collect();
+        for route in &routes {
+            match detail.filter(|_| route.operator) {
+                Some(detail) => route.log.change(&format!("{text}: {detail}")),
+                None => route.log.change(text),
+            }
+        }
+    }
+
+    /// Returns the modules that workers evicted since the last call of this function.
+    pub fn take_evicted(&self) -> Vec<(ModuleId, Reason)> {
+        std::mem::take(&mut self.inner().evicted)
+    }
+}
+
+/// The sink of a source, which gives rows to the modules' spools.
+pub struct ToSpools(pub Routes);
+
+impl Sink for ToSpools {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        if let Some(Route { spool, entry, .. }) = self.0.get(module) {
+            spool.push(&entry, table, batch);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+/// The observer of a source, which gives events to the modules' logs.
+pub struct ToLogs(pub Routes);
+
+impl Observer for ToLogs {
+    fn progress(&mut self, _: u64, _: Progress) {}
+
+    fn log(&mut self, module: &str, text: &str) {
+        if let Some(route) = self.0.get(module) {
+            route.log.text(text);
+        }
+    }
+
+    fn source(&mut self, text: &str) {
+        self.0.tell_all("the source has changed its state", Some(text));
+    }
+
+    fn fault(&mut self, report: &FaultReport) -> bool {
+        match &report.evicted {
+            // Each worker reports it. The log has it once, with the module's new state.
+            Some(reason) => {
+                let evicted = &mut self.0.inner().evicted;
+                if !evicted.iter().any(|(id, _)| *id == report.id) {
+                    evicted.push((report.id, reason.clone()));
+                }
+            }
+            None => {
+                if let Some(route) = self.0.get(&report.module) {
+                    route.log.fault(report);
+                }
+            }
+        }
+        true
+    }
+
+    /// The change that removed it has the account.
+    fn left(&mut self, _: &str, _: &Account) -> bool {
+        true
+    }
+}

@@ -1,0 +1,462 @@
+//! Tests of a node's engine without workers: grants, revocations, evictions and rows.
+
+use crate::accounting::Accounting;
+use crate::change::entry_of;
+use crate::config::Config;
+use crate::engine::{Engine, Granted, Key, Live, held};
+use crate::reserve::Ledger;
+use crate::store::{Owner, Proof, Store, StoreError, Stored};
+use flame_abi::manifest::Manifest;
+use flame_api::{Answer, Code, RenewRequest, Reservation, RevokeRequest, State};
+use flame_compile::ModuleInfo;
+use flame_node::Node;
+use flame_plan::{Account, Limits, ModuleClass, ModuleId, ModulePlan, OnFault, Terms, ViewSpec};
+use flame_quota::Meters;
+use flame_trust::{Challenge, Credential, Field, Mint, Narrow, SESSION, Secret};
+use flame_worker::Module;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+const MANIFEST: &str = "abi = 1\nname = \"probe\"\nversion = \"1\"\ndescription = \"d\"\n\
+    [[tables]]\nname = \"t\"\ncolumns = [{ name = \"n\", type = \"u64\" }]\n";
+const NAME: &str = "probe";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A node in a folder, with a principal.
+struct World {
+    folder: tempfile::TempDir,
+    root: Secret,
+    alice: Secret,
+    engine: Engine,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, alice) = (Secret::generate(), Secret::generate());
+        Secret::generate().write_new(&folder.path().join("node.key")).unwrap();
+        std::fs::write(folder.path().join("revoked"), "").unwrap();
+        write_policy(folder.path(), &root, "");
+        let text = "[node]\nstorage = \"state\"\npolicy = \"policy.toml\"\n[socket]\npath = \"sock\"\n\
+                    [sources.tap]\ninterface = \"eth0\"\n[limits]\nmodules = 8\n";
+        let config = Config::parse(text.as_bytes(), "node.toml", folder.path()).unwrap();
+        let node = Node::open(&folder.path().join("policy.toml"), "node", "test".to_owned()).unwrap();
+        let capacity = config.capacity;
+        let engine = Engine {
+            store: Store::open(&config.storage).unwrap(),
+            cache: config.storage.join("cache"),
+            config: RwLock::new(config),
+            sources: BTreeMap::new(),
+            node: Some(node).into(),
+            modules: Default::default(),
+            changing: Default::default(),
+            pinned: Default::default(),
+            evictions: Default::default(),
+            unwritten: Default::default(),
+            version: Default::default(),
+            faults: Default::default(),
+            notes: Default::default(),
+            stopping: Default::default(),
+            accounting: Accounting::new(std::iter::empty()).unwrap(),
+            restarts: Default::default(),
+            ledger: Ledger::new(capacity, capacity).into(),
+            started: 0,
+        };
+        Self { folder, root, alice, engine }
+    }
+
+    fn credential(&self, fields: &[(Field, &str)]) -> Credential {
+        let mut narrow = Narrow { holder: Some(self.alice.public()), ..Narrow::default() };
+        narrow.fields = fields.iter().map(|(field, value)| (*field, (*value).to_owned())).collect();
+        narrow.fields.push((Field::Code, "any".to_owned()));
+        let mint = Mint { principal: "alice".to_owned(), role: "all".to_owned(), narrow };
+        Credential::mint(&self.root, &mint).unwrap()
+    }
+
+    fn owner(&self) -> Owner {
+        Owner { root: self.root.public().to_string(), principal: "alice".to_owned() }
+    }
+
+    fn key(&self) -> Key {
+        (self.owner(), NAME.to_owned())
+    }
+
+    /// Installs a module that runs under a credential, as far as that goes without workers.
+    fn install(&self, credential: &Credential) {
+        let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
+        let info = ModuleInfo { hash: [7; 32], manifest: manifest.clone(), messages: false };
+        let challenge = Challenge::new().unwrap();
+        let answer = challenge.answer(&self.alice, credential, &info.hash);
+        let proof = Proof {
+            credential: credential.text(),
+            challenge: challenge.to_bytes(),
+            key: answer.key.to_string(),
+            signature: answer.signature,
+        };
+        let node = held(&self.engine.node).as_ref().unwrap().for_credential(
+            Some(credential.clone()),
+            Some((challenge, answer)),
+            "eth0",
+            "test".to_owned(),
+        );
+        let admitted = node.admit(&info, &[], &[]).unwrap();
+        let entered = node.installed(&admitted, NAME, None).unwrap();
+        let plan = ModulePlan {
+            id: ModuleId(1),
+            name: NAME.to_owned(),
+            hash: info.hash,
+            manifest: manifest.clone(),
+            code: Arc::new([]),
+            view: ViewSpec::default(),
+            limits: Limits::default(),
+            parameters: Vec::new(),
+            texts: Vec::new(),
+            on_fault: OnFault::Stop,
+            terms: Terms::default(),
+            class: ModuleClass::Metered,
+            process: None,
+            seed: None,
+        };
+        let stored = Stored {
+            owner: self.owner(),
+            name: NAME.to_owned(),
+            source: "tap".to_owned(),
+            hash: info.hash,
+            signatures: String::new(),
+            settings: BTreeMap::new(),
+            narrow: Vec::new(),
+            proof: Some(proof),
+            reserved: Reservation::default(),
+            state: State::Running,
+            reason: None,
+            revision: 1,
+            installed: 0,
+        };
+        self.engine.store.put(&stored, None, None).unwrap();
+        let mut entry = entry_of(stored, 1 << 20, Arc::default());
+        let granted = Granted { node: Arc::new(node), admitted: Arc::new(admitted), entered };
+        let module = Module { plan, meters: Meters::default(), keep: None };
+        entry.live = Some(Live {
+            module,
+            granted: Some(granted),
+            kept: None,
+            earlier: Account::default(),
+            leaving: false,
+        });
+        self.engine.modules().insert(self.key(), entry);
+    }
+
+    fn state(&self) -> State {
+        self.engine.modules()[&self.key()].stored.state
+    }
+
+    /// Returns the row that is stored.
+    fn row(&self) -> Option<Stored> {
+        self.engine.store.modules().unwrap().pop()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("audit.log")).unwrap_or_default()
+    }
+}
+
+fn write_policy(folder: &Path, root: &Secret, more: &str) {
+    let policy = format!(
+        "[node]\nname = \"tap1\"\nkey = \"node.key\"\nrevocations = \"revoked\"\naudit = \"audit.log\"\n\
+         [roots]\noperator = \"{}\"\n[roles.all]\nselect = \"\"\nexpose = \"all\"\n\
+         calls = \"records, messages\"\ncode = \"any\"\n{more}",
+        root.public()
+    );
+    std::fs::write(folder.join("policy.toml"), policy).unwrap();
+}
+
+fn revocation(credential: &Credential) -> RevokeRequest {
+    RevokeRequest { credential: Some(credential.text()), key: None }
+}
+
+#[test]
+fn an_eviction_waits_for_the_change_that_is_in_progress() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.install(&credential);
+    let changing = world.engine.begin(&world.owner(), NAME).unwrap();
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    // Its instances have ended, and its row is the change's alone.
+    assert!(world.engine.modules()[&world.key()].live.as_ref().unwrap().leaving);
+    assert_eq!((world.state(), world.row().unwrap().revision), (State::Running, 1));
+    // The change removes the module: nothing brings its row back.
+    drop(changing);
+    let removing = world.engine.begin(&world.owner(), NAME).unwrap();
+    world.engine.store.remove(&world.owner(), NAME, 1, None).unwrap();
+    world.engine.modules().remove(&world.key());
+    drop(removing);
+    world.engine.take_down_waiting();
+    assert_eq!(world.row(), None);
+    // Without a change in progress it is taken down at once.
+    let other = world.credential(&[(Field::Memory, "64MiB")]);
+    world.install(&other);
+    world.engine.revoke(&revocation(&other)).unwrap();
+    assert_eq!(world.state(), State::Evicted);
+    let row = world.row().unwrap();
+    assert_eq!((row.state, row.revision), (State::Evicted, 2));
+    assert_eq!(world.log().matches("\"evict\"").count(), 2, "{}", world.log());
+}
+
+#[test]
+fn a_module_that_is_leaving_is_not_renewed() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.install(&credential);
+    let proof = world.row().unwrap().proof.unwrap();
+    let changing = world.engine.begin(&world.owner(), NAME).unwrap();
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    drop(changing);
+    let answer = Answer { key: proof.key.clone(), signature: proof.signature.to_vec() };
+    let request = RenewRequest { answer, reserve: None, revision: None };
+    let refused = world.engine.renew(&world.owner(), NAME, &request, proof).unwrap_err();
+    assert_eq!(refused.code, Code::Conflict, "{refused}");
+    assert!(refused.cause.contains("just lost its grant"), "{refused}");
+}
+
+#[test]
+fn rows_are_written_for_the_revision_that_was_read() {
+    let world = World::new();
+    world.install(&world.credential(&[]));
+    let store = &world.engine.store;
+    let row = world.row().unwrap();
+    let next = Stored { revision: 2, ..row.clone() };
+    store.put(&next, Some(1), None).unwrap();
+    for raced in [
+        store.put(&Stored { revision: 3, ..row.clone() }, Some(1), None),
+        store.put(&row, None, None),
+        store.remove(&row.owner, NAME, 1, None),
+        store.put(&Stored { name: "other".to_owned(), ..row.clone() }, Some(1), None),
+    ] {
+        assert!(matches!(raced, Err(StoreError::Raced { .. })), "{raced:?}");
+    }
+    assert_eq!(world.row(), Some(next));
+    store.remove(&row.owner, NAME, 2, None).unwrap();
+    assert!(store.put(&Stored { revision: 3, ..row }, Some(2), None).is_err());
+    assert_eq!(world.row(), None);
+}
+
+/// The audit log is locked by another process here, which holds up the review while it writes there.
+#[test]
+fn modules_are_not_locked_while_grants_are_decided_and_logged() {
+    let world = World::new();
+    world.install(&world.credential(&[]));
+    let lock =
+        std::fs::File::options().append(true).open(world.folder.path().join("node.key.audit.lock")).unwrap();
+    lock.lock().unwrap();
+    // A policy that knows the role no more.
+    write_policy(
+        world.folder.path(),
+        &world.root,
+        "[roles.other]\nselect = \"\"\nexpose = \"all\"\ncalls = \"\"\ncode = \"any\"\n",
+    );
+    let text = std::fs::read_to_string(world.folder.path().join("policy.toml")).unwrap();
+    std::fs::write(world.folder.path().join("policy.toml"), text.replace("roles.all", "roles.none")).unwrap();
+    world.engine.reload_policy(None);
+    std::thread::scope(|scope| {
+        let review = scope.spawn(|| world.engine.review_all());
+        let start = Instant::now();
+        let is_leaving = || {
+            let modules = world.engine.modules.try_lock().ok()?;
+            modules[&world.key()].live.as_ref().map(|live| live.leaving)
+        };
+        while is_leaving() != Some(true) {
+            assert!(start.elapsed() < PATIENCE, "the modules are locked, or nothing is reviewed");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(!review.is_finished());
+        drop(lock);
+        review.join().unwrap();
+    });
+    assert_eq!(world.state(), State::Evicted);
+}
+
+#[test]
+fn a_revocation_is_in_force_when_it_is_acknowledged() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.install(&credential);
+    let before = world.engine.version();
+    // Somebody edits the policy meanwhile.
+    let path = world.folder.path().join("policy.toml");
+    let policy = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, "[node\n").unwrap();
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    assert_eq!(world.state(), State::Evicted);
+    assert!(world.engine.version() > before, "sessions are decided anew");
+    let claimed = world.engine.policy().unwrap().claim(&credential, flame_trust::time::now());
+    assert!(claimed.unwrap_err().to_string().contains("revoked"));
+    assert!(world.log().contains("\"revoke\""), "{}", world.log());
+    // It stays in force when the policy can be read again.
+    std::fs::write(&path, policy).unwrap();
+    world.engine.reload_policy(None);
+    let claimed = world.engine.policy().unwrap().claim(&credential, flame_trust::time::now());
+    assert!(claimed.is_err());
+}
+
+#[test]
+fn a_revocation_that_cannot_be_written_is_in_force_and_says_so() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.install(&credential);
+    // A list that cannot be appended to, also by root.
+    let list = world.folder.path().join("revoked");
+    std::fs::remove_file(&list).unwrap();
+    std::fs::create_dir(&list).unwrap();
+    let refused = world.engine.revoke(&revocation(&credential)).unwrap_err();
+    assert!(refused.cause.contains("in force, but only until the node ends"), "{refused}");
+    assert_eq!(world.state(), State::Evicted);
+    // Reading the list again does not end it.
+    std::fs::remove_dir(&list).unwrap();
+    std::fs::write(&list, "").unwrap();
+    world.engine.reload_policy(None);
+    let claimed = world.engine.policy().unwrap().claim(&credential, flame_trust::time::now());
+    assert!(claimed.unwrap_err().to_string().contains("revoked"));
+}
+
+#[test]
+fn a_module_that_was_admitted_under_an_earlier_policy_is_reviewed_under_the_present_one() {
+    let world = World::new();
+    let credential = world.credential(&[]);
+    world.engine.revoke(&revocation(&world.credential(&[(Field::Memory, "1MiB")]))).unwrap();
+    // An install that was decided before the revocation and is entered after it.
+    world.install(&credential);
+    let entry = world.engine.modules().remove(&world.key()).unwrap();
+    world.engine.revoke(&revocation(&credential)).unwrap();
+    world.engine.modules().insert(world.key(), entry);
+    world.engine.review_all();
+    assert_eq!(world.state(), State::Evicted);
+}
+
+#[test]
+fn a_principal_has_its_number_of_modules_and_its_storage() {
+    let world = World::new();
+    world.install(&world.credential(&[]));
+    let (alice, other) = (world.owner(), Owner { principal: "bob".to_owned(), ..world.owner() });
+    // Two of eight, which she shares with those to whom she handed her credential on.
+    let delegate = Owner { principal: "alice/carol#00".to_owned(), ..world.owner() };
+    let limits = world.engine.config().limits;
+    assert_eq!((limits.modules, limits.modules_per_principal), (8, 2));
+    world.engine.has_room(&alice, 1).unwrap();
+    let coming = world.engine.begin(&delegate, "another").unwrap();
+    for full in [&alice, &delegate] {
+        let refused = world.engine.has_room(full, 1).unwrap_err();
+        assert!(refused.cause.contains("this principal has 2 modules"), "{refused}");
+    }
+    world.engine.has_room(&other, 1).unwrap();
+    drop(coming);
+    world.engine.has_room(&delegate, 1).unwrap();
+    // The node's total tells nobody how many modules others have.
+    let all: Vec<_> =
+        (0..7).map(|n| world.engine.begin(&Owner::default(), &format!("m{n}")).unwrap()).collect();
+    let refused = world.engine.has_room(&other, 1).unwrap_err();
+    assert_eq!(refused.cause, "the node has no place for another module");
+    assert!(refused.for_operator().cause.contains("number 9 of 8"));
+    drop(all);
+}
+
+#[test]
+fn a_narrowed_session_reads_no_rows_of_wider_instances() {
+    let world = World::new();
+    let wide = world.credential(&[]);
+    world.install(&wide);
+    let reach = |credential: &Credential| {
+        let manifest = Arc::new(Manifest::parse(MANIFEST.as_bytes()).unwrap());
+        let info = ModuleInfo { hash: [7; 32], manifest, messages: false };
+        let challenge = Challenge::new().unwrap();
+        let answer = challenge.answer(&world.alice, credential, &info.hash);
+        let base = held(&world.engine.node);
+        let node = base.as_ref().unwrap().for_credential(
+            Some(credential.clone()),
+            Some((challenge, answer)),
+            "eth0",
+            String::new(),
+        );
+        crate::door::Reach::of(&node.admit(&info, &[], &[]).unwrap())
+    };
+    let mut known = crate::door::Known::default();
+    let memory = |n: usize| world.credential(&[(Field::Memory, &format!("{}MiB", n + 1))]);
+    assert!(!known.admit(Some(reach(&wide)), 1));
+    // The same rights again are no other ones.
+    assert!(!known.admit(Some(reach(&wide)), 1) && known.count() == 1);
+    for n in 0..16 {
+        assert!(!known.admit(Some(reach(&memory(n))), 1), "{n}");
+    }
+    assert_eq!(known.count(), 17);
+    assert!(known.admit(Some(reach(&memory(16))), 1), "the rows of too many kinds are dropped");
+    assert_eq!(known.count(), 1);
+    // The session of a narrow credential does not cover what the module had before.
+    let narrow = wide
+        .narrow(&Narrow { fields: vec![(Field::Expose, "count".to_owned())], ..Narrow::default() }, None)
+        .unwrap();
+    let challenge = Challenge::new().unwrap();
+    let answer = challenge.answer(&world.alice, &narrow, &SESSION);
+    let policy = world.engine.policy().unwrap();
+    let session = policy.present(&narrow, (&challenge, &answer)).unwrap();
+    assert!(policy.admit_operation(&session, &reach(&wide).operation("eth0")).is_err());
+    assert!(policy.admit_operation(&session, &reach(&narrow).operation("eth0")).is_ok());
+}
+
+#[test]
+fn the_rights_of_a_user_are_those_of_the_present_configuration() {
+    use crate::identity::{Access, Caller, Connection, Peer};
+    let world = World::new();
+    let connection = Connection::new(Peer::Unix { uid: 4001, node: 0 });
+    let users = |operators: &[&str], users: &[&str]| {
+        let of = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let mut config = world.engine.config.write().unwrap();
+        let socket = config.socket.as_mut().unwrap();
+        (socket.operators, socket.users) = (of(operators), of(users));
+        drop(config);
+        world.engine.decide_anew();
+    };
+    let is_operator = || matches!(connection.caller(&world.engine), Ok(Caller::Operator));
+    assert_eq!(connection.access(&world.engine), Access::None);
+    users(&["4001"], &[]);
+    assert!(is_operator() && connection.payer(&world.engine).is_none());
+    users(&[], &["4001"]);
+    assert_eq!(connection.access(&world.engine), Access::User);
+    assert!(!is_operator() && connection.payer(&world.engine).is_some());
+    users(&[], &[]);
+    assert_eq!(connection.access(&world.engine), Access::None);
+}
+
+#[test]
+fn faults_of_the_node_are_told_to_its_operator_alone() {
+    let world = World::new();
+    let secret = world.folder.path().join("state").display().to_string();
+    let error = StoreError::Code { path: secret.clone(), hash: "00".to_owned() };
+    let told = world.engine.stored::<()>(Err(error)).unwrap_err();
+    assert!(!serde_json::to_string(&told).unwrap().contains(&secret), "{told}");
+    assert!(!told.to_string().contains(&secret));
+    assert!(told.for_operator().cause.contains(&secret));
+    assert!(world.engine.health().reasons[0].contains(&secret), "for the operator");
+}
+
+#[test]
+fn meters_of_a_credential_live_as_long_as_its_modules() {
+    let world = World::new();
+    for n in 0..3 {
+        let credential = world.credential(&[(Field::Memory, &format!("{}MiB", 64 + n))]);
+        world.install(&credential);
+        let mut modules = world.engine.modules();
+        let live = modules.get_mut(&world.key()).unwrap().live.as_mut().unwrap();
+        let Granted { node, admitted, .. } = live.granted.as_ref().unwrap();
+        let (one, two) = (node.meters(admitted, true).unwrap(), node.meters(admitted, true).unwrap());
+        let in_use = node.meters_in_use();
+        assert!(in_use > 0);
+        drop(one);
+        assert_eq!(node.meters_in_use(), in_use, "another module counts in them");
+        drop(two);
+        assert_eq!(node.meters_in_use(), 0, "{n}");
+        modules.remove(&world.key());
+        drop(modules);
+        world.engine.store.remove(&world.owner(), NAME, 1, None).unwrap();
+    }
+}

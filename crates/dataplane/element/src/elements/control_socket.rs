@@ -1,0 +1,427 @@
+//! ControlSocket(TCP, PORT | UNIX, FILENAME, READONLY, LOCALHOST, VERBOSE, RETRIES, RETRY_WARNINGS): other
+//! programs read and write handlers through a socket, in Click's protocol 1.3: READ, READDATA, READUNTIL,
+//! WRITE, WRITEDATA, WRITEUNTIL, CHECKREAD, CHECKWRITE, QUIT and HELP. A TCP socket listens on this machine
+//! only, unless LOCALHOST is false; PORT 0 lets the kernel choose one. At most 64 clients are served: another
+//! one ends the one that has been idle for longest, and 10 minutes without a command end one. A command has
+//! at most 64 KiB and 1 MiB of data. Who may connect may do what the operator may: all users of this machine
+//! with TCP, and with UNIX those whom the folder of FILENAME lets in.
+//! Expects: nothing.
+//! Gives: nothing.
+//! Handlers: port, requests.
+//! Example: `ControlSocket(UNIX, router.sock, READONLY true)`
+
+use super::inbox::Inbox;
+use super::stream::{Place, Server, Stream};
+use crate::runtime::account::add;
+use crate::runtime::element::{Cx, Element};
+use crate::runtime::handler::Access;
+use flame_click::time::SECOND;
+use flame_click::{Nanos, text};
+use std::cell::{Cell, RefCell};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+const SOURCE: &str = include_str!("control_socket.rs");
+
+/// Bytes of a line, and of the data of a command, at most.
+const LINE: usize = 64 << 10;
+const DATA: usize = 1 << 20;
+/// Requests that are answered before others work.
+const BURST: usize = 16;
+/// The time in which a client must send something.
+const IDLE: Duration = Duration::from_secs(600);
+/// The time between two attempts to listen.
+const RETRY: Nanos = Nanos(SECOND);
+
+const OK: u16 = 200;
+const SYNTAX: u16 = 500;
+const UNIMPLEMENTED: u16 = 501;
+const NO_ELEMENT: u16 = 510;
+const NO_HANDLER: u16 = 511;
+const HANDLER_ERROR: u16 = 520;
+const PERMISSION: u16 = 530;
+
+const HELP: [&str; 11] = [
+    "Commands supported:",
+    "READ handler [arg...]    read a handler, return DATA",
+    "READDATA handler len     the same, with len bytes as argument",
+    "READUNTIL handler term   the same, with the lines before term as argument",
+    "WRITE handler [arg...]   write a handler",
+    "WRITEDATA handler len    the same, with len bytes",
+    "WRITEUNTIL handler term  the same, with the lines before term",
+    "CHECKREAD handler        check whether a handler can be read",
+    "CHECKWRITE handler       check whether a handler can be written",
+    "QUIT                     close the connection",
+    "HELP                     print this",
+];
+
+/// A request of a client to the router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Read,
+    Write,
+    CheckRead,
+    CheckWrite,
+}
+
+struct Request {
+    verb: Verb,
+    handler: String,
+    data: String,
+    reply: SyncSender<Vec<u8>>,
+}
+
+fn messages(code: u16, lines: &[&str]) -> Vec<u8> {
+    let mut out = String::new();
+    for (n, line) in lines.iter().enumerate() {
+        let mark = if n + 1 < lines.len() { '-' } else { ' ' };
+        let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        out += &format!("{code}{mark}{line}\r\n");
+    }
+    text::encode(&out)
+}
+
+fn message(code: u16, line: &str) -> Vec<u8> {
+    messages(code, &[line])
+}
+
+/// The commands of one client.
+struct Client {
+    input: BufReader<Stream>,
+    /// Whether the last line ended with CR, so that an LF belongs to it.
+    after_cr: bool,
+}
+
+impl Client {
+    /// Reads a line without its end, which is CR, LF or both. None: the connection has ended.
+    fn line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        let mut line = Vec::new();
+        loop {
+            let available = self.input.fill_buf()?;
+            let Some(first) = available.first() else {
+                return Ok((!line.is_empty()).then_some(line));
+            };
+            if std::mem::take(&mut self.after_cr) && *first == b'\n' {
+                self.input.consume(1);
+                continue;
+            }
+            let end = available.iter().position(|b| matches!(b, b'\r' | b'\n'));
+            line.extend_from_slice(&available[..end.unwrap_or(available.len())]);
+            let taken = end.map_or(available.len(), |end| end + 1);
+            self.after_cr = end.is_some_and(|end| available[end] == b'\r');
+            self.input.consume(taken);
+            if line.len() > LINE {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            if end.is_some() {
+                return Ok(Some(line));
+            }
+        }
+    }
+
+    fn data(&mut self, length: usize) -> std::io::Result<Vec<u8>> {
+        let mut data = vec![0; length];
+        // The LF of a line that ended with CR is no data.
+        if std::mem::take(&mut self.after_cr) && self.input.fill_buf()?.first() == Some(&b'\n') {
+            self.input.consume(1);
+        }
+        self.input.read_exact(&mut data)?;
+        Ok(data)
+    }
+
+    /// Reads lines up to one that is `term`.
+    fn until(&mut self, term: &[u8]) -> std::io::Result<Vec<u8>> {
+        let mut data = Vec::new();
+        while let Some(line) = self.line()? {
+            if line.trim_ascii() == term {
+                return Ok(data);
+            }
+            data.extend(line);
+            data.push(b'\n');
+            if data.len() > DATA {
+                return Err(ErrorKind::InvalidData.into());
+            }
+        }
+        Err(ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Serves the client to its end.
+    fn serve(&mut self, inbox: &Inbox<Request>) -> std::io::Result<()> {
+        self.send(b"Click::ControlSocket/1.3\r\n")?;
+        while let Some(line) = self.line()? {
+            let (word, rest) = split(&line);
+            let command = String::from_utf8_lossy(word).to_uppercase();
+            let (handler, argument) = split(rest);
+            let wrong = message(SYNTAX, "Wrong number of arguments");
+            let verb = match command.as_str() {
+                "" => continue,
+                "READ" | "GET" | "READDATA" | "READUNTIL" => Verb::Read,
+                "WRITE" | "SET" | "WRITEDATA" | "SETDATA" | "WRITEUNTIL" => Verb::Write,
+                "CHECKREAD" => Verb::CheckRead,
+                "CHECKWRITE" => Verb::CheckWrite,
+                "QUIT" | "CLOSE" => return self.send(&message(OK, "Goodbye!")),
+                "HELP" => {
+                    self.send(&messages(OK, &HELP))?;
+                    continue;
+                }
+                "LLRPC" => {
+                    let length = split(argument).0;
+                    let length = String::from_utf8_lossy(length).parse().unwrap_or(0_usize);
+                    self.data(length.min(DATA))?;
+                    self.send(&message(UNIMPLEMENTED, "Cannot call LLRPC remotely"))?;
+                    continue;
+                }
+                _ => {
+                    self.send(&message(UNIMPLEMENTED, &format!("Command '{command}' unimplemented")))?;
+                    continue;
+                }
+            };
+            if handler.is_empty() || (command.starts_with("CHECK") && !argument.is_empty()) {
+                self.send(&wrong)?;
+                continue;
+            }
+            let data = if command.ends_with("DATA") {
+                let length = std::str::from_utf8(argument).ok().and_then(|n| n.parse().ok());
+                let Some(length) = length.filter(|length| *length <= DATA) else {
+                    self.send(&message(SYNTAX, &format!("Syntax error in '{command}'")))?;
+                    continue;
+                };
+                self.data(length)?
+            } else if command.ends_with("UNTIL") {
+                self.until(argument)?
+            } else {
+                argument.to_vec()
+            };
+            let (reply, answer) = sync_channel(1);
+            let (handler, data) = (text::decode(handler), text::decode(&data));
+            if !inbox.put(Request { verb, handler, data, reply }) {
+                return Ok(());
+            }
+            // The router may end meanwhile.
+            let Ok(answer) = answer.recv() else { return Ok(()) };
+            self.send(&answer)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.input.get_mut().write_all(bytes)
+    }
+}
+
+/// Splits off the first word.
+fn split(line: &[u8]) -> (&[u8], &[u8]) {
+    let line = line.trim_ascii();
+    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    (&line[..end], line[end..].trim_ascii())
+}
+
+struct ControlSocket {
+    place: Place,
+    is_read_only: bool,
+    is_verbose: bool,
+    warns: bool,
+    retries: Cell<u32>,
+    inbox: RefCell<Arc<Inbox<Request>>>,
+    server: RefCell<Option<Server>>,
+    requests: Cell<u64>,
+}
+
+impl ControlSocket {
+    fn listen(&self, cx: &Cx<'_>) -> std::io::Result<()> {
+        let inbox = self.inbox.borrow().clone();
+        inbox.adopt(cx.router.waker(cx.me));
+        let serve = move |stream: Stream| {
+            let Ok(copy) = stream.try_clone() else { return };
+            // A client that breaks the protocol or goes away ends its connection, and nothing else.
+            let _ = Client { input: BufReader::new(copy), after_cr: false }.serve(&inbox);
+            stream.shut();
+        };
+        *self.server.borrow_mut() = Some(Server::listen(&self.place, Some(IDLE), serve)?);
+        Ok(())
+    }
+
+    fn answer(&self, cx: &Cx<'_>, request: &Request) -> Vec<u8> {
+        let Request { verb, handler, data, .. } = request;
+        let name = by_number(cx, handler);
+        let access = match cx.router.access(&name) {
+            Access::NoElement(element) => {
+                return message(NO_ELEMENT, &format!("No element named '{element}'"));
+            }
+            Access::NoHandler => return message(NO_HANDLER, &format!("No handler named '{handler}'")),
+            Access::Handler { reads, writes } => (reads, writes),
+        };
+        match (verb, access) {
+            (Verb::CheckRead, (true, _)) => message(OK, &format!("Read handler '{handler}' OK")),
+            (Verb::CheckRead, _) => message(NO_HANDLER, &format!("Handler '{handler}' not readable")),
+            (Verb::CheckWrite | Verb::Write, (_, true)) if self.is_read_only => {
+                message(PERMISSION, &format!("Permission denied for '{handler}'"))
+            }
+            (Verb::CheckWrite, (_, true)) => message(OK, &format!("Write handler '{handler}' OK")),
+            (Verb::CheckWrite, _) => message(NO_HANDLER, &format!("Handler '{handler}' not writable")),
+            (Verb::Read, (false, _)) => message(PERMISSION, &format!("Handler '{handler}' write-only")),
+            (Verb::Write, (_, false)) => message(PERMISSION, &format!("Handler '{handler}' read-only")),
+            (Verb::Read, _) => match cx.router.read(None, &name, data) {
+                Ok(value) => {
+                    let value = text::encode(&value);
+                    let mut out = message(OK, &format!("Read handler '{handler}' OK"));
+                    out.extend(format!("DATA {}\r\n", value.len()).into_bytes());
+                    out.extend(value);
+                    out
+                }
+                Err(e) => failed(&format!("Read handler '{handler}' error:"), &e),
+            },
+            (Verb::Write, _) => match cx.router.write(None, &name, data) {
+                Ok(()) => message(OK, &format!("Write handler '{handler}' OK")),
+                Err(e) => failed(&format!("Write handler '{handler}' error:"), &e),
+            },
+        }
+    }
+}
+
+fn failed(first: &str, error: &str) -> Vec<u8> {
+    let lines: Vec<&str> = std::iter::once(first).chain(error.lines()).collect();
+    messages(HANDLER_ERROR, &lines)
+}
+
+/// Replaces the number of an element, from 1, by its name.
+fn by_number(cx: &Cx<'_>, handler: &str) -> String {
+    let Some((element, rest)) = handler.split_once('.') else { return handler.to_owned() };
+    let number = element.parse::<usize>().ok().filter(|_| !cx.router.by_name.contains_key(element));
+    match number.and_then(|n| cx.router.nodes.get(n.checked_sub(1)?)) {
+        Some(node) => format!("{}.{rest}", node.name),
+        None if number == Some(0) => rest.to_owned(),
+        None => handler.to_owned(),
+    }
+}
+
+impl Element for ControlSocket {
+    fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
+        match self.listen(cx) {
+            Ok(()) => Ok(()),
+            Err(e) if self.retries.get() > 0 => {
+                if self.warns {
+                    cx.error(&format!("{e} ({} tries left)", self.retries.get()));
+                }
+                cx.timer_after(0, RETRY);
+                Ok(())
+            }
+            // The element that this one replaces may have the socket, and hands it over before tasks run.
+            Err(e) if e.kind() == ErrorKind::AddrInUse && cx.router.parse.is_some() => {
+                cx.reschedule();
+                Ok(())
+            }
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    fn run_timer(&self, cx: &Cx<'_>, _: usize) {
+        if self.server.borrow().is_some() {
+            return;
+        }
+        self.retries.set(self.retries.get().saturating_sub(1));
+        if let Err(e) = self.listen(cx) {
+            if self.warns || self.retries.get() == 0 {
+                cx.error(&format!("{e} ({} tries left)", self.retries.get()));
+            }
+            match self.retries.get() {
+                0 => cx.router.please_stop(),
+                _ => cx.timer_after(0, RETRY),
+            }
+        }
+    }
+
+    fn run_task(&self, cx: &Cx<'_>) -> bool {
+        if self.server.borrow().is_none()
+            && self.retries.get() == 0
+            && let Err(e) = self.listen(cx)
+        {
+            cx.error(&e.to_string());
+            return false;
+        }
+        let (inbox, mut requests) = (self.inbox.borrow().clone(), Vec::new());
+        if inbox.take(BURST, &mut requests) {
+            cx.reschedule();
+        }
+        for request in &requests {
+            add(&self.requests, 1);
+            let answer = self.answer(cx, request);
+            if self.is_verbose {
+                cx.error(&format!("{:?} {}", request.verb, request.handler));
+            }
+            // The client may have gone.
+            let _ = request.reply.try_send(answer);
+        }
+        !requests.is_empty()
+    }
+
+    fn cleanup(&self, _: &Cx<'_>) {
+        if self.server.borrow_mut().take().is_some() {
+            self.inbox.borrow().close();
+        }
+    }
+
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        if old.place != self.place || self.server.borrow().is_some() {
+            return;
+        }
+        if let Some(server) = old.server.borrow_mut().take() {
+            let inbox = old.inbox.borrow().clone();
+            inbox.adopt(cx.router.waker(cx.me));
+            (*self.inbox.borrow_mut(), *self.server.borrow_mut()) = (inbox, Some(server));
+        }
+    }
+
+    fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
+        match name {
+            "requests" => Some(Ok(self.requests.get().to_string())),
+            "port" => {
+                let address = self.server.borrow().as_ref().and_then(|server| server.address);
+                Some(Ok(address.map_or(String::new(), |a| a.port().to_string())))
+            }
+            _ => None,
+        }
+    }
+
+    fn handlers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("port", "r"), ("requests", "r")]
+    }
+}
+
+class!(
+    CONTROL_SOCKET,
+    "ControlSocket",
+    "0/0",
+    "a/a",
+    ["TYPE", "PORT", "FILENAME", "READONLY", "LOCALHOST", "VERBOSE", "RETRIES", "RETRY_WARNINGS"],
+    |args, _| {
+        let kind: String = args.req("TYPE");
+        let is_local = args.key("LOCALHOST").unwrap_or(true);
+        let place = match kind.to_uppercase().as_str() {
+            "TCP" => {
+                let port: u16 = args.req("PORT");
+                let address = if is_local { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+                Place::Tcp(SocketAddr::from((address, port)))
+            }
+            "UNIX" => Place::Unix(args.req::<String>("FILENAME").into()),
+            _ => {
+                args.error(format!("TYPE: expected TCP or UNIX, found '{kind}'"));
+                Place::Unix(String::new().into())
+            }
+        };
+        Box::new(ControlSocket {
+            place,
+            is_read_only: args.key("READONLY").unwrap_or(false),
+            is_verbose: args.key("VERBOSE").unwrap_or(false),
+            warns: args.key("RETRY_WARNINGS").unwrap_or(true),
+            retries: Cell::new(args.key("RETRIES").unwrap_or(0)),
+            inbox: RefCell::new(Arc::new(Inbox::new(64))),
+            server: RefCell::default(),
+            requests: Cell::new(0),
+        })
+    }
+);

@@ -1,0 +1,340 @@
+//! FromDevice(DEVNAME, PROMISC, SNAPLEN, SNIFFER, BPF_FILTER, METHOD, BURST, OUTBOUND, FORCE_IP, HEADROOM,
+//! TIMESTAMP, RING): the frames that an interface of this machine receives. PROMISC true (false) receives
+//! those for other machines, too; OUTBOUND true those that this machine sends. BPF_FILTER is a filter as for
+//! tcpdump. With SNIFFER false (true), the kernel does not handle any packet of the interface while this
+//! element is there, not even ARP; it needs CAP_BPF, CAP_NET_ADMIN and Linux 6.6. At most BURST (64) frames
+//! are taken at a time, from a ring of RING (128) blocks of 128 KiB, where a frame waits for at most 1 ms.
+//! METHOD is LINUX: an AF_PACKET ring (TPACKET_V3). PCAP is another name for it; XDP, NETMAP and DPDK are not
+//! there. Frames that the card or the kernel joined are cut into the segments that were sent, missing
+//! checksums are computed, and VLAN tags are put back, so that each packet is a right frame. SNAPLEN bytes of
+//! it are kept (all). HEADROOM bytes (64) are free in front. With FORCE_IP true, packets that are not IPv4 or
+//! IPv6 are dropped. It needs CAP_NET_RAW.
+//! Expects: nothing.
+//! Gives: frames with their times, unless TIMESTAMP is false, and their types (broadcast, multicast, for
+//! another host). IPv4 headers are marked.
+//! Handlers: count, kernel_drops, encap, reset_counts (w).
+//! Example: `FromDevice(eth0, SNIFFER false) -> Classifier(12/0800, -)`
+
+use super::watch::Watch;
+use crate::runtime::account::add;
+use crate::runtime::element::{Cx, Element};
+use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, HEADROOM, Kind, Packet, TAILROOM};
+use flame_abi::LinkType;
+use flame_click::time::SECOND;
+use flame_click::{Args, Ip, Nanos};
+use flame_filter::Filter;
+use flame_source::live::{DeviceOptions, FrameIn, Receiver, Unfinishable, may_open};
+use std::cell::{Cell, RefCell};
+
+const SOURCE: &str = include_str!("from_device.rs");
+
+/// An open interface, and the thread that waits for its frames.
+struct Open {
+    receiver: Receiver,
+    watch: Watch,
+}
+
+/// The properties of packets, and of the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settings {
+    name: String,
+    options: DeviceOptions,
+}
+
+struct FromDevice {
+    settings: Settings,
+    filter: Option<(String, Filter)>,
+    burst: usize,
+    snaplen: usize,
+    headroom: usize,
+    force_ip: bool,
+    has_times: bool,
+    open: RefCell<Option<Open>>,
+    /// Whether the interface was removed, or could not be opened.
+    has_failed: Cell<bool>,
+    count: Cell<u64>,
+    /// The drops of the kernel that were there at the last reset.
+    drops_before: Cell<u64>,
+    /// Room for the headers of a frame that is cut.
+    front: RefCell<Vec<u8>>,
+}
+
+impl FromDevice {
+    fn open(&self, cx: &Cx<'_>) -> Result<Open, String> {
+        let Settings { name, options } = &self.settings;
+        let receiver = Receiver::open(name, options).map_err(|e| e.to_string())?;
+        let fd = receiver.fd().try_clone_to_owned();
+        let watch = fd.and_then(|fd| Watch::new(fd, false, cx.router.waker(cx.me)));
+        let watch = watch.map_err(|e| format!("interface {name}: {e}"))?;
+        cx.message(&format!(
+            "{}: interface {name} by an AF_PACKET ring (TPACKET_V3) of {} MiB; the kernel {} its packets",
+            cx.declaration(),
+            receiver.bytes() >> 20,
+            if options.is_sniffer { "handles" } else { "does not handle" },
+        ));
+        Ok(Open { receiver, watch })
+    }
+
+    /// Adds the packets of a frame to a batch: one, or its segments.
+    fn take(&self, cx: &Cx<'_>, frame: FrameIn<'_>, link: LinkType, batch: &mut Batch) {
+        let cut_off = frame.wire_len as usize - frame.bytes.len().min(frame.wire_len as usize);
+        let before = batch.len();
+        let mut each = |front: &[u8], rest: &[u8]| {
+            let mut packet = Packet::with_room(self.headroom, front.len() + rest.len(), TAILROOM);
+            let (first, second) = packet.data_mut().split_at_mut(front.len());
+            first.copy_from_slice(front);
+            second.copy_from_slice(rest);
+            batch.push(packet);
+        };
+        let finished = match cut_off > 0 && !frame.work.is_nothing() {
+            true => Err(Unfinishable::CutOff),
+            false => frame.work.finish(frame.bytes, &mut self.front.borrow_mut(), &mut each),
+        };
+        if let Err(why) = finished {
+            each(&[], frame.bytes);
+            cx.made(1);
+            let cause = match why {
+                Unfinishable::CutOff => "cut off",
+                Unfinishable::Unknown => "joined segments of a kind that is not known",
+            };
+            return batch.pop().into_iter().for_each(|p| cx.drop(cause, p));
+        }
+        cx.made(batch.len() - before);
+        let mut at = before;
+        while at < batch.len() {
+            match self.complete(&mut batch[at], &frame, link, cut_off) {
+                Ok(()) => at += 1,
+                Err(cause) => cx.drop(cause, batch.remove(at)),
+            }
+        }
+    }
+
+    /// Sets marks and annotations. Returns the cause if it is dropped.
+    fn complete(
+        &self,
+        p: &mut Packet,
+        frame: &FrameIn<'_>,
+        link: LinkType,
+        cut_off: usize,
+    ) -> Result<(), &'static str> {
+        let whole = p.len() + cut_off;
+        let wire = u32::try_from(whole).unwrap_or(u32::MAX);
+        if self.filter.as_ref().is_some_and(|(_, filter)| !filter.matches(p.data(), wire)) {
+            return Err("filter");
+        }
+        if self.has_times {
+            p.anno.time = Nanos(i64::try_from(frame.ts_ns).unwrap_or(i64::MAX));
+        }
+        p.anno.kind = match frame.kind {
+            1 => Kind::Broadcast,
+            2 => Kind::Multicast,
+            3 => Kind::OtherHost,
+            4 => Kind::Outgoing,
+            _ => Kind::Host,
+        };
+        let mut at = 0;
+        let mut version = p.data().first().map_or(0, |b| b >> 4);
+        if link == LinkType::ETHERNET {
+            p.set_link(0);
+            at = 14;
+            while matches!(super::util::be16(p.data(), at - 2), 0x8100 | 0x88a8) && at < 22 {
+                at += 4;
+            }
+            version = match super::util::be16(p.data(), at - 2) {
+                0x0800 if p.data().get(at).is_some_and(|b| b >> 4 == 4) => 4,
+                0x86dd => 6,
+                _ => 0,
+            };
+        }
+        if version == 4 {
+            super::util::mark_ip(p, at);
+            let dst = Ip(super::util::be32(p.data(), at + 16));
+            p.anno.set_dst_ip(dst);
+        } else if self.force_ip && version != 6 {
+            return Err("no IP packet");
+        }
+        p.truncate(self.snaplen);
+        let missing = u32::try_from(whole - p.len()).unwrap_or(u32::MAX);
+        p.anno.set_u32(ANNO_EXTRA_LENGTH, missing);
+        Ok(())
+    }
+}
+
+impl Element for FromDevice {
+    fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
+        cx.reschedule();
+        // With hot swapping, the element that this one replaces hands its ring over before tasks run.
+        if cx.router.parse.is_some() || cx.router.is_initialized.get() {
+            return may_open(&self.settings.name).map(drop).map_err(|e| e.to_string());
+        }
+        *self.open.borrow_mut() = Some(self.open(cx)?);
+        Ok(())
+    }
+
+    fn run_task(&self, cx: &Cx<'_>) -> bool {
+        if self.has_failed.get() {
+            return false;
+        }
+        if self.open.borrow().is_none() {
+            match self.open(cx) {
+                Ok(open) => *self.open.borrow_mut() = Some(open),
+                Err(e) => {
+                    self.has_failed.set(true);
+                    cx.error(&e);
+                    return false;
+                }
+            }
+        }
+        let mut batch = Batch::default();
+        let taken = {
+            let mut open = self.open.borrow_mut();
+            let Some(Open { receiver, watch }) = open.as_mut() else { return false };
+            let link = receiver.link();
+            let taken = receiver.take(self.burst, &mut |frame| self.take(cx, frame, link, &mut batch));
+            if receiver.is_ready() {
+                cx.reschedule();
+            } else {
+                match receiver.look() {
+                    Ok(message) => {
+                        message.iter().for_each(|text| cx.error(text));
+                        watch.arm();
+                        if receiver.is_down() {
+                            cx.timer_after(0, Nanos(SECOND));
+                        }
+                    }
+                    Err(e) => {
+                        self.has_failed.set(true);
+                        cx.error(&e.to_string());
+                    }
+                }
+            }
+            taken
+        };
+        add(&self.count, batch.len());
+        cx.push(0, batch);
+        taken > 0
+    }
+
+    /// Looks at an interface that is down.
+    fn run_timer(&self, cx: &Cx<'_>, _: usize) {
+        cx.reschedule();
+    }
+
+    fn cleanup(&self, _: &Cx<'_>) {
+        *self.open.borrow_mut() = None;
+    }
+
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        self.count.set(old.count.get());
+        self.drops_before.set(old.drops_before.get());
+        if old.settings != self.settings || self.open.borrow().is_some() {
+            return;
+        }
+        if let Some(open) = old.open.borrow_mut().take() {
+            open.watch.adopt(cx.router.waker(cx.me));
+            *self.open.borrow_mut() = Some(open);
+        }
+    }
+
+    fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
+        Some(Ok(match name {
+            "count" => self.count.get().to_string(),
+            "kernel_drops" | "kernel-drops" => {
+                let drops = self.open.borrow_mut().as_mut().map_or(0, |open| open.receiver.drops());
+                drops.saturating_sub(self.drops_before.get()).to_string()
+            }
+            "encap" => match self.open.borrow().as_ref().map(|open| open.receiver.link()) {
+                Some(LinkType::RAW) => "IP".to_owned(),
+                _ => "ETHER".to_owned(),
+            },
+            _ => return None,
+        }))
+    }
+
+    fn write(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<(), String>> {
+        (name == "reset_counts").then(|| {
+            self.count.set(0);
+            let drops = self.open.borrow_mut().as_mut().map_or(0, |open| open.receiver.drops());
+            self.drops_before.set(drops);
+            Ok(())
+        })
+    }
+
+    fn handlers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("count", "r"), ("kernel_drops", "r"), ("kernel-drops", "r"), ("encap", "r"), ("reset_counts", "w")]
+    }
+}
+
+/// Reads the METHOD of an element for devices.
+pub fn method(args: &mut Args<'_>) {
+    match args.key::<String>("METHOD").as_deref() {
+        None | Some("LINUX" | "PCAP") => {}
+        Some(other @ ("XDP" | "NETMAP" | "DPDK")) => {
+            args.error(format!("METHOD {other} is not available: frames come by AF_PACKET, which is LINUX"));
+        }
+        Some(other) => args.error(format!("METHOD: expected LINUX or PCAP, found '{other}'")),
+    }
+}
+
+class!(
+    FROM_DEVICE,
+    "FromDevice",
+    "0/1",
+    "/h",
+    [
+        "DEVNAME",
+        "PROMISC",
+        "SNAPLEN",
+        "SNIFFER",
+        "BPF_FILTER",
+        "METHOD",
+        "BURST",
+        "OUTBOUND",
+        "FORCE_IP",
+        "HEADROOM",
+        "TIMESTAMP",
+        "RING"
+    ],
+    |args, _| {
+        let name: String = args.req("DEVNAME");
+        let is_promiscuous = args.opt("PROMISC").unwrap_or(false);
+        let snaplen = args.opt::<u32>("SNAPLEN").unwrap_or(u32::MAX);
+        let blocks = args.key("RING").unwrap_or(128_u16);
+        if !(2..=4096).contains(&blocks) {
+            args.error(format!("RING: expected 2 to 4096 blocks, found {blocks}"));
+        }
+        let burst = args.key("BURST").unwrap_or(64_u16);
+        if !(1..=1024).contains(&burst) {
+            args.error(format!("BURST: expected 1 to 1024, found {burst}"));
+        }
+        method(args);
+        let mut filter = None;
+        if let Some(text) = args.key::<String>("BPF_FILTER") {
+            match Filter::compile(&text, LinkType::ETHERNET) {
+                Ok(compiled) => filter = Some((text, compiled)),
+                Err(e) => args.error(format!("BPF_FILTER: {e}")),
+            }
+        }
+        let options = DeviceOptions {
+            is_promiscuous,
+            is_outgoing: args.key("OUTBOUND").unwrap_or(false),
+            is_sniffer: args.key("SNIFFER").unwrap_or(true),
+            blocks: usize::from(blocks),
+        };
+        Box::new(FromDevice {
+            settings: Settings { name, options },
+            filter,
+            burst: usize::from(burst),
+            snaplen: snaplen as usize,
+            headroom: usize::from(args.key("HEADROOM").unwrap_or(HEADROOM as u16)),
+            force_ip: args.key("FORCE_IP").unwrap_or(false),
+            has_times: args.key("TIMESTAMP").unwrap_or(true),
+            open: RefCell::default(),
+            has_failed: Cell::new(false),
+            count: Cell::new(0),
+            drops_before: Cell::new(0),
+            front: RefCell::default(),
+        })
+    }
+);

@@ -1,0 +1,165 @@
+//! ICMPRewriter(MAPS, DST_ANNO): rewrites ICMP errors about flows of rewriters, so that they reach the host
+//! that sent the packet, which finds its own packet quoted. MAPS are the names of IPRewriter, TCPRewriter,
+//! UDPRewriter, IPAddrRewriter or ICMPPingRewriter elements, with spaces between. With DST_ANNO true (true),
+//! the annotation is set to the new destination.
+//! Expects: ICMP errors with marked IP headers.
+//! Gives: 0: errors about a flow of MAPS; 1, if connected: other packets, which are dropped else.
+//! Handlers: count.
+//! Example: `wan [1] -> ICMPRewriter(rw ping) -> lan`
+
+use super::rewriter::{is_rewriter, peek};
+use super::rewriter_flows::{ECHO, ECHO_REPLY, Flow};
+use super::util::{be16, be32, ip_header, put16, put32, set_ip_checksum, sum, update};
+use crate::runtime::account::add;
+use crate::runtime::element::{Cx, Element};
+use crate::runtime::packet::Packet;
+use flame_click::{Ip, text};
+use std::cell::{Cell, RefCell};
+
+const SOURCE: &str = include_str!("icmp_rewriter.rs");
+
+struct IcmpRewriter {
+    names: Vec<String>,
+    maps: RefCell<Vec<usize>>,
+    dst_anno: bool,
+    count: Cell<u64>,
+}
+
+/// The packet that an ICMP error quotes.
+struct Quoted {
+    /// The offset of its IP header, and of what follows it.
+    at: usize,
+    payload: usize,
+    flow: Flow,
+}
+
+/// Returns the quoted packet of an ICMP error, if it belongs to a flow.
+fn quoted(p: &Packet) -> Option<Quoted> {
+    let h = ip_header(p).filter(|h| h.protocol == 1 && h.is_first_fragment())?;
+    // Unreachable, source quench, redirect, time exceeded, parameter problem.
+    if !matches!(p.data().get(h.payload())?, 3 | 4 | 5 | 11 | 12) {
+        return None;
+    }
+    let at = h.payload() + 8;
+    let d = p.data().get(..h.end())?;
+    let ip = d.get(at..).filter(|ip| ip.len() >= 20 && ip[0] >> 4 == 4)?;
+    let length = usize::from(ip[0] & 15) * 4;
+    let rest = ip.get(length..).filter(|_| length >= 20 && be16(ip, 6) & 0x1fff == 0)?;
+    let ports = match ip[9] {
+        6 | 17 if rest.len() >= 8 => (be16(rest, 0), be16(rest, 2)),
+        1 if rest.len() >= 8 && matches!(rest[0], ECHO | ECHO_REPLY) => (be16(rest, 4), be16(rest, 4)),
+        // Only addresses are known of others.
+        _ => (0, 0),
+    };
+    let (src, dst) = ((Ip(be32(ip, 12)), ports.0), (Ip(be32(ip, 16)), ports.1));
+    Some(Quoted { at, payload: at + length, flow: Flow { protocol: ip[9], src, dst } })
+}
+
+/// Writes a port or an identifier, and the checksum at `check` if it is quoted.
+fn set_port(d: &mut [u8], at: usize, check: usize, end: usize, value: u16) {
+    let old = be16(d, at);
+    put16(d, at, value);
+    if check + 2 <= end && be16(d, check) != 0 {
+        let new = update(be16(d, check), old, value);
+        put16(d, check, new);
+    }
+}
+
+/// Writes an address of a quoted packet. Its own IP checksum is set afterwards.
+fn set_address(d: &mut [u8], at: usize, check: Option<usize>, end: usize, value: Ip) {
+    let old = be32(d, at);
+    put32(d, at, value.0);
+    if let Some(check) = check.filter(|c| c + 2 <= end && be16(d, *c) != 0) {
+        let new = update(be16(d, check), (old >> 16) as u16, (value.0 >> 16) as u16);
+        put16(d, check, update(new, old as u16, value.0 as u16));
+    }
+}
+
+impl IcmpRewriter {
+    /// Rewrites an error, for packets that go from `to.src` to `to.dst` now.
+    fn rewrite(&self, p: &mut Packet, quoted: &Quoted, to: Flow) {
+        let Some(h) = ip_header(p) else { return };
+        let (message, end) = (h.payload(), h.end());
+        let before = sum(&p.data()[message + 4..end]);
+        // The quoted packet went the other way.
+        let own = to.reverse();
+        let d = p.data_mut();
+        let (check, ports) = match quoted.flow.protocol {
+            6 => (Some(quoted.payload + 16), Some((0, 2))),
+            17 => (Some(quoted.payload + 6), Some((0, 2))),
+            1 => (None, Some((4, 4))),
+            _ => (None, None),
+        };
+        set_address(d, quoted.at + 12, check, end, own.src.0);
+        set_address(d, quoted.at + 16, check, end, own.dst.0);
+        set_ip_checksum(&mut d[quoted.at..quoted.payload]);
+        let check = check.unwrap_or(quoted.payload + 2);
+        if let Some((first, second)) = ports.filter(|_| quoted.payload + 8 <= end) {
+            set_port(d, quoted.payload + first, check, end, own.src.1);
+            if first != second {
+                set_port(d, quoted.payload + second, check, end, own.dst.1);
+            }
+        }
+        let after = sum(&d[message + 4..end]);
+        let value = update(be16(d, message + 2), before as u16, after as u16);
+        put16(d, message + 2, value);
+        // An error of the other end itself comes from that end.
+        if h.source == quoted.flow.dst.0 {
+            super::ip::set_ip(p, true, to.src.0);
+        }
+        super::ip::set_ip(p, false, to.dst.0);
+        if self.dst_anno {
+            p.anno.set_dst_ip(to.dst.0);
+        }
+    }
+}
+
+impl Element for IcmpRewriter {
+    fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
+        let mut maps = Vec::new();
+        for name in &self.names {
+            let found = cx.router.lookup(cx.name(), name);
+            let found = found.filter(|at| is_rewriter(&*cx.router.element(*at)));
+            maps.push(found.ok_or_else(|| format!("MAPS: expected a rewriter, found '{name}'"))?);
+        }
+        *self.maps.borrow_mut() = maps;
+        Ok(())
+    }
+
+    fn action(&self, cx: &Cx<'_>, mut p: Packet) -> Option<Packet> {
+        let Some(quoted) = quoted(&p) else {
+            cx.push_or_drop(1, "no ICMP error", p);
+            return None;
+        };
+        let (flow, now) = (quoted.flow.reverse(), cx.now());
+        let found = self.maps.borrow().iter().find_map(|at| peek(&*cx.router.element(*at), flow, now));
+        match found {
+            Some(to) => {
+                self.rewrite(&mut p, &quoted, to);
+                add(&self.count, 1);
+                Some(p)
+            }
+            None => {
+                cx.push_or_drop(1, "no mapping", p);
+                None
+            }
+        }
+    }
+
+    fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
+        (name == "count").then(|| Ok(self.count.get().to_string()))
+    }
+
+    fn handlers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("count", "r")]
+    }
+}
+
+class!(ICMP_REWRITER, "ICMPRewriter", "1/1-2", "a/ah", ["MAPS", "DST_ANNO"], |args, _| {
+    let names = text::words(&args.req::<String>("MAPS"));
+    if names.is_empty() && !args.has_errors() {
+        args.error("MAPS: expected names of rewriters, found none");
+    }
+    let dst_anno = args.key("DST_ANNO").unwrap_or(true);
+    Box::new(IcmpRewriter { names, maps: RefCell::default(), dst_anno, count: Cell::new(0) })
+});

@@ -1,0 +1,406 @@
+//! Module(FILE, NAME VALUE..., CREDENTIAL, IDENTITY, EXPOSE, SELECT, TRANSFORM, INTERVAL, RESTART, BUDGET,
+//! ENCAP, ON_EVICT, LIVE, CAPACITY): runs a module of WebAssembly on the packets that pass. FILE is its path
+//! or the name of an installed one; NAME VALUE sets one of its parameters. Without a policy the module has
+//! the rights of the operator, which EXPOSE (headers), SELECT and TRANSFORM narrow; with `flame click
+//! --policy`, those of the CREDENTIAL, whose holder's key is in the file IDENTITY. Packets begin with an
+//! Ethernet header, or with IP if ENCAP is IP. A module that has ended after a fault (more than RESTART of
+//! them), or lost its grant, lets packets pass, or ON_EVICT drop drops them. With LIVE true, other elements
+//! work between the slices of a metered module's call, and packets that find no room meanwhile do not reach
+//! the module.
+//! Expects: anything. A module that forwards (`[ports]` in its manifest) takes packets that are pushed.
+//! Gives: the same packets; of a module that forwards, those that it sends, from the output that it names.
+//! Packets that its view does not show leave by output 0. CAPACITY (4096) packets wait for it. The module's
+//! records go to `flame click --records`.
+//! Handlers: account, module, stats, faults, gone, length.
+//! Example: `FromDump(in.pcap) -> Module(rtt, slots 4096) -> q`
+
+use super::module_forward::Forwarding;
+use crate::modules::{Asked, Prepared, Running};
+use crate::runtime::element::{Cx, Element};
+use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, Packet};
+use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
+use flame_click::text::first_word;
+use flame_source::{RawBlock, RawPacket};
+use std::cell::{Cell, RefCell};
+
+const SOURCE: &str = include_str!("module.rs");
+
+/// The fate of packets when the module is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnEvict {
+    Pass,
+    Drop,
+}
+
+/// The life of an element's module. It starts at most once.
+enum State {
+    Ready(Box<dyn Prepared>),
+    Running(Box<dyn Running>),
+    /// It has ended, or runs in the element that has replaced this one. Nothing starts here any more.
+    Over,
+}
+
+impl State {
+    fn running(&mut self) -> Option<&mut Box<dyn Running>> {
+        if let Self::Running(running) = self { Some(running) } else { None }
+    }
+}
+
+struct Module {
+    /// The element's arguments, by which it recognizes itself in another router.
+    config: String,
+    file: String,
+    state: RefCell<State>,
+    /// Whether starting failed, or the output did. Then the module is gone.
+    has_failed: Cell<bool>,
+    /// The state that the last module of this element left, for the handlers.
+    last: RefCell<(flame_plan::Account, Vec<String>)>,
+    on_evict: OnEvict,
+    link: LinkType,
+    block: RefCell<RawBlock>,
+    /// For a module that forwards.
+    forward: Option<Forwarding>,
+}
+
+impl Module {
+    fn is_gone(&self) -> bool {
+        self.has_failed.get() || self.state.borrow_mut().running().is_some_and(|r| r.is_gone())
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Over)
+    }
+
+    /// Lets the module work, which is started if it does not run yet. A failure of its output ends it.
+    fn work<T>(&self, cx: &Cx<'_>, act: impl FnOnce(&mut dyn Running) -> Result<T, String>) -> Option<T> {
+        if self.has_failed.get() {
+            return None;
+        }
+        let mut state = self.state.borrow_mut();
+        let worked = match std::mem::replace(&mut *state, State::Over) {
+            State::Ready(prepared) => prepared.start(),
+            State::Running(running) => Ok(running),
+            State::Over => return None,
+        };
+        let worked = worked.and_then(|mut running| {
+            let worked = act(&mut *running);
+            *state = State::Running(running);
+            worked
+        });
+        match worked {
+            Ok(value) => Some(value),
+            Err(e) => {
+                self.has_failed.set(true);
+                cx.error(&e);
+                None
+            }
+        }
+    }
+
+    /// Offers packets to the module, in blocks.
+    fn measure(&self, cx: &Cx<'_>, packets: &[Packet]) {
+        let now = cx.now();
+        let mut rest = packets;
+        while !rest.is_empty() {
+            let taken = fill(&mut self.block.borrow_mut(), rest, self.link, now);
+            rest = &rest[taken..];
+            let busy = self.work(cx, |running| {
+                running.packets(&self.block.borrow())?;
+                Ok(running.is_busy())
+            });
+            if busy == Some(true) {
+                cx.reschedule();
+            }
+        }
+    }
+
+    /// Returns those of the packets that go on, after the module has seen them.
+    fn pass(&self, cx: &Cx<'_>, mut batch: Batch) -> Batch {
+        if !self.is_gone() {
+            self.measure(cx, &batch);
+        } else if self.on_evict == OnEvict::Drop {
+            batch.drain(..).for_each(|p| cx.drop("module gone", p));
+        }
+        batch
+    }
+
+    /// Lets a module that forwards decide about the packets that wait, and sends them on. Those that come
+    /// meanwhile wait for the next step, so that a cycle does not keep the others from their turn.
+    fn forward(&self, cx: &Cx<'_>, forward: &Forwarding) {
+        // A packet that comes back while others are sent waits for its turn.
+        let Some(_turn) = forward.enter() else { return };
+        let mut left = forward.waiting();
+        loop {
+            if let Some(decisions) = self.work(cx, |running| Ok(running.decided())).flatten() {
+                forward.apply(cx, decisions, self.on_evict);
+                continue;
+            }
+            if self.has_failed.get() {
+                forward.fail(cx, self.on_evict);
+                break;
+            }
+            if self.is_over() {
+                // The element that has replaced this one is handed what waits here.
+                return;
+            }
+            let is_busy = |running: &mut dyn Running| Ok(running.is_busy());
+            if forward.is_in_flight() || self.work(cx, is_busy) == Some(true) {
+                // Its call continues in another slice.
+                return cx.reschedule();
+            }
+            if left == 0 {
+                break;
+            }
+            let mut block = self.block.borrow_mut();
+            let Some(port) = forward.load(&mut block, self.link, cx.now()) else { break };
+            let pushed = self.work(cx, |running| running.push(port, &mut block));
+            let count = if pushed.is_some() { block.packets.len() } else { 0 };
+            forward.pushed(count);
+            left = left.saturating_sub(count);
+        }
+        if forward.waiting() > 0 {
+            cx.reschedule();
+        }
+    }
+
+    /// Ends the module.
+    fn finish(&self, is_interrupted: bool) -> Result<(), String> {
+        let state = std::mem::replace(&mut *self.state.borrow_mut(), State::Over);
+        let State::Running(mut running) = state else { return Ok(()) };
+        *self.last.borrow_mut() = (running.account(), running.faults());
+        running.end(is_interrupted)
+    }
+
+    fn state(&self) -> (flame_plan::Account, Vec<String>) {
+        match self.state.borrow_mut().running() {
+            Some(running) => (running.account(), running.faults()),
+            None => self.last.borrow().clone(),
+        }
+    }
+}
+
+/// Copies packets into a block. Returns their number, which is at least 1.
+pub(super) fn fill<'a>(
+    block: &mut RawBlock,
+    packets: impl IntoIterator<Item = &'a Packet>,
+    link: LinkType,
+    now: flame_click::Nanos,
+) -> usize {
+    // The memory of the last block is used again, unless somebody keeps it.
+    let last = std::mem::take(&mut block.data);
+    let mut data = last.try_into_mut().unwrap_or_default();
+    data.clear();
+    block.packets.clear();
+    for p in packets.into_iter().take(MAX_BLOCK_PACKETS) {
+        if data.len() >= MAX_BLOCK_BYTES {
+            break;
+        }
+        let bytes = &p.data()[..p.len().min(MAX_PACKET)];
+        let time = if p.anno.time.0 > 0 { p.anno.time } else { now };
+        block.packets.push(RawPacket {
+            ts_ns: u64::try_from(time.0).unwrap_or(0),
+            offset: data.len() as u32,
+            cap_len: bytes.len() as u32,
+            wire_len: (p.len() as u32).saturating_add(p.anno.u32(ANNO_EXTRA_LENGTH)),
+            link,
+        });
+        data.extend_from_slice(bytes);
+    }
+    block.data = data.freeze();
+    block.packets.len()
+}
+
+impl Element for Module {
+    fn push(&self, cx: &Cx<'_>, port: usize, batch: Batch) {
+        match &self.forward {
+            None => {
+                let batch = self.pass(cx, batch);
+                cx.push(0, batch);
+            }
+            Some(forward) => {
+                forward.take(cx, port, batch);
+                self.forward(cx, forward);
+            }
+        }
+    }
+    fn pull(&self, cx: &Cx<'_>, _: usize, max: usize, out: &mut Batch) {
+        let mut batch = Batch::default();
+        cx.pull(0, max, &mut batch);
+        out.extend(self.pass(cx, batch).drain(..));
+    }
+    fn run_task(&self, cx: &Cx<'_>) -> bool {
+        // A module that does not run is not started for this.
+        if self.state.borrow_mut().running().is_none() && self.held() == 0 {
+            return false;
+        }
+        let had_packets = self.held() > 0;
+        let is_left = self.work(cx, |running| running.resume());
+        if let Some(forward) = &self.forward {
+            self.forward(cx, forward);
+        } else if is_left == Some(true) {
+            cx.reschedule();
+        }
+        is_left.is_some() || had_packets
+    }
+    fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
+        let inputs = &cx.router.nodes[cx.me].inputs;
+        match self.forward.is_some() && inputs.iter().any(|input| !input.is_push) {
+            true => {
+                Err("a module that forwards packets takes those that are pushed: put an Unqueue before it"
+                    .into())
+            }
+            false => Ok(()),
+        }
+    }
+    fn cost_ns(&self) -> Option<Result<f64, String>> {
+        match &*self.state.borrow() {
+            State::Ready(prepared) => Some(prepared.cost_ns()),
+            _ => None,
+        }
+    }
+    fn held(&self) -> usize {
+        self.forward.as_ref().map_or(0, Forwarding::held)
+    }
+    fn cleanup(&self, cx: &Cx<'_>) {
+        let is_interrupted = cx.router.interrupt.load(std::sync::atomic::Ordering::Relaxed);
+        if let Err(e) = self.finish(is_interrupted) {
+            cx.error(&e);
+        }
+    }
+    fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
+        Some(Ok(match name {
+            "module" => self.file.clone(),
+            "gone" => self.is_gone().to_string(),
+            "length" => self.held().to_string(),
+            "stats" => {
+                let (a, _) = self.state();
+                let shed = flame_plan::Shed::ALL.map(|cause| (cause.name(), a.shed_by(cause)));
+                let shed = shed.iter().filter(|(_, n)| *n > 0);
+                let shed: String = shed.map(|(name, n)| format!("shed {n} {name}\n")).collect();
+                let flame_plan::Account { offered, processed, filtered, sampled, records, faults, .. } = a;
+                format!(
+                    "offered {offered}\nprocessed {processed}\nfiltered {filtered}\nsampled {sampled}\n\
+                     {shed}records {records}\nfaults {faults}\n"
+                )
+            }
+            "faults" => self.state().1.iter().map(|text| format!("{text}\n")).collect(),
+            _ => return None,
+        }))
+    }
+    fn handlers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("module", "r"), ("stats", "r"), ("faults", "r"), ("gone", "r"), ("length", "r")]
+    }
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        let is_kept = match (&*self.state.borrow(), &mut *old.state.borrow_mut()) {
+            (State::Ready(new), State::Running(running)) => {
+                old.config == self.config && new.continues(&**running)
+            }
+            _ => false,
+        };
+        if is_kept {
+            *self.state.borrow_mut() = std::mem::replace(&mut *old.state.borrow_mut(), State::Over);
+            self.has_failed.set(old.has_failed.get());
+            if self.state.borrow_mut().running().is_some_and(|r| r.is_busy()) {
+                cx.reschedule();
+            }
+        } else {
+            if let Err(e) = old.finish(false) {
+                cx.error(&e);
+            }
+            // Nobody decides about the packets of the module that has ended: they are offered to this one.
+            if let Some(forward) = &old.forward {
+                forward.give_back();
+            }
+        }
+        if let (Some(forward), Some(old)) = (&self.forward, &old.forward) {
+            forward.take_over(cx, old);
+            cx.reschedule();
+        }
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // Nobody is left to be told of an error.
+        let _ = self.finish(false);
+    }
+}
+
+class!(
+    MODULE,
+    "Module",
+    "1-/-",
+    "a/a",
+    [
+        "FILE",
+        "CREDENTIAL",
+        "IDENTITY",
+        "EXPOSE",
+        "SELECT",
+        "TRANSFORM",
+        "INTERVAL",
+        "RESTART",
+        "BUDGET",
+        "ENCAP",
+        "ON_EVICT",
+        "LIVE",
+        "CAPACITY"
+    ],
+    |args, setup| {
+        let link = match args.key::<String>("ENCAP").as_deref() {
+            None | Some("ETHER") => LinkType::ETHERNET,
+            Some("IP") => LinkType::RAW,
+            Some(other) => {
+                args.error(format!("ENCAP: expected ETHER or IP, found '{other}'"));
+                LinkType::ETHERNET
+            }
+        };
+        let on_evict = match args.key::<String>("ON_EVICT").as_deref() {
+            None | Some("pass") => OnEvict::Pass,
+            Some("drop") => OnEvict::Drop,
+            Some(other) => {
+                args.error(format!("ON_EVICT: expected drop or pass, found '{other}'"));
+                OnEvict::Pass
+            }
+        };
+        let asked = Asked {
+            element: setup.name.to_owned(),
+            file: args.req("FILE"),
+            credential: args.key("CREDENTIAL"),
+            identity: args.key("IDENTITY"),
+            expose: args.key("EXPOSE"),
+            select: args.all("SELECT"),
+            transform: args.all("TRANSFORM"),
+            interval: args.key("INTERVAL"),
+            restarts: args.key("RESTART").unwrap_or(0),
+            packet_budget: args.key("BUDGET"),
+            is_live: args.key("LIVE").unwrap_or(false),
+            settings: args.rest().iter().map(|text| first_word(text)).collect(),
+            inputs: setup.inputs,
+            outputs: setup.outputs,
+        };
+        // No module is read for arguments that are wrong.
+        let prepared = match setup.router.modules {
+            _ if args.has_errors() => None,
+            Some(modules) => modules.prepare(&asked).map_err(|e| args.error(e)).ok(),
+            None => {
+                args.error("modules cannot run here: use `flame click`");
+                None
+            }
+        };
+        let capacity = args.key("CAPACITY").unwrap_or(4096_usize);
+        let forwards = prepared.as_deref().is_some_and(|p: &dyn Prepared| p.forwards());
+        Box::new(Module {
+            forward: forwards.then(|| Forwarding::new(capacity)),
+            config: setup.config.to_owned(),
+            file: asked.file,
+            state: RefCell::new(prepared.map_or(State::Over, State::Ready)),
+            has_failed: Cell::new(false),
+            last: RefCell::default(),
+            on_evict,
+            link,
+            block: RefCell::default(),
+        })
+    }
+);

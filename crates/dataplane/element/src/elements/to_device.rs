@@ -1,0 +1,382 @@
+//! ToDevice(DEVNAME, BURST, METHOD): sends frames by an interface of this machine, at most BURST (64) in one
+//! system call (`sendmmsg` on an AF_PACKET socket). METHOD is LINUX; PCAP is another name for it. When the
+//! interface takes no more, it waits with the frames that are left, which `account` shows as held. Frames
+//! that the interface refuses are dropped: too long for it, cut off by a SNAPLEN, or while it is down. It
+//! needs CAP_NET_RAW.
+//! Expects: whole frames to pull, whose checksums are right.
+//! Gives: 0, if connected: the frames that were sent; 1, if connected: those that were refused.
+//! Handlers: count, drops, pulls, signal, reset_counts (w).
+//! Example: `q :: Queue -> ToDevice(eth0)`
+
+use super::from_device::method;
+use super::watch::Watch;
+use crate::runtime::account::add;
+use crate::runtime::element::{Cx, Element};
+use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, Packet};
+use crate::runtime::signal::Signal;
+use crate::runtime::wake::Waker;
+use flame_abi::LinkType;
+use flame_click::Nanos;
+use flame_source::live::{Sender, Unsent, may_open};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+const SOURCE: &str = include_str!("to_device.rs");
+
+/// The first and the longest pause while the queue of the interface is full.
+const PAUSE: Nanos = Nanos(50_000);
+const LONGEST_PAUSE: Nanos = Nanos(5_000_000);
+
+/// An open interface.
+trait Wire {
+    fn link(&self) -> LinkType;
+    /// Sends frames. Returns how many, or why the first one was not sent.
+    fn send(&self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Unsent>;
+    /// Wakes the element when there is room.
+    fn await_room(&self);
+    fn adopt(&self, waker: Waker);
+}
+
+/// An interface, and the thread that waits for room.
+struct Interface {
+    sender: Sender,
+    watch: Watch,
+}
+
+impl Wire for Interface {
+    fn link(&self) -> LinkType {
+        self.sender.link()
+    }
+
+    fn send(&self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Unsent> {
+        self.sender.send(frames)
+    }
+
+    fn await_room(&self) {
+        self.watch.arm();
+    }
+
+    fn adopt(&self, waker: Waker) {
+        self.watch.adopt(waker);
+    }
+}
+
+struct ToDevice {
+    name: String,
+    burst: usize,
+    open: RefCell<Option<Box<dyn Wire>>>,
+    has_failed: Cell<bool>,
+    /// Frames that were pulled and not sent yet.
+    waiting: RefCell<VecDeque<Packet>>,
+    /// The next pause, and whether it waits.
+    pause: Cell<Nanos>,
+    is_waiting: Cell<bool>,
+    count: Cell<u64>,
+    drops: Cell<u64>,
+    pulls: Cell<u64>,
+    signal: RefCell<Signal>,
+}
+
+impl ToDevice {
+    fn open(&self, cx: &Cx<'_>) -> Result<Box<dyn Wire>, String> {
+        #[cfg(test)]
+        if let Some(wire) = tests::wire(cx, &self.name) {
+            return Ok(wire);
+        }
+        let sender = Sender::open(&self.name).map_err(|e| e.to_string())?;
+        let fd = sender.fd().try_clone_to_owned();
+        let watch = fd.and_then(|fd| Watch::new(fd, true, cx.router.waker(cx.me)));
+        let watch = watch.map_err(|e| format!("interface {}: {e}", self.name))?;
+        let name = &self.name;
+        cx.message(&format!("{}: interface {name} by sendmmsg on an AF_PACKET socket", cx.declaration()));
+        Ok(Box::new(Interface { sender, watch }))
+    }
+
+    fn refuse(&self, cx: &Cx<'_>, cause: &'static str, packet: Packet) {
+        add(&self.drops, 1);
+        cx.push_or_drop(1, cause, packet);
+    }
+
+    /// Pulls frames. Those that cannot be right are refused.
+    fn fill(&self, cx: &Cx<'_>, link: LinkType) {
+        let room = self.burst.saturating_sub(self.waiting.borrow().len());
+        if room == 0 {
+            return;
+        }
+        let mut batch = Batch::default();
+        cx.pull(0, room, &mut batch);
+        add(&self.pulls, 1);
+        let least = if link == LinkType::ETHERNET { 14 } else { 1 };
+        for packet in batch.drain(..) {
+            let is_cut = packet.anno.u32(ANNO_EXTRA_LENGTH) > 0;
+            match packet.len() >= least {
+                true if !is_cut => self.waiting.borrow_mut().push_back(packet),
+                true => self.refuse(cx, "cut off", packet),
+                false => self.refuse(cx, "too short", packet),
+            }
+        }
+    }
+
+    /// Sends what waits. Returns whether the interface takes more.
+    fn send(&self, cx: &Cx<'_>, open: &dyn Wire) -> bool {
+        loop {
+            let result = {
+                let waiting = self.waiting.borrow();
+                if waiting.is_empty() {
+                    return true;
+                }
+                open.send(&mut waiting.iter().map(|p| p.data()))
+            };
+            match result {
+                Ok(sent) => {
+                    self.pause.set(PAUSE);
+                    add(&self.count, sent);
+                    let mut done = Batch::default();
+                    done.extend(self.waiting.borrow_mut().drain(..sent));
+                    match cx.outputs() > 0 {
+                        true => cx.push(0, done),
+                        false => done.drain(..).for_each(|p| cx.drop("sent", p)),
+                    }
+                    if sent == 0 {
+                        return true;
+                    }
+                }
+                Err(Unsent::NoRoom) => {
+                    open.await_room();
+                    return false;
+                }
+                Err(Unsent::QueueFull) => {
+                    cx.timer_after(0, self.pause.get());
+                    self.pause.set(LONGEST_PAUSE.min(Nanos(self.pause.get().0 * 2)));
+                    return false;
+                }
+                Err(why) => {
+                    let cause = match why {
+                        Unsent::TooLong => "too long for the interface",
+                        Unsent::Down => "interface down",
+                        _ => "refused by the kernel",
+                    };
+                    let Some(packet) = self.waiting.borrow_mut().pop_front() else { return true };
+                    self.refuse(cx, cause, packet);
+                }
+            }
+        }
+    }
+}
+
+impl Element for ToDevice {
+    fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
+        *self.signal.borrow_mut() = cx.upstream_signal(0);
+        cx.reschedule();
+        // With hot swapping, the element that this one replaces hands its socket over before tasks run.
+        if cx.router.parse.is_some() || cx.router.is_initialized.get() {
+            return may_open(&self.name).map(drop).map_err(|e| e.to_string());
+        }
+        *self.open.borrow_mut() = Some(self.open(cx)?);
+        Ok(())
+    }
+
+    /// Packets upstream do not wake it while the interface takes none.
+    fn woken(&self, cx: &Cx<'_>) {
+        if !self.is_waiting.get() {
+            cx.reschedule();
+        }
+    }
+
+    fn run_task(&self, cx: &Cx<'_>) -> bool {
+        if self.has_failed.get() {
+            return false;
+        }
+        if self.open.borrow().is_none() {
+            match self.open(cx) {
+                Ok(open) => *self.open.borrow_mut() = Some(open),
+                Err(e) => {
+                    self.has_failed.set(true);
+                    cx.error(&e);
+                    return false;
+                }
+            }
+        }
+        // An element that is pushed to may read handlers of this one, or replace it.
+        let Some(open) = self.open.borrow_mut().take() else { return false };
+        let before = self.count.get() + self.drops.get();
+        self.fill(cx, open.link());
+        let goes_on = self.send(cx, &*open);
+        self.is_waiting.set(!goes_on);
+        *self.open.borrow_mut() = Some(open);
+        let has_worked = self.count.get() + self.drops.get() > before;
+        if goes_on && (has_worked || self.signal.borrow().is_active(cx.router)) {
+            cx.reschedule();
+        }
+        has_worked
+    }
+
+    fn run_timer(&self, cx: &Cx<'_>, _: usize) {
+        cx.reschedule();
+    }
+
+    fn held(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
+    fn cleanup(&self, _: &Cx<'_>) {
+        *self.open.borrow_mut() = None;
+    }
+
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        for (new, old) in [(&self.count, &old.count), (&self.drops, &old.drops), (&self.pulls, &old.pulls)] {
+            new.set(old.get());
+        }
+        self.waiting.borrow_mut().append(&mut old.waiting.borrow_mut());
+        cx.reschedule();
+        if old.name != self.name || self.open.borrow().is_some() {
+            return;
+        }
+        if let Some(open) = old.open.borrow_mut().take() {
+            open.adopt(cx.router.waker(cx.me));
+            *self.open.borrow_mut() = Some(open);
+        }
+    }
+
+    fn read(&self, cx: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
+        Some(Ok(match name {
+            "count" => self.count.get().to_string(),
+            "drops" => self.drops.get().to_string(),
+            "pulls" => self.pulls.get().to_string(),
+            "signal" => self.signal.borrow().unparse(cx.router),
+            _ => return None,
+        }))
+    }
+
+    fn write(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<(), String>> {
+        (name == "reset_counts").then(|| {
+            [&self.count, &self.drops, &self.pulls].iter().for_each(|c| c.set(0));
+            Ok(())
+        })
+    }
+
+    fn handlers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("count", "r"), ("drops", "r"), ("pulls", "r"), ("signal", "r"), ("reset_counts", "w")]
+    }
+}
+
+class!(TO_DEVICE, "ToDevice", "1/0-2", "l/h", ["DEVNAME", "BURST", "METHOD", "DEBUG"], |args, _| {
+    let name: String = args.req("DEVNAME");
+    let burst = args.key("BURST").unwrap_or(Sender::MOST as u16);
+    if !(1..=1024).contains(&burst) {
+        args.error(format!("BURST: expected 1 to 1024, found {burst}"));
+    }
+    args.ignore::<bool>("DEBUG");
+    method(args);
+    Box::new(ToDevice {
+        name,
+        burst: usize::from(burst),
+        open: RefCell::default(),
+        has_failed: Cell::new(false),
+        waiting: RefCell::default(),
+        pause: Cell::new(PAUSE),
+        is_waiting: Cell::new(false),
+        count: Cell::new(0),
+        drops: Cell::new(0),
+        pulls: Cell::new(0),
+        signal: RefCell::default(),
+    })
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Environment, Router};
+    use flame_click::{Connection, Graph, Port};
+
+    thread_local! {
+        /// The answers of the interface `test` to calls, and the numbers of frames that it was offered.
+        static ANSWERS: RefCell<VecDeque<Result<usize, Unsent>>> = const { RefCell::new(VecDeque::new()) };
+        static OFFERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    }
+
+    struct Script(Waker);
+
+    impl Wire for Script {
+        fn link(&self) -> LinkType {
+            LinkType::ETHERNET
+        }
+
+        fn send(&self, frames: &mut dyn Iterator<Item = &[u8]>) -> Result<usize, Unsent> {
+            let count = frames.count();
+            OFFERED.with_borrow_mut(|offered| offered.push(count));
+            ANSWERS.with_borrow_mut(|answers| answers.pop_front().unwrap_or(Ok(count)))
+        }
+
+        fn await_room(&self) {
+            self.0.wake();
+        }
+
+        fn adopt(&self, _: Waker) {}
+    }
+
+    pub fn wire(cx: &Cx<'_>, name: &str) -> Option<Box<dyn Wire>> {
+        (name == "test").then(|| Box::new(Script(cx.router.waker(cx.me))) as Box<dyn Wire>)
+    }
+
+    /// Sends 10 frames, while the interface gives these answers first. Returns the router at the end, and the
+    /// numbers of frames that were offered.
+    fn run(answers: &[Result<usize, Unsent>]) -> (Router, Vec<usize>) {
+        ANSWERS.with_borrow_mut(|all| *all = answers.to_vec().into());
+        OFFERED.with_borrow_mut(Vec::clear);
+        let classes =
+            [("InfiniteSource", "LIMIT 10, LENGTH 60, BURST 10"), ("Queue", ""), ("ToDevice", "test")];
+        let mut graph = Graph::default();
+        for (i, (class, config)) in classes.into_iter().enumerate() {
+            let (name, landmark) = (format!("e{i}"), "f:1".into());
+            graph.elements.push(flame_click::Element {
+                name,
+                class: class.into(),
+                config: config.into(),
+                landmark,
+            });
+            if i > 0 {
+                let (from, to) = (Port { element: i - 1, port: 0 }, Port { element: i, port: 0 });
+                graph.connections.push(Connection { from, to, landmark: "f:1".into() });
+            }
+        }
+        let env = Environment::silent(None);
+        let router = Router::new(graph, "", env).unwrap();
+        for _ in 0..100 {
+            router.step();
+            let accounts = (0..3).map(|i| router.account(i));
+            accounts.for_each(|a| assert!(a.adds_up(), "{a:?}"));
+            if let Some(time) = router.next_event() {
+                router.clock.jump(time);
+            }
+        }
+        (router, OFFERED.with_borrow(Clone::clone))
+    }
+
+    #[test]
+    fn it_waits_for_room_and_goes_on_with_the_rest() {
+        let (router, offered) = run(&[Ok(3), Err(Unsent::NoRoom), Ok(2), Err(Unsent::QueueFull), Ok(1)]);
+        let account = router.account(2);
+        assert_eq!(account.dropped.get("sent"), Some(&10), "{account:?}");
+        // The rest is offered again, without a frame more or less.
+        assert_eq!(offered[..6], [10, 7, 7, 5, 5, 4], "{offered:?}");
+        assert_eq!(router.read(None, "e2.count", ""), Ok("10".into()));
+    }
+
+    #[test]
+    fn a_frame_that_is_refused_does_not_stop_those_after_it() {
+        let refusals = [Unsent::TooLong, Unsent::Down, Unsent::Refused];
+        let answers: Vec<_> = refusals.into_iter().flat_map(|e| [Ok(1), Err(e)]).collect();
+        let (router, _) = run(&answers);
+        let dropped = router.account(2).dropped;
+        let expected = [
+            ("interface down", 1),
+            ("refused by the kernel", 1),
+            ("sent", 7),
+            ("too long for the interface", 1),
+        ];
+        assert_eq!(dropped, expected.into());
+        assert_eq!(router.read(None, "e2.drops", ""), Ok("3".into()));
+    }
+}

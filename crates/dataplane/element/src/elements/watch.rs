@@ -1,0 +1,85 @@
+//! The wait of an element for a device, on a thread of its own that sleeps until it is asked to wait.
+
+use crate::runtime::wake::Waker;
+use rustix::event::{PollFd, PollFlags, poll};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+struct State {
+    /// Whether the element wants to be woken.
+    is_armed: bool,
+    is_closed: bool,
+    waker: Waker,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the element asks. Returns false at the end.
+    fn is_wanted(&self) -> bool {
+        let mut state = self.state();
+        while !state.is_armed && !state.is_closed {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.is_closed
+    }
+}
+
+/// A thread that wakes an element, once each time that it is asked to. It ends with this value.
+pub struct Watch {
+    shared: Arc<Shared>,
+    /// The other end is closed with this one, which ends a wait.
+    _stop: UnixStream,
+}
+
+impl Watch {
+    /// Watches a descriptor for being readable, or writable.
+    pub fn new(fd: OwnedFd, is_writer: bool, waker: Waker) -> std::io::Result<Self> {
+        let state = State { is_armed: false, is_closed: false, waker };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let (stop, stopped) = UnixStream::pair()?;
+        let watched = shared.clone();
+        let wanted = if is_writer { PollFlags::OUT } else { PollFlags::IN };
+        let watch = move || {
+            while watched.is_wanted() {
+                let mut fds =
+                    [PollFd::from_borrowed_fd(fd.as_fd(), wanted), PollFd::new(&stopped, PollFlags::IN)];
+                // After a signal the element looks, and asks again.
+                let _ = poll(&mut fds, None);
+                let mut state = watched.state();
+                state.is_armed = false;
+                state.waker.wake();
+            }
+        };
+        std::thread::Builder::new().name("flame-watch".into()).spawn(watch)?;
+        Ok(Self { shared, _stop: stop })
+    }
+
+    /// Wakes the element once, when the device is ready or has a message.
+    pub fn arm(&self) {
+        let mut state = self.shared.state();
+        if !std::mem::replace(&mut state.is_armed, true) {
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// Wakes another element from now on.
+    pub fn adopt(&self, waker: Waker) {
+        self.shared.state().waker = waker;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shared.state().is_closed = true;
+        self.shared.changed.notify_one();
+    }
+}

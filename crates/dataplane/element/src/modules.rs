@@ -1,0 +1,157 @@
+//! The needs of `Module` elements in the program that runs modules: its engine, its policy, its outputs. This
+//! crate knows none of them.
+
+use flame_plan::Account;
+use flame_source::RawBlock;
+
+/// The request of a `Module` element.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// The name of the element.
+    pub element: String,
+    /// The module's file or name.
+    pub file: String,
+    /// The files of the credential and of its holder's key.
+    pub credential: Option<String>,
+    pub identity: Option<String>,
+    /// Values of the module's parameters. `@FILE` stands for the text of a file.
+    pub settings: Vec<(String, String)>,
+    /// The bytes to expose, filters and transforms that narrow the view.
+    pub expose: Option<String>,
+    pub select: Vec<String>,
+    pub transform: Vec<String>,
+    /// The packet time between reports, such as `10s`.
+    pub interval: Option<String>,
+    /// The number of restarts after faults.
+    pub restarts: u32,
+    /// Whether the calls of a metered module are cut into slices, between which other elements work.
+    pub is_live: bool,
+    /// The largest work per packet, for modules that request more than the default.
+    pub packet_budget: Option<u64>,
+    /// The numbers of inputs and outputs that the graph connects.
+    pub inputs: usize,
+    pub outputs: usize,
+}
+
+/// A program that runs modules.
+pub trait Modules {
+    /// Examines, admits and compiles a module.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the module cannot run as it is asked for.
+    fn prepare(&self, asked: &Asked) -> Result<Box<dyn Prepared>, String>;
+
+    /// Completes the files of records, after the last element has ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be written.
+    fn finish(&self) -> Result<(), String>;
+}
+
+/// A module that may run.
+pub trait Prepared {
+    /// Returns whether the module decides about packets, instead of measuring them.
+    fn forwards(&self) -> bool;
+
+    /// Returns the most nanoseconds that a packet costs on this machine, by the bound of the module's code.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why there is no bound.
+    fn cost_ns(&self) -> Result<f64, String>;
+
+    /// Returns whether this module would do as one that runs: it has the same code, parameters, ports and
+    /// rights.
+    fn continues(&self, running: &dyn Running) -> bool;
+
+    /// Starts the module, once. It does not run before its element needs it. What its grant requires, such as
+    /// the audit log's entry and the watch that evicts it, exists as long as the returned value.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if its memory, its output or the audit log is not available.
+    fn start(self: Box<Self>) -> Result<Box<dyn Running>, String>;
+}
+
+/// The fate of a packet that was pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The module's view does not show it.
+    Unseen,
+    /// It is among [`Decisions::sends`].
+    Sent,
+    /// It is dropped for a cause that is the module's.
+    Dropped(&'static str),
+    /// The module is gone, or failed at this packet.
+    Lost(&'static str),
+}
+
+/// A packet that a module sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Send {
+    /// The index of the packet in the block, or `None` for a new one.
+    pub packet: Option<usize>,
+    pub port: usize,
+    /// The place of its bytes in [`Decisions::bytes`], unless it goes on as it came.
+    pub bytes: Option<std::ops::Range<usize>>,
+}
+
+/// The decisions of a module about the packets of a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decisions {
+    pub fates: Vec<Fate>,
+    /// The packets to send, in the module's order.
+    pub sends: Vec<Send>,
+    pub bytes: Vec<u8>,
+}
+
+/// A module that runs for an element.
+pub trait Running: std::any::Any {
+    /// Offers the packets of a block to a module that measures. Returns when it is done with them, or, if its
+    /// calls are cut into slices, after the first one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if its output failed. Faults of the module are none.
+    fn packets(&mut self, block: &RawBlock) -> Result<(), String>;
+
+    /// Offers packets from the input `port`, at most [`flame_abi::MAX_BATCH`], to a module that forwards,
+    /// which is not busy. Removes those from the block that are to be offered later, since a tick falls
+    /// before them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Running::packets`].
+    fn push(&mut self, port: usize, block: &mut RawBlock) -> Result<(), String>;
+
+    /// Returns the decisions about the packets that were pushed last, once it has made them all.
+    fn decided(&mut self) -> Option<Decisions>;
+
+    /// Continues a call that did not end within its slice. Returns whether one is left.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Running::packets`].
+    fn resume(&mut self) -> Result<bool, String>;
+
+    /// Returns whether a call has not ended, or packets or ticks wait.
+    fn is_busy(&mut self) -> bool;
+
+    /// Returns whether no instance of the module is left, because of a fault or because it lost its grant.
+    fn is_gone(&mut self) -> bool;
+
+    /// Returns the account of the packets offered so far.
+    fn account(&mut self) -> Account;
+
+    /// Returns the texts of the faults so far.
+    fn faults(&self) -> Vec<String>;
+
+    /// Makes the last calls and completes the records. `is_interrupted` leaves them little time.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Running::packets`].
+    fn end(self: Box<Self>, is_interrupted: bool) -> Result<(), String>;
+}

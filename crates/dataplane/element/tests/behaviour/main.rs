@@ -1,0 +1,12 @@
+//! The behaviour of elements in small configurations, by subject.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod limits;
+mod packets;
+mod reconfigure;
+mod rewriter;
+mod running;
+mod scheduling;
+mod sockets;
+mod tables;

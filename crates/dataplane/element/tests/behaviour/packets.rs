@@ -1,0 +1,33 @@
+//! Bytes of packets and of their copies.
+
+use crate::running::run;
+
+/// The bytes that `Print` shows of packets that pass `element`.
+fn printed(text: &str) -> Vec<String> {
+    let run = run(text);
+    run.adds_up();
+    let text = run.text();
+    text.lines().filter_map(|l| l.split_once("| ").map(|(_, b)| b.replace(' ', ""))).collect()
+}
+
+#[test]
+fn copies_keep_the_bytes_that_were_stripped() {
+    // Another packet of a single letter uses the buffers before.
+    let noise = "InfiniteSource(LENGTH 200, LIMIT 8, BURST 8, DATA \\<ee>) -> Discard;";
+    for (copier, port) in [("Tee", 0), ("Hub", 1), ("PaintTee(0)", 1), ("PaintSwitch", 1)] {
+        let input = if copier == "Hub" { "[0] " } else { "" };
+        let paint = if copier == "PaintSwitch" { "Paint(255) -> " } else { "" };
+        let idle = if copier == "Hub" { "c [0] -> Discard;" } else { "c [0] -> d :: Discard;" };
+        let other = if port == 0 { "c [1] -> Discard;" } else { idle };
+        let text = format!(
+            "{noise} TimedSource(0.1, \\<a1a2a3a4b1b2b3>, LIMIT 3) -> Strip(4) -> {paint}{input}c :: {copier};
+             {other} c [{port}] -> Unstrip(6) -> Print(x, 50) -> Discard;"
+        );
+        assert_eq!(printed(&text), ["0000a1a2a3a4b1b2b3"; 3], "{copier}");
+    }
+    let text = format!(
+        "{noise} TimedSource(0.1, \\<a1a2a3a4b1b2b3>, LIMIT 3) -> Strip(4) -> Queue -> t :: PullTee
+            -> Unqueue -> Discard; t [1] -> Unstrip(6) -> Print(x, 50) -> Discard;"
+    );
+    assert_eq!(printed(&text), ["0000a1a2a3a4b1b2b3"; 3]);
+}

@@ -1,0 +1,197 @@
+//! Rewriters: specs, and how flows end.
+
+use crate::running::{refused, run, start};
+
+/// Returns a packet of IP as hexadecimal digits: protocol, source, destination, ports, flags, fragment,
+/// payload.
+fn packet(
+    protocol: u8,
+    src: &str,
+    dst: &str,
+    ports: (u16, u16),
+    flags: u8,
+    offset: u8,
+    payload: usize,
+) -> String {
+    let ip = |t: &str| t.split('.').map(|p| format!("{:02x}", p.parse::<u8>().unwrap())).collect::<String>();
+    let header = if protocol == 6 { 20 } else { 8 };
+    let total = 20 + header + payload;
+    let mut text = format!("\\<4500{total:04x}000000{offset:02x}40{protocol:02x}0000{}{}", ip(src), ip(dst));
+    text.push_str(&format!("{:04x}{:04x}", ports.0, ports.1));
+    match protocol {
+        6 => text.push_str(&format!("000000000000000050{flags:02x}000000000000")),
+        _ => text.push_str("00080000"),
+    }
+    text.push_str(&"00".repeat(payload));
+    text + ">"
+}
+
+fn udp(src: &str, dst: &str, ports: (u16, u16)) -> String {
+    packet(17, src, dst, ports, 0, 0, 4)
+}
+
+/// Returns a source of one packet, at so many seconds.
+fn at(time: f64, data: &str, to: &str) -> String {
+    format!("TimedSource({time}, {data}, LIMIT 1) -> MarkIPHeader(0) -> {to};\n")
+}
+
+#[test]
+fn pass_passes_what_is_not_a_flow_and_maps_nothing() {
+    for spec in ["pass 1", "nochange 1"] {
+        let text = format!(
+            "rw :: IPRewriter({spec}, drop); rw [0] -> Discard; rw [1] -> d :: Discard; Idle -> [1] rw;\n{}{}{}{}",
+            at(0.1, &packet(1, "1.0.0.1", "2.0.0.2", (0, 0), 0, 0, 4), "rw"),
+            at(0.2, &packet(6, "1.0.0.1", "2.0.0.2", (1, 2), 0, 1, 4), "rw"),
+            at(0.3, &udp("1.0.0.1", "2.0.0.2", (1, 2)), "rw"),
+            at(0.4, &udp("2.0.0.2", "1.0.0.1", (2, 1)), "[1] rw").replace("Idle -> [1] rw;", "")
+        );
+        let ended = run(&text);
+        assert_eq!(ended.read("d.count"), "3", "{spec}");
+        assert_eq!(ended.read("rw.nmappings"), "0", "{spec}");
+        assert_eq!(ended.account("rw").dropped.get("no mapping"), Some(&1), "{spec}");
+    }
+    let text = format!(
+        "rw :: IPRewriter(keep 0 0, REAP_INTERVAL 0) -> d :: Discard;\n{}{}",
+        at(0.1, &packet(1, "1.0.0.1", "2.0.0.2", (0, 0), 0, 0, 4), "rw"),
+        at(0.2, &udp("1.0.0.1", "2.0.0.2", (1, 2)), "rw"),
+    );
+    let ended = run(&text);
+    assert_eq!((ended.read("d.count"), ended.read("rw.nmappings")), ("1".into(), "2".into()));
+    assert_eq!(ended.account("rw").dropped.get("not a flow"), Some(&1));
+}
+
+#[test]
+fn addresses_are_kept_both_ways() {
+    let text = format!(
+        "rw :: IPAddrRewriter(keep 0 1, drop, REAP_INTERVAL 0); rw [0] -> out :: Discard; rw [1] -> back :: Discard;\n{}{}{}",
+        at(0.1, &udp("1.0.0.1", "2.0.0.2", (1, 2)), "rw"),
+        at(0.2, &udp("9.0.0.9", "1.0.0.1", (5, 6)), "[1] rw"),
+        at(0.3, &udp("1.0.0.1", "3.0.0.3", (1, 2)), "rw"),
+    );
+    let ended = run(&text);
+    assert_eq!((ended.read("out.count"), ended.read("back.count")), ("2".into(), "1".into()));
+    assert_eq!(
+        ended.read("rw.table"),
+        "(0.0.0.0, 0, 1.0.0.1, 0) => (0.0.0.0, 0, 1.0.0.1, 0) [1]\n(1.0.0.1, 0, 0.0.0.0, 0) => (1.0.0.1, 0, 0.0.0.0, 0) [0]\n"
+    );
+}
+
+#[test]
+fn all_addresses_are_a_range() {
+    let text = format!(
+        "rw :: IPAddrRewriter(pattern 0.0.0.0-255.255.255.255 - 0 0) -> d :: Discard;\n{}",
+        at(0.1, &udp("1.0.0.1", "2.0.0.2", (1, 2)), "rw")
+    );
+    assert_eq!(run(&text).read("d.count"), "1");
+}
+
+#[test]
+fn each_kind_of_flow_has_its_timeout() {
+    let keys = "TCP_TIMEOUT 100, TCP_NODATA_TIMEOUT 20, TCP_DONE_TIMEOUT 2, UDP_TIMEOUT 10,
+        UDP_STREAMING_TIMEOUT 50, GUARANTEE 1, REAP_INTERVAL 0";
+    let tcp = |from: bool, flags, payload| match from {
+        true => packet(6, "1.0.0.1", "2.0.0.2", (1, 80), flags, 0, payload),
+        false => packet(6, "2.0.0.2", "1.0.0.1", (80, 1), flags, 0, payload),
+    };
+    let (out, back) = (udp("1.0.0.1", "2.0.0.2", (1, 53)), udp("2.0.0.2", "1.0.0.1", (53, 1)));
+    // Packets from inside at input 0; replies at input 1 pass only if their flow is known.
+    for (packets, wanted) in [
+        (vec![(1.0, 0, &out), (10.5, 1, &back)], 1),
+        (vec![(1.0, 0, &out), (11.5, 1, &back)], 0),
+        (vec![(1.0, 0, &out), (2.0, 1, &back), (51.0, 1, &back)], 2),
+        (vec![(1.0, 0, &out), (2.0, 1, &back), (53.0, 1, &back)], 1),
+        (vec![(1.0, 0, &tcp(true, 2, 0)), (20.5, 1, &tcp(false, 18, 0))], 1),
+        (vec![(1.0, 0, &tcp(true, 2, 0)), (21.5, 1, &tcp(false, 18, 0))], 0),
+        (vec![(1.0, 0, &tcp(true, 16, 9)), (2.0, 1, &tcp(false, 16, 9)), (101.0, 1, &tcp(false, 16, 9))], 2),
+        (vec![(1.0, 0, &tcp(true, 16, 9)), (2.0, 1, &tcp(false, 16, 9)), (103.0, 1, &tcp(false, 16, 9))], 1),
+        (vec![(1.0, 0, &tcp(true, 17, 0)), (2.0, 1, &tcp(false, 17, 0)), (3.5, 1, &tcp(false, 16, 0))], 2),
+        (vec![(1.0, 0, &tcp(true, 17, 0)), (2.0, 1, &tcp(false, 17, 0)), (4.5, 1, &tcp(false, 16, 0))], 1),
+        (vec![(1.0, 0, &tcp(true, 2, 0)), (2.0, 1, &tcp(false, 4, 0)), (4.5, 1, &tcp(false, 16, 0))], 1),
+    ] {
+        let sources: String =
+            packets.iter().map(|(t, port, data)| at(*t, data, &format!("[{port}] rw"))).collect();
+        let text = format!(
+            "rw :: IPRewriter(keep 0 1, drop, {keys}); rw [0] -> Discard; rw [1] -> back :: Discard;\n{sources}"
+        );
+        let ended = run(&text);
+        assert_eq!(ended.read("back.count"), wanted.to_string(), "{packets:?}");
+        ended.adds_up();
+    }
+    // A day for TCP is the default, and five minutes for UDP.
+    let text = format!(
+        "rw :: IPRewriter(keep 0 1, drop); rw [0] -> Discard; rw [1] -> back :: Discard;\n{}{}{}{}{}",
+        at(1.0, &tcp(true, 16, 9), "rw"),
+        at(2.0, &tcp(false, 16, 9), "[1] rw"),
+        at(80_000.0, &tcp(false, 16, 9), "[1] rw"),
+        at(1.0, &out, "rw"),
+        at(400.0, &back, "[1] rw"),
+    );
+    assert_eq!(run(&text).read("back.count"), "2");
+}
+
+#[test]
+fn a_full_table_ends_the_flow_that_would_end_first() {
+    let table = |guarantee: &str, times: [f64; 3]| {
+        let sources: String =
+            (0..3).map(|i| at(times[i], &udp("1.0.0.1", "2.0.0.2", (i as u16 + 1, 9)), "rw")).collect();
+        let text = format!(
+            "rw :: IPRewriter(keep 0 0, MAPPING_CAPACITY 2, REAP_INTERVAL 0{guarantee}) -> d :: Discard;\n{sources}"
+        );
+        let ended = run(&text);
+        ended.adds_up();
+        let ports: String = (1..4)
+            .filter(|p| ended.read("rw.table").contains(&format!("(1.0.0.1, {p}, 2.0.0.2, 9) =>")))
+            .map(|p| p.to_string())
+            .collect();
+        (ports, ended.read("rw.mapping_failures"), ended.read("d.count"))
+    };
+    let wanted = |ports: &str, failures: &str, count: &str| (ports.into(), failures.into(), count.into());
+    assert_eq!(table("", [1.0, 2.0, 7.0]), wanted("23", "0", "3"));
+    assert_eq!(table("", [1.0, 2.0, 5.0]), wanted("12", "1", "2"));
+    assert_eq!(table(", UDP_GUARANTEE 0", [1.0, 2.0, 2.5]), wanted("23", "0", "3"));
+    assert_eq!(table(", GUARANTEE 100", [1.0, 2.0, 50.0]), wanted("12", "1", "2"));
+}
+
+#[test]
+fn flows_that_have_ended_are_reaped() {
+    let run = start(&format!(
+        "rw :: IPRewriter(keep 0 0, UDP_TIMEOUT 10, REAP_INTERVAL 7) -> Discard;\n{}",
+        at(1.0, &udp("1.0.0.1", "2.0.0.2", (1, 2)), "rw")
+    ));
+    run.router.run();
+    assert_eq!(run.read("rw.nmappings"), "0");
+}
+
+#[test]
+fn keywords_without_effect_are_errors() {
+    for (element, wanted) in [
+        ("Idle -> TCPRewriter(keep 0 0, UDP_TIMEOUT 3) -> Discard", "found 'UDP_TIMEOUT 3'"),
+        ("Idle -> IPRewriter(keep 0 0, MAPPING_CAPACITY 0) -> Discard", "expected a positive number"),
+        ("Idle -> IPPrint(OUTFILE /tmp/x) -> Discard", "keyword argument OUTFILE is not available here"),
+        ("Idle -> Queue -> Shaper(5, BURST_SIZE 3) -> Unqueue -> Discard", "BURST_SIZE"),
+        ("Idle -> ToDump(/dev/null, USE_ENCAP_FROM x)", "USE_ENCAP_FROM"),
+        ("FromIPSummaryDump(/dev/null, SAMPLE 2) -> Discard", "SAMPLE"),
+    ] {
+        assert!(refused(element).contains(wanted), "{element}: {}", refused(element));
+    }
+}
+
+#[test]
+fn no_error_answers_a_bad_address() {
+    let count = |config: &str| {
+        let text = format!(
+            "e :: ICMPError(5.0.0.5, unreachable, host{config}) -> c :: Counter -> Print(x, CONTENTS NONE, PRINTANNO true) -> Discard;\n{}",
+            at(0.1, &udp("1.0.0.1", "2.0.0.2", (1, 2)), "e")
+        );
+        let ended = run(&text);
+        let fix = ended.text().split_once('|').map(|(_, a)| a.replace(' ', "").as_bytes()[37]);
+        (ended.read("c.count"), fix)
+    };
+    assert_eq!(count(""), ("1".into(), Some(b'1')));
+    assert_eq!(count(", SET_FIX_ANNO false"), ("1".into(), Some(b'0')));
+    for bad in ["1.0.0.1", "9.9.9.9 1.0.0.1"] {
+        assert_eq!(count(&format!(", BADADDRS {bad}")), ("0".into(), None));
+        assert_eq!(count(&format!(", {bad}")), ("0".into(), None));
+    }
+    assert_eq!(count(", 9.9.9.9").0, "1");
+}

@@ -1,0 +1,131 @@
+//! Tables of bounded size: addresses of hosts, and fragments.
+
+use crate::running::{Run, run};
+
+/// Returns a source of an IP packet with this destination, at so many seconds.
+fn to(time: f64, ip: u8, element: &str) -> String {
+    format!(
+        "TimedSource({time}, \\<4500001c00010000401100000100000102000{:03x}0001000200080000>, LIMIT 1)
+            -> MarkIPHeader(0) -> GetIPAddress(16) -> {element};\n",
+        ip
+    )
+}
+
+#[test]
+fn old_addresses_make_room_for_new_ones() {
+    let queried = |packets: &[(f64, u8)], inserts: &str, keys: &str| -> Run {
+        let sources: String = packets.iter().map(|(t, ip)| to(*t, *ip, "q")).collect();
+        run(&format!(
+            "q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1, ENTRY_CAPACITY 3{keys}); q [0] -> out :: Discard;
+             q [1] -> asked :: Discard; Script({inserts});\n{sources}"
+        ))
+    };
+    let insert = |ip: u8| format!("write q.insert 2.0.0.{ip} 2:2:2:2:2:{ip}, ");
+    // All known: the oldest goes.
+    let known = queried(
+        &[(1.0, 4)],
+        &format!(
+            "{}wait 0.1s, {}wait 0.1s, {}wait 3s, {}wait 1s",
+            insert(1),
+            insert(2),
+            insert(3),
+            insert(4)
+        ),
+        "",
+    );
+    let table = known.read("q.table");
+    assert!(
+        !table.contains("2.0.0.1 ") && table.contains("2.0.0.2 ") && table.contains("2.0.0.4 "),
+        "{table}"
+    );
+    assert_eq!(known.read("out.count"), "1");
+    // An unanswered one goes before all known ones.
+    let mixed = queried(
+        &[(1.0, 9)],
+        &format!("{}{}wait 2s, {}wait 1s, print q.table", insert(1), insert(2), insert(3)),
+        "",
+    );
+    assert!(mixed.text().contains("2.0.0.1 1") && mixed.text().contains("2.0.0.3 1"), "{}", mixed.text());
+    assert_eq!(mixed.account("q").dropped.get("table full"), Some(&1));
+    // Many new hosts find room.
+    let packets: Vec<(f64, u8)> = (1..40).map(|i| (f64::from(i), i)).collect();
+    let scanned = queried(&packets, "", "");
+    assert_eq!(scanned.read("asked.count"), "39");
+    scanned.adds_up();
+}
+
+#[test]
+fn packets_do_not_wait_for_ever() {
+    let sources: String = (1..6).map(|i| to(f64::from(i), i, "q")).collect();
+    let unanswered =
+        run(&format!("q :: ARPQuerier(1.0.0.1, 2:0:0:0:0:1, CAPACITY 3) -> Discard;\n{sources}"));
+    let account = unanswered.account("q");
+    assert_eq!(
+        (account.held, account.dropped.get("no answer"), account.dropped.get("queue full")),
+        (0, Some(&3), Some(&2))
+    );
+    assert_eq!(unanswered.read("q.table"), "");
+    unanswered.adds_up();
+}
+
+/// Returns a source of `count` fragments of `length` bytes, of datagram `id`, without the last one.
+fn fragments(id: u16, count: usize, length: usize, every: &str, last: bool) -> String {
+    let mut all = String::new();
+    for i in 0..count {
+        let more = if last && i + 1 == count { 0 } else { 0x2000 };
+        let field = more | (i * length / 8);
+        all.push_str(&format!(
+            "TimedSource({every}, \\<4500{:04x}{id:04x}{field:04x}40110000{}{}>, LIMIT 1) -> MarkIPHeader(0) -> r;\n",
+            20 + length,
+            "0100000102000002",
+            "00".repeat(length)
+        ));
+    }
+    all
+}
+
+#[test]
+fn fragments_are_bounded_in_bytes() {
+    // Ten fragments of 2 KB buffers have room for four.
+    let text: String = (0..10).map(|id| fragments(id, 1, 8, &format!("0.{}", id + 1), false)).collect();
+    let bounded = run(&format!(
+        "r :: IPReassembler(HIMEM 8192); r [0] -> d :: Discard; r [1] -> e :: Discard;\n{text}
+        Script(wait 2s, print r.account)"
+    ));
+    assert!(bounded.text().contains("held 4"), "{}", bounded.text());
+    // Each has byte 0 and leaves by output 1, at the bound or after 30 s.
+    assert_eq!(bounded.read("e.count"), "10");
+    bounded.adds_up();
+    // The default is 256 KB.
+    let text: String = (0..200).map(|id| fragments(id, 1, 8, "0.1", false)).collect();
+    let bounded = run(&format!("r :: IPReassembler -> Discard;\n{text} Script(wait 2s, print r.account)"));
+    assert!(bounded.text().contains("held 128"), "{}", bounded.text());
+    bounded.adds_up();
+}
+
+#[test]
+fn whole_datagrams_are_joined_and_too_long_ones_are_dropped() {
+    let joined = run(&format!(
+        "r :: IPReassembler -> Print(x, CONTENTS NONE) -> d :: Discard;\n{}",
+        fragments(7, 3, 1024, "0.1", true)
+    ));
+    assert_eq!((joined.read("d.count"), joined.text()), ("1".into(), "x: 3092\n".into()));
+    joined.adds_up();
+    // A first header of 60 bytes and 65,512 bytes of data.
+    let header = |length: usize, words: u8, field: u16| {
+        format!(
+            "4{words:x}00{length:04x}0001{field:04x}401100000100000102000002{}",
+            "01".repeat(usize::from(words - 5) * 4)
+        )
+    };
+    let data = |n: usize| "00".repeat(n);
+    let text = format!(
+        "r :: IPReassembler(HIMEM 1000000) -> d :: Discard;
+         TimedSource(0.1, \\<{}{}>, LIMIT 1) -> MarkIPHeader(0) -> r; TimedSource(0.2, \\<{}{}>, LIMIT 1) -> MarkIPHeader(0) -> r;",
+        header(60 + 32_768, 15, 0x2000), data(32_768), header(20 + 32_744, 5, 32_768 / 8), data(32_744)
+    );
+    let long = run(&text);
+    assert_eq!(long.read("d.count"), "0");
+    assert_eq!(long.account("r").dropped.get("too long"), Some(&2));
+    long.adds_up();
+}

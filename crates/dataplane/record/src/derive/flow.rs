@@ -1,0 +1,141 @@
+//! One row of a table of flows, for the formats and columns that are computed from it.
+
+use super::applications;
+use crate::cell::{Cell, open};
+use crate::community;
+use arrow_array::RecordBatch;
+use std::net::IpAddr;
+
+/// The columns of a row. A column that the table lacks is 0 or empty.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Flow<'a> {
+    pub(crate) proto: u8,
+    /// The addresses, as text, and as values where the text is an address.
+    pub(crate) src: (&'a str, Option<IpAddr>),
+    pub(crate) dst: (&'a str, Option<IpAddr>),
+    pub(crate) sport: u16,
+    pub(crate) dport: u16,
+    pub(crate) icmp_type: u8,
+    pub(crate) icmp_code: u8,
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+    pub(crate) packets_fwd: u64,
+    pub(crate) packets_rev: u64,
+    pub(crate) bytes_fwd: u64,
+    pub(crate) bytes_rev: u64,
+    pub(crate) ip_bytes_fwd: u64,
+    pub(crate) ip_bytes_rev: u64,
+    pub(crate) tcp_flags_fwd: u8,
+    pub(crate) tcp_flags_rev: u8,
+    pub(crate) end: &'a str,
+}
+
+/// The letters of the TCP flags from the highest bit on: CWR, ECE, URG, ACK, PSH, RST, SYN, FIN.
+const LETTERS: [u8; 8] = *b"CEUAPRSF";
+
+impl Flow<'_> {
+    pub(crate) fn duration_ns(&self) -> i64 {
+        i64::try_from(self.last_ns.saturating_sub(self.first_ns)).unwrap_or(i64::MAX)
+    }
+
+    pub(crate) fn is_icmp(&self) -> bool {
+        matches!(self.proto, 1 | 58)
+    }
+
+    /// Returns TCP flags as letters.
+    pub(crate) fn letters(&self, flags: u8) -> String {
+        if self.proto != 6 {
+            return String::new();
+        }
+        let letter =
+            |(bit, letter): (usize, &u8)| if flags >> (7 - bit) & 1 == 1 { *letter as char } else { '.' };
+        LETTERS.iter().enumerate().map(letter).collect()
+    }
+
+    /// Returns the ports, or type and code of ICMP.
+    pub(crate) fn ports(&self) -> (u16, u16) {
+        if self.is_icmp() { (self.icmp_type.into(), self.icmp_code.into()) } else { (self.sport, self.dport) }
+    }
+
+    pub(crate) fn community_id(&self) -> Option<String> {
+        Some(community::id(self.proto, self.src.1?, self.dst.1?, self.ports()))
+    }
+
+    pub(crate) fn application(&self) -> Option<&'static str> {
+        applications::name(self.proto, self.sport, self.dport)
+    }
+}
+
+/// Returns the rows of a batch. Columns of other types than expected count as 0 or empty.
+pub(crate) fn rows(batch: &RecordBatch) -> Vec<Flow<'_>> {
+    let mut rows = vec![Flow::default(); batch.num_rows()];
+    for (array, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
+        let (Some(set), Some(cells)) = (setter(field.name()), open(array)) else { continue };
+        rows.iter_mut().enumerate().for_each(|(row, flow)| set(flow, cells.get(row)));
+    }
+    rows
+}
+
+fn setter<'a>(column: &str) -> Option<fn(&mut Flow<'a>, Cell<'a>)> {
+    Some(match column {
+        "proto" => |flow, cell| flow.proto = number(cell) as u8,
+        "src" => |flow, cell| flow.src = address(cell),
+        "dst" => |flow, cell| flow.dst = address(cell),
+        "sport" => |flow, cell| flow.sport = number(cell) as u16,
+        "dport" => |flow, cell| flow.dport = number(cell) as u16,
+        "icmp_type" => |flow, cell| flow.icmp_type = number(cell) as u8,
+        "icmp_code" => |flow, cell| flow.icmp_code = number(cell) as u8,
+        "first_ns" => |flow, cell| flow.first_ns = number(cell),
+        "last_ns" => |flow, cell| flow.last_ns = number(cell),
+        "packets_fwd" => |flow, cell| flow.packets_fwd = number(cell),
+        "packets_rev" => |flow, cell| flow.packets_rev = number(cell),
+        "bytes_fwd" => |flow, cell| flow.bytes_fwd = number(cell),
+        "bytes_rev" => |flow, cell| flow.bytes_rev = number(cell),
+        "ip_bytes_fwd" => |flow, cell| flow.ip_bytes_fwd = number(cell),
+        "ip_bytes_rev" => |flow, cell| flow.ip_bytes_rev = number(cell),
+        "tcp_flags_fwd" => |flow, cell| flow.tcp_flags_fwd = number(cell) as u8,
+        "tcp_flags_rev" => |flow, cell| flow.tcp_flags_rev = number(cell) as u8,
+        "end" => |flow, cell| flow.end = text(cell),
+        _ => return None,
+    })
+}
+
+fn number(cell: Cell<'_>) -> u64 {
+    match cell {
+        Cell::Unsigned(n) => n,
+        Cell::Signed(n) => u64::try_from(n).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn text(cell: Cell<'_>) -> &str {
+    if let Cell::Text(text) = cell { text } else { "" }
+}
+
+fn address(cell: Cell<'_>) -> (&str, Option<IpAddr>) {
+    let text = text(cell);
+    (text, text.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_letters_of_tcp_alone() {
+        let flow = |proto| Flow { proto, ..Flow::default() };
+        assert_eq!(flow(6).letters(0x02), "......S.");
+        assert_eq!(flow(6).letters(0x1b), "...AP.SF");
+        assert_eq!(flow(6).letters(0xff), "CEUAPRSF");
+        assert_eq!(flow(6).letters(0), "........");
+        assert_eq!(flow(17).letters(0), "");
+    }
+
+    #[test]
+    fn times_that_go_back_have_no_duration() {
+        let flow = |first_ns, last_ns| Flow { first_ns, last_ns, ..Flow::default() };
+        assert_eq!(flow(5, 9).duration_ns(), 4);
+        assert_eq!(flow(9, 5).duration_ns(), 0);
+        assert_eq!(flow(0, u64::MAX).duration_ns(), i64::MAX);
+    }
+}

@@ -1,0 +1,62 @@
+//! Records to one sink, packets to another.
+
+use super::{Sink, SinkError};
+use arrow_array::RecordBatch;
+use flame_abi::manifest::Table;
+use flame_output::Packet;
+use std::path::PathBuf;
+
+/// Returns a sink that passes records to `records` and packets to `packets`.
+pub fn beside(records: Box<dyn Sink>, packets: Box<dyn Sink>) -> Box<dyn Sink> {
+    Box::new(Beside { records, packets })
+}
+
+struct Beside {
+    records: Box<dyn Sink>,
+    packets: Box<dyn Sink>,
+}
+
+impl Sink for Beside {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        self.records.write(module, table, batch)
+    }
+
+    fn packet(&mut self, packet: Packet<'_>) -> Result<(), SinkError> {
+        self.packets.packet(packet)
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.packets.flush()?;
+        self.records.flush()
+    }
+
+    fn due(&self) -> bool {
+        self.packets.due() || self.records.due()
+    }
+
+    fn rotate(&mut self) -> Result<(), SinkError> {
+        self.packets.rotate()?;
+        self.records.rotate()
+    }
+
+    fn size(&self) -> u64 {
+        self.packets.size().max(self.records.size())
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        [self.packets.files(), self.records.files()].concat()
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        self.packets.finish()?;
+        self.records.finish()
+    }
+
+    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
+        Ok([self.packets.abandon()?, self.records.abandon()?].concat())
+    }
+
+    fn closed(&self) -> bool {
+        self.packets.closed() || self.records.closed()
+    }
+}

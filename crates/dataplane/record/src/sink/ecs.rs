@@ -1,0 +1,132 @@
+//! ecs: writes flows in the Elastic Common Schema, one JSON object per line.
+//!
+//! Usage:    --format ecs, -o FILE (default: standard output)
+//! Expects:  a module with a table of flows, such as flow. Other tables are not written; a run without such a
+//!           module is an error.
+//! Gives:    @timestamp, event.start and event.end in RFC 3339 to the nanosecond, event.duration in
+//!           nanoseconds; source, destination and network with addresses, ports, packets, bytes (on the wire,
+//!           with the link header), network.transport, network.type, network.community_id. Fields that the
+//!           schema lacks are in flame: TCP flags, type and code of ICMP, the reason of the end.
+//! Example:  flame run flow -r FILE --format ecs | jq .network.community_id
+//! Related:  json, zeek, flow (module)
+
+use super::out::Out;
+use super::{Format, Sink, SinkError};
+use crate::derive::flow::{self, Flow};
+use crate::derive::holds_flows;
+use crate::escape;
+use arrow_array::RecordBatch;
+use arrow_array::temporal_conversions::timestamp_ns_to_datetime;
+use flame_abi::manifest::Table;
+use flame_plan::Catalog;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// The version of the schema whose names are used.
+const VERSION: &str = "8.11.0";
+
+pub(crate) struct EcsSink {
+    out: Out,
+    lines: Vec<u8>,
+}
+
+impl EcsSink {
+    /// Creates the sink. Fails if no module has flows.
+    pub(crate) fn new(out: Out, catalog: &Catalog) -> Result<Self, SinkError> {
+        if !catalog.modules.iter().flat_map(|m| &m.manifest.tables).any(holds_flows) {
+            return Err(SinkError::NoFlows { format: Format::Ecs.name() });
+        }
+        Ok(Self { out, lines: Vec::new() })
+    }
+}
+
+impl Sink for EcsSink {
+    fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
+        if !holds_flows(table) {
+            return Ok(());
+        }
+        for flow in flow::rows(batch) {
+            // Writing to a vector cannot fail.
+            let _ = writeln!(self.lines, "{}", escape::json(&event(module, &flow).to_string()));
+        }
+        self.out.write(&self.lines)?;
+        self.lines.clear();
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.out.flush()
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), SinkError> {
+        self.out.finish()
+    }
+
+    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
+        Ok(self.out.abandon()?.into_iter().collect())
+    }
+
+    fn closed(&self) -> bool {
+        self.out.closed()
+    }
+}
+
+fn time(ns: u64) -> Value {
+    let time = i64::try_from(ns).ok().and_then(timestamp_ns_to_datetime);
+    time.map_or(Value::Null, |t| t.format("%Y-%m-%dT%H:%M:%S%.9fZ").to_string().into())
+}
+
+fn event(module: &str, flow: &Flow<'_>) -> Value {
+    let transport = match flow.proto {
+        1 => "icmp".to_owned(),
+        58 => "ipv6-icmp".to_owned(),
+        proto => crate::protocols::name(proto.into()).to_lowercase(),
+    };
+    let kind = match flow.src.1 {
+        Some(IpAddr::V4(_)) => Some("ipv4"),
+        Some(IpAddr::V6(_)) => Some("ipv6"),
+        None => None,
+    };
+    let has_ports = matches!(flow.proto, 6 | 17 | 132);
+    let side = |ip: &str, port: u16, packets: u64, bytes: u64| {
+        let mut side = json!({ "address": ip, "ip": ip, "packets": packets, "bytes": bytes });
+        if has_ports {
+            side["port"] = port.into();
+        }
+        side
+    };
+    let mut event = json!({
+        "@timestamp": time(flow.first_ns),
+        "ecs": { "version": VERSION },
+        "event": {
+            "kind": "event", "category": ["network"], "type": ["connection", "end"], "module": "flame",
+            "dataset": format!("flame.{module}"), "start": time(flow.first_ns), "end": time(flow.last_ns),
+            "duration": flow.duration_ns(),
+        },
+        "source": side(flow.src.0, flow.sport, flow.packets_fwd, flow.bytes_fwd),
+        "destination": side(flow.dst.0, flow.dport, flow.packets_rev, flow.bytes_rev),
+        "network": {
+            "transport": transport, "iana_number": flow.proto.to_string(),
+            "packets": flow.packets_fwd.saturating_add(flow.packets_rev),
+            "bytes": flow.bytes_fwd.saturating_add(flow.bytes_rev),
+        },
+        "flame": { "end": flow.end },
+    });
+    if let Some(kind) = kind {
+        event["network"]["type"] = kind.into();
+    }
+    if let Some(id) = flow.community_id() {
+        event["network"]["community_id"] = id.into();
+    }
+    if flow.proto == 6 {
+        let (fwd, rev) = (flow.tcp_flags_fwd, flow.tcp_flags_rev);
+        event["flame"]["tcp_flags"] =
+            json!({ "source": flow.letters(fwd), "destination": flow.letters(rev) });
+    }
+    if flow.is_icmp() {
+        event["flame"]["icmp"] = json!({ "type": flow.icmp_type, "code": flow.icmp_code });
+    }
+    event
+}

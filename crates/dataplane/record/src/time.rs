@@ -1,0 +1,91 @@
+//! Forms of times for programs.
+
+use chrono::{DateTime, SecondsFormat};
+use std::io::Write;
+use std::str::FromStr;
+
+/// The form of times in JSON, CSV and Parquet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeFormat {
+    /// Nanoseconds since 1970 as an integer.
+    Ns,
+    /// `2026-01-31T23:59:59.123456789Z` in text, and a timestamp in Parquet.
+    Rfc3339,
+    /// Seconds since 1970 with nine decimals in text, and a timestamp in Parquet.
+    Unix,
+}
+
+impl TimeFormat {
+    pub const ALL: [Self; 3] = [Self::Ns, Self::Rfc3339, Self::Unix];
+
+    /// Returns the name that `--time` uses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ns => "ns",
+            Self::Rfc3339 => "rfc3339",
+            Self::Unix => "unix",
+        }
+    }
+
+    /// Returns an explanation for help.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Ns => "Nanoseconds since 1970, an integer (default in json and csv)",
+            Self::Rfc3339 => "2026-01-31T23:59:59.123456789Z; in parquet a timestamp (default there)",
+            Self::Unix => "Seconds since 1970 with nine decimals; in parquet a timestamp",
+        }
+    }
+
+    /// Writes a time of `ns` nanoseconds since 1970 to text. `quote` stands around what is no number.
+    pub(crate) fn write(self, out: &mut Vec<u8>, ns: u64, quote: &str) {
+        const SECOND: u64 = 1_000_000_000;
+        // Writing to a vector cannot fail.
+        let _ = match self {
+            Self::Ns => write!(out, "{ns}"),
+            Self::Unix => write!(out, "{}.{:09}", ns / SECOND, ns % SECOND),
+            Self::Rfc3339 => write!(out, "{quote}{}{quote}", rfc3339(ns)),
+        };
+    }
+}
+
+impl FromStr for TimeFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|format| format.name() == text);
+        found.ok_or_else(|| format!("{text:?}: expected {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+/// Formats a time in nanoseconds since 1970 by RFC 3339, in UTC, with all nine decimals.
+pub fn rfc3339(ns: u64) -> String {
+    // Any number of nanoseconds in 64 bits is before the year 2600.
+    let (seconds, rest) = ((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32);
+    let time = DateTime::from_timestamp(seconds, rest);
+    time.map_or_else(String::new, |t| t.to_rfc3339_opts(SecondsFormat::Nanos, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_keep_their_nanoseconds() {
+        let text = |format: TimeFormat, ns| {
+            let mut out = Vec::new();
+            format.write(&mut out, ns, "\"");
+            String::from_utf8(out).unwrap()
+        };
+        for (ns, iso, unix) in [
+            (0, "1970-01-01T00:00:00.000000000Z", "0.000000000"),
+            (951_782_400_123_456_789, "2000-02-29T00:00:00.123456789Z", "951782400.123456789"),
+            (u64::MAX, "2554-07-21T23:34:33.709551615Z", "18446744073.709551615"),
+        ] {
+            assert_eq!(text(TimeFormat::Ns, ns), ns.to_string());
+            assert_eq!(text(TimeFormat::Rfc3339, ns), format!("\"{iso}\""));
+            assert_eq!(text(TimeFormat::Unix, ns), unix);
+        }
+        assert_eq!("rfc3339".parse(), Ok(TimeFormat::Rfc3339));
+        assert_eq!("ms".parse::<TimeFormat>().unwrap_err(), "\"ms\": expected ns, rfc3339, unix");
+    }
+}

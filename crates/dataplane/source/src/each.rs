@@ -1,0 +1,54 @@
+use crate::{Damage, Next, Progress, RawBlock, Shared, Source, SourceError};
+
+/// Returns a source that gives each of its blocks to `act` before they are returned. `act` returns whether
+/// the source goes on after the block.
+pub fn each(
+    source: Box<dyn Source>,
+    act: impl FnMut(&mut RawBlock) -> Result<bool, SourceError> + Send + 'static,
+) -> Box<dyn Source> {
+    Box::new(Each { source, act, is_over: false })
+}
+
+struct Each<F> {
+    source: Box<dyn Source>,
+    act: F,
+    is_over: bool,
+}
+
+impl<F: FnMut(&mut RawBlock) -> Result<bool, SourceError> + Send> Source for Each<F> {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        if self.is_over {
+            block.packets.clear();
+            return Ok(Next::End);
+        }
+        let next = self.source.next(block)?;
+        if next == Next::Packets {
+            self.is_over = !(self.act)(block)?;
+        }
+        Ok(next)
+    }
+
+    fn progress(&self) -> Progress {
+        self.source.progress()
+    }
+
+    fn is_live(&self) -> bool {
+        self.source.is_live()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.is_over || self.source.is_ready()
+    }
+
+    fn close(&mut self) -> bool {
+        self.source.close()
+    }
+
+    fn damage(&self) -> &[Damage] {
+        self.source.damage()
+    }
+
+    fn shared(&self) -> Option<Shared> {
+        self.source.shared()
+    }
+}

@@ -1,0 +1,266 @@
+//! Interfaces from which frames are received to be sent on, and to which frames are sent, in batches.
+//!
+//! A receiver is a ring (TPACKET_V3) whose packets are taken from the kernel a block at a time. A block is
+//! handed over when it is full or [`HANDOVER_MS`] old. A sender hands frames to the kernel by `sendmmsg`,
+//! from where they lie.
+
+use super::deaf::Deaf;
+use super::finish::Unfinished;
+use super::ring::{Form, Frame, Ring, work_left};
+use super::socket::{self, SENT_AT_ONCE, Socket, Use};
+use super::{LiveOptions, SourceError};
+use bytes::Bytes;
+use flame_abi::{LinkType, MAX_PACKET};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// The longest time that a frame waits in a block that is not full.
+const HANDOVER_MS: u32 = 1;
+/// A block has room for a frame of 64 KiB of joined segments. Blocks are small and many, since one that is
+/// handed over by time may hold a single frame.
+const BLOCK_BYTES: usize = 128 << 10;
+
+/// Options of a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceOptions {
+    /// Whether to receive frames for other machines, too.
+    pub is_promiscuous: bool,
+    /// Whether to receive the frames that this machine sends, too.
+    pub is_outgoing: bool,
+    /// Whether the kernel handles the frames, too.
+    pub is_sniffer: bool,
+    /// The number of blocks of 128 KiB.
+    pub blocks: usize,
+}
+
+/// A frame in the kernel's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameIn<'a> {
+    pub bytes: &'a [u8],
+    /// The time of its reception in nanoseconds since 1970.
+    pub ts_ns: u64,
+    pub wire_len: u32,
+    /// The kernel's `PACKET_HOST` (0), broadcast (1), multicast (2), other host (3) or outgoing (4).
+    pub kind: u8,
+    /// The work that is left on it.
+    pub work: Unfinished,
+}
+
+/// An interface from which frames are received.
+pub struct Receiver {
+    ring: Arc<Ring>,
+    interface: String,
+    link: LinkType,
+    /// The number of the interface.
+    index: i32,
+    /// The index of the next block.
+    head: usize,
+    /// The block of which frames are left, and its next frame.
+    current: Option<(Bytes, Frame)>,
+    drops: u64,
+    /// Whether the interface was found down.
+    is_down: bool,
+    _deaf: Option<Deaf>,
+}
+
+/// Checks that an interface exists, and that packet sockets are permitted.
+///
+/// # Errors
+///
+/// Returns the error with which [`Receiver::open`] and [`Sender::open`] would fail.
+pub fn may_open(interface: &str) -> Result<LinkType, SourceError> {
+    socket::open_to_send(interface).map(|(_, link)| link.link)
+}
+
+impl Receiver {
+    /// Opens an interface.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error without the rights, or if there is no such interface.
+    pub fn open(interface: &str, options: &DeviceOptions) -> Result<Self, SourceError> {
+        let io =
+            |step: &str, error| SourceError::Io { place: format!("interface {interface}: {step}"), error };
+        let live = LiveOptions {
+            promiscuous: options.is_promiscuous,
+            snaplen: MAX_PACKET as u32,
+            block_bytes: BLOCK_BYTES,
+            blocks: options.blocks.max(2),
+            timeout_ms: HANDOVER_MS,
+            ..LiveOptions::default()
+        };
+        if interface == socket::ANY {
+            let error = io::Error::other("frames of all interfaces cannot be sent on: name one");
+            return Err(io("opening", error));
+        }
+        let use_ = Use::Forward { is_outgoing: options.is_outgoing };
+        let (socket, link) = socket::open(interface, &live, use_)?;
+        let ring = Ring::new(socket, Form::Stated, live.block_bytes, live.blocks)
+            .map_err(|e| io("mapping the ring", e))?;
+        let deaf = match options.is_sniffer {
+            true => None,
+            false => Some(Deaf::new(link.index as u32).map_err(|e| io("SNIFFER false", e))?),
+        };
+        Ok(Self {
+            ring: Arc::new(ring),
+            interface: interface.to_owned(),
+            link: link.link,
+            index: link.index,
+            head: 0,
+            current: None,
+            drops: 0,
+            is_down: false,
+            _deaf: deaf,
+        })
+    }
+
+    pub fn link(&self) -> LinkType {
+        self.link
+    }
+
+    /// Returns the size of the ring in bytes.
+    pub fn bytes(&self) -> usize {
+        self.ring.bytes()
+    }
+
+    /// Returns whether there are frames to take.
+    pub fn is_ready(&self) -> bool {
+        self.current.is_some() || self.ring.is_ready(self.head)
+    }
+
+    /// Takes frames until `each` was called for `most`, or there are no more. Returns how many there were.
+    pub fn take(&mut self, most: usize, each: &mut dyn FnMut(FrameIn<'_>)) -> usize {
+        let mut count = 0;
+        while count < most {
+            if self.current.is_none() {
+                if !self.ring.is_ready(self.head) {
+                    break;
+                }
+                self.current = Some(Ring::take(&self.ring, self.head));
+                self.head = (self.head + 1) % self.ring.blocks();
+            }
+            let Some((block, frame)) = &mut self.current else { break };
+            while count < most
+                && let Some(found) = frame.next(block)
+            {
+                if found.is_copy {
+                    continue;
+                }
+                let start = found.offset as usize;
+                let bytes = &block[start..start + found.captured as usize];
+                let work = work_left(block, &found);
+                let (ts_ns, wire_len, kind) = (found.ts_ns, found.wire_len, found.kind);
+                each(FrameIn { bytes, ts_ns, wire_len, kind, work });
+                count += 1;
+            }
+            if frame.is_last() {
+                self.current = None;
+            }
+        }
+        count
+    }
+
+    /// Looks at the state of an interface that gives no frames. Returns a message when it went down, or is up
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the interface was removed.
+    pub fn look(&mut self) -> Result<Option<String>, SourceError> {
+        let socket = self.ring.socket();
+        let state = socket.wait(0).and_then(|()| match self.is_down {
+            true => socket.is_up(&self.interface, self.index),
+            false => Ok(true),
+        });
+        match state {
+            Ok(true) if self.is_down => {
+                // The kernel has resumed the reception.
+                self.is_down = false;
+                Ok(Some(format!("interface {} is up again", self.interface)))
+            }
+            Ok(_) => Ok(None),
+            Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => {
+                let was_down = std::mem::replace(&mut self.is_down, true);
+                let text = format!("interface {} is down: waiting until it is up", self.interface);
+                Ok((!was_down).then_some(text))
+            }
+            Err(e) => Err(socket::lost(&self.interface, e)),
+        }
+    }
+
+    /// Returns whether the interface was found down. Then it should be looked at now and then.
+    pub fn is_down(&self) -> bool {
+        self.is_down
+    }
+
+    /// Returns the number of frames so far that the kernel dropped, since the ring was full.
+    pub fn drops(&mut self) -> u64 {
+        // The kernel resets its counter at each read.
+        self.drops += self.ring.socket().drops();
+        self.drops
+    }
+
+    /// Returns the descriptor that is readable when there are frames.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.ring.socket().as_fd()
+    }
+}
+
+/// An interface to which frames are sent.
+pub struct Sender {
+    socket: Socket,
+    link: LinkType,
+}
+
+/// The reason why a frame was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    /// There is no room in the socket: it is writable when there is.
+    NoRoom,
+    /// The queue of the interface is full. The kernel does not report when there is room.
+    QueueFull,
+    TooLong,
+    /// The interface is down, or was removed.
+    Down,
+    Refused,
+}
+
+impl Sender {
+    /// The most frames that one call of [`Sender::send`] sends.
+    pub const MOST: usize = SENT_AT_ONCE;
+
+    /// Opens an interface.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error without the rights, or if there is no such interface.
+    pub fn open(interface: &str) -> Result<Self, SourceError> {
+        let (socket, link) = socket::open_to_send(interface)?;
+        Ok(Self { socket, link: link.link })
+    }
+
+    pub fn link(&self) -> LinkType {
+        self.link
+    }
+
+    /// Sends whole frames in one system call, at most [`Sender::MOST`]. Returns how many were sent.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why the first one was not sent.
+    pub fn send<'a>(&self, mut frames: impl Iterator<Item = &'a [u8]>) -> Result<usize, Unsent> {
+        self.socket.send(&mut frames).map_err(|e| match e.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR) => Unsent::NoRoom,
+            Some(libc::ENOBUFS | libc::ENOMEM) => Unsent::QueueFull,
+            Some(libc::EMSGSIZE) => Unsent::TooLong,
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Unsent::Down,
+            _ => Unsent::Refused,
+        })
+    }
+
+    /// Returns the descriptor that is writable when there is room.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

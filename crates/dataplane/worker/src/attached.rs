@@ -1,0 +1,296 @@
+//! A run whose packets are given to it by its owner, on the owner's thread: modules as elements of a graph.
+
+use crate::clock::Clock;
+use crate::collect::{Collector, Outputs};
+use crate::error::RunError;
+use crate::forward::{Decided, Forward};
+use crate::handle::{Command, Handle};
+use crate::pipeline::Pipeline;
+use crate::read::{Consumer, decode, send_ticking};
+use crate::report::{Observer, Report, Shared};
+use crate::run::Run;
+use crate::stage::PipelineOptions;
+use crate::threads::Inline;
+use crossbeam_channel::{Receiver, never};
+use flame_abi::Descriptor;
+use flame_execute::Stop;
+use flame_plan::Account;
+use flame_record::Sink;
+use flame_source::{RawBlock, RawPacket};
+use flame_view::Key;
+use self_cell::{MutBorrow, self_cell};
+
+/// The values that the parts of an attached run borrow.
+struct Owned {
+    stop: Stop<'static>,
+    key: Option<Key>,
+    sink: MutBorrow<Box<dyn Sink>>,
+    events: Shared<Box<dyn Observer>>,
+}
+
+/// The parts of the run, until it has ended.
+struct Parts<'a>(Option<Work<'a>>);
+
+enum Work<'a> {
+    Measure(Box<Inline<'a, 'a>>),
+    Forward(Box<Forwarding<'a>>),
+}
+
+/// A module that forwards packets, with its output.
+struct Forwarding<'a> {
+    forward: Forward,
+    collector: Collector<'a>,
+    commands: Receiver<Command>,
+    options: PipelineOptions<'a>,
+}
+
+impl Forwarding<'_> {
+    /// Reports accounts to those who wait for them. Others learn that nothing can be added here.
+    fn commands(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            if let Command::Accounts(reply) = command {
+                // This fails only if nobody waits for the reply any more.
+                let _ = reply.send(vec![self.forward.account()]);
+                let _ = reply.send(self.collector.accounts());
+            }
+        }
+    }
+
+    fn tick(&mut self, now_ns: u64) -> Result<(), RunError> {
+        self.forward.tick(now_ns);
+        self.forward.go(&self.options, false, &mut self.collector)?;
+        self.collector.tick(0, now_ns)
+    }
+
+    fn resume(&mut self) -> Result<(), RunError> {
+        self.commands();
+        self.forward.go(&self.options, false, &mut self.collector)?;
+        self.collector.resume()
+    }
+
+    fn end(mut self, now_ns: u64) -> Result<Report, RunError> {
+        while self.forward.is_busy() {
+            self.forward.go(&self.options, true, &mut self.collector)?;
+            // Nobody takes the last packets any more.
+            self.forward.take();
+        }
+        self.forward.batches.end(now_ns, self.options.stop, &mut self.collector)?;
+        let account = self.forward.account();
+        self.collector.end(now_ns, vec![account])
+    }
+}
+
+self_cell!(
+    struct Cell {
+        owner: Owned,
+        #[not_covariant]
+        dependent: Parts,
+    }
+);
+
+/// A run without a source. Its owner gives it packets, and it works on the owner's thread until they are
+/// processed. It has one worker and no processes.
+pub struct Attached {
+    cell: Cell,
+    handle: Handle,
+    clock: Clock,
+    decapsulate: bool,
+    descriptors: Vec<Descriptor>,
+    packets: u64,
+    bytes: u64,
+}
+
+impl Attached {
+    /// Starts a run. `is_live` states that calls of metered modules are cut into slices, between which the
+    /// owner continues, and that packets are shed meanwhile if there is no room for them.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a view cannot be created, or if the run has several workers or processes.
+    pub fn start(
+        run: Run,
+        is_live: bool,
+        sink: Box<dyn Sink>,
+        observer: Box<dyn Observer>,
+    ) -> Result<Self, RunError> {
+        let Run { shape, modules, options, handle, inboxes, events, .. } = run;
+        if events.is_some() || shape.workers != 1 {
+            return Err(RunError::Broken);
+        }
+        let (decapsulate, batch) = (options.decapsulate, options.batch);
+        let owned = Owned {
+            stop: Stop::shared(options.stop),
+            key: options.key,
+            sink: MutBorrow::new(sink),
+            events: Shared::new(observer),
+        };
+        let commands = inboxes.pipelines.into_iter().next().unwrap_or_else(never);
+        let cell = Cell::try_new(owned, |owned| {
+            let stop = &owned.stop;
+            let outputs = Outputs { sink: &mut **owned.sink.borrow_mut(), events: &owned.events };
+            let mut collector = Collector::new(shape, &modules, outputs, stop, is_live)?;
+            let key = owned.key.as_ref();
+            let options = PipelineOptions { shape, worker: 0, batch, key, shared: None, live: is_live, stop };
+            if let [module] = &modules[..]
+                && module.plan().manifest.ports.is_some()
+            {
+                let forward = Forward::new(module, &options, &mut collector)?;
+                let forwarding = Forwarding { forward, collector, commands, options };
+                return Ok::<_, RunError>(Parts(Some(Work::Forward(Box::new(forwarding)))));
+            }
+            let pipeline = Pipeline::new(&modules, options, &mut collector)?;
+            let inline = Inline { pipeline, collector, commands, end: None };
+            Ok(Parts(Some(Work::Measure(Box::new(inline)))))
+        })?;
+        let clock = Clock::new(shape.tick_ns);
+        Ok(Self { cell, handle, clock, decapsulate, descriptors: Vec::new(), packets: 0, bytes: 0 })
+    }
+
+    /// Returns a handle that commands the run from other threads.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    fn with<T>(
+        cell: &mut Cell,
+        act: impl FnOnce(&mut Work<'_>) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        cell.with_dependent_mut(|_, parts| act(parts.0.as_mut().ok_or(RunError::Ended)?))
+    }
+
+    /// Decodes packets and counts them. Returns the latest of their times.
+    fn read(&mut self, block: &RawBlock) -> u64 {
+        let (bytes, latest) = decode(block, self.decapsulate, &mut self.descriptors);
+        let packets = block.packets.len() as u64;
+        self.packets += packets;
+        self.bytes += bytes;
+        self.handle.shared().progress.add(packets, bytes, 0);
+        latest
+    }
+
+    /// Offers the packets of a block to modules that measure, at most [`flame_abi::MAX_BLOCK_PACKETS`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the sink failed. Faults of modules are in the report.
+    pub fn packets(&mut self, block: &RawBlock) -> Result<(), RunError> {
+        let latest = self.read(block);
+        let (clock, descriptors) = (&mut self.clock, &self.descriptors);
+        Self::with(&mut self.cell, |work| {
+            let Work::Measure(parts) = work else { return Err(RunError::Broken) };
+            parts.commands(clock.now)?;
+            send_ticking((block, descriptors), latest, clock, &mut **parts)
+        })
+    }
+
+    /// Offers packets from the input `port`, at most [`flame_abi::MAX_BATCH`], to a module that forwards
+    /// them, and returns the number of those that it takes: the others follow a tick, and are offered again.
+    /// The module is not busy. [`Attached::decided`] returns its decisions.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Attached::packets`].
+    pub fn push(&mut self, port: u32, block: &mut RawBlock) -> Result<usize, RunError> {
+        let clock = &mut self.clock;
+        let tick = clock.advance(block.packets.first().map_or(0, |p| p.ts_ns));
+        // A tick falls between the same packets, whichever were offered together.
+        let follows = |p: &&RawPacket| !clock.is_due(p.ts_ns);
+        let before = 1 + block.packets.iter().skip(1).take_while(follows).count();
+        block.packets.truncate(before);
+        let latest = self.read(block);
+        self.clock.quiet(latest);
+        let descriptors = &self.descriptors;
+        Self::with(&mut self.cell, |work| {
+            let Work::Forward(parts) = work else { return Err(RunError::Broken) };
+            parts.commands();
+            if let Some(tick) = tick {
+                parts.tick(tick)?;
+            }
+            let Forwarding { forward, collector, options, .. } = &mut **parts;
+            forward.offer(port, block, descriptors, (options, collector))?;
+            collector.resume()
+        })?;
+        Ok(block.packets.len())
+    }
+
+    /// Returns the decisions about the packets that were pushed last, once.
+    pub fn decided(&mut self) -> Option<Decided> {
+        let decided = Self::with(&mut self.cell, |work| match work {
+            Work::Forward(parts) => Ok(parts.forward.take()),
+            Work::Measure(_) => Ok(None),
+        });
+        decided.ok().flatten()
+    }
+
+    /// Continues paused calls for a quantum. Returns whether any are left.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Attached::packets`].
+    pub fn resume(&mut self) -> Result<bool, RunError> {
+        let now = self.clock.now;
+        Self::with(&mut self.cell, |work| match work {
+            Work::Measure(parts) => {
+                parts.commands(now)?;
+                parts.resume()?;
+                Ok(parts.pipeline.is_busy() || parts.collector.can_progress())
+            }
+            Work::Forward(parts) => {
+                parts.resume()?;
+                Ok(parts.forward.is_busy() || parts.collector.can_progress())
+            }
+        })
+    }
+
+    /// Returns whether a call waits to be continued.
+    pub fn is_busy(&mut self) -> bool {
+        let is_busy = Self::with(&mut self.cell, |work| match work {
+            Work::Measure(parts) => Ok(parts.pipeline.is_busy()),
+            Work::Forward(parts) => Ok(parts.forward.is_busy()),
+        });
+        is_busy.unwrap_or(false)
+    }
+
+    /// Returns whether no module has an instance any more, because of a fault or an eviction.
+    pub fn is_gone(&mut self) -> bool {
+        let is_gone = Self::with(&mut self.cell, |work| match work {
+            Work::Measure(parts) => Ok(parts.pipeline.is_gone()),
+            Work::Forward(parts) => Ok(parts.forward.batches.is_gone()),
+        });
+        is_gone.unwrap_or(true)
+    }
+
+    /// Returns the sum of the modules' accounts so far.
+    pub fn account(&mut self) -> Account {
+        let accounts = Self::with(&mut self.cell, |work| {
+            Ok(match work {
+                Work::Measure(parts) => [parts.pipeline.accounts(), parts.collector.accounts()].concat(),
+                Work::Forward(parts) => [vec![parts.forward.account()], parts.collector.accounts()].concat(),
+            })
+        });
+        let mut sum = Account::default();
+        accounts.unwrap_or_default().iter().for_each(|(_, account)| sum.add(account));
+        sum
+    }
+
+    /// Makes the last calls, and returns the report and the sink, which is not finished.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Attached::packets`].
+    pub fn end(mut self) -> Result<(Report, Box<dyn Sink>), RunError> {
+        let now = self.clock.now;
+        let report =
+            self.cell.with_dependent_mut(|_, parts| match parts.0.take().ok_or(RunError::Ended)? {
+                Work::Measure(mut inline) => {
+                    inline.commands(now)?;
+                    let accounts = inline.pipeline.end(now, &mut inline.collector)?;
+                    inline.collector.end(now, accounts)
+                }
+                Work::Forward(forwarding) => forwarding.end(now),
+            })?;
+        let report = Report { packets: self.packets, bytes: self.bytes, ..report };
+        self.handle.let_go();
+        Ok((report, self.cell.into_owner().sink.into_inner()))
+    }
+}

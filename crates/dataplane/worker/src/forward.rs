@@ -1,0 +1,365 @@
+//! A module that forwards packets: it sees them as its view shows them, and decides what becomes of each.
+//!
+//! Packets are copied into a block of the view, and bytes that the module changes are copied back: only those
+//! that it was shown, and only if nothing of them is transformed.
+
+use crate::collect::Collector;
+use crate::error::RunError;
+use crate::placed::Placed;
+use crate::stage::{PipelineOptions, conditions};
+use bytes::Bytes;
+use flame_abi::{Descriptor, LinkType, MAX_BATCH, MAX_PACKET, layout};
+use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
+use flame_execute::{BatchLoop, Conditions, Origin, Outlet};
+use flame_output::{Frame, frames};
+use flame_plan::{Account, Action, Expose, FaultReport, ModuleId, ModulePlan, Shed};
+use flame_run::{Mapping, Output};
+use flame_source::{RawBlock, RawPacket};
+use flame_view::{Hidden, View};
+use std::ops::Range;
+
+/// The number of blocks: one that is processed, and one that is filled meanwhile.
+const SLOTS: usize = 2;
+
+/// The fate of a packet that was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The module's view does not show the packet, so the module does not decide about it.
+    Unseen,
+    /// The module did not send the packet.
+    Dropped,
+    /// The packet is among [`Decided::sends`].
+    Sent,
+    /// The module sent the packet with other bytes than it may: of another length, although it does not see
+    /// the whole packet.
+    Length,
+    /// The module lost the packet by a fault, or had no instance any more.
+    Lost(Shed),
+}
+
+/// A packet that a module sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Send {
+    /// The index of the packet among those offered, or `None` for a new one.
+    pub packet: Option<usize>,
+    pub port: usize,
+    /// The place of its bytes in [`Decided::bytes`], unless it goes on as it came.
+    pub bytes: Option<Range<usize>>,
+}
+
+/// The decisions about the packets that were offered together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// The fate of each packet.
+    pub fates: Vec<Fate>,
+    /// The packets to send, in the module's order.
+    pub sends: Vec<Send>,
+    pub bytes: Vec<u8>,
+}
+
+/// A module that forwards packets, with its view and its blocks.
+pub(crate) struct Forward {
+    module: ModuleId,
+    view: View,
+    /// Whether each packet is shown.
+    shows_all: bool,
+    /// Whether a grant hides something, so that the account counts only shown packets.
+    confined: bool,
+    edits: Edits,
+    hidden: Hidden,
+    pool: Pool,
+    pub(crate) batches: BatchLoop,
+    flight: Option<Flight>,
+}
+
+/// The changes that a module may make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edits {
+    /// The whole packet, also its length.
+    All,
+    /// The bytes that it is shown as they are.
+    Shown,
+}
+
+/// Packets about which the module decides.
+struct Flight {
+    data: Bytes,
+    /// The true packets.
+    descriptors: Vec<Descriptor>,
+    link: LinkType,
+    /// The index of each shown packet among them, in ascending order.
+    shown: Vec<usize>,
+    /// The number of shown packets about which it has decided.
+    count: usize,
+    /// The packets that the current batch sends.
+    pending: Vec<Send>,
+    decided: Decided,
+}
+
+impl Flight {
+    /// Returns whether the module has decided about all packets.
+    fn is_over(&self) -> bool {
+        self.count == self.shown.len()
+    }
+}
+
+/// Checks that a module may forward packets as its view shows them.
+///
+/// # Errors
+///
+/// Returns [`RunError::Transformed`] for a module that changes packets under a view that transforms fields.
+pub fn check_forward(plan: &ModulePlan) -> Result<(), RunError> {
+    let changes = plan.manifest.ports.is_some_and(|ports| ports.modify) && plan.terms.forward.modify;
+    // A field that is shown in another form could not be told from one that the module changed.
+    let transforms = plan.view.transforms.values().any(|action| *action != Action::Keep);
+    if changes && transforms { Err(RunError::Transformed(plan.name.clone())) } else { Ok(()) }
+}
+
+impl Forward {
+    pub(crate) fn new(
+        module: &Placed,
+        options: &PipelineOptions<'_>,
+        collector: &mut Collector<'_>,
+    ) -> Result<Self, RunError> {
+        let plan = module.plan();
+        let Placed::Local(module) = module else { return Err(RunError::NoProcess(plan.name.clone())) };
+        let view = View::new(&plan.view, options.key)?;
+        check_forward(plan)?;
+        let is_whole = plan.view.expose == Expose::All;
+        let mut pool = Pool::new(SLOTS)?;
+        let (fd, offset, bytes) = pool.window();
+        let windows = vec![Mapping { fd, offset, bytes, at: layout::VIEW }];
+        let reader = pool.reader(1).ok_or(RunError::TooManyModules)?;
+        let shows_all = view.selects_all() && plan.view.sample <= 1;
+        let is_open = view.hides_nothing() && view.selects_all();
+        let at = (options.worker, options.live);
+        let mut forward = Self {
+            module: plan.id,
+            shows_all,
+            confined: plan.view.key.is_some() && !is_open,
+            edits: if is_whole { Edits::All } else { Edits::Shown },
+            hidden: Hidden::default(),
+            view,
+            pool,
+            batches: BatchLoop::new(options.shape, module, at, windows, reader),
+            flight: None,
+        };
+        forward.batches.launch(false, collector)?;
+        forward.go(options, false, collector)?;
+        Ok(forward)
+    }
+
+    /// Returns whether the module is at work, so that no further packets are taken.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.flight.is_some() || self.batches.is_busy()
+    }
+
+    pub(crate) fn account(&self) -> (ModuleId, Account) {
+        (self.module, self.batches.account().clone())
+    }
+
+    /// Continues the module's calls for a quantum, or to their end.
+    pub(crate) fn go(
+        &mut self,
+        options: &PipelineOptions<'_>,
+        is_last: bool,
+        collector: &mut Collector<'_>,
+    ) -> Result<(), RunError> {
+        let conditions = Conditions { is_last, ..conditions((options.batch, options.stop)) };
+        let mut outlet = Deciding { flight: self.flight.as_mut(), collector };
+        self.batches.go(conditions, &mut outlet)
+    }
+
+    pub(crate) fn tick(&mut self, now_ns: u64) {
+        self.pool.tick(now_ns);
+    }
+
+    /// Offers the packets of a block, at most [`MAX_BATCH`], which came to the input `port`. The module is
+    /// not busy.
+    pub(crate) fn offer(
+        &mut self,
+        port: u32,
+        block: &RawBlock,
+        descriptors: &[Descriptor],
+        (options, collector): (&PipelineOptions<'_>, &mut Collector<'_>),
+    ) -> Result<(), RunError> {
+        debug_assert!(!self.is_busy() && descriptors.len() <= MAX_BATCH);
+        let slot = self.pool.claim().ok_or(RunError::Broken)?;
+        let Some(RawPacket { link, .. }) = block.packets.first().copied() else { return Ok(()) };
+        let base = layout::VIEW + (Pool::offset(slot) + SLOT_DESCRIPTORS) as u32;
+        let (out, data) = self.pool.slot(slot);
+        let mut shown = Vec::with_capacity(descriptors.len());
+        let (mut eligible, mut sampled, mut taken, mut bytes) = (0, 0, 0, 0);
+        while taken < descriptors.len() {
+            let (rest, at) = (&descriptors[taken..], shown.len());
+            // One at a time, so that each descriptor is that of a known packet.
+            let room = if self.shows_all { rest.len() } else { 1 };
+            let place = (&mut out[at..at + room], &mut data[bytes..], usize::MAX);
+            let written = self.view.copy_some(rest, |_| link, &block.data, place, base + bytes as u32)?;
+            match self.shows_all {
+                true => shown.extend(taken..taken + written.packets as usize),
+                false => shown.extend((written.packets > 0).then(|| taken + written.taken - 1)),
+            }
+            taken += written.taken;
+            bytes += written.bytes;
+            (eligible, sampled) = (eligible + written.eligible, sampled + written.sampled);
+        }
+        let count = shown.len() as u64;
+        let offered = match self.confined {
+            true => u64::from(eligible),
+            false => descriptors.len() as u64 - u64::from(sampled),
+        };
+        self.batches.offer(offered, offered - count);
+        self.batches.sampled(sampled.into());
+        let mut fates = vec![Fate::Unseen; descriptors.len()];
+        shown.iter().for_each(|at| fates[*at] = Fate::Dropped);
+        let decided = Decided { fates, ..Decided::default() };
+        let (data, descriptors) = (block.data.clone(), descriptors.to_vec());
+        let pending = Vec::new();
+        self.flight = Some(Flight { data, descriptors, link, shown, count: 0, pending, decided });
+        if count > 0 {
+            self.batches.set_port(port);
+            self.pool.publish(Block { slot, packets: count as u32, link });
+            self.go(options, false, collector)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the decisions, once the module has decided about all packets.
+    pub(crate) fn take(&mut self) -> Option<Decided> {
+        let flight = self.flight.take_if(|flight| flight.is_over())?;
+        let Flight { data, descriptors, link, mut decided, .. } = flight;
+        let mut sends = Vec::with_capacity(decided.sends.len());
+        for send in std::mem::take(&mut decided.sends) {
+            let Some(index) = send.packet else {
+                sends.push(send);
+                continue;
+            };
+            decided.fates[index] = Fate::Sent;
+            let Some(range) = send.bytes.clone() else {
+                sends.push(send);
+                continue;
+            };
+            let d = &descriptors[index];
+            let before = &data[d.addr as usize..][..d.cap_len as usize];
+            // What is shown depends on the packet alone.
+            let shown = self.view.hidden(link, d, &data, &mut self.hidden).unwrap_or(0);
+            match edit(self.edits, before, (shown, &self.hidden), &mut decided.bytes[range.clone()]) {
+                Edited::Whole => sends.push(send),
+                Edited::Part => {
+                    // The part that is not shown follows that which is.
+                    let at = decided.bytes.len();
+                    decided.bytes.extend_from_within(range.clone());
+                    decided.bytes.extend_from_slice(&before[range.len()..]);
+                    sends.push(Send { bytes: Some(at..decided.bytes.len()), ..send });
+                }
+                Edited::Refused => decided.fates[index] = Fate::Length,
+            }
+        }
+        decided.sends = sends;
+        Some(decided)
+    }
+}
+
+enum Edited {
+    /// The changed bytes are the whole packet.
+    Whole,
+    /// They are the first bytes of the packet.
+    Part,
+    Refused,
+}
+
+/// Applies the changes of a module: its form `changed` of the `shown` first bytes becomes that of the true
+/// packet. Bytes that were not shown as they are stay, and checksums among them follow the others.
+fn edit(edits: Edits, before: &[u8], (shown, hidden): (usize, &Hidden), changed: &mut [u8]) -> Edited {
+    if edits == Edits::All && shown == before.len() && hidden.is_empty() {
+        return if changed.len() <= MAX_PACKET { Edited::Whole } else { Edited::Refused };
+    }
+    if changed.len() != shown || shown > before.len() {
+        return Edited::Refused;
+    }
+    hidden.restore(before, changed);
+    if changed.len() == before.len() { Edited::Whole } else { Edited::Part }
+}
+
+/// The outlet of a module that forwards: what it sends is kept until its batch has ended well.
+struct Deciding<'f, 'c> {
+    flight: Option<&'f mut Flight>,
+    collector: &'f mut Collector<'c>,
+}
+
+impl Outlet<RunError> for Deciding<'_, '_> {
+    fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
+        if output.counts.sent > 0
+            && let Some(flight) = &mut self.flight
+        {
+            for frame in frames(output.bytes) {
+                let Frame::Send { packet, port, bytes } = frame else { continue };
+                if !self.collector.lets(from.module, &frame) {
+                    continue;
+                }
+                let start = flight.decided.bytes.len();
+                flight.decided.bytes.extend_from_slice(bytes);
+                let bytes = (!bytes.is_empty()).then(|| start..start + bytes.len());
+                // The schema has checked that the index is one of the batch.
+                let packet = packet.map(|index| flight.shown[flight.count + usize::from(index)]);
+                flight.pending.push(Send { packet, port: port.into(), bytes });
+            }
+        }
+        let counts = output.counts;
+        if counts.records + counts.messages + counts.logs + counts.lost > 0 {
+            self.collector.output(from, output.bytes)?;
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
+        self.collector.fault(report)
+    }
+
+    fn decided(&mut self, count: u32, cause: Option<Shed>) -> Result<(), RunError> {
+        let Some(flight) = &mut self.flight else { return Ok(()) };
+        let range = flight.count..flight.count + count as usize;
+        flight.count = range.end;
+        let pending = std::mem::take(&mut flight.pending);
+        match cause {
+            None => flight.decided.sends.extend(pending),
+            Some(cause) => {
+                for at in &flight.shown[range] {
+                    flight.decided.fates[*at] = Fate::Lost(cause);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
+        self.collector.passed(module, worker, now_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edited(edits: Edits, before: &[u8], shown: usize, changed: &[u8]) -> Option<Vec<u8>> {
+        let mut changed = changed.to_vec();
+        match edit(edits, before, (shown, &Hidden::default()), &mut changed) {
+            Edited::Whole => Some(changed),
+            Edited::Part => Some([&changed[..], &before[changed.len()..]].concat()),
+            Edited::Refused => None,
+        }
+    }
+
+    #[test]
+    fn only_what_is_shown_changes() {
+        let before = b"abcSpayload";
+        assert_eq!(edited(Edits::Shown, before, 4, b"aXcS").unwrap(), b"aXcSpayload");
+        for length in [b"abc".as_slice(), b"abcSp", b""] {
+            assert_eq!(edited(Edits::Shown, before, 4, length), None);
+        }
+        assert_eq!(edited(Edits::All, before, before.len(), b"short").unwrap(), b"short");
+        // A packet of which the view shows a part, although others are shown whole.
+        assert_eq!(edited(Edits::All, before, 4, b"short"), None);
+    }
+}

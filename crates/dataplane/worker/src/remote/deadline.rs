@@ -1,0 +1,94 @@
+//! The limits of the time for which a worker waits for a process.
+
+use super::state::RemoteModule;
+use flame_execute::Stop;
+use flame_remote::Command;
+use std::time::{Duration, Instant};
+
+/// The time that a process may sleep, in all waits of a worker for one module together. A process that is
+/// waited for has work; what it reports is no evidence of it.
+const IDLE: Duration = Duration::from_secs(30);
+/// The time in which a process must release a block while a worker waits for it.
+const BLOCK: Duration = Duration::from_secs(60);
+/// The time that a process has between the request to end and its end, for the remaining work of its slow
+/// instances.
+const END: Duration = Duration::from_secs(600);
+/// The time that a process has to end a module that is removed while the run continues, and to end all
+/// modules once the run was stopped.
+const LAST: Duration = Duration::from_secs(10);
+/// The interval at which the processor time of a process is read from the kernel.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The event that a worker waits for.
+#[derive(Clone, Copy)]
+pub(super) enum Wait {
+    /// Room for another block. The process has released so many, as the worker counts them.
+    Blocks { released: u64 },
+    /// The end of the module.
+    End { is_removal: bool },
+}
+
+/// The waits of one worker for one module.
+#[derive(Default)]
+pub(super) struct WorkDeadline {
+    /// The time since which the current wait has no progress, and the number of released blocks then.
+    since: Option<(Instant, u64)>,
+    /// The time when the request to end was first waited for.
+    ending: Option<Instant>,
+    /// The time when the run was found to be stopped.
+    stopped: Option<Instant>,
+    /// The last time when the kernel's counters were read, and the time that the process had worked or waited
+    /// for a processor.
+    seen: Option<(Instant, Duration)>,
+    /// The time that the process slept in all waits.
+    idle: Duration,
+}
+
+impl WorkDeadline {
+    /// Ends a wait. The time that the process slept still counts.
+    pub(super) fn rest(&mut self) {
+        (self.since, self.seen) = (None, None);
+    }
+
+    /// Kills the process if it has used up its time.
+    pub(super) fn check(&mut self, module: &RemoteModule, wait: Wait, stop: &Stop<'_>) {
+        let now = Instant::now();
+        if stop.is_set() && self.stopped.is_none() {
+            self.stopped = Some(now);
+            module.process.send(Command::Stop, Vec::new());
+        }
+        let is_over = |since: Option<Instant>, limit| since.is_some_and(|at| now - at > limit);
+        let reason = match wait {
+            Wait::Blocks { released } => {
+                let (since, _) = match self.since {
+                    Some((since, before)) if before == released => (since, before),
+                    _ => *self.since.insert((now, released)),
+                };
+                is_over(Some(since), BLOCK).then_some("it released no block for a minute")
+            }
+            Wait::End { is_removal } => {
+                let since = *self.ending.get_or_insert(now);
+                let limit = if is_removal { LAST } else { END };
+                is_over(Some(since), limit).then_some("it did not end in time")
+            }
+        };
+        let last = is_over(self.stopped, LAST).then_some("it still worked long after the run was stopped");
+        if let Some(reason) = reason.or(last).or_else(|| self.look(now, module)) {
+            module.process.kill(reason);
+        }
+    }
+
+    /// Adds the time that the process slept since the last look.
+    fn look(&mut self, now: Instant, module: &RemoteModule) -> Option<&'static str> {
+        if self.seen.is_some_and(|(at, _)| now - at < LOOK) {
+            return None;
+        }
+        let busy = module.process.busy_time()?;
+        if let Some((at, before)) = self.seen.replace((now, busy)) {
+            self.idle += (now - at).saturating_sub(busy.saturating_sub(before));
+        }
+        // Under a share of processor time, a process sleeps with work waiting.
+        let may_sleep = module.meters.timed();
+        (self.idle > IDLE && !may_sleep).then_some("it slept while a worker waited for it")
+    }
+}

@@ -1,0 +1,163 @@
+//! The thread that reads the reports of a process, all of which are untrusted.
+
+use super::life::Life;
+use super::state::State;
+use super::text;
+use crate::outlet::Event;
+use crossbeam_channel::Sender as Outbox;
+use flame_execute::{Origin, Place};
+use flame_plan::FaultReport;
+use flame_remote::{ChannelError, MAX_HEAD, Receiver, Report};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The maximum number of characters of a fault that a process reports.
+const MAX_TEXT: usize = 4096;
+
+/// The thread that reads reports.
+pub(super) struct Reader {
+    pub(super) receiver: Receiver,
+    pub(super) life: Arc<Life>,
+    /// The process's own queue to the collector. A process that fills it waits alone.
+    pub(super) events: Outbox<Event>,
+}
+
+impl Reader {
+    pub(super) fn run(mut self) {
+        self.life.set_reader();
+        let error = match self.read() {
+            Ok(never) => match never {},
+            Err(e) => e,
+        };
+        let text = self.life.end(&error);
+        for state in self.life.take_modules() {
+            let report = state.eviction_report().unwrap_or_else(|| {
+                state.count_fault();
+                report(&state, text.clone())
+            });
+            let _ = self.events.send(Event::Fault(report));
+            // If there is no collector any more, there is nothing to wait for.
+            if self.events.send(Event::Ended(state.clone())).is_err() {
+                state.end();
+            }
+        }
+    }
+
+    /// Passes reports on until the connection ends.
+    fn read(&mut self) -> Result<std::convert::Infallible, ChannelError> {
+        let Self { receiver, life, events } = self;
+        let pass = |event| {
+            life.is_blocked.store(true, Ordering::Relaxed);
+            let sent = events.send(event);
+            life.is_blocked.store(false, Ordering::Relaxed);
+            sent.map_err(|_| ChannelError::Closed)
+        };
+        loop {
+            receiver.receive(true)?;
+            while let Some((head, body)) = receiver.next(MAX_HEAD)? {
+                let id = match &head {
+                    Report::Output { module, .. }
+                    | Report::Passed { module, .. }
+                    | Report::Account { module, .. }
+                    | Report::State { module, .. }
+                    | Report::Ended { module, .. } => *module,
+                    Report::Fault(fault) => fault.id,
+                    Report::Alive(number) => {
+                        if !life.answer(*number) {
+                            return Err(invalid(format!("an answer to ping {number}, which was not sent")));
+                        }
+                        continue;
+                    }
+                };
+                let Some(state) = life.module(id) else {
+                    if !life.count_stray() {
+                        return Err(invalid("too many reports of modules that are not there".to_owned()));
+                    }
+                    continue;
+                };
+                if !matches!(head, Report::Fault(_) | Report::Ended { .. }) {
+                    state.work();
+                }
+                match head {
+                    Report::Output { worker, .. } => {
+                        if let Some(event) = output(&state, worker, body)? {
+                            pass(event)?;
+                        }
+                    }
+                    Report::Passed { worker, now_ns, .. } => {
+                        if let Some(now_ns) = state.passed(worker, now_ns) {
+                            pass(Event::Passed { module: id, worker, now_ns })?;
+                        }
+                    }
+                    Report::Fault(fault) => {
+                        if let Some(report) = checked(&state, fault)? {
+                            pass(Event::Fault(report))?;
+                        }
+                    }
+                    Report::Account { worker, account, .. } => state.set_account(worker, account),
+                    Report::State { worker, kept, .. } => {
+                        let name = &state.name;
+                        let kept = state.kept(Place::of(worker), kept, body);
+                        kept.map_err(|e| invalid(format!("{name}: {e}")))?;
+                    }
+                    Report::Ended { messages_lost, .. } => {
+                        if !state.may_end() {
+                            return Err(invalid(format!("it ended {}, which nobody removed", state.name)));
+                        }
+                        state.set_messages_lost(messages_lost);
+                        life.leave(id);
+                        if let Some(report) = state.eviction_report() {
+                            pass(Event::Fault(report))?;
+                        }
+                        pass(Event::Ended(state))?;
+                    }
+                    Report::Alive(_) => {}
+                }
+            }
+        }
+    }
+}
+
+fn invalid(text: String) -> ChannelError {
+    io::Error::new(io::ErrorKind::InvalidData, text).into()
+}
+
+/// Checks a fault. Returns `None` for one that was reported before.
+fn checked(state: &State, fault: FaultReport) -> Result<Option<FaultReport>, ChannelError> {
+    if fault.evicted.is_some() {
+        // The worker knows the reason, and reports it once.
+        return Ok(state.eviction_report());
+    }
+    if !state.count_fault() {
+        return Err(invalid(format!("more faults of {} than it has instances", state.name)));
+    }
+    let text = match state.meters.granted() {
+        true => text::of_grant(&fault.text),
+        false => fault.text.chars().take(MAX_TEXT).collect(),
+    };
+    let worker = fault.worker.filter(|worker| *worker < state.workers());
+    let (id, module) = (state.id, state.name.clone());
+    Ok(Some(FaultReport { id, module, worker, text, process: false, ..fault }))
+}
+
+/// Checks output. Returns `None` for output of a module that has been evicted, whose records are lost.
+fn output(state: &State, worker: Option<usize>, body: &[u8]) -> Result<Option<Event>, ChannelError> {
+    if body.len() > state.output {
+        return Err(ChannelError::Length { head: 0, body: body.len() });
+    }
+    // Messages were passed on in the process; any that are here have no receiver.
+    let checked = state.schema.check(body, true);
+    let counts = checked.map_err(|e| invalid(format!("output of {}: {e}", state.name)))?;
+    if state.eviction.reason().is_some() {
+        state.lose(counts.records);
+        return Ok(None);
+    }
+    let worker = worker.filter(|worker| *worker < state.workers()).unwrap_or(0);
+    let from = Origin { module: state.id, worker, call: 0 };
+    Ok(Some(Event::Output { from, bytes: body.to_vec() }))
+}
+
+fn report(state: &State, text: String) -> FaultReport {
+    FaultReport { process: true, ..FaultReport::new(state.id, state.name.clone(), text) }
+}

@@ -1,0 +1,318 @@
+//! The worker's state of a module in a process.
+
+use super::process::Process;
+use crate::lock;
+use flame_execute::{Begun, Held, Place};
+use flame_output::Schema;
+use flame_plan::{Account, FaultReport, ModuleId, ModulePlan, OnFault};
+use flame_quota::Meters;
+use flame_remote::{Command, Kept};
+use flame_run::Eviction;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A module in a process.
+#[derive(Clone)]
+pub(crate) struct RemoteModule {
+    pub(crate) plan: Arc<ModulePlan>,
+    pub(crate) meters: Meters,
+    pub(crate) process: Arc<Process>,
+    pub(crate) state: Arc<State>,
+}
+
+impl RemoteModule {
+    /// Requests the module's end on a worker, after the blocks that wait there.
+    /// With `hands_over`, others go on with the states of its instances.
+    pub(crate) fn end(&self, worker: usize, now_ns: u64, hands_over: bool) {
+        if let Some(requested) = self.state.requested.get(worker) {
+            // Before the process can answer.
+            requested.store(true, Ordering::Release);
+        }
+        self.process.send(Command::End { module: self.plan.id, worker, now_ns, hands_over }, Vec::new());
+    }
+}
+
+/// The worker's state of a module in a process.
+pub(crate) struct State {
+    pub(super) id: ModuleId,
+    pub(super) name: String,
+    pub(super) schema: Schema,
+    /// The maximum number of bytes of the output of one call.
+    pub(super) output: usize,
+    /// The maximum number of bytes of the state of one instance.
+    most_state: usize,
+    pub(super) meters: Meters,
+    /// The bytes of private memory that the process may need for it.
+    pub(super) memory: Need,
+    pub(crate) eviction: Eviction,
+    ticks: Vec<Ticks>,
+    /// The reported accounts by worker.
+    accounts: Mutex<Vec<Account>>,
+    messages_lost: AtomicU64,
+    /// Whether the end was requested, by worker.
+    requested: Vec<AtomicBool>,
+    /// Whether the process has reported any work of it.
+    has_worked: AtomicBool,
+    has_ended: AtomicBool,
+    /// Whether its processor time is used up.
+    is_held: AtomicBool,
+    /// The number of records that were made before the module was evicted and came after.
+    records_lost: AtomicU64,
+    is_eviction_reported: AtomicBool,
+    faults: AtomicU64,
+    most_faults: u64,
+    /// The bytes of memory that are counted in its use now.
+    counted: AtomicU64,
+    /// The places of its instances, whose states are kept here.
+    held: Mutex<BTreeMap<Place, Held>>,
+    /// Dropped at its end, after which it needs no place.
+    needs_places: Mutex<Option<Arc<()>>>,
+}
+
+/// Returns the number of faults that a module can have: one for each instance that is ever created.
+fn most_faults(on_fault: OnFault, workers: usize) -> u64 {
+    let restarts = match on_fault {
+        OnFault::Stop => 0,
+        OnFault::Restart(times) => u64::from(times),
+    };
+    (restarts + 1) * workers as u64 + 1
+}
+
+impl State {
+    pub(super) fn new(plan: &ModulePlan, meters: &Meters, workers: usize) -> Self {
+        Self {
+            id: plan.id,
+            name: plan.name.clone(),
+            schema: Schema::new(&plan.manifest),
+            output: plan.limits.output_per_call as usize,
+            most_state: plan.manifest.state.map_or(0, |state| state.max as usize),
+            meters: meters.clone(),
+            memory: Need::of(plan, workers),
+            eviction: Eviction::default(),
+            ticks: (0..workers).map(|_| Ticks::default()).collect(),
+            accounts: Mutex::new(vec![Account::default(); workers]),
+            messages_lost: AtomicU64::new(0),
+            requested: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+            has_worked: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
+            records_lost: AtomicU64::new(0),
+            is_eviction_reported: AtomicBool::new(false),
+            faults: AtomicU64::new(0),
+            most_faults: most_faults(plan.on_fault, workers),
+            counted: AtomicU64::new(0),
+            held: Mutex::default(),
+            needs_places: Mutex::new(Some(Arc::default())),
+        }
+    }
+
+    /// Returns whether the module has ended on all workers, or its process is gone. The collector has
+    /// received all its output by then.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn end(&self) {
+        lock(&self.needs_places).take();
+        // Those that follow begin with what is stored there.
+        let held = {
+            let mut held = lock(&self.held);
+            self.has_ended.store(true, Ordering::Release);
+            std::mem::take(&mut *held)
+        };
+        drop(held);
+    }
+
+    /// Returns a value that lives until the module has ended.
+    pub(super) fn needs_places(&self) -> Option<Arc<()>> {
+        lock(&self.needs_places).clone()
+    }
+
+    /// Takes the place of an instance. Returns false if the module has ended.
+    pub(super) fn occupy(&self, place: Place, held: Held) -> bool {
+        let mut all = lock(&self.held);
+        let is_running = !self.has_ended();
+        if is_running {
+            all.insert(place, held);
+            return true;
+        }
+        // Dropped without the lock.
+        drop(all);
+        false
+    }
+
+    /// Returns whether other instances wait for the states of these.
+    pub(super) fn is_followed(&self) -> bool {
+        lock(&self.held).values().any(Held::is_awaited)
+    }
+
+    /// Records an event of the state of one instance, which the process reports.
+    pub(super) fn kept(&self, place: Place, kept: Kept, state: &[u8]) -> Result<(), String> {
+        let mut all = lock(&self.held);
+        let Some(held) = all.get_mut(&place) else {
+            return Err(format!("a state of {place}, which has none"));
+        };
+        match kept {
+            Kept::Empty => held.begin(Begun::Empty),
+            Kept::Taken => held.begin(Begun::Taken),
+            Kept::Refused => held.begin(Begun::Refused),
+            Kept::Dropped => held.fault(),
+            Kept::Stored if state.len() > self.most_state => {
+                return Err(format!(
+                    "a state of {} bytes, at most {} are kept",
+                    state.len(),
+                    self.most_state
+                ));
+            }
+            Kept::Stored => held.store(state),
+        }
+        Ok(())
+    }
+
+    /// Returns whether its end was requested on any worker. Its last calls need no share.
+    pub(super) fn is_ending(&self) -> bool {
+        self.requested.iter().any(|requested| requested.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether its processor time is used up.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
+    }
+
+    /// Records whether its processor time is used up. Returns whether that is new.
+    pub(super) fn hold(&self, holds: bool) -> bool {
+        self.is_held.swap(holds, Ordering::Relaxed) != holds
+    }
+
+    /// Records that the process has reported work of the module.
+    pub(super) fn work(&self) {
+        self.has_worked.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the process may say that the module has ended: it was asked for it on all workers, or
+    /// the module could not be loaded.
+    pub(super) fn may_end(&self) -> bool {
+        !self.has_worked.load(Ordering::Relaxed)
+            || self.requested.iter().all(|requested| requested.load(Ordering::Acquire))
+    }
+
+    /// Records that a tick was published on `worker`.
+    pub(crate) fn tick(&self, worker: usize, now_ns: u64) {
+        self.ticks[worker].published.fetch_max(now_ns, Ordering::Relaxed);
+    }
+
+    /// Returns a tick that the process reports to have passed on `worker`, as [`Ticks::pass`].
+    pub(super) fn passed(&self, worker: usize, now_ns: u64) -> Option<u64> {
+        self.ticks.get(worker)?.pass(now_ns)
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.ticks.len()
+    }
+
+    /// Counts a fault. Returns false if the module cannot have had so many.
+    pub(super) fn count_fault(&self) -> bool {
+        self.faults.fetch_add(1, Ordering::Relaxed) < self.most_faults
+    }
+
+    /// Counts `bytes` as the memory that it uses now.
+    pub(super) fn count_memory(&self, bytes: u64) {
+        if let Some(usage) = self.meters.usage() {
+            usage.memory.replace(self.counted.swap(bytes, Ordering::Relaxed), bytes);
+        }
+    }
+
+    /// Counts records that are not passed on.
+    pub(super) fn lose(&self, records: u64) {
+        self.records_lost.fetch_add(records, Ordering::Relaxed);
+    }
+
+    /// Returns the report of the module's eviction, if it was evicted and this is the first call since.
+    pub(super) fn eviction_report(&self) -> Option<FaultReport> {
+        let reason = self.eviction.reason()?;
+        let is_first = !self.is_eviction_reported.swap(true, Ordering::Relaxed);
+        is_first.then(|| FaultReport {
+            evicted: Some(reason.clone()),
+            ..FaultReport::new(self.id, self.name.clone(), format!("evicted: {reason}"))
+        })
+    }
+
+    pub(super) fn set_account(&self, worker: usize, account: Account) {
+        if let Some(known) = lock(&self.accounts).get_mut(worker) {
+            *known = account;
+        }
+    }
+
+    pub(super) fn set_messages_lost(&self, messages: u64) {
+        self.messages_lost.store(messages, Ordering::Relaxed);
+    }
+
+    pub(crate) fn account(&self, worker: usize) -> Account {
+        let mut account = lock(&self.accounts).get(worker).cloned().unwrap_or_default();
+        let of_first = |number: &AtomicU64| if worker == 0 { number.load(Ordering::Relaxed) } else { 0 };
+        // A sum with the numbers of other workers must not overflow.
+        account.messages_lost = of_first(&self.messages_lost).min(u64::MAX >> 16);
+        account.faults = of_first(&self.faults);
+        account.records_lost = of_first(&self.records_lost);
+        account
+    }
+}
+
+/// The ticks of one worker.
+#[derive(Default)]
+struct Ticks {
+    /// The last one that was published.
+    published: AtomicU64,
+    /// The last one that the process has passed.
+    passed: AtomicU64,
+}
+
+impl Ticks {
+    /// Returns a tick that the process reports, within those that were published, unless it has passed one as
+    /// late before.
+    fn pass(&self, now_ns: u64) -> Option<u64> {
+        let now_ns = now_ns.min(self.published.load(Ordering::Relaxed));
+        (self.passed.fetch_max(now_ns, Ordering::Relaxed) < now_ns).then_some(now_ns)
+    }
+}
+
+/// The bytes of private memory that a process may need for a module.
+#[derive(Clone, Copy)]
+pub(super) struct Need {
+    /// The linear memories of all instances.
+    pub(super) linear: u64,
+    /// Stacks, output, tables, machine code and the command that brings it.
+    pub(super) other: u64,
+}
+
+impl Need {
+    fn of(plan: &ModulePlan, workers: usize) -> Self {
+        let instances = workers as u64 + 1;
+        let (limits, code) = (&plan.limits, plan.code.len() as u64);
+        let texts = (plan.parameters.len() + plan.texts.len()) as u64;
+        let state = plan.manifest.state.map_or(0, |state| u64::from(state.max));
+        let each = (4 << 20)
+            + 6 * state
+            + 4 * u64::from(limits.output_per_call)
+            + 32 * u64::from(limits.table_elements);
+        Self {
+            linear: instances.saturating_mul(u64::from(limits.memory)),
+            other: instances * (each + texts) + 4 * (code + texts) + (8 << 20),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_passed_once_and_not_before_it_was_published() {
+        let ticks = Ticks::default();
+        assert_eq!(ticks.pass(5), None);
+        ticks.published.store(10, Ordering::Relaxed);
+        let passed = [4, 4, 3, u64::MAX, 10, 11].map(|now_ns| ticks.pass(now_ns));
+        assert_eq!(passed, [Some(4), None, None, Some(10), None, None]);
+    }
+}

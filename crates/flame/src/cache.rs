@@ -1,0 +1,21 @@
+//! The cache of compiled code. A command works without it, too.
+
+use crate::console::complain;
+use crate::paths;
+use flame_compile::Cache;
+use std::sync::Once;
+
+/// Opens the cache of this user. If its folder cannot be used, warns once, unless `quiet`, and returns
+/// `None`: modules are then compiled each time.
+pub fn open(quiet: bool) -> Option<Cache> {
+    static WARNED: Once = Once::new();
+    match Cache::open(&paths::cache()) {
+        Ok(cache) => Some(cache),
+        Err(error) => {
+            if !quiet {
+                WARNED.call_once(|| complain!("flame: warning: running without a cache: {error}"));
+            }
+            None
+        }
+    }
+}

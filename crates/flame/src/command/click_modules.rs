@@ -1,0 +1,149 @@
+//! The parts that the command provides to `Module` elements of a graph: files, policy, compiler and the
+//! output of records.
+
+use crate::command::run::{read_interval, submission};
+use crate::console::complain;
+use crate::error::Error;
+use crate::settings::arguments;
+use crate::trust_args::{TrustArgs, credential, identity};
+use crate::{cache, limits};
+use flame_admit::Protection;
+use flame_compile::Compiler;
+use flame_element::driver::{Invocation, What};
+use flame_element::modules::{Asked, Modules};
+use flame_node::{Client, Elements, Holder, Node, RunRequest, Submission, Tell};
+use flame_plan::{Catalog, Expose, Transforms, TrustedFilter, ViewSpec};
+use flame_record::{Format, Options, Sink};
+use flame_trust::{Field, Layer, Origin};
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// The interface of a graph's packets for policies and credentials. They may come from anywhere, so rights
+/// for captures or for an interface are none for them.
+const INTERFACE: &str = "click";
+
+struct ClickModules {
+    policy: Option<PathBuf>,
+    format: Format,
+    records: Option<PathBuf>,
+    interrupt: Arc<AtomicBool>,
+    is_check: bool,
+    /// The node without a credential, whose meters those of all credentials share.
+    node: RefCell<Option<Node>>,
+}
+
+/// Returns the modules of the graph that `invocation` runs.
+pub fn modules(invocation: &Invocation, interrupt: &Arc<AtomicBool>) -> Result<Rc<dyn Modules>, Error> {
+    let format = invocation.format.as_deref().unwrap_or("table");
+    let client = ClickModules {
+        policy: invocation.policy.as_ref().map(PathBuf::from),
+        format: Format::from_str(format).map_err(|e| format!("--format: {e}"))?,
+        records: invocation.records.as_ref().map(PathBuf::from),
+        interrupt: interrupt.clone(),
+        is_check: invocation.what == What::Check,
+        node: RefCell::default(),
+    };
+    Ok(Rc::new(Elements::new(client, invocation.what == What::Check)))
+}
+
+impl ClickModules {
+    fn view(asked: &Asked) -> Result<ViewSpec, Error> {
+        let mut transforms = Transforms::new();
+        for text in &asked.transform {
+            transforms.extend(flame_transform::parse(text).map_err(|e| format!("TRANSFORM {e}"))?);
+        }
+        let expose = asked.expose.as_deref().map(Expose::from_str).transpose();
+        let expose = expose.map_err(|e| format!("EXPOSE: {e}"))?.unwrap_or_default();
+        let mut select = Vec::new();
+        for text in &asked.select {
+            select.extend(TrustedFilter::parse(text).map_err(|e| format!("SELECT {text:?}: {e}"))?);
+        }
+        Ok(ViewSpec { select, expose, transforms, ..ViewSpec::default() })
+    }
+
+    /// Returns the layers by which the element narrows a grant.
+    fn narrower(asked: &Asked) -> Result<Vec<Layer>, Error> {
+        let of = |field, texts: &[String]| -> Vec<(Field, String)> {
+            texts.iter().map(|text| (field, text.clone())).collect()
+        };
+        let stated = [
+            of(Field::Select, &asked.select),
+            of(Field::Expose, asked.expose.as_slice()),
+            of(Field::Transform, &asked.transform),
+        ];
+        let layer = |(field, value)| Layer::new(Origin::Command, field, value);
+        Ok(stated.concat().into_iter().map(layer).collect::<Result<_, _>>()?)
+    }
+
+    fn request_of(&self, asked: &Asked, submission: Submission) -> Result<RunRequest, Error> {
+        Ok(RunRequest {
+            settings: [(submission.name.clone(), arguments(&asked.settings)?)].into(),
+            submissions: vec![submission],
+            workers: 1,
+            interval_ns: asked.interval.as_deref().map_or(Ok(0), |text| read_interval("INTERVAL", text))?,
+            is_live: asked.is_live,
+            view: Self::view(asked)?,
+            narrower: Self::narrower(asked)?,
+            restarts: asked.restarts,
+            limits: limits::with_budget(asked.packet_budget.unwrap_or(limits::PACKET_BUDGET)),
+            protection: Protection::Auto,
+            // Only a check says what modules cost.
+            costs: match self.is_check {
+                true => Some(crate::costs::load_or_calibrate(&flame_compile::Engines::new()?, false)?),
+                false => None,
+            },
+            time_limit: None,
+            seed: None,
+        })
+    }
+
+    fn node_of(&self, asked: &Asked) -> Result<Option<Node>, Error> {
+        let mut base = self.node.borrow_mut();
+        if base.is_none() {
+            let trust = TrustArgs { policy: self.policy.clone(), credential: None, identity: None };
+            *base = trust.open(INTERFACE)?;
+        }
+        let Some(base) = &*base else {
+            return match &asked.credential {
+                Some(_) => Err("CREDENTIAL is for a node with a policy: flame click --policy FILE".into()),
+                None => Ok(None),
+            };
+        };
+        let read = asked.credential.as_deref().map(|file| credential(Path::new(file))).transpose()?;
+        let key = asked.identity.as_deref().map(|file| identity(Path::new(file))).transpose()?;
+        let holder = key.map(|secret| Box::new(secret) as Box<dyn Holder + Send + Sync>);
+        Ok(Some(base.anonymous().presented(read, holder)))
+    }
+}
+
+impl Client for ClickModules {
+    fn submission(&self, file: &str) -> Result<Submission, String> {
+        submission(file).map_err(|e| e.to_string())
+    }
+
+    fn request(&self, asked: &Asked, submission: Submission) -> Result<RunRequest, String> {
+        self.request_of(asked, submission).map_err(|e| e.to_string())
+    }
+
+    fn compiler(&self) -> Compiler<'static> {
+        let child = flame_compile::Worker::this_program().stopped_by(self.interrupt.clone());
+        Compiler::new(child, cache::open(true))
+    }
+
+    fn node(&self, asked: &Asked) -> Result<Option<Node>, String> {
+        self.node_of(asked).map_err(|e| e.to_string())
+    }
+
+    fn sink(&self, catalog: &Catalog) -> Result<Box<dyn Sink>, String> {
+        let options = Options { live: true, ..Options::default() };
+        flame_record::open(self.format, self.records.as_deref(), catalog, &options).map_err(|e| e.to_string())
+    }
+
+    fn tell(&self) -> Tell {
+        Arc::new(|text| complain!("flame: {text}"))
+    }
+}

@@ -1,0 +1,64 @@
+//! The outcome of a run: what was lost, damaged or faulty, in lines on standard error and as an exit status.
+
+use crate::console::complain;
+use crate::exit::Status;
+use flame_record::human::grouped;
+use flame_source::{Damage, DamageKind};
+use flame_worker::Report;
+use std::collections::BTreeMap;
+
+/// Returns the exit status of a run whose source did not fail.
+pub fn status(report: &Report) -> Status {
+    if !report.faults.is_empty() {
+        Status::Faulted
+    } else if !report.lost.is_empty() {
+        Status::Lost
+    } else if report.damage.iter().any(|damage| damage.kind.is_fault()) {
+        Status::Damaged
+    } else {
+        Status::Done
+    }
+}
+
+/// Prints files that could not be read in full, faults of modules and losses. `-q` does not hide them.
+pub fn print(report: &Report) {
+    for damage in &report.damage {
+        let Damage { file, kind, offset, reason } = damage;
+        match kind {
+            DamageKind::Damaged if *offset > 0 => {
+                complain!("flame: warning: {file}: damaged at byte {offset}: {reason}")
+            }
+            _ => complain!("flame: warning: {file}: {}: {reason}", kind.name()),
+        }
+    }
+    if report.damage.len() > 1 {
+        complain!("flame: warning: {}", summary(&report.damage));
+    }
+    for f in &report.faults {
+        let worker = f.worker.map_or("slow path".to_owned(), |w| format!("worker {w}"));
+        let packet = f.packet.map_or(String::new(), |p| format!(", packet {p}"));
+        let then = if f.restarted { "started anew" } else { "stopped" };
+        complain!("flame: module {} {then} ({worker}{packet}): {}", f.module, f.text);
+    }
+    for lost in &report.lost {
+        let place = match &lost.table {
+            Some(table) => format!("{}.{table}", lost.module),
+            None => format!("module {}", lost.module),
+        };
+        let (number, noun) = (grouped(lost.rows), lost.reason.noun());
+        complain!("flame: {place}: {number} {noun} lost: {}", lost.reason.explain());
+    }
+}
+
+/// Returns the numbers of files by kind.
+fn summary(damage: &[Damage]) -> String {
+    let mut kinds: BTreeMap<DamageKind, usize> = BTreeMap::new();
+    damage.iter().for_each(|damage| *kinds.entry(damage.kind).or_default() += 1);
+    let empty: usize =
+        [DamageKind::Empty, DamageKind::NoPackets].iter().filter_map(|k| kinds.remove(k)).sum();
+    let mut parts: Vec<_> = kinds.iter().map(|(kind, n)| format!("{n} {}", kind.name())).collect();
+    if empty > 0 {
+        parts.push(format!("{empty} empty"));
+    }
+    format!("{} files were not read in full: {}", damage.len(), parts.join(", "))
+}

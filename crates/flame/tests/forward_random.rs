@@ -1,0 +1,192 @@
+//! Modules that forward packets and return anything: nothing crashes, and no packet is lost or made without a
+//! count.
+
+mod common;
+
+use common::{Lines, frame, with_manifest};
+use flame_admit::Protection;
+use flame_compile::Compiler;
+use flame_element::modules::{Asked, Modules};
+use flame_element::{Clock, Environment, Outcome, Router};
+use flame_node::{Client, Elements, Node, RunRequest, Submission, Tell};
+use flame_plan::{Catalog, Limits, ViewSpec};
+use flame_record::Sink;
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+/// A client with one module, which needs no files.
+struct InMemory {
+    wasm: Vec<u8>,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Client for InMemory {
+    fn submission(&self, file: &str) -> Result<Submission, String> {
+        let (name, file) = (file.to_owned(), file.to_owned());
+        Ok(Submission { name, file, wasm: self.wasm.clone(), signers: Vec::new() })
+    }
+
+    fn request(&self, asked: &Asked, submission: Submission) -> Result<RunRequest, String> {
+        let expose = asked.expose.as_deref().unwrap_or("headers").parse()?;
+        Ok(RunRequest {
+            submissions: vec![submission],
+            workers: 1,
+            interval_ns: 0,
+            is_live: false,
+            view: ViewSpec { expose, ..ViewSpec::default() },
+            narrower: Vec::new(),
+            settings: Default::default(),
+            restarts: asked.restarts,
+            limits: Limits { call_budget: 10_000_000, ..Limits::default() },
+            protection: Protection::Auto,
+            costs: None,
+            time_limit: None,
+            seed: None,
+        })
+    }
+
+    fn compiler(&self) -> Compiler<'static> {
+        let engines = flame_compile::Engines::new().expect("Wasmtime supports this machine");
+        Compiler::in_process(engines, None)
+    }
+
+    fn node(&self, _: &Asked) -> Result<Option<Node>, String> {
+        Ok(None)
+    }
+
+    fn sink(&self, _: &Catalog) -> Result<Box<dyn Sink>, String> {
+        Ok(Box::new(Lines::default()))
+    }
+
+    fn tell(&self) -> Tell {
+        let said = self.said.clone();
+        Arc::new(move |text| said.lock().unwrap().push(text.to_owned()))
+    }
+}
+
+/// Returns a module whose calls return these outputs, one after the other and again from the first.
+fn module(outputs: &[Vec<u8>], rests: bool, manifest: &str) -> Vec<u8> {
+    let (mut data, mut values) = (Vec::new(), Vec::new());
+    for output in outputs {
+        values.push((4096 + data.len() as u64) | (output.len() as u64) << 32);
+        data.extend(output);
+    }
+    // Every other call says that a rest follows, which is the next output.
+    if rests {
+        values.iter_mut().step_by(2).for_each(|value| *value |= 1 << 30);
+    }
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("\\{b:02x}")).collect::<String>();
+    let table: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let next = format!(
+        "(local.set $at (i32.load (i32.const 8)))
+         (i32.store (i32.const 8) (i32.rem_u (i32.add (local.get $at) (i32.const 1)) (i32.const {})))
+         (i64.load (i32.add (i32.const 64) (i32.mul (local.get $at) (i32.const 8))))",
+        values.len()
+    );
+    let text = format!(
+        r#"(module (memory (export "memory") 16)
+          (data (i32.const 64) "{}") (data (i32.const 4096) "{}")
+          (func (export "flame_push") (param i32 i32) (result i64) (local $at i32) {next})
+          (func (export "flame_rest") (result i64) (local $at i32) {next})
+          (func (export "flame_end") (param i64) (result i64) (i64.const 0)))"#,
+        hex(&table),
+        hex(&data)
+    );
+    with_manifest(wat::parse_str(text).unwrap(), manifest.as_bytes())
+}
+
+fn frames() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = || prop::collection::vec(any::<u8>(), 0..90);
+    let index = prop_oneof![6 => 0..12_u16, 1 => 200..300_u16, 2 => Just(0xffff), 1 => any::<u16>()];
+    let port = prop_oneof![8 => 0..2_u16, 1 => 0..5_u16, 1 => any::<u16>()];
+    let send =
+        (index, port, prop_oneof![2 => Just(Vec::new()), 1 => bytes()]).prop_map(|(index, port, bytes)| {
+            frame(0xfffb, &[&index.to_le_bytes()[..], &port.to_le_bytes(), &bytes].concat())
+        });
+    let other = (prop_oneof![Just(0_u16), Just(0xfffb), Just(0xfffe), Just(0xfffd), any::<u16>()], bytes())
+        .prop_map(|(kind, bytes)| frame(kind, &bytes));
+    prop_oneof![20 => send, 1 => other, 1 => bytes()]
+}
+
+/// Outputs of which most are valid, so that modules live for a while.
+fn outputs() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    // Each index at most once, in any order.
+    let some = || prop::sample::subsequence((0..12_u16).collect::<Vec<_>>(), 0..12).prop_shuffle();
+    let valid =
+        (some(), prop::collection::vec(0..2_u16, 12), any::<bool>()).prop_map(|(all, ports, makes)| {
+            let head = |index: u16, port: u16| [index.to_le_bytes(), port.to_le_bytes()].concat();
+            let sent = all.iter().zip(ports).flat_map(|(index, port)| frame(0xfffb, &head(*index, port)));
+            let made =
+                if makes { frame(0xfffb, &[&head(0xffff, 1)[..], b"made"].concat()) } else { Vec::new() };
+            sent.chain(made).collect()
+        });
+    let any = prop::collection::vec(frames(), 0..8).prop_map(|frames| frames.concat());
+    prop::collection::vec(prop_oneof![4 => valid, 1 => any], 1..6)
+}
+
+fn environment(modules: Rc<dyn Modules>) -> Environment {
+    Environment {
+        clock: Rc::new(Clock::simulated()),
+        stdout: Rc::new(RefCell::new(std::io::sink())),
+        stderr: Rc::new(RefCell::new(std::io::sink())),
+        interrupt: Default::default(),
+        parse: None,
+        seed: 0,
+        modules: Some(modules),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #[test]
+    fn any_output_is_contained(
+        outputs in outputs(),
+        rests in any::<bool>(),
+        (modify, transmit) in (any::<bool>(), any::<bool>()),
+        expose in prop::sample::select(vec!["none", "headers", "all", "payload:4"]),
+        restarts in 0..4_u32,
+        policy in prop::sample::select(vec!["drop", "pass"]),
+        (burst, limit) in (1..12_u32, 1..60_u32),
+        back in any::<bool>(),
+    ) {
+        let manifest = format!(
+            "abi = 1\nname = \"any\"\nversion = \"1\"\ndescription = \"test\"\n[needs]\nexpose = \"{expose}\"\n\
+             [ports]\ninputs = 2\noutputs = 2\nmodify = {modify}\ntransmit = {transmit}\n"
+        );
+        let said = Arc::default();
+        let client = InMemory { wasm: module(&outputs, rests, &manifest), said: Arc::clone(&said) };
+        let modules: Rc<dyn Modules> = Rc::new(Elements::new(client, false));
+        // Output 1 may lead back to input 1.
+        let way = if back { "m [1] -> Loop(2) -> [1] m" } else { "m [1] -> Discard; Idle -> [1] m" };
+        let text = format!(
+            "InfiniteSource(DATA \\<0200000000010200000000020800450000200000000040110000010101010202020200350035000c0000deadbeef>,
+               LIMIT {limit}, BURST {burst}, STOP true)
+             -> m :: Module(any, EXPOSE {expose}, RESTART {restarts}, ON_EVICT {policy});
+             m [0] -> c :: Counter -> Discard; {way}"
+        );
+        let graph = flame_graph::read(text.as_bytes(), "f", &flame_graph::Options::default()).unwrap();
+        let router = Router::new(graph, &text, environment(modules.clone())).unwrap_or_else(|e| panic!("{e}"));
+        prop_assert_eq!(router.run(), Outcome::Stopped);
+        let handlers: Vec<String> =
+            ["m.stats", "m.account", "m.faults"].iter().map(|h| router.read(None, h, "").unwrap()).collect();
+        router.cleanup();
+        modules.finish().unwrap();
+        for i in 0..router.nodes_count() {
+            let account = router.account(i);
+            prop_assert!(account.adds_up(), "{}: {:?}", router.declaration(i), account);
+        }
+        let number = |name: &str| -> u64 {
+            let lines = handlers[0].lines().filter(|l| l.starts_with(name));
+            lines.map(|l| l.split(' ').nth(1).unwrap().parse::<u64>().unwrap()).sum()
+        };
+        let m = router.account(router.by_name["m"]);
+        prop_assert_eq!(number("offered"), m.taken - m.held, "{:?} {:?}", handlers, m);
+        prop_assert_eq!(number("offered"), number("processed") + number("shed"), "{:?}", handlers);
+        prop_assert_eq!(number("faults") > 0, !said.lock().unwrap().is_empty(), "{:?}", handlers);
+        if !transmit {
+            prop_assert_eq!(m.made, 0);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Modules that forward packets, in elements and routers that are replaced while packets are on their way.
+
+mod commands;
+mod common;
+mod forwards;
+
+use commands::{done, flame, node, ran, text};
+use common::with_manifest;
+use forwards::{forwarding, handler, module, returning, send};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Writes a module `pass` that sends each packet as it came.
+fn pass(folder: &Path) {
+    module(folder, "pass", &forwarding("(i32.const 1)", "(i32.const 0)", ""), "");
+}
+
+/// Returns what each line of the log of the node in this folder is about.
+fn log(folder: &Path) -> Vec<String> {
+    let log = std::fs::read_to_string(folder.join("audit.log")).unwrap_or_default();
+    let events = ["install", "evict", "end"];
+    let lines = log.lines().filter_map(|l| events.iter().find(|e| l.contains(&format!("\"{e}\""))));
+    lines.map(|e| (*e).to_owned()).collect()
+}
+
+/// Runs a graph in real time, beside the test.
+fn start(folder: &Path, arguments: &[&str]) -> Child {
+    let mut click = Command::new(env!("CARGO_BIN_EXE_flame"));
+    click.arg("click").args(arguments).current_dir(folder).env("FLAME_CACHE", folder.join("cache"));
+    click.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn wait_for(folder: &Path, events: &[&str]) {
+    for _ in 0..3000 {
+        if log(folder) == events {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{:?}", log(folder));
+}
+
+/// The element is configured again inside its module's own push. The loop of the old element goes on then.
+#[test]
+fn a_module_that_is_replaced_in_its_own_push_starts_once_and_is_evicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    pass(folder);
+    node(folder, "expose = \"headers\"\ncalls = \"forward\"");
+    let graph = "RatedSource(RATE 100) -> m :: Module(./pass.wasm, CREDENTIAL alice.cred, ON_EVICT drop)
+          -> c :: Counter(COUNT_CALL 5 p.run) -> Discard;
+        p :: Script(TYPE PASSIVE, write m.config $(m.config));
+        Script(label l, wait 0.1s, goto l $(eq $(m.gone) false), set n $(c.count), wait 0.5s,
+            print $(sub $(c.count) $n), print $(gt $n 5), stop)";
+    let click = start(folder, &["--policy", "policy.toml", "-e", graph, "-h", "m.account"]);
+    wait_for(folder, &["install"]);
+    std::thread::sleep(Duration::from_millis(300));
+    done(folder, &["grant", "revoke", "--policy", "policy.toml", "alice.cred"]);
+    let out = click.wait_with_output().unwrap();
+    let (out, err) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.starts_with("0\ntrue\n"), "packets pass a module that was evicted: {out}{err}");
+    assert!(out.contains(" evicted"), "{out}{err}");
+    assert_eq!(log(folder), ["install", "evict", "end"], "{err}");
+}
+
+/// A module that was never needed is not in the log, and one that has other rights now starts anew.
+#[test]
+fn the_log_names_what_runs_with_the_rights_that_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    pass(folder);
+    node(folder, "expose = \"headers\"\ncalls = \"forward\"");
+    let element = "m :: Module(./pass.wasm, CREDENTIAL alice.cred)";
+    let with_policy = ["--policy", "policy.toml"];
+    ran(folder, &format!("Idle -> {element} -> Discard"), &with_policy);
+    assert!(log(folder).is_empty(), "{:?}", log(folder));
+    let next = format!("InfiniteSource(LIMIT 3, STOP true) -> {element} -> Discard");
+    std::fs::write(folder.join("next"), next).unwrap();
+    let graph = format!(
+        "InfiniteSource(LIMIT 1) -> {element} -> Discard; Script(wait 1s, write hotconfig $(cat next))"
+    );
+    ran(folder, &graph, &["--policy", "policy.toml", "-R"]);
+    assert_eq!(log(folder), ["install", "end"], "the same rights: the module goes on");
+    // There is another credential when the second configuration is read.
+    std::fs::write(folder.join("go"), "no").unwrap();
+    let graph = graph.replace("wait 1s", "label l, wait 0.1s, goto l $(eq $(cat go) no)");
+    let click = start(folder, &[&with_policy[..], &["-R", "-e", &graph]].concat());
+    wait_for(folder, &["install", "end", "install"]);
+    let mint = ["grant", "mint", "--key", "root.key", "--to", "alice", "--role", "all", "--code", "any"];
+    done(folder, &[&mint[..], &["-o", "other.cred"]].concat());
+    std::fs::rename(folder.join("other.cred"), folder.join("alice.cred")).unwrap();
+    std::fs::write(folder.join("go"), "yes").unwrap();
+    let out = click.wait_with_output().unwrap();
+    let all = log(folder);
+    let expected = ["install", "end", "install", "end", "install", "end"];
+    assert_eq!(all, expected, "another credential: another start: {}", text(&out.stderr));
+}
+
+/// The packets that wait for a module of two inputs go to one that has one.
+#[test]
+fn packets_that_wait_fit_the_element_that_replaces_theirs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let spin = "(i32.store (i32.const 64) (i32.const 100000000))
+        (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
+              (br_if 0 (i32.load (i32.const 64))))";
+    let slow = forwarding("(i32.const 1)", "(i32.const 0)", spin);
+    let limits = "limits = { packet_budget = 1000000000 }\n";
+    let slow_manifest = forwards::manifest_with(limits, "inputs = 2");
+    let wasm = with_manifest(wat::parse_str(slow).unwrap(), slow_manifest.as_bytes());
+    std::fs::write(folder.join("slow.wasm"), wasm).unwrap();
+    let one = forwarding("(i32.const 1)", "(i32.const 0)", "(if (local.get $in) (then (unreachable)))");
+    module(folder, "one", &one, "");
+    let next = "Idle -> m :: Module(./one.wasm, CAPACITY 4) -> c :: Counter -> Discard;
+        Script(wait 0.2s, print $(c.count) $(m.gone), print $(m.account), stop)";
+    std::fs::write(folder.join("next"), next).unwrap();
+    let graph = "a :: InfiniteSource(LIMIT 9, BURST 1) -> m :: Module(./slow.wasm, LIVE true, BUDGET 1000000000) -> Discard;
+        b :: InfiniteSource(LIMIT 6, BURST 1) -> [1] m; Script(wait 0.1s, write hotconfig $(cat next))";
+    let out = flame(folder, &["click", "-R", "-e", graph]);
+    let (out, err) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.starts_with("4 false\n"), "{out}{err}");
+    assert!(out.contains("made 15\ngiven 4\nheld 0\ndropped 11 replaced"), "{out}{err}");
+}
+
+/// Packets that come back while others are sent wait for these.
+#[test]
+fn packets_that_come_back_wait_for_their_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // Of input 0, packets of an even index go round by output 1.
+    let is_even = "(i32.and (i32.eqz (local.get $in)) (i32.eqz (i32.and (local.get $i) (i32.const 1))))";
+    module(folder, "order", &forwarding("(i32.const 1)", is_even, ""), "inputs = 2\noutputs = 2");
+    let all = (0..8).map(|i| common::tcp_packet(i, 80)).collect::<Vec<_>>();
+    forwards::capture(&folder.join("in.pcap"), &all);
+    let graph = "FromDump(in.pcap, STOP false) -> Queue -> u :: Unqueue(BURST 8, ACTIVE false)
+          -> m :: Module(./order.wasm) -> ToDump(out.pcap) -> Discard; m [1] -> [1] m;
+        Script(wait 1s, write u.active true, wait 1s, stop)";
+    ran(folder, graph, &[]);
+    let expected: Vec<_> = [1, 3, 5, 7, 0, 2, 4, 6].map(|i: usize| all[i].clone()).to_vec();
+    assert!(forwards::packets(&folder.join("out.pcap")) == expected);
+    // What goes round for ever lets others work.
+    let round = "InfiniteSource(LIMIT 1) -> m :: Module(./round.wasm) -> [1] m; m [1] -> Discard;
+        Script(wait 0.1s, print $(add 1 0), stop)";
+    module(folder, "round", &forwarding("(i32.const 1)", "(i32.const 0)", ""), "inputs = 2\noutputs = 2");
+    let out = flame(folder, &["click", "-e", round]);
+    assert_eq!(text(&out.stdout), "1\n", "{}", text(&out.stderr));
+}
+
+/// A module makes a packet in place of the one that it got: that has passed the `Loop` as well.
+#[test]
+fn made_packets_have_passed_the_loops_of_those_that_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    module(folder, "again", &returning(&[send(0xffff, 0, &[2; 60])]), "transmit = true");
+    for element in ["m :: Module(./again.wasm)", "m :: Module(./again.wasm, LIVE true)"] {
+        let graph = format!(
+            "InfiniteSource(LIMIT 1) -> {element} -> l :: Loop(3) -> c :: Counter -> m; Script(wait 1s, stop)"
+        );
+        let (out, err) = ran(folder, &graph, &["-h", "c.count", "-h", "l.exceeded"]);
+        let counts = (handler(&out, "c.count"), handler(&out, "l.exceeded"));
+        assert_eq!(counts, ("3".to_owned(), "1".to_owned()), "{element}: {err}");
+    }
+}

@@ -1,0 +1,207 @@
+//! Tests of help in groups, manual pages, completions, `flame doctor`, and messages by level.
+
+mod commands;
+mod common;
+
+use commands::{done, flame, text};
+use common::{root, tcp_packet};
+use std::process::{Command, Stdio};
+
+#[test]
+fn commands_and_options_stand_in_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["--help"][..], &["help"], &["-h"]] {
+        let help = done(folder.path(), arguments);
+        for part in
+            ["Run modules on packets:\n", "Grant rights:\n", "Manage modules on a node:\n", "Options:\n"]
+        {
+            assert!(help.contains(part), "{arguments:?}: {part}\n{help}");
+        }
+        assert!(help.contains("  doctor  ") && help.contains("  completions "), "{help}");
+    }
+    let run = done(folder.path(), &["run", "--help"]);
+    let parts =
+        ["Packets:\n", "View of the modules:\n", "Records and packets that are written:\n", "Options:\n"];
+    let places: Vec<_> = parts.iter().map(|part| run.find(part)).collect();
+    assert!(places.iter().all(Option::is_some), "{places:?}\n{run}");
+}
+
+#[test]
+fn every_variable_is_in_help_and_in_the_documents() {
+    let folder = tempfile::tempdir().unwrap();
+    let (help, page) = (
+        done(folder.path(), &["help"]),
+        std::fs::read_to_string(root().join("docs/environment.md")).unwrap(),
+    );
+    let source = std::fs::read_to_string(root().join("crates/flame/src/environment.rs")).unwrap();
+    let names: Vec<_> =
+        source.lines().filter_map(|l| l.trim().strip_prefix("(\"")?.split('"').next()).collect();
+    assert!(names.len() > 15, "{names:?}");
+    for name in names {
+        assert!(help.contains(name), "help lacks {name}");
+        assert!(page.contains(&format!("`{name}`")), "docs/environment.md lacks {name}");
+    }
+    // Whatever the program reads is documented.
+    let mut files = Vec::new();
+    let mut folders = vec![root().join("crates/flame/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path => files.push(path),
+            }
+        }
+    }
+    for file in files.iter().filter(|file| file.extension().is_some_and(|e| e == "rs")) {
+        let code = std::fs::read_to_string(file).unwrap();
+        for part in code.split("env::var").skip(1) {
+            let name = part.split('(').nth(1).and_then(|rest| rest.strip_prefix('"')?.split('"').next());
+            if let Some(name) = name {
+                assert!(page.contains(&format!("`{name}`")), "{}: {name}", file.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn manual_pages_of_all_commands_are_read_by_man() {
+    let folder = tempfile::tempdir().unwrap();
+    done(folder.path(), &["help", "--man", "man1"]);
+    let pages: Vec<_> = std::fs::read_dir(folder.path().join("man1"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    for page in ["flame.1", "flame-run.1", "flame-grant-mint.1", "flame-doctor.1", "flame-policy-check.1"] {
+        assert!(pages.iter().any(|p| p == page), "{page}: {pages:?}");
+    }
+    let run = std::fs::read_to_string(folder.path().join("man1/flame-run.1")).unwrap();
+    assert!(run.contains(".TH flame-run 1") || run.contains(".TH flame\\-run 1"), "{}", &run[..300]);
+    assert!(run.contains("expose") && run.contains("Exit status"), "{run}");
+    let Ok(man) = Command::new("man").args(["-l", "man1/flame-run.1"]).current_dir(folder.path()).output()
+    else {
+        eprintln!("skipped: no man");
+        return;
+    };
+    assert!(!man.status.success() || text(&man.stdout).contains("MODULES"), "{}", text(&man.stdout));
+}
+
+#[test]
+fn completions_are_scripts_that_their_shells_accept() {
+    let folder = tempfile::tempdir().unwrap();
+    for (shell, part) in [("bash", "complete "), ("zsh", "#compdef flame"), ("fish", "complete -c flame")] {
+        let script = done(folder.path(), &["completions", shell]);
+        assert!(script.contains(part) && script.contains("doctor"), "{shell}");
+        let path = folder.path().join(shell);
+        std::fs::write(&path, &script).unwrap();
+        let checked = Command::new(shell).arg("-n").arg(&path).stderr(Stdio::piped()).output();
+        match checked {
+            Ok(out) => assert!(out.status.success(), "{shell}: {}", text(&out.stderr)),
+            Err(_) => eprintln!("skipped: no {shell}"),
+        }
+    }
+    assert_eq!(flame(folder.path(), &["completions", "tcsh"]).status.code(), Some(2));
+    // What bash offers after `flame doc`.
+    let line =
+        "source ./bash; COMP_WORDS=(flame doc); COMP_CWORD=1; _flame flame doc flame; echo ${COMPREPLY[@]}";
+    let out = Command::new("bash").args(["-c", line]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(text(&out.stdout).trim(), "doctor", "{}", text(&out.stderr));
+}
+
+#[test]
+fn the_doctor_names_what_is_missing_and_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = flame(folder.path(), &["doctor", "lo", "--format", "json"]);
+    assert!(matches!(out.status.code(), Some(0 | 1)), "{}", text(&out.stderr));
+    let findings: Vec<serde_json::Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for subject in ["rights", "interface lo", "memory", "kernel", "landlock", "seccomp", "cache", "modules"] {
+        assert!(findings.iter().any(|f| f["subject"] == subject), "{subject}: {findings:?}");
+    }
+    for finding in &findings {
+        assert_eq!(finding["state"] == "ok", finding["remedy"].is_null(), "{finding}");
+    }
+    let missing = findings.iter().any(|f| f["state"] == "missing");
+    assert_eq!(out.status.code(), Some(i32::from(missing)));
+    let out = flame(folder.path(), &["doctor", "nosuch0"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        text(&out.stderr).contains("nosuch0: there is none of this name; there are"),
+        "{}",
+        text(&out.stderr)
+    );
+    // A cache that cannot be used is named.
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_flame"))
+        .args(["doctor", "lo"])
+        .env("FLAME_CACHE", file.join("cache"))
+        .output()
+        .unwrap();
+    assert!(text(&out.stdout).contains("mend: FLAME_CACHE=FOLDER"), "{}", text(&out.stdout));
+}
+
+#[test]
+fn messages_have_levels() {
+    let folder = tempfile::tempdir().unwrap();
+    let packet = tcp_packet(1, 80);
+    let n = packet.len() as u32;
+    let head = [0xa1b2_3c4du32, 4 << 16 | 2, 0, 0, 65535, 1, 1, 0, n, n];
+    let mut bytes: Vec<u8> = head.into_iter().flat_map(u32::to_le_bytes).collect();
+    bytes.extend(packet);
+    std::fs::write(folder.path().join("in.pcap"), bytes).unwrap();
+    let run = |variable: Option<&str>, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flame"));
+        command.args(["run", "-r", "in.pcap", "-w", "out.pcap", "-q"]).args(more);
+        command
+            .current_dir(folder.path())
+            .env_remove("FLAME_LOG")
+            .env("FLAME_CACHE", folder.path().join("cache"));
+        if let Some(levels) = variable {
+            command.env("FLAME_LOG", levels);
+        }
+        command.output().unwrap()
+    };
+    assert_eq!(text(&run(None, &[]).stderr), "", "nothing without being asked");
+    let info = run(None, &["-v"]);
+    assert!(
+        text(&info.stderr).contains("INFO") && text(&info.stderr).contains("packets are read"),
+        "{}",
+        text(&info.stderr)
+    );
+    assert!(info.stdout.is_empty(), "messages go to standard error");
+    assert_eq!(text(&run(Some("info"), &[]).stderr), text(&info.stderr));
+    assert_eq!(text(&run(Some("error"), &["-vvv"]).stderr), "", "the variable precedes");
+    let wrong = run(Some("flame=loud"), &[]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(text(&wrong.stderr).contains("FLAME_LOG=flame=loud"), "{}", text(&wrong.stderr));
+    // Text from outside cannot steer the terminal.
+    let hostile = flame(folder.path(), &["run", "-r", "\u{1b}[2Jx", "-w", "out.pcap", "-v"]);
+    assert!(!text(&hostile.stderr).contains('\u{1b}'), "{}", text(&hostile.stderr));
+}
+
+#[test]
+fn every_format_plot_and_element_has_a_manual() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = flame_record::Format::ALL.map(flame_record::Format::name);
+    for name in names.iter().chain(&["line", "points", "events", "histogram", "Queue", "IPRewriter"]) {
+        let manual = done(folder.path(), &["help", name]);
+        assert!(manual.contains(name), "{name}: {manual}");
+    }
+}
+
+/// Options after a group of options do not stand in it.
+#[test]
+fn groups_contain_their_own_options_only() {
+    let folder = tempfile::tempdir().unwrap();
+    for (command, group, other) in [
+        ("check", "Admission by time:", "--file"),
+        ("run", "Admission by time:", "--quiet"),
+        ("install", "Node:", "--as"),
+    ] {
+        let help = done(folder.path(), &[command, "--help"]);
+        let start = help.find(group).unwrap_or_else(|| panic!("{command}: {group}\n{help}"));
+        let rest = &help[start + group.len()..];
+        let of_group = &rest[..rest.find(":\n").unwrap_or(rest.len())];
+        assert!(!of_group.contains(other), "{command}: {other} stands under {group}\n{of_group}");
+    }
+}

@@ -1,0 +1,121 @@
+//! Tests of readers that go away, and of homes that cannot be written.
+
+mod common;
+mod feed;
+
+use feed::{capture, command, each};
+use std::process::{Command, Stdio};
+
+/// Returns a pipe whose reader is gone.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn no_command_panics_without_a_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let module = each(path).to_str().unwrap().to_owned();
+    let module = module.as_str();
+    capture(&path.join("c.pcap"), 20_000);
+    let run = |more: &[&'static str]| [&["run", module, "-r", "c.pcap", "--batch", "1"][..], more].concat();
+    let commands: Vec<Vec<&str>> = vec![
+        run(&[]),
+        run(&["--format", "json"]),
+        run(&["--format", "csv"]),
+        run(&["--interval", "10ms", "--stats", "json"]),
+        run(&["--format", "json", "--stats", "table", "--workers", "2"]),
+        vec!["run", module, "-r", "nowhere.pcap"],
+        vec!["run", "nowhere", "-r", "c.pcap"],
+        vec!["run", "--nonsense"],
+        vec!["run", "--help"],
+        vec!["--help"],
+        vec!["--version"],
+        vec!["help", "json"],
+        vec!["inspect", module],
+        vec!["check", module, "--explain"],
+        vec!["modules"],
+        vec!["join", "nowhere.json"],
+    ];
+    for command in &commands {
+        for (is_out_open, is_err_open) in [(false, false), (true, false), (false, true)] {
+            let open = |is_open: bool| if is_open { Stdio::piped() } else { closed() };
+            let out = Command::new(env!("CARGO_BIN_EXE_flame"))
+                .args(command)
+                .env("FLAME_CACHE", path.join("cache"))
+                .current_dir(path)
+                .stdin(Stdio::null())
+                .stdout(open(is_out_open))
+                .stderr(open(is_err_open))
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&out.stderr).into_owned();
+            // A panic has status 101; a signal has no status.
+            assert!(matches!(out.status.code(), Some(0..=5)), "{command:?}: {} {said}", out.status);
+            assert!(!said.contains("panicked"), "{command:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn the_rest_of_a_pipeline_decides_how_much_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let module = each(folder.path());
+    capture(&folder.path().join("c.pcap"), 20_000);
+    let script = "set -o pipefail; \"$1\" run \"$2\" -r c.pcap --batch 1 --format json 2>&1 | head -n 1";
+    let out = Command::new("bash")
+        .args(["-c", script, "bash", env!("CARGO_BIN_EXE_flame"), module.to_str().unwrap()])
+        .env("FLAME_CACHE", folder.path().join("cache"))
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(out.stdout.iter().filter(|byte| **byte == b'\n').count(), 1);
+}
+
+#[test]
+fn a_home_that_cannot_be_written_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    capture(&folder.path().join("c.pcap"), 10);
+    let run = |more: &[&str]| {
+        let mut run = command(folder.path(), &[&["-r", "c.pcap", "--format", "json"], more].concat());
+        run.env_remove("FLAME_CACHE").env_remove("XDG_CACHE_HOME").env("HOME", "/dev/null/home");
+        let out = run.output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(0), "{said}");
+        assert_eq!(out.stdout.iter().filter(|byte| **byte == b'\n').count(), 1, "{said}");
+        said
+    };
+    let said = run(&[]);
+    assert_eq!(said.matches("running without a cache").count(), 1, "{said}");
+    assert!(said.contains("FLAME_CACHE"), "the remedy is named: {said}");
+    assert_eq!(run(&["-q"]), "");
+}
+
+/// The account tells what was lost.
+#[test]
+fn an_output_that_is_full_does_not_hide_the_account() {
+    let folder = tempfile::tempdir().unwrap();
+    let module = each(folder.path());
+    let path = folder.path().join("c.pcap");
+    capture(&path, 10);
+    for format in ["json", "csv", "table"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let out = Command::new(env!("CARGO_BIN_EXE_flame"))
+            .arg("run")
+            .arg(&module)
+            .arg("-r")
+            .arg(&path)
+            .args(["--format", format])
+            .env("FLAME_CACHE", folder.path().join("cache"))
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{format}: {said}");
+        assert!(said.contains("10 packets read") && said.contains("No space left"), "{format}: {said}");
+    }
+}
