@@ -6,22 +6,10 @@
 set -euo pipefail
 flame=$(realpath "$1")
 cd "$(dirname "$0")/.."
-id=$$
-house=flame-h-$id router=flame-r-$id internet=flame-i-$id
-tmp=$(mktemp -d)
-cleanup() {
-  for n in $house $router $internet; do ip netns pids "$n" 2>/dev/null | xargs -r kill 2>/dev/null || true; done
-  sleep 0.3
-  for n in $house $router $internet; do ip netns del "$n" 2>/dev/null || true; done
-  rm -rf "$tmp"
-}
-trap cleanup EXIT
-within() { ip netns exec "$@"; }
-
+. demo/namespaces.sh
+make_namespaces house router internet
 for n in $house $router $internet; do
-  ip netns add "$n"
   within "$n" sh -c 'for c in all default; do echo 1 >/proc/sys/net/ipv6/conf/$c/disable_ipv6; done'
-  within "$n" ip link set lo up
 done
 ip link add eth0 netns $house type veth peer name lan0 netns $router
 ip link add eth0 netns $internet type veth peer name wan0 netns $router

@@ -1,20 +1,8 @@
 # Sourced by record.sh and live.sh: client and server namespaces, the link between them in a third, the
 # servers. Leaves $client, $server, $link (namespaces), $tmp, and get(), which fetches a URL.
-id=$$
-client=flame-c-$id server=flame-s-$id link=flame-l-$id
-tmp=$(mktemp -d)
-cleanup() {
-  for n in $client $server $link; do ip netns pids "$n" 2>/dev/null | xargs -r kill 2>/dev/null || true; done
-  sleep 0.3
-  for n in $client $server $link; do ip netns del "$n" 2>/dev/null || true; done
-  rm -rf "$tmp"
-}
-trap cleanup EXIT
-within() { ip netns exec "$@"; }
-
+. "$(dirname "$0")/namespaces.sh"
+make_namespaces client server link
 for n in $client $server $link; do
-  ip netns add "$n"
-  within "$n" ip link set lo up
   # Interfaces of the link pass frames; they have no business of their own.
   within "$n" sysctl -qw net.ipv6.conf.default.accept_dad=0
 done

@@ -4,20 +4,18 @@
 //! Forwarders run on one core, while the same sender loads the other. The measure is the number of packets
 //! *forwarded* per second of processor time (user and system), start and end not counted.
 
-#![allow(unsafe_code)] // The bare loop talks to the kernel as the simplest program would.
+#![allow(unsafe_code)] // The bare loop sends as the simplest program would.
 
-use crate::live::{STOP, await_socket, on_interrupt, processor_seconds, run, within_namespace};
+use crate::live::{await_socket, processor_seconds, run, within_namespace};
+use crate::ring::{self, Shape};
 use crate::row::{Row, Target, median};
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The shape of the ring, equal to that of `flame_source::live::Receiver`.
-const BLOCK: usize = 128 << 10;
-const BLOCKS: usize = 128;
-const TIMEOUT_MS: u32 = 1;
+const RING: Shape = Shape { block: 128 << 10, blocks: 128, timeout_ms: 1 };
 /// The frames of one call.
 const BURST: usize = 64;
 
@@ -156,71 +154,24 @@ fn children_seconds() -> io::Result<f64> {
 
 /// Runs the bare loop: hands frames on until Ctrl-C.
 pub fn bare(from: &str, to: &str) -> io::Result<()> {
-    let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
-    // SAFETY: the handler only stores a word; the system calls are plain, with complete structures; the ring
-    // is mapped once and never unmapped; the kernel hands blocks over by their status word, and frames are
-    // read by the kernel before their block is returned.
+    let output = ring::socket(to, 0, |_| Ok(()))?;
+    // SAFETY: vectors and messages are plain structures; each message has one vector, and the frames are read
+    // by the kernel before their block is returned.
     unsafe {
-        libc::signal(libc::SIGINT, on_interrupt as *const () as libc::sighandler_t);
-        let socket =
-            |name: &str, protocol: u16, prepare: &dyn Fn(i32) -> io::Result<()>| -> io::Result<i32> {
-                let name = std::ffi::CString::new(name)?;
-                let fd = check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0))?;
-                prepare(fd)?;
-                let mut address: libc::sockaddr_ll = std::mem::zeroed();
-                address.sll_family = libc::AF_PACKET as u16;
-                address.sll_protocol = protocol.to_be();
-                address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
-                check(libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as libc::socklen_t))?;
-                Ok(fd)
-            };
-        let output = socket(to, 0, &|_| Ok(()))?;
-        let input = socket(from, libc::ETH_P_ALL as u16, &|fd| {
-            let set = |option, value: *const libc::c_void, size| {
-                check(libc::setsockopt(fd, libc::SOL_PACKET, option, value, size as libc::socklen_t))
-            };
-            let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
-            set(libc::PACKET_VERSION, (&raw const version).cast(), size_of_val(&version))?;
-            let request = libc::tpacket_req3 {
-                tp_block_size: BLOCK as u32,
-                tp_block_nr: BLOCKS as u32,
-                tp_frame_size: 2048,
-                tp_frame_nr: (BLOCK / 2048 * BLOCKS) as u32,
-                tp_retire_blk_tov: TIMEOUT_MS,
-                tp_sizeof_priv: 0,
-                tp_feature_req_word: 0,
-            };
-            set(libc::PACKET_RX_RING, (&raw const request).cast(), size_of_val(&request)).map(drop)
-        })?;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let ring = libc::mmap(std::ptr::null_mut(), BLOCK * BLOCKS, access, libc::MAP_SHARED, input, 0);
-        if ring == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
         let mut vectors: [libc::iovec; BURST] = std::mem::zeroed();
         let mut messages: [libc::mmsghdr; BURST] = std::mem::zeroed();
         for (message, vector) in messages.iter_mut().zip(&mut vectors) {
             (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (vector, 1);
         }
-        for block in (0..BLOCKS).cycle() {
-            let start = ring.cast::<u8>().add(block * BLOCK);
-            let status = &*start.add(8).cast::<AtomicU32>();
-            while status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
-                if STOP.load(Ordering::Relaxed) {
-                    return Ok(());
+        ring::receive(from, RING, |mut block| {
+            loop {
+                let mut count = 0;
+                for (vector, frame) in vectors.iter_mut().zip(&mut block) {
+                    *vector = libc::iovec { iov_base: frame.bytes.cast(), iov_len: frame.len };
+                    count += 1;
                 }
-                let mut poll = libc::pollfd { fd: input, events: libc::POLLIN, revents: 0 };
-                libc::poll(&mut poll, 1, 20);
-            }
-            let word = |at: usize| start.add(at).cast::<u32>().read_unaligned();
-            let (mut left, mut at) = (word(12) as usize, word(16) as usize);
-            while left > 0 {
-                let count = left.min(BURST);
-                for vector in &mut vectors[..count] {
-                    let mac = usize::from(start.add(at + 24).cast::<u16>().read_unaligned());
-                    *vector =
-                        libc::iovec { iov_base: start.add(at + mac).cast(), iov_len: word(at + 12) as usize };
-                    at += word(at) as usize;
+                if count == 0 {
+                    break;
                 }
                 let mut sent = 0;
                 while sent < count {
@@ -229,10 +180,7 @@ pub fn bare(from: &str, to: &str) -> io::Result<()> {
                     let n = libc::sendmmsg(output, rest, (count - sent) as u32, 0);
                     sent += n.max(1) as usize;
                 }
-                left -= count;
             }
-            status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
-        }
+        })
     }
-    Ok(())
 }

@@ -4,19 +4,17 @@
 //! *received* per second of processor time (user and system), which does not depend on the speed of the
 //! sender. Start and end do not count; the kernel's work for the veth pair itself is on the sender's core.
 
-#![allow(unsafe_code)] // The bare loop talks to the kernel as the simplest program would.
+#![allow(unsafe_code)] // It asks the kernel for times, and sends signals.
 
+use crate::ring::{self, Shape};
 use crate::row::{Row, median};
 use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The shape of the ring, equal to that of `flame_source::live::LiveOptions`.
-const BLOCK: usize = flame_abi::MAX_BLOCK_BYTES;
-const BLOCKS: usize = 64;
-const TIMEOUT_MS: u32 = 20;
+const RING: Shape = Shape { block: flame_abi::MAX_BLOCK_BYTES, blocks: 64, timeout_ms: 20 };
 
 const SENDER: &str = "
 import socket, sys
@@ -107,7 +105,7 @@ fn receive(namespace: &str, words: &[&str], packets: u64) -> io::Result<Received
         let sender = packets.to_string();
         run(&["ip", "netns", "exec", namespace, "taskset", "-c", "1", "python3", "-c", SENDER, &sender])?;
         // This is longer than the kernel keeps a block that is not full.
-        std::thread::sleep(Duration::from_millis(10 * u64::from(TIMEOUT_MS)));
+        std::thread::sleep(Duration::from_millis(10 * u64::from(RING.timeout_ms)));
         Ok(processor_seconds(&child)? - settled)
     })();
     if measured.is_err() {
@@ -170,75 +168,16 @@ fn inside(namespace: &str, script: &str) -> io::Result<()> {
 }
 
 /// Whether Ctrl-C was pressed.
-pub static STOP: AtomicBool = AtomicBool::new(false);
-
-pub extern "C" fn on_interrupt(_: libc::c_int) {
-    STOP.store(true, Ordering::Relaxed);
-}
 
 /// Runs the bare loop: counts until Ctrl-C, then prints the number as `count` does.
 pub fn bare(interface: &str) -> io::Result<()> {
-    let name = std::ffi::CString::new(interface)?;
-    let check = |result: i32| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
-    // SAFETY: the handler only stores a word; the system calls are plain, with complete structures; the ring
-    // is mapped once and never unmapped; the kernel hands blocks over by their status word, and only words
-    // inside the ring are read.
-    unsafe {
-        libc::signal(libc::SIGINT, on_interrupt as *const () as libc::sighandler_t);
-        let fd = check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0))?;
-        let set = |option, value: *const libc::c_void, size| {
-            check(libc::setsockopt(fd, libc::SOL_PACKET, option, value, size as libc::socklen_t))
-        };
-        let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
-        set(libc::PACKET_VERSION, (&raw const version).cast(), size_of_val(&version))?;
-        let request = libc::tpacket_req3 {
-            tp_block_size: BLOCK as u32,
-            tp_block_nr: BLOCKS as u32,
-            tp_frame_size: 2048,
-            tp_frame_nr: (BLOCK / 2048 * BLOCKS) as u32,
-            tp_retire_blk_tov: TIMEOUT_MS,
-            tp_sizeof_priv: 0,
-            tp_feature_req_word: 0,
-        };
-        set(libc::PACKET_RX_RING, (&raw const request).cast(), size_of_val(&request))?;
-        let ring = libc::mmap(
-            std::ptr::null_mut(),
-            BLOCK * BLOCKS,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            fd,
-            0,
-        );
-        if ring == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+    let (mut packets, mut bytes) = (0u64, 0u64);
+    ring::receive(interface, RING, |block| {
+        for frame in block {
+            packets += 1;
+            bytes += u64::from(frame.wire_len);
         }
-        let mut address: libc::sockaddr_ll = std::mem::zeroed();
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
-        check(libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as libc::socklen_t))?;
-        let (mut packets, mut bytes) = (0u64, 0u64);
-        'ring: for block in (0..BLOCKS).cycle() {
-            let start = ring.cast::<u8>().add(block * BLOCK);
-            let status = &*start.add(8).cast::<AtomicU32>();
-            while status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
-                if STOP.load(Ordering::Relaxed) {
-                    break 'ring;
-                }
-                // The wait has a timeout, because the signal may come between the check above and this call.
-                let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-                libc::poll(&mut poll, 1, TIMEOUT_MS as i32);
-            }
-            let word = |at: usize| start.add(at).cast::<u32>().read_unaligned();
-            let (count, mut at) = (word(12), word(16) as usize);
-            for _ in 0..count {
-                packets += 1;
-                bytes += u64::from(word(at + 16));
-                at += word(at) as usize;
-            }
-            status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
-        }
-        println!("{{\"packets\":{packets},\"wire_bytes\":{bytes}}}");
-    }
+    })?;
+    println!("{{\"packets\":{packets},\"wire_bytes\":{bytes}}}");
     Ok(())
 }

@@ -11,6 +11,7 @@ mod generate;
 mod live;
 mod memory;
 mod modules;
+mod ring;
 mod row;
 mod rules;
 mod sessions;

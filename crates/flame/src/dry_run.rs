@@ -155,16 +155,7 @@ pub fn measure(
     let Built { plan, meters, .. } = build(&request, None, &compiler)?;
     let usage = Arc::<Usage>::default();
     let meters: Vec<_> = meters.iter().map(|m| m.with(None, Some(usage.clone()))).collect();
-    let options = Options {
-        decapsulate: false,
-        count: u64::MAX,
-        batch: flame_abi::MAX_BATCH,
-        key: None,
-        dispatch_key: None,
-        stop,
-        runner: None,
-        keeps: Default::default(),
-    };
+    let options = Options { stop, ..Options::default() };
     let source = flame_source::open(&[capture.to_owned()], &FileOptions::default())?;
     let (traffic, most) = (Arc::<Mutex<Traffic>>::default(), Arc::<Mutex<u64>>::default());
     let input = Input::Shared(Box::new(Counted(source, traffic.clone())));

@@ -138,6 +138,32 @@ fn ecs_has_the_same_flows() {
 }
 
 #[test]
+fn formats_of_flows_are_rotated_by_size() {
+    if !has_modules() {
+        return;
+    }
+    for format in ["zeek", "zeek-json", "ecs"] {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |name: &str, more: &[&str]| {
+            let arguments = ["run", "flow", "-r", &demo(), "-q", "--format", format, "-o", name];
+            done(folder.path(), &[&arguments[..], &["--batch", "1", "--interval", "100ms"], more].concat());
+        };
+        run("all.log", &[]);
+        run("part.log", &["--rotate", "2kB"]);
+        let rows = |prefix: &str| {
+            let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+            let name = |file: &Path| file.file_name().unwrap().to_string_lossy().into_owned();
+            let files: Vec<_> = files.filter(|file| name(file).starts_with(prefix)).collect();
+            let texts = files.iter().map(|file| std::fs::read_to_string(file).unwrap());
+            let rows = texts.map(|text| text.lines().filter(|line| !line.starts_with('#')).count());
+            (files.len(), rows.sum::<usize>())
+        };
+        let ((_, all), (files, parts)) = (rows("all"), rows("part"));
+        assert!(all > 50 && all == parts && files > 3, "{format}: {all} rows, {parts} in {files} files");
+    }
+}
+
+#[test]
 fn formats_of_flows_need_flows() {
     if !has_modules() {
         return;

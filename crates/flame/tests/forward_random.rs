@@ -7,12 +7,11 @@ use common::{Lines, frame, with_manifest};
 use flame_admit::Protection;
 use flame_compile::Compiler;
 use flame_element::modules::{Asked, Modules};
-use flame_element::{Clock, Environment, Outcome, Router};
+use flame_element::{Environment, Outcome, Router};
 use flame_node::{Client, Elements, Node, RunRequest, Submission, Tell};
 use flame_plan::{Catalog, Limits, ViewSpec};
 use flame_record::Sink;
 use proptest::prelude::*;
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
@@ -126,18 +125,6 @@ fn outputs() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(prop_oneof![4 => valid, 1 => any], 1..6)
 }
 
-fn environment(modules: Rc<dyn Modules>) -> Environment {
-    Environment {
-        clock: Rc::new(Clock::simulated()),
-        stdout: Rc::new(RefCell::new(std::io::sink())),
-        stderr: Rc::new(RefCell::new(std::io::sink())),
-        interrupt: Default::default(),
-        parse: None,
-        seed: 0,
-        modules: Some(modules),
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
     #[test]
@@ -167,7 +154,7 @@ proptest! {
              m [0] -> c :: Counter -> Discard; {way}"
         );
         let graph = flame_graph::read(text.as_bytes(), "f", &flame_graph::Options::default()).unwrap();
-        let router = Router::new(graph, &text, environment(modules.clone())).unwrap_or_else(|e| panic!("{e}"));
+        let router = Router::new(graph, &text, Environment::silent(Some(modules.clone()))).unwrap_or_else(|e| panic!("{e}"));
         prop_assert_eq!(router.run(), Outcome::Stopped);
         let handlers: Vec<String> =
             ["m.stats", "m.account", "m.faults"].iter().map(|h| router.read(None, h, "").unwrap()).collect();

@@ -16,6 +16,7 @@ use flame_node::Node;
 use flame_run::Engines;
 use flame_trust::time;
 use flame_view::Key;
+use flame_worker::Runner;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -45,13 +46,18 @@ pub enum StartError {
 }
 
 impl Engine {
-    /// Starts the sources and restores the modules. `note` receives what the operator should know.
+    /// Starts the sources and restores the modules. `runner` is the program for processes, and `note` receives
+    /// what the operator should know.
     ///
     /// # Errors
     ///
     /// Returns an error if storage, policy or a source cannot be opened. A module that cannot run any longer
     /// is no error, but a note.
-    pub fn start(config: Config, note: &dyn Fn(&str)) -> Result<Arc<Self>, StartError> {
+    pub fn start(
+        config: Config,
+        runner: Option<Runner>,
+        note: &dyn Fn(&str),
+    ) -> Result<Arc<Self>, StartError> {
         let store = Store::open(&config.storage)?;
         let engines = Engines::new().map_err(|e| StartError::Engine(e.to_string()))?;
         let cache = config.storage.join("cache");
@@ -65,8 +71,6 @@ impl Engine {
             config.policy.as_ref().map(|path| Node::open(path, "node", "node".to_owned())).transpose()?;
         let key = node.as_ref().and_then(|node| node.policy().secret());
         let key = key.map(|secret| Key::new(secret.derive("dealing key", b"")));
-        let runner = config.has_processes().then(flame_worker::find_runner).transpose();
-        let runner = runner.map_err(StartError::Runner)?;
         let mut sources = BTreeMap::new();
         for (name, source) in &config.sources {
             let started = SourceRun::start(name, source.clone(), &engines, runner.clone(), key.clone());

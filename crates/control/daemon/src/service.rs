@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::privileges;
 use crate::restore::StartError;
 use crate::server::{self, Listeners};
+use flame_worker::Runner;
 use listenfd::ListenFd;
 use nix::unistd::{Uid, User};
 use sd_notify::NotifyState;
@@ -59,6 +60,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
         Ok::<_, StartError>((certificate, config))
     };
     let given = config.tls.as_ref().filter(|tls| tls.files.is_some()).map(read).transpose()?;
+    let runner = config.has_processes().then(Runner::open).transpose().map_err(StartError::Runner)?;
     if let Some(user) = &user {
         privileges::drop_to(user, config.isolation.scheduler == Scheduler::Deadline)
             .map_err(at(format!("becoming user {}", user.name)))?;
@@ -78,7 +80,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
     let runtime = runtime.map_err(at("threads"))?;
-    let engine = Engine::start(config, note)?;
+    let engine = Engine::start(config, runner, note)?;
     let threads = [Engine::review, Engine::account, Engine::watch_processes, Engine::keep_states];
     let threads = threads.into_iter().map(|start| start(&engine).map_err(at("threads")));
     let threads = threads.collect::<Result<Vec<_>, _>>()?;
@@ -246,7 +248,7 @@ pub fn check(path: &Path) -> Result<Vec<String>, StartError> {
         notes.push("no policy: only the operator has access".to_owned());
     }
     if config.has_processes() {
-        flame_worker::find_runner().map_err(StartError::Runner)?;
+        Runner::open().map_err(StartError::Runner)?;
     }
     if let Some(name) = &config.user {
         privileges::user(name).map_err(at("[node], user"))?;

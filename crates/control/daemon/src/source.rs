@@ -9,10 +9,10 @@ use flame_source::live::{self, LiveOptions};
 use flame_source::{Source, SourceError};
 use flame_view::Key;
 use flame_worker::{
-    Charging, Handle, Input, LostModule, Module, Options, ProcessInfo, Run, RunError, Snapshot, Worker,
+    Charging, Handle, Input, LostModule, Module, Options, ProcessInfo, Run, RunError, Runner, Snapshot,
+    Worker,
 };
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -82,7 +82,7 @@ struct Launch {
     config: config::Source,
     engines: Engines,
     /// The program for modules in processes of their own, if there are any.
-    runner: Option<PathBuf>,
+    runner: Option<Runner>,
     dispatch_key: Option<Key>,
     routes: Routes,
     charging: Arc<Charging>,
@@ -117,14 +117,10 @@ impl Launch {
         let workers = self.config.workers.into();
         let plan = Plan { modules: plans, workers, interval_ns: self.config.interval_ns };
         let options = Options {
-            decapsulate: false,
-            count: u64::MAX,
-            batch: flame_abi::MAX_BATCH,
-            key: None,
             dispatch_key: self.dispatch_key.clone(),
-            stop: Arc::default(),
             runner: self.runner.clone(),
             keeps: states.collect(),
+            ..Options::default()
         };
         let run = Run::new(&plan, &meters, &self.engines, options)?.charging(self.charging.clone());
         let handle = run.handle();
@@ -148,7 +144,7 @@ impl SourceRun {
         name: &str,
         config: config::Source,
         engines: &Engines,
-        runner: Option<PathBuf>,
+        runner: Option<Runner>,
         dispatch_key: Option<Key>,
     ) -> Result<Self, SourceRunError> {
         let (routes, charging) = (Routes::default(), Arc::<Charging>::default());

@@ -235,16 +235,7 @@ impl<C: Client> Prepared for Ready<C> {
 
     fn start(self: Box<Self>) -> Result<Box<dyn Running>, String> {
         let Self { shared, plan, meters, grant, is_live, .. } = *self;
-        let options = Options {
-            decapsulate: false,
-            count: u64::MAX,
-            batch: flame_abi::MAX_BATCH,
-            key: None,
-            dispatch_key: None,
-            stop: Arc::default(),
-            runner: None,
-            keeps: Default::default(),
-        };
+        let options = Options::default();
         let error = |e: flame_worker::RunError| e.to_string();
         if is_live && shared.slices.borrow().is_none() {
             let slices = Slices::start(shared.engines()?).map_err(|e| e.to_string())?;

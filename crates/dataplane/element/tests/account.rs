@@ -3,21 +3,11 @@
 mod common;
 
 use flame_click::Graph;
-use flame_element::{CLASSES, Clock, Environment, Router};
+use flame_element::{CLASSES, Environment, Router};
 use proptest::prelude::*;
-use std::cell::RefCell;
-use std::rc::Rc;
 
 fn environment(seed: u64) -> Environment {
-    Environment {
-        clock: Rc::new(Clock::simulated()),
-        stdout: Rc::new(RefCell::new(std::io::sink())),
-        stderr: Rc::new(RefCell::new(std::io::sink())),
-        interrupt: Default::default(),
-        parse: None,
-        seed,
-        modules: None,
-    }
+    Environment { seed, ..Environment::silent(None) }
 }
 
 fn graph(text: &str) -> Graph {

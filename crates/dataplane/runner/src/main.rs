@@ -32,6 +32,8 @@ fn main() -> ExitCode {
         eprintln!("this is not for people: `flame run` and `flame node` start it");
         return ExitCode::from(NOT_CONFINED);
     };
+    // It was started by a number of an open file, which would be its name.
+    let _ = rustix::thread::set_name(c"flame-runner");
     // Restrictions of Landlock hold for the calling thread and those that it starts later.
     let engines = match flame_confine::begin(parent).and_then(|()| serve::engines()) {
         Ok(engines) => engines,

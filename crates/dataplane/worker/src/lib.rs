@@ -45,7 +45,7 @@ pub use forward::{Decided, Fate, Send, check_forward};
 pub use granted::MAX_FAULTS;
 pub use handle::Handle;
 pub use options::Options;
-pub use remote::{LostModule, ProcessInfo, find_runner};
+pub use remote::{LostModule, ProcessInfo, Runner};
 pub use report::{LossReason, Lost, Observer, Report, Silent, Snapshot};
 pub use run::{Input, Run, Worker};
 pub use slices::Slices;

@@ -1,8 +1,8 @@
+use crate::remote::Runner;
 use flame_execute::Keep;
 use flame_plan::ModuleId;
 use flame_view::Key;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -24,7 +24,23 @@ pub struct Options {
     pub stop: Arc<AtomicBool>,
     /// The program for modules in processes of their own ([`flame_plan::ModulePlan::process`]), or `None` if
     /// there are no such modules.
-    pub runner: Option<PathBuf>,
+    pub runner: Option<Runner>,
     /// The state of modules that keep one, by their numbers.
     pub keeps: BTreeMap<ModuleId, Keep>,
+}
+
+/// No limits, no keys, and no modules in processes of their own.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            decapsulate: false,
+            count: u64::MAX,
+            batch: flame_abi::MAX_BATCH,
+            key: None,
+            dispatch_key: None,
+            stop: Arc::default(),
+            runner: None,
+            keeps: BTreeMap::new(),
+        }
+    }
 }

@@ -72,7 +72,7 @@ impl Run {
         let events = has_collector.then(|| bounded(QUEUE * shape.workers));
         let events = events.map(|(sender, inbox)| (sender, Queues::new(inbox, started)));
         let sender = events.as_ref().map(|(sender, _)| sender.clone());
-        let processes = options.runner.as_deref().zip(queues);
+        let processes = options.runner.clone().zip(queues);
         let processes =
             processes.map(|(program, queues)| Arc::new(Processes::new(program, options.batch, queues)));
         let load = |(plan, meters): (&ModulePlan, Meters)| {

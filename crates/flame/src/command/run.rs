@@ -281,7 +281,7 @@ impl Run {
             key: self.key.as_deref().map(Key::from_file).transpose()?,
             dispatch_key: secret.map(|secret| Key::new(secret.derive("dealing key", b""))),
             stop: stop.clone(),
-            runner: self.isolate.then(flame_worker::find_runner).transpose()?,
+            runner: self.isolate.then(flame_worker::Runner::open).transpose()?,
             keeps: state.as_ref().map(StateFile::keeps).unwrap_or_default(),
         };
         let mut input = self.input()?;

@@ -22,8 +22,8 @@ pub fn examine() -> Vec<Finding> {
             Finding::warning("modules", found, "make install, or FLAME_MODULES=FOLDER")
         }
     };
-    let of_runner = match flame_worker::find_runner() {
-        Ok(program) => Finding::good("runner", program.display().to_string()),
+    let of_runner = match flame_worker::Runner::open() {
+        Ok(program) => Finding::good("runner", program.to_string()),
         Err(e) => Finding::warning(
             "runner",
             e,

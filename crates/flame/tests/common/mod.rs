@@ -215,16 +215,7 @@ pub fn run(
 
 /// Returns options of a run without limits.
 pub fn options(stop: Arc<AtomicBool>) -> Options {
-    Options {
-        decapsulate: false,
-        count: u64::MAX,
-        batch: 256,
-        key: None,
-        dispatch_key: None,
-        stop,
-        runner: None,
-        keeps: Default::default(),
-    }
+    Options { stop, ..Options::default() }
 }
 
 /// Runs `modules` with a key for transforms.

@@ -15,6 +15,7 @@
 //! Handlers: count, kernel_drops, encap, reset_counts (w).
 //! Example: `FromDevice(eth0, SNIFFER false) -> Classifier(12/0800, -)`
 
+use super::opened::Opened;
 use super::watch::Watch;
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
@@ -23,7 +24,7 @@ use flame_abi::LinkType;
 use flame_click::time::SECOND;
 use flame_click::{Args, Ip, Nanos};
 use flame_filter::Filter;
-use flame_source::live::{DeviceOptions, FrameIn, Receiver, Unfinishable, may_open};
+use flame_source::live::{DeviceOptions, FrameIn, Receiver, Unfinishable};
 use std::cell::{Cell, RefCell};
 
 const SOURCE: &str = include_str!("from_device.rs");
@@ -49,9 +50,7 @@ struct FromDevice {
     headroom: usize,
     force_ip: bool,
     has_times: bool,
-    open: RefCell<Option<Open>>,
-    /// Whether the interface was removed, or could not be opened.
-    has_failed: Cell<bool>,
+    open: Opened<Open>,
     count: Cell<u64>,
     /// The drops of the kernel that were there at the last reset.
     drops_before: Cell<u64>,
@@ -163,32 +162,15 @@ impl FromDevice {
 impl Element for FromDevice {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
         cx.reschedule();
-        // With hot swapping, the element that this one replaces hands its ring over before tasks run.
-        if cx.router.parse.is_some() || cx.router.is_initialized.get() {
-            return may_open(&self.settings.name).map(drop).map_err(|e| e.to_string());
-        }
-        *self.open.borrow_mut() = Some(self.open(cx)?);
-        Ok(())
+        self.open.initialize(cx, &self.settings.name, || self.open(cx))
     }
 
     fn run_task(&self, cx: &Cx<'_>) -> bool {
-        if self.has_failed.get() {
+        if !self.open.ensure(cx, || self.open(cx)) {
             return false;
         }
-        if self.open.borrow().is_none() {
-            match self.open(cx) {
-                Ok(open) => *self.open.borrow_mut() = Some(open),
-                Err(e) => {
-                    self.has_failed.set(true);
-                    cx.error(&e);
-                    return false;
-                }
-            }
-        }
         let mut batch = Batch::default();
-        let taken = {
-            let mut open = self.open.borrow_mut();
-            let Some(Open { receiver, watch }) = open.as_mut() else { return false };
+        let taken = self.open.with(|Open { receiver, watch }| {
             let link = receiver.link();
             let taken = receiver.take(self.burst, &mut |frame| self.take(cx, frame, link, &mut batch));
             if receiver.is_ready() {
@@ -202,14 +184,12 @@ impl Element for FromDevice {
                             cx.timer_after(0, Nanos(SECOND));
                         }
                     }
-                    Err(e) => {
-                        self.has_failed.set(true);
-                        cx.error(&e.to_string());
-                    }
+                    Err(e) => self.open.fail(cx, &e.to_string()),
                 }
             }
             taken
-        };
+        });
+        let Some(taken) = taken else { return false };
         add(&self.count, batch.len());
         cx.push(0, batch);
         taken > 0
@@ -221,19 +201,19 @@ impl Element for FromDevice {
     }
 
     fn cleanup(&self, _: &Cx<'_>) {
-        *self.open.borrow_mut() = None;
+        self.open.take();
     }
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         self.count.set(old.count.get());
         self.drops_before.set(old.drops_before.get());
-        if old.settings != self.settings || self.open.borrow().is_some() {
+        if old.settings != self.settings || self.open.is_open() {
             return;
         }
-        if let Some(open) = old.open.borrow_mut().take() {
+        if let Some(open) = old.open.take() {
             open.watch.adopt(cx.router.waker(cx.me));
-            *self.open.borrow_mut() = Some(open);
+            self.open.set(open);
         }
     }
 
@@ -241,10 +221,10 @@ impl Element for FromDevice {
         Some(Ok(match name {
             "count" => self.count.get().to_string(),
             "kernel_drops" | "kernel-drops" => {
-                let drops = self.open.borrow_mut().as_mut().map_or(0, |open| open.receiver.drops());
+                let drops = self.open.with(|open| open.receiver.drops()).unwrap_or(0);
                 drops.saturating_sub(self.drops_before.get()).to_string()
             }
-            "encap" => match self.open.borrow().as_ref().map(|open| open.receiver.link()) {
+            "encap" => match self.open.with(|open| open.receiver.link()) {
                 Some(LinkType::RAW) => "IP".to_owned(),
                 _ => "ETHER".to_owned(),
             },
@@ -255,7 +235,7 @@ impl Element for FromDevice {
     fn write(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<(), String>> {
         (name == "reset_counts").then(|| {
             self.count.set(0);
-            let drops = self.open.borrow_mut().as_mut().map_or(0, |open| open.receiver.drops());
+            let drops = self.open.with(|open| open.receiver.drops()).unwrap_or(0);
             self.drops_before.set(drops);
             Ok(())
         })
@@ -330,8 +310,7 @@ class!(
             headroom: usize::from(args.key("HEADROOM").unwrap_or(HEADROOM as u16)),
             force_ip: args.key("FORCE_IP").unwrap_or(false),
             has_times: args.key("TIMESTAMP").unwrap_or(true),
-            open: RefCell::default(),
-            has_failed: Cell::new(false),
+            open: Opened::default(),
             count: Cell::new(0),
             drops_before: Cell::new(0),
             front: RefCell::default(),

@@ -1,5 +1,7 @@
 //! The queue through which threads that wait for sockets and devices hand data to an element.
 
+use crate::runtime::element::Cx;
+use crate::runtime::packet::{Batch, Packet};
 use crate::runtime::wake::Waker;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -73,5 +75,22 @@ impl<T> Inbox<T> {
         state.queue.clear();
         drop(state);
         self.room.notify_all();
+    }
+}
+
+impl Inbox<Vec<u8>> {
+    /// Makes packets of at most `most` items, and schedules the element again if more wait.
+    pub fn receive(&self, cx: &Cx<'_>, most: usize) -> Batch {
+        let mut all = Vec::new();
+        if self.take(most, &mut all) {
+            cx.reschedule();
+        }
+        let mut batch = Batch::default();
+        for bytes in &all {
+            let mut packet = Packet::new(bytes);
+            packet.anno.time = cx.now();
+            batch.push(packet);
+        }
+        batch
     }
 }

@@ -11,7 +11,7 @@ use super::inbox::Inbox;
 use super::stream::{PAUSE, wait_readable};
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
-use crate::runtime::packet::{Batch, Packet};
+use crate::runtime::packet::Batch;
 use flame_click::{Ip, Prefix};
 use flame_source::live;
 use std::cell::{Cell, RefCell};
@@ -129,26 +129,20 @@ impl Element for KernelTun {
             cx.error(&e);
             return false;
         }
-        let mut all = Vec::new();
         let Some(inbox) = self.tun.borrow().as_ref().map(|tun| tun.inbox.clone()) else { return false };
-        if inbox.take(BURST, &mut all) {
-            cx.reschedule();
-        }
-        let mut batch = Batch::default();
-        for bytes in &all {
-            let mut packet = Packet::new(bytes);
-            packet.anno.time = cx.now();
+        let mut batch = inbox.receive(cx, BURST);
+        for packet in batch.iter_mut() {
             if super::util::be16(packet.data(), 0) >> 12 == 4 && packet.len() >= 20 {
-                super::util::mark_ip(&mut packet, 0);
+                super::util::mark_ip(packet, 0);
                 let dst = Ip(super::util::be32(packet.data(), 16));
                 packet.anno.set_dst_ip(dst);
             }
-            batch.push(packet);
         }
-        add(&self.received, all.len());
-        cx.made(batch.len());
+        let count = batch.len();
+        add(&self.received, count);
+        cx.made(count);
         cx.push(0, batch);
-        !all.is_empty()
+        count > 0
     }
 
     fn cleanup(&self, _: &Cx<'_>) {

@@ -12,7 +12,7 @@ use super::inbox::{Inbox, locked};
 use super::stream::{Place, Server, Stream, wait_readable};
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
-use crate::runtime::packet::{Batch, Packet};
+use crate::runtime::packet::Batch;
 use flame_click::Ip;
 use std::cell::{Cell, RefCell};
 use std::io::{Read, Result, Write};
@@ -274,23 +274,15 @@ impl Element for Socket {
             cx.error(&e.to_string());
             return false;
         }
-        let mut all = Vec::new();
         let Some(inbox) = self.wire.borrow().as_ref().map(|wire| wire.inbox.clone()) else { return false };
-        if inbox.take(BURST, &mut all) {
-            cx.reschedule();
-        }
-        let mut batch = Batch::default();
-        for bytes in &all {
-            let mut packet = Packet::new(bytes);
-            packet.anno.time = cx.now();
-            batch.push(packet);
-        }
-        add(&self.received, all.len());
+        let batch = inbox.receive(cx, BURST);
+        let count = batch.len();
+        add(&self.received, count);
         if cx.outputs() > 0 {
-            cx.made(batch.len());
+            cx.made(count);
             cx.push(0, batch);
         }
-        !all.is_empty()
+        count > 0
     }
 
     fn cleanup(&self, _: &Cx<'_>) {

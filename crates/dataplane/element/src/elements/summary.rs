@@ -12,14 +12,14 @@
 //! Handlers: flush (w).
 //! Example: `ToIPSummaryDump(-, FIELDS timestamp ip_src ip_dst)`
 
+use super::from_file::{FromFile, Options, Reader, Reading};
 use super::output::Output;
 use super::summary_fields::{self as fields, Field, Line};
-use crate::runtime::account::add;
-use crate::runtime::element::{Cx, Element, Notice};
-use crate::runtime::packet::{Batch, Packet};
+use crate::runtime::element::{Cx, Element};
+use crate::runtime::packet::Packet;
 use crate::runtime::signal::Signal;
-use flame_click::value::{Data, Raw, boolean};
-use flame_click::{Nanos, text};
+use flame_click::text;
+use flame_click::value::{Data, Raw};
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Read};
 
@@ -28,7 +28,7 @@ const SOURCE: &str = include_str!("summary.rs");
 /// The bytes of the longest line that is read.
 const LONGEST_LINE: u64 = 1 << 20;
 
-struct FromDump {
+struct Lines {
     file: String,
     data: Option<Vec<u8>>,
     reader: RefCell<Option<Box<dyn BufRead>>>,
@@ -36,62 +36,9 @@ struct FromDump {
     protocol: Cell<u8>,
     zero: bool,
     checksum: bool,
-    timing: bool,
-    /// The difference between the clock and the first timestamp.
-    shift: Cell<Option<Nanos>>,
-    waiting: RefCell<Option<Packet>>,
-    stop: bool,
-    is_active: Cell<bool>,
-    is_done: Cell<bool>,
-    count: Cell<u64>,
-    signal: RefCell<Signal>,
 }
 
-impl FromDump {
-    /// Returns the packet of the next line that has one.
-    fn next(&self, cx: &Cx<'_>) -> Option<Packet> {
-        if !self.is_active.get() || self.is_done.get() {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        loop {
-            bytes.clear();
-            let read = self.reader.borrow_mut().as_mut()?.take(LONGEST_LINE).read_until(b'\n', &mut bytes);
-            match read {
-                Ok(n) if n as u64 == LONGEST_LINE => {
-                    cx.error(&format!("{}: a line exceeds {LONGEST_LINE} bytes", self.file));
-                    break;
-                }
-                Ok(0) => break,
-                Err(e) => {
-                    cx.error(&format!("{}: {e}", self.file));
-                    break;
-                }
-                Ok(_) => {}
-            }
-            let line = text::decode(&bytes);
-            let line = line.trim();
-            if let Some(directive) = line.strip_prefix('!') {
-                self.directive(cx, directive);
-            } else if !line.is_empty() && !line.starts_with('#') {
-                let mut values = Line::new(self.protocol.get());
-                if let Err(e) = values.parse(&self.layout.borrow(), line) {
-                    cx.error(&format!("{}: {e}", self.file));
-                    continue;
-                }
-                add(&self.count, 1);
-                cx.made(1);
-                return Some(values.packet(self.zero, self.checksum));
-            }
-        }
-        self.is_done.set(true);
-        cx.set_filled(false);
-        if self.stop {
-            cx.router.please_stop();
-        }
-        None
-    }
-
+impl Lines {
     fn directive(&self, cx: &Cx<'_>, directive: &str) {
         let mut words = directive.split_ascii_whitespace();
         match words.next() {
@@ -109,8 +56,8 @@ impl FromDump {
     }
 }
 
-impl Element for FromDump {
-    fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
+impl Reader for Lines {
+    fn open(&self) -> Result<(), String> {
         let reader: Box<dyn BufRead> = match (&self.data, self.file.as_str()) {
             (Some(data), _) => Box::new(std::io::Cursor::new(data.clone())),
             (None, "-") => Box::new(BufReader::new(std::io::stdin())),
@@ -119,96 +66,40 @@ impl Element for FromDump {
             }
         };
         *self.reader.borrow_mut() = Some(reader);
-        if cx.router.nodes[cx.me].outputs[0].is_push {
-            *self.signal.borrow_mut() = cx.downstream_signal(0);
-            cx.reschedule();
-        } else {
-            cx.set_filled(self.is_active.get());
-        }
         Ok(())
     }
 
-    fn run_task(&self, cx: &Cx<'_>) -> bool {
-        if !self.signal.borrow().is_active(cx.router) {
-            return false;
-        }
-        let waiting = self.waiting.take();
-        let Some(p) = waiting.or_else(|| self.next(cx)) else { return false };
-        if self.timing {
-            let now = cx.now();
-            let shift = self.shift.get().unwrap_or(now - p.anno.time);
-            self.shift.set(Some(shift));
-            let due = p.anno.time + shift;
-            if due > now {
-                *self.waiting.borrow_mut() = Some(p);
-                cx.timer_at(0, due);
-                return false;
+    /// Reads the next line that has a packet.
+    fn read(&self, cx: &Cx<'_>) -> Reading {
+        let mut bytes = Vec::new();
+        let mut reader = self.reader.borrow_mut();
+        let Some(reader) = reader.as_mut() else { return Reading::End };
+        loop {
+            bytes.clear();
+            match reader.take(LONGEST_LINE).read_until(b'\n', &mut bytes) {
+                Ok(n) if n as u64 == LONGEST_LINE => {
+                    cx.error(&format!("{}: a line exceeds {LONGEST_LINE} bytes", self.file));
+                    return Reading::End;
+                }
+                Ok(0) => return Reading::End,
+                Err(e) => {
+                    cx.error(&format!("{}: {e}", self.file));
+                    return Reading::End;
+                }
+                Ok(_) => {}
+            }
+            let line = text::decode(&bytes);
+            let line = line.trim();
+            if let Some(directive) = line.strip_prefix('!') {
+                self.directive(cx, directive);
+            } else if !line.is_empty() && !line.starts_with('#') {
+                let mut values = Line::new(self.protocol.get());
+                match values.parse(&self.layout.borrow(), line) {
+                    Ok(()) => return Reading::Packet(values.packet(self.zero, self.checksum)),
+                    Err(e) => cx.error(&format!("{}: {e}", self.file)),
+                }
             }
         }
-        cx.push_one(0, p);
-        cx.reschedule();
-        true
-    }
-
-    fn run_timer(&self, cx: &Cx<'_>, _: usize) {
-        cx.reschedule();
-    }
-
-    fn pull(&self, cx: &Cx<'_>, _: usize, max: usize, out: &mut Batch) {
-        for _ in 0..max {
-            match self.next(cx) {
-                Some(p) => out.push(p),
-                None => return cx.set_filled(false),
-            }
-        }
-    }
-
-    fn notice(&self, _: usize) -> Notice {
-        Notice::Own
-    }
-
-    fn held(&self) -> usize {
-        usize::from(self.waiting.borrow().is_some())
-    }
-    /// The packet that waits for its time comes next.
-    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
-        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
-        if let Some(p) = old.waiting.take() {
-            self.shift.set(old.shift.get());
-            if let Some(p) = self.waiting.replace(Some(p)) {
-                cx.drop("replaced", p);
-            }
-        }
-        if cx.router.nodes[cx.me].outputs[0].is_push {
-            cx.reschedule();
-        }
-    }
-
-    fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
-        match name {
-            "active" => Some(Ok(self.is_active.get().to_string())),
-            "count" => Some(Ok(self.count.get().to_string())),
-            _ => None,
-        }
-    }
-
-    fn write(&self, cx: &Cx<'_>, name: &str, value: &str) -> Option<Result<(), String>> {
-        if name != "active" {
-            return None;
-        }
-        let Some(active) = boolean(value) else {
-            return Some(Err(format!("expected true or false, found '{value}'")));
-        };
-        self.is_active.set(active);
-        match cx.router.nodes[cx.me].outputs[0].is_push {
-            true => cx.reschedule(),
-            false => cx.set_filled(active && !self.is_done.get()),
-        }
-        Some(Ok(()))
-    }
-
-    fn handlers(&self) -> &'static [(&'static str, &'static str)] {
-        &[("active", "rw"), ("count", "r"), ("scheduled", "r")]
     }
 }
 
@@ -245,7 +136,7 @@ class!(
         });
         let protocol = args.key::<String>("PROTO").and_then(|p| fields::parse_protocol(&p)).unwrap_or(6);
         args.ignore::<bool>("MULTIPACKET");
-        Box::new(FromDump {
+        let reader = Lines {
             file,
             data,
             reader: RefCell::default(),
@@ -253,15 +144,13 @@ class!(
             protocol: Cell::new(protocol),
             zero: args.key("ZERO").unwrap_or(false),
             checksum: args.key("CHECKSUM").unwrap_or(false),
+        };
+        let options = Options {
             timing: args.key("TIMING").unwrap_or(false),
-            shift: Cell::new(None),
-            waiting: RefCell::default(),
             stop: args.key("STOP").unwrap_or(false),
-            is_active: Cell::new(args.key("ACTIVE").unwrap_or(true)),
-            is_done: Cell::new(false),
-            count: Cell::new(0),
-            signal: RefCell::default(),
-        })
+            active: args.key("ACTIVE").unwrap_or(true),
+        };
+        Box::new(FromFile::new(reader, options))
     }
 );
 

@@ -9,6 +9,7 @@
 //! Example: `q :: Queue -> ToDevice(eth0)`
 
 use super::from_device::method;
+use super::opened::Opened;
 use super::watch::Watch;
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
@@ -17,7 +18,7 @@ use crate::runtime::signal::Signal;
 use crate::runtime::wake::Waker;
 use flame_abi::LinkType;
 use flame_click::Nanos;
-use flame_source::live::{Sender, Unsent, may_open};
+use flame_source::live::{Sender, Unsent};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -64,8 +65,7 @@ impl Wire for Interface {
 struct ToDevice {
     name: String,
     burst: usize,
-    open: RefCell<Option<Box<dyn Wire>>>,
-    has_failed: Cell<bool>,
+    open: Opened<Box<dyn Wire>>,
     /// Frames that were pulled and not sent yet.
     waiting: RefCell<VecDeque<Packet>>,
     /// The next pause, and whether it waits.
@@ -168,12 +168,7 @@ impl Element for ToDevice {
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
         *self.signal.borrow_mut() = cx.upstream_signal(0);
         cx.reschedule();
-        // With hot swapping, the element that this one replaces hands its socket over before tasks run.
-        if cx.router.parse.is_some() || cx.router.is_initialized.get() {
-            return may_open(&self.name).map(drop).map_err(|e| e.to_string());
-        }
-        *self.open.borrow_mut() = Some(self.open(cx)?);
-        Ok(())
+        self.open.initialize(cx, &self.name, || self.open(cx))
     }
 
     /// Packets upstream do not wake it while the interface takes none.
@@ -184,26 +179,16 @@ impl Element for ToDevice {
     }
 
     fn run_task(&self, cx: &Cx<'_>) -> bool {
-        if self.has_failed.get() {
+        if !self.open.ensure(cx, || self.open(cx)) {
             return false;
         }
-        if self.open.borrow().is_none() {
-            match self.open(cx) {
-                Ok(open) => *self.open.borrow_mut() = Some(open),
-                Err(e) => {
-                    self.has_failed.set(true);
-                    cx.error(&e);
-                    return false;
-                }
-            }
-        }
         // An element that is pushed to may read handlers of this one, or replace it.
-        let Some(open) = self.open.borrow_mut().take() else { return false };
+        let Some(open) = self.open.take() else { return false };
         let before = self.count.get() + self.drops.get();
         self.fill(cx, open.link());
         let goes_on = self.send(cx, &*open);
         self.is_waiting.set(!goes_on);
-        *self.open.borrow_mut() = Some(open);
+        self.open.set(open);
         let has_worked = self.count.get() + self.drops.get() > before;
         if goes_on && (has_worked || self.signal.borrow().is_active(cx.router)) {
             cx.reschedule();
@@ -220,7 +205,7 @@ impl Element for ToDevice {
     }
 
     fn cleanup(&self, _: &Cx<'_>) {
-        *self.open.borrow_mut() = None;
+        self.open.take();
     }
 
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
@@ -230,12 +215,12 @@ impl Element for ToDevice {
         }
         self.waiting.borrow_mut().append(&mut old.waiting.borrow_mut());
         cx.reschedule();
-        if old.name != self.name || self.open.borrow().is_some() {
+        if old.name != self.name || self.open.is_open() {
             return;
         }
-        if let Some(open) = old.open.borrow_mut().take() {
+        if let Some(open) = old.open.take() {
             open.adopt(cx.router.waker(cx.me));
-            *self.open.borrow_mut() = Some(open);
+            self.open.set(open);
         }
     }
 
@@ -272,8 +257,7 @@ class!(TO_DEVICE, "ToDevice", "1/0-2", "l/h", ["DEVNAME", "BURST", "METHOD", "DE
     Box::new(ToDevice {
         name,
         burst: usize::from(burst),
-        open: RefCell::default(),
-        has_failed: Cell::new(false),
+        open: Opened::default(),
         waiting: RefCell::default(),
         pause: Cell::new(PAUSE),
         is_waiting: Cell::new(false),

@@ -1,14 +1,11 @@
 //! The costs of elements on this machine, by measurement.
 
-use super::clock::Clock;
 use super::names::Names;
 use super::packet::{Batch, HEADROOM, Packet, TAILROOM};
 use super::router::{Environment, Router};
 use crate::registry::{self, Class};
 use flame_click::{Connection, Element, Graph, Port};
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -111,15 +108,7 @@ impl<'a> Measurer<'a> {
         if self.is_over() {
             return LATE;
         }
-        let env = Environment {
-            clock: Rc::new(Clock::simulated()),
-            stdout: Rc::new(RefCell::new(std::io::sink())),
-            stderr: Rc::new(RefCell::new(std::io::sink())),
-            interrupt: self.interrupt.clone(),
-            parse: None,
-            seed: 0,
-            modules: None,
-        };
+        let env = Environment { interrupt: self.interrupt.clone(), ..Environment::silent(None) };
         let names = std::mem::take(&mut self.names);
         let Ok(mut router) = Router::connected(alone(element, ports), names, env) else {
             self.names = Names::of(self.graph).0;

@@ -1,6 +1,6 @@
 //! Runs configurations in simulated time.
 
-use flame_element::{Account, Clock, Environment, Router, Stream};
+use flame_element::{Account, Environment, Router, Stream};
 use flame_graph::Graph;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,15 +12,7 @@ pub struct Run {
 }
 
 pub fn environment(err: Stream) -> Environment {
-    Environment {
-        clock: Rc::new(Clock::simulated()),
-        stdout: err.clone(),
-        stderr: err,
-        interrupt: Default::default(),
-        parse: None,
-        seed: 0,
-        modules: None,
-    }
+    Environment { stdout: err.clone(), stderr: err, ..Environment::silent(None) }
 }
 
 pub fn graph(text: &str) -> Graph {

@@ -19,7 +19,7 @@ use flame_abi::LinkType;
 use flame_abi::manifest::Table;
 use flame_output::Packet;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The format of a capture file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,18 +168,6 @@ impl Sink for Capture {
         }
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.out.flush()
-    }
-
-    fn size(&self) -> u64 {
-        self.out.written()
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        self.out.file().into_iter().collect()
-    }
-
     fn finish(mut self: Box<Self>) -> Result<(), SinkError> {
         if self.format != CaptureFormat::Pcapng && self.interfaces.is_empty() {
             // A capture without packets is one of Ethernet.
@@ -188,11 +176,5 @@ impl Sink for Capture {
         self.out.finish()
     }
 
-    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
-        Ok(self.out.abandon()?.into_iter().collect())
-    }
-
-    fn closed(&self) -> bool {
-        self.out.closed()
-    }
+    one_output!();
 }

@@ -22,7 +22,6 @@ use flame_plan::Catalog;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 /// The version of the schema whose names are used.
 const VERSION: &str = "8.11.0";
@@ -56,21 +55,11 @@ impl Sink for EcsSink {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.out.flush()
-    }
-
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         self.out.finish()
     }
 
-    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
-        Ok(self.out.abandon()?.into_iter().collect())
-    }
-
-    fn closed(&self) -> bool {
-        self.out.closed()
-    }
+    one_output!();
 }
 
 fn time(ns: u64) -> Value {

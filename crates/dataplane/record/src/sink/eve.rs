@@ -20,7 +20,6 @@ use flame_abi::manifest::Table;
 use flame_plan::Catalog;
 use serde_json::{Map, Value, json};
 use std::io::Write;
-use std::path::PathBuf;
 
 const COLUMNS: [&str; 13] = [
     "ts_ns", "gid", "sid", "rev", "msg", "class", "priority", "proto", "src", "sport", "dst", "dport", "flow",
@@ -60,29 +59,11 @@ impl Sink for EveSink {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.out.flush()
-    }
-
-    fn size(&self) -> u64 {
-        self.out.written()
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        self.out.file().into_iter().collect()
-    }
-
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         self.out.finish()
     }
 
-    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
-        Ok(self.out.abandon()?.into_iter().collect())
-    }
-
-    fn closed(&self) -> bool {
-        self.out.closed()
-    }
+    one_output!();
 }
 
 /// Formats a time in UTC, to the microsecond.

@@ -18,7 +18,6 @@ use crate::rows::is_time;
 use crate::time::TimeFormat;
 use arrow_array::RecordBatch;
 use flame_abi::manifest::Table;
-use std::path::PathBuf;
 
 pub(crate) struct JsonSink {
     out: Out,
@@ -75,29 +74,11 @@ impl Sink for JsonSink {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.out.flush()
-    }
-
-    fn size(&self) -> u64 {
-        self.out.written()
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        self.out.file().into_iter().collect()
-    }
-
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         self.out.finish()
     }
 
-    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
-        Ok(self.out.abandon()?.into_iter().collect())
-    }
-
-    fn closed(&self) -> bool {
-        self.out.closed()
-    }
+    one_output!();
 }
 
 #[cfg(test)]

@@ -17,6 +17,31 @@
 //! aborted. [`rotating`] completes files while the run goes on and begins the next ones. A reader that
 //! closes the pipe is no error: the rest is not written, and [`Sink::closed`] reports it to the loop.
 
+/// The methods of a sink that writes all to one output, its field `out`: all but `write` and `finish`.
+macro_rules! one_output {
+    () => {
+        fn flush(&mut self) -> Result<(), SinkError> {
+            self.out.flush()
+        }
+
+        fn size(&self) -> u64 {
+            self.out.written()
+        }
+
+        fn files(&self) -> Vec<std::path::PathBuf> {
+            self.out.file().into_iter().collect()
+        }
+
+        fn abandon(&mut self) -> Result<Vec<std::path::PathBuf>, SinkError> {
+            Ok(self.out.abandon()?.into_iter().collect())
+        }
+
+        fn closed(&self) -> bool {
+            self.out.closed()
+        }
+    };
+}
+
 mod beside;
 mod capture;
 mod csv;

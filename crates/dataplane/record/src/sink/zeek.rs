@@ -26,7 +26,6 @@ use flame_plan::Catalog;
 use serde_json::{Map, Value};
 use sha1::{Digest, Sha1};
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The fields with their types.
@@ -127,10 +126,6 @@ impl Sink for ZeekSink {
         self.write_lines()
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        self.out.flush()
-    }
-
     fn finish(mut self: Box<Self>) -> Result<(), SinkError> {
         self.open();
         if !self.is_json {
@@ -140,13 +135,7 @@ impl Sink for ZeekSink {
         self.out.finish()
     }
 
-    fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
-        Ok(self.out.abandon()?.into_iter().collect())
-    }
-
-    fn closed(&self) -> bool {
-        self.out.closed()
-    }
+    one_output!();
 }
 
 /// Returns this machine's time as Zeek writes it.

@@ -20,5 +20,5 @@ mod watch;
 pub(crate) use batches::RemoteBatches;
 pub(crate) use process::Processes;
 pub use process::{LostModule, ProcessInfo};
-pub use program::find_runner;
+pub use program::Runner;
 pub(crate) use state::{RemoteModule, State};

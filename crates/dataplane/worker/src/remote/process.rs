@@ -1,6 +1,7 @@
 //! The processes of a run: their start, the commands to them, and their end.
 
 use super::life::{Life, UNANSWERED};
+use super::program::Runner;
 use super::reports::Reader;
 use super::state::{RemoteModule, State};
 use super::watch::{DECISION, Watch};
@@ -18,7 +19,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
@@ -39,7 +39,7 @@ const REPORTS: usize = 16;
 
 /// The processes of a run, by name.
 pub(crate) struct Processes {
-    program: PathBuf,
+    program: Runner,
     /// Brings the queue of each new process to the collector.
     queues: Outbox<Inbox<Event>>,
     batch: u32,
@@ -48,8 +48,8 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    pub(crate) fn new(program: &Path, batch: usize, queues: Outbox<Inbox<Event>>) -> Self {
-        let (program, batch) = (program.to_owned(), batch.clamp(1, flame_abi::MAX_BATCH) as u32);
+    pub(crate) fn new(program: Runner, batch: usize, queues: Outbox<Inbox<Event>>) -> Self {
+        let batch = batch.clamp(1, flame_abi::MAX_BATCH) as u32;
         Self { program, queues, batch, running: Mutex::new(Some(BTreeMap::new())) }
     }
 
@@ -157,7 +157,7 @@ impl Processes {
     }
 
     fn error(&self, e: io::Error) -> RunError {
-        RunError::Process(self.program.display().to_string(), e)
+        RunError::Process(self.program.to_string(), e)
     }
 
     /// Refuses further modules. The processes end when their modules have.
@@ -194,8 +194,8 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a process, and waits until it has confined itself.
-    fn start(program: &Path, name: &str, events: Outbox<Event>) -> io::Result<Arc<Self>> {
-        let (program, name, (started, wait)) = (program.to_owned(), name.to_owned(), bounded(1));
+    fn start(program: &Runner, name: &str, events: Outbox<Event>) -> io::Result<Arc<Self>> {
+        let (program, name, (started, wait)) = (program.clone(), name.to_owned(), bounded(1));
         // The kernel ends the process with the thread that starts it, which must not be one of the caller's.
         let run = move || match Self::spawn(&program, name, events) {
             Ok((process, reader)) => {
@@ -208,9 +208,10 @@ impl Process {
         wait.recv().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it has ended")))
     }
 
-    fn spawn(program: &Path, name: String, events: Outbox<Event>) -> io::Result<(Arc<Self>, Reader)> {
+    fn spawn(program: &Runner, name: String, events: Outbox<Event>) -> io::Result<(Arc<Self>, Reader)> {
         let (ours, theirs) = UnixStream::pair()?;
-        let child = std::process::Command::new(program)
+        let child = program
+            .command()
             .arg(std::process::id().to_string())
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(theirs)))

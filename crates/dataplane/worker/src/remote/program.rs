@@ -1,31 +1,68 @@
-//! The location of the program in which modules run apart.
+//! The program in which modules run apart.
 
 use std::env;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
 
-/// Returns the program in which modules run apart. `FLAME_RUNNER` overrides the one beside this program.
+/// The program in which modules run apart.
 ///
-/// # Errors
-///
-/// Returns the place where it was expected, and the remedy.
-pub fn find_runner() -> Result<PathBuf, String> {
-    if let Some(program) = env::var_os("FLAME_RUNNER") {
-        return checked(program.into());
-    }
-    let exe = env::current_exe().map_err(|e| format!("this program's folder: {e}"))?;
-    let installed = exe.with_file_name("flame-runner");
-    // `make build` puts it apart from the programs that contain the compiler.
-    let built = |up: &str| exe.parent().map(|folder| folder.join(up).join("runner/release/flame-runner"));
-    let candidates = [Some(installed.clone()), built("..")];
-    let found = candidates.into_iter().flatten().find(|path| path.is_file());
-    found.ok_or_else(|| format!("no {} (`make install` installs it)", installed.display()))
+/// It is opened once. Later processes run the same build, whatever is installed in the meantime, and are
+/// started by users who cannot reach its folder.
+#[derive(Clone, Debug)]
+pub struct Runner {
+    path: PathBuf,
+    /// `None` for a script, which its interpreter opens by its path.
+    file: Option<Arc<File>>,
 }
 
-fn checked(program: PathBuf) -> Result<PathBuf, String> {
-    let is_file = |path: &Path| path.metadata().map(|m| m.is_file());
-    match is_file(&program) {
-        Ok(true) => Ok(program),
-        Ok(false) => Err(format!("{}: no file (FLAME_RUNNER names it)", program.display())),
-        Err(e) => Err(format!("{}: {e} (FLAME_RUNNER names it)", program.display())),
+impl Runner {
+    /// Opens the program that `FLAME_RUNNER` names, or the one beside this program.
+    ///
+    /// # Errors
+    ///
+    /// Returns the place where it was expected, and the remedy.
+    pub fn open() -> Result<Self, String> {
+        if let Some(named) = env::var_os("FLAME_RUNNER") {
+            let path = PathBuf::from(named);
+            return Self::at(&path).map_err(|e| format!("{}: {e} (FLAME_RUNNER names it)", path.display()));
+        }
+        let exe = env::current_exe().map_err(|e| format!("this program's folder: {e}"))?;
+        let installed = exe.with_file_name("flame-runner");
+        // `make build` puts it apart from the programs that contain the compiler.
+        let built = exe.parent().map(|folder| folder.join("../runner/release/flame-runner"));
+        let path = [Some(installed.clone()), built].into_iter().flatten().find(|path| path.exists());
+        let path = path.ok_or_else(|| format!("no {} (`make install` installs it)", installed.display()))?;
+        Self::at(&path).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    fn at(path: &Path) -> Result<Self, String> {
+        let text = |e: std::io::Error| e.to_string();
+        let mut file = File::open(path).map_err(text)?;
+        if !file.metadata().map_err(text)?.is_file() {
+            return Err("no file".to_owned());
+        }
+        let mut start = [0; 2];
+        let is_script = file.read_exact(&mut start).is_ok() && start == *b"#!";
+        Ok(Self { path: path.to_owned(), file: (!is_script).then(|| Arc::new(file)) })
+    }
+
+    /// Returns a command that starts the program.
+    pub(super) fn command(&self) -> Command {
+        let Some(file) = &self.file else { return Command::new(&self.path) };
+        let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        command.arg0(&self.path);
+        command
+    }
+}
+
+impl fmt::Display for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.display().fmt(f)
     }
 }

@@ -1,0 +1,184 @@
+//! The element around a reader of packets: they leave at once or at their times, pushed or pulled.
+
+use crate::runtime::account::add;
+use crate::runtime::element::{Cx, Element, Notice};
+use crate::runtime::packet::{Batch, Packet};
+use crate::runtime::signal::Signal;
+use flame_click::Nanos;
+use flame_click::value::boolean;
+use std::cell::{Cell, RefCell};
+
+/// The outcome of reading.
+pub enum Reading {
+    Packet(Packet),
+    /// There is none now.
+    Idle,
+    End,
+}
+
+/// A file of packets.
+pub trait Reader: 'static {
+    /// Opens the file.
+    fn open(&self) -> Result<(), String>;
+
+    /// Reads the next packet, and reports errors in the file.
+    fn read(&self, cx: &Cx<'_>) -> Reading;
+}
+
+/// The arguments that all such elements have.
+pub struct Options {
+    /// Whether the router stops at the end of the file.
+    pub stop: bool,
+    pub active: bool,
+    /// Whether packets leave at their times, beginning with the first.
+    pub timing: bool,
+}
+
+pub struct FromFile<R> {
+    reader: R,
+    stop: bool,
+    timing: bool,
+    is_active: Cell<bool>,
+    is_done: Cell<bool>,
+    /// The difference between the clock and the first timestamp.
+    shift: Cell<Option<Nanos>>,
+    /// The packet that waits for its time.
+    waiting: RefCell<Option<Packet>>,
+    count: Cell<u64>,
+    signal: RefCell<Signal>,
+}
+
+impl<R: Reader> FromFile<R> {
+    pub fn new(reader: R, options: Options) -> Self {
+        Self {
+            reader,
+            stop: options.stop,
+            timing: options.timing,
+            is_active: Cell::new(options.active),
+            is_done: Cell::new(false),
+            shift: Cell::new(None),
+            waiting: RefCell::default(),
+            count: Cell::new(0),
+            signal: RefCell::default(),
+        }
+    }
+
+    fn next(&self, cx: &Cx<'_>) -> Option<Packet> {
+        if let Some(p) = self.waiting.take() {
+            return Some(p);
+        }
+        if !self.is_active.get() || self.is_done.get() {
+            return None;
+        }
+        match self.reader.read(cx) {
+            Reading::Packet(p) => {
+                add(&self.count, 1);
+                cx.made(1);
+                return Some(p);
+            }
+            Reading::Idle => {}
+            Reading::End => {
+                self.is_done.set(true);
+                cx.set_filled(false);
+                if self.stop {
+                    cx.router.please_stop();
+                }
+            }
+        }
+        None
+    }
+}
+
+impl<R: Reader> Element for FromFile<R> {
+    fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {
+        self.reader.open()?;
+        match cx.router.nodes[cx.me].outputs[0].is_push {
+            true => {
+                *self.signal.borrow_mut() = cx.downstream_signal(0);
+                cx.reschedule();
+            }
+            false => cx.set_filled(self.is_active.get()),
+        }
+        Ok(())
+    }
+
+    fn run_task(&self, cx: &Cx<'_>) -> bool {
+        if !self.signal.borrow().is_active(cx.router) {
+            return false;
+        }
+        let Some(p) = self.next(cx) else { return false };
+        if self.timing {
+            let now = cx.now();
+            let shift = self.shift.get().unwrap_or(now - p.anno.time);
+            self.shift.set(Some(shift));
+            let due = p.anno.time + shift;
+            if due > now {
+                *self.waiting.borrow_mut() = Some(p);
+                cx.timer_at(0, due);
+                return false;
+            }
+        }
+        cx.push_one(0, p);
+        cx.reschedule();
+        true
+    }
+
+    fn run_timer(&self, cx: &Cx<'_>, _: usize) {
+        cx.reschedule();
+    }
+
+    fn pull(&self, cx: &Cx<'_>, _: usize, max: usize, out: &mut Batch) {
+        for _ in 0..max {
+            match self.next(cx) {
+                Some(p) => out.push(p),
+                None => return cx.set_filled(false),
+            }
+        }
+    }
+
+    fn notice(&self, _: usize) -> Notice {
+        Notice::Own
+    }
+
+    fn held(&self) -> usize {
+        usize::from(self.waiting.borrow().is_some())
+    }
+
+    /// The packet that waits for its time comes next.
+    fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
+        let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
+        if let Some(p) = old.waiting.take() {
+            self.shift.set(old.shift.get());
+            if let Some(p) = self.waiting.replace(Some(p)) {
+                cx.drop("replaced", p);
+            }
+        }
+        if cx.router.nodes[cx.me].outputs[0].is_push {
+            cx.reschedule();
+        }
+    }
+
+    fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
+        match name {
+            "active" => Some(Ok(self.is_active.get().to_string())),
+            "count" => Some(Ok(self.count.get().to_string())),
+            _ => None,
+        }
+    }
+
+    fn write(&self, cx: &Cx<'_>, name: &str, value: &str) -> Option<Result<(), String>> {
+        (name == "active").then(|| {
+            let active = boolean(value).ok_or_else(|| format!("expected true or false, found '{value}'"))?;
+            self.is_active.set(active);
+            match cx.router.nodes[cx.me].outputs[0].is_push {
+                true => cx.reschedule(),
+                false => cx.set_filled(active && !self.is_done.get()),
+            }
+            Ok(())
+        })
+    }
+
+    fn handlers(&self) -> &'static [(&'static str, &'static str)] {
+        &[("active", "rw"), ("count", "r"), ("scheduled", "r")]
+    }
+}
