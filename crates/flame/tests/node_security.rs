@@ -2,11 +2,11 @@
 
 mod daemon;
 
-use daemon::{Node, replay};
+use daemon::{Node, module, replay};
 
 #[test]
 fn the_status_is_that_of_the_kernel() {
-    let mut node = Node::new(&replay());
+    let mut node = Node::new(&replay()).with_private_runner();
     node.mint("alice", &[]);
     let text = std::fs::read_to_string(node.path("node.toml")).unwrap();
     let is_root =
@@ -51,6 +51,14 @@ fn the_status_is_that_of_the_kernel() {
     }
     let shown = node.run(&["node", "status", "--security"]);
     assert!(shown.contains("NO NEW PRIVILEGES") && shown.contains(&node.pid().to_string()), "{shown}");
+    if let Some(count) = module("count") {
+        node.json_of("alice", &["install", &count.display().to_string()]);
+        let security = node.json(&["node", "status", "--security"]);
+        let pid = security["processes"][1]["pid"].as_u64().expect("a process of alice");
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
+        assert_eq!(read("comm"), "flame-runner\n");
+        assert!(read("cmdline").contains("private/flame-runner\0"), "{}", read("cmdline"));
+    }
     // It is the operator's.
     let refused = node.refused(&[
         "node",

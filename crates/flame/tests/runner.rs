@@ -12,7 +12,7 @@ use flame_record::{RecordBatch, Sink, SinkError};
 use flame_remote::{Command as Request, FdReceiver, Report, Sender};
 use flame_run::Engines;
 use flame_source::{FileOptions, Next, Progress, RawBlock, Source, SourceError};
-use flame_worker::{Handle, Input, Options, Report as Outcome, Run, RunError, Silent, Worker};
+use flame_worker::{Handle, Input, Options, Report as Outcome, Run, RunError, Runner, Silent, Worker};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 fn with(runner: &Path) -> Options {
-    Options { runner: Some(runner.to_owned()), ..options(Arc::default()) }
+    Options { runner: Some(Runner::at(runner).unwrap()), ..options(Arc::default()) }
 }
 
 fn counter(name: &str) -> ModulePlan {
@@ -525,8 +525,8 @@ fn a_process_that_only_answers_is_ended() {
 fn a_missing_runner_is_an_error() {
     let plan = Plan::new(vec![in_process(&counter("there"), "one")], 1, 0);
     let engines = Engines::new().unwrap();
-    let missing = Run::new(&plan, &[], &engines, with(Path::new("/nowhere/flame-runner"))).err().unwrap();
-    assert!(missing.to_string().starts_with("/nowhere/flame-runner: No such file"), "{missing}");
+    let missing = Runner::at(Path::new("/nowhere/flame-runner")).err().unwrap();
+    assert!(missing.starts_with("/nowhere/flame-runner: No such file"), "{missing}");
     let none = Run::new(&plan, &[], &engines, options(Arc::default())).err().unwrap();
     assert!(matches!(none, RunError::NoProcess(name) if name == "there"));
 }

@@ -10,7 +10,7 @@ use flame_plan::{Account, ModuleClass, ModuleId, ModulePlan, OnFault, Plan};
 use flame_quota::Meters;
 use flame_run::Engines;
 use flame_source::Source;
-use flame_worker::{Begun, Input, Keep, Module, News, Options, Place, Run, Silent, State, Worker};
+use flame_worker::{Begun, Input, Keep, Module, News, Options, Place, Run, Runner, Silent, State, Worker};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -51,6 +51,10 @@ const SLOW: &str = r#"(module (memory (export "memory") 1)
         (i64.store (i32.const 8) (i64.load (local.get 0))) (i64.const 0))
     (func (export "flame_end") (param i64) (result i64)
         (select (i64.const 0x1000000000) (i64.const 0) (i32.load (i32.const 64)))))"#;
+
+fn program() -> Runner {
+    Runner::at(&runner()).unwrap()
+}
 
 fn counter() -> String {
     COUNT.replace("EXPORT", EXPORT).replace("IMPORT", IMPORT)
@@ -105,7 +109,7 @@ fn an_update_under_load_carries_exact_counts() {
             Module { plan, meters: Meters::default(), keep: Some(keep.clone()) }
         };
         let options = Options {
-            runner: apart.then(runner),
+            runner: apart.then(program),
             keeps: [(ModuleId(0), keep.clone())].into(),
             ..options(stop.clone())
         };
@@ -177,7 +181,7 @@ fn what_one_run_keeps_the_next_one_begins_with() {
         let plan =
             ModulePlan { process: apart.then(|| "p".to_owned()), ..plan(0, &counter(), Protection::Auto) };
         assert_eq!(plan.class, ModuleClass::Bounded);
-        let options = || Options { runner: apart.then(runner), ..here() };
+        let options = || Options { runner: apart.then(program), ..here() };
         let (first, _) = keep(1, &[]);
         let (_, faults, rows) = run(plan.clone(), Some(&first), options());
         assert_eq!((&faults[..], &rows[..]), (&[][..], &["count0.t packets=500".to_owned()][..]));
@@ -219,7 +223,7 @@ fn faults_in_the_two_calls_end_the_instance_and_drop_the_state() {
         [(Protection::Auto, false), (Protection::Metered, false), (Protection::Auto, true)]
     {
         let place = |plan| ModulePlan { process: apart.then(|| "p".to_owned()), ..plan };
-        let options = || Options { runner: apart.then(runner), ..here() };
+        let options = || Options { runner: apart.then(program), ..here() };
         for (export, said) in exports {
             let text = COUNT.replace("EXPORT", export).replace("IMPORT", IMPORT);
             let (keep, told) = keep(1, &[(Place::Worker(0), &state)]);
@@ -255,7 +259,7 @@ fn exports_depend_on_packet_time_alone() {
         let plan = plan(0, &counter(), Protection::Auto);
         let plan = ModulePlan { process: apart.then(|| "p".to_owned()), ..plan };
         let options =
-            Options { keeps: [(plan.id, keep.clone())].into(), runner: apart.then(runner), ..here() };
+            Options { keeps: [(plan.id, keep.clone())].into(), runner: apart.then(program), ..here() };
         let run = Plan { modules: vec![plan], workers: 1, interval_ns: 100_000_000 };
         let run = Run::new(&run, &[], &Engines::new().unwrap(), options).unwrap();
         let input = Input::Shared(Box::new(Memory { per_block, ..Memory::tcp(500, 16) }));
@@ -337,7 +341,7 @@ fn a_state_of_the_largest_size_is_carried() {
         let (keep, _) = keep(1, &[(Place::Worker(0), &state)]);
         let plan = plan(0, &text, Protection::Auto);
         let plan = ModulePlan { process: apart.then(|| "p".to_owned()), ..plan };
-        let (_, faults, _) = run(plan, Some(&keep), Options { runner: apart.then(runner), ..here() });
+        let (_, faults, _) = run(plan, Some(&keep), Options { runner: apart.then(program), ..here() });
         assert!(faults.is_empty(), "{faults:?}");
         assert_eq!(&*keep.states().1[0].1, &state[..]);
     }

@@ -38,6 +38,13 @@ pub fn replay() -> String {
     format!("[sources.trial]\nfile = {:?}\nrepeat = true\ninterval = \"100ms\"\n", demo.display().to_string())
 }
 
+/// Returns the program for processes, where the node under test looks for it.
+fn runner() -> PathBuf {
+    let of = |place: &str| PathBuf::from(flame()).with_file_name(place);
+    let places = [of("flame-runner"), of("../runner/release/flame-runner")];
+    places.into_iter().find(|program| program.is_file()).expect("the program for processes is built")
+}
+
 pub struct Node {
     pub folder: tempfile::TempDir,
     child: Option<Child>,
@@ -82,17 +89,23 @@ impl Node {
     /// folder, and `real "$@"` becomes that program.
     pub fn with_runner(mut self, script: &str) -> Self {
         let (program, folder) = (self.path("runner.sh"), self.folder.path().display().to_string());
-        let flame = PathBuf::from(flame());
-        let of = |place: &str| flame.with_file_name(place).display().to_string();
-        let (beside, apart) = (of("flame-runner"), of("../runner/release/flame-runner"));
-        let text = format!(
-            "#!/bin/bash\ncd '{folder}'\nreal() {{\n  for program in '{beside}' '{apart}'; do\n    \
-             [ -f \"$program\" ] && exec \"$program\" \"$@\"\n  done\n}}\n{script}\n"
-        );
+        let real = runner().display().to_string();
+        let text = format!("#!/bin/bash\ncd '{folder}'\nreal() {{ exec '{real}' \"$@\"; }}\n{script}\n");
         std::fs::write(&program, text).unwrap();
         let executable = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
         std::fs::set_permissions(&program, executable).unwrap();
         self.runner = Some(program);
+        self
+    }
+
+    /// Lets the node use a copy of the program for processes in a folder that only root may enter.
+    pub fn with_private_runner(mut self) -> Self {
+        let folder = self.path("private");
+        std::fs::create_dir(&folder).unwrap();
+        let only = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
+        std::fs::set_permissions(&folder, only).unwrap();
+        std::fs::copy(runner(), folder.join("flame-runner")).unwrap();
+        self.runner = Some(folder.join("flame-runner"));
         self
     }
 

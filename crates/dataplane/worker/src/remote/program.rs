@@ -30,7 +30,7 @@ impl Runner {
     pub fn open() -> Result<Self, String> {
         if let Some(named) = env::var_os("FLAME_RUNNER") {
             let path = PathBuf::from(named);
-            return Self::at(&path).map_err(|e| format!("{}: {e} (FLAME_RUNNER names it)", path.display()));
+            return Self::at(&path).map_err(|e| format!("{e} (FLAME_RUNNER names it)"));
         }
         let exe = env::current_exe().map_err(|e| format!("this program's folder: {e}"))?;
         let installed = exe.with_file_name("flame-runner");
@@ -38,14 +38,19 @@ impl Runner {
         let built = exe.parent().map(|folder| folder.join("../runner/release/flame-runner"));
         let path = [Some(installed.clone()), built].into_iter().flatten().find(|path| path.exists());
         let path = path.ok_or_else(|| format!("no {} (`make install` installs it)", installed.display()))?;
-        Self::at(&path).map_err(|e| format!("{}: {e}", path.display()))
+        Self::at(&path)
     }
 
-    fn at(path: &Path) -> Result<Self, String> {
-        let text = |e: std::io::Error| e.to_string();
+    /// Opens the program at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the path, and the reason for which it cannot be read.
+    pub fn at(path: &Path) -> Result<Self, String> {
+        let text = |e: std::io::Error| format!("{}: {e}", path.display());
         let mut file = File::open(path).map_err(text)?;
         if !file.metadata().map_err(text)?.is_file() {
-            return Err("no file".to_owned());
+            return Err(format!("{}: no file", path.display()));
         }
         let mut start = [0; 2];
         let is_script = file.read_exact(&mut start).is_ok() && start == *b"#!";
@@ -64,5 +69,31 @@ impl Runner {
 impl fmt::Display for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.display().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Returns the output of a copy of `echo`, opened as a runner, after `change` was made to its folder.
+    fn output(change: impl FnOnce(&Path)) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        fs::copy("/bin/echo", folder.path().join("runner")).unwrap();
+        let runner = Runner::at(&folder.path().join("runner")).unwrap();
+        change(folder.path());
+        let out = runner.command().arg("opened").output().unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    }
+
+    #[test]
+    fn the_build_that_was_opened_runs_although_another_is_installed() {
+        let install = |folder: &Path| {
+            fs::remove_file(folder.join("runner")).unwrap();
+            fs::copy("/bin/false", folder.join("runner")).unwrap();
+        };
+        assert_eq!(output(install), "opened\n");
+        assert_eq!(output(|folder| fs::remove_file(folder.join("runner")).unwrap()), "opened\n");
     }
 }
