@@ -6,15 +6,17 @@
 //! the states, one after the other
 //! ```
 //!
-//! The file is replaced as a whole once the run has ended. What is damaged in it is not given to any module.
+//! The file is replaced as a whole once the run has ended, with the permissions that it had. What is damaged
+//! in it is not given to any module.
 
 use crate::console::complain;
 use crate::error::Error;
 use flame_plan::{ModuleId, ModulePlan};
+use flame_record::escape;
 use flame_worker::{Begun, Keep, News, OnNews, Place, State};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -24,7 +26,10 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// The states of a run, and the file that has them.
 pub struct StateFile {
+    /// The file itself, where the requested path is a symbolic link.
     path: PathBuf,
+    /// The digest of the file as it was read.
+    found: String,
     workers: usize,
     /// The modules that keep a state: name in the run, name in the manifest, version.
     modules: Vec<(String, String, u32, Keep)>,
@@ -51,27 +56,38 @@ impl StateFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is another file at `path`, or no module keeps a state.
+    /// Returns an error if there is another file at `path`, if its folder cannot be written, or if no module
+    /// keeps a state.
     pub fn open(path: &Path, modules: &[ModulePlan], workers: usize, quiet: bool) -> Result<Self, Error> {
         let shown = path.display();
-        let found = match std::fs::File::open(path) {
-            Ok(file) => {
-                flame_files::read_at_most(file, MAX_BYTES).map_err(|e| format!("--state {shown}: {e}"))?
-            }
-            Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(e) => return Err(format!("--state {shown}: {e}").into()),
-        };
-        if !found.is_empty() && !found.starts_with(MAGIC) {
-            return Err(format!(
+        let failed = |e: std::io::Error| format!("--state {shown}: {e}");
+        let other = || {
+            format!(
                 "--state {shown}: this is no file of states, and it would be replaced: choose another name"
             )
-            .into());
+        };
+        let found = match std::fs::metadata(path) {
+            Ok(file) if !file.is_file() => return Err(other().into()),
+            Ok(_) => Some(read(path).map_err(failed)?),
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            Err(e) => return Err(failed(e).into()),
+        };
+        let place = if found.is_some() { path.canonicalize().map_err(failed)? } else { path.to_owned() };
+        // Otherwise the state of the whole run would be lost at its end.
+        partial(&place).map_err(failed)?;
+        let is_empty_file = found.as_ref().is_some_and(Vec::is_empty);
+        let found = found.unwrap_or_default();
+        if !found.is_empty() && !found.starts_with(MAGIC) {
+            return Err(other().into());
         }
         let note = |text: String| {
             if !quiet {
                 complain!("flame: note: {text}");
             }
         };
+        if is_empty_file {
+            note(format!("--state {shown}: the file is empty: all modules begin empty"));
+        }
         let mut entries = match parse(&found) {
             Ok(entries) => entries,
             Err(reason) => {
@@ -84,23 +100,29 @@ impl StateFile {
             let Some(state) = plan.manifest.state else { continue };
             let (name, module) = (plan.name.clone(), plan.manifest.name.clone());
             let mut mine: Vec<_> = entries.extract_if(.., |(entry, _)| entry.name == name).collect();
-            if let Some((entry, _)) = mine.first() {
-                let Entry { module: of, version, workers: on, .. } = entry;
-                let why = match () {
-                    () if *of != module => Some(format!("the state is of module {of}")),
-                    () if *version != state.version => {
-                        Some(format!("the state has version {version}, this module has {}", state.version))
-                    }
-                    () if *on != workers => {
-                        Some(format!("the state is of {on} workers, this run has {workers}"))
-                    }
-                    () => None,
-                };
-                if let Some(why) = why {
-                    note(format!("{name} begins empty: {why}"));
-                    mine.clear();
+            let why = mine.iter().find_map(|(Entry { module: of, version, workers: on, .. }, _)| match () {
+                () if *of != module => Some(format!("the state is of module {of:?}")),
+                () if *version != state.version => {
+                    Some(format!("the state has version {version}, this module has {}", state.version))
                 }
+                () if *on != workers => Some(format!("the state is of {on} workers, this run has {workers}")),
+                () => None,
+            });
+            if let Some(why) = why {
+                note(format!("{name} begins empty: {why}"));
+                mine.clear();
             }
+            mine.retain(|(entry, bytes)| {
+                let place = Place::of(entry.worker);
+                let fits = Keep::fits(state.max, workers, place, bytes);
+                if !fits {
+                    let (bytes, max) = (bytes.len(), state.max);
+                    note(format!(
+                        "{name} ({place}) begins empty: the state has {bytes} bytes, 1 to {max} fit"
+                    ));
+                }
+                fits
+            });
             let states = mine.into_iter().map(|(entry, state)| (Place::of(entry.worker), state));
             let keep = Keep::new((state.max, 0), workers, states, on_news(name.clone(), quiet));
             keeps.insert(plan.id, keep.clone());
@@ -112,10 +134,10 @@ impl StateFile {
         for (entry, _) in entries {
             note(format!(
                 "--state {shown}: the state of {} is left out at the end: it does not run",
-                entry.name
+                escape::line(&entry.name)
             ));
         }
-        Ok(Self { path: path.to_owned(), workers, modules: kept, keeps })
+        Ok(Self { path: place, found: digest(&found), workers, modules: kept, keeps })
     }
 
     /// Returns the states for the run, by the numbers of the modules.
@@ -127,7 +149,8 @@ impl StateFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if it cannot be written. The file then is as before.
+    /// Returns an error if it cannot be written, or if another run has replaced it since it was read. It then
+    /// is as before; in the second case, the error names the file that has the states of this run.
     pub fn write(&self) -> Result<(), Error> {
         let (mut entries, mut bytes) = (Vec::new(), Vec::new());
         for (name, module, version, keep) in &self.modules {
@@ -141,13 +164,38 @@ impl StateFile {
         let body = [serde_json::to_string(&entries)?.as_bytes(), b"\n", &bytes].concat();
         let head = format!("{}{}\n", String::from_utf8_lossy(MAGIC), digest(&body));
         let failed = |e: std::io::Error| format!("--state {}: {e}", self.path.display());
-        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut file = tempfile::Builder::new().suffix(".partial").tempfile_in(folder).map_err(failed)?;
+        let mut file = partial(&self.path).map_err(failed)?;
         let written = file.write_all(head.as_bytes()).and_then(|()| file.write_all(&body));
         written.and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+        let now = match read(&self.path) {
+            Ok(now) => now,
+            Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(e) => return Err(failed(e).into()),
+        };
+        if digest(&now) != self.found {
+            let (_, kept) = file.keep().map_err(|e| failed(e.error))?;
+            let (path, kept) = (self.path.display(), kept.display());
+            return Err(format!(
+                "--state {path}: another run has replaced it meanwhile; the states of this run are in {kept}"
+            )
+            .into());
+        }
+        if let Ok(before) = std::fs::metadata(&self.path) {
+            file.as_file().set_permissions(before.permissions()).map_err(failed)?;
+        }
         file.persist(&self.path).map_err(|e| failed(e.error))?;
         Ok(())
     }
+}
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    flame_files::read_at_most(std::fs::File::open(path)?, MAX_BYTES)
+}
+
+/// Creates the file that is to replace `path`.
+fn partial(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tempfile::Builder::new().suffix(".partial").tempfile_in(folder)
 }
 
 /// Prints what becomes of the state of a module.
@@ -158,6 +206,11 @@ fn on_news(name: String, quiet: bool) -> OnNews {
         }
         News::Dropped => {
             complain!("flame: warning: {name} ({place}): its state is dropped with the instance");
+        }
+        News::CutOff => {
+            complain!(
+                "flame: warning: {name} ({place}): its last calls were cut off, and the state before them stays"
+            );
         }
         News::Begun(_) | News::Stored(_) => {}
     })
@@ -180,12 +233,15 @@ fn parse(file: &[u8]) -> Result<Vec<(Entry, State)>, &'static str> {
     let (entries, states) = body.split_at(line(body)?);
     let mut states = &states[1..];
     let entries: Vec<Entry> = serde_json::from_slice(entries).map_err(|_| DAMAGED)?;
+    let mut places = BTreeSet::new();
     let each = entries.into_iter().map(|entry| {
         let (state, rest) = states.split_at_checked(entry.bytes).ok_or(DAMAGED)?;
         states = rest;
-        Ok((entry, state.into()))
+        let is_first = places.insert((entry.name.clone(), entry.worker));
+        is_first.then_some((entry, state.into())).ok_or(DAMAGED)
     });
-    each.collect()
+    let all = each.collect::<Result<_, _>>()?;
+    if states.is_empty() { Ok(all) } else { Err(DAMAGED) }
 }
 
 #[cfg(test)]
@@ -209,6 +265,10 @@ mod tests {
         // A digest that fits makes nothing valid that is not.
         for body in [&body[..body.len() - 1], b"[]", b"x\n", b"[{}]\n", b""] {
             assert!(parse(&file(body)).is_err(), "{body:?}");
+        }
+        let entry = std::str::from_utf8(&body[1..body.len() - 5]).unwrap();
+        for body in [format!("[{entry}]\nabcd"), format!("[{entry},{entry}]\nabcabc")] {
+            assert!(parse(&file(body.as_bytes())).is_err(), "{body}");
         }
         let most = "[{\"name\":\"m\",\"module\":\"m\",\"version\":1,\"workers\":1,\"worker\":0,\"bytes\":18446744073709551615}]\n";
         assert!(parse(&file(most.as_bytes())).is_err());

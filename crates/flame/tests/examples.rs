@@ -152,6 +152,27 @@ fn the_examples_that_keep_state_go_on() {
     let (status, said) = run(&["run", &hosts, "-r", demo, "--state", other.to_str().unwrap()]);
     assert!(status == Some(1) && said.contains("this is no file of states"), "{said}");
     assert_eq!(std::fs::read(&other).unwrap(), b"mine");
+    // Neither is what is no file; and what cannot be written is known before the run.
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for place in ["/dev/null", pipe.to_str().unwrap()] {
+        let (status, said) = run(&["run", &hosts, "-r", demo, "--state", place]);
+        assert!(status == Some(1) && said.contains("no file of states"), "{place}: {said}");
+    }
+    let (status, said) = run(&["run", &hosts, "-r", "/nowhere", "--state", "/nowhere/state"]);
+    assert!(status == Some(1) && said.contains("--state /nowhere/state"), "{said}");
+    // A symbolic link and the permissions stay.
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    std::fs::write(&file, "").unwrap();
+    let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o640);
+    std::fs::set_permissions(&file, mode.clone()).unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let (status, said) = run(&["run", &hosts, "-r", demo, "--state", link.to_str().unwrap()]);
+    assert!(status == Some(0) && said.contains("the file is empty: all modules begin empty"), "{said}");
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    let is_kept = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions()) & 0o777;
+    assert_eq!(is_kept, 0o640);
+    assert!(std::fs::read(&file).unwrap().starts_with(b"flame states 1 "));
     let lengths = build(&root().join("sdk/rust/examples/lengths"));
     let (status, said) = run(&["run", &lengths, "-r", demo, "--state", other.to_str().unwrap()]);
     assert_eq!(status, Some(1), "{said}");

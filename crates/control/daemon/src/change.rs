@@ -268,7 +268,7 @@ impl Engine {
                 return Err(problem);
             }
         }
-        if beginning.kept.is_none() || beginning.note.is_some() {
+        if beginning.is_empty {
             // What is stored is of the instances before, which cannot write any more.
             self.forget_state(&key);
         }
@@ -434,6 +434,9 @@ impl Engine {
 /// Records the end of an instance in the audit log, and closes its way to the spool.
 pub(crate) fn end_of(live: &Live, account: &Account, source: &SourceRun, log: &Log) {
     source.routes.remove(&live.module.plan.name);
+    if let Some(kept) = &live.kept {
+        kept.end();
+    }
     let faults = log.take_faults();
     if let Some(granted) = &live.granted {
         // The module has ended, whether or not its end can be recorded.

@@ -15,6 +15,7 @@ use flame_plan::ModulePlan;
 use flame_trust::Field;
 use flame_worker::{Begun, Keep, News, OnNews, Place, State};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -45,6 +46,19 @@ pub(crate) struct Kept {
     pub terms: StateTerms,
     /// The number of the changes that were written, or `None` if what is stored is not of this state.
     written: Option<u64>,
+    /// Whether the instances have ended, so that what is stored under the name is of others.
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Kept {
+    fn new(keep: Keep, terms: &StateTerms, written: Option<u64>) -> Self {
+        Self { keep, terms: terms.clone(), written, has_ended: Arc::default() }
+    }
+
+    /// Records that the instances have ended: [`Engine::write_states`] writes this state no longer.
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::SeqCst);
+    }
 }
 
 /// The state that a module has before a change.
@@ -58,6 +72,8 @@ pub(crate) struct Beginning {
     pub kept: Option<Kept>,
     /// Whether instances that run hand their state over.
     pub is_carried: bool,
+    /// Whether all instances begin empty, so that what is stored is of no use.
+    pub is_empty: bool,
     pub note: Option<String>,
 }
 
@@ -76,7 +92,7 @@ fn terms_of(plan: &ModulePlan, granted: Option<&Granted>, source: &SourceRun) ->
 /// Returns why a state is not carried from `old` to `new`, or `None` if it is.
 fn difference(old: &StateTerms, new: &StateTerms) -> Option<String> {
     match () {
-        () if old.module != new.module => Some(format!("the state is of module {}", old.module)),
+        () if old.module != new.module => Some(format!("the state is of module {:?}", old.module)),
         () if old.version != new.version => {
             Some(format!("the state has version {}, this module has {}", old.version, new.version))
         }
@@ -96,7 +112,10 @@ fn log_news(log: Arc<Log>) -> OnNews {
             log.change(&format!("{place}: the module refused its state, and begins empty"));
         }
         News::Dropped => log.change(&format!("{place}: its state is dropped with the instance")),
-        News::Begun(Begun::Empty) | News::Stored(_) => {}
+        News::CutOff => log.change(&format!(
+            "{place}: there was no time for its last calls, so the state that it exported before them stays"
+        )),
+        News::Begun(Begun::Empty | Begun::Dropped) | News::Stored(_) => {}
     })
 }
 
@@ -119,23 +138,24 @@ impl Beginning {
         why_empty: Option<&str>,
     ) -> Self {
         let plan = &prepared.module.plan;
-        let nothing = Self { kept: None, is_carried: false, note: None };
+        let nothing = Self { kept: None, is_carried: false, is_empty: true, note: None };
         let (Some(terms), Some(state)) =
             (terms_of(plan, prepared.granted.as_ref(), source), plan.manifest.state)
         else {
             return nothing;
         };
+        let workers = usize::from(source.config.workers);
         let new = |states: Vec<(Place, State)>| {
-            let workers = source.config.workers.into();
             let every_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
             Keep::new((state.max, every_ns), workers, states, log_news(log.clone()))
         };
-        let of = |keep, written| Some(Kept { keep, terms: terms.clone(), written });
+        let of = |keep, written| Some(Kept::new(keep, &terms, written));
         let why = match (&before, why_empty) {
             (_, Some(reason)) => Some(reason.to_owned()),
             (Before::Running(kept), None) => difference(&kept.terms, &terms).or_else(|| {
-                let shrunk = kept.keep.most() != state.max as usize;
-                shrunk.then(|| "its largest size has changed".to_owned())
+                // The instances before may still export more.
+                let shrinks = kept.keep.most() > state.max as usize;
+                shrinks.then(|| "max is lower than that of the instances before".to_owned())
             }),
             (Before::Stored(stored), None) => match &stored.terms {
                 Some(old) => difference(old, &terms),
@@ -146,25 +166,30 @@ impl Beginning {
         let empty = |reason: String| Self {
             kept: of(new(Vec::new()), None),
             is_carried: false,
+            is_empty: true,
             note: Some(format!("{STATE}: the module begins empty: {reason}")),
         };
         match (before, why) {
             (_, Some(reason)) => empty(reason),
             (Before::Running(kept), None) => {
-                Self { kept: of(kept.keep, kept.written), is_carried: true, note: None }
+                kept.keep.raise(state.max);
+                Self { kept: of(kept.keep, kept.written), is_carried: true, is_empty: false, note: None }
             }
             (Before::Stored(stored), None) => {
-                let large = stored.states.iter().filter(|(_, s)| s.len() > state.max as usize).count();
-                let note = (stored.damaged + large > 0).then(|| {
-                    let damaged = stored.damaged;
+                let misfit =
+                    |(place, bytes): &&(Place, State)| !Keep::fits(state.max, workers, *place, bytes);
+                let (damaged, misfits) = (stored.damaged, stored.states.iter().filter(misfit).count());
+                let is_whole = damaged + misfits == 0;
+                let note = (!is_whole).then(|| {
                     format!(
-                        "{STATE}: of the stored states, {damaged} are damaged and {large} larger than max: their \
-                         instances begin empty"
+                        "{STATE}: of the stored states, {damaged} are damaged, and {misfits} larger than max or of \
+                         no instance: their instances begin empty"
                     )
                 });
                 let keep = new(stored.states);
-                let changes = keep.states().0;
-                Self { kept: of(keep, Some(changes)), is_carried: false, note }
+                // What is left out is also left out of the storage, when the rest is written again.
+                let written = is_whole.then(|| keep.states().0);
+                Self { kept: of(keep, written), is_carried: false, is_empty: false, note }
             }
         }
     }
@@ -233,6 +258,10 @@ impl Engine {
                 format!("{STATE}: the module refused the state of version {version}, and begins empty there");
             return Some(format!("{text}: {refused}"));
         }
+        if let Some(dropped) = of(Begun::Dropped) {
+            let text = format!("{STATE}: version {version} is dropped with instances that failed to take it");
+            return Some(format!("{text}: {dropped}"));
+        }
         match (&beginning.note, of(Begun::Taken)) {
             (Some(note), _) => Some(note.clone()),
             (None, Some(taken)) => Some(format!("{STATE}: version {version} is carried on: {taken}")),
@@ -245,12 +274,14 @@ impl Engine {
     }
 
     /// Writes the state of a module that has changed since it was written last.
+    /// With `revision`, only while its instances run and the module has that revision.
     fn write_state(&self, key: &Key, revision: Option<u64>, kept: &mut Kept) {
         let (changes, states) = kept.keep.states();
         if kept.written == Some(changes) {
             return;
         }
-        let written = self.store.put_states(&key.0, &key.1, revision, &kept.terms, &states);
+        let while_it_runs = revision.map(|revision| (revision, &*kept.has_ended));
+        let written = self.store.put_states(&key.0, &key.1, while_it_runs, &kept.terms, &states);
         // The operator sees a fault of the storage; the next interval tries again.
         if let Ok(true) = self.stored(written) {
             kept.written = Some(changes);
@@ -279,8 +310,8 @@ impl Engine {
             self.write_state(&key, Some(revision), &mut kept);
             if kept.written != before
                 && let Some(entry) = self.modules().get_mut(&key)
-                && entry.stored.revision == revision
                 && let Some(now) = entry.live.as_mut().and_then(|live| live.kept.as_mut())
+                && Arc::ptr_eq(&now.has_ended, &kept.has_ended)
             {
                 now.written = kept.written;
             }

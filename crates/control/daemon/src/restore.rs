@@ -163,6 +163,7 @@ impl Engine {
                     entry.note(format!("not started again: {reason}"));
                     entry.stored.state = State::Failed;
                     entry.stored.reason = Some(reason);
+                    entry.state_bytes = self.store.state_bytes(&entry.stored.owner, &entry.stored.name);
                 }
             }
             if (entry.stored.state, &entry.stored.reason) != (before.0, &before.1) {
@@ -171,6 +172,7 @@ impl Engine {
                 let _ = self.stored(self.store.put(&entry.stored, Some(revision), None));
             }
         } else {
+            entry.state_bytes = self.store.state_bytes(&entry.stored.owner, &entry.stored.name);
             let reason = entry.stored.reason.clone().unwrap_or_default();
             told(format!("{label} is {}: {reason}", entry.stored.state.name()));
         }

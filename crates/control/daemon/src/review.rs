@@ -214,7 +214,7 @@ impl Engine {
     /// Ends a module that its owner did not stop, unless it was changed meanwhile. The caller has begun the
     /// change.
     pub(crate) fn end_as(&self, key: &Key, id: ModuleId, state: State, reason: String) {
-        let (live, stored, before, log) = {
+        let (mut live, stored, before, log) = {
             let mut modules = self.modules();
             let Some(entry) = modules.get_mut(key) else { return };
             let Some(live) = entry.live.take_if(|live| live.module.plan.id == id) else { return };
@@ -231,6 +231,7 @@ impl Engine {
         let Some(source) = self.sources.get(&stored.source) else { return };
         let account = source.remove(live.module.plan.id);
         end_of(&live, &account, source, &log);
+        self.write_last_state(key, &mut live);
         if let Some(entry) = self.modules().get_mut(key) {
             entry.past.add(&account);
         }

@@ -6,6 +6,7 @@ use crate::store::{Owner, Store, StoreError};
 use flame_worker::{Place, State};
 use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) const TABLE: &str = "
     CREATE TABLE IF NOT EXISTS states (
@@ -47,8 +48,10 @@ fn place_of(number: i64) -> Option<Place> {
     }
 }
 
-fn hash_of(place: i64, terms: &str, state: &[u8]) -> [u8; 32] {
-    flame_compile::hash_of(&[&place.to_le_bytes(), terms.as_bytes(), &[0], state].concat())
+/// Returns the hash of a row, which is of this module and place.
+fn hash_of(owner: &Owner, name: &str, place: i64, terms: &str, state: &[u8]) -> [u8; 32] {
+    let texts = [&owner.root, &owner.principal, name, terms].map(|text| [text.as_bytes(), &[0]].concat());
+    flame_compile::hash_of(&[&place.to_le_bytes(), &texts.concat()[..], state].concat())
 }
 
 impl Store {
@@ -80,7 +83,7 @@ impl Store {
         let mut found = StoredStates::default();
         for row in rows {
             let checked = row.and_then(|(place, terms, state, hash)| {
-                let is_whole = hash == hash_of(place, &terms, &state);
+                let is_whole = hash == hash_of(owner, name, place, &terms, &state);
                 let terms: StateTerms = serde_json::from_str(&terms).ok().filter(|_| is_whole)?;
                 Some((place_of(place)?, terms, state))
             });
@@ -95,13 +98,14 @@ impl Store {
         Ok(found)
     }
 
-    /// Stores the state of a module, in place of what is stored, if the module is installed, and has the
-    /// revision `revision` if one is given. Returns whether it was stored.
+    /// Stores the state of a module, in place of what is stored, if the module is installed. With
+    /// `while_it_runs` it must have that revision, and the flag, which is set once its instances have ended,
+    /// must not be set. Returns whether the state was stored.
     pub(crate) fn put_states(
         &self,
         owner: &Owner,
         name: &str,
-        revision: Option<u64>,
+        while_it_runs: Option<(u64, &AtomicBool)>,
         terms: &StateTerms,
         states: &[(Place, State)],
     ) -> Result<bool, StoreError> {
@@ -110,13 +114,16 @@ impl Store {
             let key = params![owner.root, owner.principal, name];
             let find = "SELECT revision FROM modules WHERE root = ?1 AND principal = ?2 AND name = ?3";
             let found: Option<i64> = change.query_row(find, key, |row| row.get(0)).optional()?;
-            if found.is_none() || revision.is_some_and(|revision| found != Some(revision as i64)) {
+            let is_other = |(revision, has_ended): (u64, &AtomicBool)| {
+                found != Some(revision as i64) || has_ended.load(Ordering::SeqCst)
+            };
+            if found.is_none() || while_it_runs.is_some_and(is_other) {
                 return Ok(false);
             }
             change.execute(REMOVE, key)?;
             for (place, state) in states {
                 let place = place.worker().map_or(SLOW, |worker| worker as i64);
-                let hash = hash_of(place, &terms, state);
+                let hash = hash_of(owner, name, place, &terms, state);
                 change.execute(
                     "INSERT INTO states VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                     params![owner.root, owner.principal, name, place, terms, &state[..], &hash[..]],
@@ -124,6 +131,15 @@ impl Store {
             }
             Ok(true)
         })
+    }
+
+    /// Returns the size of the stored state of a module in bytes; 0 if it cannot be read.
+    pub(crate) fn state_bytes(&self, owner: &Owner, name: &str) -> u64 {
+        let find = "SELECT COALESCE(SUM(LENGTH(state)), 0) FROM states
+                    WHERE root = ?1 AND principal = ?2 AND name = ?3";
+        let key = params![owner.root, owner.principal, name];
+        let bytes: rusqlite::Result<i64> = self.database().query_row(find, key, |row| row.get(0));
+        bytes.ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)
     }
 
     /// Removes the state of a module.

@@ -400,7 +400,7 @@ impl BatchLoop {
         quantum: &Quantum<'_>,
         outlet: &mut dyn Outlet<E>,
     ) -> Result<(), E> {
-        self.keeping.fault();
+        self.keeping.fault(quantum.stop.is_set());
         // A new instance would run the same code, which only its bound limits.
         if fault.violates_bound() {
             self.restarts = 0;

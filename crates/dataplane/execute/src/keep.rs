@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -55,6 +55,8 @@ pub enum Begun {
     Taken,
     /// The module refused the state, and began empty.
     Refused,
+    /// It ended in a fault before it had taken the state, which was dropped.
+    Dropped,
 }
 
 /// An event of one place.
@@ -65,6 +67,8 @@ pub enum News {
     Stored(State),
     /// The instance ended in a fault, and its state was dropped with it.
     Dropped,
+    /// The end of the run cut the instance off. The state that it exported last stays.
+    CutOff,
 }
 
 /// Receives the events of all places, on the threads of their instances.
@@ -79,7 +83,7 @@ struct Shared {
     changed: Condvar,
     on_news: OnNews,
     /// The largest state in bytes.
-    most: usize,
+    most: AtomicUsize,
     /// The packet time between exports, or 0 for one at the end alone.
     every_ns: u64,
     /// Whether successors of all instances wait, in another process.
@@ -135,7 +139,7 @@ pub struct Lost;
 
 impl Keep {
     /// Creates the places of a module on `workers` workers, with the states that earlier instances exported.
-    /// States above `most` bytes are left out. Instances export theirs with the first tick in each
+    /// States that do not fit ([`Keep::fits`]) are left out. Instances export theirs with the first tick in each
     /// `every_ns` of packet time, if that is not 0, and at their end: by packet time, so that modules learn
     /// nothing from it.
     pub fn new(
@@ -147,8 +151,7 @@ impl Keep {
         let mut places: Vec<Slot> = (0..=workers).map(|_| Slot::default()).collect();
         for (place, state) in states {
             if let Some(slot) = places.get_mut(index(place, workers))
-                && state.len() <= most as usize
-                && !state.is_empty()
+                && Self::fits(most, workers, place, &state)
             {
                 slot.state = Some(state);
             }
@@ -157,10 +160,16 @@ impl Keep {
             places: Mutex::new(places),
             changed: Condvar::new(),
             on_news,
-            most: most as usize,
+            most: AtomicUsize::new(most as usize),
             every_ns,
             is_followed: AtomicBool::new(false),
         }))
+    }
+
+    /// Returns whether a state can be given to a module on `workers` workers with states of at most `most`
+    /// bytes: there is the place, and the state is neither empty nor too large.
+    pub fn fits(most: u32, workers: usize, place: Place, state: &[u8]) -> bool {
+        index(place, workers) <= workers && (1..=most as usize).contains(&state.len())
     }
 
     /// Creates places whose states come later, by [`Keep::give`].
@@ -186,7 +195,12 @@ impl Keep {
 
     /// Returns the largest state in bytes.
     pub fn most(&self) -> usize {
-        self.0.most
+        self.0.most.load(Ordering::Relaxed)
+    }
+
+    /// Raises the limit of states, for a successor that keeps more.
+    pub fn raise(&self, most: u32) {
+        self.0.most.fetch_max(most as usize, Ordering::Relaxed);
     }
 
     /// Returns the packet time between exports in nanoseconds, or 0.
@@ -230,7 +244,7 @@ impl Keep {
     pub fn give(&self, place: Place, state: Option<State>) {
         let at = index(place, self.workers());
         if let Some(slot) = self.places().get_mut(at) {
-            slot.state = state.filter(|state| state.len() <= self.0.most);
+            slot.state = state.filter(|state| state.len() <= self.most());
         }
         self.release(at);
     }
@@ -319,7 +333,7 @@ fn place_at(at: usize, workers: usize) -> Place {
 impl Held {
     /// Stores a state that the instance exported. One that is too large is not stored.
     pub fn store(&mut self, state: &[u8]) {
-        if state.len() > self.keep.0.most {
+        if state.len() > self.keep.most() {
             return;
         }
         let state: State = state.into();
@@ -344,9 +358,15 @@ impl Held {
     /// Drops the state of an instance that ended in a fault.
     pub fn fault(&mut self) {
         self.keep.tell(self.at, &News::Dropped, |slot| {
+            slot.begun.get_or_insert(Begun::Dropped);
             slot.changes += u64::from(slot.state.is_some());
             slot.state = None;
         });
+    }
+
+    /// Records that the end of the run cut the instance off. The state stays.
+    pub fn cut_off(&mut self) {
+        self.keep.tell(self.at, &News::CutOff, |_| {});
     }
 
     /// Returns whether another instance waits for the place.
@@ -430,8 +450,39 @@ mod tests {
                 held.fault()
             }
             assert_eq!(keep.states(), (1, vec![]));
-            assert_eq!(keep.begun().len(), usize::from(refused));
+            let begun = if refused { Begun::Refused } else { Begun::Dropped };
+            assert_eq!(keep.begun(), [(Place::Worker(0), begun)]);
         }
+    }
+
+    #[test]
+    fn an_instance_that_is_cut_off_keeps_what_it_exported() {
+        let (keep, told) = keep(&[]);
+        let (mut held, _) = keep.request(Place::Slow).take().unwrap().unwrap();
+        held.store(b"ab");
+        held.cut_off();
+        assert_eq!(keep.states(), (1, vec![(Place::Slow, bytes("ab"))]));
+        assert_eq!(told.lock().unwrap().last(), Some(&(Place::Slow, News::CutOff)));
+    }
+
+    #[test]
+    fn only_states_that_fit_are_given() {
+        for (place, text, fits) in [
+            (Place::Worker(1), "abcd", true),
+            (Place::Slow, "a", true),
+            (Place::Worker(2), "a", false),
+            (Place::Slow, "", false),
+            (Place::Slow, "abcde", false),
+        ] {
+            assert_eq!(Keep::fits(4, 2, place, text.as_bytes()), fits, "{place} {text}");
+        }
+        let (keep, _) = keep(&[]);
+        keep.raise(2);
+        let (mut held, _) = keep.request(Place::Slow).take().unwrap().unwrap();
+        held.store(b"abcd");
+        keep.raise(5);
+        held.store(b"abcde");
+        assert_eq!(keep.states().1, [(Place::Slow, bytes("abcde"))]);
     }
 
     #[test]

@@ -120,11 +120,14 @@ impl Keeping {
         }
     }
 
-    /// Drops the state of an instance that ended in a fault.
-    pub(crate) fn fault(&mut self) {
+    /// Drops the state of an instance that ended in a fault. If the run is being stopped, the state that was
+    /// exported last stays: the fault may be that of calls for which there was no time left.
+    pub(crate) fn fault(&mut self, is_stopping: bool) {
         self.is_due = false;
-        if let Stage::Begin(held, _) | Stage::Held(held) = &mut self.stage {
-            held.fault();
+        match &mut self.stage {
+            Stage::Begin(held, _) | Stage::Held(held) if is_stopping => held.cut_off(),
+            Stage::Begin(held, _) | Stage::Held(held) => held.fault(),
+            Stage::None | Stage::Waiting(_) => {}
         }
     }
 

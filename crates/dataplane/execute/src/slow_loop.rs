@@ -203,7 +203,7 @@ impl SlowLoop {
                 Ended::Faulted(call, fault) => {
                     self.lose(&call);
                     if !matches!(call, Call::Init { .. }) {
-                        self.keeping.fault();
+                        self.keeping.fault(quantum.stop.is_set());
                     }
                     self.keeping.let_go();
                     return Ok(Some(self.report(&fault)));

@@ -60,6 +60,8 @@ pub enum Kept {
     Stored,
     /// The instance ended in a fault, and its state with it.
     Dropped,
+    /// The end of the run cut the instance off, and its state stays.
+    CutOff,
 }
 
 /// A report of a runner.

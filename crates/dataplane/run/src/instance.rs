@@ -25,6 +25,7 @@ pub struct Loaded {
     limits: Limits,
     /// The largest state in bytes.
     most_state: u32,
+    /// The seed of the module.
     seed: Option<u64>,
     parameters: Arc<[u8]>,
     /// The large texts among the parameters, in memory that all instances share.
@@ -115,7 +116,7 @@ impl Loaded {
             schema: Arc::new(Schema::new(&plan.manifest).forwarding(plan.terms.forward)),
             limits: plan.limits,
             most_state: plan.manifest.state.map_or(0, |state| state.max),
-            seed: plan.seed,
+            seed: plan.seed.map(|seed| seed_of(seed, &plan.name)),
             parameters: plan.parameters.as_slice().into(),
             texts,
             polling_page: engines.polling_page().clone(),
@@ -390,7 +391,7 @@ impl Instance {
                     };
                     let (abi, workers) = (flame_abi::VERSION, *workers as u32);
                     let (tick_ns, interval_ns) = (*tick_ns, *interval_ns);
-                    let seed = self.loaded.seed.map_or(0, |seed| seed_of(seed, *who));
+                    let seed = self.loaded.seed.map_or(0, |seed| instance_seed(seed, *who));
                     let header = InitHeader { abi, role, worker, workers, tick_ns, interval_ns, seed };
                     let parameters = self.loaded.parameters.clone();
                     Some(Function::Data(function, self.data(call, &[&header.to_bytes(), &parameters])?))
@@ -599,17 +600,25 @@ impl Drop for Watching {
     }
 }
 
-/// Returns the seed of one instance: a number of its own, which follows from the module's. (The steps of
-/// SplitMix64, by Steele, Lea and Flood, 2014.)
-fn seed_of(seed: u64, role: Role) -> u64 {
-    let instance = match role {
-        Role::Slow => 0,
-        Role::Fast { worker } => worker as u64 + 1,
-    };
-    let mut n = seed.wrapping_add(instance.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+/// Returns the next number of a generator. (SplitMix64, by Steele, Lea and Flood, 2014.)
+fn next_seed(seed: u64, number: u64) -> u64 {
+    let mut n = seed.wrapping_add((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ n >> 31
+}
+
+/// Returns the seed of a module, which follows from that of the run and the module's name there.
+fn seed_of(seed: u64, module: &str) -> u64 {
+    module.bytes().fold(seed, |seed, byte| next_seed(seed, byte.into()))
+}
+
+/// Returns the seed of one instance: a number of its own, which follows from the module's.
+fn instance_seed(seed: u64, role: Role) -> u64 {
+    match role {
+        Role::Slow => next_seed(seed, 0),
+        Role::Fast { worker } => next_seed(seed, worker as u64 + 1),
+    }
 }
 
 /// Returns `units` as a value of the counters.

@@ -239,7 +239,8 @@ impl Installed {
                 News::Begun(Begun::Taken) => (Kept::Taken, none),
                 News::Begun(Begun::Refused) => (Kept::Refused, none),
                 News::Stored(state) => (Kept::Stored, &**state),
-                News::Dropped => (Kept::Dropped, none),
+                News::Dropped | News::Begun(Begun::Dropped) => (Kept::Dropped, none),
+                News::CutOff => (Kept::CutOff, none),
             };
             sender.send(&Report::State { module: self.id, worker: place.worker(), kept }, body)
         })

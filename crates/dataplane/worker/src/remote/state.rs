@@ -158,6 +158,7 @@ impl State {
             Kept::Taken => held.begin(Begun::Taken),
             Kept::Refused => held.begin(Begun::Refused),
             Kept::Dropped => held.fault(),
+            Kept::CutOff => held.cut_off(),
             Kept::Stored if state.len() > self.most_state => {
                 return Err(format!(
                     "a state of {} bytes, at most {} are kept",
