@@ -251,6 +251,42 @@ fn faults_in_the_two_calls_end_the_instance_and_drop_the_state() {
     }
 }
 
+/// The end of a run is no fault of a module that still has work.
+#[test]
+fn a_state_outlives_calls_that_the_end_cuts_off() {
+    let head = r#"(func (export "flame_message") (param i32 i32) (result i64)"#;
+    let work = "(local $n i32) (local.set $n (i32.const 10000000))
+        (loop $l (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))";
+    let text = SLOW.replace(head, &format!("{head} {work}"));
+    let state = 7_u64.to_le_bytes();
+    for apart in [false, true] {
+        let (keep, told) = keep(1, &[(Place::Slow, &state)]);
+        let stop = Arc::<AtomicBool>::default();
+        let keeps = [(ModuleId(0), keep.clone())].into();
+        let options = Options { keeps, runner: apart.then(program), ..options(stop.clone()) };
+        let plan = plan(0, &text, Protection::Metered);
+        let plan = ModulePlan { process: apart.then(|| "p".to_owned()), ..plan };
+        let plan = Plan { modules: vec![plan], workers: 1, interval_ns: 0 };
+        let run = Run::new(&plan, &[], &Engines::new().unwrap(), options).unwrap();
+        let source = Endless { stop: stop.clone(), delivered: Arc::default(), is_live: true };
+        let worker =
+            Worker::spawn(run, Input::Shared(Box::new(source)), Box::new(Lines::default()), Box::new(Silent));
+        let worker = worker.unwrap();
+        let slow = |wanted: &News| {
+            told.lock().unwrap().iter().any(|(place, n)| *place == Place::Slow && n == wanted)
+        };
+        while !slow(&News::Begun(Begun::Taken)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        stop.store(true, Ordering::Relaxed);
+        worker.join().unwrap();
+        assert!(!slow(&News::Dropped), "{apart}: {:?}", told.lock().unwrap());
+        assert!(keep.states().1.iter().any(|(place, _)| *place == Place::Slow), "{apart}");
+        assert!(apart || slow(&News::CutOff), "{:?}", told.lock().unwrap());
+    }
+}
+
 /// A module learns nothing from the time of its exports: they follow ticks.
 #[test]
 fn exports_depend_on_packet_time_alone() {
