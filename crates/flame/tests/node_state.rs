@@ -299,6 +299,19 @@ fn damaged_rows_begin_empty_and_say_so() {
     assert!(notes(&shown).contains("the state is of 1 workers, now there are 2"), "{shown}");
     wait_for_packets(&node, false, 50);
     assert!(Path::new(&node.path("state/node.sqlite")).exists());
+    // Damage of one place loses nothing of another.
+    let of_worker = |worker: u8| {
+        let find = "SELECT state FROM states WHERE place = ?1";
+        let state = database(&node).query_row(find, [worker], |row| row.get::<_, Vec<u8>>(0));
+        state.ok().map(|state| u64::from_le_bytes(state.try_into().unwrap()))
+    };
+    act(&node, false, &["stop", "counter"]);
+    let before = of_worker(1).expect("a state of the second worker");
+    assert_eq!(database(&node).execute("UPDATE states SET hash = x'' WHERE place = 0", []).unwrap(), 1);
+    let shown = act(&node, false, &["update", "counter"]);
+    assert!(of_worker(1).is_some_and(|now| now >= before), "{:?} {before}", of_worker(1));
+    assert!(notes(&shown).contains("1 are damaged, and 0 larger than max"), "{shown}");
+    wait_for("a write of both", || of_worker(0).is_some() && of_worker(1) >= Some(before));
 }
 
 #[test]
