@@ -1,6 +1,5 @@
 //! IPPrint(LABEL, CONTENTS, PAYLOAD, MAXLENGTH, TIMESTAMP, TOS, TTL, ID, LEN, PAINT, ACTIVE),
-//! ARPPrint(LABEL):
-//! print packets on standard error as tcpdump does.
+//! ARPPrint(LABEL): print packets on standard error as tcpdump does.
 //! Expects: packets with marked IP headers; ARPPrint takes Ethernet packets.
 //! Gives: the same packets.
 //! Handlers: none.
