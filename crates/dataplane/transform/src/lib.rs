@@ -24,6 +24,7 @@ mod checksum;
 mod hash;
 mod headers;
 mod hidden;
+mod keep;
 mod key;
 mod prefix;
 mod truncate;
@@ -35,6 +36,7 @@ use flame_plan::{Action, Field, Transforms};
 /// The text of the transforms, each of which begins with its manual.
 pub const MANUALS: &[&str] = &[
     include_str!("hash.rs"),
+    include_str!("keep.rs"),
     include_str!("prefix.rs"),
     include_str!("truncate.rs"),
     include_str!("zero.rs"),
