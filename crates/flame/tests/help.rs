@@ -151,7 +151,7 @@ fn the_doctor_names_what_is_missing_and_the_remedy() {
         .env("FLAME_CACHE", file.join("cache"))
         .output()
         .unwrap();
-    assert!(text(&out.stdout).contains("mend: FLAME_CACHE=FOLDER"), "{}", text(&out.stdout));
+    assert!(text(&out.stdout).contains("remedy: FLAME_CACHE=FOLDER"), "{}", text(&out.stdout));
 }
 
 #[test]
