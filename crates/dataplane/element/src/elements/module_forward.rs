@@ -91,7 +91,7 @@ impl Forwarding {
     }
 
     /// Takes over the packets of the element that this one replaces, the oldest first. Those that came to an
-    /// input that this one has not, or that find no room, are dropped.
+    /// input that this one lacks, or that find no room, are dropped.
     pub(super) fn take_over(&self, cx: &Cx<'_>, old: &Self) {
         // Packets about which a module decides go with the module, which has the same inputs.
         self.flight.borrow_mut().append(&mut old.flight.borrow_mut());
