@@ -252,7 +252,7 @@ fn an_answer_cannot_be_replayed() {
     assert_eq!((code, &session["principal"]), (200, &json!("alice")), "{session}");
 }
 
-/// Whoever passes a challenge on has another user, or the challenge another node.
+/// A client that passes a challenge on has another user, or the challenge another node.
 #[test]
 fn an_answer_on_a_unix_socket_is_for_one_node_and_one_user() {
     let mut node = Node::new(&replay());

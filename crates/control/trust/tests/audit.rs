@@ -133,7 +133,7 @@ fn who_reads_the_log_keeps_nobody_from_writing() {
     assert_eq!(wait.recv_timeout(std::time::Duration::from_secs(10)), Ok(true));
 }
 
-/// Whatever its texts are, an entry fits a line that can be read again.
+/// An entry fits a line that can be read again, for any texts.
 #[test]
 fn texts_are_cut_to_what_a_line_holds() {
     let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());

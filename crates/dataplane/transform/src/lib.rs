@@ -138,7 +138,7 @@ impl Rewriter {
         Ok(r)
     }
 
-    /// Also hides the notes of some link types about a packet: its time, its number, and its sender.
+    /// Hides, in addition, the notes of some link types about a packet: its time, its number, and its sender.
     pub fn hide_notes(&mut self) {
         self.hides_notes = true;
     }

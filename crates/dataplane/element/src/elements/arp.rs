@@ -44,7 +44,7 @@ fn arp(operation: u16, from: Host, to: Host, link_to: Mac) -> Packet {
     p
 }
 
-/// An ARP packet's (operation, sender, target).
+/// Returns operation, sender and target of an ARP packet.
 fn parse(p: &Packet) -> Option<(u16, Host, Host)> {
     let f = p.data();
     if f.len() < 42 || f[12..20] != [8, 6, 0, 1, 8, 0, 6, 4] {

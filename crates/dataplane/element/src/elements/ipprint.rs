@@ -209,7 +209,7 @@ class!(ARP_PRINT, "ARPPrint", "1/1", "a/a", ["LABEL", "TIMESTAMP", "ACTIVE", "ET
     Box::new(ArpPrint(label, args.key("TIMESTAMP").unwrap_or(true)))
 });
 
-/// The extra length is not printed, but belongs to the packet's length on the wire.
+/// Returns the length on the wire, with the extra length, which is not printed.
 pub fn wire_length(p: &Packet) -> usize {
     p.len() + p.anno.u32(ANNO_EXTRA_LENGTH) as usize
 }

@@ -41,7 +41,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Tells whether there are packets, and room.
+    /// Publishes whether there are packets, and room.
     fn tell(&self, cx: &Cx<'_>) {
         let length = self.packets.borrow().len();
         if self.notifies {
