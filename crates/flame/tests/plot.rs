@@ -1,4 +1,4 @@
-//! Tests of `--plot`, as people use it.
+//! Tests of `--plot`, as people use it. `FLAME_PYTHON` names a Python with DuckDB.
 
 mod common;
 
@@ -40,8 +40,7 @@ fn pictures_of_a_run_and_of_two_side_by_side() {
     assert!(at("count.interval") < at("Packets over time"));
 }
 
-/// The statistics in a picture are those that DuckDB computes from the records. `FLAME_PYTHON` names a Python
-/// with DuckDB.
+/// The statistics in a picture are those that DuckDB computes from the records.
 #[test]
 fn statistics_are_those_of_duckdb() {
     let Some(python) = std::env::var_os("FLAME_PYTHON").filter(|_| common::module("rtt").is_some()) else {

@@ -102,25 +102,25 @@ pub struct Snapshot {
 
 /// Receives the events of a run, one at a time.
 pub trait Observer: Send {
-    /// Handles a block: `packets` is their number so far, `progress` that of this source.
+    /// Called after each block with the number of packets so far and the progress of this source.
     /// Implementations limit their own rate.
     fn progress(&mut self, packets: u64, progress: Progress);
 
-    /// Handles a text that a module has for the operator, within the rate of its terms. The text may
+    /// Called with each text that a module has for the operator, within the rate of its terms. The text may
     /// contain any characters.
     fn log(&mut self, _module: &str, _text: &str) {}
 
-    /// Handles a change of the state of the source, such as that its interface went down.
+    /// Called when the state of the source changes, such as that its interface went down.
     fn source(&mut self, _text: &str) {}
 
-    /// Handles the end of an instance by a fault or an eviction. Returns whether it takes the report:
+    /// Called when a fault or an eviction ends an instance. Returns whether the observer takes the report:
     /// the run then keeps no copy of it. Under a grant the report has no number that the module can choose,
     /// and of each module only the first [`MAX_FAULTS`](crate::MAX_FAULTS) are passed on.
     fn fault(&mut self, _report: &FaultReport) -> bool {
         false
     }
 
-    /// Handles the final account of a module that was removed while the run goes on. Returns
+    /// Called once for each module that was removed while the run goes on, with its final account. Returns
     /// whether the observer takes it: the run then keeps nothing of the module. A run whose modules come and
     /// go without end needs an observer that takes faults and accounts.
     fn left(&mut self, _module: &str, _account: &Account) -> bool {

@@ -599,7 +599,7 @@ impl Run {
     }
 }
 
-/// States which tables an output of one table leaves out.
+/// Says which tables an output of one table leaves out.
 pub fn left_out_note(tables: &LeftOut) {
     complain!(
         "flame: note: only {} is written; left out: {} (--table chooses, -o FOLDER or --format json has all)",
