@@ -1,4 +1,5 @@
 //! The benchmarks run, and every row exists. Speeds are not tested: they are for people to read.
+//! `FLAME` names the command under test.
 
 use std::collections::BTreeMap;
 use std::process::Command;

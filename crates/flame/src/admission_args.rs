@@ -94,7 +94,7 @@ impl AdmissionArgs {
         let megabits = sysfs_value(name, "speed").filter(|n| *n > 0.0);
         megabits
             .map(|n| n * 1e6)
-            .ok_or_else(|| format!("{name} does not say how fast it is: give --link-speed, as 10G").into())
+            .ok_or_else(|| format!("the speed of {name} is unknown: give --link-speed, as 10G").into())
     }
 }
 

@@ -28,13 +28,22 @@ pub const VARIABLES: [(&str, &str); 16] = [
 ];
 
 /// Capabilities, and what each is used for.
-pub const CAPABILITIES: [(&str, &str); 6] = [
-    ("CAP_NET_RAW", "flame run -i, flame node: to open a packet socket on an interface"),
-    ("CAP_NET_ADMIN", "to change offloads and rings of an interface with ethtool; not used by flame itself"),
+pub const CAPABILITIES: [(&str, &str); 9] = [
+    (
+        "CAP_NET_RAW",
+        "flame run -i, flame node, FromDevice, ToDevice: to open a packet socket on an interface",
+    ),
+    (
+        "CAP_NET_ADMIN",
+        "FromDevice(SNIFFER false): to keep packets from the kernel's stack; KernelTun: to make an interface",
+    ),
+    ("CAP_BPF", "FromDevice(SNIFFER false): to load the program that does this"),
+    ("CAP_SYS_NICE", "flame node: to guarantee reserved processor time, unless scheduler is \"fair\""),
     ("CAP_SETUID", "flame node: to become the user that its configuration names"),
     ("CAP_SETGID", "flame node: likewise, for the groups"),
     ("CAP_SETPCAP", "flame node: to give up all other capabilities"),
-    ("CAP_DAC_OVERRIDE", "flame node: to open its state before it becomes that user; likewise CAP_CHOWN"),
+    ("CAP_DAC_OVERRIDE", "flame node: to open its state before it becomes that user"),
+    ("CAP_CHOWN", "flame node: likewise, to give its files to that user"),
 ];
 
 /// Returns both lists as text for the end of the help.

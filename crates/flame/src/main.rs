@@ -41,8 +41,8 @@ mod write;
 use clap::{FromArgMatches, Parser};
 use std::process::ExitCode;
 
-/// Run untrusted monitoring modules on network traffic: sandboxed, at line rate, seeing only what
-/// they may.
+/// Run untrusted monitoring modules on network traffic: in a sandbox, at close to native speed, with access
+/// to granted packets and bytes only
 #[derive(Parser)]
 #[command(version, propagate_version = true, max_term_width = 100, disable_help_subcommand = true)]
 struct Cli {

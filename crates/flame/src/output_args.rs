@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Args, Default)]
 pub struct OutputArgs {
     /// Complete the files of -o and -w after this time or size, and begin the next ones: 10m, 1h, 100MB,
-    /// 1GiB, or both as 1h,1GB. A file has its name when it is complete. Directives of strftime in the name
+    /// 1GiB, or both as 1h,1GB. A file gets its final name when complete. Directives of strftime in the name
     /// stand for the time at which a file begins, in UTC: flows-%Y%m%d-%H%M%S.parquet; without any,
     /// -20260131T235959Z is put before the extension. SIGHUP and SIGUSR1 complete the files at once
     #[arg(long, value_name = "TIME|SIZE", value_delimiter = ',', value_parser = Limit::parse,
@@ -28,11 +28,11 @@ pub struct OutputArgs {
     #[arg(short = 'G', value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
 
-    /// Complete files after so many millions of bytes, as in tcpdump: the next one is NAME1, then NAME2
+    /// Complete a file after this many millions of bytes, as in tcpdump: the next one is NAME1, then NAME2
     #[arg(short = 'C', value_name = "MEGABYTES", value_parser = clap::value_parser!(u32).range(1..))]
     megabytes: Option<u32>,
 
-    /// With -G: end the run after so many files. With -C alone: use so many names, then the first one again
+    /// With -G: end the run after this many files. With -C alone: after this many names, reuse the first
     #[arg(short = 'W', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     files: Option<u32>,
 

@@ -289,9 +289,9 @@ fn bounded_and_metered_give_the_same_records() {
     }
 }
 
-/// Runs the commands in README's section "Use" that need no interface, on the recorded capture.
+/// Runs the commands of README and of docs/output.md that need no interface, on the recorded capture.
 #[test]
-fn readmes_commands_work_as_written() {
+fn documented_commands_work_as_written() {
     if !has_modules() {
         return;
     }
@@ -299,12 +299,18 @@ fn readmes_commands_work_as_written() {
     let key = folder.path().join("key");
     std::fs::write(&key, "07".repeat(32)).unwrap();
     let (demo, key) = (root().join("demo/demo.pcap").canonicalize().unwrap(), key.display().to_string());
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let used = readme.split("## Use").nth(1).unwrap().split("\n|").next().unwrap();
+    let lines: Vec<String> = [("README.md", "## Use"), ("docs/output.md", "## More commands")]
+        .into_iter()
+        .flat_map(|(page, title)| {
+            let page = std::fs::read_to_string(root().join(page)).unwrap();
+            let section = page.split(title).nth(1).unwrap().split("\n|").next().unwrap();
+            section.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+        })
+        .collect();
     let bin = Path::new(env!("CARGO_BIN_EXE_flame")).parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let mut ran = 0;
-    for line in used.lines().map(str::trim).filter(|l| l.starts_with("flame run") && l.contains("-r FILE")) {
+    for line in lines.iter().filter(|l| l.starts_with("flame run") && l.contains("-r FILE")) {
         // Each placeholder is a separate word.
         let command = line.split("  ").next().unwrap();
         let command = command.replace("FILE", &demo.display().to_string()).replace("KEY", &key);
@@ -314,7 +320,7 @@ fn readmes_commands_work_as_written() {
         assert!(out.status.success(), "{line}\n{}", text(&out.stderr));
         ran += 1;
     }
-    assert!(ran >= 8, "{ran} lines");
+    assert_eq!(ran, 10, "lines");
     assert!(folder.path().join("flows/flow.flow.parquet").is_file());
 }
 

@@ -15,7 +15,7 @@ use std::process::Command;
 const UNDER: [&str; 4] = ["--policy", "policy.toml", "--credential", "alice.cred"];
 
 /// Creates a node that shows headers of TCP to port 80, and a module that reports for each batch its number
-/// of packets and of those lost before it, after a computation of so many `iterations`.
+/// of packets and of those lost before it, after a computation of `iterations`.
 fn node(of_node: &str, expose: &str, iterations: u32) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = done(folder.path(), &["key", "new", "root.key"]);

@@ -1,5 +1,6 @@
 //! The home router of the documentation, run for real: `demo/home.sh` makes namespaces for a house, a router
 //! and an internet. It needs root, curl, python3 and the modules, and reports when it is skipped.
+//! `FLAME` names the command under test.
 
 mod common;
 

@@ -105,6 +105,22 @@ fn every_licence_is_on_the_list() {
     }
 }
 
+/// Each direct dependency, also of tests, has a line that states its use.
+#[test]
+fn every_dependency_has_its_line() {
+    let page = std::fs::read_to_string(root().join("docs/dependencies.md")).unwrap();
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
+    let named: BTreeSet<_> = cells
+        .flat_map(|cell| cell.split(|c: char| !c.is_alphanumeric() && !matches!(c, '-' | '_')))
+        .collect();
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec().unwrap();
+    let all = metadata.packages.iter().flat_map(|package| &package.dependencies);
+    // Those without a source are of this repository.
+    let direct: BTreeSet<_> = all.filter(|d| d.source.is_some()).map(|d| d.name.as_str()).collect();
+    let missing: Vec<_> = direct.difference(&named).collect();
+    assert!(direct.len() > 50 && missing.is_empty(), "docs/dependencies.md lacks {missing:?}");
+}
+
 /// Neither a package of ours nor a dependency needs a newer compiler than Cargo.toml promises.
 #[test]
 fn the_promised_rust_version_is_enough() {
@@ -253,7 +269,7 @@ fn lines_are_short() {
 /// Doc comments are sentences, or noun phrases with a head of their own.
 #[test]
 fn doc_comments_do_not_begin_with_a_question_word() {
-    const REFUSED: [&str; 6] = ["What", "How", "Where", "Of", "Who", "Why"];
+    const REFUSED: [&str; 9] = ["What", "How", "Where", "Of", "Who", "Why", "Whoever", "Whatever", "That"];
     let mut all = Vec::new();
     for folder in ["crates", "sdk", "modules", "bench", "fuzz/fuzz_targets", "tests"] {
         files(&root().join(folder), &mut all);
@@ -274,6 +290,28 @@ fn doc_comments_do_not_begin_with_a_question_word() {
     }
     let many = found.len();
     assert!(found.is_empty(), "{many} doc comments begin with a question word:\n{}", found.join("\n"));
+}
+
+/// A test describes the variables that it reads and the command does not.
+#[test]
+fn tests_describe_their_variables() {
+    let of_command = std::fs::read_to_string(root().join("crates/flame/src/environment.rs")).unwrap();
+    let mut all = Vec::new();
+    for folder in ["crates", "sdk", "modules", "bench"] {
+        files(&root().join(folder), &mut all);
+    }
+    let is_test = |path: &&PathBuf| path.components().any(|part| part.as_os_str() == "tests");
+    for path in all.iter().filter(is_test).filter(|p| p.extension().is_some_and(|e| e == "rs")) {
+        let text = std::fs::read_to_string(path).unwrap();
+        let names = text.split("(\"FLAME_").skip(1).filter_map(|rest| rest.split('"').next());
+        for name in names.filter(|name| name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')) {
+            let is_described = text
+                .lines()
+                .any(|line| line.trim_start().starts_with("//") && line.contains(&format!("FLAME_{name}")));
+            let is_known = is_described || of_command.contains(&format!("\"FLAME_{name}\""));
+            assert!(is_known, "{} reads FLAME_{name} and does not describe it", path.display());
+        }
+    }
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn a_manifest_that_does_not_declare_texts_has_none() {
     let out = Command::new(env!("CARGO_BIN_EXE_flame")).args(run).output().unwrap();
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(4), "{said}");
-    assert!(said.contains("a text for the operator, but the manifest does not say `log = true`"), "{said}");
+    assert!(said.contains("a text for the operator, but the manifest lacks `log = true`"), "{said}");
 }
 
 #[test]

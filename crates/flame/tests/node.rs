@@ -252,7 +252,7 @@ fn an_answer_cannot_be_replayed() {
     assert_eq!((code, &session["principal"]), (200, &json!("alice")), "{session}");
 }
 
-/// Whoever passes a challenge on has another user, or the challenge another node.
+/// A client that passes a challenge on has another user, or the challenge another node.
 #[test]
 fn an_answer_on_a_unix_socket_is_for_one_node_and_one_user() {
     let mut node = Node::new(&replay());
@@ -273,7 +273,7 @@ fn an_answer_on_a_unix_socket_is_for_one_node_and_one_user() {
     assert_eq!(with(&|_| flame_api::unix_channel(&other, me, me)), 403, "asked for another node");
 }
 
-/// Listens on the socket that the environment names, for the test below, which starts it as another user.
+/// Listens on the socket `FLAME_TEST_SOCKET`, for the test below, which starts it as another user.
 #[test]
 #[ignore = "it is a part of a_client_presents_no_credential_to_another_user"]
 fn listen_as_another_user() {

@@ -1,4 +1,5 @@
 //! Every call of the API is tried with data made from its own description, by schemathesis.
+//! `FLAME_PYTHON` names a Python that has it.
 
 mod daemon;
 

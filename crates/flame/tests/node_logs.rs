@@ -87,7 +87,7 @@ fn texts_of_modules_are_in_the_log_escaped_and_displace_no_change() {
     assert!(of_kind(&lines, "text").iter().all(|text| *text == "hi\u{1b}[2J"));
     assert_eq!(of_kind(&lines, "change"), ["installed"], "200 texts do not displace it");
     let shown = node.run(&["logs", "talk"]);
-    assert!(shown.contains("says: hi\\u{1b}[2J") && !shown.contains('\u{1b}'), "{shown}");
+    assert!(shown.contains("text: hi\\u{1b}[2J") && !shown.contains('\u{1b}'), "{shown}");
     assert_eq!(node.json(&["show", "talk"])["account"]["faults"], 0);
 }
 

@@ -137,7 +137,7 @@ fn a_credential_has_its_time_once_for_all_its_processes() {
     node.end();
 }
 
-/// Whoever asks for guaranteed time is told when the kernel refuses it, and nothing has changed then.
+/// A client that asks for guaranteed time gets an error if the kernel refuses it, and nothing has changed.
 #[test]
 fn a_refused_guarantee_changes_nothing() {
     let mut node = Node::new(&format!("{}[isolation]\nscheduler = \"deadline\"\n{CAPACITY}", replay()));

@@ -1,4 +1,4 @@
-//! Tests of `--plot`, as people use it.
+//! Tests of `--plot`, as people use it. `FLAME_PYTHON` names a Python with DuckDB.
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! `flame check` reports the cause of a missing or too large bound at the author's source line, with the
 //! change that gives a bound. A case is the source of a module (`remedies/NAME.rs` or `.c`), and the advice
-//! that is expected for it beside it.
+//! that is expected for it beside it; `FLAME_WRITE_EXPECTED=1` writes the advice.
 
 mod common;
 

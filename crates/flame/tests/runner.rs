@@ -202,7 +202,7 @@ fn a_killed_process_disturbs_nobody() {
     wait_for(|| children(&program).is_empty().then_some(()));
 }
 
-/// Whatever a process does on its connection, the run ends, and the accounts of all modules add up.
+/// The run ends, and the accounts of all modules add up, for anything that a process does on its connection.
 #[test]
 fn a_hostile_process_is_contained() {
     let folder = std::env::temp_dir().join(format!("flame-hostile-{}", std::process::id()));

@@ -53,7 +53,7 @@ impl Module for Http {
 }
 
 impl Http {
-    /// The loop for any field, separate so that the loop for the port stays small.
+    /// Counts by any field, in a function of its own so that the loop for the port stays small.
     #[inline(never)]
     fn by_field(&mut self, field: Field, batch: &Batch) {
         cold();

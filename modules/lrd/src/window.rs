@@ -63,7 +63,7 @@ impl Window {
         self.interval_of(now_ns.saturating_sub(self.lateness_ns))
     }
 
-    /// Called before the first packet.
+    /// Begins the intervals at the first packet.
     #[inline]
     pub fn begin(&mut self, ts_ns: u64) {
         if !self.started {

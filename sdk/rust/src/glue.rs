@@ -165,7 +165,7 @@ impl<F: Forward> Module for Forwards<F> {
         Self(F::new(init))
     }
 
-    /// The host does not call this: the module exports no `flame_batch`.
+    /// Does nothing, and is never called: the module exports no `flame_batch`.
     fn batch(&mut self, _: &Batch, _: &mut Out) {}
 
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {

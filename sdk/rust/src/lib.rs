@@ -156,7 +156,7 @@ pub trait Module: Sized {
     fn new(init: &Init) -> Self;
     /// Processes up to 256 packets. It may write any number of rows, see [`Out`].
     fn batch(&mut self, batch: &Batch, out: &mut Out);
-    /// Called once per interval of packet time (see [`Init::tick_ns`]).
+    /// Handles a tick, once per interval of packet time (see [`Init::tick_ns`]).
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done
@@ -174,7 +174,7 @@ pub trait Module: Sized {
         let _ = state;
         false
     }
-    /// The last call of an instance, unless another one goes on with its state.
+    /// Ends the instance: its last call, unless another one continues with its state.
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done
@@ -216,12 +216,12 @@ pub trait Slow: Sized {
         let _ = state;
         false
     }
-    /// Called after every worker has passed this tick.
+    /// Handles a tick, after every worker has passed it.
     fn tick(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done
     }
-    /// The last call of the instance.
+    /// Ends the instance: its last call.
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
         let _ = (now_ns, out);
         Progress::Done

@@ -87,7 +87,7 @@ impl Prefix {
     }
 }
 
-/// Returns the mask of so many leading ones.
+/// Returns the mask of `bits` leading ones.
 pub fn mask(bits: u32) -> u32 {
     u32::MAX.checked_shl(32 - bits.min(32)).unwrap_or(0)
 }

@@ -11,7 +11,7 @@ pub const SECOND: i64 = 1_000_000_000;
 impl Nanos {
     pub const ZERO: Self = Self(0);
 
-    /// Returns so many seconds, rounded to nanoseconds.
+    /// Returns a time of `secs` seconds, rounded to nanoseconds.
     pub fn from_secs(secs: f64) -> Self {
         // A cast from a float saturates.
         Self((secs * SECOND as f64).round() as i64)

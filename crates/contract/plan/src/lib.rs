@@ -192,7 +192,7 @@ pub struct Rests {
 }
 
 impl Rests {
-    /// Returns the number of calls that may follow a batch of so many packets.
+    /// Returns the number of calls that may follow a batch of `packets`.
     pub fn after(self, packets: u32) -> u32 {
         let batch = self.packet.saturating_mul(packets.into()).saturating_add(self.call);
         u32::try_from(batch / self.each.max(1)).unwrap_or(u32::MAX).max(1)

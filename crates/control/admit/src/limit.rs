@@ -14,7 +14,7 @@ pub struct PacketTimeLimit {
 const WIRE_BITS: f64 = (64 + 20) as f64 * 8.0;
 
 impl PacketTimeLimit {
-    /// Returns the limit for a link of so many bits per second, for a module that may use `share` of one
+    /// Returns the limit for a link of `bits_per_second`, for a module that may use `share` of one
     /// processor, with room for `buffer` packets. A burst of one batch in which every packet costs the most
     /// must fit into the buffer: 256 × (cost / limit − 1) ≤ buffer.
     pub fn of_link(bits_per_second: f64, share: f64, buffer: u64, snaplen: u64) -> Self {

@@ -220,7 +220,7 @@ impl fmt::Display for Why {
             Self::Unchecked => f.write_str("unchecked, as requested"),
             Self::Violated(file) => write!(
                 f,
-                "its bound was violated in an earlier run, so it is not trusted (remove {} once the analysis is mended)",
+                "its bound was violated in an earlier run, so it is not trusted (remove {} once the analysis is corrected)",
                 file.display()
             ),
             Self::NotAnalysed(reason) => f.write_str(reason),

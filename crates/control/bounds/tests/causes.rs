@@ -1,5 +1,6 @@
 //! The reasons of missing and of too large bounds, and their remedies: one case for each reason. A case is a
 //! module as text (`causes/NAME.wat`), and the expected report beside it (`causes/NAME.expected`).
+//! `FLAME_WRITE_EXPECTED=1` writes the reports.
 
 use flame_bounds::{Analysis, Reason, Rules, analyse, analyse_exports};
 use std::fmt::Write;

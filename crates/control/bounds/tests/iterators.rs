@@ -1,5 +1,6 @@
 //! The loops of Rust that have a bound: `iterators/iterators.rs` is compiled as by `flame build`,
 //! and `iterators/expected` lists its functions. A lost bound fails the test, and so does a gained one.
+//! `FLAME_WRITE_EXPECTED=1` writes the list.
 
 use flame_bounds::analyse_exports;
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Compares bounds and counters of generated modules with Wasmtime's own meter. `make soak` runs many more of
-//! them.
+//! them: `FLAME_PROGRAMS` is their number, `FLAME_ARGUMENTS` that of calls of each, `FLAME_SEED` the seed of
+//! the first, `FLAME_THREADS` the number of threads. Of the faults, `FLAME_SHOW` are printed, without those
+//! of the kinds in `FLAME_HIDE`, each after `FLAME_SHRINK` attempts to make it smaller.
 
 mod generate;
 

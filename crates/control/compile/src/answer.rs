@@ -64,7 +64,7 @@ impl Answer {
             _ => 0,
         };
         if promised != code.len() as u64 {
-            return Err("its code has another length than it says");
+            return Err("the length of its code is not the stated one");
         }
         answer.check(step)?;
         Ok((answer, code))

@@ -28,7 +28,7 @@ pub fn of_node(error: &NodeError) -> Problem {
         NodeError::Denied(_) | NodeError::Credential(_) => Problem::new(
             Code::Forbidden,
             text,
-            "ask the one who is named for a wider credential, or for less",
+            "ask the named grantor for a wider credential, or request less",
         ),
         NodeError::View { .. } | NodeError::Manifest(_) => {
             Problem::new(Code::Refused, text, "change the field that is named")
@@ -55,7 +55,7 @@ pub fn of_node(error: &NodeError) -> Problem {
             Problem::new(
                 Code::Unavailable,
                 "the policy cannot be used",
-                "the operator has to mend the node's policy",
+                "the operator has to correct the node's policy",
             )
             .with_detail(text)
         }

@@ -285,7 +285,7 @@ impl Connection {
     }
 }
 
-/// The session of the operator.
+/// Returns the session of the operator.
 pub fn operator() -> Session {
     Session { principal: None, role: "operator".to_owned(), expires: None }
 }

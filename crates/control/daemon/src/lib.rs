@@ -45,6 +45,9 @@ mod config_tests;
 #[cfg(test)]
 mod wall_tests;
 
+/// The text of the sources that only nodes have, each of which begins with its manual.
+pub const MANUALS: &[&str] = &[include_str!("paced.rs")];
+
 pub use config::{Config, ConfigError};
 pub use engine::Engine;
 pub use restore::StartError;

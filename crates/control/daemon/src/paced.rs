@@ -1,4 +1,12 @@
-//! A capture file replayed at the pace of its time stamps, as if it arrived now.
+//! paced: replays a capture file at the pace of its time stamps, as a source of a node.
+//!
+//! Usage:    in node.toml: [sources.NAME] with file = "FILE"; repeat = true begins again after the end;
+//!           workers, cores, interval and snaplen as for an interface
+//! Expects:  a capture file that the source `file` reads.
+//! Gives:    packets at the pace of their time stamps, with the times of their replay, as if they arrived
+//!           now. The node keeps running after the end of the file, and after damage, which ends the file.
+//! Example:  flame node run -c node.toml
+//! Related:  file, live
 
 use flame_source::{Damage, FileOptions, Next, Progress, RawBlock, RawPacket, Source, SourceError};
 use std::path::PathBuf;

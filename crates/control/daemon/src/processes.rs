@@ -31,7 +31,7 @@ const WINDOW: Duration = Duration::from_secs(600);
 /// have a process with the usual scheduling.
 const RESERVED: &str = " (reserved)";
 
-/// The name of a process in the plans of its modules.
+/// Returns the name of a process in the plans of its modules.
 fn name_of(owner: &Owner, is_reserved: bool) -> String {
     format!("{} {}{}", owner.root, owner.principal, if is_reserved { RESERVED } else { "" })
 }
@@ -71,7 +71,7 @@ enum Decision {
     /// It is started again at that time. The time is in `Some` if this is a new end.
     Wait(Option<Duration>),
     Start,
-    /// It has ended so many times.
+    /// It has ended this many times.
     Fail(usize),
 }
 

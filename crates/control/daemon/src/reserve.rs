@@ -213,7 +213,7 @@ mod tests {
         RESOURCES.iter().all(|r| (r.of)(a) <= (r.of)(b))
     }
 
-    /// The sum without overflow.
+    /// Returns the sums without overflow.
     fn exact(ledger: &Ledger<u8>) -> [u128; 4] {
         RESOURCES.each_ref().map(|r| ledger.taken.values().map(|taken| u128::from((r.of)(taken))).sum())
     }

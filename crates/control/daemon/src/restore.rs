@@ -46,8 +46,8 @@ pub enum StartError {
 }
 
 impl Engine {
-    /// Starts the sources and restores the modules. `runner` is the program for processes, and `note` receives
-    /// what the operator should know.
+    /// Starts the sources and restores the modules. `runner` is the program for processes, and `note`
+    /// receives what the operator should know.
     ///
     /// # Errors
     ///

@@ -121,8 +121,8 @@ impl Observer for ToLogs {
         true
     }
 
-    /// The change that removed it has the account.
     fn left(&mut self, _: &str, _: &Account) -> bool {
+        // The change that removed it has the account.
         true
     }
 }

@@ -80,7 +80,7 @@ impl StoreError {
                 Some(ErrorCode::DiskFull) => MAKE_ROOM,
                 Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => WRITABLE,
                 Some(ErrorCode::SystemIoFailure) => "check disk and permissions of the node's storage",
-                _ => "see the reason; `PRAGMA integrity_check` of the database tells if it is damaged",
+                _ => "see the reason; `PRAGMA integrity_check` of the database shows whether it is damaged",
             },
             Self::Version { .. } => "",
             Self::Code { .. } => "install the module again",

@@ -19,13 +19,12 @@ pub struct WorstPath {
     pub parts: Vec<(Vec<usize>, u32)>,
 }
 
-/// Returns the most costly path. Elements without a cycle but through those that bound it are required (see
-/// [`unbounded_cycles`](crate::unbounded_cycles)); on others a packet is counted once.
+/// Returns the most costly path. It requires that each cycle passes an element that bounds it (see
+/// [`unbounded_cycles`](crate::unbounded_cycles)); on other cycles a packet is counted once.
 ///
-/// A packet passes an element that bounds cycles so often as that says, and once more to learn that it may
-/// not. Between two such passes it takes a path without cycles. So the bound is the most costly such path
-/// from any element, and for each element that bounds a cycle so many times the most costly one that begins
-/// there.
+/// A packet passes an element that bounds cycles at most N times, and once more to learn that it may not.
+/// Between two such passes it takes a path without cycles. So the bound is the most costly such path from any
+/// element, plus, for each element that bounds cycles, N + 1 times the most costly path that begins there.
 pub fn worst_path(graph: &Graph, costs: &[f64], rules: &Rules<'_>) -> WorstPath {
     let count = graph.elements.len();
     let bounds: Vec<Option<u32>> = graph.elements.iter().map(rules.passes).collect();

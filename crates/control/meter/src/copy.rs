@@ -127,7 +127,7 @@ impl Access {
     }
 }
 
-/// An access without alignment, because the module's own alignment is not known.
+/// Returns an access without alignment, because the module's own alignment is not known.
 fn at(offset: u64) -> MemArg {
     MemArg { offset, align: 0, memory_index: 0 }
 }

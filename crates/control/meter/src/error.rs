@@ -41,7 +41,8 @@ pub enum ModuleError {
     )]
     Start { place: Place },
     #[error(
-        "{place}: imports {module:?} {name:?}, which no host has; the one import is \"flame\" \"packet\" (index: i32). \
+        "{place}: imports {module:?} {name:?}, which no host has; the imports are \"flame\" \"packet\" (index: i32) \
+         and \"flame\" \"cold\" (). \
          A function declared but not linked in is imported by name: link it, or build with -nostdlib to see which it is"
     )]
     UnknownImport { module: String, name: String, place: Place },

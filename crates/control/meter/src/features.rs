@@ -63,6 +63,6 @@ pub fn refused(error: &wasmparser::Error, place: Place) -> ModuleError {
 /// Returns the error for a component.
 pub fn component() -> ModuleError {
     let place = Place { section: "module", function: None, offset: 4 };
-    let reason = "the header says component".to_owned();
+    let reason = "the header is that of a component".to_owned();
     ModuleError::Feature { feature: "the component model", reason, remedy: COMPONENT, place }
 }

@@ -215,7 +215,7 @@ impl Audit {
                     () if written && count.entries == head.entries => (head.entries + 2, known),
                     () => {
                         return Err(end(
-                            "it does not end where its head says: see `flame audit verify`".into()
+                            "it does not end with the entry of its head: see `flame audit verify`".into(),
                         ));
                     }
                 }

@@ -219,9 +219,9 @@ pub enum Denied {
     HandedOn { block: usize, holder: PublicKey },
     #[error("only the holder of {holder} may use this credential: {reason}")]
     Possession { holder: PublicKey, reason: &'static str },
-    #[error("too early: it is {now}, and {origin} says not before {since}")]
+    #[error("too early: it is {now}, and {origin} is valid from {since}")]
     Early { now: String, since: String, origin: String },
-    #[error("expired: it is {now}, and {origin} says until {until}: ask for a new one")]
+    #[error("expired: it is {now}, and {origin} is valid until {until}: ask for a new one")]
     Expired { now: String, until: String, origin: String },
     #[error("not for this {what}: here it is {here:?}, and {origin} names {allowed}")]
     Place { what: &'static str, here: String, allowed: String, origin: String },
@@ -334,7 +334,7 @@ impl Policy {
             let without = layers.iter().find(|l| !l.rights.calls.contains(call)).map(|l| &l.origin);
             let who = match without {
                 Some(Origin::Block(0)) => "its root",
-                Some(Origin::Block(_)) => "whoever narrowed it there",
+                Some(Origin::Block(_)) => "the holder who narrowed it there",
                 _ => "this node's operator",
             };
             return Err(Denied::Call {

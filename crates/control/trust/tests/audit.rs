@@ -77,7 +77,7 @@ fn a_log_that_lost_its_end_is_not_written_on() {
         .write(&secret, Event::Install, "a", "m", "t")
         .unwrap_err()
         .to_string();
-    assert!(again.contains("does not end where its head says"), "{again}");
+    assert!(again.contains("does not end with the entry of its head"), "{again}");
     // The machine stopped between entry and head: the entry exists and counts.
     std::fs::write(&path, &text).unwrap();
     let head = folder.path().join("audit.log.head");
@@ -108,7 +108,7 @@ fn half_a_line_is_no_entry() {
     // If the end was cut off, the log is refused.
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, &text[..text.len() - 1]).unwrap();
-    assert!(write().unwrap_err().to_string().contains("does not end where its head says"));
+    assert!(write().unwrap_err().to_string().contains("does not end with the entry of its head"));
 }
 
 /// Others may read a log, and can then lock it.
@@ -133,7 +133,7 @@ fn who_reads_the_log_keeps_nobody_from_writing() {
     assert_eq!(wait.recv_timeout(std::time::Duration::from_secs(10)), Ok(true));
 }
 
-/// Whatever its texts are, an entry fits a line that can be read again.
+/// An entry fits a line that can be read again, for any texts.
 #[test]
 fn texts_are_cut_to_what_a_line_holds() {
     let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::generate());
@@ -206,7 +206,7 @@ fn log_head_and_counter_hold_each_other() {
             "no log",
             |f| std::fs::write(f.join("audit.log"), "").unwrap(),
             "dropped from its end",
-            "does not end where",
+            "does not end with the entry",
         ),
         (
             "neither head nor counter",

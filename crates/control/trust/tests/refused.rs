@@ -189,13 +189,13 @@ const CASES: &[Case] = &[
         granted(&world, &Credential::parse(&token.to_base64().map_err(text)?).map_err(text)?)
     }),
     // Time and place.
-    ("expired", "expired: it is 2027-01-15T08:00:00Z, and credential, block 0 (the root's) says until 2027-01-15T08:00:00Z", || fields(&[("expires", "2027-01-15T08:00:00Z")])),
-    ("expired by a narrower", "block 1 says until", || {
+    ("expired", "expired: it is 2027-01-15T08:00:00Z, and credential, block 0 (the root's) is valid until 2027-01-15T08:00:00Z", || fields(&[("expires", "2027-01-15T08:00:00Z")])),
+    ("expired by a narrower", "block 1 is valid until", || {
         let world = World::new();
         granted(&world, &world.mint(&[]).narrow(&narrow(&[("expires", "2026-01-01T00:00:00Z")])?, None).map_err(text)?)
     }),
     ("not yet valid", "too early", || fields(&[("not_before", "2027-01-15T08:00:01Z")])),
-    ("extended by a narrower", "block 0 (the root's) says until", || {
+    ("extended by a narrower", "block 0 (the root's) is valid until", || {
         let world = World::new();
         let root = world.mint(&[("expires", "2026-01-01T00:00:00Z")]);
         granted(&world, &root.narrow(&narrow(&[("expires", "2099-01-01T00:00:00Z")])?, None).map_err(text)?)

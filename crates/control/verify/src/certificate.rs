@@ -165,7 +165,7 @@ impl Certificate {
     }
 }
 
-/// Every element of a list takes at least one byte.
+/// Reads a length, at most the bytes that are left: every element takes at least one.
 fn length(r: &mut BinaryReader<'_>) -> Read<usize> {
     let at = r.original_position();
     let n = r.read_var_u32()? as usize;

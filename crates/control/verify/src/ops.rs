@@ -372,7 +372,7 @@ impl Walk<'_, '_> {
         result
     }
 
-    /// Records that `rest` is the remainder of `a` divided by `n`: unrolled loops end with so many
+    /// Records that `rest` is the remainder of `a` divided by `n`: unrolled loops end with `rest`
     /// iterations.
     fn relate_remainder(&mut self, s: &mut State, a: &Rc<Sum>, n: u64, rest: &Sum) {
         let [(rest, 1)] = rest.terms[..] else { return };

@@ -7,17 +7,17 @@
 /// An unsigned interval, ends included.
 pub type Interval = (u64, u64);
 
-/// `x & y` is at most either.
+/// Returns bounds of `x & y`, which is at most either.
 pub fn and(a: Interval, b: Interval) -> Interval {
     (0, a.1.min(b.1))
 }
 
-/// `x | y` is at least either, and has no bit above the highest of both.
+/// Returns bounds of `x | y`, which is at least either, and has no bit above the highest of both.
 pub fn or(a: Interval, b: Interval) -> Interval {
     (a.0.max(b.0), ones(a.1 | b.1))
 }
 
-/// `x ^ y` has no bit above the highest of both.
+/// Returns bounds of `x ^ y`, which has no bit above the highest of both.
 pub fn xor(a: Interval, b: Interval) -> Interval {
     (0, ones(a.1 | b.1))
 }
@@ -27,38 +27,38 @@ pub fn ones(x: u64) -> u64 {
     if x == 0 { 0 } else { u64::MAX >> x.leading_zeros() }
 }
 
-/// `x / y` for a `y` above 0; division by 0 traps.
+/// Returns bounds of `x / y` for a `y` above 0; division by 0 traps.
 pub fn divide(a: Interval, b: Interval) -> Interval {
     (a.0 / b.1.max(1), a.1 / b.0.max(1))
 }
 
-/// `x % y` for a `y` above 0 is below `y` and at most `x`; if `x < y` always, it is `x`.
+/// Returns bounds of `x % y` for a `y` above 0: below `y` and at most `x`; if `x < y` always, those of `x`.
 pub fn remainder(a: Interval, b: Interval) -> Interval {
     if a.1 < b.0 { a } else { (0, a.1.min(b.1.saturating_sub(1))) }
 }
 
-/// `x >> n` for a known `n` below the width.
+/// Returns bounds of `x >> n` for a known `n` below the width.
 pub fn shift_right(a: Interval, n: u32) -> Interval {
     (a.0 >> n, a.1 >> n)
 }
 
-/// `x >> y` for any `y` is at most `x`.
+/// Returns bounds of `x >> y` for any `y`: it is at most `x`.
 pub fn shift_right_any(a: Interval) -> Interval {
     (0, a.1)
 }
 
-/// `x * y` if no product of the two intervals exceeds `top`; `None` if one may.
+/// Returns bounds of `x * y` if no product of the two intervals exceeds `top`; `None` if one may.
 pub fn multiply(a: Interval, b: Interval, top: u64) -> Option<Interval> {
     let high = a.1.checked_mul(b.1)?;
     (high <= top).then_some((a.0 * b.0, high))
 }
 
-/// `clz`, `ctz` and `popcnt` count bits.
+/// Returns bounds of `clz`, `ctz` and `popcnt`, which count bits.
 pub fn count_bits(bits: u8) -> Interval {
     (0, bits.into())
 }
 
-/// `x` sign-extended from `from` bits is `x` if its top bit is clear.
+/// Returns bounds of `x` sign-extended from `from` bits: it is `x` if its top bit is clear.
 pub fn sign_extend(a: Interval, from: u8) -> Option<Interval> {
     (a.1 < 1 << (from - 1)).then_some(a)
 }

@@ -1,6 +1,6 @@
 //! Compares the checker's results about random programs with concrete executions. For every execution there
 //! must be integers for the symbols such that, at every point that it reaches, every value, interval,
-//! condition, fact and cost holds.
+//! condition, fact and cost holds. `FLAME_PROGRAMS` is the number of programs (4,000).
 
 mod programs;
 

@@ -79,7 +79,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// Returns an error if the region does not have so many left.
+    /// Returns an error if the region has fewer left.
     pub fn take(&self, bytes: usize) -> Result<SharedMemory, BlockError> {
         let count = bytes.div_ceil(PART).max(1);
         let (lease, is_dirty) = {

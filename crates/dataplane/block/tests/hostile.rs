@@ -51,8 +51,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever the hostile pages contain, the honest reader receives exactly what it would receive without
-    /// them. The pool has more slots than the sum of all depths, so one is always free.
+    /// The honest reader receives exactly what it would receive without the hostile pages, whatever these
+    /// contain. The pool has more slots than the sum of all depths, so one is always free.
     #[test]
     fn scribbled_pages_disturb_nobody(steps in prop::collection::vec(step(), 1..400)) {
         const DEPTH: usize = 3;

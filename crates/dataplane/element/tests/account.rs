@@ -171,7 +171,7 @@ fn check(text: &str, seed: u64) {
     assert_adds_up(&new, text);
 }
 
-/// Runs to so many seconds after the beginning, or for a while if there is always work.
+/// Runs to `seconds` after the beginning, or for a while if there is always work.
 fn run_to(router: &Router, begin: flame_click::Nanos, seconds: i64) {
     let end = begin + flame_click::Nanos(seconds * 1_000_000_000);
     for _ in 0..10_000 {

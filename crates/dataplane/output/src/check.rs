@@ -543,7 +543,7 @@ mod tests {
             assert_eq!(frames(&frame(LOG, bytes)).count(), 0);
         }
         let error = schema().check(&frame(LOG, b"x"), false).unwrap_err().to_string();
-        assert!(error.ends_with("but the manifest does not say `log = true`"), "{error}");
+        assert!(error.ends_with("but the manifest lacks `log = true`"), "{error}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use flame_abi::output::{FRAME, MAX_LOG, MAX_PAYLOAD, PACKET_HEAD, SEND_HEAD};
 fn without(asked: bool, call: &str) -> String {
     match asked {
         true => format!("the grant has no {call}"),
-        false => format!("the manifest does not say `{call} = true` in [ports]"),
+        false => format!("the manifest lacks `{call} = true` in [ports]"),
     }
 }
 
@@ -55,13 +55,13 @@ pub enum Fault {
     Transmit { asked: bool },
     #[error("a new packet of no bytes")]
     Nothing,
-    #[error("a packet, but the manifest does not say `packets = true`")]
+    #[error("a packet, but the manifest lacks `packets = true`")]
     Packets,
     #[error(
         "a packet begins with {PACKET_HEAD} bytes: time, length, link type, 0; found {length} bytes that do not"
     )]
     Packet { length: usize },
-    #[error("a text for the operator, but the manifest does not say `log = true`")]
+    #[error("a text for the operator, but the manifest lacks `log = true`")]
     Log,
     #[error("a text for the operator is at most {MAX_LOG} bytes, found {length}")]
     LongLog { length: usize },

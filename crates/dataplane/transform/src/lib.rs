@@ -24,6 +24,7 @@ mod checksum;
 mod hash;
 mod headers;
 mod hidden;
+mod keep;
 mod key;
 mod prefix;
 mod truncate;
@@ -35,6 +36,7 @@ use flame_plan::{Action, Field, Transforms};
 /// The text of the transforms, each of which begins with its manual.
 pub const MANUALS: &[&str] = &[
     include_str!("hash.rs"),
+    include_str!("keep.rs"),
     include_str!("prefix.rs"),
     include_str!("truncate.rs"),
     include_str!("zero.rs"),
@@ -136,7 +138,7 @@ impl Rewriter {
         Ok(r)
     }
 
-    /// Also hides the notes of some link types about a packet: its time, its number, and its sender.
+    /// Hides, in addition, the notes of some link types about a packet: its time, its number, and its sender.
     pub fn hide_notes(&mut self) {
         self.hides_notes = true;
     }

@@ -81,7 +81,7 @@ pub struct ChangeArgs {
     #[command(flatten)]
     module: ModuleArgs,
 
-    /// Revision that the change is meant for [default: whichever it has]
+    /// Revision that the change is meant for [default: the present one]
     #[arg(long)]
     revision: Option<u64>,
 }

@@ -254,7 +254,7 @@ impl Check {
         }
         if e.common != e.bound {
             let Bound { call, packet } = e.common;
-            say!("{:<14} {call} and {packet} for each packet, cold paths aside", "");
+            say!("{:<14} {call} and {packet} for each packet, without cold paths", "");
         }
     }
 
@@ -360,9 +360,9 @@ fn depends(e: &Entry) -> &'static str {
         D::Nothing => "the same for every packet",
         D::Length => "by the length of packets",
         D::Headers => "by the length of headers",
-        D::Configuration => "by how it is configured",
-        D::Stored => "by values it stored",
-        D::Field => "by what packets say",
+        D::Configuration => "by its parameters",
+        D::Stored => "by values in its memory",
+        D::Field => "by the contents of packets",
         D::Unknown => "without bound, cut off by a counter",
     }
 }

@@ -6,10 +6,10 @@ use crate::format::OutputFormat;
 use clap::Args;
 use std::path::Path;
 
-/// Examine what this machine lacks for capture, and how to mend it
+/// Examine what this machine lacks for capture, and the remedy
 ///
 /// Examined are rights, offloads that merge packets, sizes of rings, memory, the clock, the kernel, and the
-/// folders of cache and modules. Nothing is changed. Exit status: 0 if a capture works, though perhaps with
+/// folders of cache and modules. Nothing is changed. Exit status: 0 if a capture works, with or without
 /// warnings; 1 if something is missing.
 #[derive(Args)]
 pub struct Doctor {
@@ -34,7 +34,7 @@ impl Doctor {
                 OutputFormat::Table => {
                     say!("{state:<8} {}: {}", finding.subject, finding.found);
                     if let Some(remedy) = &finding.remedy {
-                        say!("         mend: {remedy}");
+                        say!("         remedy: {remedy}");
                     }
                 }
             }

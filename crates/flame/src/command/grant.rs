@@ -187,7 +187,7 @@ impl Grant {
 fn signer(signer: &Signer) -> String {
     match signer {
         Signer::Root => "the root".to_owned(),
-        Signer::Bearer => "whoever had it".to_owned(),
+        Signer::Bearer => "a bearer".to_owned(),
         Signer::Key(key) => key.to_string(),
     }
 }

@@ -18,8 +18,9 @@ pub struct Help {
 }
 
 /// The manuals by kind. A manual is the first comment of a source file.
-const KINDS: [(&str, &[&str]); 4] = [
+const KINDS: [(&str, &[&str]); 5] = [
     ("source", flame_source::MANUALS),
+    ("node source", flame_daemon::MANUALS),
     ("transform", flame_transform::MANUALS),
     ("sink", flame_record::sink::MANUALS),
     ("chart", flame_plot::chart::MANUALS),
@@ -105,6 +106,8 @@ fn manual_pages(command: clap::Command, folder: &Path) -> Result<Status, Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flame_abi::manifest::PlotKind;
+    use flame_plan::Action;
 
     #[test]
     fn every_manual_has_a_name_a_summary_and_an_example() {
@@ -115,6 +118,35 @@ mod tests {
                 assert!(!name.contains(' ') && summary.ends_with('.'), "{kind} {name}: {summary}");
                 for part in ["Usage:", "Expects:", "Gives:", "Example:"] {
                     assert!(lines(source).any(|line| line.starts_with(part)), "{kind} {name} lacks {part}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_format_transform_and_plot_has_a_manual() {
+        let has_manual = |kind: &str, name: &str| {
+            let (_, manuals) = KINDS.into_iter().find(|(other, _)| *other == kind).unwrap();
+            assert!(manuals.iter().any(|source| describes(source, name)), "the {kind} {name} has no manual");
+        };
+        for format in flame_record::Format::ALL {
+            has_manual("sink", format.name());
+        }
+        for chart in &flame_plot::chart::ALL {
+            has_manual("chart", chart.name);
+        }
+        // A new variant does not compile here, which calls for it in the list.
+        for action in [Action::Keep, Action::Zero, Action::Truncate(8), Action::Hash, Action::Prefix] {
+            match action {
+                Action::Keep | Action::Zero | Action::Truncate(_) | Action::Hash | Action::Prefix => {
+                    has_manual("transform", action.to_string().split(':').next().unwrap());
+                }
+            }
+        }
+        for kind in [PlotKind::Line, PlotKind::Points, PlotKind::Events, PlotKind::Histogram] {
+            match kind {
+                PlotKind::Line | PlotKind::Points | PlotKind::Events | PlotKind::Histogram => {
+                    has_manual("chart", &format!("{kind:?}").to_lowercase());
                 }
             }
         }

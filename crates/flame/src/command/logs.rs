@@ -21,7 +21,7 @@ impl Logs {
         let lines: Vec<LogLine> = Client::open(&node)?.get(&path)?;
         for line in lines {
             let text = match line.kind {
-                LogKind::Text => format!("says: {}", escape::line(&line.text)),
+                LogKind::Text => format!("text: {}", escape::line(&line.text)),
                 LogKind::Change | LogKind::Fault => line.text.clone(),
             };
             match answer.is_json() {

@@ -9,7 +9,7 @@ use flame_api::{Security, Status as NodeStatus};
 use flame_trust::time;
 use std::path::PathBuf;
 
-/// Run a node, look at it, and choose between nodes
+/// Run and inspect a node, and select the current one
 #[derive(Args)]
 pub struct Node {
     #[command(subcommand)]

@@ -18,8 +18,8 @@ pub struct PolicyCommand {
 enum What {
     /// Read a policy with the files that it names, and list what it grants and what may be a mistake
     ///
-    /// Exit status: 0 if a node can use it, though perhaps with warnings; 1 if not, or with --strict and a
-    /// warning.
+    /// Exit status: 0 if a node can use it, with or without warnings; 1 if not, or if --strict is given and
+    /// there is a warning.
     Check {
         /// The policy [default: this machine's]
         #[arg(value_name = "FILE")]

@@ -7,7 +7,7 @@ use clap::Args;
 use flame_api::{Module, RenewRequest};
 use hyper::Method;
 
-/// Give an installed module a new credential, without a break: the one of --credential
+/// Replace the credential of a running module with the one of --credential
 #[derive(Args)]
 pub struct Renew {
     /// Name of the module on the node

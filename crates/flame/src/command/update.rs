@@ -13,9 +13,9 @@ use hyper::Method;
 
 /// Change code, settings or rights of an installed module while it runs
 ///
-/// The new instance goes on with the state of the old one if the module keeps one, of the same version and
-/// under the same rights, and begins empty otherwise, as a note states. Every packet goes to the old instance
-/// or to the new one. A module that was stopped or evicted runs again.
+/// The new instance continues with the state of the old one if the module keeps state and its version and
+/// the rights are the same. Otherwise it begins empty, and a note states why. Every packet goes to the old
+/// instance or to the new one. A module that was stopped or evicted runs again.
 #[derive(Args)]
 pub struct Update {
     /// Name of the module on the node

@@ -1,4 +1,4 @@
-//! The examination of this machine: what a capture needs, what is there, and how to mend what is not. Each
+//! The examination of this machine: what a capture needs, what is there, and the remedy for what is not. Each
 //! subject is a file, and a line in [`examine`].
 
 mod clock;
@@ -37,7 +37,7 @@ pub struct Finding {
     pub subject: String,
     pub state: State,
     pub found: String,
-    /// The way to mend it, unless it is good.
+    /// The change that makes it good, unless it is.
     pub remedy: Option<String>,
 }
 

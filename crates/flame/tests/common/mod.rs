@@ -46,7 +46,8 @@ pub fn runner() -> PathBuf {
     BUILT.get_or_init(build).clone()
 }
 
-/// Returns the folder of shared captures. Without it, reports that the test is skipped and returns `None`.
+/// Returns the folder of shared captures: `FLAME_TRACES`, or the one beside the checkout. Without it, reports
+/// that the test is skipped and returns `None`.
 pub fn traces() -> Option<PathBuf> {
     let folder =
         std::env::var_os("FLAME_TRACES").map_or_else(|| root().join("../shared/traces"), PathBuf::from);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 /// More time than anything here takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Returns the path of the command under test: `FLAME`, or the one that cargo built.
 pub fn flame() -> String {
     std::env::var("FLAME").unwrap_or_else(|_| env!("CARGO_BIN_EXE_flame").to_owned())
 }

@@ -125,7 +125,7 @@ impl Start {
         self.spent += CONTENT + CONTENT_BYTE * bytes as u64;
     }
 
-    /// Returns whether there is time for a list of so many ranges.
+    /// Returns whether there is time for a list of `count` ranges.
     pub fn has_time_for_ranges(&self, count: u64) -> bool {
         self.spent + RANGE * count <= MOST
     }

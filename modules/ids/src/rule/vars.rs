@@ -36,7 +36,7 @@ pub struct Variables {
 const PASSES: usize = 16;
 /// The text of a longer list is not kept to find its set again.
 const KEPT: usize = 256;
-/// A list without variables of at most so many bytes is always read.
+/// A list without variables of at most this many bytes is always read.
 const SHORT: usize = 64;
 
 impl Variables {

@@ -77,8 +77,8 @@ impl Reason {
                 "compile without the proposal that this instruction belongs to",
             ),
             Self::Caller => (
-                "mend the cause that is reported for the call",
-                "mend the cause that is reported for the call",
+                "remove the cause that is reported for the call",
+                "remove the cause that is reported for the call",
             ),
         };
         Remedy { rust, c }

@@ -44,7 +44,7 @@ pub enum Weights<'c> {
 pub enum Line {
     /// A packet, which was just written.
     Packet,
-    /// A working set of so many bytes in the module's own memory.
+    /// A working set of this many bytes in the module's own memory.
     Within(u64),
 }
 

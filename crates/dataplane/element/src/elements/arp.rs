@@ -3,13 +3,13 @@
 //! known; the oldest unanswered one makes room, or else the oldest. TABLE names an ARPTable, whose addresses
 //! are known here, too, and which learns those that are answered here.
 //! Expects: 0: IP packets with destination annotations; 1: ARP replies.
-//! Gives: 0: Ethernet packets; 1, if connected: ARP requests, which leave by output 0 else.
+//! Gives: 0: Ethernet packets; 1, if connected: ARP requests, which otherwise leave by output 0.
 //! Handlers: table, queries, responses, drops, insert (w), delete (w), clear (w), ipaddr, broadcast.
 //! Example: `arpq :: ARPQuerier(18.26.4.24, 0:0:c0:ae:67:ef) -> q; c0 [1] -> [1] arpq`
 //!
 //! ARPResponder(PREFIX… ETHER, …): answers ARP requests for these addresses.
 //! Expects: ARP requests in Ethernet packets.
-//! Gives: 0: replies; 1, if connected: other packets, which are dropped else.
+//! Gives: 0: replies; 1, if connected: other packets, which are otherwise dropped.
 //! Handlers: table, lookup, add (w), remove (w).
 //! Example: `c0 [0] -> ARPResponder(18.26.4.24 0:0:c0:ae:67:ef, 18.26.7.0/24 0:0:c0:ae:67:ef) -> q`
 
@@ -44,7 +44,7 @@ fn arp(operation: u16, from: Host, to: Host, link_to: Mac) -> Packet {
     p
 }
 
-/// An ARP packet's (operation, sender, target).
+/// Returns operation, sender and target of an ARP packet.
 fn parse(p: &Packet) -> Option<(u16, Host, Host)> {
     let f = p.data();
     if f.len() < 42 || f[12..20] != [8, 6, 0, 1, 8, 0, 6, 4] {

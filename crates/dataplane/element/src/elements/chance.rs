@@ -11,9 +11,8 @@
 //! Example: `in -> RED(5, 50, 0.02) -> q :: Queue`
 //!
 //! SetTimestamp(TIME), SetTimestampDelta(TYPE), TimeFilter(START, END, END_CALL): set timestamps to the clock
-//! or a
-//! time, or relative to the FIRST packet or the one before; pass packets of a span of time. END_CALL is a
-//! handler that is written with the time of the first packet beyond the end.
+//! or a time, or relative to the FIRST packet or the one before; pass packets of a span of time. END_CALL is
+//! a handler that is written with the time of the first packet beyond the end.
 //! Expects: anything.
 //! Gives: packets; 1 of TimeFilter, if connected: packets outside.
 //! Handlers: start, end, interval, extend_interval (w).

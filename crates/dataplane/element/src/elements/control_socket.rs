@@ -4,7 +4,7 @@
 //! only, unless LOCALHOST is false; PORT 0 lets the kernel choose one. At most 64 clients are served: another
 //! one ends the one that has been idle for longest, and 10 minutes without a command end one. A command has
 //! at most 64 KiB and 1 MiB of data. Who may connect may do what the operator may: all users of this machine
-//! with TCP, and with UNIX those whom the folder of FILENAME lets in.
+//! with TCP, and with UNIX the users who can enter the folder of FILENAME.
 //! Expects: nothing.
 //! Gives: nothing.
 //! Handlers: port, requests.

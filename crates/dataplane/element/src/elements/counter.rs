@@ -185,7 +185,7 @@ impl Element for AggregateCounter {
         cx.push(port.min(cx.outputs() - 1), out);
     }
 
-    /// Output 1 gives what input 1 gives.
+    /// Pulls from the input of the same number.
     fn pull(&self, cx: &Cx<'_>, port: usize, max: usize, out: &mut Batch) {
         let mut batch = Batch::default();
         cx.pull(port, max, &mut batch);

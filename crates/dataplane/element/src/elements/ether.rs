@@ -6,7 +6,8 @@
 //!
 //! HostEtherFilter(ADDRESS, DROP_OWN, DROP_OTHER): marks packets by their destination address.
 //! Expects: Ethernet packets.
-//! Gives: 0: packets for ADDRESS, broadcast and multicast; 1, if connected: others, which are dropped else.
+//! Gives: 0: packets for ADDRESS, broadcast and multicast; 1, if connected: others, which are otherwise
+//! dropped.
 //! Handlers: none.
 //! Example: `in -> HostEtherFilter(0:1:2:3:4:5) -> c`
 //!

@@ -1,6 +1,5 @@
 //! IPClassifier(PATTERN…), IPFilter(ACTION PATTERN, …): classify IP packets in Click's filter language.
-//! Actions
-//! are `allow` (output 0), `deny` or `drop`, or an output.
+//! Actions are `allow` (output 0), `deny` or `drop`, or an output.
 //! Expects: packets with marked IP headers.
 //! Gives: packets on the output of the first pattern that matches; others are dropped.
 //! Handlers: none.

@@ -6,7 +6,7 @@
 //! are taken at a time, from a ring of RING (128) blocks of 128 KiB, where a frame waits for at most 1 ms.
 //! METHOD is LINUX: an AF_PACKET ring (TPACKET_V3). PCAP is another name for it; XDP, NETMAP and DPDK are not
 //! there. Frames that the card or the kernel joined are cut into the segments that were sent, missing
-//! checksums are computed, and VLAN tags are put back, so that each packet is a right frame. SNAPLEN bytes of
+//! checksums are computed, and VLAN tags are put back, so that each packet is a whole frame. SNAPLEN bytes of
 //! it are kept (all). HEADROOM bytes (64) are free in front. With FORCE_IP true, packets that are not IPv4 or
 //! IPv6 are dropped. It needs CAP_NET_RAW.
 //! Expects: nothing.

@@ -144,7 +144,7 @@ impl<R: Reader> Element for FromFile<R> {
         usize::from(self.waiting.borrow().is_some())
     }
 
-    /// The packet that waits for its time comes next.
+    /// Takes the old element's packet that waits for its time; it comes next.
     fn take_state(&self, cx: &Cx<'_>, old: &dyn Element) {
         let Some(old) = (old as &dyn std::any::Any).downcast_ref::<Self>() else { return };
         if let Some(p) = old.waiting.take() {

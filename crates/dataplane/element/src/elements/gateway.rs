@@ -1,12 +1,13 @@
 //! IPGWOptions(ADDRESS, OTHERADDRS): processes the options Record Route and Timestamp, as a router does.
 //! Expects: packets with marked IP headers.
-//! Gives: 0: packets; 1, if connected: packets with bad options, which are dropped else.
+//! Gives: 0: packets; 1, if connected: packets with bad options, which are otherwise dropped.
 //! Handlers: drops.
 //! Example: `gio :: IPGWOptions(18.26.4.24) -> FixIPSrc(18.26.4.24); gio [1] -> ICMPError(18.26.4.24, 12)`
 //!
 //! IPFragmenter(MTU, HONOR_DF): divides packets longer than MTU.
 //! Expects: packets with marked IP headers.
-//! Gives: 0: packets and fragments; 1, if connected: packets that may not be divided, which are dropped else.
+//! Gives: 0: packets and fragments; 1, if connected: packets that may not be divided, which are otherwise
+//! dropped.
 //! Handlers: drops, fragments.
 //! Example: `fr :: IPFragmenter(1500) -> arpq; fr [1] -> ICMPError(18.26.4.24, unreachable, needfrag)`
 //!

@@ -7,7 +7,7 @@
 //!
 //! ICMPPingResponder: answers echo requests.
 //! Expects: packets with marked IP headers.
-//! Gives: 0: replies; 1, if connected: other packets, which are dropped else.
+//! Gives: 0: replies; 1, if connected: other packets, which are otherwise dropped.
 //! Handlers: none.
 //! Example: `rt [0] -> ICMPPingResponder -> rt`
 

@@ -3,7 +3,7 @@
 //! UDPRewriter, IPAddrRewriter or ICMPPingRewriter elements, with spaces between. With DST_ANNO true (true),
 //! the annotation is set to the new destination.
 //! Expects: ICMP errors with marked IP headers.
-//! Gives: 0: errors about a flow of MAPS; 1, if connected: other packets, which are dropped else.
+//! Gives: 0: errors about a flow of MAPS; 1, if connected: other packets, which are otherwise dropped.
 //! Handlers: count.
 //! Example: `wan [1] -> ICMPRewriter(rw ping) -> lan`
 

@@ -1,31 +1,30 @@
 //! CheckIPHeader(INTERFACES, BADSRC, GOODDST, OFFSET, CHECKSUM, VERBOSE), CheckIPHeader2,
-//! MarkIPHeader(OFFSET):
-//! check IPv4 headers, remove link padding, set the destination annotation; MarkIPHeader only marks.
+//! MarkIPHeader(OFFSET): check IPv4 headers, remove link padding, set the destination annotation;
+//! MarkIPHeader only marks.
 //! Expects: IPv4 packets, whose header is at OFFSET (0; MarkIPHeader: 14 is usual).
-//! Gives: 0: good packets; 1, if connected: bad ones, which are dropped else.
+//! Gives: 0: good packets; 1, if connected: bad ones, which are otherwise dropped.
 //! Handlers: drops, drop_details.
 //! Example: `Strip(14) -> CheckIPHeader(INTERFACES 18.26.4.1/24)`
 //!
 //! CheckTCPHeader(VERBOSE), CheckUDPHeader(VERBOSE), CheckICMPHeader(VERBOSE): check transport headers with
 //! their checksums.
 //! Expects: packets with marked IP headers.
-//! Gives: 0: good packets; 1, if connected: bad ones, which are dropped else.
+//! Gives: 0: good packets; 1, if connected: bad ones, which are otherwise dropped.
 //! Handlers: drops.
 //! Example: `CheckIPHeader -> CheckUDPHeader -> next`
 //!
 //! GetIPAddress(OFFSET), SetIPAddress(ADDRESS), StoreIPAddress(ADDRESS, OFFSET): set the destination
-//! annotation
-//! from the packet or to a value; write it, or an address, into the packet. OFFSET may be `src` or `dst`.
+//! annotation from the packet or to a value; write it, or an address, into the packet. OFFSET may be `src` or
+//! `dst`.
 //! Expects: anything.
 //! Gives: the same packets.
 //! Handlers: none.
 //! Example: `GetIPAddress(16) -> rt`
 //!
 //! FixIPSrc(ADDRESS), DecIPTTL(ACTIVE, MULTICAST): FixIPSrc sets the source of packets that an ICMPError
-//! made;
-//! DecIPTTL decrements the time to live.
+//! made; DecIPTTL decrements the time to live.
 //! Expects: packets with marked IP headers.
-//! Gives: 0: packets; 1 of DecIPTTL, if connected: expired packets, which are dropped else.
+//! Gives: 0: packets; 1 of DecIPTTL, if connected: expired packets, which are otherwise dropped.
 //! Handlers: drops.
 //! Example: `FixIPSrc(18.26.4.24) -> dt :: DecIPTTL -> fr; dt [1] -> ICMPError(18.26.4.24, timeexceeded)`
 //!

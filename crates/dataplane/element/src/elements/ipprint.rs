@@ -1,6 +1,5 @@
 //! IPPrint(LABEL, CONTENTS, PAYLOAD, MAXLENGTH, TIMESTAMP, TOS, TTL, ID, LEN, PAINT, ACTIVE),
-//! ARPPrint(LABEL):
-//! print packets on standard error as tcpdump does.
+//! ARPPrint(LABEL): print packets on standard error as tcpdump does.
 //! Expects: packets with marked IP headers; ARPPrint takes Ethernet packets.
 //! Gives: the same packets.
 //! Handlers: none.
@@ -210,7 +209,7 @@ class!(ARP_PRINT, "ARPPrint", "1/1", "a/a", ["LABEL", "TIMESTAMP", "ACTIVE", "ET
     Box::new(ArpPrint(label, args.key("TIMESTAMP").unwrap_or(true)))
 });
 
-/// The extra length is not printed, but belongs to the packet's length on the wire.
+/// Returns the length on the wire, with the extra length, which is not printed.
 pub fn wire_length(p: &Packet) -> usize {
     p.len() + p.anno.u32(ANNO_EXTRA_LENGTH) as usize
 }

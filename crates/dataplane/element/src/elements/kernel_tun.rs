@@ -1,7 +1,7 @@
 //! KernelTun(ADDRESS/MASK, GATEWAY, DEVNAME, MTU): a network interface of this machine whose packets go
-//! through the graph. It has the address; with GATEWAY, packets to the networks of the address reach the
-//! graph all the same, so it is accepted without effect. The interface ends with the router. It needs the
-//! right to administrate the network (CAP_NET_ADMIN).
+//! through the graph. It has the address; packets to the networks of the address reach the graph in any case,
+//! so GATEWAY has no effect. The interface ends with the router. It needs the right to administrate the
+//! network (CAP_NET_ADMIN).
 //! Expects: IP packets, pushed, for the kernel. Others are dropped.
 //! Gives: IP packets from the kernel, with the network header marked.
 //! Handlers: dev_name, received, sent.

@@ -1,6 +1,5 @@
 //! RadixIPLookup, StaticIPLookup, LinearIPLookup, DirectIPLookup, RangeIPLookup, LookupIPRoute(PREFIX
-//! [GATEWAY]
-//! OUTPUT, …): look the destination annotation up by its longest prefix, and set it to the gateway.
+//! [GATEWAY] OUTPUT, …): look the destination annotation up by its longest prefix, and set it to the gateway.
 //! Expects: packets with a destination annotation.
 //! Gives: packets on the output of their route; those without a route are dropped.
 //! Handlers: table, lookup, nroutes, add (w), set (w), remove (w), ctrl (w), flush (w).

@@ -75,7 +75,7 @@ impl Forwarding {
         Some(port)
     }
 
-    /// The module has taken so many packets of the block. The others wait again.
+    /// Records that the module took `count` packets of the block. The others wait again.
     pub(super) fn pushed(&self, count: usize) {
         let (mut waiting, mut flight) = (self.waiting.borrow_mut(), self.flight.borrow_mut());
         while flight.len() > count {
@@ -85,13 +85,13 @@ impl Forwarding {
         }
     }
 
-    /// All packets wait: nobody decides about them any more.
+    /// Returns all packets to the queue: nothing decides about them any more.
     pub(super) fn give_back(&self) {
         self.pushed(0);
     }
 
     /// Takes over the packets of the element that this one replaces, the oldest first. Those that came to an
-    /// input that this one has not, or that find no room, are dropped.
+    /// input that this one lacks, or that find no room, are dropped.
     pub(super) fn take_over(&self, cx: &Cx<'_>, old: &Self) {
         // Packets about which a module decides go with the module, which has the same inputs.
         self.flight.borrow_mut().append(&mut old.flight.borrow_mut());
@@ -105,7 +105,7 @@ impl Forwarding {
         }
     }
 
-    /// The module cannot go on.
+    /// Handles the packets of a module that cannot go on, as `on_evict` states.
     pub(super) fn fail(&self, cx: &Cx<'_>, on_evict: OnEvict) {
         self.give_back();
         let all: Vec<_> = self.waiting.borrow_mut().drain(..).collect();

@@ -1,7 +1,6 @@
 //! Queue(CAPACITY), SimpleQueue, NotifierQueue, FullNoteQueue, QuickNoteQueue, ThreadSafeQueue: hold packets
-//! (1000) until they are pulled, first in, first out. All but SimpleQueue tell sleepers when there are
-//! packets;
-//! Queue, FullNoteQueue and QuickNoteQueue tell those who push when there is room.
+//! (1000) until they are pulled, first in, first out. All but SimpleQueue notify waiting elements when there
+//! are packets; Queue, FullNoteQueue and QuickNoteQueue notify upstream elements when there is room.
 //! Expects: packets, pushed.
 //! Gives: packets, pulled.
 //! Handlers: length, highwater_length, capacity (rw), drops, reset_counts (w), reset (w).
@@ -42,7 +41,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Tells whether there are packets, and room.
+    /// Publishes whether there are packets, and room.
     fn tell(&self, cx: &Cx<'_>) {
         let length = self.packets.borrow().len();
         if self.notifies {

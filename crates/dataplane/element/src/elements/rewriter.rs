@@ -5,9 +5,9 @@
 //! IPAddrRewriter's patterns are `pattern SADDR[-SADDR2] DADDR FOUT ROUT`.
 //! Flows end TCP_TIMEOUT (24 h), TCP_NODATA_TIMEOUT (300 s, without data both ways), TCP_DONE_TIMEOUT (240
 //! s), UDP_TIMEOUT or UDP_STREAMING_TIMEOUT (300 s) after their last packet; IPAddrRewriter has TIMEOUT (300
-//! s). MAPPING_CAPACITY (131072) flows are kept. A new one replaces that which would end first, if it had no
-//! packet for TCP_GUARANTEE, UDP_GUARANTEE or GUARANTEE (5 s). Ended flows are removed each REAP_INTERVAL (15
-//! min; 0: never). DST_ANNO (true): the annotation is set.
+//! s). MAPPING_CAPACITY (131072) flows are kept. A new flow replaces the one that would end first, if that
+//! had no packet for TCP_GUARANTEE, UDP_GUARANTEE or GUARANTEE (5 s). Ended flows are removed each
+//! REAP_INTERVAL (15 min; 0: never). DST_ANNO (true): the annotation is set.
 //! Expects: TCP and UDP packets (any IP packets) with marked IP headers. Other packets and later fragments
 //! are passed by `pass` and dropped by other specs.
 //! Gives: packets on the outputs of the specs; those without a mapping or free port are dropped.

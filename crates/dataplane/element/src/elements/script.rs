@@ -1,8 +1,7 @@
 //! Script(INSTRUCTION…, TYPE), DriverManager(INSTRUCTION…): run instructions: set, init, export, print,
-//! printn,
-//! read, write, save, append, wait, wait_stop, pause, label, goto, loop, return, end, exit, stop, error. TYPE
-//! is ACTIVE (at the start), PASSIVE (by its run handler), PACKET (for each packet) or DRIVER, which
-//! DriverManager is: it waits for the run to stop, and ends the run when it ends.
+//! printn, read, write, save, append, wait, wait_stop, pause, label, goto, loop, return, end, exit, stop,
+//! error. TYPE is ACTIVE (at the start), PASSIVE (by its run handler), PACKET (for each packet) or DRIVER,
+//! which DriverManager is: it waits for the run to stop, and ends the run when it ends.
 //! Expects: packets, if it has inputs (TYPE PACKET).
 //! Gives: the packet, by the output that `return` names; `exit` drops it.
 //! Handlers: run (rw), step (w), goto (w), set (w), get, and functions such as add, eq, if, now, cat.

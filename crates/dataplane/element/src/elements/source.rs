@@ -1,7 +1,6 @@
 //! InfiniteSource(DATA, LIMIT, BURST, ACTIVE, LENGTH, STOP, TIMESTAMP), RatedSource(DATA, RATE, LIMIT,
-//! ACTIVE,
-//! LENGTH, STOP), TimedSource(INTERVAL, DATA, LIMIT, ACTIVE, STOP): make packets as fast as possible, at RATE
-//! packets a second, or one each INTERVAL.
+//! ACTIVE, LENGTH, STOP), TimedSource(INTERVAL, DATA, LIMIT, ACTIVE, STOP): make packets as fast as possible,
+//! at RATE packets a second, or one each INTERVAL.
 //! Expects: nothing.
 //! Gives: LIMIT packets (-1: without end). InfiniteSource sleeps while the queues after it are full.
 //! Handlers: count, limit (rw), active (rw), data (rw), rate (rw), burst (rw), interval (rw), reset (w).

@@ -75,7 +75,7 @@ impl Stream {
         };
     }
 
-    /// Reading fails when nothing comes for `idle`.
+    /// Prepares the stream for calls that wait. A read fails after `idle` without data.
     fn prepare(&self, idle: Option<Duration>) -> Result<()> {
         match &self.connection {
             Connection::Tcp(stream) => {

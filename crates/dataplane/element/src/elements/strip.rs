@@ -6,8 +6,7 @@
 //! Example: `c [2] -> Strip(14) -> CheckIPHeader`
 //!
 //! Truncate(N), Pad(N), Resize(HEAD, TAIL): change the length. Pad adds zeros up to N, or as many bytes as
-//! the
-//! packet lacks; Resize adds (removes, if negative) bytes on both sides.
+//! the packet lacks; Resize adds (removes, if negative) bytes on both sides.
 //! Expects: anything.
 //! Gives: the same packets.
 //! Handlers: none.

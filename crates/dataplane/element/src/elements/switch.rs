@@ -84,7 +84,7 @@ impl Element for Tee {
         }
     }
 
-    /// PullTee.
+    /// Pulls for PullTee, and pushes the copies.
     fn pull(&self, cx: &Cx<'_>, _: usize, max: usize, out: &mut Batch) {
         let before = out.len();
         cx.pull(0, max, out);

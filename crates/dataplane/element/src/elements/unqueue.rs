@@ -14,7 +14,7 @@
 //!
 //! Shaper(RATE), BandwidthShaper(RATE): give at most RATE packets (bytes) a second when pulled, and after a
 //! pause those of at most 10 ms at once. Output 1, if connected, gives packets when output 0 may not; then
-//! those who pull are not told when there are packets, and ask all the time.
+//! elements that pull are not notified of packets, and poll.
 //! Expects: packets to pull.
 //! Gives: packets, pulled.
 //! Handlers: rate (rw), reset (w).

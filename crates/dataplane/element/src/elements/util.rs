@@ -106,7 +106,7 @@ pub fn ip_header(p: &Packet) -> Option<IpHeader> {
 }
 
 impl IpHeader {
-    /// Offset of what follows the IP header.
+    /// Returns the offset after the IP header.
     pub fn payload(&self) -> usize {
         self.at + self.length
     }

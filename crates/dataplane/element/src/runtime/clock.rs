@@ -47,7 +47,7 @@ impl Clock {
         self.base.get() + Nanos::from_secs(passed)
     }
 
-    /// Lets time run so many times as fast.
+    /// Lets time run `warp` times as fast.
     pub fn set_warp(&self, warp: f64) {
         self.base.set(self.now());
         self.anchor.set(Instant::now());

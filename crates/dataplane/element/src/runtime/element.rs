@@ -59,7 +59,7 @@ pub trait Element: Any {
         Ok(())
     }
 
-    /// Called when all elements have been initialized, so that the whole router is visible.
+    /// Handles the start of the router: all elements have been initialized and are visible.
     fn started(&self, _cx: &Cx<'_>) {}
 
     /// Ends work: files are flushed.
@@ -70,10 +70,10 @@ pub trait Element: Any {
         false
     }
 
-    /// Called when the timer of this number, which the element chose, is due.
+    /// Handles the timer of this number, which the element chose and which is due.
     fn run_timer(&self, _cx: &Cx<'_>, _timer: usize) {}
 
-    /// Called when a notifier upstream or downstream becomes active.
+    /// Handles the notification that packets or room are there, upstream or downstream.
     fn woken(&self, cx: &Cx<'_>) {
         cx.reschedule();
     }
@@ -226,12 +226,12 @@ impl<'a> Cx<'a> {
         self.router.cancel_timer(self.me, timer);
     }
 
-    /// Says whether there are packets to pull. A change to true wakes those who wait.
+    /// Sets whether there are packets to pull. A change to true wakes the elements that wait.
     pub fn set_filled(&self, is_filled: bool) {
         self.router.set_filled(self.me, is_filled);
     }
 
-    /// Says whether there is room.
+    /// Sets whether there is room.
     pub fn set_room(&self, has_room: bool) {
         self.router.set_room(self.me, has_room);
     }

@@ -71,7 +71,7 @@ impl Router {
         self.enter(REFERENCE_LEVELS, HANDLER).or_else(|| self.give_up("references nest too deeply"))
     }
 
-    /// Enters a handler with a value of so many bytes.
+    /// Enters a handler with a value of `bytes`.
     pub(super) fn enter_handler(&self, bytes: usize) -> Result<Level<'_>, String> {
         if !self.limits.is_in_step.get() && self.limits.depth.get() == 0 {
             self.limits.fuel.set(FUEL);
@@ -114,7 +114,7 @@ impl Router {
         self.limits.fuel.get() > 0
     }
 
-    /// Draws the fuel for a text of so many bytes, or a list of so many entries.
+    /// Draws the fuel for a text of `bytes`, or a list of as many entries.
     pub fn spend_bytes(&self, bytes: usize) -> bool {
         self.spend(bytes as u64 / 16)
     }

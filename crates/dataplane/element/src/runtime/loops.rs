@@ -1,6 +1,6 @@
 //! The counts of passes through each `Loop`, which new packets inherit: a packet that an element makes
-//! while it handles others has passed as often as the one of those that passed most. Otherwise a new packet
-//! could go round a cycle for ever in place of the old one. Only sources and timers make packets that start
+//! while it handles others has their largest counts. Otherwise a new packet could go round a cycle for ever
+//! in place of the old one. Only sources and timers make packets that start
 //! at 0.
 
 use super::packet::Packet;

@@ -140,7 +140,7 @@ impl Clone for Packet {
 }
 
 impl Packet {
-    /// Returns a packet of so many bytes, whose values are arbitrary.
+    /// Returns a packet of `length` bytes, whose values are arbitrary.
     pub fn with_room(head: usize, length: usize, tail: usize) -> Self {
         let size = head + length + tail;
         let pooled = match size <= BUFFER {
@@ -194,7 +194,7 @@ impl Inner {
         self.start += count.min(self.len());
     }
 
-    /// Moves the beginning to the front by so many bytes, with room made if there is too little.
+    /// Moves the beginning to the front by `count` bytes, with room made if there is too little.
     fn grow_front(&mut self, count: usize) {
         if count > self.start {
             let missing = count - self.start + HEADROOM;
@@ -235,7 +235,7 @@ impl Inner {
         self.data_mut().copy_from_slice(bytes);
     }
 
-    /// Shortens the packet to at most so many bytes.
+    /// Shortens the packet to at most `length` bytes.
     pub fn truncate(&mut self, length: usize) {
         self.end = self.end.min(self.start + length);
     }

@@ -89,7 +89,7 @@ impl Router {
         }
     }
 
-    /// The run was asked to stop. Returns whether an element lets it go on.
+    /// Returns whether an element lets a run continue that was asked to stop.
     fn go_on(&self) -> bool {
         while self.runcount.get() <= 0 {
             let Some(driver) = self.drivers.borrow().front().copied() else { return false };

@@ -35,7 +35,7 @@ impl Bucket {
         self.level -= i128::from(tokens) * i128::from(SECOND);
     }
 
-    /// Returns how long it takes until so many tokens are there.
+    /// Returns the time until `tokens` are there.
     pub fn until(&self, tokens: u64) -> Nanos {
         let missing = i128::from(tokens) * i128::from(SECOND) - self.level;
         if missing <= 0 {

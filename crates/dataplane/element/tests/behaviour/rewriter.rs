@@ -30,7 +30,7 @@ fn udp(src: &str, dst: &str, ports: (u16, u16)) -> String {
     packet(17, src, dst, ports, 0, 0, 4)
 }
 
-/// Returns a source of one packet, at so many seconds.
+/// Returns a source of one packet, at `time` in seconds.
 fn at(time: f64, data: &str, to: &str) -> String {
     format!("TimedSource({time}, {data}, LIMIT 1) -> MarkIPHeader(0) -> {to};\n")
 }

@@ -2,7 +2,7 @@
 
 use crate::running::{Run, run};
 
-/// Returns a source of an IP packet with this destination, at so many seconds.
+/// Returns a source of an IP packet with this destination, at `time` in seconds.
 fn to(time: f64, ip: u8, element: &str) -> String {
     format!(
         "TimedSource({time}, \\<4500001c00010000401100000100000102000{:03x}0001000200080000>, LIMIT 1)

@@ -8,7 +8,7 @@
 //!           are skipped, counted and listed at the end, with the same status; only a sound capture without
 //!           packets leaves it at 0.
 //! Example:  flame run flow -r FILE -r FILE
-//! Related:  live, pcap, pcapng, capture (sink)
+//! Related:  live, paced (on a node), pcap, pcapng, capture (sink)
 
 mod input;
 mod merge;

@@ -64,6 +64,8 @@ pub struct Deaf {
 }
 
 impl Deaf {
+    /// Keeps the packets of `interface` from the kernel's stack until the value is dropped.
+    ///
     /// # Errors
     ///
     /// Returns an error with its remedy without the rights, or on a kernel that has no TCX.

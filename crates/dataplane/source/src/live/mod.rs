@@ -1,7 +1,7 @@
 //! live: captures an interface through an AF_PACKET ring (TPACKET_V3).
 //!
 //! Usage:    -i INTERFACE, or -i any for all of them, -s BYTES, -p (not promiscuous),
-//!           --hardware-timestamps, --workers N
+//!           --hardware-timestamps, --workers N; on a node, [sources.NAME] with interface = "INTERFACE"
 //! Expects:  Linux, and CAP_NET_RAW or root.
 //! Gives:    packets in the memory of the kernel, without a copy, until Ctrl-C. Packets that nobody takes in
 //!           time are dropped by the kernel and counted. With several workers the kernel assigns each flow to

@@ -147,7 +147,7 @@ pub fn classic(bytes: &[u8]) -> Option<(LinkType, Vec<Vec<u8>>)> {
     Some((link, packets))
 }
 
-/// Returns the shared captures, or `None` without them.
+/// Returns the shared captures, of the folder `FLAME_TRACES`, or `None` without them.
 pub fn traces() -> Option<Vec<PathBuf>> {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/traces");
     let root = std::env::var_os("FLAME_TRACES").map_or(default, PathBuf::from);

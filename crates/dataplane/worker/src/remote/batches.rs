@@ -200,7 +200,7 @@ impl RemoteBatches {
 }
 
 impl Drop for RemoteBatches {
-    /// The process must not wait for a worker that has failed.
+    /// Releases the process, which must not wait for a worker that has failed.
     fn drop(&mut self) {
         if !self.is_ending {
             self.module.end(self.worker, 0, false);

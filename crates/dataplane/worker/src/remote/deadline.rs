@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// The event that a worker waits for.
 #[derive(Clone, Copy)]
 pub(super) enum Wait {
-    /// Room for another block. The process has released so many, as the worker counts them.
+    /// Room for another block. The process has released this many, as the worker counts them.
     Blocks { released: u64 },
     /// The end of the module.
     End { is_removal: bool },

@@ -212,7 +212,7 @@ impl State {
         self.ticks.len()
     }
 
-    /// Counts a fault. Returns false if the module cannot have had so many.
+    /// Counts a fault. Returns false if the module has more than it can have had.
     pub(super) fn count_fault(&self) -> bool {
         self.faults.fetch_add(1, Ordering::Relaxed) < self.most_faults
     }
