@@ -64,7 +64,7 @@ pub fn command() -> Command {
         run.mut_args(|arg| {
             let id = arg.get_id().as_str().to_owned();
             match OPTIONS.iter().find(|(_, ids)| ids.contains(&id.as_str())) {
-                Some((heading, _)) if arg.get_long().is_some() => arg.help_heading(*heading),
+                Some((heading, _)) if !arg.is_positional() => arg.help_heading(*heading),
                 _ => arg,
             }
         })

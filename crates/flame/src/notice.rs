@@ -11,16 +11,19 @@ const COLUMN: &str = "text";
 /// The number of rows that are printed.
 const MOST: usize = 64;
 
-/// Returns a sink that passes records to `records` and prints notices.
-pub fn tee(records: Box<dyn Sink>) -> Box<dyn Sink> {
+/// Returns a sink that passes records to `records` and prints notices. If the same person reads both, as
+/// `is_shown` states, notices that were printed are not passed on.
+pub fn tee(records: Box<dyn Sink>, is_shown: bool) -> Box<dyn Sink> {
     let mut printed = 0;
     flame_record::each(records, move |module, table, batch| {
-        if table.name == TABLE {
-            for text in flame_record::texts(batch, COLUMN).into_iter().take(MOST - printed) {
-                complain!("flame: {module}: {text}");
-                printed += 1;
-            }
+        if table.name != TABLE {
+            return true;
         }
-        true
+        let texts = flame_record::texts(batch, COLUMN);
+        for text in texts.iter().take(MOST - printed) {
+            complain!("flame: {module}: {text}");
+            printed += 1;
+        }
+        !is_shown || printed == MOST
     })
 }

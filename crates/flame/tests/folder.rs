@@ -57,6 +57,7 @@ fn each_kind_is_told_apart_and_the_others_are_read() {
     write("zero.pcap", b"");
     write("none.pcap", &header());
     write("notes.txt", b"no capture");
+    std::fs::create_dir(path.join("older")).unwrap();
     let mut strange = header();
     strange[20] = 187;
     write("strange.pcap", &strange);
@@ -83,6 +84,9 @@ fn each_kind_is_told_apart_and_the_others_are_read() {
         ] {
             assert!(said.contains(&format!("flame: warning: {line}")), "{line}\n{said}");
         }
+        // What was not read is a loss, and is named with -q as well; a note is not.
+        let note = "flame: note: ./older: folders in folders are not read";
+        assert_eq!(said.contains(note), more.is_empty(), "{said}");
     }
 }
 

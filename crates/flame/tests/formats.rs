@@ -43,7 +43,12 @@ fn flows_have_what_joins_them_to_other_tools() {
         for (letters, number) in [("flags_fwd", "tcp_flags_fwd"), ("flags_rev", "tcp_flags_rev")] {
             let letters = row[letters].as_str().unwrap();
             let bits = letters.chars().fold(0, |bits, c| bits << 1 | u64::from(c != '.'));
-            assert_eq!((bits, letters.len()), (n(number), if n("proto") == 6 { 8 } else { 0 }), "{row}");
+            let (found, length) = (row[number].as_u64(), letters.len());
+            assert_eq!((found, length), if n("proto") == 6 { (Some(bits), 8) } else { (None, 0) }, "{row}");
+        }
+        for (column, protocols) in [("sport", &[6, 17, 132][..]), ("icmp_type", &[1, 58])] {
+            assert_eq!(row[column].is_u64(), protocols.contains(&n("proto")), "{row}");
+            assert!(row[column].is_u64() || row[column].is_null(), "{row}");
         }
         assert!(row["community_id"].as_str().unwrap().starts_with("1:"), "{row}");
         for side in ["fwd", "rev"] {

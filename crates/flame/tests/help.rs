@@ -91,6 +91,7 @@ fn manual_pages_of_all_commands_are_read_by_man() {
     let run = std::fs::read_to_string(folder.path().join("man1/flame-run.1")).unwrap();
     assert!(run.contains(".TH flame-run 1") || run.contains(".TH flame\\-run 1"), "{}", &run[..300]);
     assert!(run.contains("expose") && run.contains("Exit status"), "{run}");
+    assert!(run.contains("[\\fB\\-G\\fR]") && !run.contains(" \\fR]"), "{run}");
     let Ok(man) = Command::new("man").args(["-l", "man1/flame-run.1"]).current_dir(folder.path()).output()
     else {
         eprintln!("skipped: no man");

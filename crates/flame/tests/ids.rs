@@ -137,6 +137,14 @@ fn one_rule_never_stops_another_and_the_summary_is_there_in_every_format() {
         let out = run(&rules, &["--format", format, "--table", "alert"]);
         assert!(text(&out.stderr).contains(summary), "{format}: {}", text(&out.stderr));
     }
+    assert_eq!(of("notice").len(), 1);
+    // A person reads the summary once; a table in a file has it.
+    let out = run(&rules, &[]);
+    assert!(text(&out.stderr).contains(summary) && text(&out.stdout).contains("ids.unsupported"));
+    assert!(!text(&out.stdout).contains("1 of 4 rules run"), "{}", text(&out.stdout));
+    let file = folder.path().join("table.txt");
+    run(&rules, &["-o", file.to_str().unwrap()]);
+    assert!(std::fs::read_to_string(&file).unwrap().contains("1 of 4 rules run"));
     let out = run(&rules, &["--format", "eve", "-q"]);
     assert_eq!(text(&out.stderr), "");
     let events: Vec<serde_json::Value> =

@@ -117,5 +117,6 @@ fn an_output_that_is_full_does_not_hide_the_account() {
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(1), "{format}: {said}");
         assert!(said.contains("10 packets read") && said.contains("No space left"), "{format}: {said}");
+        assert!(said.contains("what was written so far stays; make room"), "{format}: {said}");
     }
 }

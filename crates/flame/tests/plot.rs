@@ -40,51 +40,6 @@ fn pictures_of_a_run_and_of_two_side_by_side() {
     assert!(at("count.interval") < at("Packets over time"));
 }
 
-/// The statistics in a picture are those that DuckDB computes from the records.
-#[test]
-fn statistics_are_those_of_duckdb() {
-    let Some(python) = std::env::var_os("FLAME_PYTHON").filter(|_| common::module("rtt").is_some()) else {
-        println!("skipped: FLAME_PYTHON names no interpreter with duckdb");
-        return;
-    };
-    let mut captures = vec![root().join("demo/demo.pcap")];
-    if let Some(traces) = common::traces() {
-        let files = std::fs::read_dir(traces.join("open/files")).unwrap().map(|entry| entry.unwrap().path());
-        let mut files: Vec<_> = files.filter(|f| f.metadata().is_ok_and(|m| m.len() < 20_000_000)).collect();
-        files.sort();
-        captures.extend(files.into_iter().step_by(12));
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let mut pictures = Vec::new();
-    for (n, capture) in captures.iter().enumerate() {
-        let [records, svg] = ["records", "svg"].map(|name| folder.path().join(format!("{n}.{name}")));
-        let [records, svg] = [records, svg].map(|path| path.to_str().unwrap().to_owned());
-        let capture = capture.to_str().unwrap();
-        let out = flame(&[
-            "run", "rtt", "-r", capture, "-q", "--format", "parquet", "-o", &records, "--plot", &svg,
-        ]);
-        // Some captures are damaged on purpose, or not decoded.
-        let Ok(picture) = std::fs::read_to_string(&svg) else { continue };
-        assert!(matches!(out.status.code(), Some(0 | 3)), "{capture}: {}", said(&out));
-        pictures.push((capture, records + "/rtt.handshake.parquet", picture));
-    }
-    let script = "import duckdb, sys\nfor file in sys.argv[1:]: print(*duckdb.sql(f\"SELECT median(rtt_ns), \
-                  quantile_cont(rtt_ns, 0.99), count(*) FROM '{file}'\").fetchall()[0])";
-    let mut python = Command::new(&python);
-    let out = python.args(["-c", script]).args(pictures.iter().map(|(_, file, _)| file)).output().unwrap();
-    let found = String::from_utf8(out.stdout.clone()).unwrap();
-    assert_eq!(found.lines().count(), pictures.len(), "{}", said(&out));
-    for (line, (capture, _, picture)) in found.lines().zip(&pictures) {
-        let numbers: Vec<f64> = line.split(' ').map(|n| n.parse().unwrap_or(f64::NAN)).collect();
-        let [median, most, count] = numbers[..] else { panic!("{capture}: {line}") };
-        let [median, most] = [median, most].map(|ns| flame_record::human::duration(ns.round() as i64));
-        let connections = flame_record::human::grouped(count as u64);
-        let expected = format!("{connections} connections, median {median}, 99 % up to {most}");
-        assert!(picture.contains(&expected), "{capture}: {expected}\n{picture}");
-    }
-    assert!(!pictures.is_empty());
-}
-
 #[test]
 fn what_cannot_be_drawn_is_refused_before_the_run() {
     if common::module("http").is_none() {

@@ -187,10 +187,7 @@ impl Ids {
     fn sum_up(&mut self, out: &mut Out) {
         if !std::mem::replace(&mut self.is_summed_up, true) {
             out.write(&tables::Notice { text: &self.engine.summary() });
-            let more = self.unlisted();
-            if more > 0 {
-                let most = rule::MAX_LISTED;
-                let text = format!("{more} more lines are not listed; `flame ids check` lists up to {most}");
+            if let Some(text) = rule::unlisted(self.unlisted()) {
                 out.write(&tables::Notice { text: &text });
             }
         }

@@ -76,11 +76,12 @@ impl Wavelet {
     /// product of the filters' responses down to where they are 1.
     pub fn spectrum(&self, nu: f64) -> f64 {
         let power = |filter: &[f64; TAPS], nu: f64| {
+            // The polynomial of the taps at a point of the unit circle, by Horner's rule: sines and cosines
+            // would be most of the work of an estimate.
+            let (sin, cos) = (std::f64::consts::TAU * nu).sin_cos();
             let (mut re, mut im) = (0.0, 0.0);
-            for (i, tap) in filter.iter().enumerate() {
-                let (sin, cos) = (std::f64::consts::TAU * nu * i as f64).sin_cos();
-                re += tap * cos;
-                im += tap * sin;
+            for tap in filter.iter().rev() {
+                (re, im) = (re * cos - im * sin + tap, re * sin + im * cos);
             }
             (re * re + im * im) / 2.0
         };

@@ -7,7 +7,13 @@ use arrow_array::{Array, BooleanArray, RecordBatch, StringArray};
 use arrow_schema::DataType;
 
 /// A column of a batch.
-pub(crate) enum Cells<'a> {
+pub(crate) struct Cells<'a> {
+    values: Values<'a>,
+    /// The array, if some of its values are null.
+    nulls: Option<&'a dyn Array>,
+}
+
+enum Values<'a> {
     Bool(&'a BooleanArray),
     U8(&'a [u8]),
     U16(&'a [u16]),
@@ -21,6 +27,8 @@ pub(crate) enum Cells<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Cell<'a> {
+    /// The row has no such value, see [`crate::derive::absent`].
+    Null,
     Bool(bool),
     Unsigned(u64),
     Signed(i64),
@@ -50,37 +58,42 @@ pub fn texts<'a>(batch: &'a RecordBatch, column: &str) -> Vec<&'a str> {
 }
 
 pub(crate) fn open(array: &std::sync::Arc<dyn Array>) -> Option<Cells<'_>> {
-    Some(match array.data_type() {
-        DataType::Boolean => Cells::Bool(array.as_boolean_opt()?),
-        DataType::UInt8 => Cells::U8(array.as_primitive_opt::<UInt8Type>()?.values()),
-        DataType::UInt16 => Cells::U16(array.as_primitive_opt::<UInt16Type>()?.values()),
-        DataType::UInt32 => Cells::U32(array.as_primitive_opt::<UInt32Type>()?.values()),
-        DataType::UInt64 => Cells::U64(array.as_primitive_opt::<UInt64Type>()?.values()),
-        DataType::Int64 => Cells::I64(array.as_primitive_opt::<Int64Type>()?.values()),
-        DataType::Float64 => Cells::F64(array.as_primitive_opt::<Float64Type>()?.values()),
-        DataType::Utf8 => Cells::Text(array.as_string_opt()?),
+    let values = match array.data_type() {
+        DataType::Boolean => Values::Bool(array.as_boolean_opt()?),
+        DataType::UInt8 => Values::U8(array.as_primitive_opt::<UInt8Type>()?.values()),
+        DataType::UInt16 => Values::U16(array.as_primitive_opt::<UInt16Type>()?.values()),
+        DataType::UInt32 => Values::U32(array.as_primitive_opt::<UInt32Type>()?.values()),
+        DataType::UInt64 => Values::U64(array.as_primitive_opt::<UInt64Type>()?.values()),
+        DataType::Int64 => Values::I64(array.as_primitive_opt::<Int64Type>()?.values()),
+        DataType::Float64 => Values::F64(array.as_primitive_opt::<Float64Type>()?.values()),
+        DataType::Utf8 => Values::Text(array.as_string_opt()?),
         DataType::Dictionary(..) => {
             let words = array.as_dictionary_opt::<UInt8Type>()?;
-            Cells::Words(words.keys().values(), words.values().as_string_opt()?)
+            Values::Words(words.keys().values(), words.values().as_string_opt()?)
         }
         _ => return None,
-    })
+    };
+    let nulls = (array.null_count() > 0).then_some(&**array);
+    Some(Cells { values, nulls })
 }
 
 impl<'a> Cells<'a> {
     /// Returns the value of `row`, which must be less than the batch's number of rows.
     #[inline]
     pub(crate) fn get(&self, row: usize) -> Cell<'a> {
-        match *self {
-            Self::Bool(a) => Cell::Bool(a.value(row)),
-            Self::U8(v) => Cell::Unsigned(v[row].into()),
-            Self::U16(v) => Cell::Unsigned(v[row].into()),
-            Self::U32(v) => Cell::Unsigned(v[row].into()),
-            Self::U64(v) => Cell::Unsigned(v[row]),
-            Self::I64(v) => Cell::Signed(v[row]),
-            Self::F64(v) => Cell::Float(v[row]),
-            Self::Text(a) => Cell::Text(a.value(row)),
-            Self::Words(keys, words) => Cell::Text(words.value(keys[row].into())),
+        if self.nulls.is_some_and(|array| array.is_null(row)) {
+            return Cell::Null;
+        }
+        match self.values {
+            Values::Bool(a) => Cell::Bool(a.value(row)),
+            Values::U8(v) => Cell::Unsigned(v[row].into()),
+            Values::U16(v) => Cell::Unsigned(v[row].into()),
+            Values::U32(v) => Cell::Unsigned(v[row].into()),
+            Values::U64(v) => Cell::Unsigned(v[row]),
+            Values::I64(v) => Cell::Signed(v[row]),
+            Values::F64(v) => Cell::Float(v[row]),
+            Values::Text(a) => Cell::Text(a.value(row)),
+            Values::Words(keys, words) => Cell::Text(words.value(keys[row].into())),
         }
     }
 }

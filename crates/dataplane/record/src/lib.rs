@@ -47,4 +47,4 @@ pub use sink::{
     CaptureFormat, Format, LeftOut, Names, Options, Part, Rotation, Sink, SinkError, beside, capture, each,
     left_out, open, open_writer, packets, rotating,
 };
-pub use time::{TimeFormat, rfc3339};
+pub use time::{TimeFormat, parse_rfc3339, rfc3339};

@@ -275,5 +275,6 @@ fn field(column: &Column) -> Field {
     if let Some(unit) = unit(column) {
         metadata.insert("unit".to_owned(), unit.to_owned());
     }
-    Field::new(&column.name, data_type, false).with_metadata(metadata)
+    let is_nullable = crate::derive::absent::is_optional(column);
+    Field::new(&column.name, data_type, is_nullable).with_metadata(metadata)
 }

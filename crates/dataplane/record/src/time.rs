@@ -65,6 +65,13 @@ pub fn rfc3339(ns: u64) -> String {
     time.map_or_else(String::new, |t| t.to_rfc3339_opts(SecondsFormat::Nanos, true))
 }
 
+/// Reads a time of RFC 3339 as nanoseconds since 1970. Returns `None` for other text, and for times that are
+/// not between 1970 and 2262.
+pub fn parse_rfc3339(text: &str) -> Option<u64> {
+    let time = DateTime::parse_from_rfc3339(text).ok()?;
+    time.timestamp_nanos_opt().and_then(|ns| u64::try_from(ns).ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +91,12 @@ mod tests {
             assert_eq!(text(TimeFormat::Ns, ns), ns.to_string());
             assert_eq!(text(TimeFormat::Rfc3339, ns), format!("\"{iso}\""));
             assert_eq!(text(TimeFormat::Unix, ns), unix);
+        }
+        for ns in [0, 1, 951_782_400_123_456_789, i64::MAX as u64] {
+            assert_eq!(parse_rfc3339(&rfc3339(ns)), Some(ns));
+        }
+        for wrong in ["", "1", "2026-01-31", "1969-12-31T23:59:59Z", "2263-01-01T00:00:00Z"] {
+            assert_eq!(parse_rfc3339(wrong), None, "{wrong}");
         }
         assert_eq!("rfc3339".parse(), Ok(TimeFormat::Rfc3339));
         assert_eq!("ms".parse::<TimeFormat>().unwrap_err(), "\"ms\": expected ns, rfc3339, unix");

@@ -95,11 +95,25 @@ impl Help {
     }
 }
 
+/// A blank before the end of an option in bold.
+const BLANK: &str = " \\fR]";
+
 /// Writes the manual page of each command, and of each of its own commands.
 fn manual_pages(command: clap::Command, folder: &Path) -> Result<Status, Error> {
     let fail = |e: std::io::Error| format!("{}: {e}", folder.display());
     std::fs::create_dir_all(folder).map_err(fail)?;
     clap_mangen::generate_to(command.disable_help_subcommand(true), folder).map_err(fail)?;
+    for entry in std::fs::read_dir(folder).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("flame")) {
+            continue;
+        }
+        // The generator writes an option without a long name as `[-G ]`.
+        let page = std::fs::read_to_string(&path).map_err(fail)?;
+        if page.contains(BLANK) {
+            std::fs::write(&path, page.replace(BLANK, BLANK.trim_start())).map_err(fail)?;
+        }
+    }
     Ok(Status::Done)
 }
 

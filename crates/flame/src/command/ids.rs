@@ -4,7 +4,7 @@ use crate::exit::Status;
 use crate::settings::text_of;
 use clap::{Args, Subcommand, ValueEnum};
 use flame_ids::engine::{Engine, Limits};
-use flame_ids::rule::{Dialect, FILE, Source, load};
+use flame_ids::rule::{Dialect, FILE, Source, load, unlisted};
 use std::path::PathBuf;
 
 /// Work on rules of the module `ids`, without a capture
@@ -79,10 +79,10 @@ impl Ids {
             let sid = if line.sid == 0 { String::new() } else { format!("sid {}: ", line.sid) };
             say!("{}: {sid}{}", set.place(line), line.reason);
         }
-        if set.unlisted > 0 {
-            complain!("flame: ids: {} more lines cannot be used", set.unlisted);
-        }
         complain!("flame: ids: {}", engine.summary());
+        if let Some(text) = unlisted(set.unlisted) {
+            complain!("flame: ids: {text}");
+        }
         let all = set.unsupported.is_empty();
         Ok(if check.strict && !all { Status::Failed } else { Status::Done })
     }

@@ -292,7 +292,8 @@ impl Run {
         let key = options.key.clone();
         let mut sink = self.sink(&plan)?;
         if !self.quiet && node.is_none() {
-            sink = notice::tee(sink);
+            let is_shown = self.format.0 == flame_record::Format::Table && is_stdout(self.output.as_deref());
+            sink = notice::tee(sink, is_shown);
         }
         let plot = self.plot(&plan)?;
         if let Some(plot) = &plot {
@@ -489,7 +490,9 @@ impl Run {
     fn input(&self) -> Result<Input, Error> {
         tracing::info!(interface = self.interface, files = ?self.read, workers = self.workers, "packets are read");
         let Some(interface) = &self.interface else {
-            self.read.iter().for_each(|path| note_folders(path));
+            if !self.quiet {
+                self.read.iter().for_each(|path| note_folders(path));
+            }
             let options = FileOptions { snaplen: self.snaplen };
             return Ok(Input::Shared(flame_source::open(&self.read, &options)?));
         };
@@ -518,9 +521,8 @@ impl Run {
             flame_record::Options { tables, live, guard_formulas, time, ..flame_record::Options::default() };
         let options = self.table_args.apply(options, self.output.as_deref());
         let (format, output, catalog) = (self.format.into(), self.output.as_deref(), plan.catalog());
-        let on_stdout = |path: Option<&Path>| path.is_none_or(|path| path.as_os_str() == "-");
         let has_tables = plan.modules.iter().any(|module| !module.manifest.tables.is_empty());
-        if has_tables && on_stdout(output) && self.write.is_some() && on_stdout(self.write.as_deref()) {
+        if has_tables && is_stdout(output) && self.write.is_some() && is_stdout(self.write.as_deref()) {
             return Err("-w - and records would both go to standard output: add -o FILE".into());
         }
         if let Some(left_out) = flame_record::left_out(format, output, &catalog, &options)
@@ -557,9 +559,8 @@ impl Run {
 
     fn plot(&self, plan: &Plan) -> Result<Option<Plot>, Error> {
         let Some(plot) = &self.plot else { return Ok(None) };
-        let on_stdout = self.output.as_deref().is_none_or(|path| path.as_os_str() == "-");
         if matches!(plot.target, Target::Terminal)
-            && on_stdout
+            && is_stdout(self.output.as_deref())
             && self.format.0 != flame_record::Format::Table
         {
             return Err("--plot term and records would both go to standard output: add -o FILE".into());
@@ -597,6 +598,11 @@ impl Run {
             written => Ok(written?),
         }
     }
+}
+
+/// Returns whether an option's path stands for standard output.
+fn is_stdout(path: Option<&Path>) -> bool {
+    path.is_none_or(|path| path.as_os_str() == "-")
 }
 
 /// Says which tables an output of one table leaves out.

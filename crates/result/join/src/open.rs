@@ -5,7 +5,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Float64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, RecordBatch, StringArray};
+use arrow_array::{Array, PrimitiveArray, RecordBatch, StringArray};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use std::fs::File;
 use std::io::BufReader;
@@ -98,12 +98,24 @@ impl Records for Folder {
     }
 }
 
-/// Returns a column of numbers.
-fn numbers<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Result<&'a [T::Native], String> {
+/// Returns a column of type `T`.
+fn column<'a, T: ArrowPrimitiveType>(
+    batch: &'a RecordBatch,
+    name: &str,
+) -> Result<&'a PrimitiveArray<T>, String> {
     let column = batch.column_by_name(name).ok_or_else(|| format!("no column {name}"))?;
     let numbers = column.as_primitive_opt::<T>();
-    let numbers = numbers
-        .ok_or_else(|| format!("column {name} is {}, expected {}", column.data_type(), T::DATA_TYPE))?;
+    numbers.ok_or_else(|| format!("column {name} is {}, expected {}", column.data_type(), T::DATA_TYPE))
+}
+
+/// Returns a column of ports, which are 0 in rows that have none.
+fn ports(batch: &RecordBatch, name: &str) -> Result<Vec<u16>, String> {
+    Ok(column::<UInt16Type>(batch, name)?.iter().map(Option::unwrap_or_default).collect())
+}
+
+/// Returns a column of numbers.
+fn numbers<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Result<&'a [T::Native], String> {
+    let numbers = column::<T>(batch, name)?;
     if numbers.null_count() > 0 {
         return Err(format!("column {name} has rows without a value"));
     }
@@ -144,8 +156,7 @@ fn lines(table: &str, batch: &RecordBatch) -> Result<Vec<Line>, String> {
             let flows = numbers::<UInt64Type>(batch, "flow")?;
             let protos = numbers::<UInt8Type>(batch, "proto")?;
             let [srcs, dsts] = [texts(batch, "src")?, texts(batch, "dst")?];
-            let [sports, dports] =
-                [numbers::<UInt16Type>(batch, "sport")?, numbers::<UInt16Type>(batch, "dport")?];
+            let [sports, dports] = [ports(batch, "sport")?, ports(batch, "dport")?];
             let flow = |i: usize| Flow {
                 flow: flows[i],
                 proto: protos[i],

@@ -1,8 +1,10 @@
 //! One monitor's records: JSON lines, and logs in order of time.
 
-use serde::Deserialize;
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fmt::Formatter;
 use std::io::BufRead;
 
 /// A selected packet.
@@ -20,8 +22,11 @@ pub struct Flow {
     pub flow: u64,
     pub proto: u8,
     pub src: String,
+    /// The ports, 0 if the protocol has none.
+    #[serde(deserialize_with = "or_zero")]
     pub sport: u16,
     pub dst: String,
+    #[serde(deserialize_with = "or_zero")]
     pub dport: u16,
 }
 
@@ -29,6 +34,7 @@ pub struct Flow {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Setting {
     /// The time of the monitor's first packet.
+    #[serde(deserialize_with = "time")]
     pub ts_ns: u64,
     pub hash: String,
     pub sampling: f64,
@@ -111,10 +117,48 @@ struct Head<'a> {
     module: Option<std::borrow::Cow<'a, str>>,
     #[serde(borrow)]
     table: Option<std::borrow::Cow<'a, str>>,
+    #[serde(default, deserialize_with = "optional_time")]
     ts_ns: Option<u64>,
     flow: Option<u64>,
     label: Option<u32>,
     wire_len: Option<u32>,
+}
+
+fn or_zero<'de, D: Deserializer<'de>>(value: D) -> Result<u16, D::Error> {
+    Ok(Option::deserialize(value)?.unwrap_or(0))
+}
+
+/// Reads a time of `--time ns` or `--time rfc3339`. Seconds with decimals are refused: as floating-point
+/// numbers they are not exact.
+fn time<'de, D: Deserializer<'de>>(value: D) -> Result<u64, D::Error> {
+    struct Time;
+
+    impl Visitor<'_> for Time {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a time in whole nanoseconds since 1970, or of RFC 3339")
+        }
+
+        fn visit_u64<E: Error>(self, ns: u64) -> Result<u64, E> {
+            Ok(ns)
+        }
+
+        fn visit_i64<E: Error>(self, ns: i64) -> Result<u64, E> {
+            u64::try_from(ns).map_err(|_| E::invalid_value(Unexpected::Signed(ns), &self))
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
+            let time = flame_record::parse_rfc3339(text);
+            time.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+        }
+    }
+
+    value.deserialize_any(Time)
+}
+
+fn optional_time<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
+    time(value).map(Some)
 }
 
 /// Parses one line of JSON.

@@ -65,6 +65,21 @@ fn what_is_ambiguous_is_left_out_and_what_comes_too_late_is_lost() {
 }
 
 #[test]
+fn times_in_rfc_3339_and_flows_without_ports_are_read() {
+    let mut plain = String::new();
+    log(&mut plain, 1_000_000_000, 1, 1);
+    let text = plain.replace(":1000000000", r#":"1970-01-01T00:00:00.999999900Z""#);
+    let flow = r#"{"module":"trajectory","table":"flow","ts_ns":"1970-01-01T00:00:00Z","flow":1,"proto":1,"src":"10.0.0.1","sport":null,"dst":"10.0.0.2","dport":null}"#;
+    let all = joined(&[&format!("{flow}\n{text}"), &plain]);
+    let row = &all.flows[0];
+    assert_eq!((row.packets, row.max_ns), (1, 100));
+    assert_eq!(row.flow.as_ref().map(|f| (f.proto, f.sport, f.dport)), Some((1, 0, 0)));
+    let seconds = plain.replace(":1000000000", ":1.000000000");
+    let said = join(vec![("a".to_owned(), seconds.as_bytes())], Options::default()).unwrap_err().to_string();
+    assert!(said.contains("expected a time in whole nanoseconds since 1970, or of RFC 3339"), "{said}");
+}
+
+#[test]
 fn a_wrong_line_is_named() {
     for (line, said) in [
         ("{", "line 2: EOF"),

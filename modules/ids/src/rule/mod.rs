@@ -300,6 +300,14 @@ impl RuleSet {
     }
 }
 
+/// Returns a line about `more` lines that are not in use and not listed, if there are any.
+pub fn unlisted(more: u64) -> Option<String> {
+    let most = grouped(MAX_LISTED as u64);
+    let text =
+        || format!("{} more lines are not listed; `flame ids check` lists up to {most}", grouped(more));
+    (more > 0).then(text)
+}
+
 /// Formats a number with commas between groups of three digits.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();

@@ -137,7 +137,7 @@ fn lists_are_cut_to_what_an_operator_lets_out() {
     let state: tables::State = native.of()[0];
     assert_eq!(state.unlisted as usize, lines - MOST_LISTED);
     let notices: Vec<tables::Notice> = native.of();
-    assert!(notices[1].text.starts_with("67232 more lines are not listed"), "{}", notices[1].text);
+    assert!(notices[1].text.starts_with("67,232 more lines are not listed"), "{}", notices[1].text);
 }
 
 #[test]

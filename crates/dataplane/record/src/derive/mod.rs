@@ -11,6 +11,7 @@
 //! | `community_id` | text | Community ID, version 1, with seed 0 |
 //! | `app` | text | the application that uses the lower known port, or nothing; only on request |
 
+pub(crate) mod absent;
 pub(crate) mod applications;
 pub(crate) mod flow;
 

@@ -6,7 +6,8 @@
 //!           --guard-formulas puts a ' before text that a spreadsheet would compute, as on a terminal.
 //! Expects:  records of any table.
 //! Gives:    text quoted only where it must be, control characters escaped. A table without records has its
-//!           header. Times are integers, or RFC 3339 with --time rfc3339.
+//!           header. Times are integers, or RFC 3339 with --time rfc3339. Ports, TCP flags, type and code of
+//!           ICMP are empty where the protocol has none.
 //! Example:  flame run rtt -r FILE --table handshake --format csv
 //! Related:  json, parquet
 
@@ -88,6 +89,7 @@ impl Sink for CsvSink {
                         self.time.write(lines, ns, "");
                         Ok(())
                     }
+                    Cell::Null => Ok(()),
                     Cell::Bool(b) => write!(lines, "{b}"),
                     Cell::Unsigned(n) => write!(lines, "{n}"),
                     Cell::Signed(n) => write!(lines, "{n}"),

@@ -3,9 +3,9 @@
 //! Usage:    --format json, -o FILE (default: standard output)
 //! Expects:  records of any table; --table selects some.
 //! Gives:    the keys module and table, then the columns. Integers are exact at any size, though readers that
-//!           keep numbers as doubles round above 2^53. Numbers that are not finite are null. Control
-//!           characters in text are escaped. Only whole lines are written. Times are integers, or RFC 3339
-//!           with --time rfc3339.
+//!           keep numbers as doubles round above 2^53. Numbers that are not finite are null, and so are
+//!           ports, TCP flags, type and code of ICMP where the protocol has none. Control characters in text
+//!           are escaped. Only whole lines are written. Times are integers, or RFC 3339 with --time rfc3339.
 //! Output:   {"module":"http","table":"http","port":80,"packets":12,"wire_bytes":9120}
 //! Example:  flame run flow -r FILE --format json -o flows.json
 //! Related:  csv, parquet, eve
@@ -61,6 +61,10 @@ impl Sink for JsonSink {
                     Cell::Signed(n) => serde_json::to_writer(&mut *lines, &n),
                     Cell::Float(x) => serde_json::to_writer(&mut *lines, &x),
                     Cell::Text(s) => escape::write_json(&mut *lines, s).map_err(serde_json::Error::io),
+                    Cell::Null => {
+                        lines.extend(b"null");
+                        Ok(())
+                    }
                     Cell::Bool(b) => {
                         lines.extend(if b { &b"true"[..] } else { b"false" });
                         Ok(())

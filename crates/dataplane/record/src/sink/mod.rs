@@ -185,8 +185,18 @@ pub enum SinkError {
     NoAlerts,
     #[error("{}: a pcap file has one link type, here are {first} and {other}: give -w a name in .pcapng", path.display())]
     ManyLinks { path: PathBuf, first: u16, other: u16 },
-    #[error("{}: {source}{}", path.display(), full(source))]
+    #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
+    #[error(
+        "{}: {source}: {}; make room, or limit the files of -o and -w with --rotate and --keep",
+        path.display(), rest(*removed)
+    )]
+    Full {
+        path: PathBuf,
+        source: std::io::Error,
+        /// The size of the file, which is removed. An output that is no file of this run keeps what it has.
+        removed: Option<u64>,
+    },
     #[error("{}: {pattern:?} is no time for strftime: expected directives such as %Y%m%d-%H%M%S", path.display())]
     Pattern { path: PathBuf, pattern: String },
     #[error("{}: parquet: {source}", path.display())]
@@ -197,14 +207,17 @@ pub enum SinkError {
     Type { column: String, found: String },
 }
 
-/// Returns the remedy for a full disk.
-fn full(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-            " (files that were complete stay; make room, or limit the files with --rotate and --keep)"
-        }
-        _ => "",
-    }
+/// Returns the words for what is left on a full disk.
+fn rest(removed: Option<u64>) -> String {
+    let size = |bytes| {
+        format!("its {} bytes are removed; files that were complete stay", crate::human::grouped(bytes))
+    };
+    removed.map_or_else(|| "what was written so far stays".to_owned(), size)
+}
+
+/// Returns whether an error is that of a full disk.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 impl SinkError {

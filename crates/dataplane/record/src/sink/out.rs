@@ -13,9 +13,15 @@ const BUFFER: usize = 256 * 1024;
 pub(crate) struct Out {
     /// The name in errors: `standard output` or the requested path.
     path: PathBuf,
-    writer: BufWriter<Target>,
+    writer: BufWriter<Counted>,
     written: u64,
     closed: bool,
+}
+
+/// A destination, and the number of bytes that it took.
+struct Counted {
+    target: Target,
+    bytes: u64,
 }
 
 enum Target {
@@ -36,18 +42,22 @@ impl Out {
             Some(path) => target(path).map_err(|e| SinkError::io(path, e))?,
         };
         let path = path.map_or_else(|| PathBuf::from("standard output"), Path::to_owned);
-        Ok(Self { path, writer: BufWriter::with_capacity(BUFFER, target), written: 0, closed: false })
+        Ok(Self::with(path, target))
+    }
+
+    fn with(path: PathBuf, target: Target) -> Self {
+        let writer = BufWriter::with_capacity(BUFFER, Counted { target, bytes: 0 });
+        Self { path, writer, written: 0, closed: false }
     }
 
     /// Writes to `writer`, which is called `name` in errors.
     pub(crate) fn to(writer: Box<dyn Write + Send>, name: &str) -> Self {
-        let writer = BufWriter::with_capacity(BUFFER, Target::Writer(writer));
-        Self { path: PathBuf::from(name), writer, written: 0, closed: false }
+        Self::with(PathBuf::from(name), Target::Writer(writer))
     }
 
     #[cfg(test)]
     pub(crate) fn broken() -> Self {
-        Self { path: "broken".into(), writer: BufWriter::new(Target::Broken), written: 0, closed: false }
+        Self::with("broken".into(), Target::Broken)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -55,7 +65,7 @@ impl Out {
     }
 
     pub(crate) fn is_terminal(&self) -> bool {
-        matches!(self.writer.get_ref(), Target::Stdout(out) if out.is_terminal())
+        matches!(&self.writer.get_ref().target, Target::Stdout(out) if out.is_terminal())
     }
 
     /// Returns the number of bytes written so far.
@@ -65,7 +75,7 @@ impl Out {
 
     /// Returns the name that a staged file receives when it is complete.
     pub(crate) fn file(&self) -> Option<PathBuf> {
-        matches!(self.writer.get_ref(), Target::Staged(_)).then(|| self.path.clone())
+        matches!(self.writer.get_ref().target, Target::Staged(_)).then(|| self.path.clone())
     }
 
     pub(crate) fn closed(&self) -> bool {
@@ -91,17 +101,23 @@ impl Out {
 
     /// Flushes the output, and gives a staged file its name.
     pub(crate) fn finish(mut self) -> Result<(), SinkError> {
+        self.complete()
+    }
+
+    /// As [`Out::finish`]. Nothing may be written afterwards.
+    pub(crate) fn complete(&mut self) -> Result<(), SinkError> {
         self.flush()?;
-        match self.writer.get_mut() {
-            Target::Staged(staged) => staged.finish().map_err(|e| SinkError::io(&self.path, e)),
+        let result = match &mut self.writer.get_mut().target {
+            Target::Staged(staged) => staged.finish(),
             _ => Ok(()),
-        }
+        };
+        result.map_err(|e| self.error(e))
     }
 
     /// Flushes the output. A staged file keeps its partial name, which is returned.
     pub(crate) fn abandon(&mut self) -> Result<Option<PathBuf>, SinkError> {
         self.flush()?;
-        Ok(match self.writer.get_mut() {
+        Ok(match &mut self.writer.get_mut().target {
             Target::Staged(staged) => Some(staged.keep()),
             _ => None,
         })
@@ -113,9 +129,19 @@ impl Out {
                 self.closed = true;
                 Ok(())
             }
-            Err(e) => Err(SinkError::io(&self.path, e)),
+            Err(e) => Err(self.error(e)),
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Returns the error of this output for one of the system.
+    pub(crate) fn error(&self, source: std::io::Error) -> SinkError {
+        let path = self.path.clone();
+        if !super::is_full(&source) {
+            return SinkError::Io { path, source };
+        }
+        let removed = self.file().map(|_| self.writer.get_ref().bytes);
+        SinkError::Full { path, source, removed }
     }
 }
 
@@ -128,6 +154,18 @@ impl Write for Out {
 
     fn flush(&mut self) -> std::io::Result<()> {
         self.writer.flush()
+    }
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.target.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.target.flush()
     }
 }
 

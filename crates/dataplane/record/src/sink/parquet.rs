@@ -6,7 +6,8 @@
 //! Gives:    units in the Arrow metadata of each column (pyarrow: schema.field("rtt_ns").metadata) and in the
 //!           metadata of the file as flame.unit.COLUMN (DuckDB: parquet_kv_metadata). A table without records
 //!           has its schema. Times are timestamps in UTC and durations are durations, both in nanoseconds;
-//!           integers with --time ns.
+//!           integers with --time ns. Ports, TCP flags, type and code of ICMP are null where the protocol
+//!           has none.
 //! Limits:   a file is readable when it is complete, because its index is at its end: at the end of the run,
 //!           or earlier with --rotate. Row groups of up to 262,144 rows are written as they fill, which
 //!           bounds the memory of a long run.
@@ -33,7 +34,7 @@ const ROW_GROUP: usize = 262_144;
 
 pub(crate) struct ParquetSink {
     /// The files by module, then table.
-    files: HashMap<String, HashMap<String, (PathBuf, ArrowWriter<Out>)>>,
+    files: HashMap<String, HashMap<String, ArrowWriter<Out>>>,
     /// Whether times and durations are typed, not integers.
     typed: bool,
 }
@@ -60,7 +61,7 @@ impl ParquetSink {
                     .build();
                 let writer =
                     ArrowWriter::try_new(out, schema, Some(properties)).map_err(|e| error(&path, e))?;
-                files.entry(module.name.clone()).or_default().insert(table.name.clone(), (path, writer));
+                files.entry(module.name.clone()).or_default().insert(table.name.clone(), writer);
             }
         }
         Ok(Self { files, typed })
@@ -84,22 +85,33 @@ fn error(path: &Path, source: ParquetError) -> SinkError {
     SinkError::Parquet { path: path.to_owned(), source }
 }
 
+/// Returns the error of a file in writing: that of the system, if there is one.
+fn failed(writer: &ArrowWriter<Out>, source: ParquetError) -> SinkError {
+    match source {
+        ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
+            Ok(io) => writer.inner().error(*io),
+            Err(inner) => error(writer.inner().path(), ParquetError::External(inner)),
+        },
+        source => error(writer.inner().path(), source),
+    }
+}
+
 impl Sink for ParquetSink {
     fn write(&mut self, module: &str, table: &Table, batch: &RecordBatch) -> Result<(), SinkError> {
-        let Some((path, writer)) = self.files.get_mut(module).and_then(|t| t.get_mut(&table.name)) else {
+        let Some(writer) = self.files.get_mut(module).and_then(|t| t.get_mut(&table.name)) else {
             return Err(SinkError::Unplanned { module: module.to_owned(), table: table.name.clone() });
         };
         let batch = if self.typed { &typed::batch(batch) } else { batch };
-        writer.write(batch).map_err(|e| error(path, e))
+        writer.write(batch).map_err(|e| failed(writer, e))
     }
 
     fn size(&self) -> u64 {
         let sizes = self.files.values().flat_map(HashMap::values);
-        sizes.map(|(_, w)| (w.bytes_written() + w.in_progress_size()) as u64).max().unwrap_or(0)
+        sizes.map(|w| (w.bytes_written() + w.in_progress_size()) as u64).max().unwrap_or(0)
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        self.files.values().flat_map(HashMap::values).filter_map(|(_, w)| w.inner().file()).collect()
+        self.files.values().flat_map(HashMap::values).filter_map(|w| w.inner().file()).collect()
     }
 
     /// Does nothing: a Parquet file cannot be read before its end.
@@ -110,16 +122,17 @@ impl Sink for ParquetSink {
     /// Writes the index, so that the partial files can be read.
     fn abandon(&mut self) -> Result<Vec<PathBuf>, SinkError> {
         let mut files = Vec::new();
-        for (path, writer) in self.files.values_mut().flat_map(HashMap::values_mut) {
-            writer.finish().map_err(|e| error(path, e))?;
+        for writer in self.files.values_mut().flat_map(HashMap::values_mut) {
+            writer.finish().map_err(|e| failed(writer, e))?;
             files.extend(writer.inner_mut().abandon()?);
         }
         Ok(files)
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
-        for (path, writer) in self.files.into_values().flat_map(HashMap::into_values) {
-            writer.into_inner().map_err(|e| error(&path, e))?.finish()?;
+        for mut writer in self.files.into_values().flat_map(HashMap::into_values) {
+            writer.finish().map_err(|e| failed(&writer, e))?;
+            writer.inner_mut().complete()?;
         }
         Ok(())
     }

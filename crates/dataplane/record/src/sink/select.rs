@@ -6,7 +6,7 @@
 
 use super::each::map;
 use super::{Sink, SinkError};
-use crate::derive::{Derived, flow};
+use crate::derive::{Derived, absent, flow};
 use crate::rows::arrow_schema;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
@@ -163,7 +163,7 @@ impl Shape {
         let flows = if derives { flow::rows(batch) } else { Vec::new() };
         let column = |origin: &Origin| -> Option<ArrayRef> {
             match origin {
-                Origin::Module(at) => batch.columns().get(*at).cloned(),
+                Origin::Module(at) => absent::column(batch, *at),
                 Origin::Derived(derived) => Some(derived.values(&flows)),
             }
         };

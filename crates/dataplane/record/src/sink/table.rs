@@ -157,6 +157,7 @@ fn shown(column: &Column, cell: Cell<'_>) -> String {
     let small = matches!(column.kind, ColumnType::U8 | ColumnType::U16 | ColumnType::U32);
     let identifier = small && column.unit.is_none();
     match (column.kind, cell) {
+        (_, Cell::Null) => String::new(),
         (ColumnType::Time, Cell::Unsigned(ns)) => human::time(ns),
         (ColumnType::Duration, Cell::Signed(ns)) => human::duration(ns),
         (_, Cell::Unsigned(n)) if identifier => n.to_string(),

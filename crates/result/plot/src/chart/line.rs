@@ -5,7 +5,7 @@
 //! Expects:  a table with a column x, and a column for each of y.
 //! Gives:    a series for each column of y or, with a group, for each of the six words with most rows.
 //!           Columns with zeros only, except the first, are stated instead of drawn, and so is the number of
-//!           values that are no numbers. Over time, the usual distance of two rows.
+//!           values that are no numbers. Over time, the median distance of two rows.
 //! Example:  flame run count -r FILE --interval 1s --plot packets.svg
 //! Related:  events, histogram, docs/manifest.md
 
@@ -15,6 +15,9 @@ use crate::picture::{Axis, Picture, Scale, Series, Shape};
 use crate::{Frame, Run};
 use flame_abi::manifest::{ColumnType, PlotKind};
 use std::collections::BTreeMap;
+
+/// The shortest distance of two points that is stated. Times in floating-point numbers are exact to 256 ns.
+const EXACT_NS: f64 = 1e6;
 
 /// Maximum number of groups in a picture. The number of omitted ones is stated.
 const GROUPS: usize = 6;
@@ -78,8 +81,8 @@ pub(super) fn draw(declared: &Declared, runs: &[Run]) -> Option<Picture> {
         // The last interval ends with the capture, and a pause makes one row.
         let mut lengths: Vec<_> = xs.windows(2).map(|w| w[1] - w[0]).filter(|ns| *ns > 0.0).collect();
         lengths.sort_by(f64::total_cmp);
-        if let Some(ns) = lengths.get(lengths.len() / 2) {
-            notes.push(format!("a point each {}", flame_record::human::duration(*ns as i64)));
+        if let Some(ns) = super::quantile(&lengths, 0.5).filter(|ns| *ns >= EXACT_NS) {
+            notes.push(format!("a point each {} (median)", flame_record::human::duration(ns as i64)));
         }
     }
     Some(Picture { title: declared.title(), notes, x: x_axis, y: y_axis, series })
