@@ -29,7 +29,8 @@ impl OverloadArgs {
                 return Err(format!("--priority {text}: expected MODULE=NUMBER").into());
             };
             // Modules of the same name have numbers after it.
-            let is_meant = |of: &str| of.strip_prefix(name).is_some_and(|n| n.is_empty() || n.starts_with('#'));
+            let numbered = |rest: &str| rest.is_empty() || rest.starts_with('#');
+            let is_meant = |of: &str| of.strip_prefix(name).is_some_and(numbered);
             let mut meant = plan.modules.iter_mut().filter(|module| is_meant(&module.name)).peekable();
             if meant.peek().is_none() {
                 return Err(format!("--priority {text}: no such module in this run").into());

@@ -244,7 +244,10 @@ impl Pool {
     /// Gives a reader no further blocks, or blocks again. It loses none meanwhile by its own count, and
     /// receives ticks.
     pub fn pass_over(&mut self, id: ReaderId, is_passed_over: bool) {
-        self.peers.iter_mut().filter(|peer| peer.id == id).for_each(|peer| peer.is_passed_over = is_passed_over);
+        self.peers
+            .iter_mut()
+            .filter(|peer| peer.id == id)
+            .for_each(|peer| peer.is_passed_over = is_passed_over);
     }
 
     fn remove_all(&mut self, is_gone: impl Fn(&Peer) -> bool) {

@@ -31,12 +31,12 @@ const RESTED: u64 = 32;
 
 /// A module as the control sees it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Member {
-    pub(super) priority: u32,
+struct Member {
+    priority: u32,
     /// The time of the module for a packet that it is offered, in picoseconds.
-    pub(super) cost: u64,
+    cost: u64,
     /// Whether the kernel guarantees its processor time. It is never left out.
-    pub(super) is_guaranteed: bool,
+    is_guaranteed: bool,
     /// The blocks of each round that it receives.
     part: u32,
     hold: Hold,
@@ -130,8 +130,17 @@ impl Control {
         }
     }
 
-    pub(super) fn member_mut(&mut self, id: ModuleId) -> Option<&mut Member> {
-        self.members.get_mut(&id)
+    /// Records a measurement. Returns the module's priority, if it is known.
+    pub(super) fn measure(&mut self, id: ModuleId, cost: Option<u64>, is_guaranteed: bool) -> Option<u32> {
+        let member = self.members.get_mut(&id)?;
+        member.cost = cost.unwrap_or(member.cost);
+        member.is_guaranteed = is_guaranteed;
+        if is_guaranteed && member.part < ROUND {
+            member.part = ROUND;
+            self.out.retain(|other| *other != id);
+            self.changes.push(Change { module: id, begins: false });
+        }
+        Some(member.priority)
     }
 
     /// Returns whether a module can be left out at all: there are two priorities.

@@ -145,11 +145,9 @@ impl Regulator {
         let mut pressed = None;
         for batches in views.iter_mut().flat_map(|view| &mut view.loops) {
             let sample = batches.sample();
-            let Some(member) = self.control.member_mut(batches.module()) else { continue };
-            member.cost = sample.cost.unwrap_or(member.cost);
-            member.is_guaranteed = sample.is_guaranteed;
+            let priority = self.control.measure(batches.module(), sample.cost, sample.is_guaranteed);
             if sample.is_pressed && !sample.is_guaranteed {
-                pressed = pressed.max(Some(member.priority));
+                pressed = pressed.max(priority);
             }
         }
         if let Some(priority) = pressed {
