@@ -11,6 +11,7 @@ mod generate;
 mod live;
 mod memory;
 mod modules;
+mod overload;
 mod ring;
 mod row;
 mod rules;
@@ -71,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     type Group<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<Row>, Box<dyn std::error::Error>>);
-    let groups: [Group<'_>; 12] = [
+    let groups: [Group<'_>; 13] = [
         // This group is first, because it measures the memory of the process.
         ("memory", &|| memory::rows(&engine, &folder)),
         ("commands", &|| Ok(commands::rows(&flame, &trace, rounds))),
@@ -84,6 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("views", &|| views::rows(&trace, rounds)),
         ("trust", &|| trust::rows(&flame, &trace, &folder, rounds)),
         ("live", &|| Ok(live::rows(&flame, rounds))),
+        ("overload", &|| Ok(overload::rows(&flame, rounds))),
         ("click", &|| Ok(click::rows(&flame, rounds))),
     ];
     if let Some(unknown) = only.as_deref().filter(|o| groups.iter().all(|(name, _)| name != o)) {

@@ -24,6 +24,7 @@ mod mint_checks;
 mod notice;
 mod outcome;
 mod output_args;
+mod overload_args;
 mod paths;
 mod plot;
 mod progress;

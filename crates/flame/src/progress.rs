@@ -39,6 +39,15 @@ impl Observer for Console {
         self.line("flame", text);
     }
 
+    fn overload(&mut self, module: &str, worker: usize, begins: bool) {
+        let text = match begins {
+            true => "is behind, and others have a higher priority",
+            false => "has caught up",
+        };
+        let what = if begins { "loses packets" } else { "receives all packets again" };
+        self.line("flame", &format!("{module} {what}: worker {worker} {text}"));
+    }
+
     fn log(&mut self, module: &str, text: &str) {
         // A line end would let a module write lines in the name of another.
         self.line(module, &escape::line(text));

@@ -19,10 +19,12 @@ pub enum Shed {
     Share,
     /// The module had lost its grant.
     Evicted,
+    /// The worker was behind, and other modules have a higher priority.
+    Overload,
 }
 
 impl Shed {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Trap,
         Self::Budget,
         Self::Bound,
@@ -31,6 +33,7 @@ impl Shed {
         Self::Overrun,
         Self::Share,
         Self::Evicted,
+        Self::Overload,
     ];
 
     /// Returns the name of the cause in records and replies.
@@ -44,6 +47,7 @@ impl Shed {
             Self::Overrun => "overrun",
             Self::Share => "share",
             Self::Evicted => "evicted",
+            Self::Overload => "overload",
         }
     }
 }

@@ -1,17 +1,32 @@
 use serde::{Deserialize, Serialize};
 
 /// The terms of a grant besides view and limits. The default has no restrictions.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     pub release: Release,
     /// The time limit on live sources. A module that exceeds it more often than allowed is evicted.
     pub time_limit: Option<TimeLimit>,
     /// The number of blocks that may wait for the module; 0 means all that exist.
     pub buffer: u32,
+    /// The rank when a worker is behind: of two modules, the one with the smaller number loses packets first.
+    pub priority: u32,
     /// The rights of a module that forwards packets.
     pub forward: Forward,
     /// Whether the module runs under a grant. If so, data it makes leaves only in records.
     pub granted: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            release: Release::default(),
+            time_limit: None,
+            buffer: 0,
+            priority: u32::MAX,
+            forward: Forward::default(),
+            granted: false,
+        }
+    }
 }
 
 /// The rights of a module that forwards packets, besides the choice of their way.

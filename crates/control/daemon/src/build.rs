@@ -120,8 +120,9 @@ impl Engine {
             )
         };
         let layers = layers.map_err(invalid)?;
-        if stored.owner.is_operator() && !layers.is_empty() {
-            return Err(invalid("the operator's modules have no grant that could be narrowed".to_owned()));
+        if stored.owner.is_operator() && layers.iter().any(|layer| layer.field != Field::Priority) {
+            let reason = "the operator's modules have no grant that could be narrowed, only a priority";
+            return Err(invalid(reason.to_owned()));
         }
         layers.iter().try_for_each(flame_node::check_viewable).map_err(|e| invalid(e.to_string()))?;
         Ok(layers)
@@ -142,7 +143,8 @@ impl Engine {
     pub(crate) fn prepare(&self, asked: &PrepareRequest<'_>) -> Result<Prepared, Problem> {
         let PrepareRequest { stored, wasm, source, usage } = asked;
         let node = self.node_for(stored, source.interface())?;
-        let limits = self.config().limits;
+        let (limits, narrower) = (self.config().limits, Self::narrower(stored)?);
+        let priority = narrower.iter().map(|layer| layer.rights.priority).min();
         let request = RunRequest {
             submissions: vec![Submission {
                 name: stored.name.clone(),
@@ -154,7 +156,7 @@ impl Engine {
             interval_ns: source.config.interval_ns,
             is_live: true,
             view: ViewSpec::default(),
-            narrower: Self::narrower(stored)?,
+            narrower,
             settings: match stored.settings.is_empty() {
                 true => BTreeMap::new(),
                 false => BTreeMap::from([(stored.name.clone(), stored.settings.clone())]),
@@ -198,6 +200,8 @@ impl Engine {
         {
             granted = Some(Granted { node: Arc::new(node), admitted: Arc::new(admitted), entered });
         }
+        // Under a grant it is one of the grant's layers already.
+        plan.terms.priority = priority.map_or(plan.terms.priority, |own| own.min(plan.terms.priority));
         let meters = meters.into_iter().next().unwrap_or_default();
         check_grant(&stored.reserved, &meters)?;
         let buffer = admission::buffer(&stored.reserved, source);

@@ -25,6 +25,7 @@
 //! workers = 2
 //! cores = [0, 1]                    # the cores on which its threads run
 //! interval = "1s"                   # packet time between reports
+//! overload = "50%"                  # fill of its buffer at which low priorities lose packets, or "off"
 //!
 //! [sources.trial]
 //! file = "trial.pcap"               # replayed at the pace of its time stamps
@@ -64,6 +65,7 @@
 mod tables;
 
 use flame_api::Reservation;
+use flame_worker::Overload;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -129,6 +131,8 @@ pub struct Source {
     pub cores: Vec<usize>,
     pub interval_ns: u64,
     pub snaplen: u32,
+    /// When modules of low priorities lose packets.
+    pub overload: Overload,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -344,6 +344,7 @@ impl Engine {
         let count = modules.len() as u64;
         drop(modules);
         let mut notes = held(&self.notes).clone();
+        notes.extend(self.sources.values().flat_map(SourceRun::overloads));
         notes.extend(held(&self.faults).iter().map(|(subject, reason)| format!("{subject}: {reason}")));
         api::Status {
             name: held(&self.node).as_ref().map(|node| node.policy().name.clone()),

@@ -12,6 +12,8 @@ use flame_source::{Damage, FileOptions, Next, Progress, RawBlock, RawPacket, Sou
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// The delay behind the time stamps at which the replay counts as a full buffer. Nothing is lost then.
+const LATE: Duration = Duration::from_secs(1);
 /// The longest wait before [`Next::Idle`].
 const WAIT: Duration = Duration::from_millis(20);
 
@@ -26,6 +28,8 @@ pub struct Paced {
     at: usize,
     /// The difference between the time of replay and the time stamps, in nanoseconds.
     shift: Option<i128>,
+    /// The time for which the last packet had been due when it was returned, in nanoseconds.
+    late_ns: i128,
     progress: Progress,
     damage: Vec<Damage>,
     closed: bool,
@@ -44,6 +48,7 @@ impl Paced {
             block: RawBlock::default(),
             at: 0,
             shift: None,
+            late_ns: 0,
             progress: Progress::default(),
             damage: Vec::new(),
             closed: false,
@@ -101,6 +106,7 @@ impl Source for Paced {
         if block.packets.is_empty() {
             return Ok(Next::Idle);
         }
+        self.late_ns = block.packets.last().map_or(0, |last| now - i128::from(last.ts_ns));
         block.data = self.block.data.clone();
         self.progress.bytes += block.packets.iter().map(|p| u64::from(p.cap_len)).sum::<u64>();
         Ok(Next::Packets)
@@ -112,6 +118,10 @@ impl Source for Paced {
 
     fn is_live(&self) -> bool {
         true
+    }
+
+    fn fill(&self) -> u32 {
+        (self.late_ns * 1000 / LATE.as_nanos() as i128).clamp(0, 1000) as u32
     }
 
     fn is_ready(&self) -> bool {

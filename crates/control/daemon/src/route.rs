@@ -9,7 +9,7 @@ use flame_plan::{Account, CatalogEntry, FaultReport, ModuleId, Reason};
 use flame_record::{RecordBatch, Sink, SinkError};
 use flame_source::Progress;
 use flame_worker::Observer;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The destinations of one module's output.
@@ -31,6 +31,9 @@ pub struct Routes(Arc<Mutex<Inner>>);
 struct Inner {
     routes: HashMap<String, Route>,
     evicted: Vec<(ModuleId, Reason)>,
+    /// The modules that lose packets to an overload, each with the worker and the time of its beginning in
+    /// seconds since 1970.
+    overloaded: BTreeMap<(String, usize), u64>,
 }
 
 impl Routes {
@@ -43,7 +46,22 @@ impl Routes {
     }
 
     pub fn remove(&self, module: &str) {
-        self.inner().routes.remove(module);
+        let mut inner = self.inner();
+        inner.routes.remove(module);
+        inner.overloaded.retain(|(name, _), _| name != module);
+    }
+
+    /// Returns the modules that lose packets to an overload: the name in the plan, the worker, and the time
+    /// of the beginning in seconds since 1970.
+    pub fn overloaded(&self) -> Vec<(String, usize, u64)> {
+        let inner = self.inner();
+        let all = inner.overloaded.iter();
+        all.map(|((module, worker), since)| (module.clone(), *worker, *since)).collect()
+    }
+
+    /// Forgets the modules that lose packets, because the workers have ended.
+    pub fn forget_overloads(&self) {
+        self.inner().overloaded.clear();
     }
 
     fn get(&self, module: &str) -> Option<Route> {
@@ -101,6 +119,23 @@ impl Observer for ToLogs {
 
     fn source(&mut self, text: &str) {
         self.0.tell_all("the source has changed its state", Some(text));
+    }
+
+    fn overload(&mut self, module: &str, worker: usize, begins: bool) {
+        let Some(route) = self.0.get(module) else { return };
+        let (key, mut inner) = ((module.to_owned(), worker), self.0.inner());
+        let text = match begins {
+            true => {
+                inner.overloaded.insert(key, flame_trust::time::now());
+                "overload: it loses packets, because others have a higher priority"
+            }
+            false => {
+                inner.overloaded.remove(&key);
+                "overload: it receives all packets again"
+            }
+        };
+        drop(inner);
+        route.log.change(&format!("{text} (worker {worker})"));
     }
 
     fn fault(&mut self, report: &FaultReport) -> bool {

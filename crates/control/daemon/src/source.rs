@@ -122,7 +122,9 @@ impl Launch {
             keeps: states.collect(),
             ..Options::default()
         };
-        let run = Run::new(&plan, &meters, &self.engines, options)?.charging(self.charging.clone());
+        let run = Run::new(&plan, &meters, &self.engines, options)?
+            .charging(self.charging.clone())
+            .overload(self.config.overload);
         let handle = run.handle();
         let (sink, observer) =
             (Box::new(ToSpools(self.routes.clone())), Box::new(ToLogs(self.routes.clone())));
@@ -346,6 +348,15 @@ impl SourceRun {
         }
     }
 
+    /// Returns a note for each module that loses packets to an overload.
+    pub fn overloads(&self) -> Vec<String> {
+        let of = |(module, worker, since): (String, usize, u64)| {
+            let since = flame_trust::time::show(since);
+            format!("source {}: worker {worker} is behind: {module} loses packets since {since}", self.name)
+        };
+        self.routes.overloaded().into_iter().map(of).collect()
+    }
+
     /// Ends the source in order: all packets that were read are processed, and all records are in the spools.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
@@ -365,6 +376,7 @@ fn supervise(launch: &Launch, shared: &Shared, mut worker: Option<Worker>) {
     loop {
         if let Some(worker) = worker.take() {
             let ended = worker.join();
+            launch.routes.forget_overloads();
             let mut inner = shared.inner();
             inner.handle = None;
             inner.failed = Some(match ended {

@@ -538,6 +538,7 @@ impl Grant {
             },
             time_limit: None,
             buffer: if rights.buffer == u32::MAX { 0 } else { rights.buffer },
+            priority: rights.priority,
             granted: true,
         }
     }

@@ -81,6 +81,8 @@ struct Peer {
     signal: Option<UnixStream>,
     /// Whether it receives nothing more.
     is_retired: bool,
+    /// Whether it receives no blocks at present, only ticks.
+    is_passed_over: bool,
 }
 
 impl Peer {
@@ -206,9 +208,20 @@ impl Pool {
         self.remote += usize::from(signal.is_some());
         let depth = depth.clamp(1, ENTRIES) as u64;
         let (published, freed, lost, tick, slots) = (0, 0, 0, 0, [0; ENTRIES]);
-        let is_retired = false;
-        let peer = Peer { id, bit, depth, published, freed, lost, tick, slots, control, signal, is_retired };
-        self.peers.push(peer);
+        self.peers.push(Peer {
+            id,
+            bit,
+            depth,
+            published,
+            freed,
+            lost,
+            tick,
+            slots,
+            control,
+            signal,
+            is_retired: false,
+            is_passed_over: false,
+        });
         Some(id)
     }
 
@@ -226,6 +239,15 @@ impl Pool {
     /// Gives a reader no further blocks and ticks. It keeps those that it has until it releases them.
     pub fn retire(&mut self, id: ReaderId) {
         self.peers.iter_mut().filter(|peer| peer.id == id).for_each(|peer| peer.is_retired = true);
+    }
+
+    /// Gives a reader no further blocks, or blocks again. It loses none meanwhile by its own count, and
+    /// receives ticks.
+    pub fn pass_over(&mut self, id: ReaderId, is_passed_over: bool) {
+        self.peers
+            .iter_mut()
+            .filter(|peer| peer.id == id)
+            .for_each(|peer| peer.is_passed_over = is_passed_over);
     }
 
     fn remove_all(&mut self, is_gone: impl Fn(&Peer) -> bool) {
@@ -324,7 +346,7 @@ impl Pool {
         assert!(self.is_free(slot), "a reader holds slot {slot}, or there is none of that number");
         let entry = block.entry();
         let (mut mask, mut lost) = (0u64, 0);
-        for peer in self.peers.iter_mut().filter(|peer| !peer.is_retired) {
+        for peer in self.peers.iter_mut().filter(|peer| !peer.is_retired && !peer.is_passed_over) {
             if peer.published - peer.freed >= peer.depth {
                 peer.collect(&mut self.holders);
             }

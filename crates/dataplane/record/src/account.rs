@@ -152,7 +152,7 @@ mod tests {
         let value: Value = serde_json::from_slice(&line).unwrap();
         let expected = json!({"packets": 12345, "kernel_drops": 2, "modules": {"flow": {
             "offered": 12345, "processed": 12000, "filtered": 300, "sampled": 0,
-            "shed": {"trap": 40, "budget": 0, "bound": 0, "output": 0, "stopped": 5, "overrun": 0, "share": 0, "evicted": 0},
+            "shed": {"trap": 40, "budget": 0, "bound": 0, "output": 0, "stopped": 5, "overrun": 0, "share": 0, "evicted": 0, "overload": 0},
             "records": 7, "records_lost": 0, "messages_lost": 0, "withheld": 0, "written": 0, "logged": 0, "logs_dropped": 0, "faults": 1, "adds_up": true,
         }}});
         assert_eq!(value, expected);

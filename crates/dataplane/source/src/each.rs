@@ -36,6 +36,10 @@ impl<F: FnMut(&mut RawBlock) -> Result<bool, SourceError> + Send> Source for Eac
         self.source.is_live()
     }
 
+    fn fill(&self) -> u32 {
+        self.source.fill()
+    }
+
     fn is_ready(&self) -> bool {
         self.is_over || self.source.is_ready()
     }

@@ -5,6 +5,7 @@ use crate::collect::{Collector, Outputs};
 use crate::error::RunError;
 use crate::forward::{Decided, Forward};
 use crate::handle::{Command, Handle};
+use crate::overload::Overload;
 use crate::pipeline::Pipeline;
 use crate::read::{Consumer, decode, send_ticking};
 use crate::report::{Observer, Report, Shared};
@@ -130,7 +131,10 @@ impl Attached {
             let outputs = Outputs { sink: &mut **owned.sink.borrow_mut(), events: &owned.events };
             let mut collector = Collector::new(shape, &modules, outputs, stop, is_live)?;
             let key = owned.key.as_ref();
-            let options = PipelineOptions { shape, worker: 0, batch, key, shared: None, live: is_live, stop };
+            // The owner of the packets decides what is dropped.
+            let overload = Overload::OFF;
+            let options =
+                PipelineOptions { shape, worker: 0, batch, key, shared: None, live: is_live, stop, overload };
             if let [module] = &modules[..]
                 && module.plan().manifest.ports.is_some()
             {

@@ -1,12 +1,13 @@
 use crate::charge;
 use crate::error::RunError;
+use crate::overload::Sample;
 use crate::remote::RemoteBatches;
 use flame_block::{Pool, ReaderId};
 use flame_execute::{BatchLoop, Conditions, Outlet, Stop};
 use flame_plan::{Account, ModuleId, Shed};
 use flame_quota::{Meters, Usage};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The interval at which a pipeline that has nothing else to do checks whether a process has ended its work.
 pub(crate) const LOOK: Duration = Duration::from_micros(100);
@@ -15,6 +16,22 @@ pub(crate) const LOOK: Duration = Duration::from_micros(100);
 pub(crate) struct Batches {
     place: Place,
     waiting: Waiting,
+    /// Whether it receives nothing of the present block, because the worker is behind.
+    is_left_out: bool,
+    gauge: Option<Gauge>,
+}
+
+/// The measurement of a module for the control of overload: its sums, and those of the last sample.
+#[derive(Default)]
+struct Gauge {
+    /// The time in its calls here.
+    time: Duration,
+    /// The packets that were offered to it while it was not left out.
+    offered: u64,
+    last: (Duration, u64),
+    overruns: u64,
+    /// The time for which its process has waited for a processor at the last loss.
+    waited: Option<(Instant, Duration)>,
 }
 
 /// The blocks that wait for a module on this worker, counted in its use.
@@ -46,9 +63,55 @@ impl Waiting {
     }
 }
 
+impl Gauge {
+    /// The part of the time, one in this, from which on a process that waits for a processor lacks it.
+    const WAITS: u32 = 20;
+
+    /// Returns whether the process has waited for a processor for long since the last loss. `waited` is the
+    /// time for which it has waited in all.
+    fn waits(&mut self, waited: Option<Duration>) -> bool {
+        let Some(waited) = waited else { return false };
+        let now = Instant::now();
+        let last = self.waited.replace((now, waited));
+        last.is_some_and(|(at, before)| waited.saturating_sub(before) * Self::WAITS >= now - at)
+    }
+}
+
 impl Batches {
-    pub(crate) fn new(place: Place, meters: &Meters) -> Self {
-        Self { place, waiting: Waiting { usage: meters.usage().cloned(), blocks: 0 } }
+    /// Creates the part of a module here. It is measured if `is_gauged`.
+    pub(crate) fn new(place: Place, meters: &Meters, is_gauged: bool) -> Self {
+        Self {
+            place,
+            waiting: Waiting { usage: meters.usage().cloned(), blocks: 0 },
+            is_left_out: false,
+            gauge: is_gauged.then(Gauge::default),
+        }
+    }
+
+    /// Decides whether the module receives packets. Returns whether that is new.
+    pub(crate) fn leave_out(&mut self, is_left_out: bool) -> bool {
+        std::mem::replace(&mut self.is_left_out, is_left_out) != is_left_out
+    }
+
+    /// Returns the measurement since the last call.
+    pub(crate) fn sample(&mut self) -> Sample {
+        let Some(gauge) = &mut self.gauge else {
+            return Sample { cost: None, is_pressed: false, is_guaranteed: false };
+        };
+        let (overruns, remote) = match &self.place {
+            Place::Local(batches) => (batches.account().shed_by(Shed::Overrun), None),
+            Place::Remote(batches) => (batches.overruns(), Some(batches)),
+        };
+        let time = remote.map_or(gauge.time, |remote| remote.processor_time().unwrap_or(gauge.last.0));
+        let (before, packets) = std::mem::replace(&mut gauge.last, (time, gauge.offered));
+        let has_lost = std::mem::replace(&mut gauge.overruns, overruns) != overruns;
+        let is_pressed = has_lost && remote.is_none_or(|remote| gauge.waits(remote.waiting_time()));
+        let picoseconds = time.saturating_sub(before).as_nanos() as u64 * 1000;
+        Sample {
+            cost: picoseconds.checked_div(gauge.offered - packets),
+            is_pressed,
+            is_guaranteed: remote.is_some_and(|remote| remote.is_guaranteed()),
+        }
     }
 
     /// Counts the blocks that wait for the module now.
@@ -120,6 +183,9 @@ impl Batches {
     }
 
     pub(crate) fn offer(&mut self, offered: u64, filtered: u64) {
+        if let Some(gauge) = self.gauge.as_mut().filter(|_| !self.is_left_out) {
+            gauge.offered += offered;
+        }
         match &mut self.place {
             Place::Local(batches) => batches.offer(offered, filtered),
             Place::Remote(batches) => batches.offer(offered, filtered),
@@ -140,14 +206,24 @@ impl Batches {
         }
     }
 
+    /// Counts packets for which there is no room.
+    pub(crate) fn overrun(&mut self, packets: u64) {
+        self.shed(if self.is_left_out { Shed::Overload } else { Shed::Overrun }, packets);
+    }
+
     /// Returns why no block reaches the module, if it is known here.
     pub(crate) fn refuses(&self) -> Option<Shed> {
-        self.remote().and_then(RemoteBatches::refuses)
+        let refuses = self.remote().and_then(RemoteBatches::refuses);
+        refuses.or(self.is_left_out.then_some(Shed::Overload))
     }
 
     /// Counts a block of `packets` that was published.
     pub(crate) fn published(&mut self, pool: &mut Pool, packets: u64) {
         match &mut self.place {
+            _ if self.is_left_out => {
+                let cause = self.refuses().unwrap_or(Shed::Overload);
+                self.shed(cause, packets);
+            }
             Place::Local(batches) => batches.count_lost(),
             Place::Remote(batches) => batches.published(pool, packets),
         }
@@ -191,7 +267,11 @@ impl Batches {
     ) -> Result<(), RunError> {
         let Place::Local(batches) = &mut self.place else { return Ok(()) };
         let _charged = charge::enter(self.waiting.usage.as_ref());
-        batches.go(conditions, outlet)
+        let Some(gauge) = &mut self.gauge else { return batches.go(conditions, outlet) };
+        let start = Instant::now();
+        let gone = batches.go(conditions, outlet);
+        gauge.time += start.elapsed();
+        gone
     }
 
     /// Advances a module that receives no more blocks towards its end. Returns whether it has ended.

@@ -2,11 +2,12 @@ use crate::charge;
 use crate::error::RunError;
 use crate::faults::Faults;
 use crate::loss::Losses;
-use crate::outlet::{PipelineOutlet, Removed};
+use crate::outlet::Removed;
+use crate::overload::Change;
 use crate::placed::Placed;
 use crate::report::{Events, LossReason, Lost, Report};
 use crossbeam_channel::Sender;
-use flame_execute::{Origin, Outlet, Quantum, Shape, SlowLoop, Stop};
+use flame_execute::{Origin, Quantum, Shape, SlowLoop, Stop};
 use flame_output::{Frame, Gate, frames};
 use flame_plan::{Account, FaultReport, ModuleId};
 use flame_quota::Usage;
@@ -132,6 +133,13 @@ impl<'a> Collector<'a> {
         }
         self.modules.push(collected);
         self.go(self.modules.len() - 1)
+    }
+
+    /// Tells the operator that a module begins to lose packets on a worker, or receives all again.
+    pub(crate) fn overload(&self, worker: usize, change: Change) {
+        if let Some(module) = self.modules.iter().find(|module| module.id == change.module) {
+            self.outputs.events.overload(&module.name, worker, change.begins);
+        }
     }
 
     /// Completes the output's files if they are due, with all rows collected so far, and ends the run if the
@@ -468,27 +476,5 @@ impl Collected {
 
     fn rows_of(&mut self, output: Output<'_>, outputs: &mut Outputs<'_>) -> Result<(), RunError> {
         frames(output.bytes).try_for_each(|frame| self.take(frame, outputs))
-    }
-}
-
-/// With one worker, the output of the pipeline needs no queue.
-impl Outlet<RunError> for Collector<'_> {
-    fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
-        Collector::output(self, from, output.bytes)
-    }
-
-    fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
-        self.faults.add(report);
-        Ok(())
-    }
-
-    fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
-        Collector::passed(self, module, worker, now_ns)
-    }
-}
-
-impl PipelineOutlet for Collector<'_> {
-    fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
-        Collector::removed(self, removed)
     }
 }

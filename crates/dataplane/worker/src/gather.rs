@@ -121,6 +121,7 @@ pub(crate) fn collect(
                 let _ = done.send(());
             }
             Event::Removed(removed) => collector.removed(removed)?,
+            Event::Overload(worker, change) => collector.overload(worker, change),
             Event::Ended(state) => state.end(),
             Event::Accounts(reply) => drop(reply.send(collector.accounts())),
             Event::End { accounts, now_ns } => {

@@ -2,8 +2,8 @@
 //!
 //! The path of a packet, by file: `read` takes a block from the source and decodes it; in the `pipeline`,
 //! each `stage` computes a view of it and publishes that to the batch loops (`flame_execute`) of the fast
-//! instances; `collect` holds the slow ones and passes records to the sink. `threads` assigns the work to
-//! threads.
+//! instances; `overload` leaves modules of low priority out while the worker is behind; `collect` holds the
+//! slow ones and passes records to the sink. `threads` assigns the work to threads.
 //!
 //! A [`Run`] is prepared, then executed on the caller's thread or [spawned](Worker). Its [`Handle`] adds,
 //! removes and evicts modules and reads accounts while packets flow.
@@ -25,6 +25,7 @@ mod loss;
 mod numbers;
 mod options;
 mod outlet;
+mod overload;
 mod pipeline;
 mod placed;
 mod read;
@@ -45,6 +46,7 @@ pub use forward::{Decided, Fate, Send, check_forward};
 pub use granted::MAX_FAULTS;
 pub use handle::Handle;
 pub use options::Options;
+pub use overload::Overload;
 pub use remote::{LostModule, ProcessInfo, Runner};
 pub use report::{LossReason, Lost, Observer, Report, Silent, Snapshot};
 pub use run::{Input, Run, Worker};

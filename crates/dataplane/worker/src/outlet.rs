@@ -1,6 +1,8 @@
 //! The output of pipelines, and the queue between their threads and the collector.
 
+use crate::collect::Collector;
 use crate::error::RunError;
+use crate::overload::Change;
 use crate::placed::Placed;
 use crate::remote::State;
 use crossbeam_channel::Sender;
@@ -22,6 +24,9 @@ pub(crate) struct Removed {
 /// The destination of a pipeline's output.
 pub(crate) trait PipelineOutlet: Outlet<RunError> {
     fn removed(&mut self, removed: Removed) -> Result<(), RunError>;
+
+    /// Passes on that a module begins to lose packets to an overload of `worker`, or receives all again.
+    fn overload(&mut self, worker: usize, change: Change) -> Result<(), RunError>;
 }
 
 /// Messages from pipelines, handles and processes to the collector.
@@ -42,6 +47,8 @@ pub(crate) enum Event {
     },
     Add(Box<Placed>, Sender<()>),
     Removed(Removed),
+    /// A module begins to lose packets to an overload of a worker, or receives all again.
+    Overload(usize, Change),
     /// A process has reported everything of a module.
     Ended(Arc<State>),
     Accounts(Sender<Vec<(ModuleId, Account)>>),
@@ -81,5 +88,36 @@ impl Outlet<RunError> for Queue<'_> {
 impl PipelineOutlet for Queue<'_> {
     fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
         self.send(Event::Removed(removed))
+    }
+
+    fn overload(&mut self, worker: usize, change: Change) -> Result<(), RunError> {
+        self.send(Event::Overload(worker, change))
+    }
+}
+
+/// With one worker, the output of the pipeline needs no queue.
+impl Outlet<RunError> for Collector<'_> {
+    fn output(&mut self, from: Origin, output: Output<'_>) -> Result<(), RunError> {
+        Collector::output(self, from, output.bytes)
+    }
+
+    fn fault(&mut self, report: FaultReport) -> Result<(), RunError> {
+        self.faults.add(report);
+        Ok(())
+    }
+
+    fn passed(&mut self, module: ModuleId, worker: usize, now_ns: u64) -> Result<(), RunError> {
+        Collector::passed(self, module, worker, now_ns)
+    }
+}
+
+impl PipelineOutlet for Collector<'_> {
+    fn removed(&mut self, removed: Removed) -> Result<(), RunError> {
+        Collector::removed(self, removed)
+    }
+
+    fn overload(&mut self, worker: usize, change: Change) -> Result<(), RunError> {
+        Collector::overload(self, worker, change);
+        Ok(())
     }
 }

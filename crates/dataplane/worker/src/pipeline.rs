@@ -4,6 +4,7 @@ use crate::batches::{Batches, LOOK};
 use crate::error::RunError;
 use crate::handle::Command;
 use crate::outlet::{PipelineOutlet, Removed};
+use crate::overload::Regulator;
 use crate::placed::Placed;
 use crate::read::Chunk;
 use crate::remote::RemoteBatches;
@@ -17,6 +18,8 @@ pub(crate) struct Pipeline<'a> {
     /// The modules that were removed and have not ended yet. They receive no more packets.
     leaving: Vec<Leaving>,
     options: PipelineOptions<'a>,
+    /// The control of overload on a live source.
+    regulator: Option<Regulator>,
 }
 
 /// A module that is being removed, alone in its view.
@@ -33,7 +36,8 @@ impl<'a> Pipeline<'a> {
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<Self, RunError> {
         let options = PipelineOptions { batch: options.batch.clamp(1, flame_abi::MAX_BATCH), ..options };
-        let mut pipeline = Self { views: Vec::new(), leaving: Vec::new(), options };
+        let regulator = options.overload.regulator().filter(|_| options.is_regulated());
+        let mut pipeline = Self { views: Vec::new(), leaving: Vec::new(), options, regulator };
         modules.iter().try_for_each(|module| pipeline.add(module, outlet))?;
         Ok(pipeline)
     }
@@ -51,7 +55,29 @@ impl<'a> Pipeline<'a> {
                 self.views.len() - 1
             }
         };
-        self.views[at].add(module, &self.options, outlet)
+        self.views[at].add(module, &self.options, outlet)?;
+        if let Some(regulator) = &mut self.regulator {
+            regulator.add(module.plan().id, module.plan().terms.priority, &mut self.views);
+        }
+        Ok(())
+    }
+
+    /// Begins a block of the source, of whose buffer `fill` thousandths wait, or records that none waits.
+    /// Modules of low priorities may receive nothing of it.
+    pub(crate) fn regulate(
+        &mut self,
+        fill: Option<u32>,
+        outlet: &mut dyn PipelineOutlet,
+    ) -> Result<(), RunError> {
+        let Some(regulator) = &mut self.regulator else { return Ok(()) };
+        match fill {
+            Some(fill) => regulator.block(fill, &mut self.views),
+            None => regulator.idle(&mut self.views),
+        }
+        while let Some(change) = regulator.take_change() {
+            outlet.overload(self.options.worker, change)?;
+        }
+        Ok(())
     }
 
     /// Executes a command, between two blocks. Packet time is `now_ns`.
@@ -95,6 +121,9 @@ impl<'a> Pipeline<'a> {
         reply: Sender<Account>,
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<(), RunError> {
+        if let Some(regulator) = &mut self.regulator {
+            regulator.remove(id, &mut self.views);
+        }
         let how = self.how();
         let place =
             self.views.iter().enumerate().find_map(|(at, view)| {

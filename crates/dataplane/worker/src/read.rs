@@ -25,6 +25,11 @@ pub trait Consumer {
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError>;
     fn tick(&mut self, now_ns: u64) -> Result<(), RunError>;
     fn end(&mut self, now_ns: u64) -> Result<(), RunError>;
+    /// Announces the packets of the source's next block, when `fill` thousandths of its buffer wait, or that
+    /// none waits.
+    fn regulate(&mut self, _fill: Option<u32>) -> Result<(), RunError> {
+        Ok(())
+    }
     /// Resumes paused calls while no packet arrives. Returns whether any are left.
     fn resume(&mut self) -> Result<bool, RunError> {
         Ok(false)
@@ -79,6 +84,7 @@ pub fn read_loop(
             Ok(Next::Idle) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let past = (now.as_nanos() as u64).saturating_sub(HELD_BACK_NS);
+                consumer.regulate(None)?;
                 if let Some(tick) = clock.advance(past) {
                     consumer.tick(tick)?;
                 }
@@ -98,6 +104,7 @@ pub fn read_loop(
         // Before any pipeline can count them as offered.
         let source_progress = source.progress();
         options.progress.add(wanted as u64, stats.bytes - before, source_progress.kernel_drops);
+        consumer.regulate(Some(source.fill()))?;
         send_ticking((&block, &descriptors), latest, &mut clock, consumer)?;
         observer.progress(stats.packets, source_progress);
     }

@@ -113,6 +113,10 @@ pub trait Observer: Send {
     /// Called when the state of the source changes, such as that its interface went down.
     fn source(&mut self, _text: &str) {}
 
+    /// Called when a module begins to lose packets because `worker` is behind and others have a higher
+    /// priority, and when it receives all packets again.
+    fn overload(&mut self, _module: &str, _worker: usize, _begins: bool) {}
+
     /// Called when a fault or an eviction ends an instance. Returns whether the observer takes the report:
     /// the run then keeps no copy of it. Under a grant the report has no number that the module can choose,
     /// and of each module only the first [`MAX_FAULTS`](crate::MAX_FAULTS) are passed on.
@@ -140,6 +144,7 @@ impl<O> Shared<O> {
 /// The events of modules, for the observer of the run.
 pub(crate) trait Events {
     fn log(&self, module: &str, text: &str);
+    fn overload(&self, module: &str, worker: usize, begins: bool);
     fn fault(&self, report: &FaultReport) -> bool;
     fn left(&self, module: &str, account: &Account) -> bool;
 }
@@ -147,6 +152,10 @@ pub(crate) trait Events {
 impl<O: DerefMut<Target: Observer>> Events for Shared<O> {
     fn log(&self, module: &str, text: &str) {
         lock(&self.0).log(module, text);
+    }
+
+    fn overload(&self, module: &str, worker: usize, begins: bool) {
+        lock(&self.0).overload(module, worker, begins);
     }
 
     fn fault(&self, report: &FaultReport) -> bool {

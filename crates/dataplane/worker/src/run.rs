@@ -7,6 +7,7 @@ use crate::gather::Queues;
 use crate::handle::{Handle, Inboxes, place};
 use crate::options::Options;
 use crate::outlet::Event;
+use crate::overload::Overload;
 use crate::placed::Placed;
 use crate::remote::Processes;
 use crate::report::{Observer, Report, Shared};
@@ -49,6 +50,7 @@ pub struct Run {
     pub(crate) inboxes: Inboxes,
     pub(crate) events: Option<(Sender<Event>, Queues)>,
     charging: Option<Arc<Charging>>,
+    overload: Overload,
 }
 
 impl Run {
@@ -92,6 +94,7 @@ impl Run {
             inboxes,
             events,
             charging: None,
+            overload: Overload::default(),
         })
     }
 
@@ -100,6 +103,12 @@ impl Run {
     #[must_use]
     pub fn charging(self, charging: Arc<Charging>) -> Self {
         Self { charging: Some(charging), ..self }
+    }
+
+    /// Sets when modules of low priorities lose packets of a live source.
+    #[must_use]
+    pub fn overload(self, overload: Overload) -> Self {
+        Self { overload, ..self }
     }
 
     /// Returns a handle that commands the run from other threads.
@@ -135,13 +144,20 @@ impl Run {
             }
             input => input,
         };
-        let Self { shape, modules, engines, options, handle, inboxes, events, charging } = self;
+        let Self { shape, modules, engines, options, handle, inboxes, events, charging, overload } = self;
         let charging = charging.as_deref();
         let _charged = charge::begin(charging);
         let _let_go = LetGo(&handle);
         let stop = Stop::new(&options.stop);
-        let wiring =
-            Wiring { shape, modules: &modules, options: &options, handle: &handle, stop: &stop, charging };
+        let wiring = Wiring {
+            shape,
+            modules: &modules,
+            options: &options,
+            handle: &handle,
+            stop: &stop,
+            charging,
+            overload,
+        };
         let shared = Shared::new(observer);
         let observer: &mut dyn Observer = &mut &shared;
         threads::with_slices(&engines, &handle.shared().has_metered, charging, || {

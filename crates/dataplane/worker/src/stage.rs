@@ -5,13 +5,14 @@ use crate::charge;
 use crate::draft::Draft;
 use crate::error::RunError;
 use crate::outlet::Removed;
+use crate::overload::Overload;
 use crate::placed::Placed;
 use crate::read::Chunk;
 use crate::remote::RemoteBatches;
 use flame_abi::{Descriptor, LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, layout};
 use flame_block::{Block, Pool, ReaderFds, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Outlet, Shape, Stop};
-use flame_plan::{ModuleClass, ModulePlan, Shed, ViewSpec};
+use flame_plan::{ModuleClass, ModuleId, ModulePlan, Shed, ViewSpec};
 use flame_remote::Command;
 use flame_run::Mapping;
 use flame_source::{RawPacket, Shared};
@@ -40,6 +41,14 @@ pub(crate) struct PipelineOptions<'a> {
     /// calls of metered modules.
     pub(crate) live: bool,
     pub(crate) stop: &'a Stop<'a>,
+    pub(crate) overload: Overload,
+}
+
+impl PipelineOptions<'_> {
+    /// Returns whether modules are measured, and left out when the pipeline is behind.
+    pub(crate) fn is_regulated(&self) -> bool {
+        self.live && self.overload != Overload::OFF
+    }
 }
 
 pub(crate) struct ViewStage {
@@ -150,7 +159,7 @@ impl ViewStage {
         options: &PipelineOptions<'_>,
         outlet: &mut dyn Outlet<RunError>,
     ) -> Result<(), RunError> {
-        let depth = depth(module.plan());
+        let (depth, is_gauged) = (depth(module.plan()), options.is_regulated());
         self.buffers += depth;
         let module = match module {
             Placed::Local(module) => module,
@@ -160,7 +169,7 @@ impl ViewStage {
                 let command = Command::Attach { module: module.plan.id, worker, is_live };
                 module.process.send(command, vec![data, control, event]);
                 let batches = RemoteBatches::new(module.clone(), worker, id, depth);
-                self.loops.push(Batches::new(Place::Remote(Box::new(batches)), &module.meters));
+                self.loops.push(Batches::new(Place::Remote(Box::new(batches)), &module.meters, is_gauged));
                 return Ok(());
             }
         };
@@ -176,7 +185,7 @@ impl ViewStage {
         let _charged = charge::enter(module.meters.usage());
         batches.launch(false, outlet)?;
         batches.go(conditions((options.batch, options.stop)), outlet)?;
-        self.loops.push(Batches::new(Place::Local(Box::new(batches)), &module.meters));
+        self.loops.push(Batches::new(Place::Local(Box::new(batches)), &module.meters, is_gauged));
         Ok(())
     }
 
@@ -192,6 +201,16 @@ impl ViewStage {
             let cause = batches.refuses().unwrap_or(Shed::Share);
             batches.offer(offered, 0);
             batches.shed(cause, offered);
+        }
+    }
+
+    /// Gives the next blocks to those modules only that `leaves_out` does not name.
+    pub(crate) fn leave_out(&mut self, leaves_out: impl Fn(ModuleId) -> bool) {
+        for batches in &mut self.loops {
+            let is_left_out = leaves_out(batches.module());
+            if batches.leave_out(is_left_out) {
+                self.pool.pass_over(batches.reader(), is_left_out);
+            }
         }
     }
 
@@ -262,7 +281,7 @@ impl ViewStage {
             let conditions = conditions((batch, stop));
             for batches in &mut self.loops {
                 batches.offer(offered, 0);
-                batches.shed(Shed::Overrun, offered);
+                batches.overrun(offered);
                 batches.go(conditions, outlet)?;
             }
             return Ok(());
@@ -348,7 +367,7 @@ impl ViewStage {
                 for batches in &mut self.loops {
                     batches.offer(eligible, 0);
                     batches.sampled(sampled.into());
-                    batches.shed(Shed::Overrun, eligible + first);
+                    batches.overrun(eligible + first);
                     batches.go(conditions, outlet)?;
                 }
                 return Ok(());

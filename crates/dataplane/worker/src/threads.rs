@@ -61,6 +61,10 @@ pub(crate) struct Inline<'l, 'c> {
 }
 
 impl Consumer for Inline<'_, '_> {
+    fn regulate(&mut self, fill: Option<u32>) -> Result<(), RunError> {
+        self.pipeline.regulate(fill, &mut self.collector)
+    }
+
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
         self.pipeline.chunk(chunk, &mut self.collector)?;
         self.collector.resume()
@@ -117,7 +121,13 @@ pub(crate) fn run_inline(
 
 /// Work that the reading thread dispatches to a worker.
 enum Work {
-    Chunk { data: Bytes, packets: Vec<RawPacket>, descriptors: Vec<Descriptor> },
+    Chunk {
+        data: Bytes,
+        packets: Vec<RawPacket>,
+        descriptors: Vec<Descriptor>,
+        /// The fill of the source's buffer in thousandths.
+        fill: u32,
+    },
     Tick(u64),
     End(u64),
 }
@@ -154,7 +164,7 @@ pub(crate) fn run_dispatched(
         let key = wiring.options.dispatch_key.as_ref().map(FlowHash::new);
         let reader = scope.spawn(move || {
             let _charged = charge::begin(wiring.charging);
-            read_loop(source, &mut Dispatcher { pipelines, key }, observer, &options)
+            read_loop(source, &mut Dispatcher { pipelines, key, fill: 0 }, observer, &options)
         });
         let ends = collect_all(wiring, queues, &mut collector);
         (reader.join().unwrap_or(Err(RunError::Broken)), ends)
@@ -209,6 +219,7 @@ impl Drop for Guard<'_> {
 struct Dispatcher {
     pipelines: Vec<Sender<Work>>,
     key: Option<FlowHash>,
+    fill: u32,
 }
 
 impl Dispatcher {
@@ -218,6 +229,11 @@ impl Dispatcher {
 }
 
 impl Consumer for Dispatcher {
+    fn regulate(&mut self, fill: Option<u32>) -> Result<(), RunError> {
+        self.fill = fill.unwrap_or(0);
+        Ok(())
+    }
+
     /// Dispatches packets: both directions of a flow to the same worker, and all packets without a flow to
     /// one.
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
@@ -235,7 +251,8 @@ impl Consumer for Dispatcher {
         for (pipeline, (packets, descriptors)) in self.pipelines.iter().zip(dispatched) {
             if !packets.is_empty() {
                 let data = chunk.block.data.clone();
-                pipeline.send(Work::Chunk { data, packets, descriptors }).map_err(|_| RunError::Broken)?;
+                let work = Work::Chunk { data, packets, descriptors, fill: self.fill };
+                pipeline.send(work).map_err(|_| RunError::Broken)?;
             }
         }
         Ok(())
@@ -284,13 +301,17 @@ fn worker_loop(
                     continue;
                 }
                 default(if pipeline.awaits_process() { LOOK } else { LONG }) => {
+                    pipeline.regulate(None, outlet)?;
                     pipeline.resume(false, outlet)?;
                     continue;
                 }
             },
         };
         match work {
-            Work::Chunk { data, packets, descriptors } => {
+            Work::Chunk { data, packets, descriptors, fill } => {
+                // If little waits for this worker, others hold the source up.
+                let fill = if todo.len() >= QUEUE / 2 { fill } else { 0 };
+                pipeline.regulate(Some(fill), outlet)?;
                 now_ns = packets.iter().map(|p| p.ts_ns).fold(now_ns, u64::max);
                 let block = RawBlock { data, packets: Vec::new(), shared_offset: None };
                 pipeline
@@ -316,6 +337,10 @@ struct Parallel<'l, 'q> {
 }
 
 impl Consumer for Parallel<'_, '_> {
+    fn regulate(&mut self, fill: Option<u32>) -> Result<(), RunError> {
+        self.pipeline.regulate(fill, &mut self.outlet)
+    }
+
     fn chunk(&mut self, chunk: Chunk<'_>) -> Result<(), RunError> {
         self.pipeline.chunk(chunk, &mut self.outlet)
     }

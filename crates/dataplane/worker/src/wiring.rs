@@ -3,6 +3,7 @@
 use crate::charge::Charging;
 use crate::handle::Handle;
 use crate::options::Options;
+use crate::overload::Overload;
 use crate::placed::Placed;
 use crate::read::ReadOptions;
 use crate::stage::PipelineOptions;
@@ -27,6 +28,7 @@ pub(crate) struct Wiring<'a> {
     pub(crate) stop: &'a Stop<'a>,
     /// The measurement of the threads' time, if there is one.
     pub(crate) charging: Option<&'a Charging>,
+    pub(crate) overload: Overload,
 }
 
 impl<'a> Wiring<'a> {
@@ -39,6 +41,7 @@ impl<'a> Wiring<'a> {
             shared: source.shared(),
             live: source.is_live(),
             stop: self.stop,
+            overload: self.overload,
         }
     }
 

@@ -34,6 +34,11 @@ pub struct Install {
     #[arg(long, value_name = "FIELD=VALUE")]
     narrow: Vec<String>,
 
+    /// Priority: when a worker of the node is behind, modules of lower priorities receive no packets, lowest
+    /// first [default: the highest, or what the grant states]
+    #[arg(long, value_name = "NUMBER")]
+    priority: Option<u32>,
+
     #[command(flatten)]
     reserve: ReserveArgs,
 
@@ -64,7 +69,7 @@ impl Install {
             wasm,
             signatures,
             settings: values(&self.set)?,
-            narrow: narrowings(&self.narrow)?,
+            narrow: narrowings(&self.narrow)?.into_iter().chain(self.priority.map(priority)).collect(),
             reserve: self.reserve.reservation()?,
         };
         let module: Module = client.request(Method::POST, "/v1/modules", Some(&request))?;
@@ -115,6 +120,14 @@ pub fn signatures(module: &Path) -> Result<Option<String>, Error> {
         true => Ok(Some(String::from_utf8_lossy(&crate::files::read(&path)?).into_owned())),
         false => Ok(None),
     }
+}
+
+/// The field by which a priority is given.
+pub const PRIORITY: &str = "priority";
+
+/// Returns the narrowing that gives a module a priority.
+pub fn priority(number: u32) -> Narrowing {
+    Narrowing { field: PRIORITY.to_owned(), value: number.to_string() }
 }
 
 /// Parses values of `--narrow`.

@@ -6,6 +6,7 @@ use crate::exit::Status;
 use crate::files::read_module;
 use crate::format::FormatArg;
 use crate::output_args::OutputArgs;
+use crate::overload_args::OverloadArgs;
 use crate::plot::{Plot, PlotArg, Target};
 use crate::settings::settings;
 use crate::signals::Signals;
@@ -188,6 +189,9 @@ pub struct Run {
     #[command(flatten)]
     admission: AdmissionArgs,
 
+    #[command(flatten)]
+    overload: OverloadArgs,
+
     /// Run modules in processes of their own, which have no files, no network and no compiler
     #[arg(long, conflicts_with = "unchecked")]
     isolate: bool,
@@ -242,6 +246,7 @@ impl Run {
             }
         }
         let Built { mut plan, meters, admitted, entered, notes, .. } = self.build(node.as_ref(), stop)?;
+        self.overload.apply(&mut plan)?;
         for module in &plan.modules {
             tracing::info!(module = module.name, class = ?module.class, view = ?module.view.expose, "module is ready");
         }
@@ -314,7 +319,7 @@ impl Run {
         // Progress counts all packets of the source, including those that a grant hides.
         let terminal = progress::Terminal::new(self.quiet || node.is_some());
         let observer: Box<dyn Observer> = Box::new(progress::Console { terminal, logs: !self.quiet });
-        let run = flame_worker::Run::new(&plan, &meters, &engine, options)?;
+        let run = flame_worker::Run::new(&plan, &meters, &engine, options)?.overload(self.overload.overload);
         // Before packets flow: the policy may have changed while modules were compiled.
         let warn = |text: &str| complain!("flame: warning: {text}");
         let watch = node.map(|node| Watch::start(node, admitted, run.handle(), warn));

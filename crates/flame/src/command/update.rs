@@ -1,5 +1,5 @@
 use crate::client::{AnswerArgs, Client, NodeArgs, module_path};
-use crate::command::install::{narrowings, signatures};
+use crate::command::install::{PRIORITY, narrowings, priority, signatures};
 use crate::command::list::print;
 use crate::console::complain;
 use crate::error::Error;
@@ -8,7 +8,7 @@ use crate::files::read_module;
 use crate::reserve_args::ReserveArgs;
 use crate::settings::values;
 use clap::Args;
-use flame_api::{Module, UpdateRequest};
+use flame_api::{Module, Narrowing, UpdateRequest};
 use hyper::Method;
 
 /// Change code, settings or rights of an installed module while it runs
@@ -31,6 +31,10 @@ pub struct Update {
     /// Field by which the grant is narrowed; all that were given before are replaced
     #[arg(long, value_name = "FIELD=VALUE")]
     narrow: Vec<String>,
+
+    /// Priority when a worker of the node is behind, in place of the one that was given before
+    #[arg(long, value_name = "NUMBER")]
+    priority: Option<u32>,
 
     /// Begin empty, although the state of the old instance could be carried on
     #[arg(long)]
@@ -56,9 +60,20 @@ impl Update {
         let mut client = Client::open(&self.node)?;
         let path = module_path(&self.name, "", None, None);
         let before: Module = client.get(&path)?;
+        let narrow = (!self.narrow.is_empty()).then(|| narrowings(&self.narrow)).transpose()?;
+        let narrow = match self.priority {
+            None => narrow,
+            Some(number) => {
+                let others = narrow.unwrap_or_else(|| {
+                    let is_other = |narrowing: &&Narrowing| narrowing.field != PRIORITY;
+                    before.narrow.iter().filter(is_other).cloned().collect()
+                });
+                Some(others.into_iter().chain([priority(number)]).collect())
+            }
+        };
         let mut request = UpdateRequest {
             settings: (!self.set.is_empty()).then(|| values(&self.set)).transpose()?,
-            narrow: (!self.narrow.is_empty()).then(|| narrowings(&self.narrow)).transpose()?,
+            narrow,
             reserve: self.reserve.reservation()?,
             empty: self.empty,
             // Another client's change since then is not overwritten unseen.

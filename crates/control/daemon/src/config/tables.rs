@@ -3,6 +3,7 @@
 use super::{Config, Fault, From, Isolation, Limits, Scheduler, Socket, Source, Tls};
 use crate::units::{NAME, duration, is_name, percent, size};
 use flame_api::Reservation;
+use flame_worker::Overload;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -77,6 +78,7 @@ struct SourceTable {
     cores: Vec<Spanned<usize>>,
     interval: Option<Spanned<String>>,
     snaplen: Option<u32>,
+    overload: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -236,12 +238,20 @@ impl SourceTable {
             return Err((core.span().start, format!("core {}: this machine has {here}", core.get_ref())));
         }
         let interval_ns = self.interval.as_ref().map_or(Ok(1_000_000_000), duration)?;
+        let overload = match &self.overload {
+            None => Overload::default(),
+            Some(text) => {
+                let read = text.get_ref().parse();
+                read.map_err(|reason| (text.span().start, format!("overload {reason}")))?
+            }
+        };
         Ok(Source {
             from,
             workers,
             cores: self.cores.into_iter().map(Spanned::into_inner).collect(),
             interval_ns,
             snaplen: self.snaplen.unwrap_or(262_144),
+            overload,
         })
     }
 }

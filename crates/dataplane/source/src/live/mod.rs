@@ -278,6 +278,11 @@ impl Source for Live {
         true
     }
 
+    fn fill(&self) -> u32 {
+        let blocks = self.ring.blocks();
+        (self.ring.ready_from(self.head) * 1000 / blocks.max(1)) as u32
+    }
+
     fn is_ready(&self) -> bool {
         self.current.is_some() || self.ring.is_ready(self.head)
     }

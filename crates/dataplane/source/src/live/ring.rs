@@ -132,6 +132,20 @@ impl Ring {
         self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
+    /// Returns the number of blocks from `index` on that the kernel has handed over. It fills them in turn, so
+    /// a few of them tell.
+    pub fn ready_from(&self, index: usize) -> usize {
+        let (mut ready, mut end) = (0, self.blocks);
+        while ready < end {
+            let middle = usize::midpoint(ready, end);
+            match self.is_ready((index + middle) % self.blocks) {
+                true => ready = middle + 1,
+                false => end = middle,
+            }
+        }
+        ready
+    }
+
     /// Takes a ready block. VLAN tags that the network card removed are restored and cooked headers are
     /// written first, so that a block does not change while it is lent out.
     pub fn take(ring: &Arc<Self>, index: usize) -> (Bytes, Frame) {

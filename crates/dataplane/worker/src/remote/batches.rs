@@ -4,6 +4,7 @@ use crossbeam_channel::Sender;
 use flame_block::{Pool, ReaderId};
 use flame_execute::Stop;
 use flame_plan::{Account, ModuleId, Shed};
+use std::time::Duration;
 
 /// A module in a process, on one worker: its reader, and the account of the packets for it.
 pub(crate) struct RemoteBatches {
@@ -52,6 +53,26 @@ impl RemoteBatches {
 
     pub(crate) fn depth(&self) -> usize {
         self.depth
+    }
+
+    /// Returns the number of packets that were lost because it held its blocks.
+    pub(crate) fn overruns(&self) -> u64 {
+        self.own.shed_by(Shed::Overrun)
+    }
+
+    /// Returns the processor time of its process, unless that is gone.
+    pub(crate) fn processor_time(&self) -> Option<Duration> {
+        self.module.process.processor_time()
+    }
+
+    /// Returns the time for which its process has waited for a processor, unless it is gone.
+    pub(crate) fn waiting_time(&self) -> Option<Duration> {
+        self.module.process.waiting_time()
+    }
+
+    /// Returns whether the kernel guarantees its processor time.
+    pub(crate) fn is_guaranteed(&self) -> bool {
+        self.module.process.is_guaranteed(self.module.plan.id)
     }
 
     /// Records that a tick is about to be published.
@@ -167,7 +188,7 @@ impl RemoteBatches {
             taken
         };
         account.processed = take(reported.processed);
-        for cause in Shed::ALL.into_iter().filter(|cause| *cause != Shed::Overrun) {
+        for cause in Shed::ALL.into_iter().filter(|cause| !matches!(cause, Shed::Overrun | Shed::Overload)) {
             account.shed(cause, take(reported.shed_by(cause)));
         }
         account.faults = reported.faults;

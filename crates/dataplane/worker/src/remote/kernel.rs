@@ -122,13 +122,19 @@ impl Memory {
     }
 }
 
-/// Returns the time for which the first thread of a process has worked or waited for a processor, unless the
-/// process is gone.
-pub(super) fn busy_time(id: u32) -> Option<Duration> {
+/// The times for which a thread has worked, and waited for a processor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scheduled {
+    pub(super) worked: Duration,
+    pub(super) waited: Duration,
+}
+
+/// Returns the times of the first thread of a process, unless the process is gone.
+pub(super) fn scheduled(id: u32) -> Option<Scheduled> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/schedstat")).ok()?;
     let mut fields = stat.split_ascii_whitespace();
-    let mut ns = || fields.next()?.parse::<u64>().ok();
-    Some(Duration::from_nanos(ns()?.saturating_add(ns()?)))
+    let mut time = || fields.next()?.parse().ok().map(Duration::from_nanos);
+    Some(Scheduled { worked: time()?, waited: time()? })
 }
 
 #[cfg(test)]

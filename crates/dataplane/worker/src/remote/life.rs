@@ -1,6 +1,6 @@
 //! The life of one process: its modules, the time and memory that they use there, and its end.
 
-use super::kernel::{self, MemoryLimit};
+use super::kernel::{self, MemoryLimit, Scheduled};
 use super::process::ProcessInfo;
 use super::schedule;
 use super::state::State;
@@ -104,9 +104,14 @@ impl Life {
         lock(&self.alive).as_mut().map(|alive| act(self.pid, alive))
     }
 
-    /// Returns the time for which its first thread has worked or waited for a processor.
-    pub(super) fn busy_time(&self) -> Option<Duration> {
-        self.while_alive(|pid, _| kernel::busy_time(pid))?
+    /// Returns the times of its first thread.
+    pub(super) fn scheduled(&self) -> Option<Scheduled> {
+        self.while_alive(|pid, _| kernel::scheduled(pid))?
+    }
+
+    /// Returns the processor time of all its threads.
+    pub(super) fn processor_time(&self) -> Option<Duration> {
+        self.while_alive(|pid, _| kernel::processor_time(pid))?
     }
 
     /// Returns whether it takes no further module, because it has ended its last one.

@@ -1,5 +1,6 @@
 //! The processes of a run: their start, the commands to them, and their end.
 
+use super::kernel::Scheduled;
 use super::life::{Life, UNANSWERED};
 use super::program::Runner;
 use super::reports::Reader;
@@ -244,7 +245,23 @@ impl Process {
     /// Returns the time for which its first thread has worked or waited for a processor, unless the process
     /// has ended.
     pub(super) fn busy_time(&self) -> Option<Duration> {
-        self.life.busy_time()
+        let Scheduled { worked, waited } = self.life.scheduled()?;
+        Some(worked + waited)
+    }
+
+    /// Returns the time for which its first thread has waited for a processor, unless the process has ended.
+    pub(super) fn waiting_time(&self) -> Option<Duration> {
+        Some(self.life.scheduled()?.waited)
+    }
+
+    /// Returns the processor time of all its threads, unless the process has ended.
+    pub(super) fn processor_time(&self) -> Option<Duration> {
+        self.life.processor_time()
+    }
+
+    /// Returns whether the kernel guarantees the processor time that a module here has reserved.
+    pub(super) fn is_guaranteed(&self, id: ModuleId) -> bool {
+        self.life.has_reserved(id)
     }
 
     /// Records that one of its modules was evicted.
