@@ -31,7 +31,7 @@
 use super::ip::set_ip;
 use super::rewriter_flows::{ECHO, Flow, Flows, Signs, Timeouts};
 use super::rewriter_pattern::{Pattern, Spec, pattern, spec};
-use super::util::{be16, ip_header, put16, update};
+use super::util::{adjust_checksum, ip_header, put16};
 use crate::registry::Setup;
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
@@ -120,9 +120,8 @@ impl Rewriter {
         let at = h.payload();
         if self.parts == Parts::Echo {
             let d = p.data_mut();
-            let value = update(be16(d, at + 2), from.src.1, to.src.1);
             put16(d, at + 4, to.src.1);
-            return put16(d, at + 2, value);
+            return adjust_checksum(d, at + 2, false, &[(from.src.1, to.src.1)]);
         }
         let check = at + if h.protocol == 6 { 16 } else { 6 };
         let has_check = check + 2 <= h.end();
@@ -130,9 +129,8 @@ impl Rewriter {
         for (offset, old, new) in [(0, from.src.1, to.src.1), (2, from.dst.1, to.dst.1)] {
             if old != new {
                 put16(d, at + offset, new);
-                if has_check && (h.protocol == 6 || be16(d, check) != 0) {
-                    let value = update(be16(d, check), old, new);
-                    put16(d, check, value);
+                if has_check {
+                    adjust_checksum(d, check, h.protocol == 17, &[(old, new)]);
                 }
             }
         }
