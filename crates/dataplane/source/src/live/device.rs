@@ -129,8 +129,9 @@ impl Receiver {
         self.current.is_some() || self.ring.is_ready(self.head)
     }
 
-    /// Takes frames until `each` was called for `most`, or there are no more. Returns how many there were.
-    pub fn take(&mut self, most: usize, each: &mut dyn FnMut(FrameIn<'_>)) -> usize {
+    /// Takes frames until there are `most` packets, or no more frames. `each` returns how many packets were
+    /// made of its frame, which counts as one at least. Returns how many there were.
+    pub fn take(&mut self, most: usize, each: &mut dyn FnMut(FrameIn<'_>) -> usize) -> usize {
         let mut count = 0;
         while count < most {
             if self.current.is_none() {
@@ -151,8 +152,7 @@ impl Receiver {
                 let bytes = &block[start..start + found.captured as usize];
                 let work = work_left(block, &found);
                 let (ts_ns, wire_len, kind) = (found.ts_ns, found.wire_len, found.kind);
-                each(FrameIn { bytes, ts_ns, wire_len, kind, work });
-                count += 1;
+                count += each(FrameIn { bytes, ts_ns, wire_len, kind, work }).max(1);
             }
             if frame.is_last() {
                 self.current = None;
