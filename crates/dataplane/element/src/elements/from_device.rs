@@ -174,6 +174,7 @@ impl Element for FromDevice {
             return false;
         }
         let mut batch = Batch::default();
+        let mut error = None;
         let taken = self.open.with(|Open { receiver, watch }| {
             let link = receiver.link();
             let taken = receiver.take(self.burst, &mut |frame| self.take(cx, frame, link, &mut batch));
@@ -188,18 +189,21 @@ impl Element for FromDevice {
                             cx.timer_after(0, Nanos(SECOND));
                         }
                     }
-                    Err(e) => self.open.fail(cx, &e.to_string()),
+                    Err(e) => error = Some(e.to_string()),
                 }
             }
             taken
         });
+        if let Some(error) = error {
+            self.open.fail(cx, &error);
+        }
         let Some(taken) = taken else { return false };
         add(&self.count, batch.len());
         cx.push(0, batch);
         taken > 0
     }
 
-    /// Looks at an interface that is down.
+    /// Looks at an interface that is down, or opens one that was removed.
     fn run_timer(&self, cx: &Cx<'_>, _: usize) {
         cx.reschedule();
     }
@@ -215,7 +219,7 @@ impl Element for FromDevice {
         if old.settings != self.settings || self.open.is_open() {
             return;
         }
-        if let Some(open) = old.open.take() {
+        if let Some(open) = old.open.take().filter(|open| open.receiver.has_its_name()) {
             open.watch.adopt(cx.router.waker(cx.me));
             self.open.set(open);
         }

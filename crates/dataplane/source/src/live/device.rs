@@ -119,6 +119,11 @@ impl Receiver {
         self.link
     }
 
+    /// Returns whether the name by which it was opened is still that of its interface.
+    pub fn has_its_name(&self) -> bool {
+        socket::index(&self.interface).is_ok_and(|index| index == self.index)
+    }
+
     /// Returns the size of the ring in bytes.
     pub fn bytes(&self) -> usize {
         self.ring.bytes()
@@ -170,7 +175,7 @@ impl Receiver {
     pub fn look(&mut self) -> Result<Option<String>, SourceError> {
         let socket = self.ring.socket();
         let state = socket.wait(0).and_then(|()| match self.is_down {
-            true => socket.is_up(&self.interface, self.index),
+            true => socket.is_up(self.index),
             false => Ok(true),
         });
         match state {
@@ -210,7 +215,8 @@ impl Receiver {
 /// An interface to which frames are sent.
 pub struct Sender {
     socket: Socket,
-    link: LinkType,
+    interface: String,
+    link: socket::Link,
 }
 
 /// The reason why a frame was not sent.
@@ -237,11 +243,21 @@ impl Sender {
     /// Returns an error without the rights, or if there is no such interface.
     pub fn open(interface: &str) -> Result<Self, SourceError> {
         let (socket, link) = socket::open_to_send(interface)?;
-        Ok(Self { socket, link: link.link })
+        Ok(Self { socket, interface: interface.to_owned(), link })
     }
 
     pub fn link(&self) -> LinkType {
-        self.link
+        self.link.link
+    }
+
+    /// Returns whether the interface was removed.
+    pub fn is_gone(&self) -> bool {
+        self.socket.is_up(self.link.index).is_err()
+    }
+
+    /// Returns whether the name by which it was opened is still that of its interface.
+    pub fn has_its_name(&self) -> bool {
+        socket::index(&self.interface).is_ok_and(|index| index == self.link.index)
     }
 
     /// Sends whole frames in one system call, at most [`Sender::MOST`]. Returns how many were sent.
