@@ -15,6 +15,9 @@ use super::{
 /// The largest number of steps of one rule, and so the depth of the search for them.
 const MAX_STEPS: usize = 128;
 
+/// The most bytes of a text that alerts state, so that they fit a record.
+pub const MOST_TEXT: usize = 8 << 10;
+
 /// The context that the options of a rule refer to.
 pub struct Context<'a> {
     pub start: &'a mut Start,
@@ -53,6 +56,16 @@ pub fn read(piece: Piece<'_>, context: &mut Context<'_>) -> Result<Options, Wron
             None => return wrong(value.at, "`:` or `;`"),
         };
         context.start.option();
+        let is_text = matches!(name.text, "msg" | "metadata" | "classtype" | "reference");
+        if value.text.len() + options.metadata.len() > MOST_TEXT && is_text {
+            let reason = format!("{} of more than {MOST_TEXT} bytes", name.text);
+            context.unsupported.push(reason);
+        }
+        // A file that was not in UTF-8 has this character instead of its own bytes.
+        if value.text.contains(char::REPLACEMENT_CHARACTER) && !is_text {
+            let reason = "bytes that are no UTF-8: a content states them as |e9|".to_owned();
+            context.unsupported.push(reason);
+        }
         options.option(name, value, context, &mut names)?;
         rest = rest.from(end + 1).skip_space();
     }
