@@ -37,9 +37,9 @@ pings :: ICMPPingRewriter(pattern wan 1024-65535# - - 0 1, drop);
 
 // Who may send what. An entry of `flows` is found by addresses and ports alone, whichever side a packet comes
 // from, so that neither side may use addresses of the other one, nor those that no host has.
-own :: IPFilter(allow src net lan and not src host lan);
+own :: IPFilter(allow src net lan:ipnet and not src host lan);
 entry :: IPFilter(
-  drop src net lan or src host wan or src net 0.0.0.0/8 or src net 127.0.0.0/8 or src net 224.0.0.0/3,
+  drop src net lan:ipnet or src host wan or src net 0.0.0.0/8 or src net 127.0.0.0/8 or src net 224.0.0.0/3,
   allow dst host wan);
 
 // Out of the house.

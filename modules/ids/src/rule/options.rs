@@ -56,16 +56,7 @@ pub fn read(piece: Piece<'_>, context: &mut Context<'_>) -> Result<Options, Wron
             None => return wrong(value.at, "`:` or `;`"),
         };
         context.start.option();
-        let is_text = matches!(name.text, "msg" | "metadata" | "classtype" | "reference");
-        if value.text.len() + options.metadata.len() > MOST_TEXT && is_text {
-            let reason = format!("{} of more than {MOST_TEXT} bytes", name.text);
-            context.unsupported.push(reason);
-        }
-        // A file that was not in UTF-8 has this character instead of its own bytes.
-        if value.text.contains(char::REPLACEMENT_CHARACTER) && !is_text {
-            let reason = "bytes that are no UTF-8: a content states them as |e9|".to_owned();
-            context.unsupported.push(reason);
-        }
+        options.check_text(name.text, value.text, context.unsupported);
         options.option(name, value, context, &mut names)?;
         rest = rest.from(end + 1).skip_space();
     }
@@ -90,6 +81,24 @@ fn end(text: &str) -> Option<usize> {
 }
 
 impl Options {
+    /// Notes why a rule with this value cannot be used as it was meant.
+    #[inline(never)]
+    fn check_text(&self, name: &str, value: &str, unsupported: &mut Vec<String>) {
+        let length = match name {
+            "metadata" => self.metadata.len() + value.len(),
+            "msg" | "classtype" => value.len(),
+            "reference" => 0,
+            // A file that was not in UTF-8 has this character instead of its own bytes.
+            _ if value.contains(char::REPLACEMENT_CHARACTER) => {
+                return unsupported.push("bytes that are no UTF-8: a content states them as |e9|".to_owned());
+            }
+            _ => 0,
+        };
+        if length > MOST_TEXT {
+            unsupported.push(format!("{name} of more than {MOST_TEXT} bytes"));
+        }
+    }
+
     #[inline(never)]
     fn option(
         &mut self,
