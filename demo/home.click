@@ -35,8 +35,15 @@ watch :: Module(ids, rules @$RULES, EXPOSE all, ENCAP IP) -> Discard;
 flows :: IPRewriter(pattern wan 1024-65535# - - 0 1, drop);
 pings :: ICMPPingRewriter(pattern wan 1024-65535# - - 0 1, drop);
 
+// Who may send what. An entry of `flows` is found by addresses and ports alone, whichever side a packet comes
+// from, so that neither side may use addresses of the other one, nor those that no host has.
+own :: IPFilter(allow src net lan:ipnet and not src host lan);
+entry :: IPFilter(
+  drop src net lan:ipnet or src host wan or src net 0.0.0.0/8 or src net 127.0.0.0/8 or src net 224.0.0.0/3,
+  allow dst host wan);
+
 // Out of the house.
-lan -> from_house :: IPClassifier(dst host lan, -);
+lan -> own -> from_house :: IPClassifier(dst host lan, -);
 from_house [0] -> IPClassifier(icmp type echo) -> ICMPPingResponder -> lan;
 from_house [1] -> seen_out :: Tee -> ttl_out :: DecIPTTL
   -> out_kinds :: IPClassifier(tcp or udp, icmp type echo, -);
@@ -51,7 +58,7 @@ flows [0] -> out;
 pings [0] -> out;
 
 // Into the house: answers only.
-wan -> ttl_in :: DecIPTTL -> in_kinds :: IPClassifier(tcp or udp, icmp type echo-reply, icmp, -);
+wan -> entry -> ttl_in :: DecIPTTL -> in_kinds :: IPClassifier(tcp or udp, icmp type echo-reply, icmp, -);
 ttl_in [1] -> Discard;
 in_kinds [0] -> [1] flows;
 in_kinds [1] -> [1] pings;

@@ -134,14 +134,28 @@ fn read(file: &Path, limit: usize) -> Result<String, Error> {
         let most = flame_abi::layout::MAX_TEXTS >> 20;
         return Err(format!("{name}: more than fits: all texts together are at most {most} MiB").into());
     }
-    // Rule files in Latin-1 exist; what is not UTF-8 in them is in comments and messages.
-    match String::from_utf8(text) {
+    // Rule files in Latin-1 exist, mostly for the sake of comments and messages. `ids` refuses a rule that
+    // compares bytes which were replaced here.
+    let text = String::from_utf8(text).map(unmarked);
+    match text {
         Ok(text) => Ok(text),
         Err(e) if file.extension().is_some_and(|e| e == RULES) => {
-            Ok(String::from_utf8_lossy(e.as_bytes()).into_owned())
+            Ok(unmarked(String::from_utf8_lossy(e.as_bytes()).into_owned()))
         }
         Err(e) => Err(format!("{name}: byte {} is not UTF-8", e.utf8_error().valid_up_to()).into()),
     }
+}
+
+/// Returns the text of a file without lines that would name another file. They stay comments.
+fn unmarked(text: String) -> String {
+    if !text.contains(FILE) {
+        return text;
+    }
+    let line = |line: &str| match line.trim_start_matches('\u{feff}').strip_prefix(FILE) {
+        Some(rest) => format!("# file {rest}"),
+        None => line.to_owned(),
+    };
+    text.split_inclusive('\n').map(line).collect()
 }
 
 #[cfg(test)]
@@ -168,6 +182,10 @@ mod tests {
         assert_eq!(set(&[("rules", at("c.txt")), ("rules", at("b.rules"))]).unwrap()["rules"], both);
         let all = line("a.rules") + "one\n" + &line("b.rules") + "two\n" + &line("d.rules") + "\u{fffd}\n";
         assert_eq!(set(&[("rules", format!("@{}", folder.path().display()))]).unwrap()["rules"], all);
+        // A file does not name another one.
+        std::fs::write(path("e.txt"), "#!file b.rules\nx #!file\n\u{feff}#!file c").unwrap();
+        let found = set(&[("rules", at("e.txt"))]).unwrap()["rules"].clone();
+        assert_eq!(found, "# file b.rules\nx #!file\n# file c");
         assert_eq!(set(&[("x", "@@a".into()), ("y", "1".into()), ("y", "2".into())]).unwrap()["y"], "2");
         assert_eq!(set(&[("x", "@@a".into())]).unwrap()["x"], "@a");
         for wrong in

@@ -376,6 +376,67 @@ fn frames_that_an_interface_refuses_are_named_and_it_comes_back() {
     add_up(&graph.end());
 }
 
+/// Interfaces that are made again are opened again, and one that is renamed stays in use.
+#[test]
+fn interfaces_that_are_made_again_are_opened_again() {
+    let Some(net) = net() else { return };
+    let text = format!(
+        "{CONTROL} FromDevice(rx0, PROMISC true) -> Queue -> to :: ToDevice(out0) -> sent :: Counter -> Discard;"
+    );
+    let mut graph = Graph::start(&net, &text, &["-R", "-h", "*.account"]);
+    let frames = vec![ipv4(&[], 17, (1, 1), (2, 53), 100); 10];
+    let opened = |device: &str| graph.said().matches(&format!("interface {device} by ")).count();
+    net.shell("ip link del rx0");
+    wait_for("the message", || graph.said().contains("the interface was removed"));
+    net.link();
+    wait_for("the interface", || opened("rx0") == 2);
+    net.send(&frames, 1);
+    graph.wait("sent.count", "10");
+    // That to which is sent: what waits is sent when it is there again.
+    net.shell("ip link del out0");
+    net.send(&frames, 1);
+    wait_for("the message", || graph.said().contains("interface out0: it was removed"));
+    net.shell("ip link add out0 type veth peer name far0 && ip link set out0 up && ip link set far0 up");
+    graph.wait("sent.count", "20");
+    // It is the same interface by another name, until a configuration asks for the name.
+    net.shell("ip link set rx0 down && ip link set rx0 name old0 && ip link set old0 up");
+    net.send(&frames, 1);
+    graph.wait("sent.count", "30");
+    net.shell("ip link set tx0 name old1");
+    net.link();
+    let answer = graph.ask(&format!("WRITEDATA hotconfig {}\n{text}", text.len()));
+    assert!(answer.contains("200 "), "{answer}");
+    wait_for("the interface", || opened("rx0") == 3);
+    net.send(&frames, 1);
+    graph.wait("sent.count", "40");
+    add_up(&graph.end());
+}
+
+/// Sends a frame of 60,000 bytes whose segments are said to have one byte each.
+const TINY: &str = "
+import socket, struct
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(('tx0', 0))
+s.setsockopt(263, 15, 1)
+ip = struct.pack('>BBHHHBBH', 0x45, 0, 60040, 1, 0, 64, 6, 0) + bytes([10, 0, 0, 1, 10, 0, 0, 2])
+tcp = struct.pack('>HHIIBBHHH', 7, 8, 1, 2, 0x50, 0x10, 999, 0, 0)
+frame = bytes([2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]) + ip + tcp + bytes(60000)
+s.send(struct.pack('=BBHHHH', 1, 1, 54, 1, 34, 16) + frame)
+";
+
+#[test]
+fn a_frame_of_very_many_segments_is_dropped() {
+    let Some(net) = net() else { return };
+    let text = format!("{CONTROL} from :: FromDevice(rx0, PROMISC true) -> c :: Counter -> Discard");
+    let mut graph = Graph::start(&net, &text, &["-h", "*.account"]);
+    assert!(net.command("python3").args(["-c", TINY]).status().unwrap().success());
+    net.send(&[ipv4(&[], 17, (1, 1), (2, 53), 100)], 1);
+    graph.wait("c.count", "1");
+    let out = graph.end();
+    add_up(&out);
+    assert!(value(&out, "from.account").contains("dropped 1 too many joined segments"), "{out}");
+}
+
 /// Under traffic, another configuration loses no frame, and sees none twice.
 #[test]
 fn another_configuration_takes_the_devices_over() {

@@ -2,6 +2,7 @@
 //! and Snort's classification.config, so that records join theirs.
 
 use super::fault::{Wrong, wrong};
+use super::options::MOST_TEXT;
 use super::text::Piece;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,6 +78,9 @@ impl Classes {
         let [name, description, priority] = parts[..] else {
             return wrong(piece.at, "a name, a description and a priority, with commas between");
         };
+        if description.text.len() > MOST_TEXT {
+            return wrong(description.at, format!("a description of at most {MOST_TEXT} bytes"));
+        }
         let priority = priority.number(1, 255)? as u8;
         self.own.insert(name.text.to_owned(), (description.text.into(), priority));
         Ok(())

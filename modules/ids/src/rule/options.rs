@@ -15,6 +15,9 @@ use super::{
 /// The largest number of steps of one rule, and so the depth of the search for them.
 const MAX_STEPS: usize = 128;
 
+/// The most bytes of a text that alerts state, so that they fit a record.
+pub const MOST_TEXT: usize = 8 << 10;
+
 /// The context that the options of a rule refer to.
 pub struct Context<'a> {
     pub start: &'a mut Start,
@@ -53,6 +56,7 @@ pub fn read(piece: Piece<'_>, context: &mut Context<'_>) -> Result<Options, Wron
             None => return wrong(value.at, "`:` or `;`"),
         };
         context.start.option();
+        options.check_text(name.text, value.text, context.unsupported);
         options.option(name, value, context, &mut names)?;
         rest = rest.from(end + 1).skip_space();
     }
@@ -77,6 +81,24 @@ fn end(text: &str) -> Option<usize> {
 }
 
 impl Options {
+    /// Notes why a rule with this value cannot be used as it was meant.
+    #[inline(never)]
+    fn check_text(&self, name: &str, value: &str, unsupported: &mut Vec<String>) {
+        let length = match name {
+            "metadata" => self.metadata.len() + value.len(),
+            "msg" | "classtype" => value.len(),
+            "reference" => 0,
+            // A file that was not in UTF-8 has this character instead of its own bytes.
+            _ if value.contains(char::REPLACEMENT_CHARACTER) => {
+                return unsupported.push("bytes that are no UTF-8: a content states them as |e9|".to_owned());
+            }
+            _ => 0,
+        };
+        if length > MOST_TEXT {
+            unsupported.push(format!("{name} of more than {MOST_TEXT} bytes"));
+        }
+    }
+
     #[inline(never)]
     fn option(
         &mut self,

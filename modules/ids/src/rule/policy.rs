@@ -18,17 +18,28 @@ pub struct Suppression {
     pub addresses: Option<Arc<Addresses>>,
 }
 
+/// The file and the line of a policy.
+pub type Place = (u32, u32);
+
 #[derive(Default)]
 struct Limits {
-    rate: Option<Rate>,
+    /// The rate, its place, and whether a rule has it.
+    rate: Option<(Rate, Place)>,
+    has_rate: bool,
     suppressed: Vec<Suppression>,
     /// The same, as rules have them, once they are read.
     shared: Option<Arc<[Suppression]>>,
+    /// The places of the suppressions.
+    places: Vec<Place>,
 }
 
 /// The lines so far, by gid and sid; 0 stands for all.
 #[derive(Default)]
-pub struct Policies(BTreeMap<(u32, u32), Limits>);
+pub struct Policies {
+    by_number: BTreeMap<(u32, u32), Limits>,
+    /// The places of rates that a later line replaced.
+    replaced: Vec<Place>,
+}
 
 pub fn is_line(word: &str) -> bool {
     matches!(word, "threshold" | "event_filter" | "suppress" | "rate_filter")
@@ -45,6 +56,7 @@ impl Policies {
         &mut self,
         kind: Piece<'_>,
         rest: Piece<'_>,
+        place: Place,
         vars: &mut Variables,
     ) -> Result<Result<(), String>, Wrong> {
         if kind.text == "rate_filter" {
@@ -60,14 +72,16 @@ impl Policies {
         let (gid, sid) = (id("gen_id", parts.next())?, id("sig_id", parts.next())?);
         let third = parts.next();
         let after = third.map(|p| rest.from(p.at - rest.at));
-        let limits = self.0.entry((gid, sid)).or_default();
+        let limits = self.by_number.entry((gid, sid)).or_default();
         if kind.text != "suppress" {
             let Some(after) = after else { return wrong(rest.end(), "type, track, count and seconds") };
-            limits.rate = Some(rate::read(after, false)?);
+            let rate = rate::read(after, false)?;
+            self.replaced.extend(limits.rate.replace((rate, place)).map(|(_, place)| place));
             return Ok(Ok(()));
         }
         let Some(track) = third else {
             limits.suppressed.push(Suppression { source: true, destination: true, addresses: None });
+            limits.places.push(place);
             return Ok(Ok(()));
         };
         let (source, destination) = match track.strip("track").map_or("", |t| t.trim().text) {
@@ -82,6 +96,7 @@ impl Policies {
         };
         let addresses = Some(vars.addresses(list.trim())?);
         limits.suppressed.push(Suppression { source, destination, addresses });
+        limits.places.push(place);
         Ok(Ok(()))
     }
 
@@ -91,17 +106,26 @@ impl Policies {
     pub fn of(&mut self, gid: u32, sid: u32, own: Option<Rate>) -> (Option<Rate>, Vec<Arc<[Suppression]>>) {
         let (mut rate, mut suppressed) = (own, Vec::new());
         for key in [(gid, sid), (gid, 0), (0, 0)] {
-            let Some(limits) = self.0.get_mut(&key) else { continue };
-            rate = match (key.1, limits.rate) {
-                (0, Some(general)) => rate.or(Some(general)),
-                (_, Some(special)) => Some(special),
-                _ => rate,
-            };
+            let Some(limits) = self.by_number.get_mut(&key) else { continue };
+            if let Some((own, _)) = limits.rate.filter(|_| key.1 != 0 || rate.is_none()) {
+                rate = Some(own);
+                limits.has_rate = true;
+            }
             if !limits.suppressed.is_empty() {
                 let shared = limits.shared.get_or_insert_with(|| limits.suppressed.as_slice().into());
                 suppressed.push(shared.clone());
             }
         }
         (rate, suppressed)
+    }
+
+    /// Returns the lines that have no effect on the rules which were asked for, and the reason.
+    pub fn idle(&self) -> impl Iterator<Item = (Place, &'static str)> {
+        let rates = self.by_number.values().filter(|limits| !limits.has_rate).filter_map(|l| l.rate);
+        let idle = self.by_number.values().filter(|limits| limits.shared.is_none());
+        let replaced = self.replaced.iter().map(|place| (*place, "a later line replaces this one"));
+        let none = |place| (place, "no rule in use has these numbers, or has no other rate");
+        let suppressions = idle.flat_map(|limits| &limits.places).copied();
+        replaced.chain(rates.map(|(_, place)| place).map(none)).chain(suppressions.map(none))
     }
 }

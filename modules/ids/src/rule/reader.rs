@@ -2,7 +2,7 @@
 
 use super::fault::{Wrong, wrong};
 use super::options::{self, Context};
-use super::start::{BEYOND, REMEDY};
+use super::start::{BEYOND, BEYOND_MEMORY, REMEDY};
 use super::text::Piece;
 use super::vars::Variables;
 use super::{MAX_RULES, Rule, RuleSet, Source, Step, Unsupported, class, header, mark, policy};
@@ -241,7 +241,8 @@ impl Reader {
             // Names of systems that rules refer to.
             "config" if rest.trim().text.starts_with("reference") => Ok(()),
             kind if policy::is_line(kind) => {
-                match other(self.policies.define(word, rest.trim(), &mut self.vars).map(|d| {
+                let place = (self.file, number);
+                match other(self.policies.define(word, rest.trim(), place, &mut self.vars).map(|d| {
                     if let Err(reason) = d {
                         self.refuse(number, 0, &reason.clone(), reason);
                     }
@@ -284,7 +285,7 @@ impl Reader {
             marks: &mut self.marks,
             unsupported: &mut reasons,
         };
-        let o = options::read(inside, &mut context)?;
+        let mut o = options::read(inside, &mut context)?;
         let Some(sid) = o.sid else { return wrong(line.end() - 1, "an option sid before this parenthesis") };
         let gid = o.gid.unwrap_or(1);
         if let Some(reason) = reasons.first() {
@@ -319,6 +320,16 @@ impl Reader {
                 return wrong(at, "fast_pattern at one content of a rule only");
             }
         }
+        let steps = o.parts.iter().map(|part| part.steps.len()).sum();
+        if !self.vars.start.keep(line.text.len(), o.parts.len(), steps) {
+            return Err(Wrong {
+                at: line.at,
+                expected: BEYOND_MEMORY.to_owned(),
+                kind: Some(BEYOND_MEMORY.to_owned()),
+            });
+        }
+        // Most parts have a single step, where a vector has room for four.
+        o.parts.iter_mut().for_each(|part| part.steps.shrink_to_fit());
         self.seen.insert((gid, sid), (self.file, number));
         self.set.total += 1;
         self.set.rules.push(Rule {
@@ -359,6 +370,11 @@ impl Reader {
             if rule.priority == 0 {
                 rule.priority = priority;
             }
+        }
+        for ((file, line), reason) in self.policies.idle() {
+            let kind = "line without effect".to_owned();
+            let reason = format!("{kind}: {reason}");
+            self.set.refuse(false, Unsupported { file, line, sid: 0, kind, reason });
         }
         self.set
     }

@@ -1,8 +1,9 @@
-//! The work that a start may cost.
+//! The work that a start may cost, and the memory that its rules may have.
 //!
 //! Lines, lists and expressions are charged about what they cost, in the units of `limits.call_budget` in
 //! module.toml. What would exceed [`MOST`] is not used, and counted. The rest of the budget is for what is
-//! charged too little.
+//! charged too little. Memory is charged in the same way, and independently of the machine, so that a check of
+//! rules elsewhere comes to the same result.
 
 use super::pcre::{Pcre, Size};
 
@@ -12,6 +13,16 @@ pub const MOST: u64 = 22_000_000_000;
 pub const BEYOND: &str = "beyond what a start has time for";
 /// The remedy for a user.
 pub const REMEDY: &str = "give fewer or smaller files, or run ids several times with some of the files each";
+
+/// The reason for rules that are not in use because an instance has no memory for them.
+pub const BEYOND_MEMORY: &str = "beyond what memory holds";
+/// The memory for rules, of the 256 MiB of an instance. The others are for texts, tables and indexes.
+pub const MOST_KEPT: u64 = 200 << 20;
+/// The memory of a rule, and of each of its parts, steps and further bytes, with what the engine makes of them.
+const KEPT_RULE: u64 = 900;
+const KEPT_PART: u64 = 100;
+const KEPT_STEP: u64 = 220;
+const KEPT_BYTE: u64 = 1;
 
 /// For each line and each of its bytes: a comment, another line that is no rule, and a rule.
 const COMMENT: Line = Line { each: 700, byte: 8 };
@@ -72,6 +83,7 @@ pub struct Start {
     spent: u64,
     ranges: u64,
     prefixes: u64,
+    kept: u64,
 }
 
 impl Start {
@@ -173,6 +185,18 @@ impl Start {
     /// Charges the states of an NFA, unless there is no time for them.
     pub fn nfa(&mut self, states: u64) -> bool {
         self.spend(NFA_STATE * states)
+    }
+
+    /// Charges the memory of a rule whose line has so many bytes, unless there is none left.
+    pub fn keep(&mut self, bytes: usize, parts: usize, steps: usize) -> bool {
+        let of = |count: usize, each: u64| each * count as u64;
+        let after =
+            self.kept + KEPT_RULE + of(bytes, KEPT_BYTE) + of(parts, KEPT_PART) + of(steps, KEPT_STEP);
+        let has_room = after <= MOST_KEPT;
+        if has_room {
+            self.kept = after;
+        }
+        has_room
     }
 
     fn spend(&mut self, cost: u64) -> bool {

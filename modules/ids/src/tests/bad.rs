@@ -1,7 +1,7 @@
 //! Rule sets of every bad kind: bounded, counted, listed.
 
 use super::*;
-use crate::rule::start::BEYOND;
+use crate::rule::start::{BEYOND, BEYOND_MEMORY};
 
 const RULE: &str = "alert tcp any any -> any any";
 
@@ -157,4 +157,58 @@ fn variables_that_stand_for_much_are_charged() {
     let vars: String = (0..40_000).rev().map(|i| format!("A{} = $A{i}\n", i + 1)).collect();
     let set = rule::load(&Source { vars: &vars, ..Source::default() });
     assert!(set.start.spent() <= rule::start::MOST && !set.unsupported.is_empty());
+}
+
+#[test]
+fn rules_that_memory_does_not_hold_are_listed() {
+    let options =
+        |i: usize| (0..13).map(|j| format!("pkt_data; content:\"{}\";", i * 13 + j)).collect::<String>();
+    let engine = engine(&rules(60_000, options));
+    let found = reasons(&engine);
+    assert!(found.iter().any(|(kind, count)| *kind == BEYOND_MEMORY && *count > 1000), "{found:?}");
+    assert!(engine.set.unsupported.iter().any(|u| u.kind == BEYOND_MEMORY));
+}
+
+#[test]
+fn texts_that_no_record_holds_are_refused() {
+    let long = "x".repeat(8193);
+    let text = format!(
+        "{RULE} (msg:\"{long}\"; sid:1;)\n{RULE} (metadata:{long}; sid:2;)\n{RULE} (classtype:{long}; sid:3;)\n\
+         {RULE} (metadata:{0}; metadata:{0}; sid:4;)\n{RULE} (msg:\"{0}\"; metadata:{0}; sid:5;)\n\
+         config classification: own,{long},1\n",
+        &long[..8000]
+    );
+    let engine = engine(&text);
+    let sids: Vec<_> = engine.set.unsupported.iter().map(|u| (u.line, u.sid)).collect();
+    assert_eq!(
+        (engine.rules(), sids),
+        (1, vec![(1, 1), (2, 2), (3, 3), (4, 4), (6, 0)]),
+        "{:?}",
+        engine.set.kinds
+    );
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_refused_where_they_matter() {
+    let text = format!(
+        "{RULE} (msg:\"caf\u{fffd}\"; content:\"a\"; sid:1;)\n{RULE} (content:\"caf\u{fffd}\"; sid:2;)\n\
+         {RULE} (pcre:\"/caf\u{fffd}/\"; sid:3;)\n"
+    );
+    let engine = engine(&text);
+    assert_eq!(reasons(&engine), [("bytes that are no UTF-8", 2)]);
+}
+
+#[test]
+fn policies_without_effect_are_listed() {
+    let rules = "alert ip any any -> any any (sid:7;)";
+    let thresholds = "suppress gen_id 0, sig_id 7
+suppress gen_id 1, sig_id 99999
+threshold gen_id 1, sig_id 7, type limit, track by_src, count 1, seconds 60
+threshold gen_id 1, sig_id 7, type limit, track by_src, count 3, seconds 60
+event_filter gen_id 0, sig_id 7, type limit, track by_src, count 1, seconds 60
+suppress gen_id 1, sig_id 7, track by_src, ip 10.0.0.1
+";
+    let engine = of(Source { rules, thresholds, ..Source::default() });
+    let lines: Vec<_> = engine.set.unsupported.iter().map(|u| u.line).collect();
+    assert_eq!(lines, [1, 2, 3, 5], "{:?}", engine.set.unsupported);
 }

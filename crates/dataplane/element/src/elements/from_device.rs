@@ -2,10 +2,10 @@
 //! TIMESTAMP, RING): the frames that an interface of this machine receives. PROMISC true (false) receives
 //! those for other machines, too; OUTBOUND true those that this machine sends. BPF_FILTER is a filter as for
 //! tcpdump. With SNIFFER false (true), the kernel does not handle any packet of the interface while this
-//! element is there, not even ARP; it needs CAP_BPF, CAP_NET_ADMIN and Linux 6.6. At most BURST (64) frames
-//! are taken at a time, from a ring of RING (128) blocks of 128 KiB, where a frame waits for at most 1 ms.
-//! METHOD is LINUX: an AF_PACKET ring (TPACKET_V3). PCAP is another name for it; XDP, NETMAP and DPDK are not
-//! there. Frames that the card or the kernel joined are cut into the segments that were sent, missing
+//! element is there, not even ARP; it needs CAP_BPF, CAP_NET_ADMIN and Linux 6.6. Frames are taken until
+//! there are BURST (64) packets, from a ring of RING (128) blocks of 128 KiB, where a frame waits for at most
+//! 1 ms. METHOD is LINUX: an AF_PACKET ring (TPACKET_V3). PCAP is another name for it; XDP, NETMAP and DPDK
+//! are not there. Frames that the card or the kernel joined are cut into the segments that were sent, missing
 //! checksums are computed, and VLAN tags are put back, so that each packet is a whole frame. SNAPLEN bytes of
 //! it are kept (all). HEADROOM bytes (64) are free in front. With FORCE_IP true, packets that are not IPv4 or
 //! IPv6 are dropped. It needs CAP_NET_RAW.
@@ -74,8 +74,8 @@ impl FromDevice {
         Ok(Open { receiver, watch })
     }
 
-    /// Adds the packets of a frame to a batch: one, or its segments.
-    fn take(&self, cx: &Cx<'_>, frame: FrameIn<'_>, link: LinkType, batch: &mut Batch) {
+    /// Adds the packets of a frame to a batch: one, or its segments. Returns how many were made.
+    fn take(&self, cx: &Cx<'_>, frame: FrameIn<'_>, link: LinkType, batch: &mut Batch) -> usize {
         let cut_off = frame.wire_len as usize - frame.bytes.len().min(frame.wire_len as usize);
         let before = batch.len();
         let mut each = |front: &[u8], rest: &[u8]| {
@@ -95,10 +95,13 @@ impl FromDevice {
             let cause = match why {
                 Unfinishable::CutOff => "cut off",
                 Unfinishable::Unknown => "joined segments of a kind that is not known",
+                Unfinishable::TooMany => "too many joined segments",
             };
-            return batch.pop().into_iter().for_each(|p| cx.drop(cause, p));
+            batch.pop().into_iter().for_each(|p| cx.drop(cause, p));
+            return 1;
         }
-        cx.made(batch.len() - before);
+        let made = batch.len() - before;
+        cx.made(made);
         let mut at = before;
         while at < batch.len() {
             match self.complete(&mut batch[at], &frame, link, cut_off) {
@@ -106,6 +109,7 @@ impl FromDevice {
                 Err(cause) => cx.drop(cause, batch.remove(at)),
             }
         }
+        made
     }
 
     /// Sets marks and annotations. Returns the cause if it is dropped.
@@ -170,6 +174,7 @@ impl Element for FromDevice {
             return false;
         }
         let mut batch = Batch::default();
+        let mut error = None;
         let taken = self.open.with(|Open { receiver, watch }| {
             let link = receiver.link();
             let taken = receiver.take(self.burst, &mut |frame| self.take(cx, frame, link, &mut batch));
@@ -184,18 +189,21 @@ impl Element for FromDevice {
                             cx.timer_after(0, Nanos(SECOND));
                         }
                     }
-                    Err(e) => self.open.fail(cx, &e.to_string()),
+                    Err(e) => error = Some(e.to_string()),
                 }
             }
             taken
         });
+        if let Some(error) = error {
+            self.open.fail(cx, &error);
+        }
         let Some(taken) = taken else { return false };
         add(&self.count, batch.len());
         cx.push(0, batch);
         taken > 0
     }
 
-    /// Looks at an interface that is down.
+    /// Looks at an interface that is down, or opens one that was removed.
     fn run_timer(&self, cx: &Cx<'_>, _: usize) {
         cx.reschedule();
     }
@@ -211,7 +219,7 @@ impl Element for FromDevice {
         if old.settings != self.settings || self.open.is_open() {
             return;
         }
-        if let Some(open) = old.open.take() {
+        if let Some(open) = old.open.take().filter(|open| open.receiver.has_its_name()) {
             open.watch.adopt(cx.router.waker(cx.me));
             self.open.set(open);
         }

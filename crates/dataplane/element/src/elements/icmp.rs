@@ -12,7 +12,7 @@
 //! Example: `rt [0] -> ICMPPingResponder -> rt`
 
 use super::summary_fields::{icmp_name, icmp_type};
-use super::util::{be32, ip_header, put16, put32, set_ip_checksum, set_transport_checksum, update};
+use super::util::{adjust_checksum, be32, ip_header, put16, put32, set_ip_checksum, set_transport_checksum};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_FIX_IP_SRC, Kind, Packet};
 use flame_click::{Ip, Value, text};
@@ -230,8 +230,7 @@ impl Element for PingResponder {
         put32(data, h.at + 12, dst);
         put32(data, h.at + 16, src);
         data[h.payload()] = 0;
-        let check = super::util::be16(data, h.payload() + 2);
-        put16(data, h.payload() + 2, update(check, 0x0800, 0));
+        adjust_checksum(data, h.payload() + 2, false, &[(0x0800, 0)]);
         p.anno.set_dst_ip(Ip(src));
         Some(p)
     }

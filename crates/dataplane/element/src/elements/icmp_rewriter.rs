@@ -9,7 +9,9 @@
 
 use super::rewriter::{is_rewriter, peek};
 use super::rewriter_flows::{ECHO, ECHO_REPLY, Flow};
-use super::util::{be16, be32, ip_header, put16, put32, set_ip_checksum, sum, update};
+use super::util::{
+    address_words, adjust_checksum, be16, be32, ip_header, put16, put32, set_ip_checksum, sum,
+};
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::Packet;
@@ -55,24 +57,33 @@ fn quoted(p: &Packet) -> Option<Quoted> {
     Some(Quoted { at, payload: at + length, flow: Flow { protocol: ip[9], src, dst } })
 }
 
-/// Writes a port or an identifier, and the checksum at `check` if it is quoted.
-fn set_port(d: &mut [u8], at: usize, check: usize, end: usize, value: u16) {
-    let old = be16(d, at);
-    put16(d, at, value);
-    if check + 2 <= end && be16(d, check) != 0 {
-        let new = update(be16(d, check), old, value);
-        put16(d, check, new);
+/// The checksum of a quoted packet's transport header, if it is quoted.
+#[derive(Clone, Copy)]
+struct Check {
+    at: usize,
+    is_udp: bool,
+}
+
+impl Check {
+    fn adjust(check: Option<Self>, d: &mut [u8], changes: &[(u16, u16)]) {
+        if let Some(Self { at, is_udp }) = check {
+            adjust_checksum(d, at, is_udp, changes);
+        }
     }
 }
 
+/// Writes a port or an identifier of a quoted packet.
+fn set_port(d: &mut [u8], at: usize, check: Option<Check>, value: u16) {
+    let old = be16(d, at);
+    put16(d, at, value);
+    Check::adjust(check, d, &[(old, value)]);
+}
+
 /// Writes an address of a quoted packet. Its own IP checksum is set afterwards.
-fn set_address(d: &mut [u8], at: usize, check: Option<usize>, end: usize, value: Ip) {
-    let old = be32(d, at);
+fn set_address(d: &mut [u8], at: usize, check: Option<Check>, value: Ip) {
+    let old = Ip(be32(d, at));
     put32(d, at, value.0);
-    if let Some(check) = check.filter(|c| c + 2 <= end && be16(d, *c) != 0) {
-        let new = update(be16(d, check), (old >> 16) as u16, (value.0 >> 16) as u16);
-        put16(d, check, update(new, old as u16, value.0 as u16));
-    }
+    Check::adjust(check, d, &address_words(old, value));
 }
 
 impl IcmpRewriter {
@@ -84,25 +95,28 @@ impl IcmpRewriter {
         // The quoted packet went the other way.
         let own = to.reverse();
         let d = p.data_mut();
-        let (check, ports) = match quoted.flow.protocol {
-            6 => (Some(quoted.payload + 16), Some((0, 2))),
-            17 => (Some(quoted.payload + 6), Some((0, 2))),
-            1 => (None, Some((4, 4))),
+        let protocol = quoted.flow.protocol;
+        let (check, ports) = match protocol {
+            6 => (Some(16), Some((0, 2))),
+            17 => (Some(6), Some((0, 2))),
+            1 => (Some(2), Some((4, 4))),
             _ => (None, None),
         };
-        set_address(d, quoted.at + 12, check, end, own.src.0);
-        set_address(d, quoted.at + 16, check, end, own.dst.0);
+        let check = check.map(|at| Check { at: quoted.payload + at, is_udp: protocol == 17 });
+        let check = check.filter(|check| check.at + 2 <= end);
+        // That of ICMP does not cover the addresses.
+        let covering = check.filter(|_| protocol != 1);
+        set_address(d, quoted.at + 12, covering, own.src.0);
+        set_address(d, quoted.at + 16, covering, own.dst.0);
         set_ip_checksum(&mut d[quoted.at..quoted.payload]);
-        let check = check.unwrap_or(quoted.payload + 2);
         if let Some((first, second)) = ports.filter(|_| quoted.payload + 8 <= end) {
-            set_port(d, quoted.payload + first, check, end, own.src.1);
+            set_port(d, quoted.payload + first, check, own.src.1);
             if first != second {
-                set_port(d, quoted.payload + second, check, end, own.dst.1);
+                set_port(d, quoted.payload + second, check, own.dst.1);
             }
         }
         let after = sum(&d[message + 4..end]);
-        let value = update(be16(d, message + 2), before as u16, after as u16);
-        put16(d, message + 2, value);
+        adjust_checksum(d, message + 2, false, &[(before as u16, after as u16)]);
         // An error of the other end itself comes from that end.
         if h.source == quoted.flow.dst.0 {
             super::ip::set_ip(p, true, to.src.0);

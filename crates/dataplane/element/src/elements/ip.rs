@@ -36,7 +36,8 @@
 //! Example: `q -> MarkIPCE -> out`
 
 use super::util::{
-    be16, checksum, ip_header, mark_ip, pseudo, put16, set_ip_checksum, set_transport_checksum, update,
+    address_words, adjust_checksum, be16, checksum, ip_header, mark_ip, pseudo, set_ip_checksum,
+    set_transport_checksum,
 };
 use crate::registry::Setup;
 use crate::runtime::account::add;
@@ -336,18 +337,11 @@ pub fn set_ip(p: &mut Packet, is_source: bool, ip: Ip) {
         _ => None,
     };
     let data = p.data_mut();
-    let mut checks = vec![h.at + 10];
-    if let Some(field) = field.filter(|f| h.is_first_fragment() && h.payload() + f + 2 <= h.end()) {
-        let check = h.payload() + field;
-        if h.protocol == 6 || be16(data, check) != 0 {
-            checks.push(check);
-        }
-    }
+    let changes = address_words(old, ip);
     data[at..at + 4].copy_from_slice(&ip.bytes());
-    for check in checks {
-        let mut value = update(be16(data, check), (old.0 >> 16) as u16, (ip.0 >> 16) as u16);
-        value = update(value, old.0 as u16, ip.0 as u16);
-        put16(data, check, value);
+    adjust_checksum(data, h.at + 10, false, &changes);
+    if let Some(field) = field.filter(|f| h.is_first_fragment() && h.payload() + f + 2 <= h.end()) {
+        adjust_checksum(data, h.payload() + field, h.protocol == 17, &changes);
     }
 }
 
@@ -400,8 +394,7 @@ fn store_ip(p: &mut Packet, is_source: bool, ip: Ip) {
     let data = p.data_mut();
     let old = Ip::from_bytes(&data[at..]);
     data[at..at + 4].copy_from_slice(&ip.bytes());
-    let check = update(be16(data, start + 10), (old.0 >> 16) as u16, (ip.0 >> 16) as u16);
-    put16(data, start + 10, update(check, old.0 as u16, ip.0 as u16));
+    adjust_checksum(data, start + 10, false, &address_words(old, ip));
 }
 
 class!(GET_IP_ADDRESS, "GetIPAddress", "1/1", "a/a", ["OFFSET"], |args, _| {
@@ -441,9 +434,8 @@ impl Element for DecIpTtl {
             return None;
         }
         let old = be16(data, h.at + 8);
-        let check = update(be16(data, h.at + 10), old, old - 0x100);
         data[h.at + 8] -= 1;
-        put16(data, h.at + 10, check);
+        adjust_checksum(data, h.at + 10, false, &[(old, old - 0x100)]);
         Some(p)
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
@@ -485,8 +477,8 @@ impl Element for SetTos {
         let data = p.data_mut();
         let old = be16(data, h.at);
         data[h.at + 1] = data[h.at + 1] & self.keep | self.bits;
-        let check = update(be16(data, h.at + 10), old, be16(data, h.at));
-        put16(data, h.at + 10, check);
+        let new = be16(data, h.at);
+        adjust_checksum(data, h.at + 10, false, &[(old, new)]);
         Some(p)
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {

@@ -1,19 +1,22 @@
-//! The interface of an element for devices: opened once, and handed over by hot swapping.
+//! The interface of an element for devices: opened at the start, opened again after it was removed, and
+//! handed over by hot swapping.
 
 use crate::runtime::element::Cx;
+use flame_click::Nanos;
+use flame_click::time::SECOND;
 use flame_source::live::may_open;
 use std::cell::{Cell, RefCell};
 
 /// An interface, once it is open.
 pub struct Opened<T> {
     open: RefCell<Option<T>>,
-    /// Whether the interface was removed, or could not be opened.
-    has_failed: Cell<bool>,
+    /// The time of the next attempt, if the interface was removed or could not be opened.
+    again_at: Cell<Option<Nanos>>,
 }
 
 impl<T> Default for Opened<T> {
     fn default() -> Self {
-        Self { open: RefCell::new(None), has_failed: Cell::new(false) }
+        Self { open: RefCell::new(None), again_at: Cell::new(None) }
     }
 }
 
@@ -33,21 +36,39 @@ impl<T> Opened<T> {
         Ok(())
     }
 
-    /// Opens the interface if it is not open. Returns false if that failed, now or before.
+    /// Opens the interface if it is not open, and returns whether it is. While that fails, it is attempted each
+    /// second, by timer 0 of the element, which must schedule its task; the first failure is reported.
     pub fn ensure(&self, cx: &Cx<'_>, open: impl FnOnce() -> Result<T, String>) -> bool {
-        if !self.has_failed.get() && !self.is_open() {
-            match open() {
-                Ok(open) => self.set(open),
-                Err(e) => self.fail(cx, &e),
+        if self.is_open() {
+            return true;
+        }
+        if let Some(at) = self.again_at.get().filter(|at| cx.now() < *at) {
+            cx.timer_at(0, at);
+            return false;
+        }
+        match open() {
+            Ok(open) => self.set(open),
+            Err(e) => {
+                if self.again_at.get().is_none() {
+                    cx.error(&e);
+                }
+                self.wait(cx);
             }
         }
-        !self.has_failed.get()
+        self.is_open()
     }
 
-    /// Reports an error after which the interface is not used any longer.
+    /// Closes the interface after an error, which is reported, so that nothing dead is handed over.
     pub fn fail(&self, cx: &Cx<'_>, error: &str) {
-        self.has_failed.set(true);
+        self.take();
+        self.wait(cx);
         cx.error(error);
+    }
+
+    fn wait(&self, cx: &Cx<'_>) {
+        let at = cx.now() + Nanos(SECOND);
+        self.again_at.set(Some(at));
+        cx.timer_at(0, at);
     }
 
     pub fn is_open(&self) -> bool {
@@ -65,6 +86,7 @@ impl<T> Opened<T> {
     }
 
     pub fn set(&self, open: T) {
+        self.again_at.set(None);
         *self.open.borrow_mut() = Some(open);
     }
 }

@@ -7,7 +7,8 @@
 //! s), UDP_TIMEOUT or UDP_STREAMING_TIMEOUT (300 s) after their last packet; IPAddrRewriter has TIMEOUT (300
 //! s). MAPPING_CAPACITY (131072) flows are kept. A new flow replaces the one that would end first, if that
 //! had no packet for TCP_GUARANTEE, UDP_GUARANTEE or GUARANTEE (5 s). Ended flows are removed each
-//! REAP_INTERVAL (15 min; 0: never). DST_ANNO (true): the annotation is set.
+//! REAP_INTERVAL (15 min; 0: never); one that has ended gives its port to a new one before. At most 64 ports
+//! or addresses of a range are tried for a flow. DST_ANNO (true): the annotation is set.
 //! Expects: TCP and UDP packets (any IP packets) with marked IP headers. Other packets and later fragments
 //! are passed by `pass` and dropped by other specs.
 //! Gives: packets on the outputs of the specs; those without a mapping or free port are dropped.
@@ -31,7 +32,7 @@
 use super::ip::set_ip;
 use super::rewriter_flows::{ECHO, Flow, Flows, Signs, Timeouts};
 use super::rewriter_pattern::{Pattern, Spec, pattern, spec};
-use super::util::{be16, ip_header, put16, update};
+use super::util::{adjust_checksum, ip_header, put16};
 use crate::registry::Setup;
 use crate::runtime::account::add;
 use crate::runtime::element::{Cx, Element};
@@ -67,7 +68,7 @@ const ANY: (Ip, u16) = (Ip(0), 0);
 const CAPACITY: usize = 131_072;
 
 impl Rewriter {
-    /// Finds what a new flow becomes.
+    /// Finds what a new flow becomes. Its work does not grow with the range: `Range::tried` limits it.
     fn choose(&self, cx: &Cx<'_>, flow: Flow, pattern: &Pattern) -> Option<Flow> {
         let flows = self.flows.borrow();
         let make = |choice: Option<u32>| {
@@ -79,10 +80,11 @@ impl Rewriter {
             let dport = if self.parts == Parts::Echo { src.1 } else { pattern.dport.unwrap_or(flow.dst.1) };
             Flow { src, dst: (pattern.dst.unwrap_or(flow.dst.0), dport), ..flow }
         };
-        let is_free = |f: &Flow| !flows.contains(f.reverse());
+        let is_free = |f: &Flow| flows.peek(f.reverse(), cx.now()).is_none();
         let Some(range) = pattern.range else { return Some(make(None)).filter(is_free) };
-        let first = if pattern.random { cx.random(range.len()) } else { pattern.next.get() % range.len() };
-        let found = (first..first + range.len()).find(|i| is_free(&make(Some(range.get(*i)))))?;
+        let first = if pattern.random { cx.random(range.len()) } else { pattern.next.get() };
+        let mut tried = range.tried(first, |most| cx.random(most));
+        let found = tried.find(|i| is_free(&make(Some(range.get(*i)))))?;
         pattern.next.set((found + 1) % range.len());
         Some(make(Some(range.get(found))))
     }
@@ -120,9 +122,8 @@ impl Rewriter {
         let at = h.payload();
         if self.parts == Parts::Echo {
             let d = p.data_mut();
-            let value = update(be16(d, at + 2), from.src.1, to.src.1);
             put16(d, at + 4, to.src.1);
-            return put16(d, at + 2, value);
+            return adjust_checksum(d, at + 2, false, &[(from.src.1, to.src.1)]);
         }
         let check = at + if h.protocol == 6 { 16 } else { 6 };
         let has_check = check + 2 <= h.end();
@@ -130,9 +131,8 @@ impl Rewriter {
         for (offset, old, new) in [(0, from.src.1, to.src.1), (2, from.dst.1, to.dst.1)] {
             if old != new {
                 put16(d, at + offset, new);
-                if has_check && (h.protocol == 6 || be16(d, check) != 0) {
-                    let value = update(be16(d, check), old, new);
-                    put16(d, check, value);
+                if has_check {
+                    adjust_checksum(d, check, h.protocol == 17, &[(old, new)]);
                 }
             }
         }

@@ -133,10 +133,6 @@ impl Flows {
         self.map.len()
     }
 
-    pub fn contains(&self, flow: Flow) -> bool {
-        self.map.contains_key(&flow)
-    }
-
     /// Returns all mappings: a flow, what it becomes, and its output.
     pub fn mappings(&self) -> impl Iterator<Item = (Flow, Flow, usize)> {
         self.entries
@@ -220,7 +216,7 @@ impl Flows {
         Some(found)
     }
 
-    /// Returns what a flow becomes. It is not used by that.
+    /// Returns what a flow becomes, unless it has ended. It is not used by that.
     pub fn peek(&self, flow: Flow, now: Nanos) -> Option<Flow> {
         let (id, is_reply) = self.map.get(&flow)?;
         let e = self.entries.get(id).filter(|e| self.end(e) > now)?;

@@ -4,6 +4,9 @@ use crate::registry::Setup;
 use flame_click::{Args, Ip, Value, text};
 use std::cell::Cell;
 
+/// The most ports or addresses of a range that are tried for a flow.
+const MOST_TRIED: u64 = 64;
+
 /// Ports or addresses to choose from, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
@@ -20,6 +23,15 @@ impl Range {
     /// Returns one of them, counted from the first and around.
     pub fn get(self, index: u64) -> u32 {
         (u64::from(self.low) + index % self.len()) as u32
+    }
+
+    /// Returns the indices that are tried for a flow. All of a small range, from `first`; of a large one some
+    /// in order, and others at random, since those in use are often side by side.
+    pub fn tried(self, first: u64, random: impl Fn(u64) -> u64) -> impl Iterator<Item = u64> {
+        let len = self.len();
+        let in_order = if len <= MOST_TRIED { len } else { MOST_TRIED / 2 };
+        let others = MOST_TRIED.min(len) - in_order;
+        (0..in_order).map(move |i| (first + i) % len).chain((0..others).map(move |_| random(len)))
     }
 }
 

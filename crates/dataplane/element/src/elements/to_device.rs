@@ -28,6 +28,17 @@ const SOURCE: &str = include_str!("to_device.rs");
 const PAUSE: Nanos = Nanos(50_000);
 const LONGEST_PAUSE: Nanos = Nanos(5_000_000);
 
+/// The state in which the sending ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// The interface takes more.
+    All,
+    /// Frames wait until there is room.
+    Waits,
+    /// The interface was removed.
+    Gone,
+}
+
 /// An open interface.
 trait Wire {
     fn link(&self) -> LinkType;
@@ -36,6 +47,10 @@ trait Wire {
     /// Wakes the element when there is room.
     fn await_room(&self);
     fn adopt(&self, waker: Waker);
+    /// Returns whether the interface was removed.
+    fn is_gone(&self) -> bool;
+    /// Returns whether its name is still that of the interface.
+    fn has_its_name(&self) -> bool;
 }
 
 /// An interface, and the thread that waits for room.
@@ -60,6 +75,14 @@ impl Wire for Interface {
     fn adopt(&self, waker: Waker) {
         self.watch.adopt(waker);
     }
+
+    fn is_gone(&self) -> bool {
+        self.sender.is_gone()
+    }
+
+    fn has_its_name(&self) -> bool {
+        self.sender.has_its_name()
+    }
 }
 
 struct ToDevice {
@@ -81,7 +104,7 @@ impl ToDevice {
     fn open(&self, cx: &Cx<'_>) -> Result<Box<dyn Wire>, String> {
         #[cfg(test)]
         if let Some(wire) = tests::wire(cx, &self.name) {
-            return Ok(wire);
+            return wire;
         }
         let sender = Sender::open(&self.name).map_err(|e| e.to_string())?;
         let fd = sender.fd().try_clone_to_owned();
@@ -117,13 +140,14 @@ impl ToDevice {
         }
     }
 
-    /// Sends what waits. Returns whether the interface takes more.
-    fn send(&self, cx: &Cx<'_>, open: &dyn Wire) -> bool {
+    /// Sends what waits.
+    fn send(&self, cx: &Cx<'_>, open: &dyn Wire) -> Sent {
+        let mut is_there = false;
         loop {
             let result = {
                 let waiting = self.waiting.borrow();
                 if waiting.is_empty() {
-                    return true;
+                    return Sent::All;
                 }
                 open.send(&mut waiting.iter().map(|p| p.data()))
             };
@@ -138,25 +162,32 @@ impl ToDevice {
                         false => done.drain(..).for_each(|p| cx.drop("sent", p)),
                     }
                     if sent == 0 {
-                        return true;
+                        return Sent::All;
                     }
                 }
                 Err(Unsent::NoRoom) => {
                     open.await_room();
-                    return false;
+                    return Sent::Waits;
                 }
                 Err(Unsent::QueueFull) => {
                     cx.timer_after(0, self.pause.get());
                     self.pause.set(LONGEST_PAUSE.min(Nanos(self.pause.get().0 * 2)));
-                    return false;
+                    return Sent::Waits;
                 }
                 Err(why) => {
+                    // It is asked once, and not for each frame.
+                    if why == Unsent::Down && !is_there {
+                        if open.is_gone() {
+                            return Sent::Gone;
+                        }
+                        is_there = true;
+                    }
                     let cause = match why {
                         Unsent::TooLong => "too long for the interface",
                         Unsent::Down => "interface down",
                         _ => "refused by the kernel",
                     };
-                    let Some(packet) = self.waiting.borrow_mut().pop_front() else { return true };
+                    let Some(packet) = self.waiting.borrow_mut().pop_front() else { return Sent::All };
                     self.refuse(cx, cause, packet);
                 }
             }
@@ -186,9 +217,14 @@ impl Element for ToDevice {
         let Some(open) = self.open.take() else { return false };
         let before = self.count.get() + self.drops.get();
         self.fill(cx, open.link());
-        let goes_on = self.send(cx, &*open);
+        let sent = self.send(cx, &*open);
+        let goes_on = sent == Sent::All;
         self.is_waiting.set(!goes_on);
         self.open.set(open);
+        // The frames that wait are sent when it is there again.
+        if sent == Sent::Gone {
+            self.open.fail(cx, &format!("interface {}: it was removed", self.name));
+        }
         let has_worked = self.count.get() + self.drops.get() > before;
         if goes_on && (has_worked || self.signal.borrow().is_active(cx.router)) {
             cx.reschedule();
@@ -218,7 +254,7 @@ impl Element for ToDevice {
         if old.name != self.name || self.open.is_open() {
             return;
         }
-        if let Some(open) = old.open.take() {
+        if let Some(open) = old.open.take().filter(|open| open.has_its_name()) {
             open.adopt(cx.router.waker(cx.me));
             self.open.set(open);
         }
@@ -278,6 +314,8 @@ mod tests {
         /// The answers of the interface `test` to calls, and the numbers of frames that it was offered.
         static ANSWERS: RefCell<VecDeque<Result<usize, Unsent>>> = const { RefCell::new(VecDeque::new()) };
         static OFFERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+        /// The attempts to open it that fail, once it was removed.
+        static REMOVED_FOR: Cell<u32> = const { Cell::new(0) };
     }
 
     struct Script(Waker);
@@ -298,17 +336,27 @@ mod tests {
         }
 
         fn adopt(&self, _: Waker) {}
+
+        fn is_gone(&self) -> bool {
+            REMOVED_FOR.get() > 0
+        }
+
+        fn has_its_name(&self) -> bool {
+            !self.is_gone()
+        }
     }
 
-    pub fn wire(cx: &Cx<'_>, name: &str) -> Option<Box<dyn Wire>> {
-        (name == "test").then(|| Box::new(Script(cx.router.waker(cx.me))) as Box<dyn Wire>)
+    pub fn wire(cx: &Cx<'_>, name: &str) -> Option<Result<Box<dyn Wire>, String>> {
+        let failures = REMOVED_FOR.get();
+        REMOVED_FOR.set(failures.saturating_sub(1));
+        (name == "test").then(|| match failures {
+            0 => Ok(Box::new(Script(cx.router.waker(cx.me))) as Box<dyn Wire>),
+            _ => Err("no such interface".to_owned()),
+        })
     }
 
-    /// Sends 10 frames, while the interface gives these answers first. Returns the router at the end, and the
-    /// numbers of frames that were offered.
-    fn run(answers: &[Result<usize, Unsent>]) -> (Router, Vec<usize>) {
-        ANSWERS.with_borrow_mut(|all| *all = answers.to_vec().into());
-        OFFERED.with_borrow_mut(Vec::clear);
+    /// Returns a router that sends 10 frames.
+    fn router() -> Router {
         let classes =
             [("InfiniteSource", "LIMIT 10, LENGTH 60, BURST 10"), ("Queue", ""), ("ToDevice", "test")];
         let mut graph = Graph::default();
@@ -325,8 +373,10 @@ mod tests {
                 graph.connections.push(Connection { from, to, landmark: "f:1".into() });
             }
         }
-        let env = Environment::silent(None);
-        let router = Router::new(graph, "", env).unwrap();
+        Router::new(graph, "", Environment::silent(None)).unwrap()
+    }
+
+    fn steps(router: &Router) {
         for _ in 0..100 {
             router.step();
             let accounts = (0..3).map(|i| router.account(i));
@@ -335,6 +385,15 @@ mod tests {
                 router.clock.jump(time);
             }
         }
+    }
+
+    /// Sends 10 frames, while the interface gives these answers first. Returns the router at the end, and the
+    /// numbers of frames that were offered.
+    fn run(answers: &[Result<usize, Unsent>]) -> (Router, Vec<usize>) {
+        ANSWERS.with_borrow_mut(|all| *all = answers.to_vec().into());
+        OFFERED.with_borrow_mut(Vec::clear);
+        let router = router();
+        steps(&router);
         (router, OFFERED.with_borrow(Clone::clone))
     }
 
@@ -346,6 +405,18 @@ mod tests {
         // The rest is offered again, without a frame more or less.
         assert_eq!(offered[..6], [10, 7, 7, 5, 5, 4], "{offered:?}");
         assert_eq!(router.read(None, "e2.count", ""), Ok("10".into()));
+    }
+
+    #[test]
+    fn an_interface_that_is_made_again_is_opened_again() {
+        // The interface is removed after three frames: the next two attempts to open it fail.
+        let router = router();
+        ANSWERS.with_borrow_mut(|all| *all = [Ok(3), Err(Unsent::Down)].into());
+        REMOVED_FOR.set(2);
+        let since = router.clock.now();
+        steps(&router);
+        assert_eq!(router.account(2).dropped, [("sent", 10)].into());
+        assert!(router.clock.now() - since >= Nanos(3 * flame_click::time::SECOND));
     }
 
     #[test]

@@ -30,8 +30,24 @@ pub fn pseudo(ip: &[u8], length: usize) -> u32 {
     sum(&ip[12..20]) + u32::from(ip[9]) + length as u32
 }
 
+/// Returns the words of an address before and after a change.
+pub fn address_words(old: Ip, new: Ip) -> [(u16, u16); 2] {
+    [((old.0 >> 16) as u16, (new.0 >> 16) as u16), (old.0 as u16, new.0 as u16)]
+}
+
+/// Brings the checksum at an offset up to date after words that it covers changed. That of UDP states by 0
+/// that there is none, which stays so, and is ffff where it would become 0 (RFC 768).
+pub fn adjust_checksum(bytes: &mut [u8], at: usize, is_udp: bool, changes: &[(u16, u16)]) {
+    let old = be16(bytes, at);
+    if is_udp && old == 0 {
+        return;
+    }
+    let new = changes.iter().fold(old, |check, (old, new)| update(check, *old, *new));
+    put16(bytes, at, if is_udp && new == 0 { 0xffff } else { new });
+}
+
 /// Returns a checksum after a 16-bit word changed from `old` to `new` (RFC 1624).
-pub fn update(check: u16, old: u16, new: u16) -> u16 {
+fn update(check: u16, old: u16, new: u16) -> u16 {
     let mut total = u32::from(!check) + u32::from(!old) + u32::from(new);
     while total > 0xffff {
         total = (total & 0xffff) + (total >> 16);
@@ -182,9 +198,20 @@ mod tests {
         set_ip_checksum(&mut h);
         assert_eq!(be16(&h, 10), 0xb861);
         assert_eq!(checksum(&h, 0), 0);
-        let new = update(0xb861, 0x4011, 0x3f11);
         h[8] = 0x3f;
-        put16(&mut h, 10, new);
+        adjust_checksum(&mut h, 10, false, &[(0x4011, 0x3f11)]);
         assert_eq!(checksum(&h, 0), 0);
+    }
+    #[test]
+    fn a_checksum_of_udp_does_not_become_none() {
+        let adjusted = |check: u16, is_udp, change| {
+            let mut bytes = check.to_be_bytes();
+            adjust_checksum(&mut bytes, 0, is_udp, &[change]);
+            be16(&bytes, 0)
+        };
+        assert_eq!(adjusted(0x0001, true, (0x1000, 0x1001)), 0xffff);
+        assert_eq!(adjusted(0x0001, false, (0x1000, 0x1001)), 0);
+        assert_eq!(adjusted(0, true, (0x1000, 0x1001)), 0);
+        assert_eq!(adjusted(0, false, (0x1000, 0x1001)), 0xfffe);
     }
 }

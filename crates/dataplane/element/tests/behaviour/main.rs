@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod home;
 mod limits;
 mod packets;
 mod reconfigure;

@@ -163,6 +163,66 @@ fn flows_that_have_ended_are_reaped() {
 }
 
 #[test]
+fn an_ended_flow_gives_its_port_to_a_new_one() {
+    // The only port is used at 1 s, and its flow ends at 2 s.
+    let count = |second: f64| {
+        let text = format!(
+            "rw :: IPRewriter(pattern 9.0.0.9 1024 - - 0 1, drop, UDP_TIMEOUT 1, GUARANTEE 0, REAP_INTERVAL 0);
+             rw [0] -> d :: Discard; rw [1] -> Discard; Idle -> [1] rw;\n{}{}",
+            at(1.0, &udp("1.0.0.1", "2.0.0.2", (1, 2)), "rw"),
+            at(second, &udp("1.0.0.3", "2.0.0.2", (1, 2)), "rw"),
+        );
+        let ended = run(&text);
+        ended.adds_up();
+        (ended.read("d.count"), ended.read("rw.nmappings"), ended.read("rw.mapping_failures"))
+    };
+    assert_eq!(count(1.5), ("1".into(), "2".into(), "1".into()));
+    assert_eq!(count(4.0), ("2".into(), "2".into(), "0".into()));
+}
+
+#[test]
+fn a_range_without_free_ports_costs_no_more_than_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("flows");
+    // A flow for each port, then others to the same server.
+    let elapsed = |others: u32| {
+        let mut lines = "!data ip_src sport ip_dst dport ip_proto\n".to_owned();
+        (1024..=65_535).for_each(|p| lines.push_str(&format!("1.0.0.1 {p} 2.0.0.2 53 U\n")));
+        (0..others).for_each(|p| lines.push_str(&format!("1.0.0.2 {} 2.0.0.2 53 U\n", p + 1)));
+        std::fs::write(&file, lines).unwrap();
+        let since = std::time::Instant::now();
+        let ended = run(&format!(
+            "FromIPSummaryDump({}, STOP true) -> rw :: IPRewriter(pattern 9.0.0.9 1024-65535# - - 0 1, drop);
+             rw [0] -> d :: Discard; rw [1] -> Discard; Idle -> [1] rw;",
+            file.display()
+        ));
+        assert_eq!(ended.read("rw.mapping_failures"), others.to_string());
+        assert_eq!(ended.read("d.count"), "64512");
+        since.elapsed()
+    };
+    let (without, with) = (elapsed(0), elapsed(2000));
+    assert!(with < 10 * without, "{with:?} with packets that find no port, {without:?} without");
+}
+
+#[test]
+fn ports_are_found_between_those_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("flows");
+    // The first half of the ports are in use, and the next one to try is among them.
+    let mut lines = "!data ip_src sport ip_dst dport ip_proto\n".to_owned();
+    (0..5000).for_each(|p| lines.push_str(&format!("1.0.0.1 {} 2.0.0.2 53 U\n", p + 1)));
+    (0..5000).for_each(|p| lines.push_str(&format!("1.0.0.1 {} 3.0.0.3 53 U\n", p + 1)));
+    (0..9).for_each(|p| lines.push_str(&format!("1.0.0.2 {} 2.0.0.2 53 U\n", p + 1)));
+    std::fs::write(&file, lines).unwrap();
+    let ended = run(&format!(
+        "FromIPSummaryDump({}, STOP true) -> rw :: IPRewriter(pattern 9.0.0.9 10001-20000# - - 0 1, drop);
+         rw [0] -> d :: Discard; rw [1] -> Discard; Idle -> [1] rw;",
+        file.display()
+    ));
+    assert_eq!(ended.read("d.count"), "10009");
+}
+
+#[test]
 fn keywords_without_effect_are_errors() {
     for (element, wanted) in [
         ("Idle -> TCPRewriter(keep 0 0, UDP_TIMEOUT 3) -> Discard", "found 'UDP_TIMEOUT 3'"),

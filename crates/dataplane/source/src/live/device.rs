@@ -119,6 +119,11 @@ impl Receiver {
         self.link
     }
 
+    /// Returns whether the name by which it was opened is still that of its interface.
+    pub fn has_its_name(&self) -> bool {
+        socket::index(&self.interface).is_ok_and(|index| index == self.index)
+    }
+
     /// Returns the size of the ring in bytes.
     pub fn bytes(&self) -> usize {
         self.ring.bytes()
@@ -129,8 +134,9 @@ impl Receiver {
         self.current.is_some() || self.ring.is_ready(self.head)
     }
 
-    /// Takes frames until `each` was called for `most`, or there are no more. Returns how many there were.
-    pub fn take(&mut self, most: usize, each: &mut dyn FnMut(FrameIn<'_>)) -> usize {
+    /// Takes frames until there are `most` packets, or no more frames. `each` returns how many packets were
+    /// made of its frame, which counts as one at least. Returns how many there were.
+    pub fn take(&mut self, most: usize, each: &mut dyn FnMut(FrameIn<'_>) -> usize) -> usize {
         let mut count = 0;
         while count < most {
             if self.current.is_none() {
@@ -151,8 +157,7 @@ impl Receiver {
                 let bytes = &block[start..start + found.captured as usize];
                 let work = work_left(block, &found);
                 let (ts_ns, wire_len, kind) = (found.ts_ns, found.wire_len, found.kind);
-                each(FrameIn { bytes, ts_ns, wire_len, kind, work });
-                count += 1;
+                count += each(FrameIn { bytes, ts_ns, wire_len, kind, work }).max(1);
             }
             if frame.is_last() {
                 self.current = None;
@@ -170,7 +175,7 @@ impl Receiver {
     pub fn look(&mut self) -> Result<Option<String>, SourceError> {
         let socket = self.ring.socket();
         let state = socket.wait(0).and_then(|()| match self.is_down {
-            true => socket.is_up(&self.interface, self.index),
+            true => socket.is_up(self.index),
             false => Ok(true),
         });
         match state {
@@ -210,7 +215,8 @@ impl Receiver {
 /// An interface to which frames are sent.
 pub struct Sender {
     socket: Socket,
-    link: LinkType,
+    interface: String,
+    link: socket::Link,
 }
 
 /// The reason why a frame was not sent.
@@ -237,11 +243,21 @@ impl Sender {
     /// Returns an error without the rights, or if there is no such interface.
     pub fn open(interface: &str) -> Result<Self, SourceError> {
         let (socket, link) = socket::open_to_send(interface)?;
-        Ok(Self { socket, link: link.link })
+        Ok(Self { socket, interface: interface.to_owned(), link })
     }
 
     pub fn link(&self) -> LinkType {
-        self.link
+        self.link.link
+    }
+
+    /// Returns whether the interface was removed.
+    pub fn is_gone(&self) -> bool {
+        self.socket.is_up(self.link.index).is_err()
+    }
+
+    /// Returns whether the name by which it was opened is still that of its interface.
+    pub fn has_its_name(&self) -> bool {
+        socket::index(&self.interface).is_ok_and(|index| index == self.link.index)
     }
 
     /// Sends whole frames in one system call, at most [`Sender::MOST`]. Returns how many were sent.

@@ -15,6 +15,10 @@ const UDP: u8 = 5;
 /// Set beside another kind, if the first segment has the flag CWR.
 const ECN: u8 = 0x80;
 
+/// The most frames that one is cut into. The 64 KiB that the kernel joins are fewer segments, unless these
+/// have less than 64 bytes, which no sender of large data has.
+pub const MOST_SEGMENTS: usize = 1024;
+
 /// The work that is left on a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {
@@ -35,6 +39,8 @@ pub enum Unfinishable {
     CutOff,
     /// Its segments are of a kind that is not known here, such as those inside a tunnel.
     Unknown,
+    /// They are more than [`MOST_SEGMENTS`].
+    TooMany,
 }
 
 impl Unfinished {
@@ -120,6 +126,9 @@ impl Unfinished {
         }
         let payload = &frame[head.len()..];
         let count = payload.len().div_ceil(self.size).max(1);
+        if count > MOST_SEGMENTS {
+            return Err(Unfinishable::TooMany);
+        }
         for i in 0..count {
             let from = i * self.size;
             let part = &payload[from..payload.len().min(from + self.size)];

@@ -76,6 +76,15 @@ fn a_missing_checksum_is_computed() {
 }
 
 #[test]
+fn a_frame_of_very_many_segments_is_refused() {
+    let f = frame(true, true, 0, 60_000);
+    let work = |size| Unfinished { segments: TCP4, size, ..Unfinished::default() };
+    assert_eq!(all(work(59), &f).unwrap().len(), 1017);
+    assert_eq!(all(work(58), &f), Err(Unfinishable::TooMany));
+    assert_eq!(all(work(1), &f), Err(Unfinishable::TooMany));
+}
+
+#[test]
 fn joined_segments_are_cut_at_their_size() {
     for (is_v4, is_tcp) in [(true, true), (true, false), (false, true), (false, false)] {
         for tags in 0..3 {

@@ -199,7 +199,7 @@ impl Live {
         match self.state {
             State::Up => {}
             State::Unknown => self.state = State::Up,
-            State::Down if self.ring.socket().is_up(&self.interface, self.index)? => {
+            State::Down if self.ring.socket().is_up(self.index)? => {
                 self.state = State::Up;
                 self.notice = Some(format!("interface {} is up again", self.interface));
             }

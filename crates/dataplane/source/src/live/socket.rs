@@ -162,7 +162,8 @@ pub fn lost(interface: &str, error: io::Error) -> SourceError {
     SourceError::Io { place: format!("interface {interface}: receiving"), error }
 }
 
-fn index(interface: &str) -> Result<libc::c_int, SourceError> {
+/// Returns the number of an interface.
+pub fn index(interface: &str) -> Result<libc::c_int, SourceError> {
     let none = |error: io::Error| {
         let error = io::Error::new(error.kind(), format!("{error}; there are {}", interfaces().join(", ")));
         SourceError::Io { place: format!("interface {interface}"), error }
@@ -293,13 +294,12 @@ impl Socket {
         }
     }
 
-    /// Returns whether the interface `name` is up, or an error if it no longer has number `index`.
-    pub fn is_up(&self, name: &str, index: libc::c_int) -> io::Result<bool> {
-        let mut request = request(name);
-        // SAFETY: the kernel reads the name and writes the number of this request.
-        let found = unsafe { libc::ioctl(self.fd(), libc::SIOCGIFINDEX, &mut request) } == 0;
-        // SAFETY: SIOCGIFINDEX filled in the number.
-        if !found || unsafe { request.ifr_ifru.ifru_ifindex } != index {
+    /// Returns whether the interface with number `index` is up, or an error if it was removed. It may have
+    /// another name by now.
+    pub fn is_up(&self, index: libc::c_int) -> io::Result<bool> {
+        let mut request = request("");
+        // SAFETY: the name has room for `IFNAMSIZ` bytes, the most that the call writes.
+        if unsafe { libc::if_indextoname(index as u32, request.ifr_name.as_mut_ptr()) }.is_null() {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
         // SAFETY: the kernel reads the name and writes the flags of this request.
