@@ -11,17 +11,23 @@
 //! Example:  flame run flow -i eth0 --workers 2
 //! Related:  file
 
+mod bpf;
 mod card;
+mod choice;
 mod deaf;
 mod device;
 mod finish;
 mod ring;
 mod socket;
+mod xdp;
 
 pub use card::{Card, Offload, RingSize, open_tun};
+pub use bpf::XdpMode;
+pub use choice::{Capture, Opened, Way, objection, open_by};
 pub use device::{DeviceOptions, FrameIn, Receiver, Sender, Unsent, may_open};
 pub use finish::{Unfinishable, Unfinished};
 pub use socket::interfaces;
+pub use xdp::Manner;
 
 use crate::{Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
 use bytes::Bytes;
