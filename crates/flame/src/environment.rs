@@ -30,7 +30,10 @@ pub const VARIABLES: [(&str, &str); 16] = [
 /// Capabilities, and what each is used for.
 pub const CAPABILITIES: [(&str, &str); 6] = [
     ("CAP_NET_RAW", "flame run -i, flame node: to open a packet socket on an interface"),
-    ("CAP_NET_ADMIN", "to change offloads and rings of an interface with ethtool; not used by flame itself"),
+    (
+        "CAP_NET_ADMIN",
+        "to take packets away from the kernel (--capture xdp, FromDevice(SNIFFER false)), with CAP_BPF; KernelTun",
+    ),
     ("CAP_SETUID", "flame node: to become the user that its configuration names"),
     ("CAP_SETGID", "flame node: likewise, for the groups"),
     ("CAP_SETPCAP", "flame node: to give up all other capabilities"),

@@ -46,8 +46,8 @@ pub enum StartError {
 }
 
 impl Engine {
-    /// Starts the sources and restores the modules. `runner` is the program for processes, `opened` has sources
-    /// that were opened before, and `note` receives what the operator should know.
+    /// Starts the sources and restores the modules. `runner` is the program for processes, `opened` has
+    /// sources that were opened before, and `note` receives what the operator should know.
     ///
     /// # Errors
     ///
@@ -79,7 +79,8 @@ impl Engine {
             if let Some(said) = given.said() {
                 note(&format!("source {name}: {said}"));
             }
-            let started = SourceRun::start(name, source.clone(), &engines, runner.clone(), key.clone(), given);
+            let started =
+                SourceRun::start(name, source.clone(), &engines, runner.clone(), key.clone(), given);
             sources.insert(name.clone(), started.map_err(at)?);
         }
         let own = sources.iter().map(|(name, source)| (name, source.charging.clone()));

@@ -5,8 +5,8 @@ use crate::paced::Paced;
 use crate::route::{Routes, ToLogs, ToSpools};
 use flame_plan::{Account, ModuleId, Plan, Reason, Share};
 use flame_run::Engines;
-use flame_source::live::{self, LiveOptions};
 use flame_source::SourceError;
+use flame_source::live::{self, LiveOptions};
 use flame_view::Key;
 use flame_worker::{
     Charging, Handle, Input, LostModule, Module, Options, ProcessInfo, Run, RunError, Runner, Snapshot,

@@ -110,8 +110,7 @@ fn both_ways_show_the_same_packets_of_all_sizes() {
             frame(n, (sizes[n as usize % 7] + 4 * tags).min(1518), tags)
         };
         let frames: Vec<_> = (0..700).map(sized).collect();
-        for (capture, expected) in
-            [(Capture::Xdp, XdpMode::Native), (Capture::XdpGeneric, XdpMode::Generic)]
+        for (capture, expected) in [(Capture::Xdp, XdpMode::Native), (Capture::XdpGeneric, XdpMode::Generic)]
         {
             for snaplen in [65_536, 100] {
                 let options = LiveOptions { snaplen, ..LiveOptions::default() };

@@ -184,8 +184,8 @@ impl Card {
         let mut request = self.request();
         request.ifr_ifru.ifru_data = values.as_mut_ptr().cast();
         // SAFETY: `request` names this interface, and `values` is the structure that its command has in
-        // linux/ethtool.h: ethtool_value (2 words), ethtool_ringparam or ethtool_channels (9 words). Both live through the
-        // call.
+        // linux/ethtool.h: ethtool_value (2 words), ethtool_ringparam or ethtool_channels (9 words). Both
+        // live through the call.
         match unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL as _, &mut request) } {
             0.. => Ok(values),
             _ => Err(io::Error::last_os_error()),

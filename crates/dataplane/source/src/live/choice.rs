@@ -8,8 +8,8 @@ use super::xdp::{self, Manner, chunk};
 use super::{LiveOptions, open, open_group};
 use crate::{Source, SourceError};
 use ::xdp::nic::NicIndex;
-use std::fmt;
 use std::ffi::CString;
+use std::fmt;
 use std::fs;
 
 /// The way in which an interface is to be captured.
@@ -44,9 +44,10 @@ impl std::str::FromStr for Capture {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|capture| capture.name() == text).ok_or_else(|| {
-            format!("{text:?}: expected {}", Self::ALL.map(Self::name).join(", "))
-        })
+        Self::ALL
+            .into_iter()
+            .find(|capture| capture.name() == text)
+            .ok_or_else(|| format!("{text:?}: expected {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 

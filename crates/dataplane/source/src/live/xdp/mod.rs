@@ -9,10 +9,10 @@ mod queue;
 
 pub use queue::Chunk;
 
+use super::LiveOptions;
 use super::bpf::{Sockets, XdpMode};
 use super::card::Card;
 use super::socket::{self, Socket};
-use super::LiveOptions;
 use crate::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
 use bytes::Bytes;
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
@@ -112,6 +112,7 @@ fn explained(error: io::Error) -> io::Error {
              an interface by AF_XDP at its start only"
         }
         Some(libc::EBUSY | libc::EEXIST) => "another XDP program or socket has it: `ip link show`",
+        Some(libc::EINVAL) => "AF_XDP needs Linux 5.9, and a driver that can do it",
         Some(libc::ERANGE) => "the MTU of the interface or its peer is too large for XDP",
         _ => return error,
     };
@@ -243,6 +244,7 @@ impl Xdp {
                 match self.closing {
                     // A packet may have been on its way to a socket when the program was removed.
                     Some(since) if since.elapsed() > REST => return Ok(Next::End),
+                    Some(_) => std::thread::sleep(GATHER),
                     _ if self.is_down => std::thread::sleep(Duration::from_millis(self.timeout_ms.into())),
                     _ if queue::wait(&mut self.polled, self.timeout_ms) => continue,
                     _ => {}

@@ -78,13 +78,7 @@ fn failed(error: SocketError) -> io::Error {
 
 impl Queue {
     /// Opens a socket for queue `number` of interface `interface`, with `frames` frames, a power of two.
-    pub fn open(
-        interface: u32,
-        number: u32,
-        chunk: Chunk,
-        frames: u32,
-        may_share: bool,
-    ) -> io::Result<Self> {
+    pub fn open(interface: u32, number: u32, chunk: Chunk, frames: u32, may_share: bool) -> io::Result<Self> {
         let frame_size = match chunk {
             Chunk::Half => FrameSize::TwoK,
             Chunk::Page => FrameSize::FourK,
@@ -166,8 +160,8 @@ impl Queue {
     }
 }
 
-/// Waits until one of `sockets` has packets, or the time is up, and lets the kernel refill its queues. Returns
-/// whether one has.
+/// Waits until one of `sockets` has packets, or the time is up, and lets the kernel refill its queues.
+/// Returns whether one has.
 pub fn wait(sockets: &mut [libc::pollfd], timeout_ms: u32) -> bool {
     // SAFETY: whole structures, whose number is stated; the kernel writes `revents`.
     let n = unsafe { libc::poll(sockets.as_mut_ptr(), sockets.len() as libc::nfds_t, timeout_ms as i32) };
