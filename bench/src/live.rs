@@ -1,4 +1,5 @@
-//! Receiving on a veth pair: `flame run count -i` compared to a loop over a bare TPACKET_V3 ring that counts.
+//! Receiving on a veth pair: `flame run count -i` compared to a loop over a bare TPACKET_V3 ring that counts,
+//! and by AF_XDP compared to AF_PACKET.
 //!
 //! Both run on one core, while the same sender loads the other. The measure is the number of packets
 //! *received* per second of processor time (user and system), which does not depend on the speed of the
@@ -60,27 +61,33 @@ fn measure(namespace: &str, flame: &Path, rounds: usize) -> io::Result<Vec<Row>>
     // The sender sends multiples of 64.
     let packets = if rounds > 3 { 1_000_000 } else { 20_032 };
     let bare = [me.as_str(), "--bare-ring", "rx0"];
-    let ours = [flame.as_str(), "run", "count", "-i", "rx0", "-q", "--format", "json"];
-    let (mut ratios, mut a, mut b) = (Vec::new(), Vec::new(), Vec::new());
-    let mut share = f64::INFINITY;
-    for round in 0..=rounds.min(5) {
-        let (theirs, ours) = (receive(namespace, &bare, packets)?, receive(namespace, &ours, packets)?);
-        // The first round compiles the module, and does not count.
-        if round > 0 {
-            ratios.push(ours.per_second() / theirs.per_second());
-            a.push(theirs.per_second() / 1e6);
-            b.push(ours.per_second() / 1e6);
-            share = share.min(theirs.packets.min(ours.packets) / packets as f64);
+    let ours = [flame.as_str(), "run", "count", "-i", "rx0", "-q", "--format", "json", "--capture", "packet"];
+    let xdp = [&ours[..9], &["xdp"]].concat();
+    let compared = |name: &str, over: &[&str], under: &[&str]| -> io::Result<Row> {
+        let (mut ratios, mut a, mut b) = (Vec::new(), Vec::new(), Vec::new());
+        let mut share = f64::INFINITY;
+        for round in 0..=rounds.min(5) {
+            let (under, over) = (receive(namespace, under, packets)?, receive(namespace, over, packets)?);
+            // The first round compiles the module, and does not count.
+            if round > 0 {
+                ratios.push(over.per_second() / under.per_second());
+                a.push(under.per_second() / 1e6);
+                b.push(over.per_second() / 1e6);
+                share = share.min(under.packets.min(over.packets) / packets as f64);
+            }
         }
-    }
-    let detail = format!(
-        "{:.1} / {:.1} million packets for a second of processor time; at least {:.1} % of those sent",
-        median(b),
-        median(a),
-        share * 100.0
-    );
-    let name = "flame run count -i / bare ring";
-    Ok(vec![Row::ratio("live receive: packets received per processor time", name, median(ratios), detail)])
+        let detail = format!(
+            "{:.1} / {:.1} million packets for a second of processor time; at least {:.1} % of those sent",
+            median(b),
+            median(a),
+            share * 100.0
+        );
+        Ok(Row::ratio("live receive: packets received per processor time", name, median(ratios), detail))
+    };
+    Ok(vec![
+        compared("flame run count -i / bare ring", &ours, &bare)?,
+        compared("flame run count -i, AF_XDP / AF_PACKET", &xdp, &ours)?,
+    ])
 }
 
 /// The packets and the processor time of a receiver, while the sender ran.
@@ -125,12 +132,17 @@ fn receive(namespace: &str, words: &[&str], packets: u64) -> io::Result<Received
     }
 }
 
-/// Waits until the namespace has a socket bound to all protocols, and returns the receiver's processor time
-/// so far.
+/// Waits until the namespace has a socket bound to all protocols, or an interface with a program before its
+/// sockets, and returns the receiver's processor time so far.
 pub fn await_socket(namespace: &str, child: &mut Child) -> io::Result<f64> {
     let since = Instant::now();
-    let sockets = ["netns", "exec", namespace, "cat", "/proc/net/packet"];
-    while !String::from_utf8_lossy(&Command::new("ip").args(sockets).output()?.stdout).contains(" 0003 ") {
+    let sockets = ["netns", "exec", namespace, "sh", "-c", "cat /proc/net/packet; ip link show"];
+    loop {
+        let there = Command::new("ip").args(sockets).output()?.stdout;
+        let there = String::from_utf8_lossy(&there);
+        if there.contains(" 0003 ") || there.contains("prog/xdp") {
+            break;
+        }
         if let Some(status) = child.try_wait()? {
             return Err(io::Error::other(format!("the receiver ended early: {status}")));
         }

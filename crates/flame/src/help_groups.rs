@@ -23,6 +23,7 @@ const OPTIONS: [(&str, &[&str]); 8] = [
         &[
             "read",
             "interface",
+            "capture",
             "count",
             "snaplen",
             "no_promiscuous",

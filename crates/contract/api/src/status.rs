@@ -17,7 +17,8 @@ pub struct Source {
     pub kind: String,
     /// The interface. Paths of files are shown to the operator only.
     pub from: Option<String>,
-    /// The method of capture: `AF_PACKET (TPACKET_V3)` or `file, paced`.
+    /// The method of capture: `AF_PACKET (TPACKET_V3)`, as in `AF_XDP (native, copy, 1 queue)`, or
+    /// `file, paced`.
     pub method: String,
     pub workers: u16,
     pub running: bool,

@@ -22,6 +22,7 @@
 //!
 //! [sources.tap]
 //! interface = "eth0"
+//! capture = "auto"                  # or "packet" (AF_PACKET), "xdp" (AF_XDP), "xdp-generic"
 //! workers = 2
 //! cores = [0, 1]                    # the cores on which its threads run
 //! interval = "1s"                   # packet time between reports
@@ -65,6 +66,7 @@
 mod tables;
 
 use flame_api::Reservation;
+use flame_source::live::Capture;
 use flame_worker::Overload;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -137,7 +139,7 @@ pub struct Source {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum From {
-    Interface { name: String, promiscuous: bool },
+    Interface { name: String, promiscuous: bool, capture: Capture },
     File { path: PathBuf, repeat: bool },
 }
 

@@ -310,12 +310,10 @@ impl Engine {
     pub fn sources(&self, operator: bool) -> Vec<api::Source> {
         let of = |s: &SourceRun| {
             let (totals, _) = s.snapshot();
-            let (kind, from, method) = match &s.config.from {
-                crate::config::From::Interface { name, .. } => {
-                    ("interface", Some(name.clone()), "AF_PACKET (TPACKET_V3)")
-                }
+            let (kind, from) = match &s.config.from {
+                crate::config::From::Interface { name, .. } => ("interface", Some(name.clone())),
                 crate::config::From::File { path, .. } => {
-                    ("file", operator.then(|| path.display().to_string()), "file, paced")
+                    ("file", operator.then(|| path.display().to_string()))
                 }
             };
             let reason = s.failed();
@@ -323,7 +321,7 @@ impl Engine {
                 name: s.name.clone(),
                 kind: kind.to_owned(),
                 from,
-                method: method.to_owned(),
+                method: s.method(),
                 workers: s.config.workers,
                 running: reason.is_none(),
                 // It may name files.

@@ -8,7 +8,7 @@ use crate::engine::{Engine, Entry, held};
 use crate::error::problem;
 use crate::keep::Beginning;
 use crate::reserve::Ledger;
-use crate::source::SourceRun;
+use crate::source::{Opened, SourceRun, open};
 use crate::store::{Store, Stored, code_name};
 use flame_api::{Problem, State};
 use flame_compile::Cache;
@@ -46,8 +46,8 @@ pub enum StartError {
 }
 
 impl Engine {
-    /// Starts the sources and restores the modules. `runner` is the program for processes, and `note`
-    /// receives what the operator should know.
+    /// Starts the sources and restores the modules. `runner` is the program for processes, `opened` has
+    /// sources that were opened before, and `note` receives what the operator should know.
     ///
     /// # Errors
     ///
@@ -56,6 +56,7 @@ impl Engine {
     pub fn start(
         config: Config,
         runner: Option<Runner>,
+        mut opened: BTreeMap<String, Opened>,
         note: &dyn Fn(&str),
     ) -> Result<Arc<Self>, StartError> {
         let store = Store::open(&config.storage)?;
@@ -73,9 +74,14 @@ impl Engine {
         let key = key.map(|secret| Key::new(secret.derive("dealing key", b"")));
         let mut sources = BTreeMap::new();
         for (name, source) in &config.sources {
-            let started = SourceRun::start(name, source.clone(), &engines, runner.clone(), key.clone());
-            let started = started.map_err(|error| StartError::Source { name: name.clone(), error })?;
-            sources.insert(name.clone(), started);
+            let at = |error| StartError::Source { name: name.clone(), error };
+            let mut given = opened.remove(name).map_or_else(|| open(source), Ok).map_err(|e| at(e.into()))?;
+            if let Some(said) = given.said() {
+                note(&format!("source {name}: {said}"));
+            }
+            let started =
+                SourceRun::start(name, source.clone(), &engines, runner.clone(), key.clone(), given);
+            sources.insert(name.clone(), started.map_err(at)?);
         }
         let own = sources.iter().map(|(name, source)| (name, source.charging.clone()));
         let accounting = Accounting::new(own).map_err(StartError::Engine)?;

@@ -1,14 +1,17 @@
 //! The life of the node's process: sockets, privileges, signals, readiness, end.
 
-use crate::config::{Config, Isolation, Scheduler, Socket};
+use crate::config::{Config, From, Isolation, Scheduler, Socket, Source};
 use crate::engine::Engine;
 use crate::privileges;
 use crate::restore::StartError;
 use crate::server::{self, Listeners};
+use crate::source::{Opened, open};
+use flame_source::live::Capture;
 use flame_worker::Runner;
 use listenfd::ListenFd;
 use nix::unistd::{Uid, User};
 use sd_notify::NotifyState;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -61,6 +64,8 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     };
     let given = config.tls.as_ref().filter(|tls| tls.files.is_some()).map(read).transpose()?;
     let runner = config.has_processes().then(Runner::open).transpose().map_err(StartError::Runner)?;
+    // Later, the rights for AF_XDP are missing.
+    let opened = open_taking(&config)?;
     if let Some(user) = &user {
         privileges::drop_to(user, config.isolation.scheduler == Scheduler::Deadline)
             .map_err(at(format!("becoming user {}", user.name)))?;
@@ -80,7 +85,7 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("api").enable_all().build();
     let runtime = runtime.map_err(at("threads"))?;
-    let engine = Engine::start(config, runner, note)?;
+    let engine = Engine::start(config, runner, opened, note)?;
     let threads = [Engine::review, Engine::account, Engine::watch_processes, Engine::keep_states];
     let threads = threads.into_iter().map(|start| start(&engine).map_err(at("threads")));
     let threads = threads.collect::<Result<Vec<_>, _>>()?;
@@ -97,6 +102,20 @@ pub fn run(path: &Path, note: &dyn Fn(&str)) -> Result<(), StartError> {
     }
     drop(lock);
     served.map_err(at("server"))
+}
+
+/// Opens the interfaces that may be captured by AF_XDP.
+fn open_taking(config: &Config) -> Result<BTreeMap<String, Opened>, StartError> {
+    let may_take = |source: &&Source| match &source.from {
+        From::Interface { capture, .. } => *capture != Capture::Packet,
+        From::File { .. } => false,
+    };
+    let taking = config.sources.iter().filter(|(_, source)| may_take(source));
+    let opened = taking.map(|(name, source)| match open(source) {
+        Ok(opened) => Ok((name.clone(), opened)),
+        Err(e) => Err(StartError::Source { name: name.clone(), error: e.into() }),
+    });
+    opened.collect()
 }
 
 /// Serves until a signal, reloads the configuration on SIGHUP, and ends the sources in order.
@@ -261,11 +280,11 @@ pub fn check(path: &Path) -> Result<Vec<String>, StartError> {
     for (name, source) in &config.sources {
         let error = |reason: String| StartError::Other(format!("source {name}: {reason}"));
         match &source.from {
-            crate::config::From::File { path, .. } => {
+            From::File { path, .. } => {
                 flame_source::open(std::slice::from_ref(path), &flame_source::FileOptions::default())
                     .map_err(|e| error(e.to_string()))?;
             }
-            crate::config::From::Interface { name, .. } => {
+            From::Interface { name, .. } => {
                 if !Path::new("/sys/class/net").join(name).exists() {
                     return Err(error(format!("no interface {name:?} (see ip link)")));
                 }

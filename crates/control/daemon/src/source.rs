@@ -5,8 +5,8 @@ use crate::paced::Paced;
 use crate::route::{Routes, ToLogs, ToSpools};
 use flame_plan::{Account, ModuleId, Plan, Reason, Share};
 use flame_run::Engines;
+use flame_source::SourceError;
 use flame_source::live::{self, LiveOptions};
-use flame_source::{Source, SourceError};
 use flame_view::Key;
 use flame_worker::{
     Charging, Handle, Input, LostModule, Module, Options, ProcessInfo, Run, RunError, Runner, Snapshot,
@@ -66,6 +66,8 @@ struct Inner {
     /// The number of the next module.
     next: u32,
     failed: Option<String>,
+    /// The way in which the packets come, as it was when the source was last started.
+    method: String,
     /// The totals and accounts of runs that ended.
     past: Totals,
     past_accounts: BTreeMap<String, Account>,
@@ -74,6 +76,46 @@ struct Inner {
 impl Shared {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A source that was opened, before its workers are started.
+pub struct Opened {
+    input: Input,
+    /// The way in which the packets come.
+    pub method: String,
+    /// The reason why an interface is not captured in the better way.
+    reason: Option<String>,
+}
+
+impl Opened {
+    /// Takes out what the operator should know about the way in which an interface is captured.
+    pub fn said(&mut self) -> Option<String> {
+        let reason = self.reason.take().map(|reason| format!("{}: {reason}", self.method));
+        let Input::Shared(source) = &mut self.input else { return reason };
+        source.take_notice().or(reason)
+    }
+}
+
+/// Opens a source.
+///
+/// # Errors
+///
+/// Returns an error without the rights, or if the source cannot be opened.
+pub fn open(config: &config::Source) -> Result<Opened, SourceError> {
+    let config::Source { from, workers, snaplen, .. } = config;
+    match from {
+        config::From::File { path, repeat } => {
+            let input = Input::Shared(Box::new(Paced::open(path.clone(), *repeat, *snaplen)?));
+            Ok(Opened { input, method: "file, paced".to_owned(), reason: None })
+        }
+        config::From::Interface { name, promiscuous, capture } => {
+            let usual = LiveOptions::default();
+            let options = LiveOptions { promiscuous: *promiscuous, snaplen: *snaplen, ..usual };
+            let opened = live::open_by(*capture, name, &options, (*workers).into())?;
+            let method = opened.way.to_string();
+            Ok(Opened { input: Input::of(opened.sources), method, reason: opened.reason })
+        }
     }
 }
 
@@ -89,27 +131,8 @@ struct Launch {
 }
 
 impl Launch {
-    fn input(&self) -> Result<Input, SourceError> {
-        let config::Source { from, workers, snaplen, .. } = &self.config;
-        match from {
-            config::From::File { path, repeat } => {
-                Ok(Input::Shared(Box::new(Paced::open(path.clone(), *repeat, *snaplen)?)))
-            }
-            config::From::Interface { name, promiscuous } => {
-                let usual = LiveOptions::default();
-                let options = LiveOptions { promiscuous: *promiscuous, snaplen: *snaplen, ..usual };
-                if *workers == 1 {
-                    return Ok(Input::Shared(Box::new(live::open(name, &options)?)));
-                }
-                let group = live::open_group(name, &options, (*workers).into())?;
-                let boxed = |live| -> Box<dyn Source> { Box::new(live) };
-                Ok(Input::PerWorker(group.into_iter().map(boxed).collect()))
-            }
-        }
-    }
-
     /// Starts a run with the modules of `inner`, but for those in processes.
-    fn start(&self, inner: &mut Inner, input: Input) -> Result<Worker, SourceRunError> {
+    fn start(&self, inner: &mut Inner, opened: Opened) -> Result<Worker, SourceRunError> {
         let modules = inner.modules.values().filter(|module| module.plan.process.is_none());
         let states = modules.clone().filter_map(|m| Some((m.plan.id, m.keep.clone()?)));
         let (plans, meters) =
@@ -128,8 +151,9 @@ impl Launch {
         let handle = run.handle();
         let (sink, observer) =
             (Box::new(ToSpools(self.routes.clone())), Box::new(ToLogs(self.routes.clone())));
-        let worker = Worker::spawn(run, input, sink, observer).map_err(SourceRunError::Thread)?;
+        let worker = Worker::spawn(run, opened.input, sink, observer).map_err(SourceRunError::Thread)?;
         inner.handle = Some(handle);
+        inner.method = opened.method;
         inner.failed = None;
         inner.starts += 1;
         Ok(worker)
@@ -137,17 +161,18 @@ impl Launch {
 }
 
 impl SourceRun {
-    /// Opens the source and starts its workers.
+    /// Starts the workers of a source that was opened.
     ///
     /// # Errors
     ///
-    /// Returns an error if the source cannot be opened. Later faults are retried.
+    /// Returns an error if they cannot be started. Later faults are retried.
     pub fn start(
         name: &str,
         config: config::Source,
         engines: &Engines,
         runner: Option<Runner>,
         dispatch_key: Option<Key>,
+        opened: Opened,
     ) -> Result<Self, SourceRunError> {
         let (routes, charging) = (Routes::default(), Arc::<Charging>::default());
         let launch = Launch {
@@ -159,13 +184,12 @@ impl SourceRun {
             charging: charging.clone(),
         };
         let shared = Arc::new(Shared { inner: Mutex::default(), stopping: AtomicBool::new(false) });
-        let input = launch.input()?;
         let (of_thread, cores) = (shared.clone(), config.cores.clone());
         let (started, wait) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name(format!("source-{name}")).spawn(move || {
             // The workers' threads inherit the cores.
             let pinned = pin(&cores);
-            let first = pinned.and_then(|()| launch.start(&mut of_thread.inner(), input));
+            let first = pinned.and_then(|()| launch.start(&mut of_thread.inner(), opened));
             let (worker, result) = match first {
                 Ok(worker) => (Some(worker), Ok(())),
                 Err(e) => (None, Err(e)),
@@ -192,6 +216,11 @@ impl SourceRun {
             config::From::Interface { name, .. } => name,
             config::From::File { .. } => "file",
         }
+    }
+
+    /// Returns the way in which the packets come.
+    pub fn method(&self) -> String {
+        self.shared.inner().method.clone()
     }
 
     /// Returns a number for a new module, which no other module of this source had.
@@ -406,9 +435,9 @@ fn supervise(launch: &Launch, shared: &Shared, mut worker: Option<Worker>) {
         if shared.stopping.load(Ordering::SeqCst) {
             return;
         }
-        let opened = launch.input().map_err(SourceRunError::from);
+        let opened = open(&launch.config).map_err(SourceRunError::from);
         let mut inner = shared.inner();
-        match opened.and_then(|input| launch.start(&mut inner, input)) {
+        match opened.and_then(|opened| launch.start(&mut inner, opened)) {
             Ok(started) => {
                 // It may have been stopped before it could be commanded.
                 if shared.stopping.load(Ordering::SeqCst) {

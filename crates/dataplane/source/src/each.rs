@@ -55,4 +55,8 @@ impl<F: FnMut(&mut RawBlock) -> Result<bool, SourceError> + Send> Source for Eac
     fn shared(&self) -> Option<Shared> {
         self.source.shared()
     }
+
+    fn take_notice(&mut self) -> Option<String> {
+        self.source.take_notice()
+    }
 }

@@ -32,6 +32,17 @@ pub enum Input {
 }
 
 impl Input {
+    /// Returns the input of the sources of one interface: one alone serves all workers.
+    pub fn of(mut sources: Vec<Box<dyn Source>>) -> Self {
+        match sources.pop() {
+            Some(only) if sources.is_empty() => Self::Shared(only),
+            last => {
+                sources.extend(last);
+                Self::PerWorker(sources)
+            }
+        }
+    }
+
     fn is_live(&self) -> bool {
         match self {
             Self::Shared(source) => source.is_live(),

@@ -22,7 +22,7 @@ use flame_compile::Compiler;
 use flame_node::{Built, Node, NodeError, RunRequest, Submission, Watch};
 use flame_plan::{Account, Expose, Limits, ModulePlan, Plan, Transforms, TrustedFilter, ViewSpec};
 use flame_record::{CaptureFormat, LeftOut};
-use flame_source::live::{self, LiveOptions};
+use flame_source::live::{self, Capture, LiveOptions, Way};
 use flame_source::{FileOptions, Source};
 use flame_transform::Key;
 use flame_trust::{Field, Layer, Origin};
@@ -71,6 +71,12 @@ pub struct Run {
     /// Do not put the interface into promiscuous mode
     #[arg(short = 'p', long)]
     no_promiscuous: bool,
+
+    /// Capture by packet (AF_PACKET, which copies), by xdp (AF_XDP, which takes packets away from this
+    /// machine's own stack and from other captures), by xdp-generic (the same, without the driver's part),
+    /// or auto: by xdp only where nobody would miss the packets, see `flame help live`
+    #[arg(long, value_name = "WAY", requires = "interface")]
+    capture: Option<Capture>,
 
     /// Use the network card's time stamps instead of the kernel's
     #[arg(long)]
@@ -509,12 +515,15 @@ impl Run {
             ..LiveOptions::default()
         };
         // Packets are counted over all workers, so a count needs one source.
-        if workers == 1 || self.count.is_some() {
-            return Ok(Input::Shared(Box::new(live::open(interface, &options)?)));
+        let sources = if self.count.is_some() { 1 } else { workers };
+        let opened = live::open_by(self.capture.unwrap_or_default(), interface, &options, sources.into())?;
+        let way = opened.way;
+        let reason = opened.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        tracing::info!("interface {interface} is captured by {way}{reason}");
+        if self.capture == Some(Capture::Auto) && way == Way::Packet && !self.quiet {
+            complain!("flame: note: interface {interface} is captured by {way}{reason}");
         }
-        let group = live::open_group(interface, &options, workers.into())?;
-        let boxed = |live| -> Box<dyn Source> { Box::new(live) };
-        Ok(Input::PerWorker(group.into_iter().map(boxed).collect()))
+        Ok(Input::of(opened.sources))
     }
 
     fn sink(&self, plan: &Plan) -> Result<Box<dyn flame_record::Sink>, Error> {

@@ -1,6 +1,6 @@
 use super::{Finding, Machine};
 use crate::error::Error;
-use flame_source::live::{Card, Offload, RingSize};
+use flame_source::live::{Card, LiveOptions, Offload, RingSize, objection};
 
 /// Types of hardware that live captures decode: Ethernet, PPP, loopback, tunnels and none (linux/if_arp.h).
 const DECODED: [u32; 7] = [1, 512, 519, 768, 772, 776, 65534];
@@ -52,7 +52,17 @@ fn of(machine: &Machine, name: &str) -> Vec<Finding> {
     let on: Vec<_> = Offload::ALL.into_iter().filter(|o| card.is_on(*o).unwrap_or(false)).collect();
     findings.push(offloads(name, &on, kind == LOOPBACK));
     findings.extend(card.ring().ok().and_then(|size| ring(name, size)));
+    findings.push(way(name, objection(name, &LiveOptions::default())));
     findings
+}
+
+/// Returns the way in which an interface is captured unless told otherwise.
+fn way(name: &str, objection: Option<String>) -> Finding {
+    let found = match objection {
+        Some(reason) => format!("is captured by AF_PACKET: {reason}"),
+        None => "is captured by AF_XDP, with the rights for it: nobody else uses it".to_owned(),
+    };
+    Finding::good(&format!("interface {name}"), found)
 }
 
 fn offloads(name: &str, on: &[Offload], is_loopback: bool) -> Finding {
@@ -103,6 +113,12 @@ mod tests {
         assert_eq!(found.remedy.as_deref(), Some("ethtool -G eth0 rx 4096"));
         assert_eq!(ring("eth0", RingSize { now: 512, most: 512 }).unwrap().state, State::Good);
         assert_eq!(ring("eth0", RingSize { now: 0, most: 0 }), None);
+    }
+
+    #[test]
+    fn the_way_of_capture_is_named_with_its_reason() {
+        assert_eq!(way("eth0", Some("why".into())).found, "is captured by AF_PACKET: why");
+        assert!(way("eth0", None).found.contains("AF_XDP"));
     }
 
     #[test]

@@ -108,6 +108,16 @@ impl Net {
     }
 
     pub fn capture_on(&self, interface: &str, arguments: &[&str], sockets: usize) -> Capture {
+        self.capture_when(interface, arguments, || {
+            // The sockets are bound to all protocols, and none of them still has the filter that rejects
+            // every packet.
+            self.said("grep -c ' 0003 ' /proc/net/packet || true") == sockets.to_string()
+                && !self.said("ss -0bn").contains("0x06 0 0 0,")
+        })
+    }
+
+    /// Starts `flame run … -i INTERFACE`, and waits until it is `ready`.
+    pub fn capture_when(&self, interface: &str, arguments: &[&str], ready: impl Fn() -> bool) -> Capture {
         let mut flame = self.command(&flame());
         flame.arg("run").args(arguments).args(["-i", interface, "--stats", "json"]);
         let mut child = flame.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -115,10 +125,7 @@ impl Net {
         let mut capture = Capture { child, stdout, stderr };
         wait_for("the sockets", || {
             assert!(capture.is_running(), "ended early: {}", capture.rest());
-            // The sockets are bound to all protocols, and none of them still has the filter that rejects
-            // every packet.
-            self.said("grep -c ' 0003 ' /proc/net/packet || true") == sockets.to_string()
-                && !self.said("ss -0bn").contains("0x06 0 0 0,")
+            ready()
         });
         capture
     }

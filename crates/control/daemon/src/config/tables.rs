@@ -3,6 +3,7 @@
 use super::{Config, Fault, From, Isolation, Limits, Scheduler, Socket, Source, Tls};
 use crate::units::{NAME, duration, is_name, percent, size};
 use flame_api::Reservation;
+use flame_source::live::Capture;
 use flame_worker::Overload;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +72,7 @@ struct TlsTable {
 struct SourceTable {
     interface: Option<String>,
     promiscuous: Option<bool>,
+    capture: Option<Spanned<String>>,
     file: Option<PathBuf>,
     repeat: Option<bool>,
     workers: Option<Spanned<u16>>,
@@ -216,11 +218,18 @@ impl SourceTable {
                 if self.repeat.is_some() {
                     return Err((start, "repeat is for files".to_owned()));
                 }
-                From::Interface { name, promiscuous: self.promiscuous.unwrap_or(true) }
+                let capture = self.capture.map_or(Ok(Capture::default()), |text| {
+                    let read = text.get_ref().parse();
+                    read.map_err(|e| (text.span().start, format!("capture {e}")))
+                })?;
+                From::Interface { name, promiscuous: self.promiscuous.unwrap_or(true), capture }
             }
             (None, Some(path)) => {
                 if self.promiscuous.is_some() {
                     return Err((start, "promiscuous is for interfaces".to_owned()));
+                }
+                if let Some(capture) = self.capture {
+                    return Err((capture.span().start, "capture is for interfaces".to_owned()));
                 }
                 From::File { path: folder.join(path), repeat: self.repeat.unwrap_or(false) }
             }

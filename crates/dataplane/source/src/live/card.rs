@@ -103,9 +103,7 @@ impl Card {
     ///
     /// Returns an error if there is no such interface, or if it is of another kind.
     pub fn address(&self) -> io::Result<[u8; 6]> {
-        // SAFETY: all-zero is a valid request of plain bytes.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        request.ifr_name = self.name;
+        let mut request = self.request();
         // SAFETY: the kernel reads the name and writes the address of this request.
         if unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) } < 0 {
             return Err(io::Error::last_os_error());
@@ -130,16 +128,64 @@ impl Card {
         Ok(RingSize { most: values[1], now: values[5] })
     }
 
-    /// Sends a request, whose answer has the same length.
-    fn ask<const N: usize>(&self, mut values: [u32; N]) -> io::Result<[u32; N]> {
-        const SIOCETHTOOL: u64 = 0x8946;
+    /// Returns whether the card takes VLAN tags out of the frames, and states them beside.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such interface.
+    pub fn strips_tags(&self) -> io::Result<bool> {
+        const GFLAGS: u32 = 0x25;
+        const FLAG_RXVLAN: u32 = 1 << 8;
+        let value: [u32; 2] = self.ask([GFLAGS, 0])?;
+        Ok(value[1] & FLAG_RXVLAN != 0)
+    }
+
+    /// Returns the number of receive queues, 1 for a card that has no such setting.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such interface.
+    pub fn queues(&self) -> io::Result<u32> {
+        const GCHANNELS: u32 = 0x3c;
+        // Command, the most of four kinds (receive, send, other, combined), then their present numbers.
+        match self.ask([GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0]) {
+            Ok(values) => Ok((values[5] + values[8]).max(1)),
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(1),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Returns the length of the longest packet without its Ethernet header.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such interface.
+    pub fn mtu(&self) -> io::Result<u32> {
+        let mut request = self.request();
+        // SAFETY: the kernel reads the name and writes the number of this request.
+        if unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: SIOCGIFMTU filled in the number.
+        Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
+    }
+
+    /// Returns an empty request about this interface.
+    fn request(&self) -> libc::ifreq {
         // SAFETY: all-zero is a valid request of plain bytes.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         request.ifr_name = self.name;
+        request
+    }
+
+    /// Sends a request, whose answer has the same length.
+    fn ask<const N: usize>(&self, mut values: [u32; N]) -> io::Result<[u32; N]> {
+        const SIOCETHTOOL: u64 = 0x8946;
+        let mut request = self.request();
         request.ifr_ifru.ifru_data = values.as_mut_ptr().cast();
         // SAFETY: `request` names this interface, and `values` is the structure that its command has in
-        // linux/ethtool.h: ethtool_value (2 words) or ethtool_ringparam (9 words). Both live through the
-        // call.
+        // linux/ethtool.h: ethtool_value (2 words), ethtool_ringparam or ethtool_channels (9 words). Both
+        // live through the call.
         match unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL as _, &mut request) } {
             0.. => Ok(values),
             _ => Err(io::Error::last_os_error()),

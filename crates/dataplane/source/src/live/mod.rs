@@ -1,27 +1,37 @@
-//! live: captures an interface through an AF_PACKET ring (TPACKET_V3).
+//! live: captures an interface through an AF_PACKET ring (TPACKET_V3), or by AF_XDP.
 //!
 //! Usage:    -i INTERFACE, or -i any for all of them, -s BYTES, -p (not promiscuous),
-//!           --hardware-timestamps, --workers N; on a node, [sources.NAME] with interface = "INTERFACE"
-//! Expects:  Linux, and CAP_NET_RAW or root.
+//!           --capture auto, packet, xdp or xdp-generic, --hardware-timestamps, --workers N; on a node,
+//!           [sources.NAME] with interface = "INTERFACE"
+//! Expects:  Linux, and CAP_NET_RAW or root; for AF_XDP also CAP_NET_ADMIN and CAP_BPF.
 //! Gives:    packets in the memory of the kernel, without a copy, until Ctrl-C. Packets that nobody takes in
 //!           time are dropped by the kernel and counted. With several workers the kernel assigns each flow to
 //!           one of them. An interface that goes down is waited for; one that is removed ends the run with
 //!           status 1, after all packets that arrived. With any, packets have a cooked header (LINUX_SLL2),
-//!           and interfaces are not promiscuous.
+//!           and interfaces are not promiscuous. AF_XDP takes the received packets away from this machine's
+//!           own stack and from other captures: --capture auto, the default, uses it only if the driver has
+//!           native XDP and leaves VLAN tags in the frames, and nobody else uses the interface: it has no
+//!           address, no interface is built on it, and no other program captures it.
 //! Example:  flame run flow -i eth0 --workers 2
 //! Related:  file
 
+mod bpf;
 mod card;
+mod choice;
 mod deaf;
 mod device;
 mod finish;
 mod ring;
 mod socket;
+mod xdp;
 
+pub use bpf::XdpMode;
 pub use card::{Card, Offload, RingSize, open_tun};
+pub use choice::{Capture, Opened, Way, objection, open_by};
 pub use device::{DeviceOptions, FrameIn, Receiver, Sender, Unsent, may_open};
 pub use finish::{Unfinishable, Unfinished};
 pub use socket::interfaces;
+pub use xdp::Manner;
 
 use crate::{Next, Progress, RawBlock, RawPacket, Shared, Source, SourceError};
 use bytes::Bytes;

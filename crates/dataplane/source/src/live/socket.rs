@@ -119,13 +119,7 @@ pub fn open(interface: &str, options: &LiveOptions, use_: Use) -> Result<(Socket
     socket.set(libc::PACKET_RX_RING, &request).map_err(|e| io("PACKET_RX_RING", e))?;
     socket.bind(index, libc::ETH_P_ALL as u16).map_err(|e| io("bind", e))?;
     if options.promiscuous && !is_any {
-        let request = libc::packet_mreq {
-            mr_ifindex: index,
-            mr_type: libc::PACKET_MR_PROMISC as u16,
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
-        socket.set(libc::PACKET_ADD_MEMBERSHIP, &request).map_err(|e| io("promiscuous mode", e))?;
+        socket.be_promiscuous(index).map_err(|e| io("promiscuous mode", e))?;
     }
     if let Some(fanout) = options.fanout {
         // The kernel's flow hash is symmetric here: both directions of a flow reach one member. A number that
@@ -216,6 +210,17 @@ impl Socket {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+
+    /// Puts the interface into promiscuous mode as long as the socket lives.
+    pub fn be_promiscuous(&self, index: libc::c_int) -> io::Result<()> {
+        let request = libc::packet_mreq {
+            mr_ifindex: index,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        self.set(libc::PACKET_ADD_MEMBERSHIP, &request)
     }
 
     /// Returns the number of the socket's fanout group.

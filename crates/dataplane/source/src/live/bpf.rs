@@ -1,0 +1,171 @@
+#![allow(unsafe_code)] // Talks to the kernel.
+
+//! Small programs in the kernel, loaded by bpf(2), and where they are attached.
+//!
+//! All that is here belongs to a descriptor: the kernel removes it with the process, also with one that was
+//! killed.
+
+use std::ffi::c_long;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+// linux/bpf.h
+const MAP_CREATE: c_long = 0;
+const MAP_UPDATE_ELEM: c_long = 2;
+const PROG_LOAD: c_long = 5;
+const LINK_CREATE: c_long = 28;
+const XSKMAP: u32 = 17;
+
+/// The place of a program, and with it its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The entry to traffic control (TCX).
+    Ingress,
+    /// The driver, before the kernel has made a packet of the frame.
+    Xdp(XdpMode),
+}
+
+/// The part of the kernel that runs an XDP program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// The driver.
+    Native,
+    /// The kernel's stack, for every driver, after it has made a packet of the frame.
+    Generic,
+}
+
+impl Place {
+    /// Returns the type of programs (`BPF_PROG_TYPE_…`), and that of their attachment.
+    fn types(self) -> (u32, u32) {
+        match self {
+            Self::Ingress => (3, 46),
+            Self::Xdp(_) => (6, 37),
+        }
+    }
+
+    /// Returns the flags of the attachment (linux/if_link.h).
+    fn flags(self) -> u32 {
+        match self {
+            Self::Ingress => 0,
+            Self::Xdp(XdpMode::Generic) => 1 << 1,
+            Self::Xdp(XdpMode::Native) => 1 << 2,
+        }
+    }
+}
+
+/// The beginning of `union bpf_attr` for the load of a program.
+#[repr(C)]
+#[derive(Default)]
+struct Load {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log: [u32; 2],
+    log_buffer: u64,
+    version: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    attach_type: u32,
+}
+
+/// The same for a link, whose last two fields are zero.
+#[repr(C)]
+#[derive(Default)]
+struct LinkTo {
+    program: u32,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+    relative: [u32; 2],
+    revision: u64,
+}
+
+/// The same for a map.
+#[repr(C)]
+#[derive(Default)]
+struct NewMap {
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    entries: u32,
+    flags: u32,
+}
+
+/// The same for an entry of a map.
+#[repr(C)]
+#[derive(Default)]
+struct Entry {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+fn bpf<T>(command: c_long, attributes: &T) -> io::Result<c_long> {
+    // SAFETY: the attributes are a whole structure of this command, and what they point to outlives the call.
+    match unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, size_of::<T>()) } {
+        result @ 0.. => Ok(result),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn descriptor<T>(command: c_long, attributes: &T) -> io::Result<OwnedFd> {
+    let fd = bpf(command, attributes)?;
+    // SAFETY: these commands return a descriptor, just created, with no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Sockets by the number of their receive queue.
+pub struct Sockets(OwnedFd);
+
+impl Sockets {
+    pub fn new(queues: u32) -> io::Result<Self> {
+        let map = NewMap { kind: XSKMAP, key_size: 4, value_size: 4, entries: queues, ..NewMap::default() };
+        descriptor(MAP_CREATE, &map).map(Self)
+    }
+
+    /// Enters the socket of a queue, which is bound.
+    pub fn set(&self, queue: u32, socket: RawFd) -> io::Result<()> {
+        let value = socket as u32;
+        let (key, value) = (&raw const queue as u64, &raw const value as u64);
+        let entry = Entry { map: self.fd() as u32, key, value, ..Entry::default() };
+        bpf(MAP_UPDATE_ELEM, &entry).map(drop)
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// A program at its place. Dropping it removes it.
+pub struct Attached {
+    _link: OwnedFd,
+}
+
+impl Attached {
+    /// Loads a program, as `struct bpf_insn`, and attaches it to an interface.
+    pub fn new(instructions: &[u64], name: [u8; 16], place: Place, interface: u32) -> io::Result<Self> {
+        let (kind, attach_type) = place.types();
+        let load = Load {
+            kind,
+            count: instructions.len() as u32,
+            instructions: instructions.as_ptr() as u64,
+            license: c"".as_ptr() as u64,
+            name,
+            attach_type,
+            ..Load::default()
+        };
+        let program = descriptor(PROG_LOAD, &load)?;
+        let link = LinkTo {
+            program: program.as_raw_fd() as u32,
+            interface,
+            attach_type,
+            flags: place.flags(),
+            ..LinkTo::default()
+        };
+        Ok(Self { _link: descriptor(LINK_CREATE, &link)? })
+    }
+}

@@ -1,0 +1,322 @@
+//! Packets of an interface through AF_XDP sockets, one for each receive queue.
+//!
+//! A program in the driver gives each received packet to the socket of its queue, before the kernel's stack
+//! and its captures: they do not see it. The kernel writes it to a frame of memory that belongs to the
+//! socket. From there it is copied into a block, so that a block that is kept for long costs no frames.
+
+mod program;
+mod queue;
+
+pub use queue::Chunk;
+
+use super::LiveOptions;
+use super::bpf::{Sockets, XdpMode};
+use super::card::Card;
+use super::socket::{self, Socket};
+use crate::{Next, Progress, RawBlock, RawPacket, Source, SourceError};
+use bytes::Bytes;
+use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS};
+use program::Redirect;
+use queue::{AT_ONCE, Queue};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The memory of all queues together, unless they have the fewest frames that a queue needs.
+const MEMORY: usize = 64 << 20;
+const LEAST_FRAMES: usize = 4096;
+/// The time for which packets are left to gather in the rings. A queue has room for those of two million a
+/// second at least.
+const GATHER: Duration = Duration::from_millis(2);
+/// The time after the removal of the program in which packets may still arrive.
+const REST: Duration = Duration::from_millis(50);
+/// The time between two looks at the state of the interface.
+const LOOK: Duration = Duration::from_millis(200);
+/// The longest time between reception and delivery. A stated time that lies further back, or in the future,
+/// is not one that the program wrote.
+const LATEST_NS: u64 = 60_000_000_000;
+/// Ethernet header and two VLAN tags, which the MTU does not count.
+const HEADERS: usize = 14 + 2 * 4;
+
+/// The manner in which an interface is captured by AF_XDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    pub mode: XdpMode,
+    /// Whether the card writes packets to the sockets' memory itself.
+    pub is_zero_copy: bool,
+    pub queues: usize,
+}
+
+/// An interface that is being captured. The fields are dropped in this order: first, packets take their usual
+/// way again.
+pub struct Xdp {
+    redirect: Option<Redirect>,
+    queues: Vec<Queue>,
+    polled: Vec<libc::pollfd>,
+    /// Makes the interface promiscuous, and is asked about its state.
+    socket: Socket,
+    interface: String,
+    index: i32,
+    link: LinkType,
+    mode: XdpMode,
+    snaplen: usize,
+    timeout_ms: u32,
+    /// The longest packet.
+    room: usize,
+    pool: Pool,
+    bytes: u64,
+    /// Whether the last block was full, so that there may be more packets.
+    is_more: bool,
+    /// Changes of state that were not reported yet.
+    notices: VecDeque<String>,
+    is_down: bool,
+    looked: Instant,
+    closing: Option<Instant>,
+}
+
+/// Buffers of blocks. One is used again when its block was dropped.
+#[derive(Default)]
+struct Pool(Vec<Arc<Vec<u8>>>);
+
+struct Held(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Pool {
+    /// Takes a buffer that nobody else holds.
+    fn take(&mut self) -> Arc<Vec<u8>> {
+        let free = self.0.iter_mut().position(|buffer| Arc::get_mut(buffer).is_some());
+        free.map_or_else(|| Arc::new(vec![0; MAX_BLOCK_BYTES]), |at| self.0.swap_remove(at))
+    }
+}
+
+/// Returns the frames that packets of an interface need.
+pub fn chunk(card: &Card) -> io::Result<Chunk> {
+    let mtu = card.mtu()?;
+    Chunk::of(mtu as usize + HEADERS).ok_or_else(|| {
+        let most = Chunk::Page.room() - HEADERS;
+        io::Error::other(format!("packets have up to {mtu} bytes (MTU), AF_XDP has room for {most}"))
+    })
+}
+
+/// Adds the remedy to an error of the kernel's.
+fn explained(error: io::Error) -> io::Error {
+    let text = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "run as root or with CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; a node that has given them up opens \
+             an interface by AF_XDP at its start only"
+        }
+        Some(libc::EBUSY | libc::EEXIST) => "another XDP program or socket has it: `ip link show`",
+        Some(libc::EINVAL) => "AF_XDP needs Linux 5.9, and a driver that can do it",
+        Some(libc::ERANGE) => "the MTU of the interface or its peer is too large for XDP",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error} ({text})"))
+}
+
+/// Opens all queues of an interface. The driver's part is used where there is one, unless `is_generic`.
+///
+/// # Errors
+///
+/// Returns an error without the rights, or if the interface cannot be captured in this way.
+pub fn open(interface: &str, options: &LiveOptions, is_generic: bool) -> Result<Xdp, SourceError> {
+    let io = |step: &str, error: io::Error| SourceError::Io {
+        place: format!("interface {interface}: AF_XDP: {step}"),
+        error: explained(error),
+    };
+    if interface == socket::ANY {
+        return Err(io("opening", io::Error::other("it takes one interface, not all")));
+    }
+    if options.hardware_timestamps {
+        let text = "its packets have the kernel's time, not the card's: leave out --hardware-timestamps";
+        return Err(io("opening", io::Error::other(text)));
+    }
+    let (socket, link) = socket::open_to_send(interface)?;
+    if link.link != LinkType::ETHERNET {
+        return Err(io("opening", io::Error::other("it takes Ethernet only")));
+    }
+    let card = Card::open(interface).map_err(|e| io("opening", e))?;
+    let chunk = chunk(&card).map_err(|e| io("frames", e))?;
+    let count = card.queues().map_err(|e| io("queues", e))?;
+    let index = link.index as u32;
+    let sockets = Sockets::new(count).map_err(|e| io("program", e))?;
+    let attach = |mode| Redirect::new(index, &sockets, mode).map(|redirect| (redirect, mode));
+    let native = if is_generic { Err(unsupported()) } else { attach(XdpMode::Native) };
+    let (redirect, mode) = match native {
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => attach(XdpMode::Generic),
+        attached => attached,
+    }
+    .map_err(|e| io("program", e))?;
+    let most = MEMORY / chunk.bytes() / count as usize;
+    let frames = 1 << most.max(LEAST_FRAMES).ilog2();
+    let mut queues = Vec::with_capacity(count as usize);
+    for number in 0..count {
+        let queue = Queue::open(index, number, chunk, frames, mode == XdpMode::Native);
+        let queue = queue.map_err(|e| io(&format!("queue {number}"), e))?;
+        sockets.set(number, queue.fd()).map_err(|e| io(&format!("queue {number}"), e))?;
+        queues.push(queue);
+    }
+    if options.promiscuous {
+        socket.be_promiscuous(link.index).map_err(|e| io("promiscuous mode", e))?;
+    }
+    Ok(Xdp {
+        redirect: Some(redirect),
+        polled: queues.iter().map(Queue::polled).collect(),
+        queues,
+        socket,
+        interface: interface.to_owned(),
+        index: link.index,
+        link: link.link,
+        mode,
+        snaplen: options.snaplen.max(1) as usize,
+        timeout_ms: options.timeout_ms.max(1),
+        room: chunk.room(),
+        pool: Pool::default(),
+        bytes: 0,
+        is_more: false,
+        notices: VecDeque::new(),
+        is_down: false,
+        looked: Instant::now(),
+        closing: None,
+    })
+}
+
+fn unsupported() -> io::Error {
+    io::Error::from_raw_os_error(libc::EOPNOTSUPP)
+}
+
+impl Xdp {
+    pub fn manner(&self) -> Manner {
+        let is_zero_copy = self.queues.iter().any(Queue::is_zero_copy);
+        Manner { mode: self.mode, is_zero_copy, queues: self.queues.len() }
+    }
+
+    /// Says `text` to the operator at the start.
+    pub fn announce(&mut self, text: String) {
+        self.notices.push_back(text);
+    }
+
+    /// Copies the packets that have arrived into `buffer`, from `used` on. Returns the number of bytes in use
+    /// then, and whether the block is full.
+    fn gather(&mut self, buffer: &mut [u8], mut used: usize, packets: &mut Vec<RawPacket>) -> (usize, bool) {
+        let now = queue::monotonic_ns();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let (snaplen, link, most) = (self.snaplen, self.link, buffer.len() - AT_ONCE * self.room);
+        let (first, mut is_full) = (packets.len(), false);
+        for queue in &mut self.queues {
+            let mut taken = AT_ONCE;
+            while taken == AT_ONCE && !is_full {
+                taken = queue.take(|bytes, stamp| {
+                    // Without a stamp, the packet has the time of this call.
+                    let age = now.checked_sub(stamp).filter(|age| *age < LATEST_NS).unwrap_or(0);
+                    let kept = &bytes[..bytes.len().min(snaplen)];
+                    buffer[used..used + kept.len()].copy_from_slice(kept);
+                    packets.push(RawPacket {
+                        ts_ns: since_1970.saturating_sub(age),
+                        offset: used as u32,
+                        cap_len: kept.len() as u32,
+                        wire_len: bytes.len() as u32,
+                        link,
+                    });
+                    used += kept.len();
+                });
+                is_full = packets.len() + AT_ONCE > MAX_BLOCK_PACKETS || used > most;
+            }
+        }
+        if self.queues.len() > 1 {
+            packets[first..].sort_unstable_by_key(|packet| (packet.ts_ns, packet.offset));
+        }
+        (used, is_full)
+    }
+
+    /// Fills a block, or waits for packets.
+    fn fill(&mut self, buffer: &mut [u8], packets: &mut Vec<RawPacket>) -> Result<Next, SourceError> {
+        let (mut used, mut since) = (0, None);
+        loop {
+            (used, self.is_more) = self.gather(buffer, used, packets);
+            self.look()?;
+            if packets.is_empty() {
+                match self.closing {
+                    // A packet may have been on its way to a socket when the program was removed.
+                    Some(since) if since.elapsed() > REST => return Ok(Next::End),
+                    Some(_) => std::thread::sleep(GATHER),
+                    _ if self.is_down => std::thread::sleep(Duration::from_millis(self.timeout_ms.into())),
+                    _ if queue::wait(&mut self.polled, self.timeout_ms) => continue,
+                    _ => {}
+                }
+                return Ok(Next::Idle);
+            }
+            let since = *since.get_or_insert_with(Instant::now);
+            let is_late = since.elapsed() >= Duration::from_millis(self.timeout_ms.into());
+            if self.is_more || is_late || self.closing.is_some() {
+                self.bytes += used as u64;
+                return Ok(Next::Packets);
+            }
+            std::thread::sleep(GATHER);
+            queue::wait(&mut self.polled, 0);
+        }
+    }
+
+    /// Looks now and then whether the interface is up, or was removed.
+    fn look(&mut self) -> Result<(), SourceError> {
+        if self.looked.elapsed() < LOOK {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        let is_up = self.socket.is_up(&self.interface, self.index);
+        let is_up = is_up.map_err(|e| socket::lost(&self.interface, e))?;
+        if is_up == self.is_down {
+            self.is_down = !is_up;
+            let text = if is_up { "is up again" } else { "went down: waiting until it is up again" };
+            self.notices.push_back(format!("interface {} {text}", self.interface));
+        }
+        Ok(())
+    }
+}
+
+impl Source for Xdp {
+    fn next(&mut self, block: &mut RawBlock) -> Result<Next, SourceError> {
+        block.packets.clear();
+        block.data = Bytes::new();
+        block.shared_offset = None;
+        let mut buffer = self.pool.take();
+        let result = match Arc::get_mut(&mut buffer) {
+            Some(bytes) => self.fill(bytes, &mut block.packets),
+            None => Ok(Next::Idle),
+        };
+        self.pool.0.push(buffer.clone());
+        if matches!(result, Ok(Next::Packets)) {
+            block.data = Bytes::from_owner(Held(buffer));
+        }
+        result
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn is_ready(&self) -> bool {
+        self.is_more || self.queues.iter().any(Queue::is_ready)
+    }
+
+    fn progress(&self) -> Progress {
+        let kernel_drops = self.queues.iter().map(Queue::drops).sum();
+        Progress { bytes: self.bytes, total: None, kernel_drops }
+    }
+
+    fn close(&mut self) -> bool {
+        // From now on, packets take their usual way.
+        self.redirect = None;
+        self.closing.get_or_insert_with(Instant::now);
+        true
+    }
+
+    fn take_notice(&mut self) -> Option<String> {
+        self.notices.pop_front()
+    }
+}
