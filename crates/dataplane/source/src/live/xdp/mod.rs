@@ -268,7 +268,7 @@ impl Xdp {
             return Ok(());
         }
         self.looked = Instant::now();
-        let is_up = self.socket.is_up(&self.interface, self.index);
+        let is_up = self.socket.is_up(self.index);
         let is_up = is_up.map_err(|e| socket::lost(&self.interface, e))?;
         if is_up == self.is_down {
             self.is_down = !is_up;
