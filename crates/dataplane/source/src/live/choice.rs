@@ -16,9 +16,9 @@ use std::fs;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Capture {
     /// By AF_XDP where nobody would miss the packets and nothing is missing in them, else by AF_PACKET.
-    #[default]
     Auto,
     /// By AF_PACKET: packets are copied.
+    #[default]
     Packet,
     /// By AF_XDP: packets are taken away.
     Xdp,
