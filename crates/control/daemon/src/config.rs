@@ -22,7 +22,7 @@
 //!
 //! [sources.tap]
 //! interface = "eth0"
-//! capture = "auto"                  # or "packet" (AF_PACKET), "xdp" (AF_XDP), "xdp-generic"
+//! capture = "packet"                # AF_PACKET; or "xdp" (AF_XDP), "xdp-generic", "auto"
 //! workers = 2
 //! cores = [0, 1]                    # the cores on which its threads run
 //! interval = "1s"                   # packet time between reports
