@@ -132,8 +132,8 @@ impl Ring {
         self.status(index).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// Returns the number of blocks from `index` on that the kernel has handed over. It fills them in turn, so
-    /// a few of them tell.
+    /// Returns the number of blocks from `index` on that the kernel has handed over. It fills them in turn,
+    /// so only a few are read.
     pub fn ready_from(&self, index: usize) -> usize {
         let (mut ready, mut end) = (0, self.blocks);
         while ready < end {
