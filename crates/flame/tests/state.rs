@@ -255,7 +255,7 @@ fn faults_in_the_two_calls_end_the_instance_and_drop_the_state() {
 #[test]
 fn a_state_outlives_calls_that_the_end_cuts_off() {
     let head = r#"(func (export "flame_message") (param i32 i32) (result i64)"#;
-    let work = "(local $n i32) (local.set $n (i32.const 10000000))
+    let work = "(local $n i32) (local.set $n (i32.const 1000000))
         (loop $l (br_if $l (local.tee $n (i32.sub (local.get $n) (i32.const 1)))))";
     let text = SLOW.replace(head, &format!("{head} {work}"));
     let state = 7_u64.to_le_bytes();

@@ -139,9 +139,9 @@ pub struct Lost;
 
 impl Keep {
     /// Creates the places of a module on `workers` workers, with the states that earlier instances exported.
-    /// States that do not fit ([`Keep::fits`]) are left out. Instances export theirs with the first tick in each
-    /// `every_ns` of packet time, if that is not 0, and at their end: by packet time, so that modules learn
-    /// nothing from it.
+    /// States that do not fit ([`Keep::fits`]) are left out. Instances export theirs with the first tick in
+    /// each `every_ns` of packet time, if that is not 0, and at their end: by packet time, so that modules
+    /// learn nothing from it.
     pub fn new(
         (most, every_ns): (u32, u64),
         workers: usize,

@@ -36,8 +36,8 @@ impl<T> Opened<T> {
         Ok(())
     }
 
-    /// Opens the interface if it is not open, and returns whether it is. While that fails, it is attempted each
-    /// second, by timer 0 of the element, which must schedule its task; the first failure is reported.
+    /// Opens the interface if it is not open, and returns whether it is. While that fails, it is attempted
+    /// each second, by timer 0 of the element, which must schedule its task; the first failure is reported.
     pub fn ensure(&self, cx: &Cx<'_>, open: impl FnOnce() -> Result<T, String>) -> bool {
         if self.is_open() {
             return true;

@@ -4,7 +4,11 @@ use crossbeam_channel::Sender;
 use flame_block::{Pool, ReaderId};
 use flame_execute::Stop;
 use flame_plan::{Account, ModuleId, Shed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The time in which the end of a process that has closed a buffer is to be known. The kernel closes the files
+/// of one that is killed first.
+const CLOSED: Duration = Duration::from_millis(500);
 
 /// A module in a process, on one worker: its reader, and the account of the packets for it.
 pub(crate) struct RemoteBatches {
@@ -20,6 +24,8 @@ pub(crate) struct RemoteBatches {
     is_ending: bool,
     /// Whether it is being removed while the run continues.
     is_removal: bool,
+    /// The time since which the process has its buffer closed.
+    closed: Option<Instant>,
     deadline: WorkDeadline,
     /// The rest of its removal, if it leaves a view that others share.
     leaving: Option<(u64, Sender<Account>)>,
@@ -38,6 +44,7 @@ impl RemoteBatches {
             lost: 0,
             is_ending: false,
             is_removal: false,
+            closed: None,
             deadline: WorkDeadline::default(),
             leaving: None,
         }
@@ -143,7 +150,10 @@ impl RemoteBatches {
         let Some(lost) = pool.lost(self.reader) else {
             if !self.is_ending && !self.is_evicted() && !self.is_gone() {
                 // Blocks would reach it no more, and it would stay.
-                self.module.process.kill("it closed the buffer of a module that nobody removed");
+                let closed = *self.closed.get_or_insert_with(Instant::now);
+                if closed.elapsed() > CLOSED {
+                    self.module.process.kill("it closed the buffer of a module that nobody removed");
+                }
             }
             let cause = if self.is_evicted() { Shed::Evicted } else { Shed::Stopped };
             return self.own.shed(cause, packets);
