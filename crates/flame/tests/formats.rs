@@ -151,7 +151,15 @@ fn formats_of_flows_are_rotated_by_size() {
         let folder = tempfile::tempdir().unwrap();
         let run = |name: &str, more: &[&str]| {
             let arguments = ["run", "flow", "-r", &demo(), "-q", "--format", format, "-o", name];
-            done(folder.path(), &[&arguments[..], &["--batch", "1", "--interval", "10ms", "--set", "flow.idle_timeout=20ms"], more].concat());
+            done(
+                folder.path(),
+                &[
+                    &arguments[..],
+                    &["--batch", "1", "--interval", "10ms", "--set", "flow.idle_timeout=20ms"],
+                    more,
+                ]
+                .concat(),
+            );
         };
         run("all.log", &[]);
         run("part.log", &["--rotate", "2kB"]);

@@ -6,8 +6,8 @@ use flame_execute::Stop;
 use flame_plan::{Account, ModuleId, Shed};
 use std::time::{Duration, Instant};
 
-/// The time in which the end of a process that has closed a buffer is to be known. The kernel closes the files
-/// of one that is killed first.
+/// The time in which the end of a process that has closed a buffer is to be known. The kernel closes the
+/// files of one that is killed first.
 const CLOSED: Duration = Duration::from_millis(500);
 
 /// A module in a process, on one worker: its reader, and the account of the packets for it.
