@@ -18,7 +18,7 @@ pub const REMEDY: &str = "give fewer or smaller files, or run ids several times 
 pub const BEYOND_MEMORY: &str = "beyond what memory holds";
 /// The memory for rules, of the 256 MiB of an instance. The others are for texts, tables and indexes.
 pub const MOST_KEPT: u64 = 200 << 20;
-/// The memory of a rule, and of each of its parts, steps and further bytes, with what the engine makes of them.
+/// The memory of a rule, and of each of its parts, steps and further bytes, with that of the engine for them.
 const KEPT_RULE: u64 = 900;
 const KEPT_PART: u64 = 100;
 const KEPT_STEP: u64 = 220;
