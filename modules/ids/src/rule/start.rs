@@ -2,8 +2,8 @@
 //!
 //! Lines, lists and expressions are charged about what they cost, in the units of `limits.call_budget` in
 //! module.toml. What would exceed [`MOST`] is not used, and counted. The rest of the budget is for what is
-//! charged too little. Memory is charged in the same way, and independently of the machine, so that a check of
-//! rules elsewhere comes to the same result.
+//! charged too little. Memory is charged in the same way, and independently of the machine, so that a check
+//! of rules elsewhere comes to the same result.
 
 use super::pcre::{Pcre, Size};
 
