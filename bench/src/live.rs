@@ -179,8 +179,6 @@ fn inside(namespace: &str, script: &str) -> io::Result<()> {
     run(&["ip", "netns", "exec", namespace, "sh", "-ec", script])
 }
 
-/// Whether Ctrl-C was pressed.
-
 /// Runs the bare loop: counts until Ctrl-C, then prints the number as `count` does.
 pub fn bare(interface: &str) -> io::Result<()> {
     let (mut packets, mut bytes) = (0u64, 0u64);
