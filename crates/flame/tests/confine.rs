@@ -59,7 +59,7 @@ fn a_child_that_does_not_behave_is_an_error_that_says_so() {
         ("echo memory allocation of 5 bytes failed >&2; kill -ABRT $$", "memory, the limit"),
         ("printf 'xxxxxxxxxxxxxxxxx'", "too long"),
         ("printf '\\001\\000\\000\\000\\177'", "damaged"),
-        ("printf '\\002\\000\\000\\000\\002\\005'", "code has another length"),
+        ("printf '\\002\\000\\000\\000\\002\\005'", "the length of its code"),
         ("exec cat /dev/zero", "too long"),
         ("exec cat /dev/zero >&2", "cut short"),
     ];
