@@ -102,7 +102,7 @@ fn the_log_names_what_runs_with_the_rights_that_it_has() {
 fn packets_that_wait_fit_the_element_that_replaces_theirs() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let spin = "(i32.store (i32.const 64) (i32.const 100000000))
+    let spin = "(i32.store (i32.const 64) (i32.const 60000000))
         (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
               (br_if 0 (i32.load (i32.const 64))))";
     let slow = forwarding("(i32.const 1)", "(i32.const 0)", spin);

@@ -222,7 +222,7 @@ fn a_declared_line_has_its_columns_its_words_and_its_groups() {
     let names: Vec<_> = all[0].series.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["all", "TCP"], "protocols without packets need no line");
     assert_eq!((&all[0].title[..], &all[0].y.label[..]), ("Packets over time", "packets"));
-    assert_eq!(all[0].notes, ["always 0: UDP, ICMP, SCTP", "a point each 10 s"]);
+    assert_eq!(all[0].notes, ["always 0: UDP, ICMP, SCTP", "a point each 10 s (median)"]);
     let row = |ts_ns: u64, path: &str| {
         let (n, m) = (3, 10.0);
         json!({"module": "kinds", "table": "t", "ts_ns": ts_ns, "path": path, "n": n, "m": m, "d": 2_000_000})
