@@ -102,11 +102,11 @@ fn the_log_names_what_runs_with_the_rights_that_it_has() {
 fn packets_that_wait_fit_the_element_that_replaces_theirs() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let spin = "(i32.store (i32.const 64) (i32.const 60000000))
+    let spin = "(i32.store (i32.const 64) (i32.const 200000000))
         (loop (i32.store (i32.const 64) (i32.sub (i32.load (i32.const 64)) (i32.const 1)))
               (br_if 0 (i32.load (i32.const 64))))";
     let slow = forwarding("(i32.const 1)", "(i32.const 0)", spin);
-    let limits = "limits = { packet_budget = 1000000000 }\n";
+    let limits = "limits = { packet_budget = 4000000000 }\n";
     let slow_manifest = forwards::manifest_with(limits, "inputs = 2");
     let wasm = with_manifest(wat::parse_str(slow).unwrap(), slow_manifest.as_bytes());
     std::fs::write(folder.join("slow.wasm"), wasm).unwrap();
@@ -115,7 +115,7 @@ fn packets_that_wait_fit_the_element_that_replaces_theirs() {
     let next = "Idle -> m :: Module(./one.wasm, CAPACITY 4) -> c :: Counter -> Discard;
         Script(wait 0.2s, print $(c.count) $(m.gone), print $(m.account), stop)";
     std::fs::write(folder.join("next"), next).unwrap();
-    let graph = "a :: InfiniteSource(LIMIT 9, BURST 1) -> m :: Module(./slow.wasm, LIVE true, BUDGET 1000000000) -> Discard;
+    let graph = "a :: InfiniteSource(LIMIT 9, BURST 1) -> m :: Module(./slow.wasm, LIVE true, BUDGET 4000000000) -> Discard;
         b :: InfiniteSource(LIMIT 6, BURST 1) -> [1] m; Script(wait 0.1s, write hotconfig $(cat next))";
     let out = flame(folder, &["click", "-R", "-e", graph]);
     let (out, err) = (text(&out.stdout), text(&out.stderr));
