@@ -81,6 +81,9 @@ fn every_row_is_there() {
     for row in ["devices alone / bare loop", "IP router / bare loop", "IP router in memory / on devices"] {
         assert_eq!(times("graphs", row), usize::from(!told), "{row}: {said}");
     }
+    for row in ["null module beyond a native one", "router with a null module / without"] {
+        assert_eq!(times("elements", row), 1, "{row}: {said}");
+    }
     let told = said.contains("left out: overload");
     for name in ["with the control", "without it"] {
         for row in ["useful work / peak", "loss of the highest priority"] {

@@ -25,7 +25,7 @@ fn account(module: &Value) -> (u64, bool) {
 
 /// The pause after a change. Without one, changes and packets together need more than two processors, and
 /// modules without a reservation fall behind.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// FLAME_SECONDS sets the duration of the changes.
 #[test]
@@ -63,8 +63,8 @@ fn fifty_changes_a_second_lose_no_packet_and_accounts_are_exact() {
         scope.spawn(|| {
             let frames = frames();
             while !stop.load(Ordering::Relaxed) {
-                net.send(&frames, 50);
-                sent.fetch_add(5000, Ordering::Relaxed);
+                net.send(&frames, 20);
+                sent.fetch_add(2000, Ordering::Relaxed);
             }
         });
         scope.spawn(|| {
