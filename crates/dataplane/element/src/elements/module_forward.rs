@@ -65,8 +65,8 @@ impl Waiting {
 
 /// Removes the packets from `at` on.
 fn split_off(batch: &mut Batch, at: usize) -> Batch {
-    let mut rest = Batch::default();
-    rest.extend(batch.drain(at.min(batch.len())..));
+    let (mut rest, at) = (Batch::default(), at.min(batch.len()));
+    rest.extend(batch.drain(at..));
     rest
 }
 
