@@ -40,8 +40,8 @@ pub const ROUTER: &str = "c :: Classifier(12/0800, -) -> Paint(1) -> Strip(14) -
   d :: Discard; c [1] -> d; rt [1] -> d; pt [1] -> d; o [1] -> d; t [1] -> d; f [1] -> d;";
 
 /// A frame of the sender.
-pub const FRAME: &str = "\\<02000000 00020200 00000001 0800 4500 0056 0000 0000 4011 6695 0a00 0001 0a00 0002 0400 \
-    0035 0042 0000>";
+pub const FRAME: &str = "\\<02000000 00020200 00000001 0800 4500 0056 0000 0000 4011 6695 0a00 0001 \
+    0a00 0002 0400 0035 0042 0000>";
 
 pub fn rows(flame: &Path, rounds: usize) -> Vec<Row> {
     within_namespace("graphs", &["tx0 rx0", "out0 far0"], |namespace| measure(namespace, flame, rounds))
