@@ -96,7 +96,7 @@ impl Forwarding {
     fn take_or_drop(&self, cx: &Cx<'_>, port: usize, mut batch: Batch, cause: &'static str) {
         let room = self.capacity.max(1).saturating_sub(self.waiting());
         if batch.len() > room {
-            batch.drain(room..).for_each(|packet| cx.drop(cause, packet));
+            cx.drop_all(cause, batch.drain(room..));
         }
         self.waiting.borrow_mut().add(port, batch);
     }
@@ -145,7 +145,7 @@ impl Forwarding {
         *self.flight.borrow_mut() = old.flight.take();
         for (port, mut batch) in old.waiting.take().batches {
             if port >= cx.inputs() {
-                batch.drain(..).for_each(|packet| cx.drop("replaced", packet));
+                cx.drop_all("replaced", batch.drain(..));
             }
             self.take_or_drop(cx, port, batch, "replaced");
         }
@@ -157,7 +157,7 @@ impl Forwarding {
         for (_, mut batch) in self.waiting.take().batches {
             match on_evict {
                 OnEvict::Pass => cx.push(0, batch),
-                OnEvict::Drop => batch.drain(..).for_each(|packet| cx.drop("module gone", packet)),
+                OnEvict::Drop => cx.drop_all("module gone", batch.drain(..)),
             }
         }
     }
