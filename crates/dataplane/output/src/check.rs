@@ -1,11 +1,10 @@
 //! The checks of untrusted output: frames and rows in the layout of [`flame_abi::output`].
 
 use crate::error::{Fault, OutputError};
+use crate::send::{Sent, plain_send, send};
+use flame_abi::LinkType;
 use flame_abi::manifest::{ColumnType, Manifest};
-use flame_abi::output::{
-    FRAME, LOG, LOST, MADE, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, SEND, SEND_HEAD,
-};
-use flame_abi::{LinkType, MAX_BATCH};
+use flame_abi::output::{FRAME, LOG, LOST, MAX_LOG, MAX_PAYLOAD, MESSAGE, PACKET, PACKET_HEAD, SEND};
 use flame_plan::Forward;
 
 /// No rights.
@@ -187,33 +186,6 @@ impl Schema {
     }
 }
 
-/// The packets of a batch of which some were sent.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Sent {
-    count: u32,
-    seen: [u64; MAX_BATCH / 64],
-}
-
-impl Sent {
-    /// Returns a batch of `count` packets of which none was sent.
-    pub fn of(count: u32) -> Self {
-        Self { count, ..Self::default() }
-    }
-
-    /// Records that a packet is sent.
-    fn send(&mut self, index: u16) -> Result<(), Fault> {
-        let (word, bit) = (usize::from(index) / 64, 1 << (index % 64));
-        match self.seen.get_mut(word).filter(|_| u32::from(index) < self.count) {
-            None => Err(Fault::Index { found: index, count: self.count }),
-            Some(seen) if *seen & bit != 0 => Err(Fault::Twice { found: index }),
-            Some(seen) => {
-                *seen |= bit;
-                Ok(())
-            }
-        }
-    }
-}
-
 impl Schema {
     fn send(&self, payload: &[u8], sent: &mut Sent) -> Result<(), Fault> {
         let Some((packet, port, bytes)) = send(payload) else {
@@ -235,29 +207,6 @@ impl Schema {
         }
         Ok(())
     }
-}
-
-/// The head of the frame of a packet that is sent as it came.
-const PLAIN_SEND: [u8; FRAME] = {
-    let ([a, b, ..], [c, d]) = ((SEND_HEAD as u32).to_le_bytes(), SEND.to_le_bytes());
-    [a, b, 0, 0, c, d, 0, 0]
-};
-
-/// Returns the index and the output of a packet of the batch that is sent as it came, and the output after
-/// this frame; or `None` if the output begins with another frame.
-#[inline]
-pub fn plain_send(output: &[u8]) -> Option<(u16, u16, &[u8])> {
-    let (head, after) = output.split_first_chunk::<FRAME>()?;
-    let ([a, b, c, d], rest) = after.split_first_chunk::<SEND_HEAD>()?;
-    let (index, port) = (u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d]));
-    (*head == PLAIN_SEND && index != MADE).then_some((index, port, rest))
-}
-
-/// Splits the payload of a packet that is sent: index, if it is one of the batch, output and bytes.
-fn send(payload: &[u8]) -> Option<(Option<u16>, u16, &[u8])> {
-    let ([a, b, c, d], bytes) = payload.split_first_chunk::<SEND_HEAD>()?;
-    let index = u16::from_le_bytes([*a, *b]);
-    Some(((index != MADE).then_some(index), u16::from_le_bytes([*c, *d]), bytes))
 }
 
 impl Step {

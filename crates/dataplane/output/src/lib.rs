@@ -12,7 +12,9 @@
 mod check;
 mod error;
 mod gate;
+mod send;
 
-pub use check::{Frame, FrameCounts, Frames, Packet, Schema, Sent, frames, plain_send};
+pub use check::{Frame, FrameCounts, Frames, Packet, Schema, frames};
 pub use error::{Fault, OutputError};
 pub use gate::Gate;
+pub use send::{Sent, plain_send};
