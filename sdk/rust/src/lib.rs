@@ -137,7 +137,7 @@ pub use out::{Out, Row};
 pub use random::Random;
 pub use record::Record;
 pub use scan::Scan;
-pub use table::{Entry, FlowTable, Key, Map};
+pub use table::{Entry, FlowTable, Hashed, Key, Map, mix};
 pub use timer::{Due, Timer};
 pub use view::{Ipv4, Ipv6, Tcp, Udp, proto};
 
