@@ -535,14 +535,18 @@ static inline void flame_put(const void *bytes, uint32_t len) {
   flame_used += len;
 }
 
-static inline void flame_begin_frame(uint16_t kind) {
+static inline void flame_begin_here(uint16_t kind) {
   uint16_t head[4] = {0, 0, kind, 0};
   flame_kind = kind;
-  /* Its size is not known yet, so there must be room for the longest. */
-  if (flame_room() < FLAME_LONGEST) flame_next_area();
   flame_row_start = flame_used;
   flame_full = 0;
   flame_put(head, 8);
+}
+
+static inline void flame_begin_frame(uint16_t kind) {
+  /* Its size is not known yet, so there must be room for the longest. */
+  if (flame_room() < FLAME_LONGEST) flame_next_area();
+  flame_begin_here(kind);
 }
 
 /* Ends a row or message; returns 0 if it is longer than 65,536 bytes or there is no memory left for it. It is
@@ -562,6 +566,15 @@ static inline int flame_finish(void) {
 
 /* To write a row: flame_row(table), each column in order, flame_finish(). */
 static inline void flame_row(uint16_t table) { flame_begin_frame(table); }
+
+/* Makes room for rows, which flame_reserved_row(table) begins: `bytes` is the sum of their columns and 8 for
+ * each, at most 120,000. Such a row begins no area, so the bound of a packet that writes several contains
+ * that cost once, or not at all if the room is made for a batch. A row without room is counted as lost. */
+static inline void flame_reserve(uint32_t bytes) {
+  if (flame_room() < bytes) flame_next_area();
+}
+static inline void flame_reserved_row(uint16_t table) { flame_begin_here(table); }
+
 static inline void flame_u8(uint8_t v) { flame_put(&v, 1); }
 static inline void flame_u16(uint16_t v) { flame_put(&v, 2); }
 static inline void flame_u32(uint32_t v) { flame_put(&v, 4); }

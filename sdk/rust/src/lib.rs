@@ -133,7 +133,7 @@ pub use glue::cold;
 #[doc(hidden)]
 pub use glue::{Forwards, Slot};
 pub use init::Init;
-pub use out::{Out, Row};
+pub use out::{Out, Reserved, Row};
 pub use random::Random;
 pub use record::Record;
 pub use scan::Scan;
