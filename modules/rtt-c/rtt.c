@@ -74,7 +74,7 @@ static void endpoints(uint16_t table, const struct tuple *t) {
   struct flame_ip src = {(uint8_t)t->family, {0}}, dst = {(uint8_t)t->family, {0}};
   __builtin_memcpy(src.bytes, t->src, 16);
   __builtin_memcpy(dst.bytes, t->dst, 16);
-  flame_row(table);
+  flame_reserved_row(table);
   flame_put_ip(&src);
   flame_u16(t->sport);
   flame_put_ip(&dst);
@@ -260,6 +260,9 @@ static void tell(void) {
 
 static int slow;
 
+/* The bytes of the rows of a packet: a handshake, and a sample by each method. */
+#define ROWS (66 + 2 * 63)
+
 FLAME_EXPORT(flame_init) uint64_t flame_init(const struct flame_init *init, uint32_t len) {
   slow = init->role == FLAME_SLOW;
   if (slow) return flame_output(FLAME_DONE);
@@ -272,6 +275,7 @@ FLAME_EXPORT(flame_init) uint64_t flame_init(const struct flame_init *init, uint
 }
 
 FLAME_EXPORT(flame_batch) uint64_t flame_batch(const struct flame_batch *batch) {
+  flame_reserve(batch->count * (uint32_t)ROWS);
   for (uint32_t i = 0; i < batch->count; i++) {
     struct segment s;
     if (!segment_of(flame_packet(batch, i), &s)) continue;

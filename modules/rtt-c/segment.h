@@ -49,7 +49,8 @@ static void timestamps(struct segment *s, const uint8_t *options, uint32_t len) 
   if (len >= 12 && load32(options) == 0x0a080101) { /* as nearly all stacks align it */
     at = 2;
   } else {
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 20; i++) { /* at most 40 bytes, two or more in each step */
+      if (at < len && options[at] == 1) at++;
       if (at >= len || options[at] == 0) return;
       if (options[at] == 1) {
         at++;

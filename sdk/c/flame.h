@@ -366,9 +366,9 @@ static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t 
 
 /* FLAME_FLOWS(flows, struct flow, last_ns) defines `struct flows`, a table of fixed size with state of flows,
  * found by the packets' flow hash. Sets have eight entries, in which a new entry replaces the least recently
- * used one. last_ns is the entry's field with the time of its last use. An entry expires `timeout` ns after
- * it; .evicted counts entries that were replaced earlier. The cost of each call does not depend on the
- * contents of the table.
+ * used one, and at most four of one hash. last_ns is the entry's field with the time of its last use. An
+ * entry expires `timeout` ns after it; .evicted counts entries that were replaced earlier. The cost of each
+ * call does not depend on the contents of the table.
  *
  *   static struct flows table;
  *   flows_init(&table, capacity, timeout);                   in flame_init
@@ -378,6 +378,7 @@ static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t 
  *   if (!f) f = flows_insert(&table, p->hash, now_ns);       a new entry, with the contents of an old one
  *   flows_remove(&table, f); */
 #define FLAME_WAYS 8
+#define FLAME_SAME 4 /* entries in a set that have one tag: no more are compared */
 #define FLAME_FLOWS(name, type, used)                                                                        \
   struct name {                                                                                              \
     uint32_t (*tags)[FLAME_WAYS]; /* 0 marks a free place */                                                 \
@@ -396,16 +397,18 @@ static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t 
   }                                                                                                          \
   __attribute__((unused)) static inline type *name##_insert(struct name *t, uint32_t hash, uint64_t now) {   \
     flame_cold(); /* once per flow */                                                                        \
-    uint32_t set = flame_set(t->shift, hash), chosen = 0;                                                    \
-    uint32_t *tags = t->tags[set];                                                                           \
-    type *entries = t->entries[set];                                                                         \
-    for (uint32_t way = 0; way < FLAME_WAYS; way++) {                                                        \
-      if (tags[way] == 0) {                                                                                  \
-        chosen = way;                                                                                        \
-        break;                                                                                               \
-      }                                                                                                      \
-      if (entries[way].used < entries[chosen].used) chosen = way;                                            \
+    uint32_t set = flame_set(t->shift, hash), *tags = t->tags[set];                                          \
+    uint32_t same = flame_with_tag(tags, hash | 1), free = flame_with_tag(tags, 0);                          \
+    uint32_t among = (1u << FLAME_WAYS) - 1;                                                                 \
+    if (__builtin_popcount(same) >= FLAME_SAME) {                                                            \
+      among = same;                                                                                          \
+    } else if (free) {                                                                                       \
+      among = free & -free; /* the first one */                                                              \
     }                                                                                                        \
+    uint32_t chosen = (uint32_t)__builtin_ctz(among) % FLAME_WAYS;                                           \
+    type *entries = t->entries[set];                                                                         \
+    for (uint32_t way = 0; way < FLAME_WAYS; way++)                                                          \
+      if (among >> way & 1 && entries[way].used < entries[chosen].used) chosen = way;                        \
     if (tags[chosen] != 0 && flame_since(now, entries[chosen].used) <= t->timeout) t->evicted++;             \
     tags[chosen] = hash | 1;                                                                                 \
     return &entries[chosen];                                                                                 \
@@ -418,13 +421,24 @@ static inline uint64_t flame_poll(struct flame_timer *t, uint64_t now, uint64_t 
 /* Returns the set of a hash, which is multiplied because the low bits may have chosen the worker. */
 static inline uint32_t flame_set(uint32_t shift, uint32_t hash) { return hash * 0x9e3779b1u >> shift; }
 
+/* Returns a bit for each way that has this tag. */
+static inline uint32_t flame_with_tag(const uint32_t tags[FLAME_WAYS], uint32_t tag) {
+  typedef int32_t four __attribute__((vector_size(16)));
+  four low, high, same = (four){0} + (int32_t)tag;
+  __builtin_memcpy(&low, tags, 16);
+  __builtin_memcpy(&high, tags + 4, 16);
+  int ways = __builtin_wasm_bitmask_i32x4(low == same) | __builtin_wasm_bitmask_i32x4(high == same) << 4;
+  return (uint32_t)ways;
+}
+
 /* Runs the statement after it with `e` at each entry under `hash` that has not expired. After a `break`, `e`
  * is the current entry; after the whole loop it is NULL. */
 #define FLAME_FLOWS_EACH(t, hash, now, used_field, e)                                                        \
-  for (uint32_t flame_way = 0, flame_in = flame_set((t)->shift, (hash));                                     \
-       ((e) = NULL, flame_way < FLAME_WAYS); flame_way++)                                                    \
-    if ((t)->tags[flame_in][flame_way] == ((hash) | 1) && ((e) = &(t)->entries[flame_in][flame_way],         \
-        flame_since((now), (e)->used_field) <= (t)->timeout))
+  for (uint32_t flame_in = flame_set((t)->shift, (hash)), flame_try = 0,                                     \
+                flame_same = flame_with_tag((t)->tags[flame_in], (hash) | 1);                                \
+       ((e) = NULL, flame_try < FLAME_SAME && flame_same); flame_try++, flame_same &= flame_same - 1)        \
+    if (((e) = &(t)->entries[flame_in][__builtin_ctz(flame_same)],                                           \
+         flame_since((now), (e)->used_field) <= (t)->timeout))
 
 /* FLAME_MAP(ports, struct key, uint64_t, 12) defines a map with 4 << 12 places:
  * `uint64_t *ports_find(const struct key *)` returns the value of a key, or NULL if there is none;
@@ -521,14 +535,18 @@ static inline void flame_put(const void *bytes, uint32_t len) {
   flame_used += len;
 }
 
-static inline void flame_begin_frame(uint16_t kind) {
+static inline void flame_begin_here(uint16_t kind) {
   uint16_t head[4] = {0, 0, kind, 0};
   flame_kind = kind;
-  /* Its size is not known yet, so there must be room for the longest. */
-  if (flame_room() < FLAME_LONGEST) flame_next_area();
   flame_row_start = flame_used;
   flame_full = 0;
   flame_put(head, 8);
+}
+
+static inline void flame_begin_frame(uint16_t kind) {
+  /* Its size is not known yet, so there must be room for the longest. */
+  if (flame_room() < FLAME_LONGEST) flame_next_area();
+  flame_begin_here(kind);
 }
 
 /* Ends a row or message; returns 0 if it is longer than 65,536 bytes or there is no memory left for it. It is
@@ -548,6 +566,15 @@ static inline int flame_finish(void) {
 
 /* To write a row: flame_row(table), each column in order, flame_finish(). */
 static inline void flame_row(uint16_t table) { flame_begin_frame(table); }
+
+/* Makes room for rows, which flame_reserved_row(table) begins: `bytes` is the sum of their columns and 8 for
+ * each, at most 120,000. Such a row begins no area, so the bound of a packet that writes several contains
+ * that cost once, or not at all if the room is made for a batch. A row without room is counted as lost. */
+static inline void flame_reserve(uint32_t bytes) {
+  if (flame_room() < bytes) flame_next_area();
+}
+static inline void flame_reserved_row(uint16_t table) { flame_begin_here(table); }
+
 static inline void flame_u8(uint8_t v) { flame_put(&v, 1); }
 static inline void flame_u16(uint16_t v) { flame_put(&v, 2); }
 static inline void flame_u32(uint32_t v) { flame_put(&v, 4); }

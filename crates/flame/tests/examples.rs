@@ -241,7 +241,7 @@ FLAME_MAP(pairs, struct ends, uint64_t, 4)
 struct flow { uint64_t last_ns; uint32_t seq; };
 FLAME_FLOWS(flows, struct flow, last_ns)
 
-static struct flows table;
+static struct flows table, same;
 static char greeting[70000];
 static uint32_t greeting_len;
 static double factor;
@@ -255,6 +255,7 @@ FLAME_EXPORT(flame_init) uint64_t flame_init(const struct flame_init *init, uint
   }
   factor = flame_number(init, len, "factor");
   flows_init(&table, 16, 1000000);
+  flows_init(&same, 16, 1000000);
   return flame_output(FLAME_DONE);
 }
 
@@ -310,6 +311,18 @@ FLAME_EXPORT(flame_end) uint64_t flame_end(uint64_t now_ns) {
   flame_row(3);
   flame_u64(pairs_evicted + table.evicted);
   flame_finish();
+  /* Of six entries of one hash, four stay. */
+  for (uint32_t n = 1; n <= 6; n++) *flows_insert(&same, 7, n) = (struct flow){n, n};
+  struct flow *f;
+  uint64_t kept = 0;
+  FLAME_FLOWS_EACH(&same, 7, 6, last_ns, f)
+    kept = kept * 10 + f->seq;
+  flame_reserve(2 * 16);
+  for (int i = 0; i < 2; i++) {
+    flame_reserved_row(4);
+    flame_u64(i ? same.evicted : kept);
+    flame_finish();
+  }
   /* Without a look at the room there is. */
   for (uint64_t i = 0; i < 50000; i++) {
     flame_row(2);
@@ -347,6 +360,9 @@ columns = [{ name = "n", type = "u64" }]
 [[tables]]
 name = "state"
 columns = [{ name = "evicted", type = "u64" }]
+[[tables]]
+name = "same"
+columns = [{ name = "n", type = "u64" }]
 "#;
 
 #[test]
@@ -390,6 +406,8 @@ fn a_module_in_c_has_the_same_getters_and_tables() {
     let state = &rows_with((&wasm, 5), &capture, "state", &["--expose", "all"])[0];
     assert!(state["evicted"].as_u64().unwrap() > 80 - 64, "{state}");
     assert_eq!(rows_with((&wasm, 5), &capture, "many", &[]).len(), 50_000);
+    let same = rows_with((&wasm, 5), &capture, "same", &[]);
+    assert_eq!((&same[0]["n"], &same[1]["n"]), (&5634.into(), &2.into()));
     let out = flame(&["check", &wasm, "--format", "json"]);
     let out = String::from_utf8(out.stdout).unwrap();
     let last: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();

@@ -2,13 +2,10 @@
 
 use crate::key::{Key, Long, META};
 use crate::tables;
-use flame_module::{Descriptor, Out, tcp};
+use flame_module::{Descriptor, Reserved, tcp};
 
 /// The reason why a record was written.
 pub use crate::tables::FlowEnd as End;
-
-/// The size of a row with its frame, rounded up: the bytes that must be free to write one.
-pub const ROW: usize = 128;
 
 /// Index 0 in the chains of [`crate::table::Table`]: no flow.
 pub const NONE: u32 = 0;
@@ -121,7 +118,7 @@ impl Flow {
     }
 
     /// Writes the record. `links` are the sums of [`Flow::link_difference`].
-    pub fn write(&self, long: &Long, links: [i64; 2], end: End, out: &mut Out) {
+    pub fn write(&self, long: &Long, links: [i64; 2], end: End, out: &mut Reserved<'_>) {
         let key = Key { address: self.address, meta: self.meta & META };
         let (src, dst) = key.addresses(long);
         let [packets_fwd, packets_rev] = self.packets.map(u64::from);

@@ -16,7 +16,7 @@ pub mod tables {
 pub use key::{CUT, FRAGMENT, Key};
 pub use table::{MAX_CHAIN, Table, Timeouts};
 
-use flame_module::{Batch, Init, Module, Out, Progress};
+use flame_module::{Batch, Init, Module, Out, Progress, Record};
 
 pub struct Flow {
     table: Table,
@@ -37,12 +37,14 @@ impl Module for Flow {
     }
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
+        // A packet ends at most one flow. Its bound contains none of the cost of room for the record.
+        let mut out = out.reserve(batch.len() * tables::Flow::SPACE);
         for packet in batch.packets() {
             if !packet.is_ip() {
                 continue;
             }
             match Key::of(&packet, packet.bytes()) {
-                Some((key, long)) => self.table.packet(&packet, key, long, out),
+                Some((key, long)) => self.table.packet(&packet, key, long, &mut out),
                 None => self.unreadable += 1,
             }
         }
@@ -54,7 +56,7 @@ impl Module for Flow {
     }
 
     fn end(&mut self, now_ns: u64, out: &mut Out) -> Progress {
-        if self.table.dump(&mut self.dump, now_ns, out) || out.room() < flow::ROW {
+        if self.table.dump(&mut self.dump, now_ns, out) || out.room() < tables::State::SPACE {
             return Progress::More;
         }
         if self.table.evicted + self.unreadable > 0 {

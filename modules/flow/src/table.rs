@@ -3,10 +3,18 @@
 //! Flows are referred to by index. The pool's memory is reserved at the start and first touched when a flow
 //! needs it, so an idle instance costs only its buckets. A chain has at most [`MAX_CHAIN`] flows, which
 //! bounds the work for a packet even if an attacker fills one bucket.
+//!
+//! It is not the SDK's [`FlowTable`], whose sets of eight have a lower bound (2,173 instructions for each
+//! packet, rather than 3,938). Over public captures a packet took 6 % more instructions in one (335, rather
+//! than 316), 131,072 flows in the default table of 262,144 evicted 1,089 of them (here none, up to the last
+//! place), an idle instance touched 23 MiB more, and records came in the order of hashes.
+//!
+//! [`FlowTable`]: flame_module::FlowTable
 
-use crate::flow::{End, Flow, NONE, ROW};
+use crate::flow::{End, Flow, NONE};
 use crate::key::{Key, Long, is_reverse, reverse};
-use flame_module::{Descriptor, Out, cold, tcp};
+use crate::tables::Flow as Row;
+use flame_module::{Descriptor, Out, Record, Reserved, cold, tcp};
 
 /// The largest number of flows in one chain; another flow evicts the least recently active one. There are as
 /// many buckets as flows, so in a full table chains are almost never longer by chance.
@@ -74,7 +82,7 @@ impl Table {
 
     /// Counts one packet, and writes the record that it ends, if any.
     #[inline]
-    pub fn packet(&mut self, d: &Descriptor, key: Key, long: Option<&Long>, out: &mut Out) {
+    pub fn packet(&mut self, d: &Descriptor, key: Key, long: Option<&Long>, out: &mut Reserved<'_>) {
         let reversed = key.reversed();
         let bucket = self.bucket(d.hash);
         let mut at = self.buckets[bucket];
@@ -131,7 +139,7 @@ impl Table {
         key: Key,
         long: Option<&Long>,
         direction: usize,
-        out: &mut Out,
+        out: &mut Reserved<'_>,
     ) {
         cold();
         let flow = self.flows[index];
@@ -168,7 +176,14 @@ impl Table {
     }
 
     #[inline(never)]
-    fn insert(&mut self, bucket: usize, d: &Descriptor, key: Key, long: Option<&Long>, out: &mut Out) {
+    fn insert(
+        &mut self,
+        bucket: usize,
+        d: &Descriptor,
+        key: Key,
+        long: Option<&Long>,
+        out: &mut Reserved<'_>,
+    ) {
         // Executed for the first packet of a flow.
         cold();
         let index = self.slot(bucket, out);
@@ -181,7 +196,7 @@ impl Table {
     }
 
     /// Returns a free slot, after an eviction if necessary.
-    fn slot(&mut self, bucket: usize, out: &mut Out) -> usize {
+    fn slot(&mut self, bucket: usize, out: &mut Reserved<'_>) -> usize {
         if let Some(oldest) = self.oldest_of_full_chain(bucket) {
             self.evict(oldest, out);
         } else if self.free == NONE && self.flows.len() == self.max_flows {
@@ -229,7 +244,7 @@ impl Table {
         oldest
     }
 
-    fn evict(&mut self, index: usize, out: &mut Out) {
+    fn evict(&mut self, index: usize, out: &mut Reserved<'_>) {
         self.evicted += 1;
         self.flows[index].write(&self.long[index], self.links[index], End::Evicted, out);
         self.remove(index);
@@ -264,7 +279,7 @@ impl Table {
     /// Examines a sixteenth of the flows and ends those that have been silent for too long.
     pub fn scan(&mut self, cursor: &mut usize, now_ns: u64, out: &mut Out) {
         for _ in 0..(self.flows.len() / 16 + 64).min(self.flows.len()) {
-            if out.room() < ROW {
+            if out.room() < Row::SPACE {
                 return;
             }
             if *cursor >= self.flows.len() {
@@ -272,6 +287,7 @@ impl Table {
             }
             let flow = self.flows[*cursor];
             if flow.is_used() && self.is_silent(&flow, now_ns) {
+                let out = &mut out.reserve(Row::SPACE);
                 flow.write(&self.long[*cursor], self.links[*cursor], flow.end(End::Idle), out);
                 self.remove(*cursor);
             }
@@ -290,11 +306,12 @@ impl Table {
     pub fn dump(&mut self, cursor: &mut usize, now_ns: u64, out: &mut Out) -> bool {
         for _ in 0..DUMP_SLOTS {
             let Some(flow) = self.flows.get(*cursor) else { return false };
-            if out.room() < ROW {
+            if out.room() < Row::SPACE {
                 return true;
             }
             if flow.is_used() {
                 let end = if self.is_silent(flow, now_ns) { End::Idle } else { End::End };
+                let out = &mut out.reserve(Row::SPACE);
                 flow.write(&self.long[*cursor], self.links[*cursor], flow.end(end), out);
             }
             *cursor += 1;

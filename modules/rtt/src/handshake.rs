@@ -9,7 +9,7 @@
 
 use crate::segment::{Segment, Timestamps, Tuple};
 use crate::tables;
-use flame_module::{Entry, FlowTable, Out, tcp};
+use flame_module::{Entry, FlowTable, Reserved, tcp};
 
 /// The interval in nanoseconds below which two equal SYNs are copies made by the capture, not
 /// retransmissions: the shortest retransmission timeout in use for SYNs is far above it (RFC 6298 requires
@@ -105,7 +105,7 @@ impl Handshakes {
 
     /// Processes one segment and returns the round-trip time in nanoseconds of a handshake that it completes.
     #[inline]
-    pub fn segment(&mut self, s: &Segment, out: &mut Out) -> Option<u64> {
+    pub fn segment(&mut self, s: &Segment, out: &mut Reserved<'_>) -> Option<u64> {
         match s.flags & (tcp::SYN | tcp::ACK | tcp::RST) {
             tcp::ACK => self.ack(s, out),
             tcp::SYN => {
@@ -168,7 +168,7 @@ impl Handshakes {
     }
 
     #[inline]
-    fn ack(&mut self, s: &Segment, out: &mut Out) -> Option<u64> {
+    fn ack(&mut self, s: &Segment, out: &mut Reserved<'_>) -> Option<u64> {
         let required = self.require_synack;
         let is = |p: &Pending| p.expect == s.seq && p.tuple == s.tuple && (p.synack.times > 0 || !required);
         let index = self.pending.find(s.hash, s.at, is)?;

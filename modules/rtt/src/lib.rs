@@ -16,11 +16,14 @@ pub mod tables {
 
 pub use histogram::{BINS, Histogram, bin, lower};
 
-use flame_module::{Batch, Init, Module, Out, Progress};
+use flame_module::{Batch, Init, Module, Out, Progress, Record};
 use handshake::Handshakes;
 use histogram::Counts;
 use sample::Samples;
 use segment::Segment;
+
+/// The bytes of the rows of a packet: a handshake, and a sample by each method.
+const ROWS: usize = tables::Handshake::SPACE + 2 * tables::Sample::SPACE;
 
 /// The fast path.
 pub struct Rtt {
@@ -47,13 +50,15 @@ impl Module for Rtt {
     }
 
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
+        // Room for the rows of all packets, so that the bound of a packet contains none of its cost.
+        let mut out = out.reserve(batch.len() * ROWS);
         for packet in batch.packets() {
             let Some(segment) = Segment::of(&packet, packet.bytes()) else { continue };
-            if let Some(rtt) = self.handshakes.segment(&segment, out) {
+            if let Some(rtt) = self.handshakes.segment(&segment, &mut out) {
                 self.counts.bins[bin(rtt)] += 1;
             }
             if let Some(samples) = &mut self.samples {
-                samples.segment(&segment, out);
+                samples.segment(&segment, &mut out);
             }
         }
     }

@@ -12,7 +12,7 @@
 
 use crate::segment::{Segment, Tuple, at_or_after};
 use crate::tables::{self, SampleMethod};
-use flame_module::{Entry, FlowTable, Out, tcp};
+use flame_module::{Entry, FlowTable, Reserved, tcp};
 
 /// The state of one side's transmissions.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,7 +61,7 @@ impl Samples {
     }
 
     #[inline]
-    pub fn segment(&mut self, s: &Segment, out: &mut Out) {
+    pub fn segment(&mut self, s: &Segment, out: &mut Reserved<'_>) {
         let reversed = s.tuple.reversed();
         let is = |c: &Connection| c.tuple == s.tuple || c.tuple == reversed;
         let found = self.connections.find(s.hash, s.at, is);
@@ -93,7 +93,7 @@ impl Samples {
 }
 
 impl Side {
-    fn answered(&mut self, s: &Segment, sender: &Tuple, out: &mut Out) {
+    fn answered(&mut self, s: &Segment, sender: &Tuple, out: &mut Reserved<'_>) {
         if let Some(t) = s.timestamps
             && self.clock_at != 0
             && at_or_after(t.echo, self.clock)
@@ -132,7 +132,7 @@ impl Side {
 }
 
 /// Writes one row, unless the time decreased.
-fn write(s: &Segment, sender: &Tuple, since: u64, method: SampleMethod, out: &mut Out) {
+fn write(s: &Segment, sender: &Tuple, since: u64, method: SampleMethod, out: &mut Reserved<'_>) {
     if s.at < since {
         return;
     }

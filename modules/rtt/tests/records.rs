@@ -282,13 +282,13 @@ fn a_new_connection_on_the_same_ports_starts_anew() {
 }
 
 #[test]
-fn a_full_set_evicts_and_says_so() {
+fn attempts_on_the_same_ports_take_four_places_and_evictions_are_counted() {
     let mut t = Trace::default();
     for n in 0..20 {
         t.add(n, Client, SYN, 1000 * n as u32, 0, 0, None);
     }
     let rows = t.run(&parameters());
-    assert_eq!(rows.last().map(|r| r.integer(16, 8)), Some(12));
+    assert_eq!(rows.last().map(|r| r.integer(16, 8)), Some(16));
 }
 
 #[test]

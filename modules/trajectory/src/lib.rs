@@ -15,7 +15,8 @@ pub use ipsx::ipsx;
 pub use key::MOST_PAYLOAD;
 
 use bob::{Key, bob, bobs};
-use flame_module::{Batch, Init, Ip, MAX_BATCH, Module, Out, Packet, Progress, cold};
+use flame_module::{Batch, Hashed, Init, Ip, MAX_BATCH, Map, Module, Out, Packet, Progress};
+use flame_module::{Record, Reserved, cold};
 use key::Datagram;
 use lanes::LANES;
 use tables::SettingHash as Hash;
@@ -32,8 +33,8 @@ pub struct Trajectory {
     payload: usize,
     seed: u32,
     label_seed: u32,
-    /// The reported flows, in sets of four; 0 marks a free place.
-    flows: Box<[u64]>,
+    /// The reported flows. Their times are numbers of selected packets, so the one reported first is evicted.
+    flows: Map<Hashed, ()>,
     worker: u32,
     /// Whether the row in `setting` was written.
     told: bool,
@@ -43,10 +44,7 @@ pub struct Trajectory {
     selected: u64,
     unreadable: u64,
     cut: u64,
-    forgotten: u64,
 }
-
-const WAYS: usize = 4;
 
 /// The selected packets of a batch.
 struct Chosen<'a> {
@@ -83,7 +81,6 @@ impl Module for Trajectory {
         );
         let below = (sampling * range) as u64;
         assert!(below > 0, "parameter sampling: {sampling} selects none of {range} hash values");
-        let flows = (params.max_flows as usize).next_power_of_two().max(WAYS);
         Self {
             hash,
             sampling,
@@ -91,7 +88,7 @@ impl Module for Trajectory {
             payload: usize::from(params.payload).min(MOST_PAYLOAD),
             seed,
             label_seed: params.label_seed,
-            flows: vec![0; flows].into(),
+            flows: Map::new(params.max_flows as usize),
             worker: init.worker,
             told: false,
             last_ns: 0,
@@ -99,7 +96,6 @@ impl Module for Trajectory {
             selected: 0,
             unreadable: 0,
             cut: 0,
-            forgotten: 0,
         }
     }
 
@@ -149,14 +145,16 @@ impl Module for Trajectory {
         }
         // All selected packets are processed together, after the hashes of all groups of eight, so the bound
         // of a batch is close to its cost.
+        let mut out = out.reserve(chosen.len * (tables::Flow::SPACE + tables::Log::SPACE));
         for packet in chosen.packets.iter().map_while(Option::as_ref) {
             cold();
-            self.log(packet, &mut keys[0], out);
+            self.log(packet, &mut keys[0], &mut out);
         }
     }
 
     fn end(&mut self, _: u64, out: &mut Out) -> Progress {
-        let &mut Self { last_ns: ts_ns, worker, hashed, selected, unreadable, cut, forgotten, .. } = self;
+        let &mut Self { last_ns: ts_ns, worker, hashed, selected, unreadable, cut, .. } = self;
+        let forgotten = self.flows.evicted;
         out.write(&tables::State { ts_ns, worker, hashed, selected, unreadable, cut, forgotten });
         Progress::Done
     }
@@ -190,7 +188,7 @@ impl Trajectory {
     }
 
     #[inline(never)]
-    fn log(&mut self, packet: &Packet<'_>, key: &mut Key, out: &mut Out) {
+    fn log(&mut self, packet: &Packet<'_>, key: &mut Key, out: &mut Reserved<'_>) {
         self.selected += 1;
         let Some(datagram) = Datagram::of(packet) else { return };
         datagram.write(self.payload, key);
@@ -203,26 +201,12 @@ impl Trajectory {
         let mut seeds = [self.label_seed; LANES];
         seeds[..2].copy_from_slice(&[1, 2]);
         let [high, low, label, ..] = bobs(keys, seeds);
-        // 0 marks a free place.
-        let flow = (u64::from(high) << 32 | u64::from(low)).max(1);
-        if self.is_new(flow) {
+        let flow = u64::from(high) << 32 | u64::from(low);
+        if self.flows.insert_new(Hashed(flow), self.selected, ()) {
             let proto = packet.proto;
             out.write(&tables::Flow { ts_ns: packet.ts_ns, flow, proto, src, sport, dst, dport });
         }
         out.write(&tables::Log { ts_ns: packet.ts_ns, flow, label, wire_len: packet.wire_len });
-    }
-
-    /// Returns whether a flow was not remembered. It then is, in place of the oldest one in its set.
-    fn is_new(&mut self, flow: u64) -> bool {
-        let set = (flow as usize).wrapping_mul(WAYS) & (self.flows.len() - 1);
-        let Some(ways) = self.flows.get_mut(set..set + WAYS) else { return true };
-        if ways.contains(&flow) {
-            return false;
-        }
-        ways.rotate_right(1);
-        self.forgotten += u64::from(ways[0] != 0);
-        ways[0] = flow;
-        true
     }
 }
 

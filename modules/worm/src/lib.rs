@@ -70,7 +70,7 @@ impl Module for Worm {
             return Progress::More;
         }
         let lost = self.found.dropped + self.search.crowded;
-        let counts = [self.searched, self.without_payload, lost, self.search.dropped];
+        let counts = [self.searched, self.without_payload, lost, self.search.dropped()];
         merge::send_counts(&counts, out);
         Progress::Done
     }

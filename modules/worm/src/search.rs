@@ -7,7 +7,7 @@ use crate::signature::Signature;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::dfa::DFA;
-use flame_module::{Ip, Scan, cold};
+use flame_module::{Hashed, Ip, Map, Scan, cold, mix};
 
 /// The destination of a payload.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +27,10 @@ struct Rule {
 /// A TCP direction in the middle of a pattern.
 #[derive(Clone, Copy, Default)]
 struct Pending {
-    flow: u64,
     seq: u32,
     state: u32,
     /// The number of bytes of its last segment: a pattern may have begun there, but not before.
     before: u32,
-    used: bool,
 }
 
 /// The largest number of states with a pattern in one payload, and of patterns checked for them. More are
@@ -59,18 +57,15 @@ impl Matches {
 /// The number of bytes that are scanned together.
 const BLOCK: usize = 16;
 
-/// The number of places in which a direction can lie, one of which is evicted if all are taken.
-const WAYS: usize = 4;
-
 pub struct Search {
     /// The scan for positions where a pattern may begin, from which the automaton continues.
     scan: Scan,
     automaton: DFA,
     start: StateID,
     rules: Vec<Rule>,
-    pending: Box<[Pending]>,
-    /// The number of states that were evicted.
-    pub dropped: u64,
+    pending: Map<Hashed, Pending>,
+    /// The number of states that were kept: the time in `pending`, so that the oldest one is evicted.
+    kept: u64,
     /// The number of payloads with more matches than were checked.
     pub crowded: u64,
     /// Names by number, in the order of the list.
@@ -99,9 +94,13 @@ impl Search {
         let scan = Scan::new(patterns.clone().map(|p| (&p[..], false)));
         let automaton = DFA::new(patterns).expect("the list's limits keep the automaton small");
         let start = automaton.start_state(Anchored::No).expect("it searches anywhere");
-        let sets = max_pending.max(WAYS).next_power_of_two();
-        let pending = vec![Pending::default(); sets].into();
-        Self { scan, automaton, start, rules, pending, dropped: 0, crowded: 0, names }
+        let pending = Map::new(max_pending);
+        Self { scan, automaton, start, rules, pending, kept: 0, crowded: 0, names }
+    }
+
+    /// Returns the number of states that were evicted.
+    pub fn dropped(&self) -> u64 {
+        self.pending.evicted
     }
 
     pub fn datagram(&mut self, place: Place, payload: &[u8], hit: &mut impl FnMut(u16)) {
@@ -110,34 +109,18 @@ impl Search {
 
     /// Searches a segment of the direction `flow` that begins at `seq`.
     pub fn segment(&mut self, place: Place, flow: u64, seq: u32, payload: &[u8], hit: &mut impl FnMut(u16)) {
-        let set = (flow as usize).wrapping_mul(WAYS) & (self.pending.len() - 1) & !(WAYS - 1);
-        let known =
-            (0..WAYS).map(|way| set + way).find(|&i| self.pending[i].used && self.pending[i].flow == flow);
-        let (mut state, mut before) = (self.start, 0);
-        if let Some(i) = known {
-            let p = self.pending[i];
-            if p.seq == seq {
-                (state, before) = (StateID::new_unchecked(p.state as usize), p.before);
-            }
-            self.pending[i].used = false;
-        }
+        let expected = self.pending.remove(Hashed(flow)).filter(|pending| pending.seq == seq);
+        let (state, before) =
+            expected.map_or((self.start, 0), |p| (StateID::new_unchecked(p.state as usize), p.before));
         let state = self.run(place, state, before, payload, hit);
         if state == self.start {
             return;
         }
         cold();
-        let free = known.or_else(|| (0..WAYS).map(|way| set + way).find(|&i| !self.pending[i].used));
-        let i = free.unwrap_or_else(|| {
-            self.dropped += 1;
-            set + (flow >> 32) as usize % WAYS
-        });
-        self.pending[i] = Pending {
-            flow,
-            seq: seq.wrapping_add(payload.len() as u32),
-            state: state.as_u32(),
-            before: payload.len() as u32,
-            used: true,
-        };
+        self.kept += 1;
+        let before = payload.len() as u32;
+        let pending = Pending { seq: seq.wrapping_add(before), state: state.as_u32(), before };
+        self.pending.insert(Hashed(flow), self.kept, pending);
     }
 
     /// Runs the automaton over `payload`, which `before` bytes preceded, and returns the final state.
@@ -236,11 +219,6 @@ impl Search {
 /// Returns a key of one direction of a TCP connection. It has 64 bits: the probability that two directions
 /// share it and a sequence number at the same time is negligible.
 pub fn direction(src: &Ip, dst: &Ip, sport: u16, dport: u16) -> u64 {
-    let mix = |x: u64| {
-        let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    };
     let mut hash = u64::from(sport) << 16 | u64::from(dport);
     for ip in [src, dst] {
         for half in ip.bytes.as_chunks::<8>().0 {

@@ -2,6 +2,7 @@
 
 use crate::names::{camel, field};
 use flame_abi::manifest::{Column, ColumnType, Manifest, Parameter, ParameterType, Table};
+use flame_abi::output::MAX_PAYLOAD;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -109,6 +110,7 @@ fn row(name: &str, number: usize, table: &Table) -> Result<String, String> {
     // The columns of fixed size and the lengths of texts, in bytes.
     let fixed: usize = columns.iter().map(|(_, (_, bytes))| bytes.unwrap_or(2)).sum();
     let mut size = fixed.to_string();
+    let longest = if generics.is_empty() { fixed } else { MAX_PAYLOAD };
     let (mut put, mut read) = (String::new(), String::new());
     // The offsets of columns after the first text are not known at compile time.
     let mut at = 0;
@@ -171,6 +173,7 @@ fn row(name: &str, number: usize, table: &Table) -> Result<String, String> {
         "}}
 impl<'a> ::flame_module::Record<'a> for {name}{generics} {{
     const TABLE: ::core::primitive::u16 = {number};
+    const MAX_SIZE: ::core::primitive::usize = {longest};
 
     #[inline]
     fn size(&self) -> ::core::primitive::usize {{

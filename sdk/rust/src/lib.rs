@@ -133,11 +133,11 @@ pub use glue::cold;
 #[doc(hidden)]
 pub use glue::{Forwards, Slot};
 pub use init::Init;
-pub use out::{Out, Row};
+pub use out::{Out, Reserved, Row};
 pub use random::Random;
 pub use record::Record;
 pub use scan::Scan;
-pub use table::{Entry, FlowTable, Key, Map};
+pub use table::{Entry, FlowTable, Hashed, Key, Map, mix};
 pub use timer::{Due, Timer};
 pub use view::{Ipv4, Ipv6, Tcp, Udp, proto};
 

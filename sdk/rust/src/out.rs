@@ -1,3 +1,7 @@
+mod reserved;
+
+pub use reserved::Reserved;
+
 use crate::Progress;
 use crate::area::Area;
 use crate::batch::Ip;
@@ -110,10 +114,19 @@ impl Out {
             self.lose(R::TABLE);
             return false;
         }
-        let Some(start) = self.place(size, R::TABLE) else { return false };
+        if self.place(size, R::TABLE).is_none() {
+            return false;
+        }
+        self.put(row, size);
+        true
+    }
+
+    /// Writes a row of `size` bytes at the end of the current area, which has room for it.
+    #[inline]
+    fn put<'a, R: Record<'a>>(&mut self, row: &R, size: usize) {
+        let start = self.len;
         row.put(&mut self.area[start + FRAME..start + FRAME + size]);
         self.close(start, R::TABLE, size);
-        true
     }
 
     /// Writes any number of rows, from [`Module::tick`] or [`Module::end`], one area at a time. Return the
@@ -420,15 +433,16 @@ mod tests {
     use super::*;
 
     /// Returns all frames that a call hands over.
-    fn frames(out: &mut Out) -> Vec<(u16, Vec<u8>)> {
+    pub fn frames(out: &mut Out) -> Vec<(u16, Vec<u8>)> {
         let output = crate::testing::output(out);
         crate::testing::frames(&output).map(|(kind, payload)| (kind, payload.to_vec())).collect()
     }
 
-    struct Number(u64);
+    pub struct Number(pub u64);
 
     impl Record<'_> for Number {
         const TABLE: u16 = 1;
+        const MAX_SIZE: usize = 8;
         fn size(&self) -> usize {
             8
         }
@@ -441,7 +455,7 @@ mod tests {
     }
 
     /// Returns the numbers in frames of table 1.
-    fn numbers(frames: &[(u16, Vec<u8>)]) -> Vec<u64> {
+    pub fn numbers(frames: &[(u16, Vec<u8>)]) -> Vec<u64> {
         let number = |(kind, row): &(u16, Vec<u8>)| (*kind == 1).then(|| Number::read(row))?;
         frames.iter().map(|frame| number(frame).map_or(u64::MAX, |n| n.0)).collect()
     }

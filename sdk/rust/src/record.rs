@@ -6,6 +6,12 @@ use crate::Ip;
 pub trait Record<'a>: Sized {
     /// The table's number in the manifest.
     const TABLE: u16;
+    /// The size of the longest row in bytes.
+    const MAX_SIZE: usize;
+    /// The largest number of bytes that a row takes in the output, for [`Out::reserve`].
+    ///
+    /// [`Out::reserve`]: crate::Out::reserve
+    const SPACE: usize = flame_abi::output::FRAME + Self::MAX_SIZE;
 
     /// Returns the size of the row in bytes.
     fn size(&self) -> usize;
@@ -95,6 +101,7 @@ mod tests {
         let columns = out.row(1).bool(true).u8(1).u16(0x0203).u32(4).u64(5).i64(-6).f64(0.5).time(7);
         assert!(columns.duration(-8).mac(mac).ip(ip).enumeration(1).finish());
         assert_eq!(struct_row, row(&mut out));
+        assert_eq!((struct_row.len(), Texts::SPACE), (AllKinds::SPACE, 8 + 65_536));
         assert_eq!(AllKinds::read(&struct_row[8..]), Some(kinds));
         assert_eq!(AllKinds::read(&struct_row[8..struct_row.len() - 1]), None);
 

@@ -13,9 +13,9 @@
 //! A change of state applies from the next packet on, unless stated otherwise.
 
 use super::facts::{Facts, Group};
-use super::table::{Mixed, Table, halves, mix};
+use super::table::{Table, halves};
 use crate::rule::{App, Dialect, Flow, FlowState, Side};
-use flame_module::{Ip, tcp};
+use flame_module::{Hashed, Ip, mix, tcp};
 use std::num::NonZero;
 
 /// Set if the client is the endpoint that sorts first.
@@ -89,7 +89,7 @@ impl Flows {
     }
 
     /// Begins a connection.
-    fn begin(&mut self, key: Mixed, f: &Facts<'_>, bits: u8, app: Option<App>) -> Known {
+    fn begin(&mut self, key: Hashed, f: &Facts<'_>, bits: u8, app: Option<App>) -> Known {
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
         let state = State { bits, app, epoch: self.epoch };
         self.table.insert(key, f.ts_ns, state);
@@ -173,7 +173,7 @@ impl Flows {
 }
 
 /// Returns whether the sender sorts first, and a key that both directions of the connection share.
-pub fn key(f: &Facts<'_>) -> (bool, Mixed) {
+pub fn key(f: &Facts<'_>) -> (bool, Hashed) {
     let endpoint = |ip: &Ip, port: u16| {
         let [a, b] = halves(ip);
         mix(mix(a ^ u64::from(ip.family)) ^ b) ^ u64::from(port).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -181,5 +181,5 @@ pub fn key(f: &Facts<'_>) -> (bool, Mixed) {
     let (a, b) = (endpoint(&f.src, f.ports.0), endpoint(&f.dst, f.ports.1));
     let (low, high) = (a.min(b), a.max(b));
     // The sides of an endpoint that talks to itself cannot be distinguished.
-    (a <= b, Mixed(mix(mix(low).wrapping_add(high) ^ u64::from(f.proto))))
+    (a <= b, Hashed(mix(mix(low).wrapping_add(high) ^ u64::from(f.proto))))
 }

@@ -2,8 +2,9 @@
 
 use super::facts::Facts;
 use super::flow::Known;
-use super::table::{Mixed, Table, halves, mix};
+use super::table::{Table, halves};
 use crate::rule::mark::{Action, Mark, Owner};
+use flame_module::{Hashed, mix};
 
 pub struct Marks {
     /// The time at which each mark is gone.
@@ -21,7 +22,7 @@ impl Marks {
         self.table.evicted
     }
 
-    fn is_set(&self, key: Mixed, now_ns: u64) -> bool {
+    fn is_set(&self, key: Hashed, now_ns: u64) -> bool {
         self.table.get(key).is_some_and(|expires| now_ns < *expires)
     }
 
@@ -59,7 +60,7 @@ impl Marks {
 }
 
 /// Returns the key of a mark, or `None` if the packet has no connection.
-fn key(owner: Owner, name: u32, f: &Facts<'_>, known: &Known) -> Option<Mixed> {
+fn key(owner: Owner, name: u32, f: &Facts<'_>, known: &Known) -> Option<Hashed> {
     let host = |ip| {
         let [a, b] = halves(ip);
         mix(mix(a) ^ b)
@@ -76,5 +77,5 @@ fn key(owner: Owner, name: u32, f: &Facts<'_>, known: &Known) -> Option<Mixed> {
         Owner::Source | Owner::Destination => 2,
         Owner::Pair => 3,
     };
-    Some(Mixed(mix(mix(of) ^ u64::from(name) << 2 ^ kind)))
+    Some(Hashed(mix(mix(of) ^ u64::from(name) << 2 ^ kind)))
 }

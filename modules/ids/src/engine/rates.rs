@@ -3,9 +3,9 @@
 
 use super::facts::Facts;
 use super::flow;
-use super::table::{Mixed, Table, halves, mix};
+use super::table::{Table, halves};
 use crate::rule::rate::{Kind, Rate, Track};
-use flame_module::Ip;
+use flame_module::{Hashed, Ip, mix};
 
 #[derive(Clone, Copy, Default)]
 struct Period {
@@ -31,7 +31,7 @@ impl Rates {
     /// Counts an event of rule number `rule` and returns whether it is an alert.
     pub fn pass(&mut self, rule: usize, rate: Rate, f: &Facts<'_>) -> bool {
         let now_ns = f.ts_ns;
-        let key = Mixed(mix(tracked(rate.track, f) ^ mix(rule as u64)));
+        let key = Hashed(mix(tracked(rate.track, f) ^ mix(rule as u64)));
         let length = u64::from(rate.seconds) * 1_000_000_000;
         let events = match self.table.get_mut(key) {
             Some(p) if now_ns < p.start_ns.saturating_add(length) => {

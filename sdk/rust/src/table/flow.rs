@@ -1,4 +1,7 @@
 const WAYS: usize = 8;
+/// The largest number of entries in a set that have one tag. [`FlowTable::find`] compares no more than these,
+/// and one hash takes at most half a set.
+const SAME: u32 = 4;
 
 /// An entry of a [`FlowTable`].
 pub trait Entry: Copy + Default {
@@ -7,7 +10,7 @@ pub trait Entry: Copy + Default {
 }
 
 /// State of flows in a table of fixed size, found by the packets' flow hash ([`crate::Descriptor::hash`]).
-/// Sets have eight entries, in which a new entry replaces the least recently used one.
+/// Sets have eight entries, at most four of one hash. A new entry replaces the least recently used one.
 ///
 /// The tags of a set share half a cache line, so a packet without an entry costs one load.
 ///
@@ -61,19 +64,19 @@ impl<T: Entry> FlowTable<T> {
     #[inline]
     pub fn find(&self, hash: u32, now: u64, is: impl Fn(&T) -> bool) -> Option<usize> {
         let set = self.set(hash);
-        let mut found = 0;
-        for (way, tag) in self.tags[set].iter().enumerate() {
-            if *tag == hash | 1 {
-                // Two connections rarely have the same tag.
-                if found > 0 {
-                    crate::cold();
-                }
-                found += 1;
-                let entry = &self.entries[set * WAYS + way];
-                if is(entry) && now.saturating_sub(entry.used()) <= self.timeout {
-                    return Some(set * WAYS + way);
-                }
+        let mut same = with_tag(&self.tags[set], hash | 1);
+        for _ in 0..SAME {
+            if same == 0 {
+                break;
             }
+            let index = set * WAYS + same.trailing_zeros() as usize;
+            let entry = &self.entries[index];
+            if is(entry) && now.saturating_sub(entry.used()) <= self.timeout {
+                return Some(index);
+            }
+            // Two connections rarely have the same tag.
+            crate::cold();
+            same &= same - 1;
         }
         None
     }
@@ -97,28 +100,50 @@ impl<T: Entry> FlowTable<T> {
     }
 
     /// Puts `entry` in a free place or in that of the set's least recently used entry, and returns its index.
+    /// If the set has four entries of this hash, the new one replaces the least recently used of these.
     pub fn insert(&mut self, hash: u32, now: u64, entry: T) -> usize {
         // Executed once per connection.
         crate::cold();
-        let set = self.set(hash);
-        let mut chosen = 0;
+        let (set, tag) = (self.set(hash), hash | 1);
+        let tags = &mut self.tags[set];
+        let (same, free) = (with_tag(tags, tag), with_tag(tags, 0));
+        let among = match (same.count_ones() >= SAME, free) {
+            (true, _) => same,
+            (false, 0) => (1 << WAYS) - 1,
+            // The first free one.
+            (false, _) => free & free.wrapping_neg(),
+        };
+        let mut chosen = among.trailing_zeros() as usize % WAYS;
         for way in 0..WAYS {
-            if self.tags[set][way] == 0 {
-                chosen = way;
-                break;
-            }
-            if self.entries[set * WAYS + way].used() < self.entries[set * WAYS + chosen].used() {
+            let is_older = self.entries[set * WAYS + way].used() < self.entries[set * WAYS + chosen].used();
+            if among >> way & 1 != 0 && is_older {
                 chosen = way;
             }
         }
         let index = set * WAYS + chosen;
-        if self.tags[set][chosen] != 0 && now.saturating_sub(self.entries[index].used()) <= self.timeout {
+        if tags[chosen] != 0 && now.saturating_sub(self.entries[index].used()) <= self.timeout {
             self.evicted += 1;
         }
-        self.tags[set][chosen] = hash | 1;
+        tags[chosen] = tag;
         self.entries[index] = entry;
         index
     }
+}
+
+/// Returns a bit for each way that has this tag.
+#[cfg(target_arch = "wasm32")]
+#[inline]
+fn with_tag(tags: &[u32; WAYS], tag: u32) -> u32 {
+    use core::arch::wasm32::{i32x4_bitmask, i32x4_eq, u32x4, u32x4_splat};
+    let [a, b, c, d, e, f, g, h] = *tags;
+    let four = |tags| i32x4_bitmask(i32x4_eq(tags, u32x4_splat(tag)));
+    u32::from(four(u32x4(a, b, c, d)) | four(u32x4(e, f, g, h)) << 4)
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+#[inline]
+fn with_tag(tags: &[u32; WAYS], tag: u32) -> u32 {
+    tags.iter().enumerate().fold(0, |ways, (way, own)| ways | u32::from(*own == tag) << way)
 }
 
 #[cfg(test)]
@@ -134,17 +159,41 @@ mod tests {
     #[test]
     fn the_oldest_gives_way_and_only_the_living_count_as_evicted() {
         let mut sets = FlowTable::new(16, 100);
-        for n in 1..=8 {
-            sets.insert(7, n, n);
+        let hashes = of_one_set(&sets);
+        for (n, hash) in (1..=8).zip(hashes) {
+            sets.insert(hash, n, n);
         }
-        assert_eq!((sets.find(7, 8, |e| *e == 1).is_some(), sets.evicted), (true, 0));
-        sets.insert(7, 9, 9);
-        assert_eq!((sets.find(7, 9, |e| *e == 1), sets.evicted), (None, 1));
-        assert_eq!(sets.find(7, 109, |e| *e == 2), None, "timed out");
-        sets.insert(7, 103, 103);
-        assert_eq!((sets.find(7, 103, |e| *e == 2), sets.evicted), (None, 1), "it had timed out");
-        let index = sets.find(7, 103, |e| *e == 103).expect("is there");
+        assert_eq!((sets.find(hashes[0], 8, |e| *e == 1).is_some(), sets.evicted), (true, 0));
+        sets.insert(hashes[8], 9, 9);
+        assert_eq!((sets.find(hashes[0], 9, |e| *e == 1), sets.evicted), (None, 1));
+        assert_eq!(sets.find(hashes[1], 109, |e| *e == 2), None, "timed out");
+        sets.insert(hashes[9], 103, 103);
+        assert_eq!((sets.find(hashes[1], 103, |e| *e == 2), sets.evicted), (None, 1), "it had timed out");
+        let index = sets.find(hashes[9], 103, |e| *e == 103).expect("is there");
         sets.remove(index);
-        assert_eq!(sets.find(7, 103, |e| *e == 103), None);
+        assert_eq!(sets.find(hashes[9], 103, |e| *e == 103), None);
+        assert_eq!(sets.insert(hashes[0], 104, 104), index, "the free place");
+    }
+
+    /// Returns ten hashes of one set with different tags.
+    fn of_one_set(table: &FlowTable<u64>) -> [u32; 10] {
+        let mut hashes = (0..).step_by(2).filter(|hash| table.set(*hash) == 1);
+        std::array::from_fn(|_| hashes.next().expect("half of all hashes"))
+    }
+
+    #[test]
+    fn a_hash_takes_at_most_four_places() {
+        let mut sets = FlowTable::new(16, 100);
+        let [one, other, ..] = of_one_set(&sets);
+        sets.insert(other, 1, 1);
+        for n in 2..=9 {
+            sets.insert(one, n, n);
+            assert!(
+                (n.saturating_sub(3).max(2)..=n).all(|n| sets.find(one, 9, |e| *e == n).is_some()),
+                "{n}"
+            );
+        }
+        assert_eq!((sets.find(one, 9, |e| *e < 6), sets.evicted), (None, 4));
+        assert!(sets.find(other, 9, |e| *e == 1).is_some(), "older, but not of this hash");
     }
 }

@@ -9,6 +9,17 @@ pub trait Key: Copy + Default + Eq {
     fn hash(&self) -> u64;
 }
 
+/// A key that is a hash itself, spread over all bits, and is not hashed again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hashed(pub u64);
+
+impl Key for Hashed {
+    #[inline]
+    fn hash(&self) -> u64 {
+        self.0
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 struct Place<K, V> {
     key: K,
@@ -69,12 +80,24 @@ impl<K: Key, V: Copy + Default> Map<K, V> {
         let at = self.set(&key);
         let set = &mut self.places[at..at + WAYS];
         let known = set.iter().position(|p| p.used != 0 && p.key == key);
-        let place = known.or_else(|| set.iter().position(|p| p.used == 0));
+        // The time of a free place is the least.
         let oldest = || set.iter().enumerate().min_by_key(|(_, p)| p.used).map_or(0, |(i, _)| i);
-        let i = place.unwrap_or_else(oldest);
-        self.evicted += u64::from(place.is_none());
+        let i = known.unwrap_or_else(oldest);
+        self.evicted += u64::from(known.is_none() && set[i].used != 0);
         set[i] = Place { key, used: now_ns.saturating_add(1), value };
         &mut set[i].value
+    }
+
+    /// Sets the value of a key that the map does not have and returns whether it did. A known key keeps its
+    /// value and its time.
+    #[inline]
+    pub fn insert_new(&mut self, key: K, now_ns: u64, value: V) -> bool {
+        let is_new = self.get(key).is_none();
+        if is_new {
+            crate::cold();
+            self.insert(key, now_ns, value);
+        }
+        is_new
     }
 
     /// Returns the value of a key, initially the default, and sets its time to `now_ns`.
@@ -96,11 +119,14 @@ impl<K: Key, V: Copy + Default> Map<K, V> {
         }
     }
 
-    /// Removes a key, if it is there. This does not count as an eviction.
-    pub fn remove(&mut self, key: K) {
+    /// Removes a key and returns its value, if it is there. This does not count as an eviction.
+    #[inline]
+    pub fn remove(&mut self, key: K) -> Option<V> {
         let at = self.set(&key);
         let set = &mut self.places[at..at + WAYS];
-        set.iter_mut().filter(|p| p.used != 0 && p.key == key).for_each(|p| *p = Place::default());
+        let place = set.iter_mut().find(|p| p.used != 0 && p.key == key)?;
+        place.used = 0;
+        Some(place.value)
     }
 
     /// Returns all values, in an order that depends only on keys and times.
@@ -114,9 +140,9 @@ impl<K: Key, V: Copy + Default> Map<K, V> {
     }
 }
 
-/// Spreads 64 bits (the finaliser of SplitMix64).
+/// Spreads 64 bits (the finaliser of SplitMix64), for example to make a key [`Hashed`].
 #[inline]
-fn mix(x: u64) -> u64 {
+pub fn mix(x: u64) -> u64 {
     let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ x >> 31
@@ -183,11 +209,16 @@ mod tests {
         map.insert(Same(4), 10, 4);
         let kept: Vec<_> = map.iter().map(|(key, value)| (key.0, *value)).collect();
         assert_eq!((kept, map.evicted), (vec![(0, 100), (4, 4), (2, 2), (3, 3)], 1));
-        map.remove(Same(0));
+        assert_eq!((map.remove(Same(0)), map.remove(Same(0))), (Some(100), None));
         map.insert(Same(5), 0, 5);
         assert_eq!((map.get(Same(0)), map.get(Same(5)), map.evicted), (None, Some(&5), 1), "a free place");
+        // A known key stays as old as it was.
+        assert!(!map.insert_new(Same(2), 99, 20) && map.insert_new(Same(6), 11, 6));
+        assert_eq!((map.get(Same(2)), map.get(Same(5)), map.evicted), (Some(&2), None, 2));
+        assert!(map.insert_new(Same(7), 12, 7));
+        assert_eq!((map.get(Same(2)), map.evicted), (None, 3));
         map.clear();
-        assert_eq!((map.iter().count(), map.evicted), (0, 1));
+        assert_eq!((map.iter().count(), map.evicted), (0, 3));
     }
 
     proptest! {

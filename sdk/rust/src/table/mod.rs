@@ -5,4 +5,4 @@ mod flow;
 mod map;
 
 pub use flow::{Entry, FlowTable};
-pub use map::{Key, Map};
+pub use map::{Hashed, Key, Map, mix};
