@@ -36,7 +36,7 @@ pub struct Trajectory {
     flows: Box<[u64]>,
     worker: u32,
     /// Whether the row in `setting` was written.
-    told: bool,
+    is_reported: bool,
     /// The time of the last packet, in nanoseconds.
     last_ns: u64,
     hashed: u64,
@@ -93,7 +93,7 @@ impl Module for Trajectory {
             label_seed: params.label_seed,
             flows: vec![0; flows].into(),
             worker: init.worker,
-            told: false,
+            is_reported: false,
             last_ns: 0,
             hashed: 0,
             selected: 0,
@@ -106,9 +106,9 @@ impl Module for Trajectory {
     fn batch(&mut self, batch: &Batch, out: &mut Out) {
         if let Some(last) = batch.descriptors().last() {
             self.last_ns = self.last_ns.max(last.ts_ns);
-            if !self.told {
-                self.told = true;
-                self.tell(batch.descriptors()[0].ts_ns, out);
+            if !self.is_reported {
+                self.is_reported = true;
+                self.report_settings(batch.descriptors()[0].ts_ns, out);
             }
         }
         let mut keys = [Key::default(); LANES];
@@ -164,7 +164,7 @@ impl Module for Trajectory {
 
 impl Trajectory {
     /// Writes the settings that must be equal on all monitors, and the time at which this one began.
-    fn tell(&self, first_ns: u64, out: &mut Out) {
+    fn report_settings(&self, first_ns: u64, out: &mut Out) {
         // The seeds may be secret, so only a value that shows whether two monitors have the same is written.
         let [a, b] = [self.seed, self.label_seed].map(u32::to_le_bytes);
         let seeds = bob(&Key::new(&[a, b].concat()), 0);

@@ -106,7 +106,7 @@ impl Texts {
             self.len += self.frame(write);
             return;
         }
-        // Told here, so that the end of a call costs nothing.
+        // Sent here, so that the end of a call costs nothing.
         self.dropped = self.dropped.saturating_add(1);
         let dropped = self.dropped;
         self.note = self.frame(|line| {

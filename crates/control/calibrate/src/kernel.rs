@@ -14,7 +14,7 @@ use wasm_encoder::{
 /// operand.
 pub type Arguments = (i32, i64, i64, i64);
 
-pub const TURNS: u32 = 0;
+pub const ITERATIONS: u32 = 0;
 const START: u32 = 1;
 const Y: u32 = 2;
 /// The second operand, an `i64`.
@@ -84,7 +84,7 @@ impl Shape {
             let step = Step { copy, round: copy / self.lanes, lane: LANES + copy % self.lanes };
             (self.body)(&mut code, step);
         }
-        code.local_get(TURNS).i32_const(1).i32_sub().local_tee(TURNS).br_if(0).end().end();
+        code.local_get(ITERATIONS).i32_const(1).i32_sub().local_tee(ITERATIONS).br_if(0).end().end();
         code.i64_const(0);
         for lane in 0..self.lanes {
             code.local_get(LANES + lane);

@@ -71,13 +71,13 @@ impl Engine {
     }
 
     /// Returns what a stored module asks for, with its narrowing.
-    pub(crate) fn asked_of(&self, stored: &Stored) -> Option<ModuleRequest> {
+    pub(crate) fn request_of(&self, stored: &Stored) -> Option<ModuleRequest> {
         let wasm = self.store.code(&stored.hash).ok()?;
         let info = self.compiler().ok()?.examine(&wasm).ok()?;
         let signers = Self::signers(stored).ok()?;
-        let mut asked = ModuleRequest::new(&info.manifest, info.hash, info.messages, signers).ok()?;
-        asked.fields.extend(Self::narrower(stored).ok()?);
-        Some(asked)
+        let mut request = ModuleRequest::new(&info.manifest, info.hash, info.messages, signers).ok()?;
+        request.fields.extend(Self::narrower(stored).ok()?);
+        Some(request)
     }
 
     /// Returns the node for the credential of a module, or `None` for the operator's own.
@@ -140,8 +140,8 @@ impl Engine {
     }
 
     /// Examines, admits and compiles a module, and records its install in the audit log.
-    pub(crate) fn prepare(&self, asked: &PrepareRequest<'_>) -> Result<Prepared, Problem> {
-        let PrepareRequest { stored, wasm, source, usage } = asked;
+    pub(crate) fn prepare(&self, request: &PrepareRequest<'_>) -> Result<Prepared, Problem> {
+        let PrepareRequest { stored, wasm, source, usage } = request;
         let node = self.node_for(stored, source.interface())?;
         let (limits, narrower) = (self.config().limits, Self::narrower(stored)?);
         let priority = narrower.iter().map(|layer| layer.rights.priority).min();

@@ -16,18 +16,18 @@ const EARLIER: usize = 16;
 
 /// The request of a module, with its narrowing, and the rights that it has.
 pub(crate) struct Reach {
-    asked: Arc<ModuleRequest>,
+    module: Arc<ModuleRequest>,
     rights: Rights,
 }
 
 impl Reach {
     pub fn of(admitted: &AdmittedModule) -> Self {
-        Self { asked: Arc::new(admitted.request().clone()), rights: admitted.grant.rights.clone() }
+        Self { module: Arc::new(admitted.request().clone()), rights: admitted.grant.rights.clone() }
     }
 
     /// Returns an operation on the module, now.
     pub fn operation<'a>(&'a self, interface: &'a str) -> Operation<'a> {
-        Operation { asked: &self.asked, interface, rights: &self.rights, now: time::now() }
+        Operation { module: &self.module, interface, rights: &self.rights, now: time::now() }
     }
 }
 
@@ -49,7 +49,10 @@ impl Known {
         self.bytes = bytes;
         let before = std::mem::replace(&mut self.now, reach.map(Arc::new));
         let is_known = |b: &Arc<Reach>| {
-            self.earlier.iter().chain(&self.now).any(|e| e.rights == b.rights && e.asked.hash == b.asked.hash)
+            self.earlier
+                .iter()
+                .chain(&self.now)
+                .any(|e| e.rights == b.rights && e.module.hash == b.module.hash)
         };
         self.earlier.extend(before.filter(|before| !is_known(before)));
         let too_many = self.earlier.len() > EARLIER;
@@ -78,8 +81,8 @@ pub(crate) struct Permit {
 
 impl Permit {
     /// Returns the revision that a change is for.
-    pub fn revision(&self, asked: Option<u64>) -> Option<u64> {
-        asked.or(self.revision)
+    pub fn revision(&self, stated: Option<u64>) -> Option<u64> {
+        stated.or(self.revision)
     }
 }
 
@@ -198,7 +201,7 @@ impl Engine {
     /// Returns what a module that does not run would be admitted with. If that cannot be found out, it is
     /// taken to have all rights.
     fn reach(&self, stored: &Stored) -> Reach {
-        let asked = self.asked_of(stored).unwrap_or_else(|| ModuleRequest {
+        let module = self.request_of(stored).unwrap_or_else(|| ModuleRequest {
             name: stored.name.clone(),
             hash: stored.hash,
             signers: Vec::new(),
@@ -207,10 +210,10 @@ impl Engine {
         });
         let rights = || {
             let credential = Credential::parse(&stored.proof.as_ref()?.credential).ok()?;
-            self.policy()?.rights_of(&credential, &asked).ok()
+            self.policy()?.rights_of(&credential, &module).ok()
         };
         let rights = rights().unwrap_or_else(Rights::all);
-        Reach { asked: Arc::new(asked), rights }
+        Reach { module: Arc::new(module), rights }
     }
 
     /// Returns the policy, which stays as it is while the value is held.

@@ -432,10 +432,10 @@ fn faults_of_the_node_are_told_to_its_operator_alone() {
     let world = World::new();
     let secret = world.folder.path().join("state").display().to_string();
     let error = StoreError::Code { path: secret.clone(), hash: "00".to_owned() };
-    let told = world.engine.stored::<()>(Err(error)).unwrap_err();
-    assert!(!serde_json::to_string(&told).unwrap().contains(&secret), "{told}");
-    assert!(!told.to_string().contains(&secret));
-    assert!(told.for_operator().cause.contains(&secret));
+    let shown = world.engine.stored::<()>(Err(error)).unwrap_err();
+    assert!(!serde_json::to_string(&shown).unwrap().contains(&secret), "{shown}");
+    assert!(!shown.to_string().contains(&secret));
+    assert!(shown.for_operator().cause.contains(&secret));
     assert!(world.engine.health().reasons[0].contains(&secret), "for the operator");
 }
 

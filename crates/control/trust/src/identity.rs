@@ -50,7 +50,7 @@ pub struct Verified {
 /// An operation on a module that a session asks for.
 #[derive(Clone, Copy)]
 pub struct Operation<'a> {
-    pub asked: &'a ModuleRequest,
+    pub module: &'a ModuleRequest,
     pub interface: &'a str,
     /// The rights that the module has.
     pub rights: &'a Rights,
@@ -171,7 +171,7 @@ impl Policy {
         self.admit_session(session, on.now)?;
         let request = GrantRequest {
             credential: None,
-            asked: on.asked,
+            module: on.module,
             interface: on.interface,
             now: on.now,
             possession: None,
@@ -186,7 +186,7 @@ impl Policy {
         let grant = self.finish(&request, session.layers.clone(), whom, Vec::new(), Vec::new(), "")?;
         match unconditional(on.rights).within(&unconditional(&grant.rights)) {
             true => Ok(()),
-            false => Err(Denied::Beyond { module: on.asked.name.clone() }),
+            false => Err(Denied::Beyond { module: on.module.name.clone() }),
         }
     }
 
@@ -195,10 +195,10 @@ impl Policy {
     /// # Errors
     ///
     /// Returns an error if the credential cannot be read or its role is not known.
-    pub fn rights_of(&self, credential: &Credential, asked: &ModuleRequest) -> Result<Rights, Denied> {
+    pub fn rights_of(&self, credential: &Credential, module: &ModuleRequest) -> Result<Rights, Denied> {
         let blocks = credential.blocks()?;
         let role = blocks.first().and_then(|b| b.role.as_deref()).ok_or(Denied::Missing { what: "role" })?;
-        let fields = blocks.iter().flat_map(|b| &b.fields).chain(&asked.fields);
+        let fields = blocks.iter().flat_map(|b| &b.fields).chain(&module.fields);
         Ok(meet(&self.role(role)?.fields.iter().chain(fields).cloned().collect::<Vec<_>>()))
     }
 }

@@ -113,11 +113,11 @@ fn minted(principal: &str, role: &str, by: fn(&World) -> &Secret) -> Result<(), 
 fn answered(change: fn(&World, &Credential, &Challenge) -> (Challenge, Answer)) -> Result<(), String> {
     let world = World::new();
     let credential = bound(&world);
-    let (asked, challenge) = (world.asked()?, Challenge::new().unwrap());
+    let (module, challenge) = (world.module_request()?, Challenge::new().unwrap());
     let (challenge, answer) = change(&world, &credential, &challenge);
     let request = GrantRequest {
         credential: Some(&credential),
-        asked: &asked,
+        module: &module,
         interface: "eth0",
         now: NOW,
         possession: Some((&challenge, &answer)),
@@ -131,10 +131,10 @@ fn revoked(line: fn(&World, &Credential) -> String) -> Result<(), String> {
     granted(&world, &credential).expect("all is well before");
     let mut policy = world.policy()?;
     policy.revoked = Revoked::parse(&line(&world, &credential)).map_err(|(n, l)| format!("line {n}: {l}"))?;
-    let asked = world.asked()?;
+    let module = world.module_request()?;
     let request = GrantRequest {
         credential: Some(&credential),
-        asked: &asked,
+        module: &module,
         interface: "eth0",
         now: NOW,
         possession: None,

@@ -160,7 +160,7 @@ impl<'a> Walk<'_, 'a> {
             // its function just as few.
             self.spend(size_of::<LoopBound>() / 4, bound.offset)?;
             self.loops.push(bound);
-            self.tell(Event::Loop(&bound));
+            self.emit(Event::Loop(&bound));
         }
         let total = |cost: Cost, marked: bool| bound.total(entry.cost, cost, marked);
         let adjust = |state: &mut State| {
@@ -350,7 +350,7 @@ impl<'a> Walk<'_, 'a> {
             && trips.as_constant().is_some_and(|n| (32..=flame_abi::MAX_BATCH as u64).contains(&n))
             && self.values.symbols.proves(&left, &state.facts);
         let head = Head { trip, symbols, trips, by_count };
-        self.tell(Event::Head { entry, note, head: &head });
+        self.emit(Event::Head { entry, note, head: &head });
         (state, head)
     }
 

@@ -648,7 +648,7 @@ impl Walk<'_, '_> {
         let address = self.pop(s, 32)?;
         // An address beyond 2^32 traps; an address that wraps is not accessed.
         let place = address.add(&Sum::constant(32, at.offset), 1);
-        self.tell(Event::Access(place.as_ref()));
+        self.emit(Event::Access(place.as_ref()));
         Some(place)
     }
 
@@ -723,7 +723,7 @@ impl Walk<'_, '_> {
         let fits = |u: &Upper| all.constant.checked_mul(u.divisor).is_none_or(|most| u.constant <= most);
         let most = found.filter(|u| u.slope > 0 || fits(u)).unwrap_or(all);
         let bytes = Poly::from_upper(most);
-        self.tell(Event::Bulk(bytes));
+        self.emit(Event::Bulk(bytes));
         match is_copy {
             true => bytes.times(Poly::constant(COPY.1)).over(COPY.2).plus(Poly::constant(COPY.0)),
             false => bytes.over(1 << BULK_SHIFT).plus(Poly::constant(BULK)),

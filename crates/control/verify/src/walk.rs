@@ -143,7 +143,7 @@ impl<'m, 'a> Walk<'m, 'a> {
     }
 
     /// Sends an event to the observer, if there is one. It cannot change anything.
-    pub(crate) fn tell(&self, event: Event<'_>) {
+    pub(crate) fn emit(&self, event: Event<'_>) {
         if let Some(observer) = self.observer {
             observer.see(self, event);
         }
@@ -185,9 +185,9 @@ impl<'m, 'a> Walk<'m, 'a> {
             cost: Cost::ZERO,
             marked: false,
         };
-        self.tell(Event::Begin { function, state: &state });
+        self.emit(Event::Begin { function, state: &state });
         let end = self.function(function, arguments, state)?;
-        self.tell(Event::End);
+        self.emit(Event::End);
         self.spend(0, 0)?;
         let trap = self.traps.pop().unwrap_or_default();
         let paths = [end.as_ref().map(|s| s.cost), trap.marked, trap.unmarked];
@@ -335,7 +335,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             }
             Node::Call(callee, number, offset) => {
                 self.spend(1, *offset)?;
-                self.tell(Event::Call { callee: *callee, offset: *offset, state: &state });
+                self.emit(Event::Call { callee: *callee, offset: *offset, state: &state });
                 state.cost = state.cost.and(Poly::constant(1));
                 self.call(*callee, *number, *offset, state)
             }
@@ -345,7 +345,7 @@ impl<'m, 'a> Walk<'m, 'a> {
 
     fn operator(&mut self, operator: &Operator<'a>, offset: u32, mut state: State) -> Walked<Option<State>> {
         self.spend(1, offset)?;
-        self.tell(Event::Operator { operator, offset, state: &state });
+        self.emit(Event::Operator { operator, offset, state: &state });
         let weight = weight(operator);
         if weight > 0 {
             state.cost = state.cost.and(Poly::constant(weight));
@@ -461,9 +461,9 @@ impl<'m, 'a> Walk<'m, 'a> {
             let inner = self.notes.calls.remove(&number).unwrap_or_default();
             let outer = std::mem::replace(&mut self.notes, inner);
             let frame = (std::mem::take(&mut state.locals), std::mem::take(&mut state.stack));
-            self.tell(Event::Enter(number));
+            self.emit(Event::Enter(number));
             let end = self.function(callee, arguments, state);
-            self.tell(Event::Leave);
+            self.emit(Event::Leave);
             let inner = std::mem::replace(&mut self.notes, outer);
             self.notes.calls.insert(number, inner);
             self.inlined -= 1;

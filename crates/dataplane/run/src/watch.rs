@@ -28,7 +28,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// The number of checks within the shortest deadline.
-const LOOKS: u64 = 5;
+const CHECKS: u64 = 5;
 const MIN_PERIOD: Duration = Duration::from_micros(50);
 const MAX_PERIOD: Duration = Duration::from_millis(20);
 
@@ -184,7 +184,7 @@ impl Watchdog {
             barrier: Barrier::get(),
         });
         let mut state = lock(&self.0.shared.state);
-        let period = Duration::from_nanos(shortest_ns / LOOKS).clamp(MIN_PERIOD, MAX_PERIOD);
+        let period = Duration::from_nanos(shortest_ns / CHECKS).clamp(MIN_PERIOD, MAX_PERIOD);
         state.period = Some(state.period.map_or(period, |p| p.min(period)));
         state.watches.push((Arc::downgrade(&watch), Seen::default()));
         self.run(&mut state)?;

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Select, TryRecvError, never};
 use std::time::Duration;
 
 /// The longest time without a look at whether files of the output are due.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The queues to the collector.
 ///
@@ -70,7 +70,7 @@ impl Queues {
         for queue in &self.processes {
             select.recv(queue);
         }
-        if select.ready_timeout(LOOK) == Ok(1)
+        if select.ready_timeout(POLL_INTERVAL) == Ok(1)
             && let Err(TryRecvError::Disconnected) = self.started.try_recv().map(|q| self.processes.push(q))
         {
             // Nobody is left to start a process.

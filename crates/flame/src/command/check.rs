@@ -108,12 +108,12 @@ impl Check {
         // A batch of 256 packets within the limit: this much for each.
         let limit = self.limit.map(|limit| limit / flame_abi::MAX_BATCH as u64);
         let advice = remedies::advice(&analysis, &verdict, &lines, visible, limit);
-        let asked = admission.call_budget.unwrap_or(Limits::default().call_budget);
+        let wanted = admission.call_budget.unwrap_or(Limits::default().call_budget);
         let most = match verdict.class {
             ModuleClass::Bounded => longest_call(admission.packet_budget),
             ModuleClass::Metered => u64::MAX,
         };
-        let budgets = (admission.packet_budget, asked.min(most));
+        let budgets = (admission.packet_budget, wanted.min(most));
         let found = Found { analysis, lines, visible, verdict, advice, budgets, time_limit };
         match self.format {
             OutputFormat::Json => self.json(&found),

@@ -15,7 +15,7 @@
 //! Example: `FromDump(in.pcap) -> Module(rtt, slots 4096) -> q`
 
 use super::module_forward::Forwarding;
-use crate::modules::{Asked, Prepared, Running};
+use crate::modules::{ModuleArgs, Prepared, Running};
 use crate::runtime::element::{Cx, Element};
 use crate::runtime::packet::{ANNO_EXTRA_LENGTH, Batch, Packet};
 use flame_abi::{LinkType, MAX_BLOCK_BYTES, MAX_BLOCK_PACKETS, MAX_PACKET};
@@ -364,7 +364,7 @@ class!(
                 OnEvict::Pass
             }
         };
-        let asked = Asked {
+        let module_args = ModuleArgs {
             element: setup.name.to_owned(),
             file: args.req("FILE"),
             credential: args.key("CREDENTIAL"),
@@ -383,7 +383,7 @@ class!(
         // No module is read for arguments that are wrong.
         let prepared = match setup.router.modules {
             _ if args.has_errors() => None,
-            Some(modules) => modules.prepare(&asked).map_err(|e| args.error(e)).ok(),
+            Some(modules) => modules.prepare(&module_args).map_err(|e| args.error(e)).ok(),
             None => {
                 args.error("modules cannot run here: use `flame click`");
                 None
@@ -394,7 +394,7 @@ class!(
         Box::new(Module {
             forward: forwards.then(|| Forwarding::new(capacity)),
             config: setup.config.to_owned(),
-            file: asked.file,
+            file: module_args.file,
             state: RefCell::new(prepared.map_or(State::Over, State::Ready)),
             has_failed: Cell::new(false),
             last: RefCell::default(),

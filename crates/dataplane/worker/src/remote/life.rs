@@ -34,7 +34,7 @@ pub(super) struct Life {
     modules: Mutex<BTreeMap<ModuleId, Arc<State>>>,
     pub(super) is_gone: AtomicBool,
     /// The numbers of the last ping and of the last one that was answered.
-    pub(super) asked: AtomicU64,
+    pub(super) pings: AtomicU64,
     pub(super) answered: AtomicU64,
     /// The number of reports that belong to no module.
     stray: AtomicU64,
@@ -71,7 +71,7 @@ impl Life {
             child: Mutex::new(child),
             modules: Mutex::default(),
             is_gone: AtomicBool::new(false),
-            asked: AtomicU64::new(0),
+            pings: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             stray: AtomicU64::new(0),
             reader: AtomicU64::new(0),
@@ -205,7 +205,7 @@ impl Life {
     /// Records the answer to a ping. Returns false if it was not asked for.
     pub(super) fn answer(&self, number: u64) -> bool {
         self.answered.fetch_max(number, Ordering::Relaxed);
-        number <= self.asked.load(Ordering::Relaxed)
+        number <= self.pings.load(Ordering::Relaxed)
     }
 
     /// Counts a report that belongs to no module. Returns false if there are too many.

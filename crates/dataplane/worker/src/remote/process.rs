@@ -399,12 +399,12 @@ impl Writer {
     fn check(&mut self) -> Result<u64, Option<String>> {
         self.watch.check(&self.life)?;
         let answered = self.life.answered.load(Ordering::Relaxed);
-        let asked = self.life.asked.fetch_add(1, Ordering::Relaxed);
+        let sent = self.life.pings.fetch_add(1, Ordering::Relaxed);
         // While its reports wait for the collector, its answers do too.
         let is_blocked = self.life.is_blocked.load(Ordering::Relaxed);
-        if !is_blocked && asked.saturating_sub(answered) >= self.life.patience() {
+        if !is_blocked && sent.saturating_sub(answered) >= self.life.patience() {
             return Err(Some("it did not answer".to_owned()));
         }
-        Ok(asked + 1)
+        Ok(sent + 1)
     }
 }
