@@ -83,7 +83,7 @@ impl<'a> Batch<'a> {
     pub fn packets(&self) -> impl Iterator<Item = Packet<'a>> {
         let origin = self.origin;
         self.descriptors.iter().enumerate().map(move |(index, descriptor)| {
-            crate::glue::begin_packet(index as u32);
+            crate::host::begin_packet(index as u32);
             Packet { descriptor, origin }
         })
     }

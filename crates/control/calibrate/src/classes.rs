@@ -1,9 +1,7 @@
 //! The loops that measure the cost of each class.
 
-use crate::kernel::{
-    Body, CALLEE, CALLEE_TYPE, EMPTY, HOST_CALL, HOST_CALLS, OPERAND, PAGES, Shape, Step, Z,
-};
-use crate::latency::write_cycle;
+use crate::cycle::write_cycle;
+use crate::shape::{Body, CALLEE, CALLEE_TYPE, EMPTY, HOST_CALL, HOST_CALLS, OPERAND, PAGES, Shape, Step, Z};
 use crate::timer::{Timer, whole};
 use crate::{CalibrateError, Chain};
 use flame_bounds::Class;

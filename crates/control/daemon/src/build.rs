@@ -1,9 +1,10 @@
 //! The preparation of a stored module for a worker: examination, grant, compilation.
 
-use crate::admission::{self, check_grant};
-use crate::engine::{Engine, Granted, held};
+use crate::engine::{Engine, Granted};
 use crate::error::of_node;
-use crate::keep::{Beginning, Kept};
+use crate::held;
+use crate::kept::{Beginning, Kept};
+use crate::reservation::{self, check_grant};
 use crate::source::SourceRun;
 use crate::store::{Proof, Stored};
 use flame_abi::manifest::Manifest;
@@ -204,12 +205,12 @@ impl Engine {
         plan.terms.priority = priority.map_or(plan.terms.priority, |own| own.min(plan.terms.priority));
         let meters = meters.into_iter().next().unwrap_or_default();
         check_grant(&stored.reserved, &meters)?;
-        let buffer = admission::buffer(&stored.reserved, source);
+        let buffer = reservation::buffer(&stored.reserved, source);
         plan.terms.buffer = match (plan.terms.buffer, buffer) {
             (0, buffer) | (buffer, 0) => buffer,
             (granted, reserved) => granted.min(reserved),
         };
-        let meters = meters.with(admission::meter(&stored.reserved), Some((*usage).clone()));
+        let meters = meters.with(reservation::meter(&stored.reserved), Some((*usage).clone()));
         let module = Module { plan, meters, keep: None };
         let notes = notes.iter().map(|note| shown(note, stored.owner.is_operator())).collect();
         let bytes = (wasm.len() + module.plan.code.len()) as u64;

@@ -1,7 +1,8 @@
 //! The caller of a request: the peer of a connection, and the principal that it proved to be.
 
 use crate::config::Socket;
-use crate::engine::{Engine, held};
+use crate::engine::Engine;
+use crate::held;
 use crate::server::Part;
 use crate::store::{Owner, Proof};
 use flame_api::{Answer as ApiAnswer, ChallengeRequest, Code, Problem, Session, SessionRequest};

@@ -4,9 +4,10 @@ use crate::accounting::Accounting;
 use crate::build::PrepareRequest;
 use crate::change::entry_of;
 use crate::config::Config;
-use crate::engine::{Engine, Entry, held};
+use crate::engine::{Engine, Entry};
 use crate::error::problem;
-use crate::keep::Beginning;
+use crate::held;
+use crate::kept::Beginning;
 use crate::reserve::Ledger;
 use crate::source::{Opened, SourceRun, open};
 use crate::store::{Store, Stored, code_name};
@@ -163,7 +164,7 @@ impl Engine {
                     entry.note("started again with the node");
                 }
                 Err(problem) => {
-                    // Its owner is not told of the node's files.
+                    // Its owner learns nothing of the node's files.
                     let reason = problem.cause.clone();
                     warn(format!("{label} does not run: {}", problem.for_operator().cause));
                     entry.note(format!("not started again: {reason}"));

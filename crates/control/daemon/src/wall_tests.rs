@@ -3,7 +3,8 @@
 use crate::accounting::Accounting;
 use crate::change::entry_of;
 use crate::config::Config;
-use crate::engine::{Engine, Granted, Key, Live, held};
+use crate::engine::{Engine, Granted, Key, Live};
+use crate::held;
 use crate::reserve::Ledger;
 use crate::store::{Owner, Proof, Store, StoreError, Stored};
 use flame_abi::manifest::Manifest;
@@ -378,9 +379,9 @@ fn a_narrowed_session_reads_no_rows_of_wider_instances() {
             "eth0",
             String::new(),
         );
-        crate::door::Reach::of(&node.admit(&info, &[], &[]).unwrap())
+        crate::reach::Reach::of(&node.admit(&info, &[], &[]).unwrap())
     };
-    let mut known = crate::door::Known::default();
+    let mut known = crate::reach::Known::default();
     let memory = |n: usize| world.credential(&[(Field::Memory, &format!("{}MiB", n + 1))]);
     assert!(!known.admit(Some(reach(&wide)), 1));
     // The same rights again are no other ones.

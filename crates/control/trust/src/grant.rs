@@ -1,7 +1,7 @@
 //! The meet of policy, credential and manifest: the grant of a module, and its reasons.
 
 use crate::credential::{Block, Credential, CredentialError, Signer};
-use crate::datalog;
+use crate::datalog::{self, GIVEN};
 use crate::field::{Field, hash_text};
 use crate::key::{PublicKey, Secret};
 use crate::layer::{Layer, Origin, decided, meet};
@@ -18,8 +18,6 @@ use flame_quota::{Amounts, Quota};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
-/// Maximum number of facts of one name that the node gives to checks.
-pub(crate) const GIVEN: usize = 8;
 /// Maximum number of a module's signers that count.
 const MAX_SIGNERS: usize = GIVEN;
 

@@ -256,7 +256,7 @@ const CASES: &[Case] = &[
     ("a name that is a path", "is no name", || minted("../root", "researcher", |w| &w.root)),
     ("the name of the operator's session", "is not the name of a principal", || minted("operator", "researcher", |w| &w.root)),
     ("the name of the node's own session", "is not the name of a principal", || minted("system", "researcher", |w| &w.root)),
-    ("without code", "say which code it is for", || {
+    ("without code", "state the code that it is for", || {
         let world = World::new();
         let mint = Mint { principal: "a".into(), role: "researcher".into(), narrow: Narrow::default() };
         Credential::mint(&world.root, &mint).map(|_| ()).map_err(text)

@@ -4,13 +4,12 @@
 //! in a trap count as well, because the cost before the trap was spent.
 
 use crate::abi::{self, Host};
+use crate::bound::LoopBound;
 use crate::certificate::{MAX_INLINE, Notes};
 use crate::cost::{Cost, ENTRY, weight};
 use crate::linear::Linear;
-use crate::loops::LoopBound;
 use crate::module::{About, MAX_DEPTH, Module, Node};
 use crate::observe::{Event, Observer};
-use crate::ops;
 use crate::poly::Poly;
 use crate::state::State;
 use crate::value::{Known, Value, Values, bits_of};
@@ -304,7 +303,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             Node::If { kind, then, or } => {
                 self.spend(1 + state.len() / 4, 0)?;
                 state.cost = state.cost.and(Poly::constant(1));
-                let test = ops::condition(self, &mut state).ok_or(self.refused(Rule::Invalid, 0))?;
+                let test = self.condition(&mut state).ok_or(self.refused(Rule::Invalid, 0))?;
                 let (takes, gives) = self.arity(*kind);
                 let height = state.stack.len().saturating_sub(takes);
                 self.framed(gives, height, |walk| {
@@ -362,7 +361,7 @@ impl<'m, 'a> Walk<'m, 'a> {
             }
             Operator::BrIf { relative_depth } => {
                 self.spend(state.len() / 4, offset)?;
-                let test = ops::condition(self, &mut state).ok_or(self.refused(Rule::Invalid, offset))?;
+                let test = self.condition(&mut state).ok_or(self.refused(Rule::Invalid, offset))?;
                 let mut taken = state.clone();
                 if taken.assume(&test.yes, &self.values) {
                     self.branch(*relative_depth, &taken);

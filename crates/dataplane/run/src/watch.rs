@@ -3,7 +3,7 @@
 //! A thread that ends calls that run past their deadline, in case a proved bound is wrong.
 //!
 //! Code without counters loads from a polling page in every loop (`flame_meter::rewrite_polled`). Each
-//! instance has such a page of its own. A call says that it begins, and that it ends, by storing its number;
+//! instance has such a page of its own. A call marks its begin and its end by storing its number;
 //! nothing else is done for it. The watchdog looks at the numbers every few milliseconds. A call that it
 //! finds again, and whose thread has meanwhile used more processor time than the deadline, loses its page,
 //! and traps at its next poll. Processor time, so that a call that does not run, because the machine is busy

@@ -39,7 +39,7 @@ pub struct Installed {
 /// The states of the instances, which are the worker's.
 struct Kepts {
     keep: Keep,
-    /// The events that the worker has not been told of.
+    /// The events that were not yet sent to the worker.
     news: Receiver<(StatePlace, News)>,
 }
 

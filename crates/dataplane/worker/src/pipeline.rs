@@ -4,9 +4,9 @@ use crate::batches::{Batches, POLL_INTERVAL};
 use crate::error::RunError;
 use crate::handle::Command;
 use crate::outlet::{PipelineOutlet, Removed};
-use crate::overload::Regulator;
 use crate::placed::Placed;
 use crate::read::Chunk;
+use crate::regulator::Regulator;
 use crate::remote::RemoteBatches;
 use crate::stage::{PipelineOptions, ViewStage, conditions, has_own_blocks};
 use crossbeam_channel::Sender;
@@ -36,7 +36,7 @@ impl<'a> Pipeline<'a> {
         outlet: &mut dyn PipelineOutlet,
     ) -> Result<Self, RunError> {
         let options = PipelineOptions { batch: options.batch.clamp(1, flame_abi::MAX_BATCH), ..options };
-        let regulator = options.overload.regulator().filter(|_| options.is_regulated());
+        let regulator = Regulator::new(options.overload).filter(|_| options.is_regulated());
         let mut pipeline = Self { views: Vec::new(), leaving: Vec::new(), options, regulator };
         modules.iter().try_for_each(|module| pipeline.add(module, outlet))?;
         Ok(pipeline)

@@ -91,7 +91,7 @@ impl ClickModules {
             restarts: args.restarts,
             limits: limits::with_budget(args.packet_budget.unwrap_or(limits::PACKET_BUDGET)),
             protection: Protection::Auto,
-            // Only a check says what modules cost.
+            // Only a check reports what modules cost.
             costs: match self.is_check {
                 true => Some(crate::costs::load_or_calibrate(&flame_compile::Engines::new()?, false)?),
                 false => None,

@@ -9,7 +9,7 @@ use super::observe::{Records, Seen, is_import};
 use super::path::{Path, Place, TYPICAL};
 use super::weights::Weights;
 use flame_abi::layout::names;
-use flame_verify::loops::LoopBound;
+use flame_verify::bound::LoopBound;
 use flame_verify::module::{About, Module, Node};
 use flame_verify::value::Sum;
 use flame_verify::{Cost, Poly};

@@ -1,7 +1,7 @@
 //! The packets of a module that forwards: those that wait for it, those about which it decides, and what its
 //! decisions make of them.
 
-use super::module::{OnEvict, fill};
+use super::module_block::fill;
 use crate::modules::{Decisions, Fate};
 use crate::runtime::element::Cx;
 use crate::runtime::loops;
@@ -11,6 +11,13 @@ use flame_click::Nanos;
 use flame_source::RawBlock;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+
+/// The fate of packets when the module is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnEvict {
+    Pass,
+    Drop,
+}
 
 #[derive(Default)]
 pub(super) struct Forwarding {
@@ -125,7 +132,7 @@ impl Forwarding {
         let flight = std::mem::take(&mut *self.flight.borrow_mut());
         let mut packets: Vec<Option<Packet>> = flight.into_iter().map(|(_, packet)| Some(packet)).collect();
         // Those of a call that took several slices are made in another step.
-        let loops = loops::greatest(packets.iter().flatten(), loops::inherited());
+        let loops = loops::greatest(packets.iter().flatten().map(|p| &p.anno.loops), loops::inherited());
         let mut out = Outputs { cx, port: 0, batch: Batch::default() };
         // Packets that the module does not decide about keep their place among those that it sends.
         let mut next = 0;

@@ -1,6 +1,6 @@
 //! The limits of the time for which a worker waits for a process.
 
-use super::state::RemoteModule;
+use super::module::RemoteModule;
 use flame_execute::Stop;
 use flame_remote::Command;
 use std::time::{Duration, Instant};

@@ -1,10 +1,9 @@
 //! The life of one process: its modules, the time and memory that they use there, and its end.
 
+use super::charge::Charged;
 use super::kernel::{self, MemoryLimit, Scheduled};
-use super::process::ProcessInfo;
 use super::schedule;
 use super::state::State;
-use super::watch::Charged;
 use crate::lock;
 use flame_plan::{ModuleId, Share};
 use flame_remote::ChannelError;
@@ -25,6 +24,26 @@ const MOST_UNANSWERED: f64 = 600.0;
 const REAP: Duration = Duration::from_millis(2);
 /// The maximum number of reports that belong to no module.
 const MAX_STRAY: u64 = 1_000;
+
+/// A process in which modules run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// The name in the plans of its modules.
+    pub name: String,
+    pub pid: u32,
+    pub modules: Vec<ModuleId>,
+}
+
+/// A module whose process has ended, although nobody removed or evicted the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostModule {
+    pub id: ModuleId,
+    /// The process by its name and number.
+    pub process: String,
+    pub pid: u32,
+    /// The reason for its end.
+    pub cause: String,
+}
 
 /// The shared state of the worker's threads that serve one process.
 pub(super) struct Life {

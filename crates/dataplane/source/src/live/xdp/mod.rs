@@ -196,7 +196,7 @@ impl Xdp {
         Manner { mode: self.mode, is_zero_copy, queues: self.queues.len() }
     }
 
-    /// Says `text` to the operator at the start.
+    /// Reports `text` to the operator at the start.
     pub fn announce(&mut self, text: String) {
         self.notices.push_back(text);
     }
