@@ -189,7 +189,8 @@ static void side_sent(struct side *side, const struct segment *s) {
     side->has_seq = 1;
   }
   if (!s->has_clock) return;
-  if (side->has_clock && (s->clock == side->newest_clock || !at_or_after(s->clock, side->newest_clock))) return;
+  if (side->has_clock && (s->clock == side->newest_clock || !at_or_after(s->clock, side->newest_clock)))
+    return;
   side->newest_clock = s->clock;
   side->has_clock = 1;
   if (side->clock_at == 0) {
