@@ -33,15 +33,15 @@ for _ in range(int(sys.argv[1]) // 64):
 ";
 
 /// The router, between a source and a sink of Ethernet frames.
-const ROUTER: &str = "c :: Classifier(12/0800, -) -> Paint(1) -> Strip(14) -> CheckIPHeader
+pub const ROUTER: &str = "c :: Classifier(12/0800, -) -> Paint(1) -> Strip(14) -> CheckIPHeader
   -> rt :: LookupIPRoute(10.0.0.0/30 0, 10.1.0.0/16 1, 0.0.0.0/0 1)
   -> DropBroadcasts -> pt :: PaintTee(2) -> o :: IPGWOptions(10.0.0.9) -> FixIPSrc(10.0.0.9) -> t :: DecIPTTL
   -> f :: IPFragmenter(1500) -> EtherEncap(0x0800, 2:0:0:0:0:3, 2:0:0:0:0:4) -> q :: Queue(4000);
   d :: Discard; c [1] -> d; rt [1] -> d; pt [1] -> d; o [1] -> d; t [1] -> d; f [1] -> d;";
 
 /// A frame of the sender.
-const FRAME: &str = "\\<02000000 00020200 00000001 0800 4500 0056 0000 0000 4011 6695 0a00 0001 0a00 0002 0400 \
-    0035 0042 0000>";
+pub const FRAME: &str = "\\<02000000 00020200 00000001 0800 4500 0056 0000 0000 4011 6695 0a00 0001 \
+    0a00 0002 0400 0035 0042 0000>";
 
 pub fn rows(flame: &Path, rounds: usize) -> Vec<Row> {
     within_namespace("graphs", &["tx0 rx0", "out0 far0"], |namespace| measure(namespace, flame, rounds))
@@ -141,7 +141,7 @@ fn route_in_memory(flame: &str, packets: u64) -> io::Result<f64> {
 }
 
 /// Returns user and system time of all children that have ended.
-fn children_seconds() -> io::Result<f64> {
+pub fn children_seconds() -> io::Result<f64> {
     // SAFETY: all-zero is a valid value, and the call writes only to the place passed to it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: as above.

@@ -6,6 +6,7 @@ mod bounds;
 mod click;
 mod commands;
 mod dispatch;
+mod elements;
 mod fixture;
 mod generate;
 mod live;
@@ -72,7 +73,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     };
     type Group<'a> = (&'a str, &'a dyn Fn() -> Result<Vec<Row>, Box<dyn std::error::Error>>);
-    let groups: [Group<'_>; 13] = [
+    let groups: [Group<'_>; 14] = [
         // This group is first, because it measures the memory of the process.
         ("memory", &|| memory::rows(&engine, &folder)),
         ("commands", &|| Ok(commands::rows(&flame, &trace, rounds))),
@@ -87,6 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("live", &|| Ok(live::rows(&flame, rounds))),
         ("overload", &|| Ok(overload::rows(&flame, rounds))),
         ("click", &|| Ok(click::rows(&flame, rounds))),
+        ("elements", &|| Ok(elements::rows(&flame, rounds)?)),
     ];
     if let Some(unknown) = only.as_deref().filter(|o| groups.iter().all(|(name, _)| name != o)) {
         let names = groups.map(|(name, _)| name);

@@ -15,11 +15,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the shipped rules that do not count. Counts may be split over workers.
+/// Returns the shipped rules that do not count, whose counts may be split over workers, and one that alerts on
+/// the capture of the demonstration.
 fn rules_without_rates(folder: &std::path::Path) -> String {
     let all = std::fs::read_to_string(root().join("modules/ids/rules/flame.rules")).unwrap();
     let rated = |line: &&str| line.contains("threshold:") || line.contains("detection_filter:");
-    let some: Vec<&str> = all.lines().filter(|l| !rated(l)).collect();
+    let mut some: Vec<&str> = all.lines().filter(|l| !rated(l)).collect();
+    some.push("alert tcp any any -> any any (msg:\"request\"; content:\"GET \"; sid:9000001;)");
     let path = folder.join("some.rules");
     std::fs::write(&path, some.join("\n")).unwrap();
     format!("ids.rules=@{}", path.display())

@@ -8,4 +8,4 @@ mod limit;
 mod verdict;
 
 pub use limit::PacketTimeLimit;
-pub use verdict::{Admission, BatchBounds, Protection, Verdict, Why, admit, visible};
+pub use verdict::{Admission, BatchBounds, Protection, Verdict, Why, decide, visible};

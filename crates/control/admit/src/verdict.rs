@@ -104,7 +104,7 @@ impl Verdict {
 
 impl Admission {
     /// Returns the verdict where it does not depend on the module.
-    pub fn fixed(&self) -> Option<Verdict> {
+    fn fixed(&self) -> Option<Verdict> {
         match self.protection {
             Protection::Auto => None,
             Protection::Metered => Some(Verdict::metered(Why::AsRequested)),
@@ -120,11 +120,35 @@ impl Admission {
     }
 }
 
-/// Decides on a module whose batches have these bounds, and which sees `expose` of each packet.
-pub fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Verdict {
+/// Returns the verdict on a module that sees `expose` of each packet. `flame check` prints it, and runs and
+/// nodes obey it.
+///
+/// `violated` is the file that records a violation of the module's bound. `bounds` is called only if the
+/// verdict depends on them; a text in their place is the reason why the analysis was stopped.
+///
+/// # Errors
+///
+/// Returns the error of `bounds`.
+pub fn decide<E>(
+    violated: Option<PathBuf>,
+    bounds: impl FnOnce() -> Result<Result<BatchBounds, String>, E>,
+    expose: Expose,
+    admission: &Admission,
+) -> Result<Verdict, E> {
     if let Some(fixed) = admission.fixed() {
-        return fixed;
+        return Ok(fixed);
     }
+    if let Some(file) = violated {
+        return Ok(Verdict::metered(Why::Violated(file)));
+    }
+    Ok(match bounds()? {
+        Ok(found) => admit(found, expose, admission),
+        Err(reason) => Verdict::metered(Why::NotAnalysed(reason)),
+    })
+}
+
+/// Decides on a module whose batches have these bounds, and which sees `expose` of each packet.
+fn admit(batches: BatchBounds, expose: Expose, admission: &Admission) -> Verdict {
     let BatchBounds { bound, time, rest, .. } = batches;
     if !bound.is_bounded() {
         return Verdict::metered(Why::Unbounded);
@@ -355,8 +379,23 @@ mod tests {
             [(Protection::Metered, ModuleClass::Metered), (Protection::Unchecked, ModuleClass::Bounded)]
         {
             let admission = Admission { protection, ..admission(None, 1000) };
-            assert_eq!(admit(batches(1, 1), Expose::All, &admission).class, class);
+            let bounds = || -> Result<_, ()> { panic!("a fixed verdict needs no bounds") };
+            assert_eq!(
+                decide(Some("violated".into()), bounds, Expose::All, &admission).unwrap().class,
+                class
+            );
         }
+    }
+
+    #[test]
+    fn a_violation_precedes_bounds_and_a_stopped_analysis_is_metered() {
+        let why = |violated: Option<PathBuf>, found: Result<BatchBounds, String>| {
+            decide(violated, || Ok::<_, ()>(found), Expose::All, &admission(None, 1000)).unwrap().why
+        };
+        let file = PathBuf::from("violated");
+        assert_eq!(why(Some(file.clone()), Ok(batches(1, 1))), Why::Violated(file));
+        assert_eq!(why(None, Err("time".into())), Why::NotAnalysed("time".into()));
+        assert_eq!(why(None, Ok(batches(1, 1))), Why::WithinBudget { most: 2, budget: 1000 });
     }
 
     #[test]

@@ -83,13 +83,8 @@ impl Compiler<'_> {
         // Estimates assume that the working set is all the memory that the module may own.
         let memory = u64::from(limits.memory);
         let costs = request.costs.as_ref().map(|c| Costs { memory, ..c.clone() });
-        let admission = Admission {
-            protection: request.protection,
-            time_limit: request.time_limit,
-            packet_budget: limits.packet_budget,
-            call_budget: manifest.limits.call_budget.map(|units| units.min(limits.call_budget)),
-            snaplen: flame_bounds::MAX_LENGTH,
-        };
+        let (protection, time_limit) = (request.protection, request.time_limit);
+        let admission = admission(&manifest, &limits, protection, time_limit, flame_bounds::MAX_LENGTH);
         let verdict = self.verdict(wasm, examined, view.expose, costs.as_ref(), &admission)?;
         limits.batch_deadline_ns = limits.batch_deadline_ns.min(verdict.deadline_ns);
         limits.rests = verdict.rests;
@@ -158,7 +153,20 @@ fn meet(manifest: &Manifest, allowed: &ViewSpec) -> Result<(ViewSpec, Vec<String
     Ok((view, notes))
 }
 
-fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
+/// Returns the conditions for a module within these limits, for packets of up to `snaplen` bytes.
+pub fn admission(
+    manifest: &Manifest,
+    limits: &Limits,
+    protection: Protection,
+    time_limit: Option<PacketTimeLimit>,
+    snaplen: u64,
+) -> Admission {
+    let call_budget = manifest.limits.call_budget.map(|units| units.min(limits.call_budget));
+    Admission { protection, time_limit, packet_budget: limits.packet_budget, call_budget, snaplen }
+}
+
+/// Returns the limits of a module: those that its manifest asks for, as far as they are allowed.
+pub fn limits(manifest: &Manifest, allowed: Limits) -> Limits {
     let stated = &manifest.limits;
     Limits {
         memory: stated

@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::job::Job;
 use crate::step::Step;
 use crate::{Artifact, CompileError, Compiler, ModuleInfo, Report, Stopped, cache};
-use flame_admit::{Admission, BatchBounds, Verdict, Why, admit};
+use flame_admit::{Admission, BatchBounds, Verdict, decide};
 use flame_bounds::Costs;
 use flame_plan::Expose;
 
@@ -26,16 +26,8 @@ impl Compiler<'_> {
         costs: Option<&Costs>,
         admission: &Admission,
     ) -> Result<Verdict, CompileError> {
-        if let Some(fixed) = admission.fixed() {
-            return Ok(fixed);
-        }
-        if let Some(file) = self.violation(&module.hash) {
-            return Ok(Verdict::metered(Why::Violated(file)));
-        }
-        Ok(match self.batches(wasm, module, costs)? {
-            Ok(found) => admit(found, expose, admission),
-            Err(reason) => Verdict::metered(Why::NotAnalysed(reason)),
-        })
+        let violated = self.violation(&module.hash);
+        decide(violated, || self.batches(wasm, module, costs), expose, admission)
     }
 
     fn batches(

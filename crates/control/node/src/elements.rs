@@ -391,8 +391,8 @@ impl Running for Element {
             Fate::Lost(cause) => modules::Fate::Lost(cause.name()),
         };
         let send = |send: flame_worker::Send| {
-            let flame_worker::Send { packet, port, bytes } = send;
-            modules::Send { packet, port, bytes }
+            let flame_worker::Send { packet, count, port, bytes } = send;
+            modules::Send { packet, count, port, bytes }
         };
         let (fates, sends) = (fates.into_iter().map(fate).collect(), sends.into_iter().map(send).collect());
         Some(Decisions { fates, sends, bytes })

@@ -88,19 +88,21 @@ pub enum Fate {
     Lost(&'static str),
 }
 
-/// A packet that a module sends.
+/// Packets that a module sends: neighbours that go on as they came, or one with other bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Send {
-    /// The index of the packet in the block, or `None` for a new one.
+    /// The index of the first packet in the block, or `None` for a new one.
     pub packet: Option<usize>,
+    pub count: usize,
     pub port: usize,
-    /// The place of its bytes in [`Decisions::bytes`], unless it goes on as it came.
+    /// The place of its bytes in [`Decisions::bytes`], unless the packets go on as they came.
     pub bytes: Option<std::ops::Range<usize>>,
 }
 
 /// The decisions of a module about the packets of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
+    /// The fate of each packet; empty if the only entry of `sends` has all packets.
     pub fates: Vec<Fate>,
     /// The packets to send, in the module's order.
     pub sends: Vec<Send>,

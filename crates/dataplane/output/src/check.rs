@@ -118,6 +118,17 @@ impl Schema {
         let mut counts = FrameCounts::default();
         let (mut rest, mut frame) = (output, 0);
         while !rest.is_empty() {
+            // Most frames of a module that forwards; all others, and faults, are found below.
+            if let Some(sent) = sent.as_deref_mut()
+                && let Some((index, port, next)) = plain_send(rest)
+                && u32::from(port) < self.outputs
+                && sent.send(index).is_ok()
+            {
+                counts.sent += 1;
+                rest = next;
+                frame += 1;
+                continue;
+            }
             let start = output.len() - rest.len();
             let fail = |inside: usize, fault| OutputError { frame, offset: start + inside, fault };
             let Some((head, after)) = rest.split_first_chunk::<FRAME>() else {
@@ -226,6 +237,22 @@ impl Schema {
         }
         Ok(())
     }
+}
+
+/// The head of the frame of a packet that is sent as it came.
+const PLAIN_SEND: [u8; FRAME] = {
+    let ([a, b, ..], [c, d]) = ((SEND_HEAD as u32).to_le_bytes(), SEND.to_le_bytes());
+    [a, b, 0, 0, c, d, 0, 0]
+};
+
+/// Returns the index and the output of a packet of the batch that is sent as it came, and the output after
+/// this frame; or `None` if the output begins with another frame.
+#[inline]
+pub fn plain_send(output: &[u8]) -> Option<(u16, u16, &[u8])> {
+    let (head, after) = output.split_first_chunk::<FRAME>()?;
+    let ([a, b, c, d], rest) = after.split_first_chunk::<SEND_HEAD>()?;
+    let (index, port) = (u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d]));
+    (*head == PLAIN_SEND && index != MADE).then_some((index, port, rest))
 }
 
 /// Splits the payload of a packet that is sent: index, if it is one of the batch, output and bytes.
@@ -395,6 +422,13 @@ pub fn frames(output: &[u8]) -> Frames<'_> {
 #[derive(Debug, Clone)]
 pub struct Frames<'a> {
     rest: &'a [u8],
+}
+
+impl<'a> Frames<'a> {
+    /// Returns the output after the frames that were returned.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
 }
 
 impl<'a> Iterator for Frames<'a> {

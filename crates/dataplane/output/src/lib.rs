@@ -13,6 +13,6 @@ mod check;
 mod error;
 mod gate;
 
-pub use check::{Frame, FrameCounts, Frames, Packet, Schema, Sent, frames};
+pub use check::{Frame, FrameCounts, Frames, Packet, Schema, Sent, frames, plain_send};
 pub use error::{Fault, OutputError};
 pub use gate::Gate;

@@ -203,7 +203,7 @@ impl Attached {
         block.packets.truncate(before);
         let latest = self.read(block);
         self.clock.quiet(latest);
-        let descriptors = &self.descriptors;
+        let descriptors = &mut self.descriptors;
         Self::with(&mut self.cell, |work| {
             let Work::Forward(parts) = work else { return Err(RunError::Broken) };
             parts.commands();

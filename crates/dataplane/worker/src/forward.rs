@@ -11,7 +11,7 @@ use bytes::Bytes;
 use flame_abi::{Descriptor, LinkType, MAX_BATCH, MAX_PACKET, layout};
 use flame_block::{Block, Pool, SLOT_DESCRIPTORS};
 use flame_execute::{BatchLoop, Conditions, Origin, Outlet};
-use flame_output::{Frame, frames};
+use flame_output::{Frame, frames, plain_send};
 use flame_plan::{Account, Action, Expose, FaultReport, ModuleId, ModulePlan, Shed};
 use flame_run::{Mapping, Output};
 use flame_source::{RawBlock, RawPacket};
@@ -37,20 +37,21 @@ pub enum Fate {
     Lost(Shed),
 }
 
-/// A packet that a module sends.
+/// Packets that a module sends: neighbours that go on as they came, or one with other bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Send {
-    /// The index of the packet among those offered, or `None` for a new one.
+    /// The index of the first packet among those offered, or `None` for a new one.
     pub packet: Option<usize>,
+    pub count: usize,
     pub port: usize,
-    /// The place of its bytes in [`Decided::bytes`], unless it goes on as it came.
+    /// The place of its bytes in [`Decided::bytes`], unless the packets go on as they came.
     pub bytes: Option<Range<usize>>,
 }
 
 /// The decisions about the packets that were offered together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// The fate of each packet.
+    /// The fate of each packet; empty if the only entry of `sends` has all packets.
     pub fates: Vec<Fate>,
     /// The packets to send, in the module's order.
     pub sends: Vec<Send>,
@@ -70,6 +71,18 @@ pub(crate) struct Forward {
     pool: Pool,
     pub(crate) batches: BatchLoop,
     flight: Option<Flight>,
+    spare: Lists,
+}
+
+/// The lists of a flight, which the next one uses again.
+#[derive(Default)]
+struct Lists {
+    /// The true packets.
+    descriptors: Vec<Descriptor>,
+    /// The index of each shown packet among them, in ascending order.
+    shown: Vec<usize>,
+    /// The packets that the current batch sends.
+    pending: Vec<Send>,
 }
 
 /// The changes that a module may make.
@@ -84,22 +97,36 @@ enum Edits {
 /// Packets about which the module decides.
 struct Flight {
     data: Bytes,
-    /// The true packets.
-    descriptors: Vec<Descriptor>,
     link: LinkType,
-    /// The index of each shown packet among them, in ascending order.
-    shown: Vec<usize>,
+    lists: Lists,
     /// The number of shown packets about which it has decided.
     count: usize,
-    /// The packets that the current batch sends.
-    pending: Vec<Send>,
     decided: Decided,
 }
 
 impl Flight {
     /// Returns whether the module has decided about all packets.
     fn is_over(&self) -> bool {
-        self.count == self.shown.len()
+        self.count == self.lists.shown.len()
+    }
+
+    /// Returns the index of a packet of the current batch among all that were offered.
+    fn index(&self, index: u16) -> usize {
+        self.lists.shown[self.count + usize::from(index)]
+    }
+
+    /// Sends a packet of the current batch as it came.
+    #[inline]
+    fn send(&mut self, index: u16, port: u16) {
+        let (packet, port) = (self.index(index), usize::from(port));
+        match self.lists.pending.last_mut() {
+            Some(Send { packet: Some(first), count, port: last, bytes: None })
+                if *last == port && *first + *count == packet =>
+            {
+                *count += 1;
+            }
+            _ => self.lists.pending.push(Send { packet: Some(packet), count: 1, port, bytes: None }),
+        }
     }
 }
 
@@ -143,6 +170,7 @@ impl Forward {
             pool,
             batches: BatchLoop::new(options.shape, module, at, windows, reader),
             flight: None,
+            spare: Lists::default(),
         };
         forward.batches.launch(false, collector)?;
         forward.go(options, false, collector)?;
@@ -175,20 +203,23 @@ impl Forward {
     }
 
     /// Offers the packets of a block, at most [`MAX_BATCH`], which came to the input `port`. The module is
-    /// not busy.
+    /// not busy. Takes the descriptors, and leaves a list for others.
     pub(crate) fn offer(
         &mut self,
         port: u32,
         block: &RawBlock,
-        descriptors: &[Descriptor],
+        all: &mut Vec<Descriptor>,
         (options, collector): (&PipelineOptions<'_>, &mut Collector<'_>),
     ) -> Result<(), RunError> {
+        let mut lists = std::mem::take(&mut self.spare);
+        std::mem::swap(&mut lists.descriptors, all);
+        let Lists { descriptors, shown, .. } = &mut lists;
+        shown.clear();
         debug_assert!(!self.is_busy() && descriptors.len() <= MAX_BATCH);
         let slot = self.pool.claim().ok_or(RunError::Broken)?;
         let Some(RawPacket { link, .. }) = block.packets.first().copied() else { return Ok(()) };
         let base = layout::VIEW + (Pool::offset(slot) + SLOT_DESCRIPTORS) as u32;
         let (out, data) = self.pool.slot(slot);
-        let mut shown = Vec::with_capacity(descriptors.len());
         let (mut eligible, mut sampled, mut taken, mut bytes) = (0, 0, 0, 0);
         while taken < descriptors.len() {
             let (rest, at) = (&descriptors[taken..], shown.len());
@@ -214,9 +245,7 @@ impl Forward {
         let mut fates = vec![Fate::Unseen; descriptors.len()];
         shown.iter().for_each(|at| fates[*at] = Fate::Dropped);
         let decided = Decided { fates, ..Decided::default() };
-        let (data, descriptors) = (block.data.clone(), descriptors.to_vec());
-        let pending = Vec::new();
-        self.flight = Some(Flight { data, descriptors, link, shown, count: 0, pending, decided });
+        self.flight = Some(Flight { data: block.data.clone(), link, lists, count: 0, decided });
         if count > 0 {
             self.batches.set_port(port);
             self.pool.publish(Block { slot, packets: count as u32, link });
@@ -228,36 +257,43 @@ impl Forward {
     /// Returns the decisions, once the module has decided about all packets.
     pub(crate) fn take(&mut self) -> Option<Decided> {
         let flight = self.flight.take_if(|flight| flight.is_over())?;
-        let Flight { data, descriptors, link, mut decided, .. } = flight;
-        let mut sends = Vec::with_capacity(decided.sends.len());
-        for send in std::mem::take(&mut decided.sends) {
-            let Some(index) = send.packet else {
-                sends.push(send);
-                continue;
-            };
-            decided.fates[index] = Fate::Sent;
-            let Some(range) = send.bytes.clone() else {
-                sends.push(send);
-                continue;
-            };
-            let d = &descriptors[index];
+        let Flight { data, link, lists, mut decided, .. } = flight;
+        match &decided.sends[..] {
+            [Send { count, bytes: None, .. }] if *count == decided.fates.len() => decided.fates.clear(),
+            _ => self.finish(&mut decided, (&data, link, &lists.descriptors)),
+        }
+        self.spare = lists;
+        Some(decided)
+    }
+
+    /// Completes the bytes of packets of which the module may change a part, and enters the fates of all that
+    /// are sent.
+    fn finish(&mut self, decided: &mut Decided, (data, link, all): (&Bytes, LinkType, &[Descriptor])) {
+        let Decided { fates, sends, bytes } = decided;
+        sends.retain_mut(|send| {
+            let Some(first) = send.packet else { return true };
+            fates[first..first + send.count].fill(Fate::Sent);
+            let Some(range) = &mut send.bytes else { return true };
+            let d = &all[first];
             let before = &data[d.addr as usize..][..d.cap_len as usize];
             // What is shown depends on the packet alone.
-            let shown = self.view.hidden(link, d, &data, &mut self.hidden).unwrap_or(0);
-            match edit(self.edits, before, (shown, &self.hidden), &mut decided.bytes[range.clone()]) {
-                Edited::Whole => sends.push(send),
+            let shown = self.view.hidden(link, d, data, &mut self.hidden).unwrap_or(0);
+            match edit(self.edits, before, (shown, &self.hidden), &mut bytes[range.clone()]) {
+                Edited::Whole => {}
                 Edited::Part => {
                     // The part that is not shown follows that which is.
-                    let at = decided.bytes.len();
-                    decided.bytes.extend_from_within(range.clone());
-                    decided.bytes.extend_from_slice(&before[range.len()..]);
-                    sends.push(Send { bytes: Some(at..decided.bytes.len()), ..send });
+                    let at = bytes.len();
+                    bytes.extend_from_within(range.clone());
+                    bytes.extend_from_slice(&before[range.len()..]);
+                    *range = at..bytes.len();
                 }
-                Edited::Refused => decided.fates[index] = Fate::Length,
+                Edited::Refused => {
+                    fates[first] = Fate::Length;
+                    return false;
+                }
             }
-        }
-        decided.sends = sends;
-        Some(decided)
+            true
+        });
     }
 }
 
@@ -293,17 +329,26 @@ impl Outlet<RunError> for Deciding<'_, '_> {
         if output.counts.sent > 0
             && let Some(flight) = &mut self.flight
         {
-            for frame in frames(output.bytes) {
+            let mut rest = output.bytes;
+            loop {
+                // The schema has checked that the index is one of the batch. A packet that goes on as it came
+                // passes the gate in any case.
+                while let Some((index, port, next)) = plain_send(rest) {
+                    flight.send(index, port);
+                    rest = next;
+                }
+                let mut others = frames(rest);
+                let Some(frame) = others.next() else { break };
+                rest = others.rest();
                 let Frame::Send { packet, port, bytes } = frame else { continue };
                 if !self.collector.lets(from.module, &frame) {
                     continue;
                 }
                 let start = flight.decided.bytes.len();
                 flight.decided.bytes.extend_from_slice(bytes);
-                let bytes = (!bytes.is_empty()).then(|| start..start + bytes.len());
-                // The schema has checked that the index is one of the batch.
-                let packet = packet.map(|index| flight.shown[flight.count + usize::from(index)]);
-                flight.pending.push(Send { packet, port: port.into(), bytes });
+                let bytes = Some(start..start + bytes.len());
+                let packet = packet.map(|index| flight.index(index));
+                flight.lists.pending.push(Send { packet, count: 1, port: port.into(), bytes });
             }
         }
         let counts = output.counts;
@@ -321,11 +366,12 @@ impl Outlet<RunError> for Deciding<'_, '_> {
         let Some(flight) = &mut self.flight else { return Ok(()) };
         let range = flight.count..flight.count + count as usize;
         flight.count = range.end;
-        let pending = std::mem::take(&mut flight.pending);
+        let Lists { pending, shown, .. } = &mut flight.lists;
         match cause {
-            None => flight.decided.sends.extend(pending),
+            None => flight.decided.sends.append(pending),
             Some(cause) => {
-                for at in &flight.shown[range] {
+                pending.clear();
+                for at in &shown[range] {
                     flight.decided.fates[*at] = Fate::Lost(cause);
                 }
             }

@@ -8,7 +8,7 @@ use crate::remedies::{self, Advice, readable};
 use crate::{cache, paths};
 use clap::Args;
 use flame_abi::layout::names;
-use flame_admit::{Admission, PacketTimeLimit, Protection, Verdict, Why};
+use flame_admit::{PacketTimeLimit, Protection, Verdict};
 use flame_bounds::{Bound, Entry, LoopReport, MAX_LENGTH, TYPICAL, TripCount};
 use flame_compile::{Analysed, Report};
 use flame_plan::{Limits, ModuleClass, longest_call};
@@ -93,27 +93,23 @@ impl Check {
         let needed = examined.manifest.needs.expose.as_deref().unwrap_or("headers");
         let expose = needed.parse().map_err(|e| format!("{}: needs.expose: {e}", path.display()))?;
         let time_limit = self.admission.packet_time_limit(None, self.snaplen)?;
-        let admission = Admission {
-            protection: Protection::Auto,
-            time_limit,
-            packet_budget: examined.manifest.limits.packet_budget.unwrap_or(Limits::default().packet_budget),
-            call_budget: examined.manifest.limits.call_budget,
-            snaplen: self.snaplen,
-        };
-        let verdict = match self.violation(&examined.hash)? {
-            Some(file) => Verdict::metered(Why::Violated(file)),
-            None => flame_admit::admit(analysis.batches(), expose, &admission),
-        };
+        let allowed = Limits { packet_budget: u64::MAX, call_budget: u64::MAX, ..Limits::default() };
+        let limits = flame_compile::limits(&examined.manifest, allowed);
+        let manifest = &examined.manifest;
+        let admission =
+            flame_compile::admission(manifest, &limits, Protection::Auto, time_limit, self.snaplen);
+        let violated = self.violation(&examined.hash)?;
+        let bounds = || Ok::<_, Error>(Ok(analysis.batches()));
+        let verdict = flame_admit::decide(violated, bounds, expose, &admission)?;
         let visible = admission.visible(expose);
         // A batch of 256 packets within the limit: this much for each.
         let limit = self.limit.map(|limit| limit / flame_abi::MAX_BATCH as u64);
         let advice = remedies::advice(&analysis, &verdict, &lines, visible, limit);
-        let wanted = admission.call_budget.unwrap_or(Limits::default().call_budget);
         let most = match verdict.class {
             ModuleClass::Bounded => longest_call(admission.packet_budget),
             ModuleClass::Metered => u64::MAX,
         };
-        let budgets = (admission.packet_budget, wanted.min(most));
+        let budgets = (limits.packet_budget, limits.call_budget.min(most));
         let found = Found { analysis, lines, visible, verdict, advice, budgets, time_limit };
         match self.format {
             OutputFormat::Json => self.json(&found),

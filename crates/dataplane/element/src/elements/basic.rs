@@ -68,7 +68,7 @@ struct Idle;
 
 impl Element for Idle {
     fn push(&self, cx: &Cx<'_>, _port: usize, mut batch: Batch) {
-        batch.drain(..).for_each(|p| cx.drop("idle", p));
+        cx.drop_all("idle", batch.drain(..));
     }
     fn pull(&self, _: &Cx<'_>, _: usize, _: usize, _: &mut Batch) {}
     fn notice(&self, _: usize) -> Notice {
@@ -119,7 +119,7 @@ struct Discard {
 impl Element for Discard {
     fn push(&self, cx: &Cx<'_>, _port: usize, mut batch: Batch) {
         add(&self.count, batch.len());
-        batch.drain(..).for_each(|p| cx.drop("discarded", p));
+        cx.drop_all("discarded", batch.drain(..));
     }
 
     fn initialize(&self, cx: &Cx<'_>) -> Result<(), String> {

@@ -73,12 +73,11 @@ impl Counter {
     }
 }
 
-impl Element for Counter {
-    fn action(&self, cx: &Cx<'_>, p: Packet) -> Option<Packet> {
+impl Counter {
+    fn count(&self, cx: &Cx<'_>, now: Nanos, p: &Packet) {
         add(&self.count, 1);
         let length = p.len() + p.anno.u32(crate::runtime::packet::ANNO_EXTRA_LENGTH) as usize;
         add(&self.bytes, length);
-        let now = cx.now();
         let first = self.first.get().unwrap_or(now);
         self.first.set(Some(first));
         self.last.set(now);
@@ -92,7 +91,27 @@ impl Element for Counter {
                 call.run(cx);
             }
         }
-        Some(p)
+    }
+
+    /// Counts packets at one time. Reading the clock for each costs more than to count it.
+    fn count_all(&self, cx: &Cx<'_>, packets: &[Packet]) {
+        if !packets.is_empty() {
+            let now = cx.now();
+            packets.iter().for_each(|p| self.count(cx, now, p));
+        }
+    }
+}
+
+impl Element for Counter {
+    fn push(&self, cx: &Cx<'_>, _: usize, batch: Batch) {
+        self.count_all(cx, &batch);
+        cx.push(0, batch);
+    }
+
+    fn pull(&self, cx: &Cx<'_>, _: usize, max: usize, out: &mut Batch) {
+        let before = out.len();
+        cx.pull(0, max, out);
+        self.count_all(cx, &out[before..]);
     }
 
     fn read(&self, cx: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {

@@ -113,7 +113,7 @@ impl Module {
         if !self.is_gone() {
             self.measure(cx, &batch);
         } else if self.on_evict == OnEvict::Drop {
-            batch.drain(..).for_each(|p| cx.drop("module gone", p));
+            cx.drop_all("module gone", batch.drain(..));
         }
         batch
     }

@@ -2,9 +2,9 @@
 //! decisions make of them.
 
 use super::module_block::fill;
-use crate::modules::{Decisions, Fate};
+use crate::modules::{Decisions, Fate, Send};
 use crate::runtime::element::Cx;
-use crate::runtime::loops;
+use crate::runtime::loops::{self, Loops};
 use crate::runtime::packet::{Batch, Packet};
 use flame_abi::{LinkType, MAX_BATCH};
 use flame_click::Nanos;
@@ -21,12 +21,60 @@ pub(super) enum OnEvict {
 
 #[derive(Default)]
 pub(super) struct Forwarding {
-    /// Packets, and the inputs at which they came.
-    waiting: RefCell<VecDeque<(usize, Packet)>>,
-    /// The packets about which the module decides.
-    flight: RefCell<Vec<(usize, Packet)>>,
+    waiting: RefCell<Waiting>,
+    /// The packets about which the module decides, and the input at which they came.
+    flight: RefCell<(usize, Batch)>,
     capacity: usize,
     is_at_work: Cell<bool>,
+}
+
+/// Packets that wait, and the inputs at which they came.
+#[derive(Default)]
+struct Waiting {
+    batches: VecDeque<(usize, Batch)>,
+    packets: usize,
+}
+
+impl Waiting {
+    /// Adds packets at the end, of which a call takes as many as it can at once.
+    fn add(&mut self, port: usize, mut batch: Batch) {
+        if batch.is_empty() {
+            return;
+        }
+        self.packets += batch.len();
+        match self.batches.back_mut() {
+            Some((last, before)) if *last == port && before.len() + batch.len() <= MAX_BATCH => {
+                before.append(&mut batch);
+            }
+            _ => self.batches.push_back((port, batch)),
+        }
+    }
+
+    /// Puts packets back, before all others.
+    fn put_back(&mut self, port: usize, batch: Batch) {
+        if !batch.is_empty() {
+            self.packets += batch.len();
+            self.batches.push_front((port, batch));
+        }
+    }
+
+    /// Removes the first packets, at most [`MAX_BATCH`], and the input at which they came.
+    fn next(&mut self) -> Option<(usize, Batch)> {
+        let (port, mut batch) = self.batches.pop_front()?;
+        self.packets -= batch.len();
+        if batch.len() > MAX_BATCH {
+            let rest = split_off(&mut batch, MAX_BATCH);
+            self.put_back(port, rest);
+        }
+        Some((port, batch))
+    }
+}
+
+/// Removes the packets from `at` on.
+fn split_off(batch: &mut Batch, at: usize) -> Batch {
+    let (mut rest, at) = (Batch::default(), at.min(batch.len()));
+    rest.extend(batch.drain(at..));
+    rest
 }
 
 /// The time in which packets are sent on.
@@ -44,18 +92,20 @@ impl Forwarding {
     }
 
     pub(super) fn held(&self) -> usize {
-        self.waiting.borrow().len() + self.flight.borrow().len()
+        self.waiting() + self.flight.borrow().1.len()
     }
 
     /// Takes packets that came to an input. Those that find no room are dropped.
-    pub(super) fn take(&self, cx: &Cx<'_>, port: usize, mut batch: Batch) {
-        for packet in batch.drain(..) {
-            let has_room = self.waiting.borrow().len() < self.capacity.max(1);
-            match has_room {
-                true => self.waiting.borrow_mut().push_back((port, packet)),
-                false => cx.drop("overrun", packet),
-            }
+    pub(super) fn take(&self, cx: &Cx<'_>, port: usize, batch: Batch) {
+        self.take_or_drop(cx, port, batch, "overrun");
+    }
+
+    fn take_or_drop(&self, cx: &Cx<'_>, port: usize, mut batch: Batch, cause: &'static str) {
+        let room = self.capacity.max(1).saturating_sub(self.waiting());
+        if batch.len() > room {
+            cx.drop_all(cause, batch.drain(room..));
         }
+        self.waiting.borrow_mut().add(port, batch);
     }
 
     /// Returns a turn, or none within another one.
@@ -65,30 +115,28 @@ impl Forwarding {
 
     /// Returns the number of packets that wait for the module.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.borrow().len()
+        self.waiting.borrow().packets
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
-        !self.flight.borrow().is_empty()
+        !self.flight.borrow().1.is_empty()
     }
 
     /// Fills a block with the next packets of one input, and returns that. None waits: returns none.
     pub(super) fn load(&self, block: &mut RawBlock, link: LinkType, now: Nanos) -> Option<usize> {
-        let (mut waiting, mut flight) = (self.waiting.borrow_mut(), self.flight.borrow_mut());
-        let port = waiting.front()?.0;
-        let same = waiting.iter().take(MAX_BATCH).take_while(|(p, _)| *p == port).count();
-        let count = fill(block, waiting.iter().take(same).map(|(_, packet)| packet), link, now);
-        flight.extend(waiting.drain(..count));
+        let (port, batch) = self.waiting.borrow_mut().next()?;
+        let count = fill(block, batch.iter(), link, now);
+        *self.flight.borrow_mut() = (port, batch);
+        self.pushed(count);
         Some(port)
     }
 
     /// Records that the module took `count` packets of the block. The others wait again.
     pub(super) fn pushed(&self, count: usize) {
-        let (mut waiting, mut flight) = (self.waiting.borrow_mut(), self.flight.borrow_mut());
-        while flight.len() > count {
-            if let Some(packet) = flight.pop() {
-                waiting.push_front(packet);
-            }
+        let (port, batch) = &mut *self.flight.borrow_mut();
+        if batch.len() > count {
+            let rest = split_off(batch, count);
+            self.waiting.borrow_mut().put_back(*port, rest);
         }
     }
 
@@ -101,63 +149,63 @@ impl Forwarding {
     /// input that this one lacks, or that find no room, are dropped.
     pub(super) fn take_over(&self, cx: &Cx<'_>, old: &Self) {
         // Packets about which a module decides go with the module, which has the same inputs.
-        self.flight.borrow_mut().append(&mut old.flight.borrow_mut());
-        let all = std::mem::take(&mut *old.waiting.borrow_mut());
-        for (port, packet) in all {
-            let has_room = self.waiting() < self.capacity.max(1);
-            match port < cx.inputs() && has_room {
-                true => self.waiting.borrow_mut().push_back((port, packet)),
-                false => cx.drop("replaced", packet),
+        *self.flight.borrow_mut() = old.flight.take();
+        for (port, mut batch) in old.waiting.take().batches {
+            if port >= cx.inputs() {
+                cx.drop_all("replaced", batch.drain(..));
             }
+            self.take_or_drop(cx, port, batch, "replaced");
         }
     }
 
     /// Handles the packets of a module that cannot go on, as `on_evict` states.
     pub(super) fn fail(&self, cx: &Cx<'_>, on_evict: OnEvict) {
         self.give_back();
-        let all: Vec<_> = self.waiting.borrow_mut().drain(..).collect();
-        let mut out = Batch::default();
-        for (_, packet) in all {
+        for (_, mut batch) in self.waiting.take().batches {
             match on_evict {
-                OnEvict::Pass => out.push(packet),
-                OnEvict::Drop => cx.drop("module gone", packet),
+                OnEvict::Pass => cx.push(0, batch),
+                OnEvict::Drop => cx.drop_all("module gone", batch.drain(..)),
             }
         }
-        cx.push(0, out);
     }
 
     /// Sends on or drops the packets as the module decided.
     pub(super) fn apply(&self, cx: &Cx<'_>, decisions: Decisions, on_evict: OnEvict) {
         let Decisions { fates, sends, bytes } = decisions;
-        let flight = std::mem::take(&mut *self.flight.borrow_mut());
-        let mut packets: Vec<Option<Packet>> = flight.into_iter().map(|(_, packet)| Some(packet)).collect();
+        let (_, mut flight) = self.flight.take();
+        if let [Send { packet: Some(0), count, port, bytes: None }] = sends[..]
+            && count == flight.len()
+        {
+            return cx.push(port, flight);
+        }
         // Those of a call that took several slices are made in another step.
-        let loops = loops::greatest(packets.iter().flatten().map(|p| &p.anno.loops), loops::inherited());
+        let loops = match sends.iter().any(|send| send.packet.is_none()) {
+            true => loops::greatest(flight.iter().map(|p| &p.anno.loops), loops::inherited()),
+            false => Loops::default(),
+        };
+        let mut packets: Vec<Option<Packet>> = flight.drain(..).map(Some).collect();
         let mut out = Outputs { cx, port: 0, batch: Batch::default() };
         // Packets that the module does not decide about keep their place among those that it sends.
         let mut next = 0;
-        for send in sends {
-            if let Some(index) = send.packet {
-                self.pass_until(index, &mut next, &fates, &mut packets, on_evict, &mut out);
-            }
-            let changed = send.bytes.and_then(|range| bytes.get(range));
-            let packet = match send.packet {
-                Some(index) => packets.get_mut(index).and_then(Option::take).map(|mut packet| {
-                    if let Some(changed) = changed {
-                        packet.replace(changed);
-                    }
-                    packet
-                }),
-                None => changed.map(|bytes| {
+        for Send { packet, count, port, bytes: range } in sends {
+            let changed = range.and_then(|range| bytes.get(range));
+            let Some(first) = packet else {
+                if let Some(bytes) = changed {
                     let mut packet = Packet::new(bytes);
                     packet.anno.time = cx.now();
                     packet.anno.loops = loops;
                     cx.made(1);
-                    packet
-                }),
+                    out.send(port, packet);
+                }
+                continue;
             };
-            if let Some(packet) = packet {
-                out.send(send.port, packet);
+            self.pass_until(first, &mut next, &fates, &mut packets, on_evict, &mut out);
+            for packet in packets.iter_mut().skip(first).take(count) {
+                let Some(mut packet) = packet.take() else { continue };
+                if let Some(changed) = changed {
+                    packet.replace(changed);
+                }
+                out.send(port, packet);
             }
         }
         self.pass_until(packets.len(), &mut next, &fates, &mut packets, on_evict, &mut out);

@@ -79,7 +79,7 @@ impl Element for Tee {
             cx.push(port, copies);
         }
         match cx.outputs() {
-            0 => batch.drain(..).for_each(|p| cx.drop("no output", p)),
+            0 => cx.drop_all("no output", batch.drain(..)),
             n => cx.push(n - 1, batch),
         }
     }
@@ -156,7 +156,7 @@ impl Element for Switch {
     fn push(&self, cx: &Cx<'_>, _: usize, mut batch: Batch) {
         match self.0.port() {
             port if port < cx.outputs() => cx.push(port, batch),
-            _ => batch.drain(..).for_each(|p| cx.drop("switched off", p)),
+            _ => cx.drop_all("switched off", batch.drain(..)),
         }
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {
@@ -225,7 +225,7 @@ impl Element for InputSwitch {
     fn push(&self, cx: &Cx<'_>, port: usize, mut batch: Batch) {
         match self.0.port() == port {
             true => cx.push(0, batch),
-            false => batch.drain(..).for_each(|p| cx.drop("switched off", p)),
+            false => cx.drop_all("switched off", batch.drain(..)),
         }
     }
     fn read(&self, _: &Cx<'_>, name: &str, _: &str) -> Option<Result<String, String>> {

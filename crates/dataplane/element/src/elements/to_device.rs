@@ -159,7 +159,7 @@ impl ToDevice {
                     done.extend(self.waiting.borrow_mut().drain(..sent));
                     match cx.outputs() > 0 {
                         true => cx.push(0, done),
-                        false => done.drain(..).for_each(|p| cx.drop("sent", p)),
+                        false => cx.drop_all("sent", done.drain(..)),
                     }
                     if sent == 0 {
                         return Sent::All;

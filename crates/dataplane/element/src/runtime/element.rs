@@ -195,6 +195,16 @@ impl<'a> Cx<'a> {
         self.router.nodes[self.me].counts.drop(cause, 1);
     }
 
+    /// Ends packets for one cause.
+    pub fn drop_all(&self, cause: &'static str, packets: impl IntoIterator<Item = Packet>) {
+        let mut count = 0;
+        for packet in packets {
+            drop(packet);
+            count += 1;
+        }
+        self.router.nodes[self.me].counts.drop(cause, count);
+    }
+
     /// Counts packets that this element made.
     pub fn made(&self, count: usize) {
         account::add(&self.router.nodes[self.me].counts.made, count);

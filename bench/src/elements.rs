@@ -1,0 +1,98 @@
+//! Elements of modules: a module that sends each packet on, in place of the native element `Null`, and in the
+//! path of the IP router. Packets are made and counted in memory, on one core.
+
+use crate::click::{FRAME, ROUTER, children_seconds};
+use crate::row::{Row, Target, median};
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const GROUP: &str = "elements: packets of 100 bytes in memory, one core";
+/// The number of elements in a chain, so that one of them stands out against the noise.
+const CHAIN: usize = 4;
+
+/// Sends each packet on from output 0, as modules of the SDKs do.
+const NULL: &str = r#"(module
+  (import "flame" "packet" (func $packet (param i32)))
+  (memory (export "memory") 1)
+  (func (export "flame_push") (param $input i32) (param $batch i32) (result i64)
+    (local $i i32) (local $at i32) (local $count i32)
+    (local.set $count (i32.load offset=4 (local.get $batch)))
+    (local.set $at (i32.const 1024))
+    (block $done (loop $next
+      (br_if $done (i32.ge_u (local.get $i) (local.get $count)))
+      (call $packet (local.get $i))
+      (i64.store (local.get $at) (i64.const 0x0000fffb00000004))
+      (i32.store offset=8 (local.get $at) (local.get $i))
+      (local.set $at (i32.add (local.get $at) (i32.const 12)))
+      (local.set $i (i32.add (local.get $i) (i32.const 1)))
+      (br $next)))
+    (i64.or (i64.const 1024)
+      (i64.shl (i64.extend_i32_u (i32.sub (local.get $at) (i32.const 1024))) (i64.const 32)))))"#;
+
+const MANIFEST: &str = "abi = 1\nname = \"null\"\nversion = \"1\"\ndescription = \"sends each packet on\"\n\
+    [needs]\nexpose = \"none\"\n[ports]\n";
+
+pub fn rows(flame: &Path, rounds: usize) -> io::Result<Vec<Row>> {
+    use wasm_encoder::{CustomSection, Section};
+    let folder = tempfile::tempdir()?;
+    let mut wasm = wat::parse_str(NULL).map_err(io::Error::other)?;
+    CustomSection { name: "flame.manifest".into(), data: MANIFEST.as_bytes().into() }.append_to(&mut wasm);
+    let file = folder.path().join("null.wasm");
+    std::fs::write(&file, wasm)?;
+    let module = format!("Module({})", file.display());
+    let packets = if rounds > 3 { 4_000_000 } else { 100_000 };
+    let chain = |element: &str| vec![element; CHAIN].join(" -> ");
+    let routed = |element: &str| format!("{element} -> {ROUTER} q -> Unqueue(64)");
+    let paths = [chain("Null"), chain(&module), routed("Null"), routed(&module)];
+    let mut times = [const { Vec::new() }; 4];
+    for round in 0..=rounds.min(5) {
+        for (path, times) in paths.iter().zip(&mut times) {
+            let start = seconds(flame, path, 5000)?;
+            let ns = (seconds(flame, path, packets)? - start).max(1e-9) * 1e9 / (packets - 5000) as f64;
+            // The first round compiles the module.
+            if round > 0 {
+                times.push(ns);
+            }
+        }
+    }
+    let pairs = |a: usize, b: usize| times[a].iter().zip(&times[b]).map(|(a, b)| (*a, *b));
+    let beyond = median(pairs(1, 0).map(|(module, native)| (module - native) / CHAIN as f64).collect());
+    let router = median(pairs(2, 3).map(|(native, module)| native / module).collect());
+    let [native, module, hardwired, hybrid] = times.map(median);
+    Ok(vec![
+        Row::ratio(
+            GROUP,
+            "null module beyond a native one",
+            beyond.max(0.01),
+            format!("ns for each packet; {module:.0} and {native:.0} with {CHAIN} of each"),
+        )
+        .unit("ns")
+        .target(Target::AtMost(10.0)),
+        Row::ratio(
+            GROUP,
+            "router with a null module / without",
+            router,
+            format!("packets for the same time; {hybrid:.0} and {hardwired:.0} ns for each"),
+        ),
+    ])
+}
+
+/// Returns the processor time in seconds of a graph that sends `packets` packets along a path.
+fn seconds(flame: &Path, path: &str, packets: u64) -> io::Result<f64> {
+    let source = format!("InfiniteSource(DATA {FRAME}, LENGTH 100, LIMIT {packets}, BURST 64, STOP true)");
+    let graph = format!("{source} -> {path} -> k :: Counter -> Discard");
+    let before = children_seconds()?;
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).arg(flame).args(["click", "-e", &graph, "-h", "k.count"]);
+    let out = command.stderr(Stdio::piped()).output()?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    match text.trim().parse::<u64>() {
+        // The run stops with the source: what waits in a queue then is not counted.
+        Ok(count) if count + 4000 >= packets => Ok(children_seconds()? - before),
+        _ => {
+            let reason = String::from_utf8_lossy(&out.stderr).into_owned();
+            Err(io::Error::other(format!("{path}: {} of {packets} packets: {reason}", text.trim())))
+        }
+    }
+}
