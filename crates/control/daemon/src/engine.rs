@@ -1,8 +1,8 @@
 //! The node's modules: what runs on which source, for whom, and what of it is stored.
 //!
-//! A change has one order: examine, admit and compile; write the code; store the change; send it to the workers.
-//! What is stored runs after a restart, so a change that the workers refuse is taken back. One change of a
-//! module at a time is made; another one is refused.
+//! A change has one order: examine, admit and compile; write the code; store the change; send it to the
+//! workers. What is stored runs after a restart, so a change that the workers refuse is taken back. One
+//! change of a module at a time is made; another one is refused.
 
 use crate::accounting::{Accounting, Amounts};
 use crate::config::Config;

@@ -467,8 +467,8 @@ impl Collected {
         Ok(())
     }
 
-    /// Returns what the module lost. Nothing that a grant withholds is lost, and what a module under one states
-    /// of its losses is not reported.
+    /// Returns what the module lost. Nothing that a grant withholds is lost, and what a module under one
+    /// states of its losses is not reported.
     fn take_losses(&mut self) -> Vec<Lost> {
         let losses = std::mem::take(&mut self.losses);
         if self.granted { Vec::new() } else { losses.report(&self.name, self.rows.tables()) }

@@ -52,7 +52,6 @@ pub mod rewriter_flows;
 pub mod rewriter_pattern;
 pub mod sched;
 pub mod script;
-pub mod script_functions;
 pub mod socket;
 pub mod source;
 pub mod stream;
